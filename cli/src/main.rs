@@ -1,0 +1,2 @@
+//! The stoke command.
+fn main() {}

@@ -1,0 +1,38 @@
+//! What can go wrong in the queue, one variant per thing a caller would do differently.
+
+/// The queue's error.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing can be said about whether it happened. Safe to repeat, as each verb says.
+    #[error("the queue is unavailable: failed to {step}")]
+    Unavailable {
+        /// What was being done.
+        step: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It certainly did not happen: Redis has no room for more.
+    #[error("the queue is full")]
+    Full,
+    /// An idempotency key is known with another request.
+    #[error("idempotency key {key:?} was used with another request")]
+    IdempotencyConflict {
+        /// The key.
+        key: String,
+    },
+    /// A stored value is not what this version writes.
+    #[error("{key} holds what this version cannot read: {why}")]
+    Corrupt {
+        /// Where.
+        key: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Redis is set up so that promises cannot be kept.
+    #[error("{0}")]
+    Unfit(String),
+    /// A list, text or number over its bound.
+    #[error("{0}")]
+    TooLarge(String),
+}

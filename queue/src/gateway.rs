@@ -1,0 +1,364 @@
+//! What a worker and the gateway say to each other: passive data, one pair of structs per route under `/worker/v1/`.
+//!
+//! It stands in this crate because both sides depend on it and on nothing of each other.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::id::{Fence, JobId};
+use crate::job::{JobError, Timing};
+
+/// The version of this protocol. `join` refuses a worker with another.
+pub const PROTOCOL: u32 = 1;
+
+/// `POST /worker/v1/join`, with a join token as bearer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JoinRequest {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// The worker's release.
+    pub release: String,
+    /// What the operator calls it; shown, never trusted.
+    pub name: String,
+    /// Attempts it can run at once.
+    pub slots: u32,
+    /// Its cards; empty is a CPU worker.
+    pub gpus: Vec<Gpu>,
+}
+
+/// One card, as the worker reads it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// NVML's index.
+    pub index: u32,
+    /// NVML's UUID.
+    pub uuid: String,
+    /// Model name.
+    pub name: String,
+    /// Total memory, MiB.
+    pub vram_mib: u64,
+}
+
+/// What a worker needs to know after joining.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JoinReply {
+    /// Its id for this life.
+    pub worker_id: String,
+    /// Its bearer token from now on.
+    pub token: String,
+    /// The token's life; every `extend` answers with a fresh one when half is gone.
+    pub token_ttl_ms: u64,
+    /// How long a lease lasts unless extended.
+    pub lease_ms: u64,
+    /// How often to call `extend`.
+    pub extend_every_ms: u64,
+}
+
+/// `POST /worker/v1/lease`: report ends and ask for more, in one round trip. Held up to `wait_ms` while there is nothing to lease.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LeaseRequest {
+    /// At most this many; 0 only reports.
+    pub want: u32,
+    /// The largest VRAM class the worker can take now, GiB; 0 takes CPU jobs only.
+    pub reach_gib: u32,
+    /// How long to wait for the first lease.
+    pub wait_ms: u64,
+    /// Attempts that ended; answered before the wait when there are any and `want` is 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finish: Vec<FinishReport>,
+}
+
+/// What `lease` answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LeaseReply {
+    /// The leases granted, none when the wait ran out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leases: Vec<LeasedJob>,
+    /// One answer per report, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finished: Vec<FinishAnswer>,
+}
+
+/// One job, leased.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LeasedJob {
+    /// The job.
+    pub job_id: JobId,
+    /// Whose it is.
+    pub tenant: String,
+    /// The endpoint to run.
+    pub endpoint: String,
+    /// And its version.
+    pub version: u32,
+    /// Which try this is.
+    pub attempt: u32,
+    /// The right to end it.
+    pub fence: Fence,
+    /// Longest the handler may run.
+    pub timeout_ms: u64,
+    /// The input, JSON text untouched since it was submitted.
+    pub input: Box<RawValue>,
+    /// Where to fetch the files that the input names: file id to presigned URL.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+}
+
+/// How an attempt ended, as its worker tells it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FinishReport {
+    /// The job.
+    pub job_id: JobId,
+    /// Proof of the lease.
+    pub fence: Fence,
+    /// Where the time went.
+    #[serde(default)]
+    pub timing: Timing,
+    /// The end itself.
+    #[serde(flatten)]
+    pub outcome: FinishOutcome,
+}
+
+/// The end of an attempt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum FinishOutcome {
+    /// With a small result.
+    Succeeded {
+        /// The JSON, at most [`crate::job::INLINE_RESULT_BYTES`].
+        result: Box<RawValue>,
+    },
+    /// With a result already in S3 under this attempt's prefix, as `output.json`.
+    Stored {
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// Without one.
+    Failed {
+        /// Why.
+        error: JobError,
+    },
+}
+
+/// What became of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishAnswer {
+    /// Taken; the job moved on.
+    Ok,
+    /// The lease was no longer this worker's: nothing of the attempt is kept.
+    StaleFence,
+    /// The job has already ended, by this very attempt or otherwise.
+    AlreadyEnded,
+    /// No such job (any more).
+    NotFound,
+}
+
+/// `POST /worker/v1/finish`: only reports.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FinishRequest {
+    /// Attempts that ended; at most 100.
+    pub finish: Vec<FinishReport>,
+}
+
+/// What `finish` answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FinishReply {
+    /// One answer per report, in order.
+    pub finished: Vec<FinishAnswer>,
+}
+
+/// A lease, named.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LeaseRef {
+    /// The job.
+    pub job_id: JobId,
+    /// The right held.
+    pub fence: Fence,
+}
+
+/// `POST /worker/v1/extend`: the heartbeat. Keeps every lease named alive and tells how the worker is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ExtendRequest {
+    /// The leases held; at most 1,000.
+    pub leases: Vec<LeaseRef>,
+    /// How the worker is.
+    pub status: WorkerStatus,
+}
+
+/// How a worker is, as it says with every heartbeat.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// No new leases; finishing what it has.
+    #[serde(default)]
+    pub draining: bool,
+    /// Endpoint versions with a live runner, as `name@version`.
+    #[serde(default)]
+    pub loaded: Vec<String>,
+    /// Attempts running now.
+    #[serde(default)]
+    pub running: u32,
+    /// Readings per card.
+    #[serde(default)]
+    pub gpus: Vec<GpuReading>,
+}
+
+/// One card's readings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GpuReading {
+    /// NVML's index.
+    pub index: u32,
+    /// Used memory, MiB.
+    pub vram_used_mib: u64,
+    /// Degrees Celsius.
+    #[serde(default)]
+    pub temperature_c: Option<u32>,
+    /// Percent.
+    #[serde(default)]
+    pub utilisation_pct: Option<u32>,
+    /// Watts.
+    #[serde(default)]
+    pub power_w: Option<u32>,
+}
+
+/// What `extend` answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct ExtendReply {
+    /// One answer per lease, in order.
+    pub leases: Vec<ExtendAnswer>,
+    /// A fresh token, when the old one has lived half its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+/// What became of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExtendAnswer {
+    /// Held for another `lease_ms`.
+    Held,
+    /// Lost (reaped, cancelled, ended): stop the attempt, drop what it made.
+    Lost,
+}
+
+/// `POST /worker/v1/release`: hand leases back unharmed (drain).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReleaseRequest {
+    /// The leases to hand back; at most 100.
+    pub leases: Vec<LeaseRef>,
+}
+
+/// What `release` answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReleaseReply {
+    /// One answer per lease, in order.
+    pub released: Vec<FinishAnswer>,
+}
+
+/// `POST /worker/v1/events`: what running jobs say meanwhile. At most 500 a call; an event of a lost lease is dropped.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EventsRequest {
+    /// In order per job.
+    pub events: Vec<JobEventReport>,
+}
+
+/// One event of one job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobEventReport {
+    /// The job.
+    pub job_id: JobId,
+    /// Proof of the lease.
+    pub fence: Fence,
+    /// The event itself.
+    #[serde(flatten)]
+    pub event: JobMessage,
+}
+
+/// What a running job can say.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum JobMessage {
+    /// How far it is.
+    Progress {
+        /// 0 to 1.
+        fraction: f64,
+        /// What it is doing.
+        #[serde(default)]
+        message: String,
+    },
+    /// Lines it printed.
+    Log {
+        /// `stdout` or `stderr`.
+        stream: LogStream,
+        /// One or more whole lines, at most 64 KiB.
+        text: String,
+    },
+    /// One item a generator handler yielded.
+    Output {
+        /// 0, 1, ...
+        index: u64,
+        /// The item.
+        value: Box<RawValue>,
+    },
+}
+
+/// Which of a runner's streams a line came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// `POST /worker/v1/uploads`: where to put the files of one attempt.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UploadsRequest {
+    /// The job.
+    pub job_id: JobId,
+    /// Proof of the lease.
+    pub fence: Fence,
+    /// What will be put; at most 1,000.
+    pub files: Vec<UploadFile>,
+}
+
+/// One file to put. Length and checksum are signed into its URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadFile {
+    /// Its name below the attempt's prefix: `[A-Za-z0-9._-]{1,200}`.
+    pub name: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// SHA-256, hex.
+    pub sha256: String,
+    /// MIME type.
+    pub content_type: String,
+}
+
+/// What `uploads` answers. 409 `stale_fence` when the lease is lost.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct UploadsReply {
+    /// One per file, in order.
+    pub uploads: Vec<Upload>,
+}
+
+/// A presigned PUT.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Upload {
+    /// Where.
+    pub url: String,
+    /// Headers that are part of the signature and must be sent as they are.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// `GET /worker/v1/endpoints/{tenant}/{name}/{version}`: what a worker needs to start a runner. 404 unless it holds a lease of that tenant.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunnerSpec {
+    /// The version's fixed facts.
+    #[serde(flatten)]
+    pub version: crate::endpoint::EndpointVersion,
+    /// Presigned GET of the package, valid for an hour.
+    pub package_url: String,
+}

@@ -1,0 +1,135 @@
+//! The identifiers everything else is named by.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+/// A job's id: a UUIDv7, written as 32 lower-case hex digits everywhere (URL, JSON, Redis), so ids sort by creation time.
+///
+/// The last byte is the job's shard, so that an id alone says where its record lives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(Uuid);
+
+impl JobId {
+    /// A new id on `shard`. The remaining 66 random bits keep ids unguessable.
+    #[must_use]
+    pub fn new(shard: u8) -> Self {
+        let mut bytes = *Uuid::now_v7().as_bytes();
+        bytes[15] = shard;
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// The shard that holds this job.
+    #[must_use]
+    pub fn shard(&self) -> u8 {
+        self.0.as_bytes()[15]
+    }
+
+    /// When the job was created, unix milliseconds.
+    #[must_use]
+    pub fn created_ms(&self) -> u64 {
+        let b = self.0.as_bytes();
+        b[..6].iter().fold(0, |ms, byte| (ms << 8) | u64::from(*byte))
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.simple().fmt(f)
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a text is no job id.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("a job id is 32 lower-case hex digits")]
+pub struct ParseJobIdError;
+
+impl FromStr for JobId {
+    type Err = ParseJobIdError;
+
+    /// Accepts the one canonical form only, so that a job has one URL.
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let canonical = s.len() == 32 && s.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        match Uuid::try_parse(s) {
+            Ok(id) if canonical && id.get_version_num() == 7 => Ok(Self(id)),
+            _ => Err(ParseJobIdError),
+        }
+    }
+}
+
+impl Serialize for JobId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for JobId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The right to end one attempt: a counter that grows with every lease, release and reap of the job, and a random part.
+///
+/// Both are compared inside every verb that ends an attempt. A failover that lost writes can repeat a counter, never the
+/// random part. Written `<counter>.<nonce>`, for example `7.a9f3c1d2e4b50617`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fence(pub String);
+
+impl Fence {
+    /// The fence numbered `counter` with the random part `nonce`.
+    #[must_use]
+    pub fn new(counter: u64, nonce: &str) -> Self {
+        Self(format!("{counter}.{nonce}"))
+    }
+
+    /// The counter: how often the job's right to run has changed hands.
+    #[must_use]
+    pub fn counter(&self) -> u64 {
+        self.0.split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Sixteen hex digits from the system's generator: the random part of a fence, a worker id, a waiter id.
+#[must_use]
+pub fn nonce() -> String {
+    format!("{:016x}", rand::random::<u64>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_id_survives_its_text_and_knows_its_shard_and_time() {
+        let id = JobId::new(7);
+        assert_eq!(id.to_string().parse::<JobId>().unwrap(), id);
+        assert_eq!(id.shard(), 7);
+        assert!(id.created_ms() > 1_700_000_000_000);
+    }
+
+    #[test]
+    fn only_the_canonical_form_is_a_job_id() {
+        let id = JobId::new(0).to_string();
+        let hyphenated = Uuid::parse_str(&id).unwrap().to_string();
+        for wrong in ["", "x", &id[1..], &id.to_uppercase(), &hyphenated, "00000000000000000000000000000000"] {
+            assert!(wrong.parse::<JobId>().is_err(), "{wrong}");
+        }
+    }
+}

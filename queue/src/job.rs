@@ -1,0 +1,378 @@
+//! The job record: passive data, as it is stored, shown and sent.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::id::{Fence, JobId};
+
+/// How urgent a job is. Each priority has lanes of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// Somebody is waiting for it now.
+    Interactive,
+    /// The default.
+    #[default]
+    Standard,
+    /// Offline work: served when nothing more urgent fits.
+    Batch,
+}
+
+impl Priority {
+    /// Every priority, most urgent first.
+    pub const ALL: [Self; 3] = [Self::Interactive, Self::Standard, Self::Batch];
+
+    /// The digit that stands for it in a lane's name; smaller is more urgent.
+    #[must_use]
+    pub fn digit(self) -> u8 {
+        match self {
+            Self::Interactive => 0,
+            Self::Standard => 1,
+            Self::Batch => 2,
+        }
+    }
+}
+
+/// Where a job stands. The moves between these are in [`crate::state`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// Waits for a time: `run_after`, or the backoff before a retry. `promote` moves it on.
+    Scheduled,
+    /// Waits for other jobs (pipelines). Whoever finishes the last of them moves it on.
+    Blocked,
+    /// Ready, in a lane. A worker's lease moves it on.
+    Queued,
+    /// Leased to a worker. `finish`, `release`, `cancel` or `reap` moves it on.
+    Running,
+    /// Ended with a result.
+    Succeeded,
+    /// Ended without one; `error` says why.
+    Failed,
+    /// Ended by its owner.
+    Cancelled,
+    /// Ended by its deadline before it could run to the end.
+    Expired,
+}
+
+impl JobState {
+    /// Every state.
+    pub const ALL: [Self; 8] = [
+        Self::Scheduled,
+        Self::Blocked,
+        Self::Queued,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Expired,
+    ];
+
+    /// Whether a job in this state has ended: nothing moves it again.
+    #[must_use]
+    pub fn is_terminal(self) -> bool {
+        match self {
+            Self::Scheduled | Self::Blocked | Self::Queued | Self::Running => false,
+            Self::Succeeded | Self::Failed | Self::Cancelled | Self::Expired => true,
+        }
+    }
+
+    /// The word for it, in Redis, JSON and metrics alike.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Blocked => "blocked",
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// The state a word stands for.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word)
+    }
+}
+
+/// What a submitter fixed once and for all. Stored as one JSON field of the record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Whose job it is.
+    pub tenant: String,
+    /// The endpoint's name.
+    pub endpoint: String,
+    /// The endpoint version, fixed at submit.
+    pub version: u32,
+    /// How urgent it is.
+    #[serde(default)]
+    pub priority: Priority,
+    /// VRAM class in GiB (see [`VRAM_CLASSES_GIB`]): the smallest card it may run on; 0 is a CPU job.
+    #[serde(default)]
+    pub vram_class_gib: u32,
+    /// Longest one attempt may run, milliseconds.
+    pub timeout_ms: u64,
+    /// How many attempts may fail by the model's own fault before the job fails.
+    pub max_attempts: u32,
+    /// The caller's own labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// Uploaded files the input names, by file id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+}
+
+/// The VRAM sizes that real cards come in, GiB; 0 is "no GPU". A job stands on the shelf of the smallest that fits it.
+pub const VRAM_CLASSES_GIB: [u32; 15] = [0, 4, 6, 8, 10, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192];
+
+/// The smallest VRAM class that holds `vram_gib`, or `None` when no single card does.
+#[must_use]
+pub fn vram_class_gib(vram_gib: f64) -> Option<u32> {
+    VRAM_CLASSES_GIB.into_iter().find(|class| f64::from(*class) >= vram_gib)
+}
+
+/// A job as it is handed to `submit`.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    /// Its id; the caller makes it, so that an unknown outcome can be asked after.
+    pub id: JobId,
+    /// The fixed part.
+    pub spec: JobSpec,
+    /// The input, JSON text as it came, already validated.
+    pub input: Box<RawValue>,
+    /// Not before this time, unix milliseconds; 0 means now.
+    pub run_after_ms: u64,
+    /// A second submit with this key in 24 hours gives the first one's id.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// What makes two submits the same submit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The caller's key.
+    pub key: String,
+    /// A hash of the whole request: same key with another hash is a conflict.
+    pub request_hash: String,
+}
+
+/// Where the milliseconds of an attempt went. Zero where a part was not needed (a warm runner has no boot).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Timing {
+    /// From ready to leased. Filled in by the queue.
+    #[serde(default)]
+    pub queued_ms: u64,
+    /// Building or fetching the environment.
+    #[serde(default)]
+    pub env_ms: u64,
+    /// Starting the runner's process.
+    #[serde(default)]
+    pub boot_ms: u64,
+    /// `setup()`: loading the model.
+    #[serde(default)]
+    pub load_ms: u64,
+    /// The handler itself.
+    #[serde(default)]
+    pub run_ms: u64,
+    /// Putting result and files into S3.
+    #[serde(default)]
+    pub upload_ms: u64,
+}
+
+/// Why an attempt or a job failed, in words a user can act on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobError {
+    /// What kind of failure; stable.
+    pub code: ErrorCode,
+    /// The exception's class, the signal's name, or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub class: String,
+    /// One sentence.
+    pub message: String,
+    /// The traceback, when there was an exception; at most 16 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceback: Option<String>,
+    /// The last lines the handler wrote to stderr; at most 8 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+}
+
+/// The kinds of failure. One exists because somebody acts differently on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// The handler raised.
+    HandlerError,
+    /// The handler refused the input for good (`stokehold.Reject`): not retried.
+    Rejected,
+    /// `setup()` or the import raised.
+    SetupFailed,
+    /// The environment could not be built.
+    EnvironmentFailed,
+    /// The runner's process exited by itself.
+    RunnerExited,
+    /// The runner's process died of a signal.
+    RunnerCrashed,
+    /// The attempt ran longer than `timeout_s`.
+    Timeout,
+    /// The handler returned what JSON cannot hold: not retried.
+    BadOutput,
+    /// The result or one of its files is over the limit: not retried.
+    ResultTooLarge,
+    /// The handler wrote more log than a job may: not retried.
+    LogFlood,
+    /// The runner broke its protocol.
+    Protocol,
+    /// No card was big enough at run time.
+    OomGpu,
+    /// The worker went silent; its lease ended.
+    WorkerLost,
+    /// The worker could not do its part (S3, disk): costs the user nothing.
+    Infra,
+}
+
+impl ErrorCode {
+    /// Whose failure it is, which decides the budget it is charged to and whether a retry makes sense.
+    #[must_use]
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::Rejected | Self::BadOutput | Self::ResultTooLarge | Self::LogFlood => Fault::Final,
+            Self::HandlerError
+            | Self::SetupFailed
+            | Self::EnvironmentFailed
+            | Self::RunnerExited
+            | Self::RunnerCrashed
+            | Self::Timeout
+            | Self::Protocol
+            | Self::OomGpu => Fault::Model,
+            Self::WorkerLost | Self::Infra => Fault::Infra,
+        }
+    }
+}
+
+/// Whose failure an attempt's end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The model's, and it would happen again: the job fails now.
+    Final,
+    /// The model's: retried within `max_attempts`.
+    Model,
+    /// Ours: retried within a budget of its own ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
+    Infra,
+}
+
+/// How one attempt ended, or that it has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptOutcome {
+    /// Still leased.
+    Running,
+    /// Gave the job its result.
+    Succeeded,
+    /// Failed; the job may have been retried.
+    Failed,
+    /// Handed back unharmed (drain).
+    Released,
+    /// Its worker went silent.
+    Lost,
+    /// The job was cancelled meanwhile.
+    Cancelled,
+    /// The job's deadline passed meanwhile.
+    Expired,
+}
+
+/// One try at a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// 1, 2, ...
+    pub attempt: u32,
+    /// Who ran it.
+    pub worker_id: String,
+    /// The right it ran under.
+    pub fence: Fence,
+    /// When it was leased, unix milliseconds.
+    pub leased_ms: u64,
+    /// When it ended, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// Where its time went.
+    #[serde(default)]
+    pub timing: Timing,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<JobError>,
+}
+
+/// What a finished job gave.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobResult {
+    /// Small: the JSON itself, at most [`INLINE_RESULT_BYTES`].
+    Inline(Box<RawValue>),
+    /// Large: the S3 key of a JSON document, and its size.
+    Object {
+        /// S3 key below the winning attempt's prefix.
+        key: String,
+        /// Bytes.
+        size_bytes: u64,
+    },
+}
+
+/// Results up to this size ride in the job record; larger ones go to S3.
+pub const INLINE_RESULT_BYTES: usize = 16 * 1024;
+
+/// The latest progress a running job told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// 0 to 1.
+    pub fraction: f64,
+    /// What it is doing.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// The whole record, decoded.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Its id.
+    pub id: JobId,
+    /// The fixed part.
+    pub spec: JobSpec,
+    /// The input as it was submitted.
+    pub input: Box<RawValue>,
+    /// Where it stands.
+    pub state: JobState,
+    /// Every attempt so far, oldest first.
+    pub attempts: Vec<Attempt>,
+    /// The result, once `succeeded`.
+    pub result: Option<JobResult>,
+    /// The last error, once `failed`.
+    pub error: Option<JobError>,
+    /// The latest progress.
+    pub progress: Option<Progress>,
+    /// When a `scheduled` job becomes ready, unix milliseconds.
+    pub run_after_ms: Option<u64>,
+    /// When it ended, unix milliseconds.
+    pub ended_ms: Option<u64>,
+}
+
+impl Job {
+    /// When it was submitted, unix milliseconds.
+    #[must_use]
+    pub fn created_ms(&self) -> u64 {
+        self.id.created_ms()
+    }
+
+    /// The prefix in S3 that belongs to one attempt alone: nobody else ever writes below it.
+    #[must_use]
+    pub fn attempt_prefix(tenant: &str, id: JobId, attempt: u32, fence: &Fence) -> String {
+        format!("results/{tenant}/{id}/{attempt}-{fence}/")
+    }
+}

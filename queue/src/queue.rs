@@ -1,0 +1,215 @@
+//! The contract: one method per verb. `redis.rs` and `memory.rs` implement it; `conformance.rs` says what they owe.
+
+use std::future::Future;
+
+use serde_json::value::RawValue;
+
+use crate::error::Error;
+use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
+use crate::id::{Fence, JobId};
+use crate::job::{Job, JobSpec, JobState, NewJob};
+
+/// What became of one submitted job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted {
+    /// Accepted under its own id.
+    New(JobId),
+    /// The idempotency key was known with the same request: this is the first submit's job.
+    Repeat(JobId),
+}
+
+impl Submitted {
+    /// The job's id either way.
+    #[must_use]
+    pub fn id(self) -> JobId {
+        match self {
+            Self::New(id) | Self::Repeat(id) => id,
+        }
+    }
+}
+
+/// Who asks for leases, and for what.
+#[derive(Debug, Clone)]
+pub struct LeaseQuery {
+    /// The worker.
+    pub worker_id: String,
+    /// At most this many, 1 to 100.
+    pub want: u32,
+    /// The largest VRAM class it can take, GiB.
+    pub reach_gib: u32,
+    /// When nothing is there: remember this waiter, in the same step, so that no wake is lost in between.
+    pub park: Option<Waiter>,
+}
+
+/// A parked pull: the API replica that holds it and its number there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Waiter {
+    /// The replica, as in [`Queue::listen`].
+    pub replica: String,
+    /// Unique within the replica.
+    pub waiter: u64,
+}
+
+/// A granted lease.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    /// The job.
+    pub job_id: JobId,
+    /// Its fixed part.
+    pub spec: JobSpec,
+    /// Its input.
+    pub input: Box<RawValue>,
+    /// Which try this is.
+    pub attempt: u32,
+    /// The right to end it.
+    pub fence: Fence,
+}
+
+/// What became of a cancel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelAnswer {
+    /// Ended now; no result will ever appear.
+    Cancelled,
+    /// It had already ended like this.
+    AlreadyEnded(JobState),
+    /// No such job.
+    NotFound,
+}
+
+/// What a round of `promote` or `reap` did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Jobs moved.
+    pub jobs: u32,
+    /// When the next one falls due, unix milliseconds, if any is known.
+    pub next_due_ms: Option<u64>,
+}
+
+/// What a replica is told without asking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Signal {
+    /// One of its parked pulls may now find something. A wake that meets no waiter must be handed on ([`Queue::wake_next`]).
+    Wake(u64),
+    /// A watched job changed state or said something.
+    Job(JobId),
+    /// The connection was lost and is back: signals may have been missed, look at everything again.
+    Missed,
+}
+
+/// Which jobs to list.
+#[derive(Debug, Clone, Default)]
+pub struct ListFilter {
+    /// Only in this state.
+    pub state: Option<JobState>,
+    /// Only of this endpoint.
+    pub endpoint: Option<String>,
+    /// Only with these labels, all of them.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// One page of a list, newest first.
+#[derive(Debug, Clone)]
+pub struct JobPage {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// Where the next page starts; `None` at the end. A page may be short, even empty, and still have a next one.
+    pub next_cursor: Option<String>,
+}
+
+/// A kept event of a job.
+#[derive(Debug, Clone)]
+pub struct KeptEvent {
+    /// Its place: grows; what `Last-Event-ID` carries.
+    pub id: String,
+    /// Which attempt said it.
+    pub attempt: u32,
+    /// What was said.
+    pub message: JobMessage,
+}
+
+/// How full one lane is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneDepth {
+    /// `<priority digit>:<class>:<tenant>:<endpoint>`.
+    pub lane: String,
+    /// Jobs ready.
+    pub jobs: u64,
+}
+
+/// The queue. Every verb is atomic, idempotent where it can be repeated, and takes its time from the queue's own clock.
+///
+/// # Errors
+/// [`Error::Unavailable`] means *unknown*: the verb may or may not have happened. Each verb says how to find out or why
+/// repeating is safe.
+pub trait Queue: Send + Sync + 'static {
+    /// Accepts all of `jobs` or none (at most 1,000, one shard). Repeat with the same ids: a known id is answered `New` again.
+    ///
+    /// # Errors
+    /// [`Error::IdempotencyConflict`] when a key is known with another request; nothing is accepted then.
+    fn submit(&self, jobs: Vec<NewJob>) -> impl Future<Output = Result<Vec<Submitted>, Error>> + Send;
+
+    /// Leases up to `want` ready jobs, or parks the waiter. A reply that is lost costs one lease period: the reaper returns the jobs.
+    fn lease(&self, query: LeaseQuery) -> impl Future<Output = Result<Vec<Lease>, Error>> + Send;
+
+    /// Forgets a parked waiter. `false` means a wake for it is under way: look once more, or hand it on.
+    fn unpark(&self, waiter: &Waiter) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Passes a wake that met no waiter to the next one that could use it.
+    fn wake_next(&self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Prolongs leases. One answer each, in order.
+    fn extend(&self, leases: &[LeaseRef]) -> impl Future<Output = Result<Vec<ExtendAnswer>, Error>> + Send;
+
+    /// Ends attempts (at most 100). One answer each, in order; repeating an accepted report is answered `AlreadyEnded`.
+    fn finish(&self, reports: &[FinishReport]) -> impl Future<Output = Result<Vec<FinishAnswer>, Error>> + Send;
+
+    /// Hands leases back unharmed, to the front of their lanes (at most 100).
+    fn release(&self, leases: &[LeaseRef]) -> impl Future<Output = Result<Vec<FinishAnswer>, Error>> + Send;
+
+    /// Ends a job at its owner's wish. A running attempt loses its lease in the same step. A job of another tenant is `NotFound`.
+    fn cancel(&self, tenant: &str, id: JobId) -> impl Future<Output = Result<CancelAnswer, Error>> + Send;
+
+    /// Moves scheduled jobs whose time has come into their lanes (at most 100 a call).
+    fn promote(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
+
+    /// Takes back leases that ran out (at most 100 a call): to the front, or failed when the budget is spent.
+    fn reap(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
+
+    /// The record, if there is one.
+    fn get(&self, id: JobId) -> impl Future<Output = Result<Option<Job>, Error>> + Send;
+
+    /// The record, and from now on a [`Signal::Job`] to `replica` at each change, for a minute; repeat to keep watching.
+    fn watch(&self, id: JobId, replica: &str) -> impl Future<Output = Result<Option<Job>, Error>> + Send;
+
+    /// A tenant's jobs, newest first. Looks at a bounded number of records a call.
+    fn list(
+        &self,
+        tenant: &str,
+        filter: &ListFilter,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> impl Future<Output = Result<JobPage, Error>> + Send;
+
+    /// Keeps what running jobs said. Events of lost leases are dropped; the last 1,000 of a job are kept.
+    fn append_events(&self, events: &[JobEventReport]) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Events of a job after `after` (all when empty), oldest first, at most `limit`.
+    fn read_events(
+        &self,
+        id: JobId,
+        after: &str,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<KeptEvent>, Error>> + Send;
+
+    /// How full the lanes are, the fullest 1,000.
+    fn depth(&self) -> impl Future<Output = Result<Vec<LaneDepth>, Error>> + Send;
+
+    /// Checks that the caller holds this lease now; gives what is needed to sign its uploads.
+    fn held(&self, lease: &LeaseRef) -> impl Future<Output = Result<Option<(JobSpec, u32)>, Error>> + Send;
+
+    /// Signals for `replica`, from now on. Ends when the queue is dropped.
+    fn listen(
+        &self,
+        replica: &str,
+    ) -> impl Future<Output = Result<tokio::sync::mpsc::Receiver<Signal>, Error>> + Send;
+}
