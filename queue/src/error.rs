@@ -36,3 +36,14 @@ pub enum Error {
     #[error("{0}")]
     TooLarge(String),
 }
+
+#[cfg(feature = "redis")]
+impl Error {
+    /// How an error of Redis reads here. `step` completes "failed to ...".
+    pub(crate) fn redis(step: &'static str) -> impl Fn(redis::RedisError) -> Self {
+        move |error| match error.code() {
+            Some("OOM") => Self::Full,
+            _ => Self::Unavailable { step, source: Box::new(error) },
+        }
+    }
+}

@@ -325,6 +325,9 @@ pub enum JobResult {
     },
 }
 
+/// The name, below an attempt's prefix, of a result that is too large to ride in the record.
+pub const OUTPUT_NAME: &str = "output.json";
+
 /// Results up to this size ride in the job record; larger ones go to S3.
 pub const INLINE_RESULT_BYTES: usize = 16 * 1024;
 
@@ -368,6 +371,12 @@ impl Job {
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         self.id.created_ms()
+    }
+
+    /// The attempt that gave the job its result, once `succeeded`.
+    #[must_use]
+    pub fn winner(&self) -> Option<&Attempt> {
+        self.attempts.iter().rev().find(|attempt| attempt.outcome == AttemptOutcome::Succeeded)
     }
 
     /// The prefix in S3 that belongs to one attempt alone: nobody else ever writes below it.

@@ -3,15 +3,43 @@
 //! The job record is the truth; streams mean "ready" and nothing more. [`Queue`] is the contract, [`RedisQueue`] what runs in
 //! production and [`MemoryQueue`] the same in one process, for simulation. This crate knows no HTTP, no GPU and no cloud.
 
+mod clock;
+#[cfg(feature = "redis")]
+pub mod conformance;
 pub mod endpoint;
 mod error;
+#[cfg(feature = "redis")]
+mod fitness;
 pub mod gateway;
 mod id;
 pub mod job;
 #[cfg(feature = "redis")]
+mod keys;
+#[cfg(feature = "redis")]
+mod memory;
+#[cfg(feature = "redis")]
 pub mod queue;
+#[cfg(feature = "redis")]
+mod record;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+pub mod registry;
+pub mod retry;
+#[cfg(feature = "redis")]
+mod scripts;
+#[cfg(feature = "redis")]
+mod signals;
+pub mod state;
 
+pub use clock::{Clock, ManualClock, now_ms};
 pub use error::Error;
+#[cfg(feature = "redis")]
+pub use fitness::Durability;
 pub use id::{Fence, JobId, ParseJobIdError, nonce};
 #[cfg(feature = "redis")]
 pub use queue::Queue;
+#[cfg(feature = "redis")]
+pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
+#[cfg(feature = "redis")]
+pub use registry::{Registry, TokenKind, TokenRecord, WorkerRecord};

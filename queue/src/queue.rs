@@ -50,6 +50,12 @@ pub struct Waiter {
     pub waiter: u64,
 }
 
+impl std::fmt::Display for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.replica, self.waiter)
+    }
+}
+
 /// A granted lease.
 #[derive(Debug, Clone)]
 pub struct Lease {

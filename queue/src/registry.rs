@@ -1,1 +1,273 @@
 //! What is deployed, who may call, and which workers are here. Redis only; every key comes from `keys.rs`.
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::now_ms;
+use crate::endpoint::{EndpointSpec, EndpointVersion};
+use crate::error::Error;
+use crate::gateway::{Gpu, WorkerStatus};
+use crate::keys::RegistryKeys;
+use crate::scripts::{self, Connection};
+
+/// Most versions, endpoints, tokens or workers that one list answers.
+pub const LIST_MAX: usize = 10_000;
+
+/// A token as it is stored: never its secret, only a keyed hash of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRecord {
+    /// The public part.
+    pub id: String,
+    /// Keyed hash of the secret part, hex.
+    pub hash: String,
+    /// What it is good for.
+    pub kind: TokenKind,
+    /// Whose it is.
+    pub tenant: String,
+    /// What its bearer may do.
+    pub scopes: Vec<String>,
+    /// What its owner calls it.
+    pub name: String,
+    /// When it was made, unix milliseconds.
+    pub created_ms: u64,
+    /// When it ends, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    /// Good for one use.
+    #[serde(default)]
+    pub single_use: bool,
+}
+
+/// The kinds of token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenKind {
+    /// For the public API.
+    Api,
+    /// For a worker to join with.
+    Join,
+    /// A joined worker's own.
+    Worker,
+}
+
+/// A worker that has joined.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerRecord {
+    /// Its id for this life.
+    pub worker_id: String,
+    /// What its operator calls it.
+    pub name: String,
+    /// Its release.
+    pub release: String,
+    /// Attempts it runs at once.
+    pub slots: u32,
+    /// Its cards.
+    pub gpus: Vec<Gpu>,
+    /// When it joined, unix milliseconds.
+    pub joined_ms: u64,
+    /// When it was last heard of, unix milliseconds.
+    pub seen_ms: u64,
+    /// What it last said of itself.
+    pub status: WorkerStatus,
+}
+
+/// The registry.
+#[derive(Clone)]
+pub struct Registry {
+    connection: Connection,
+    keys: RegistryKeys,
+}
+
+impl Registry {
+    pub(crate) fn new(connection: Connection, prefix: &str) -> Self {
+        Self { connection, keys: RegistryKeys::new(prefix) }
+    }
+
+    /// Adds a version and points traffic at it. The same spec as the current version gives that version and `false`: repeating a
+    /// deploy whose outcome is unknown is safe.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn deploy(&self, tenant: &str, name: &str, spec: EndpointSpec) -> Result<(EndpointVersion, bool), Error> {
+        let spec = to_json("deploy", &spec)?;
+        let mut call = scripts::DEPLOY.call(&[&self.keys.versions(tenant, name), &self.keys.endpoints(tenant)]);
+        call.arg(name).arg(now_ms()).arg(spec);
+        let (_, version, outcome): (String, String, String) = self.connection.eval(&scripts::DEPLOY, &call).await?;
+        Ok((from_json("deploy", &version)?, outcome == "new"))
+    }
+
+    /// A version, the current one when `version` is `None`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn endpoint(&self, tenant: &str, name: &str, version: Option<u32>) -> Result<Option<EndpointVersion>, Error> {
+        let mut redis = self.connection.redis();
+        let version = match version {
+            Some(version) => Some(version),
+            None => redis.hget(self.keys.endpoints(tenant), name).await.map_err(Error::redis("read an endpoint"))?,
+        };
+        let Some(version) = version else { return Ok(None) };
+        let text: Option<String> =
+            redis.hget(self.keys.versions(tenant, name), version).await.map_err(Error::redis("read a version"))?;
+        text.map(|text| from_json("read a version", &text)).transpose()
+    }
+
+    /// Every version, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn versions(&self, tenant: &str, name: &str) -> Result<Vec<EndpointVersion>, Error> {
+        let texts: Vec<String> =
+            self.connection.redis().hvals(self.keys.versions(tenant, name)).await.map_err(Error::redis("list versions"))?;
+        let mut versions: Vec<EndpointVersion> =
+            texts.iter().take(LIST_MAX).map(|text| from_json("list versions", text)).collect::<Result<_, _>>()?;
+        versions.sort_by_key(|version| std::cmp::Reverse(version.version));
+        Ok(versions)
+    }
+
+    /// The current version of every endpoint, by name.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn endpoints(&self, tenant: &str) -> Result<Vec<EndpointVersion>, Error> {
+        let mut redis = self.connection.redis();
+        let current: HashMap<String, u32> =
+            redis.hgetall(self.keys.endpoints(tenant)).await.map_err(Error::redis("list endpoints"))?;
+        if current.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipe = redis::pipe();
+        for (name, version) in current.iter().take(LIST_MAX) {
+            pipe.hget(self.keys.versions(tenant, name), version);
+        }
+        let texts: Vec<Option<String>> = pipe.query_async(&mut redis).await.map_err(Error::redis("list endpoints"))?;
+        let mut endpoints: Vec<EndpointVersion> =
+            texts.iter().flatten().map(|text| from_json("list endpoints", text)).collect::<Result<_, _>>()?;
+        endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(endpoints)
+    }
+
+    /// Stores a token; it goes by itself at `expires_ms`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn put_token(&self, token: &TokenRecord) -> Result<(), Error> {
+        let mut pipe = redis::pipe();
+        pipe.atomic().set(self.keys.token(&token.id), to_json("store a token", token)?).ignore();
+        if let Some(expires_ms) = token.expires_ms {
+            pipe.cmd("PEXPIREAT").arg(self.keys.token(&token.id)).arg(expires_ms).ignore();
+        }
+        if token.kind != TokenKind::Worker {
+            pipe.sadd(self.keys.tokens(), &token.id).ignore();
+        }
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("store a token"))
+    }
+
+    /// A token by its public part.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn token(&self, id: &str) -> Result<Option<TokenRecord>, Error> {
+        let text: Option<String> =
+            self.connection.redis().get(self.keys.token(id)).await.map_err(Error::redis("read a token"))?;
+        text.map(|text| from_json("read a token", &text)).transpose()
+    }
+
+    /// Reads a token and deletes it in one step: of many callers one gets it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, and then the token may be spent.
+    pub async fn claim_token(&self, id: &str) -> Result<Option<TokenRecord>, Error> {
+        let mut redis = self.connection.redis();
+        let text: Option<String> = redis.get_del(self.keys.token(id)).await.map_err(Error::redis("claim a token"))?;
+        text.map(|text| from_json("claim a token", &text)).transpose()
+    }
+
+    /// API and join tokens, by name. Worker tokens are many and short-lived and not listed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn tokens(&self) -> Result<Vec<TokenRecord>, Error> {
+        let mut tokens: Vec<TokenRecord> = self.members(&self.keys.tokens(), |id| self.keys.token(id)).await?;
+        tokens.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+        Ok(tokens)
+    }
+
+    /// Revokes a token. `false` when there was none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn delete_token(&self, id: &str) -> Result<bool, Error> {
+        let (deleted, _): (bool, u32) = redis::pipe()
+            .atomic()
+            .del(self.keys.token(id))
+            .srem(self.keys.tokens(), id)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("revoke a token"))?;
+        Ok(deleted)
+    }
+
+    /// Stores what is known of a worker, for `ttl_ms`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, the next heartbeat repeats it.
+    pub async fn put_worker(&self, worker: &WorkerRecord, ttl_ms: u64) -> Result<(), Error> {
+        redis::pipe()
+            .atomic()
+            .pset_ex(self.keys.worker(&worker.worker_id), to_json("store a worker", worker)?, ttl_ms)
+            .ignore()
+            .sadd(self.keys.workers(), &worker.worker_id)
+            .ignore()
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("store a worker"))
+    }
+
+    /// A worker that was heard of lately.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn worker(&self, id: &str) -> Result<Option<WorkerRecord>, Error> {
+        let text: Option<String> =
+            self.connection.redis().get(self.keys.worker(id)).await.map_err(Error::redis("read a worker"))?;
+        text.map(|text| from_json("read a worker", &text)).transpose()
+    }
+
+    /// The workers heard of lately, by name.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
+        let mut workers: Vec<WorkerRecord> = self.members(&self.keys.workers(), |id| self.keys.worker(id)).await?;
+        workers.sort_by(|a, b| (&a.name, &a.worker_id).cmp(&(&b.name, &b.worker_id)));
+        Ok(workers)
+    }
+
+    /// The records of a set's members; members whose record has expired are dropped from the set.
+    async fn members<T: for<'de> Deserialize<'de>>(&self, set: &str, key: impl Fn(&str) -> String) -> Result<Vec<T>, Error> {
+        let step = "list a set of records";
+        let mut redis = self.connection.redis();
+        let ids: Vec<String> = redis.smembers(set).await.map_err(Error::redis(step))?;
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys: Vec<String> = ids.iter().take(LIST_MAX).map(|id| key(id)).collect();
+        let texts: Vec<Option<String>> = redis.mget(&keys).await.map_err(Error::redis(step))?;
+        let gone: Vec<&String> = ids.iter().zip(&texts).filter(|(_, text)| text.is_none()).map(|(id, _)| id).collect();
+        if !gone.is_empty() {
+            let _: u32 = redis.srem(set, gone).await.map_err(Error::redis(step))?;
+        }
+        texts.iter().flatten().map(|text| from_json(step, text)).collect()
+    }
+}
+
+fn to_json<T: Serialize>(step: &str, value: &T) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::Corrupt { key: step.to_owned(), why: error.to_string() })
+}
+
+fn from_json<'a, T: Deserialize<'a>>(step: &str, text: &'a str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| Error::Corrupt { key: step.to_owned(), why: error.to_string() })
+}

@@ -1,0 +1,121 @@
+//! Every Redis key, its type and its life. Nobody else in Rust spells one; `lua/prelude.lua` derives the same from the root.
+//!
+//! | key below `{prefix:shard}` | type | what | life |
+//! |---|---|---|---|
+//! | `:j:<id>` | HASH | the job record, the truth | retention after its end |
+//! | `:q:<lane>` `:f:<lane>` | STREAM | ready jobs, and those served first (reaped, released, retried) | while not empty |
+//! | `:shelf:<priority>:<class>` | ZSET | lanes with ready jobs, by turn | while not empty |
+//! | `:turn` | STRING | counter that orders lanes | for ever |
+//! | `:leases` | ZSET | running jobs by the end of their lease, unix ms | while not empty |
+//! | `:scheduled` | ZSET | waiting jobs by due time, unix ms | while not empty |
+//! | `:parked` | ZSET | waiting pulls `<replica>/<waiter>` by reach, GiB | while not empty |
+//! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | trimmed by age |
+//! | `:e:<id>` | STREAM | what a job said: progress, log, output | retention after its end |
+//! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
+//! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
+//!
+//! A lane is named `<priority digit>:<class>:<tenant>:<endpoint>`. The registry lives below a root of its own, `{prefix:registry}`.
+
+use sha2::{Digest, Sha256};
+
+use crate::id::JobId;
+use crate::job::JobSpec;
+
+/// How long an idempotency key is remembered (P2).
+pub(crate) const IDEMPOTENCY_TTL_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The keys of one shard.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    root: String,
+}
+
+impl Keys {
+    /// The braces make Redis Cluster place the whole shard in one slot.
+    pub(crate) fn new(prefix: &str, shard: u8) -> Self {
+        Self { root: format!("{{{prefix}:{shard}}}") }
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    pub(crate) fn job(&self, id: JobId) -> String {
+        format!("{}:j:{id}", self.root)
+    }
+
+    pub(crate) fn events(&self, id: JobId) -> String {
+        format!("{}:e:{id}", self.root)
+    }
+
+    pub(crate) fn index(&self, tenant: &str) -> String {
+        format!("{}:index:{tenant}", self.root)
+    }
+
+    pub(crate) fn parked(&self) -> String {
+        format!("{}:parked", self.root)
+    }
+
+    pub(crate) fn signal(&self, replica: &str) -> String {
+        format!("{}:signal:{replica}", self.root)
+    }
+
+    pub(crate) fn shelf(&self, priority: u8, class: u32) -> String {
+        format!("{}:shelf:{priority}:{class}", self.root)
+    }
+
+    pub(crate) fn lane(&self, lane: &str) -> [String; 2] {
+        [format!("{}:q:{lane}", self.root), format!("{}:f:{lane}", self.root)]
+    }
+
+    pub(crate) fn probe(&self) -> String {
+        format!("{}:probe", self.root)
+    }
+}
+
+/// The lane a job stands in.
+pub(crate) fn lane(spec: &JobSpec) -> String {
+    format!("{}:{}:{}:{}", spec.priority.digit(), spec.vram_class_gib, spec.tenant, spec.endpoint)
+}
+
+/// An idempotency key as part of a Redis key: hashed, so that its length and characters are bounded.
+pub(crate) fn idempotency(key: &str) -> String {
+    hex::encode(&Sha256::digest(key.as_bytes())[..16])
+}
+
+/// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions and one
+/// per endpoint of all of them.
+#[derive(Debug, Clone)]
+pub(crate) struct RegistryKeys {
+    root: String,
+}
+
+impl RegistryKeys {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self { root: format!("{{{prefix}:registry}}") }
+    }
+
+    pub(crate) fn token(&self, id: &str) -> String {
+        format!("{}:token:{id}", self.root)
+    }
+
+    pub(crate) fn tokens(&self) -> String {
+        format!("{}:tokens", self.root)
+    }
+
+    pub(crate) fn worker(&self, id: &str) -> String {
+        format!("{}:worker:{id}", self.root)
+    }
+
+    pub(crate) fn workers(&self) -> String {
+        format!("{}:workers", self.root)
+    }
+
+    pub(crate) fn endpoints(&self, tenant: &str) -> String {
+        format!("{}:endpoints:{tenant}", self.root)
+    }
+
+    pub(crate) fn versions(&self, tenant: &str, name: &str) -> String {
+        format!("{}:versions:{tenant}:{name}", self.root)
+    }
+}

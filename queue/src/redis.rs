@@ -1,0 +1,355 @@
+//! The queue in Redis: each verb one script, everything it promises kept inside that script.
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+use redis::streams::{StreamRangeReply, StreamId};
+use tokio::sync::mpsc;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
+use crate::id::JobId;
+use crate::job::{Job, JobSpec, JobState, NewJob, Priority, VRAM_CLASSES_GIB};
+use crate::keys::Keys;
+use crate::queue::{
+    CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted, Swept, Waiter,
+};
+use crate::record;
+use crate::registry::Registry;
+use crate::scripts::{self, Connection};
+use crate::{fitness, signals};
+
+/// Most jobs one submit takes.
+pub const SUBMIT_MAX: usize = 1_000;
+
+/// Most attempts one `finish`, `release` or `lease` touches.
+pub const BATCH_MAX: usize = 100;
+
+/// A list looks at this many records a call, however few match.
+const LIST_SCAN_MAX: usize = 1_000;
+const LIST_STEP: usize = 100;
+
+const WATCH_MS: u64 = 60_000;
+
+/// How to reach the queue, and its times.
+#[derive(Clone)]
+pub struct RedisConfig {
+    /// `redis://[user:password@]host:port/db`, `rediss://` or `redis+unix:///path`.
+    pub url: String,
+    /// What all keys start with. Default `stoke`.
+    pub prefix: String,
+    /// How long a lease lasts unless extended. Default 30 s.
+    pub lease_ms: u64,
+    /// How long an ended job's record is kept. Default 3 days.
+    pub retention_ms: u64,
+    /// Where time comes from; tests put a clock of their own here.
+    pub clock: Clock,
+}
+
+impl Default for RedisConfig {
+    fn default() -> Self {
+        Self {
+            url: "redis://127.0.0.1:6379".to_owned(),
+            prefix: "stoke".to_owned(),
+            lease_ms: 30_000,
+            retention_ms: 3 * 24 * 60 * 60 * 1000,
+            clock: Clock::Own,
+        }
+    }
+}
+
+impl std::fmt::Debug for RedisConfig {
+    /// Without the URL: it may hold a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisConfig").field("prefix", &self.prefix).field("lease_ms", &self.lease_ms).finish_non_exhaustive()
+    }
+}
+
+/// The queue in Redis. Clones share one connection.
+#[derive(Clone)]
+pub struct RedisQueue {
+    client: redis::Client,
+    connection: Connection,
+    keys: Keys,
+    config: RedisConfig,
+}
+
+impl RedisQueue {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] when the URL is none, [`Error::Unavailable`] when nothing answers.
+    pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
+        let client = redis::Client::open(config.url.as_str())
+            .map_err(|error| Error::Unfit(format!("the Redis URL is not usable: {error}")))?;
+        let connection = Connection::open(client.clone()).await?;
+        Ok(Self { client, connection, keys: Keys::new(&config.prefix, 0), config })
+    }
+
+    /// What is deployed, who may call, which workers are here.
+    #[must_use]
+    pub fn registry(&self) -> Registry {
+        Registry::new(self.connection.clone(), &self.config.prefix)
+    }
+
+    /// How long a lease lasts unless extended, milliseconds.
+    #[must_use]
+    pub fn lease_ms(&self) -> u64 {
+        self.config.lease_ms
+    }
+
+    /// The boot checks: whether this Redis can keep what a 202 promises. With `allow_ephemeral` a Redis that forgets is accepted.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] with what to change.
+    pub async fn check_fitness(&self, allow_ephemeral: bool) -> Result<fitness::Durability, Error> {
+        fitness::check(&self.connection, &self.keys, allow_ephemeral).await
+    }
+
+    /// Asks whether Redis answers.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn ping(&self) -> Result<(), Error> {
+        redis::cmd("PING").query_async(&mut self.connection.redis()).await.map_err(Error::redis("ping"))
+    }
+
+    async fn record(&self, id: JobId) -> Result<Option<Job>, Error> {
+        let fields: HashMap<String, String> =
+            self.connection.redis().hgetall(self.keys.job(id)).await.map_err(Error::redis("read a job"))?;
+        record::decode(id, &fields)
+    }
+
+    /// The jobs of these ids that match, in order.
+    async fn matching(&self, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
+        if filter.state.is_none() && filter.endpoint.is_none() && filter.metadata.is_empty() {
+            return Ok(ids.to_vec());
+        }
+        let mut pipe = redis::pipe();
+        for id in ids {
+            pipe.hmget(self.keys.job(*id), &["state", "spec"]);
+        }
+        let rows: Vec<(Option<String>, Option<String>)> =
+            pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("list jobs"))?;
+        let matches = |state: &str, spec: &str| {
+            filter.state.is_none_or(|wanted| JobState::from_word(state) == Some(wanted))
+                && serde_json::from_str::<JobSpec>(spec).is_ok_and(|spec| {
+                    filter.endpoint.as_ref().is_none_or(|wanted| *wanted == spec.endpoint)
+                        && filter.metadata.iter().all(|(key, value)| spec.metadata.get(key) == Some(value))
+                })
+        };
+        Ok(ids
+            .iter()
+            .zip(rows)
+            .filter(|(_, row)| matches!(row, (Some(state), Some(spec)) if matches(state, spec)))
+            .map(|(id, _)| *id)
+            .collect())
+    }
+
+    /// Milliseconds since this Redis started, as far as it says.
+    async fn uptime_ms(&self) -> Result<u64, Error> {
+        let info: String =
+            redis::cmd("INFO").arg("server").query_async(&mut self.connection.redis()).await.map_err(Error::redis("ask for the uptime"))?;
+        Ok(fitness::info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 1000)
+    }
+}
+
+fn bounded(what: &str, len: usize, max: usize) -> Result<(), Error> {
+    if len > max {
+        return Err(Error::TooLarge(format!("{len} {what} in one call, more than {max}")));
+    }
+    Ok(())
+}
+
+impl Queue for RedisQueue {
+    async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Error> {
+        bounded("jobs", jobs.len(), SUBMIT_MAX)?;
+        // Twice the retention: a job may wait as long as it is kept afterwards and still be listed.
+        let index_keep_ms = self.config.retention_ms.saturating_mul(2);
+        scripts::Submit { keys: &self.keys, clock: &self.config.clock, index_keep_ms, jobs: &jobs }.run(&self.connection).await
+    }
+
+    async fn lease(&self, query: LeaseQuery) -> Result<Vec<Lease>, Error> {
+        bounded("leases wanted", query.want as usize, BATCH_MAX)?;
+        let lease_ms = self.config.lease_ms;
+        scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, query: &query }.run(&self.connection).await
+    }
+
+    async fn unpark(&self, waiter: &Waiter) -> Result<bool, Error> {
+        self.connection.redis().zrem(self.keys.parked(), waiter.to_string()).await.map_err(Error::redis("unpark"))
+    }
+
+    async fn wake_next(&self) -> Result<(), Error> {
+        let _: Vec<String> = self.connection.eval(&scripts::WAKE, &scripts::WAKE.call(&[self.keys.root()])).await?;
+        Ok(())
+    }
+
+    async fn extend(&self, leases: &[LeaseRef]) -> Result<Vec<ExtendAnswer>, Error> {
+        let mut answers = Vec::with_capacity(leases.len());
+        for leases in leases.chunks(BATCH_MAX) {
+            let lease_ms = self.config.lease_ms;
+            let call = scripts::Extend { keys: &self.keys, clock: &self.config.clock, lease_ms, leases };
+            answers.extend(call.run(&self.connection).await?);
+        }
+        Ok(answers)
+    }
+
+    async fn finish(&self, reports: &[FinishReport]) -> Result<Vec<FinishAnswer>, Error> {
+        bounded("reports", reports.len(), BATCH_MAX)?;
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (retention_ms, jitter) = (self.config.retention_ms, rand::random::<f64>());
+        scripts::Finish { keys: &self.keys, clock: &self.config.clock, retention_ms, reports, jitter }.run(&self.connection).await
+    }
+
+    async fn release(&self, leases: &[LeaseRef]) -> Result<Vec<FinishAnswer>, Error> {
+        bounded("leases", leases.len(), BATCH_MAX)?;
+        scripts::Release { keys: &self.keys, clock: &self.config.clock, leases }.run(&self.connection).await
+    }
+
+    async fn cancel(&self, tenant: &str, id: JobId) -> Result<CancelAnswer, Error> {
+        let retention_ms = self.config.retention_ms;
+        scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, id }.run(&self.connection).await
+    }
+
+    async fn promote(&self) -> Result<Swept, Error> {
+        scripts::Promote { keys: &self.keys, clock: &self.config.clock }.run(&self.connection).await
+    }
+
+    /// Does nothing in the first lease period after Redis came up: every lease may have run out while it was away, and the
+    /// workers that hold them must get the chance to extend first.
+    async fn reap(&self) -> Result<Swept, Error> {
+        if matches!(self.config.clock, Clock::Own) && self.uptime_ms().await? < self.config.lease_ms {
+            return Ok(Swept::default());
+        }
+        let retention_ms = self.config.retention_ms;
+        scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms }.run(&self.connection).await
+    }
+
+    async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
+        self.record(id).await
+    }
+
+    async fn watch(&self, id: JobId, replica: &str) -> Result<Option<Job>, Error> {
+        let mut call = scripts::WATCH.call(&[self.keys.root()]);
+        call.arg(self.config.clock.script_arg()).arg(WATCH_MS).arg(id.to_string()).arg(replica);
+        let fields: HashMap<String, String> = self.connection.eval(&scripts::WATCH, &call).await?;
+        record::decode(id, &fields)
+    }
+
+    async fn list(&self, tenant: &str, filter: &ListFilter, cursor: Option<&str>, limit: u32) -> Result<JobPage, Error> {
+        let limit = limit as usize;
+        let mut redis = self.connection.redis();
+        let mut before = cursor.map_or_else(|| "+".to_owned(), |cursor| format!("({cursor}"));
+        let (mut jobs, mut scanned) = (Vec::new(), 0);
+        loop {
+            let page: StreamRangeReply = redis
+                .xrevrange_count(self.keys.index(tenant), &before, "-", LIST_STEP)
+                .await
+                .map_err(Error::redis("list jobs"))?;
+            let entries: Vec<(String, JobId)> = page.ids.iter().filter_map(index_entry).collect();
+            let ids: Vec<JobId> = entries.iter().map(|(_, id)| *id).collect();
+            for id in self.matching(&ids, filter).await? {
+                jobs.extend(self.record(id).await?.map(|job| (id, job)));
+                if jobs.len() == limit {
+                    let (last, _) = &jobs[limit - 1];
+                    let next_cursor = entries.iter().find(|(_, id)| id == last).map(|(entry, _)| entry.clone());
+                    return Ok(JobPage { jobs: jobs.into_iter().map(|(_, job)| job).collect(), next_cursor });
+                }
+            }
+            scanned += page.ids.len();
+            let last = page.ids.last().map(|entry| entry.id.clone());
+            let more = page.ids.len() == LIST_STEP;
+            match last {
+                Some(last) if more && scanned < LIST_SCAN_MAX => before = format!("({last}"),
+                last => {
+                    let next_cursor = last.filter(|_| more);
+                    return Ok(JobPage { jobs: jobs.into_iter().map(|(_, job)| job).collect(), next_cursor });
+                }
+            }
+        }
+    }
+
+    async fn append_events(&self, events: &[JobEventReport]) -> Result<(), Error> {
+        for events in events.chunks(BATCH_MAX) {
+            scripts::AppendEvents { keys: &self.keys, clock: &self.config.clock, events }.run(&self.connection).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_events(&self, id: JobId, after: &str, limit: u32) -> Result<Vec<KeptEvent>, Error> {
+        let start = if after.is_empty() { "-".to_owned() } else { format!("({after}") };
+        let reply: StreamRangeReply = self
+            .connection
+            .redis()
+            .xrange_count(self.keys.events(id), start, "+", limit)
+            .await
+            .map_err(Error::redis("read events"))?;
+        reply.ids.iter().map(|entry| kept_event(id, entry)).collect()
+    }
+
+    async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {
+        let mut redis = self.connection.redis();
+        let mut shelves = redis::pipe();
+        for priority in Priority::ALL {
+            for class in VRAM_CLASSES_GIB {
+                shelves.zrange(self.keys.shelf(priority.digit(), class), 0, 999);
+            }
+        }
+        let lanes: Vec<Vec<String>> = shelves.query_async(&mut redis).await.map_err(Error::redis("read the shelves"))?;
+        let lanes: Vec<String> = lanes.into_iter().flatten().collect();
+        if lanes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut lengths = redis::pipe();
+        for lane in &lanes {
+            let [queue, front] = self.keys.lane(lane);
+            lengths.xlen(queue).xlen(front);
+        }
+        let lengths: Vec<u64> = lengths.query_async(&mut redis).await.map_err(Error::redis("measure the lanes"))?;
+        let mut depths: Vec<LaneDepth> = lanes
+            .into_iter()
+            .zip(lengths.chunks_exact(2))
+            .map(|(lane, lengths)| LaneDepth { lane, jobs: lengths.iter().sum() })
+            .collect();
+        depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
+        depths.truncate(1_000);
+        Ok(depths)
+    }
+
+    async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {
+        let fields: (Option<String>, Option<String>, Option<u32>, Option<String>) = self
+            .connection
+            .redis()
+            .hmget(self.keys.job(lease.job_id), &["state", "fence", "attempt", "spec"])
+            .await
+            .map_err(Error::redis("check a lease"))?;
+        match fields {
+            (Some(state), Some(fence), Some(attempt), Some(spec)) if state == "running" && fence == lease.fence.0 => {
+                let spec = serde_json::from_str(&spec)
+                    .map_err(|error| Error::Corrupt { key: format!("job {}", lease.job_id), why: error.to_string() })?;
+                Ok(Some((spec, attempt)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    async fn listen(&self, replica: &str) -> Result<mpsc::Receiver<Signal>, Error> {
+        signals::listen(self.client.clone(), self.keys.signal(replica)).await
+    }
+}
+
+fn index_entry(entry: &StreamId) -> Option<(String, JobId)> {
+    Some((entry.id.clone(), entry.get::<String>("j")?.parse().ok()?))
+}
+
+fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {
+    let corrupt = |why: String| Error::Corrupt { key: format!("event {} of job {id}", entry.id), why };
+    let attempt = entry.get("a").ok_or_else(|| corrupt("no attempt".to_owned()))?;
+    let message: String = entry.get("m").ok_or_else(|| corrupt("no message".to_owned()))?;
+    let message = serde_json::from_str(&message).map_err(|error| corrupt(error.to_string()))?;
+    Ok(KeptEvent { id: entry.id.clone(), attempt, message })
+}
+

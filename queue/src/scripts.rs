@@ -1,0 +1,160 @@
+//! The Lua scripts: one per verb, EVALSHA first, loaded when Redis does not know it. One module per verb builds its call and
+//! decodes its reply.
+
+mod cancel;
+mod event;
+mod extend;
+mod finish;
+mod lease;
+mod release;
+mod submit;
+mod sweep;
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Cmd, ErrorKind, FromRedisValue, ServerErrorKind};
+
+use crate::error::Error;
+
+pub(crate) use cancel::Cancel;
+pub(crate) use event::AppendEvents;
+pub(crate) use extend::Extend;
+pub(crate) use finish::Finish;
+pub(crate) use lease::TakeLeases;
+pub(crate) use release::Release;
+pub(crate) use submit::Submit;
+pub(crate) use sweep::{Promote, Reap};
+
+/// Redis's own default of 500 ms has killed worker pools elsewhere; a slow fsync alone can take longer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A script: its text with the shared prelude spliced in after the first line, and that text's SHA-1.
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    source: String,
+    sha: String,
+}
+
+impl Script {
+    fn new(name: &'static str, text: &str, prelude: &str) -> Self {
+        let source = match text.split_once('\n') {
+            Some((shebang, body)) => format!("{shebang}\n{prelude}{body}"),
+            None => text.to_owned(),
+        };
+        let sha = redis::Script::new(&source).get_hash().to_owned();
+        Self { name, source, sha }
+    }
+
+    /// A call with these keys; arguments are added to it in the script's order.
+    pub(crate) fn call(&self, keys: &[&str]) -> Cmd {
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.sha).arg(keys.len()).arg(keys);
+        call
+    }
+}
+
+macro_rules! scripts {
+    ($($constant:ident $name:literal $prelude:expr;)*) => {
+        $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
+            Script::new($name, include_str!(concat!("../lua/", $name, ".lua")), $prelude)
+        });)*
+        /// Every script, for the tests that hold all of them to the house rules.
+        #[cfg(test)]
+        static ALL: [&LazyLock<Script>; 12] = [$(&$constant),*];
+    };
+}
+
+const PRELUDE: &str = include_str!("../lua/prelude.lua");
+
+scripts! {
+    SUBMIT "submit" PRELUDE;
+    LEASE "lease" PRELUDE;
+    EXTEND "extend" PRELUDE;
+    FINISH "finish" PRELUDE;
+    RELEASE "release" PRELUDE;
+    CANCEL "cancel" PRELUDE;
+    PROMOTE "promote" PRELUDE;
+    REAP "reap" PRELUDE;
+    EVENT "event" PRELUDE;
+    WATCH "watch" PRELUDE;
+    WAKE "wake" PRELUDE;
+    DEPLOY "deploy" "";
+}
+
+/// One multiplexed connection that reconnects by itself, for ever, with backoff and jitter. Calls on it are pipelined.
+#[derive(Clone)]
+pub(crate) struct Connection(ConnectionManager);
+
+impl Connection {
+    pub(crate) async fn open(client: redis::Client) -> Result<Self, Error> {
+        let config = ConnectionManagerConfig::new()
+            .set_response_timeout(Some(RESPONSE_TIMEOUT))
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_min_delay(Duration::from_millis(50))
+            .set_max_delay(Duration::from_secs(5))
+            .set_number_of_retries(10);
+        ConnectionManager::new_with_config(client, config).await.map(Self).map_err(Error::redis("connect"))
+    }
+
+    /// For plain commands.
+    pub(crate) fn redis(&self) -> ConnectionManager {
+        self.0.clone()
+    }
+
+    /// Runs a script's call. A Redis that has restarted does not know the script any more: then it is loaded and called again,
+    /// which is safe because NOSCRIPT says that nothing ran.
+    pub(crate) async fn eval<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Error> {
+        let mut redis = self.redis();
+        match call.query_async(&mut redis).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                let mut load = redis::cmd("SCRIPT");
+                load.arg("LOAD").arg(&script.source);
+                let _: String = load.query_async(&mut redis).await.map_err(Error::redis(script.name))?;
+                call.query_async(&mut redis).await.map_err(Error::redis(script.name))
+            }
+            outcome => outcome.map_err(Error::redis(script.name)),
+        }
+    }
+}
+
+/// A reply that no script of this version gives.
+fn unexpected(script: &Script, reply: &impl std::fmt::Debug) -> Error {
+    Error::Corrupt { key: format!("the reply of {}", script.name), why: format!("{reply:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_lua_file_has_its_wrapper_and_says_its_contract_first() {
+        let files: BTreeSet<String> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
+            .expect("lua/ is there")
+            .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
+            .filter(|name| name != "prelude.lua")
+            .collect();
+        let wrapped: BTreeSet<String> = ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
+        assert_eq!(files, wrapped);
+        for script in ALL {
+            let contract: Vec<&str> = script.source.lines().filter(|line| line.starts_with("-- ")).collect();
+            assert!(script.source.starts_with("#!lua"), "{} declares its flags", script.name);
+            for word in [&format!("-- {}:", script.name), "-- KEYS ", "-- ARGV ", "-- Reply "] {
+                assert!(contract.iter().any(|line| line.starts_with(word)), "{}: {word}", script.name);
+            }
+        }
+    }
+
+    #[test]
+    fn no_script_uses_a_command_that_could_lose_work_or_block() {
+        for script in ALL {
+            for banned in ["'KEYS'", "'SMEMBERS'", "MAXLEN', ARGV", "NOACK", "BLOCK", "'MAXLEN', '='"] {
+                assert!(!script.source.contains(banned), "{} uses {banned}", script.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+use serde::Serialize;
+
+use super::{Connection, FINISH, Script, unexpected};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport};
+use crate::job::{Fault, JobError, Timing};
+use crate::keys::Keys;
+use crate::retry::{MAX_INFRA_ATTEMPTS, RETRY_BASE, RETRY_MAX};
+
+/// Call of `finish.lua`.
+pub(crate) struct Finish<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) clock: &'a Clock,
+    pub(crate) retention_ms: u64,
+    pub(crate) reports: &'a [FinishReport],
+    /// 0 to 1, drawn anew for each call.
+    pub(crate) jitter: f64,
+}
+
+impl Finish<'_> {
+    pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<FinishAnswer>, Error> {
+        let mut call = FINISH.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(self.retention_ms);
+        call.arg(millis(RETRY_BASE)).arg(millis(RETRY_MAX)).arg(MAX_INFRA_ATTEMPTS);
+        for report in self.reports {
+            call.arg(report.job_id.to_string()).arg(&report.fence.0);
+            match &report.outcome {
+                FinishOutcome::Succeeded { result } => call.arg("inline").arg(result.get()).arg(tail(&report.timing, None)?),
+                FinishOutcome::Stored { size_bytes } => call.arg("stored").arg(size_bytes).arg(tail(&report.timing, None)?),
+                FinishOutcome::Failed { error } => {
+                    call.arg(kind(error)).arg(json(error)?).arg(tail(&report.timing, Some(error))?)
+                }
+            };
+            call.arg(self.jitter);
+        }
+        let reply: Vec<String> = connection.eval(&FINISH, &call).await?;
+        reply.iter().map(|word| answer(&FINISH, word)).collect()
+    }
+}
+
+/// Which budget the failure is charged to.
+fn kind(error: &JobError) -> &'static str {
+    match error.code.fault() {
+        Fault::Final => "final",
+        Fault::Model => "model",
+        Fault::Infra => "infra",
+    }
+}
+
+/// What closes the attempt's history entry: JSON members after a comma.
+fn tail(timing: &Timing, error: Option<&JobError>) -> Result<String, Error> {
+    let timing = json(timing)?;
+    Ok(match error {
+        Some(error) => format!(r#","timing":{timing},"error":{}"#, json(error)?),
+        None => format!(r#","timing":{timing}"#),
+    })
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::Corrupt { key: "a report".to_owned(), why: error.to_string() })
+}
+
+fn millis(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn answer(script: &Script, word: &str) -> Result<FinishAnswer, Error> {
+    match word {
+        "ok" => Ok(FinishAnswer::Ok),
+        "stale_fence" => Ok(FinishAnswer::StaleFence),
+        "already_ended" => Ok(FinishAnswer::AlreadyEnded),
+        "not_found" => Ok(FinishAnswer::NotFound),
+        other => Err(unexpected(script, &other)),
+    }
+}

@@ -1,0 +1,43 @@
+use serde_json::value::RawValue;
+
+use super::{Connection, LEASE, unexpected};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::id::{Fence, nonce};
+use crate::keys::Keys;
+use crate::queue::{Lease, LeaseQuery};
+
+/// Call of `lease.lua`.
+pub(crate) struct TakeLeases<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) clock: &'a Clock,
+    pub(crate) lease_ms: u64,
+    pub(crate) query: &'a LeaseQuery,
+}
+
+impl TakeLeases<'_> {
+    pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<Lease>, Error> {
+        let query = self.query;
+        let waiter = query.park.as_ref().map_or(String::new(), |waiter| waiter.to_string());
+        let mut call = LEASE.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(&query.worker_id).arg(query.want).arg(query.reach_gib);
+        call.arg(self.lease_ms).arg(nonce()).arg(waiter);
+        let reply: Vec<String> = connection.eval(&LEASE, &call).await?;
+        let mut leases = Vec::with_capacity(reply.len() / 5);
+        let mut parts = reply.into_iter();
+        while let Some(id) = parts.next() {
+            let lease = (|| {
+                let (spec, input, attempt, fence) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+                Some(Lease {
+                    job_id: id.parse().ok()?,
+                    spec: serde_json::from_str(&spec).ok()?,
+                    input: RawValue::from_string(input).ok()?,
+                    attempt: attempt.parse().ok()?,
+                    fence: Fence(fence),
+                })
+            })();
+            leases.push(lease.ok_or_else(|| unexpected(&LEASE, &id))?);
+        }
+        Ok(leases)
+    }
+}

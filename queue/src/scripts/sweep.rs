@@ -1,0 +1,62 @@
+use super::{Connection, PROMOTE, REAP, Script, unexpected};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::job::{ErrorCode, JobError};
+use crate::keys::Keys;
+use crate::queue::Swept;
+use crate::retry::MAX_INFRA_ATTEMPTS;
+
+/// A script must not hold Redis for long: this many jobs a call.
+const SWEEP_MAX: u32 = 100;
+
+/// Call of `promote.lua`.
+pub(crate) struct Promote<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) clock: &'a Clock,
+}
+
+impl Promote<'_> {
+    pub(crate) async fn run(&self, connection: &Connection) -> Result<Swept, Error> {
+        let mut call = PROMOTE.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(SWEEP_MAX);
+        swept(&PROMOTE, connection.eval(&PROMOTE, &call).await?)
+    }
+}
+
+/// Call of `reap.lua`.
+pub(crate) struct Reap<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) clock: &'a Clock,
+    pub(crate) retention_ms: u64,
+}
+
+impl Reap<'_> {
+    pub(crate) async fn run(&self, connection: &Connection) -> Result<Swept, Error> {
+        let error = serde_json::to_string(&worker_lost())
+            .map_err(|error| Error::Corrupt { key: "an error".to_owned(), why: error.to_string() })?;
+        let mut call = REAP.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(SWEEP_MAX).arg(self.retention_ms).arg(MAX_INFRA_ATTEMPTS).arg(error);
+        swept(&REAP, connection.eval(&REAP, &call).await?)
+    }
+}
+
+/// Why a reaped attempt ended.
+pub(crate) fn worker_lost() -> JobError {
+    JobError {
+        code: ErrorCode::WorkerLost,
+        class: String::new(),
+        message: "the worker went silent and its lease ran out".to_owned(),
+        traceback: None,
+        stderr: None,
+    }
+}
+
+fn swept(script: &Script, (jobs, next_due_ms): (u32, String)) -> Result<Swept, Error> {
+    let next_due_ms = match next_due_ms.as_str() {
+        "" => None,
+        // A score is a double and may come as 1.7e12.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "unix ms fits a double's 53 bits")]
+        score => Some(score.parse::<f64>().map_err(|_| unexpected(script, &score))? as u64),
+    };
+    Ok(Swept { jobs, next_due_ms })
+}

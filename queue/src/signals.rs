@@ -1,0 +1,80 @@
+//! What a replica is told without asking: one subscription, renewed for ever.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::sync::mpsc;
+
+use crate::error::Error;
+use crate::queue::Signal;
+
+/// A replica that falls this far behind is better off looking at everything again.
+const BACKLOG: usize = 10_000;
+
+const RECONNECT_MIN: Duration = Duration::from_millis(50);
+const RECONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Subscribes now, so that no signal sent after this returns is missed, and keeps the subscription alive until the receiver is
+/// dropped. After each break [`Signal::Missed`] says that something may have been lost.
+pub(crate) async fn listen(client: redis::Client, channel: String) -> Result<mpsc::Receiver<Signal>, Error> {
+    let mut messages = subscribe(&client, &channel).await.map_err(Error::redis("subscribe"))?;
+    let (sender, receiver) = mpsc::channel(BACKLOG);
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                message = messages.next() => match message {
+                    Some(message) => forward(&message, &sender),
+                    None => {
+                        messages = tokio::select! {
+                            renewed = resubscribe(&client, &channel) => renewed,
+                            () = sender.closed() => return,
+                        };
+                        if sender.send(Signal::Missed).await.is_err() {
+                            return;
+                        }
+                    }
+                },
+                () = sender.closed() => return,
+            }
+        }
+    });
+    Ok(receiver)
+}
+
+async fn subscribe(client: &redis::Client, channel: &str) -> Result<redis::aio::PubSubStream, redis::RedisError> {
+    let mut subscription = client.get_async_pubsub().await?;
+    subscription.subscribe(channel).await?;
+    Ok(subscription.into_on_message())
+}
+
+/// The one reconnect loop: doubling waits with full jitter, for ever.
+async fn resubscribe(client: &redis::Client, channel: &str) -> redis::aio::PubSubStream {
+    let mut wait = RECONNECT_MIN;
+    loop {
+        match tokio::time::timeout(RECONNECT_MAX, subscribe(client, channel)).await {
+            Ok(Ok(messages)) => return messages,
+            Ok(Err(error)) => tracing::warn!(%error, "cannot subscribe to the queue's signals, trying again"),
+            Err(_) => tracing::warn!("subscribing to the queue's signals timed out, trying again"),
+        }
+        tokio::time::sleep(wait.mul_f64(0.5 + rand::random::<f64>() / 2.0)).await;
+        wait = (wait * 2).min(RECONNECT_MAX);
+    }
+}
+
+/// A full receiver loses the signal; its own re-looks find what it stood for.
+fn forward(message: &redis::Msg, sender: &mpsc::Sender<Signal>) {
+    let text: String = message.get_payload().unwrap_or_default();
+    let signal = match text.split_once(' ') {
+        Some(("wake", waiter)) => waiter.parse().ok().map(Signal::Wake),
+        Some(("job", id)) => id.parse().ok().map(Signal::Job),
+        _ => None,
+    };
+    match signal {
+        Some(signal) => {
+            if sender.try_send(signal).is_err() {
+                tracing::warn!("the queue's signals come faster than they are read");
+            }
+        }
+        None => tracing::warn!(%text, "a signal that this version does not know"),
+    }
+}

@@ -1,0 +1,127 @@
+//! The one table of moves between job states. The Lua scripts do the same; `tests/model.rs` holds both to it.
+
+use crate::job::JobState;
+
+/// What can happen to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JobEvent {
+    /// A worker takes it.
+    Lease,
+    /// Its attempt ended with a result.
+    Succeed,
+    /// Its attempt failed and the budget has another: it waits out the backoff.
+    Retry,
+    /// Its attempt failed, or was lost, and the budget is spent.
+    Fail,
+    /// Its worker hands it back unharmed.
+    Release,
+    /// Its lease ran out.
+    Reap,
+    /// Its time has come.
+    Promote,
+    /// The last job it waited for has ended.
+    Unblock,
+    /// Its owner ends it.
+    Cancel,
+    /// Its deadline passed.
+    Expire,
+}
+
+impl JobEvent {
+    /// Every event.
+    pub const ALL: [Self; 10] = [
+        Self::Lease,
+        Self::Succeed,
+        Self::Retry,
+        Self::Fail,
+        Self::Release,
+        Self::Reap,
+        Self::Promote,
+        Self::Unblock,
+        Self::Cancel,
+        Self::Expire,
+    ];
+}
+
+/// A move that the table does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a {} job cannot {event:?}", state.as_str())]
+pub struct IllegalMove {
+    /// Where the job stood.
+    pub state: JobState,
+    /// What was tried.
+    pub event: JobEvent,
+}
+
+/// Where a job stands after `event`.
+///
+/// # Errors
+/// [`IllegalMove`] with both values when the table has no such move.
+pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
+    use JobEvent as E;
+    use JobState as S;
+    match (state, event) {
+        (S::Scheduled, E::Promote) | (S::Blocked, E::Unblock) | (S::Running, E::Release | E::Reap) => Ok(S::Queued),
+        (S::Queued, E::Lease) => Ok(S::Running),
+        (S::Running, E::Succeed) => Ok(S::Succeeded),
+        (S::Running, E::Retry) => Ok(S::Scheduled),
+        (S::Running, E::Fail) => Ok(S::Failed),
+        (S::Scheduled | S::Blocked | S::Queued | S::Running, E::Cancel) => Ok(S::Cancelled),
+        (S::Scheduled | S::Blocked | S::Queued | S::Running, E::Expire) => Ok(S::Expired),
+
+        (
+            S::Scheduled,
+            E::Lease | E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Unblock,
+        )
+        | (
+            S::Blocked,
+            E::Lease | E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Promote,
+        )
+        | (
+            S::Queued,
+            E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Promote | E::Unblock,
+        )
+        | (S::Running, E::Lease | E::Promote | E::Unblock)
+        | (
+            S::Succeeded | S::Failed | S::Cancelled | S::Expired,
+            E::Lease
+            | E::Succeed
+            | E::Retry
+            | E::Fail
+            | E::Release
+            | E::Reap
+            | E::Promote
+            | E::Unblock
+            | E::Cancel
+            | E::Expire,
+        ) => Err(IllegalMove { state, event }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ended_job_never_moves_again() {
+        for state in JobState::ALL.into_iter().filter(|state| state.is_terminal()) {
+            for event in JobEvent::ALL {
+                assert_eq!(next(state, event), Err(IllegalMove { state, event }));
+            }
+        }
+    }
+
+    #[test]
+    fn every_open_state_can_still_be_ended_by_its_owner() {
+        for state in JobState::ALL.into_iter().filter(|state| !state.is_terminal()) {
+            assert_eq!(next(state, JobEvent::Cancel), Ok(JobState::Cancelled));
+        }
+    }
+
+    #[test]
+    fn only_a_running_job_can_get_a_result() {
+        for state in JobState::ALL {
+            assert_eq!(next(state, JobEvent::Succeed).is_ok(), state == JobState::Running);
+        }
+    }
+}
