@@ -202,6 +202,20 @@ pub struct JobError {
     pub stderr: Option<String>,
 }
 
+impl JobError {
+    /// Why a reaped attempt ended.
+    #[must_use]
+    pub fn worker_lost() -> Self {
+        Self {
+            code: ErrorCode::WorkerLost,
+            class: String::new(),
+            message: "the worker went silent and its lease ran out".to_owned(),
+            traceback: None,
+            stderr: None,
+        }
+    }
+}
+
 /// The kinds of failure. One exists because somebody acts differently on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

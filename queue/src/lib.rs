@@ -4,8 +4,6 @@
 //! production and [`MemoryQueue`] the same in one process, for simulation. This crate knows no HTTP, no GPU and no cloud.
 
 mod clock;
-#[cfg(feature = "redis")]
-pub mod conformance;
 pub mod endpoint;
 mod error;
 #[cfg(feature = "redis")]
@@ -37,6 +35,8 @@ pub use error::Error;
 #[cfg(feature = "redis")]
 pub use fitness::Durability;
 pub use id::{Fence, JobId, ParseJobIdError, nonce};
+#[cfg(feature = "redis")]
+pub use memory::MemoryQueue;
 #[cfg(feature = "redis")]
 pub use queue::Queue;
 #[cfg(feature = "redis")]

@@ -1,7 +1,7 @@
 use super::{Connection, PROMOTE, REAP, Script, unexpected};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::job::{ErrorCode, JobError};
+use crate::job::JobError;
 use crate::keys::Keys;
 use crate::queue::Swept;
 use crate::retry::MAX_INFRA_ATTEMPTS;
@@ -32,22 +32,11 @@ pub(crate) struct Reap<'a> {
 
 impl Reap<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Swept, Error> {
-        let error = serde_json::to_string(&worker_lost())
+        let error = serde_json::to_string(&JobError::worker_lost())
             .map_err(|error| Error::Corrupt { key: "an error".to_owned(), why: error.to_string() })?;
         let mut call = REAP.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(SWEEP_MAX).arg(self.retention_ms).arg(MAX_INFRA_ATTEMPTS).arg(error);
         swept(&REAP, connection.eval(&REAP, &call).await?)
-    }
-}
-
-/// Why a reaped attempt ended.
-pub(crate) fn worker_lost() -> JobError {
-    JobError {
-        code: ErrorCode::WorkerLost,
-        class: String::new(),
-        message: "the worker went silent and its lease ran out".to_owned(),
-        traceback: None,
-        stderr: None,
     }
 }
 
