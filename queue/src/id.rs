@@ -27,6 +27,11 @@ impl JobId {
         self.0.as_bytes()[15]
     }
 
+    /// The 62 bits that the clock and the version do not fill.
+    pub(crate) fn random_bits(&self) -> u64 {
+        self.0.as_u64_pair().1
+    }
+
     /// When the job was created, unix milliseconds.
     #[must_use]
     pub fn created_ms(&self) -> u64 {

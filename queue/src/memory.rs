@@ -19,7 +19,7 @@ use crate::keys;
 use crate::queue::{
     CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted, Swept, Waiter,
 };
-use crate::retry::{MAX_INFRA_ATTEMPTS, backoff};
+use crate::retry::{MAX_INFRA_ATTEMPTS, backoff_ms, jitter};
 use crate::state::{self, JobEvent};
 
 const EVENTS_KEPT: usize = 1_000;
@@ -289,7 +289,7 @@ impl Inner {
                     self.record(id).job.error = Some(error.clone());
                     self.step(id, JobEvent::Fail);
                 } else {
-                    let due = now + u64::try_from(backoff(used, rand::random()).as_millis()).unwrap_or(u64::MAX);
+                    let due = now + backoff_ms(used, jitter(id, &report.fence));
                     let record = self.record(id);
                     record.fence += 1;
                     record.job.run_after_ms = Some(due);

@@ -200,8 +200,8 @@ impl Queue for RedisQueue {
         if reports.is_empty() {
             return Ok(Vec::new());
         }
-        let (retention_ms, jitter) = (self.config.retention_ms, rand::random::<f64>());
-        scripts::Finish { keys: &self.keys, clock: &self.config.clock, retention_ms, reports, jitter }.run(&self.connection).await
+        let retention_ms = self.config.retention_ms;
+        scripts::Finish { keys: &self.keys, clock: &self.config.clock, retention_ms, reports }.run(&self.connection).await
     }
 
     async fn release(&self, leases: &[LeaseRef]) -> Result<Vec<FinishAnswer>, Error> {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport};
 use crate::job::{Fault, JobError, Timing};
 use crate::keys::Keys;
-use crate::retry::{MAX_INFRA_ATTEMPTS, RETRY_BASE, RETRY_MAX};
+use crate::retry::{MAX_INFRA_ATTEMPTS, RETRY_BASE, RETRY_MAX, jitter};
 
 /// Call of `finish.lua`.
 pub(crate) struct Finish<'a> {
@@ -14,8 +14,6 @@ pub(crate) struct Finish<'a> {
     pub(crate) clock: &'a Clock,
     pub(crate) retention_ms: u64,
     pub(crate) reports: &'a [FinishReport],
-    /// 0 to 1, drawn anew for each call.
-    pub(crate) jitter: f64,
 }
 
 impl Finish<'_> {
@@ -32,7 +30,7 @@ impl Finish<'_> {
                     call.arg(kind(error)).arg(json(error)?).arg(tail(&report.timing, Some(error))?)
                 }
             };
-            call.arg(self.jitter);
+            call.arg(jitter(report.job_id, &report.fence));
         }
         let reply: Vec<String> = connection.eval(&FINISH, &call).await?;
         reply.iter().map(|word| answer(&FINISH, word)).collect()
