@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A header larger than this is a broken peer.
-pub const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// A header larger than this is a broken peer. The largest honest one is a `done` that names a thousand files.
+pub const HEADER_BYTES_MAX: usize = 1024 * 1024;
 
 /// A body larger than this must travel as a file.
 pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -81,7 +81,9 @@ impl Decoder {
     /// When the bytes are no frame; the connection must be dropped.
     pub fn next_frame<M: DeserializeOwned>(&mut self) -> Result<Option<(M, Vec<u8>)>, FrameError> {
         let bytes = &self.buffer[self.start..];
-        let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+        let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX_BYTES>() else {
+            return Ok(None);
+        };
         let [h0, h1, h2, h3, b0, b1, b2, b3] = *prefix;
         let header_bytes = u32::from_le_bytes([h0, h1, h2, h3]) as usize;
         let body_bytes = u32::from_le_bytes([b0, b1, b2, b3]) as usize;
@@ -120,7 +122,11 @@ mod tests {
                     seen.push(frame);
                 }
             }
-            assert_eq!(seen, vec![(Control::Cancel { run: 7 }, b"body".to_vec()); 2], "chunks of {step}");
+            assert_eq!(
+                seen,
+                vec![(Control::Cancel { run: 7 }, b"body".to_vec()); 2],
+                "chunks of {step}"
+            );
         }
     }
 
@@ -138,6 +144,9 @@ mod tests {
     fn a_header_that_is_no_message_is_refused() {
         let mut decoder = Decoder::default();
         decoder.push(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']);
-        assert!(matches!(decoder.next_frame::<Control>(), Err(FrameError::Header(_))));
+        assert!(matches!(
+            decoder.next_frame::<Control>(),
+            Err(FrameError::Header(_))
+        ));
     }
 }

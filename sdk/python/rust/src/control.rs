@@ -1,0 +1,98 @@
+//! What a worker tells its runner, as Python sees it.
+
+use std::collections::BTreeMap;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// First message: import `entry` and call `setup()`.
+#[pyclass(frozen, get_all, module = "stokehold._wire")]
+pub(crate) struct Load {
+    entry: String,
+    max_concurrency: u32,
+}
+
+/// Run the handler.
+#[pyclass(frozen, module = "stokehold._wire")]
+pub(crate) struct Run {
+    #[pyo3(get)]
+    number: u64,
+    #[pyo3(get)]
+    job: String,
+    #[pyo3(get)]
+    attempt: u32,
+    #[pyo3(get)]
+    scratch: String,
+    #[pyo3(get)]
+    files: BTreeMap<String, String>,
+    input: Vec<u8>,
+}
+
+#[pymethods]
+impl Run {
+    /// The input, JSON.
+    #[getter]
+    fn input<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.input)
+    }
+}
+
+/// Finish what runs, then exit with 0.
+#[pyclass(frozen, module = "stokehold._wire")]
+pub(crate) struct Shutdown;
+
+/// A control message that waits for Python. `cancel` is none of them: it overtakes.
+pub(crate) enum Control {
+    Load(Load),
+    Run(Run),
+    Shutdown,
+}
+
+impl Control {
+    /// Sorts a message; a `cancel` gives the run it is about.
+    pub(crate) fn from_wire(message: stokehold_wire::Control, body: Vec<u8>) -> Result<Self, u64> {
+        use stokehold_wire::Control as Message;
+        match message {
+            Message::Load {
+                entry,
+                max_concurrency,
+            } => Ok(Self::Load(Load {
+                entry,
+                max_concurrency,
+            })),
+            Message::Run {
+                run,
+                job,
+                attempt,
+                scratch,
+                files,
+            } => Ok(Self::Run(Run {
+                number: run,
+                job,
+                attempt,
+                scratch,
+                files,
+                input: body,
+            })),
+            Message::Cancel { run } => Err(run),
+            Message::Shutdown => Ok(Self::Shutdown),
+        }
+    }
+
+    /// Which run it starts, if it starts one.
+    pub(crate) fn run(&self) -> Option<u64> {
+        match self {
+            Self::Run(run) => Some(run.number),
+            Self::Load(_) | Self::Shutdown => None,
+        }
+    }
+
+    /// The Python object for it.
+    pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(match self {
+            Self::Load(load) => Bound::new(py, load)?.into_any().unbind(),
+            Self::Run(run) => Bound::new(py, run)?.into_any().unbind(),
+            Self::Shutdown => Bound::new(py, Shutdown)?.into_any().unbind(),
+        })
+    }
+}

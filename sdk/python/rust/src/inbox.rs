@@ -1,0 +1,191 @@
+//! What came from the worker and waits for Python.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use nix::sys::pthread::{Pthread, pthread_kill, pthread_self};
+use nix::sys::signal::Signal;
+use stokehold_wire::Decoder;
+
+use crate::control::Control;
+use crate::exit::{self, ExitOnDrop};
+use crate::outbox::Outbox;
+
+/// Runs that may wait here. A worker sends a handful more than run at once, so a full inbox is a broken peer.
+const WAITING_MAX: usize = 1_024;
+
+/// Tells Python's main thread to look whether its run was cancelled: unlike an asynchronous exception it also ends a `sleep()` or a
+/// `read()`. Ignored by default, so it harms nobody who installed no handler for it (Go's runtime chose it for the same reason).
+const INTERRUPT: Signal = Signal::SIGURG;
+
+const READ_BYTES: usize = 64 * 1024;
+
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    arrived: Condvar,
+    /// A byte is written here for every message, for an event loop that waits on the other end.
+    bell: UnixStream,
+    main: Pthread,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Control>,
+    /// Every run that was announced and has not ended.
+    runs: HashMap<u64, Standing>,
+    /// Runs whose cancel Python's event loop has not yet taken.
+    cancels: Vec<u64>,
+    shutdown: bool,
+}
+
+#[derive(Default)]
+struct Standing {
+    taken: bool,
+    cancelled: bool,
+}
+
+impl Inbox {
+    /// Must be called in Python's main thread, the one that interrupts go to.
+    pub(crate) fn new(bell: UnixStream) -> Self {
+        Self {
+            state: Mutex::default(),
+            arrived: Condvar::new(),
+            bell,
+            main: pthread_self(),
+        }
+    }
+
+    /// The next message, as soon as there is one.
+    pub(crate) fn wait(&self) -> Control {
+        let mut state = self.lock();
+        loop {
+            if let Some(control) = state.take() {
+                return control;
+            }
+            state = self
+                .arrived
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The next message, if there is one.
+    pub(crate) fn poll(&self) -> Option<Control> {
+        self.lock().take()
+    }
+
+    /// The runs that were cancelled since the last call.
+    pub(crate) fn take_cancels(&self) -> Vec<u64> {
+        std::mem::take(&mut self.lock().cancels)
+    }
+
+    /// Whether a run that has not ended was cancelled.
+    pub(crate) fn is_cancelled(&self, run: u64) -> bool {
+        self.lock()
+            .runs
+            .get(&run)
+            .is_some_and(|standing| standing.cancelled)
+    }
+
+    /// Whether a run was announced and has not ended.
+    pub(crate) fn is_open(&self, run: u64) -> bool {
+        self.lock().runs.contains_key(&run)
+    }
+
+    /// Forgets a run that ended.
+    pub(crate) fn end(&self, run: u64) {
+        let mut state = self.lock();
+        state.runs.remove(&run);
+        state.cancels.retain(|cancelled| *cancelled != run);
+    }
+
+    /// How many runs Python has taken and not ended.
+    pub(crate) fn running(&self) -> u32 {
+        u32::try_from(
+            self.lock()
+                .runs
+                .values()
+                .filter(|standing| standing.taken)
+                .count(),
+        )
+        .unwrap_or(u32::MAX)
+    }
+
+    /// Reads until the worker is gone, then ends the process.
+    pub(crate) fn read(&self, mut socket: &UnixStream, outbox: &Outbox) {
+        let _without_a_reader_nothing_ends_the_process = ExitOnDrop;
+        let mut decoder = Decoder::default();
+        let mut bytes = vec![0; READ_BYTES];
+        loop {
+            match socket.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => decoder.push(&bytes[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            }
+            loop {
+                match decoder.next_frame() {
+                    Ok(Some((message, body))) => {
+                        if let Err(full) = self.deliver(message, body) {
+                            outbox.fatal(full);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => outbox.fatal(&error.to_string()),
+                }
+            }
+        }
+        exit::now(if self.lock().shutdown {
+            0
+        } else {
+            exit::ORPHANED
+        });
+    }
+
+    fn deliver(&self, message: stokehold_wire::Control, body: Vec<u8>) -> Result<(), &'static str> {
+        let mut state = self.lock();
+        match Control::from_wire(message, body) {
+            Ok(_) if state.waiting.len() == WAITING_MAX => {
+                return Err("the worker sent more runs than a runner can keep");
+            }
+            Ok(control) => {
+                if let Some(run) = control.run() {
+                    state.runs.insert(run, Standing::default());
+                }
+                state.shutdown |= matches!(control, Control::Shutdown);
+                state.waiting.push_back(control);
+                drop(state);
+                self.arrived.notify_one();
+            }
+            Err(run) => {
+                match state.runs.get_mut(&run) {
+                    Some(standing) if !standing.cancelled => standing.cancelled = true,
+                    _ => return Ok(()),
+                }
+                state.cancels.push(run);
+                drop(state);
+                // The main thread lives as long as the process, so this cannot fail.
+                let _ = pthread_kill(self.main, INTERRUPT);
+            }
+        }
+        // A full bell rings already.
+        let _ = (&self.bell).write(&[0]);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take(&mut self) -> Option<Control> {
+        let control = self.waiting.pop_front()?;
+        if let Some(standing) = control.run().and_then(|run| self.runs.get_mut(&run)) {
+            standing.taken = true;
+        }
+        Some(control)
+    }
+}

@@ -1,0 +1,236 @@
+//! What goes to the worker, in the order it was said.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use stokehold_wire::{FrameError, Report, Stream, encode};
+
+use crate::exit;
+
+/// A run's progress is sent at most this often; of what it says in between, the last word counts.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// A line longer than this is sent in pieces.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// A frame buffer larger than this is given back after use.
+const FRAME_BYTES_KEPT: usize = 1024 * 1024;
+
+pub(crate) struct Outbox {
+    state: Mutex<State>,
+    /// Rung when a progress report was put off, for whoever waits in [`Outbox::wait`].
+    put_off: Condvar,
+}
+
+struct State {
+    socket: Arc<UnixStream>,
+    frame: Vec<u8>,
+    /// Lines that have no end yet.
+    lines: HashMap<(u64, Stream), Vec<u8>>,
+    pace: HashMap<u64, Pace>,
+}
+
+/// When a run last told its progress, and what it said since.
+struct Pace {
+    sent: Instant,
+    waiting: Option<(f64, String)>,
+}
+
+impl Outbox {
+    pub(crate) fn new(socket: Arc<UnixStream>) -> Self {
+        let state = State {
+            socket,
+            frame: Vec::new(),
+            lines: HashMap::new(),
+            pace: HashMap::new(),
+        };
+        Self {
+            state: Mutex::new(state),
+            put_off: Condvar::new(),
+        }
+    }
+
+    /// Sends a report that belongs to no run.
+    pub(crate) fn send(&self, report: &Report) -> Result<(), FrameError> {
+        self.lock().send(report, &[])
+    }
+
+    /// Sends a report about a run, after all the run said before it.
+    pub(crate) fn send_about(
+        &self,
+        run: u64,
+        report: &Report,
+        body: &[u8],
+    ) -> Result<(), FrameError> {
+        let mut state = self.lock();
+        state.flush(run)?;
+        state.send(report, body)
+    }
+
+    /// Sends the last report about a run and forgets the run. On an error the run stays open.
+    pub(crate) fn end(&self, run: u64, report: &Report, body: &[u8]) -> Result<(), FrameError> {
+        let mut state = self.lock();
+        state.flush(run)?;
+        state.send(report, body)?;
+        state.pace.remove(&run);
+        Ok(())
+    }
+
+    /// Takes in text of a run; sends the lines that are whole.
+    pub(crate) fn log(&self, run: u64, stream: Stream, text: &[u8]) -> Result<(), FrameError> {
+        let mut state = self.lock();
+        for piece in text.chunks(LINE_BYTES_MAX) {
+            let mut line = state.lines.remove(&(run, stream)).unwrap_or_default();
+            line.extend_from_slice(piece);
+            let rest = line.split_off(sendable(&line));
+            if !line.is_empty() {
+                state.send_log(run, stream, &line)?;
+            }
+            if !rest.is_empty() {
+                state.lines.insert((run, stream), rest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what a run said and no newline has ended.
+    pub(crate) fn flush(&self, run: u64) -> Result<(), FrameError> {
+        self.lock().flush(run)
+    }
+
+    /// Sends a run's progress, now or a little later.
+    pub(crate) fn progress(
+        &self,
+        run: u64,
+        fraction: f64,
+        message: String,
+    ) -> Result<(), FrameError> {
+        let mut state = self.lock();
+        let now = Instant::now();
+        match state.pace.get_mut(&run) {
+            Some(pace) if now < pace.sent + PROGRESS_EVERY => {
+                pace.waiting = Some((fraction, message));
+                self.put_off.notify_one();
+                Ok(())
+            }
+            _ => state.send_progress(run, fraction, message, now),
+        }
+    }
+
+    /// Waits until `until`, or until a progress report that was put off is due, and sends that.
+    pub(crate) fn wait(&self, until: Instant) -> Result<(), FrameError> {
+        let state = self.lock();
+        let due = state
+            .pace
+            .values()
+            .filter(|pace| pace.waiting.is_some())
+            .map(|pace| pace.sent + PROGRESS_EVERY)
+            .min();
+        let wake = due.map_or(until, |due| due.min(until));
+        let patience = wake.saturating_duration_since(Instant::now());
+        let (mut state, _) = self
+            .put_off
+            .wait_timeout(state, patience)
+            .unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let due = |pace: &Pace| pace.waiting.is_some() && pace.sent + PROGRESS_EVERY <= now;
+        let runs: Vec<u64> = state
+            .pace
+            .iter()
+            .filter(|(_, pace)| due(pace))
+            .map(|(run, _)| *run)
+            .collect();
+        runs.into_iter()
+            .try_for_each(|run| state.flush_progress(run))
+    }
+
+    /// Says why the runner is broken, and ends the process.
+    pub(crate) fn fatal(&self, message: &str) -> ! {
+        // Nothing more can be done for a worker that does not even hear this.
+        let _ = self.send(&Report::Fatal {
+            message: message.to_owned(),
+        });
+        exit::now(exit::BROKEN)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn send(&mut self, report: &Report, body: &[u8]) -> Result<(), FrameError> {
+        self.frame.clear();
+        encode(report, body, &mut self.frame)?;
+        if (&*self.socket).write_all(&self.frame).is_err() {
+            exit::now(exit::ORPHANED);
+        }
+        if self.frame.capacity() > FRAME_BYTES_KEPT {
+            self.frame = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn send_log(&mut self, run: u64, stream: Stream, text: &[u8]) -> Result<(), FrameError> {
+        self.send(
+            &Report::Log { run, stream },
+            String::from_utf8_lossy(text).as_bytes(),
+        )
+    }
+
+    fn send_progress(
+        &mut self,
+        run: u64,
+        fraction: f64,
+        message: String,
+        now: Instant,
+    ) -> Result<(), FrameError> {
+        self.pace.insert(
+            run,
+            Pace {
+                sent: now,
+                waiting: None,
+            },
+        );
+        self.send(
+            &Report::Progress {
+                run,
+                fraction,
+                message,
+            },
+            &[],
+        )
+    }
+
+    fn flush(&mut self, run: u64) -> Result<(), FrameError> {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if let Some(line) = self.lines.remove(&(run, stream)) {
+                self.send_log(run, stream, &line)?;
+            }
+        }
+        self.flush_progress(run)
+    }
+
+    fn flush_progress(&mut self, run: u64) -> Result<(), FrameError> {
+        match self.pace.get_mut(&run).and_then(|pace| pace.waiting.take()) {
+            Some((fraction, message)) => self.send_progress(run, fraction, message, Instant::now()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How much of `text` goes out now: up to its last newline, or, when there is none and it is long, up to its last whole character.
+fn sendable(text: &[u8]) -> usize {
+    match text.iter().rposition(|byte| *byte == b'\n') {
+        Some(newline) => newline + 1,
+        None if text.len() < LINE_BYTES_MAX => 0,
+        None => match text.utf8_chunks().last() {
+            // Up to three bytes of a character whose rest is still to come.
+            Some(chunk) if chunk.invalid().len() < 4 => text.len() - chunk.invalid().len(),
+            _ => text.len(),
+        },
+    }
+}
