@@ -1,3 +1,5 @@
-//! What the tests of several crates share: real servers, started for one test and gone with it.
+//! What the tests and benches of several crates share: real servers and the real stack, started for one test and gone with it.
 
+pub mod process;
 pub mod redis_server;
+pub mod stack;

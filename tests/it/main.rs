@@ -1,0 +1,9 @@
+//! The stack as one: the built binaries, real Redis, real store, real Python, real kills.
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
+
+mod api;
+mod bad_input;
+mod crash;
+mod first_light;
+mod handlers;
+mod sdk;

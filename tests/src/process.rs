@@ -1,0 +1,68 @@
+//! Processes as the tests see them: signals, descendants, CPU time. Linux.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Sends a signal.
+///
+/// # Panics
+/// When the process is not there any more.
+pub fn signal(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.cast_signed()), signal).unwrap_or_else(|error| panic!("cannot signal process {pid}: {error}"));
+}
+
+/// Whether the process is there and not a zombie.
+#[must_use]
+pub fn alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| stat.state != 'Z')
+}
+
+/// All living descendants, each with its command line.
+#[must_use]
+pub fn descendants(pid: u32) -> Vec<(u32, String)> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Some((pid, stat(pid).filter(|stat| stat.state != 'Z')?.parent)))
+        .collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found.iter().skip(1).map(|pid| (*pid, command_line(*pid))).collect()
+}
+
+fn command_line(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ").trim_end().to_owned()
+}
+
+/// CPU time that a process has used, user and system, seconds. Resolution: a tick, 10 ms.
+#[must_use]
+pub fn cpu_s(pid: u32) -> f64 {
+    /// `USER_HZ`: what /proc counts in, 100 on every Linux this project runs on.
+    const TICKS_PER_S: f64 = 100.0;
+    stat(pid).map_or(0.0, |stat| stat.ticks as f64 / TICKS_PER_S)
+}
+
+struct Stat {
+    state: char,
+    parent: u32,
+    ticks: u64,
+}
+
+/// `/proc/<pid>/stat`: the fields after the command's name, which may hold anything between its brackets.
+fn stat(pid: u32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |n: usize| fields.get(n)?.parse::<u64>().ok();
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        parent: u32::try_from(number(1)?).ok()?,
+        ticks: number(11)? + number(12)?,
+    })
+}

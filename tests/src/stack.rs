@@ -1,0 +1,241 @@
+//! The whole stack, as a user starts it: `stoke dev`, its Redis, its store, its worker.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::process;
+
+/// How to start it.
+#[derive(Debug, Clone, Default)]
+pub struct StackOptions {
+    /// Arguments of `stoke dev` beside the data directory and the address.
+    pub args: Vec<String>,
+    /// Environment variables.
+    pub env: Vec<(String, String)>,
+}
+
+/// A running `stoke dev`. Killed when dropped, with everything it started.
+pub struct Stack {
+    child: Child,
+    data: PathBuf,
+    log: Arc<Mutex<Vec<String>>>,
+    /// Where the API answers.
+    pub url: String,
+    /// A token that may do everything.
+    pub token: String,
+}
+
+/// The built `stoke`: `STOKE_BIN`, else the one beside the test's own binary.
+///
+/// # Panics
+/// When it has not been built.
+#[must_use]
+pub fn stoke_binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("STOKE_BIN") {
+        return path.into();
+    }
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let binary = test.ancestors().nth(2).map(|dir| dir.join("stoke")).filter(|path| path.exists());
+    binary.unwrap_or_else(|| panic!("no `stoke` beside {}: run `cargo build -p stokehold-cli` first", test.display()))
+}
+
+impl Stack {
+    /// Starts `stoke dev` with its data under `data` and waits until it says that it is ready. The same directory again brings
+    /// the same stack back.
+    ///
+    /// # Panics
+    /// With its output when it does not come up.
+    #[must_use]
+    pub fn start(data: &Path, options: &StackOptions) -> Self {
+        let credentials = data.join("credentials.json");
+        let mut child = Command::new(stoke_binary())
+            .args(["dev", "--data"])
+            .arg(data)
+            .args(["--listen", "127.0.0.1:0"])
+            .args(&options.args)
+            .env("STOKE_CREDENTIALS", &credentials)
+            .envs(options.env.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("stoke starts");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (sender, ready) = std::sync::mpsc::channel();
+        let streams: [Box<dyn std::io::Read + Send>; 2] =
+            [Box::new(child.stdout.take().expect("piped")), Box::new(child.stderr.take().expect("piped"))];
+        for stream in streams {
+            let (log, sender) = (Arc::clone(&log), sender.clone());
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    if line.trim() == "ready" {
+                        let _ = sender.send(());
+                    }
+                    log.lock().expect("no panic holds it").push(line);
+                }
+            });
+        }
+        drop(sender);
+        if ready.recv_timeout(Duration::from_secs(120)).is_err() {
+            let _ = child.kill();
+            panic!("stoke dev did not come up:\n{}", log.lock().expect("no panic holds it").join("\n"));
+        }
+        let credentials = fs::read_to_string(&credentials).expect("stoke dev has written credentials");
+        let credentials: Value = serde_json::from_str(&credentials).expect("they are JSON");
+        let text = |name: &str| credentials[name].as_str().unwrap_or_else(|| panic!("credentials hold {name}")).to_owned();
+        Self { child, data: data.to_owned(), log, url: text("url"), token: text("token") }
+    }
+
+    /// Runs `stoke` with these arguments against this stack.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn stoke(&self, args: &[&str]) -> Output {
+        Command::new(stoke_binary())
+            .args(args)
+            .env("STOKE_URL", &self.url)
+            .env("STOKE_TOKEN", &self.token)
+            .env("STOKE_CREDENTIALS", self.data.join("credentials.json"))
+            .stdin(Stdio::null())
+            .output()
+            .expect("stoke starts")
+    }
+
+    /// The same, and its standard output as text.
+    ///
+    /// # Panics
+    /// With its error output when it fails.
+    #[must_use]
+    pub fn stoke_ok(&self, args: &[&str]) -> String {
+        let output = self.stoke(args);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "stoke {args:?}: {}\n{}\n{}", output.status, text(&output.stderr), self.log_tail());
+        text(&output.stdout)
+    }
+
+    /// The last lines that `stoke dev` and its children printed.
+    ///
+    /// # Panics
+    /// Never: the lock is only held to push a line.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let log = self.log.lock().expect("no panic holds it");
+        log[log.len().saturating_sub(60)..].join("\n")
+    }
+
+    /// The process id of `stoke dev`.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Process ids of what this stack started whose command line holds `part`.
+    #[must_use]
+    pub fn children(&self, part: &str) -> Vec<u32> {
+        let descendants = process::descendants(self.pid());
+        descendants.into_iter().filter(|(_, command)| command.contains(part)).map(|(pid, _)| pid).collect()
+    }
+
+    /// Its workers.
+    #[must_use]
+    pub fn workers(&self) -> Vec<u32> {
+        self.children("stoke worker")
+    }
+
+    /// The runners of its workers.
+    #[must_use]
+    pub fn runners(&self) -> Vec<u32> {
+        self.children("stokehold.runner serve")
+    }
+
+    /// kill -9 of everything, all at once.
+    pub fn kill_everything(mut self) {
+        self.kill();
+    }
+
+    /// Starts another worker beside the stack's own, with these environment variables.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_worker(&self, name: &str, env: &[(&str, &str)]) -> Worker {
+        let token = self.stoke_ok(&["token", "create", "--kind", "join", "--name", name, "--json"]);
+        let token: Value = serde_json::from_str(&token).expect("--json prints JSON");
+        let child = Command::new(stoke_binary())
+            .args(["worker", "--name", name])
+            .env("STOKE_GATEWAY_URL", &self.url)
+            .env("STOKE_JOIN_TOKEN", token["token"].as_str().expect("a token was made"))
+            .env("STOKE_DATA_DIR", self.data.join(name))
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("stoke worker starts");
+        Worker { child }
+    }
+
+    fn kill(&mut self) {
+        let children = process::descendants(self.pid());
+        let _ = self.child.kill();
+        for (pid, _) in &children {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+        }
+        let _ = self.child.wait();
+        // A server that still holds its socket would keep the next start of the same data directory from coming up.
+        while children.iter().any(|(pid, _)| process::alive(*pid)) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A worker of a test's own. Killed when dropped.
+pub struct Worker {
+    child: Child,
+}
+
+impl Worker {
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Signals it and its runners.
+    pub fn signal_all(&self, what: Signal) {
+        for (pid, _) in process::descendants(self.pid()) {
+            process::signal(pid, what);
+        }
+        process::signal(self.pid(), what);
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it cannot be waited for.
+    #[must_use]
+    pub fn wait(mut self) -> std::process::ExitStatus {
+        self.child.wait().expect("a child can be waited for")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
