@@ -1,0 +1,45 @@
+"""`python -m stokehold.runner serve`, and `describe PATH[:object]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m stokehold.runner")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("serve", help="serve the worker that started this process")
+    describing = commands.add_parser("describe", help="print a handler's schema as JSON")
+    describing.add_argument("path", metavar="PATH[:object]", help="a folder, or a .py file")
+    arguments = parser.parse_args()
+    if arguments.command == "describe":
+        return _describe(arguments.path)
+    return _serve(parser)
+
+
+def _serve(parser: argparse.ArgumentParser) -> int:
+    from stokehold.runner.serve import WIRE_FD, serve
+
+    if not os.environ.get(WIRE_FD, "").isdigit():
+        parser.error(f"{WIRE_FD} names no socket: a worker starts this; to look at a handler use `describe PATH`")
+    return serve()
+
+
+def _describe(path: str) -> int:
+    from stokehold.runner.describe import describe
+
+    # The package may print while it is imported; the document has stdout for itself.
+    document = os.dup(1)
+    os.dup2(2, 1)
+    found, code = describe(path)
+    sys.stdout.flush()
+    with os.fdopen(document, "w", encoding="utf-8") as stdout:
+        stdout.write(json.dumps(found) + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

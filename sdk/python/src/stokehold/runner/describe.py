@@ -1,0 +1,34 @@
+"""What `stoke deploy` asks a package: its handler's name, options and schemas, as one JSON document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stokehold.runner import failure, handler
+from stokehold.runner.decorator import default_name
+from stokehold.runner.inputs import result_schema
+
+
+def describe(where: str) -> tuple[dict[str, Any], int]:
+    """The document, and the exit code. The package's code is imported, `setup()` is not called."""
+    try:
+        target = handler.find(where)
+        planned = handler.plan(target.value)
+        output_schema = result_schema(planned.call, yields=planned.kind.yields)
+    except BaseException as error:
+        failed = failure.describe(error)
+        return {"error": {"class": failed.class_name, "message": failed.message, "traceback": failed.traceback}}, 1
+    options = target.options
+    return {
+        "name": options.name or default_name(target.value),
+        "entry": target.entry,
+        "kind": planned.kind.value,
+        "options": {
+            "vram_gib": options.vram_gib,
+            "max_concurrency": options.max_concurrency,
+            "timeout_s": options.timeout_s,
+            "max_attempts": options.max_attempts,
+        },
+        "input_schema": planned.inputs.schema,
+        "output_schema": output_schema,
+    }, 0

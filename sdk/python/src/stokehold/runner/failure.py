@@ -1,0 +1,83 @@
+"""Exceptions, in words a user can act on."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Optional
+
+from stokehold.runner.errors import BadOutput, Cancelled, Reject
+
+_OWN_FOLDER = str(Path(__file__).parent)
+_MESSAGE_CHARS_MAX = 2_000
+_TRACEBACK_BYTES_MAX = 16 * 1024
+_TRACEBACK_HEAD_BYTES = 4 * 1024
+# JSON writes each as six characters; a report's header has no room for many of them.
+_CONTROL_CHARACTERS = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
+
+
+class Failure(NamedTuple):
+    """What the wire carries of an exception."""
+
+    code: str
+    class_name: str
+    message: str
+    traceback: str
+
+
+def describe(error: BaseException, code: Optional[str] = None) -> Failure:
+    """Tells of an exception; `code` overrides what its class says."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return Failure(code or _code(error), _clean(name)[:200], _message(error), _traceback(error))
+
+
+def _code(error: BaseException) -> str:
+    if isinstance(error, Reject):
+        return "rejected"
+    if isinstance(error, Cancelled):
+        return "cancelled"
+    if isinstance(error, BadOutput):
+        return "bad_output"
+    return "handler_error"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as broken:
+        text = f"<no text: str() raised {type(broken).__name__}>"
+    return " ".join(_clean(text[: 2 * _MESSAGE_CHARS_MAX]).split())[:_MESSAGE_CHARS_MAX]
+
+
+def _traceback(error: BaseException) -> str:
+    """From the handler's first frame on. Empty for what the handler did not raise."""
+    frames = _handler_frames(error.__traceback__)
+    if frames is None and not isinstance(error, SyntaxError):
+        return ""
+    try:
+        text = "".join(traceback.TracebackException(type(error), error, frames).format())
+    except Exception:
+        # An exception's own __str__ or __repr__ may raise; the frames are still true.
+        text = "".join(traceback.format_tb(frames))
+    encoded = _clean(text).encode()
+    if len(encoded) <= _TRACEBACK_BYTES_MAX:
+        return encoded.decode()
+    gap = b"\n  ...\n"
+    tail = encoded[_TRACEBACK_HEAD_BYTES + len(gap) - _TRACEBACK_BYTES_MAX :]
+    return (encoded[:_TRACEBACK_HEAD_BYTES] + gap + tail).decode("utf-8", "ignore")
+
+
+def _handler_frames(frames: Optional[TracebackType]) -> Optional[TracebackType]:
+    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return frames
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith((_OWN_FOLDER, "<frozen importlib"))
+
+
+def _clean(text: str) -> str:
+    return text.translate(_CONTROL_CHARACTERS).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,50 @@
+"""Constraints on one input or output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+
+@dataclass(frozen=True)
+class Field:
+    """Says more about a type than a type can: `Annotated[int, Field(ge=1, le=50, description="how many")]`."""
+
+    description: Optional[str] = None
+    ge: Optional[float] = None
+    gt: Optional[float] = None
+    le: Optional[float] = None
+    lt: Optional[float] = None
+    min_length: Optional[int] = None
+    max_length: Optional[int] = None
+    pattern: Optional[str] = None
+    choices: Optional[Sequence[Any]] = None
+
+
+_NUMBER_KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+_LENGTH_KEYWORDS = {"min_length": ("minLength", "minItems"), "max_length": ("maxLength", "maxItems")}
+
+
+def keywords(metadata: Union[Field, str, Any]) -> dict[str, Any]:
+    """The JSON Schema keywords for one item of an `Annotated`: a description, a `Field`, or an `annotated_types` constraint."""
+    if isinstance(metadata, str):
+        return {"description": metadata}
+    found: dict[str, Any] = {}
+    for name, keyword in _NUMBER_KEYWORDS.items():
+        value = getattr(metadata, name, None)
+        if value is not None:
+            found[keyword] = value
+    for name, pair in _LENGTH_KEYWORDS.items():
+        value = getattr(metadata, name, None)
+        if value is not None:
+            # A keyword that is about another type than the value's has no effect.
+            found.update(dict.fromkeys(pair, value))
+    if isinstance(metadata, Field):
+        if metadata.description is not None:
+            found["description"] = metadata.description
+        if metadata.pattern is not None:
+            found["pattern"] = metadata.pattern
+        if metadata.choices is not None:
+            found["enum"] = list(metadata.choices)
+    return found

@@ -1,0 +1,101 @@
+"""A handler's arguments: their schema, and how they come out of a job's input."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any, Callable
+
+from stokehold.runner.errors import Reject
+from stokehold.runner.shapes import Files, Loader, Schema, Shapes, UnknownHint, type_hints, with_default
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Inputs:
+    """Made once per handler; `load` runs for every job."""
+
+    def __init__(self, handler: Callable[..., Any], *, bound: bool) -> None:
+        """bound: the first parameter is already filled (`self`), or will be."""
+        hints = type_hints(unwrapped(handler), "the handler")
+        shapes = Shapes()
+        properties: Schema = {}
+        required: list[str] = []
+        additional: Any = False
+        self._loaders: list[tuple[str, Loader]] = []
+        self._rest: Loader | None = None
+        for parameter in _parameters(handler, bound):
+            shape = shapes.of(hints.get(parameter.name, Any), parameter.name)
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                additional = shape.schema or True
+                self._rest = shape.load
+                continue
+            if parameter.default is inspect.Parameter.empty:
+                required.append(parameter.name)
+            else:
+                shape = with_default(shape, parameter.default)
+            properties[parameter.name] = shape.schema
+            if shape.load is not None:
+                self._loaders.append((parameter.name, shape.load))
+        self._names = frozenset(properties)
+        self.schema: Schema = {
+            "$schema": _DIALECT,
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            "additionalProperties": additional,
+        }
+        text = inspect.getdoc(handler)
+        if text:
+            self.schema["description"] = text
+        if shapes.definitions:
+            self.schema["$defs"] = shapes.definitions
+
+    def load(self, body: bytes, files: Files) -> dict[str, Any]:
+        """The arguments. Raises `Reject` for an input that does not fit."""
+        arguments: dict[str, Any] = json.loads(body)
+        for name, load in self._loaders:
+            if name in arguments:
+                arguments[name] = _loaded(load, name, arguments[name], files)
+        if self._rest is not None:
+            for name in arguments.keys() - self._names:
+                arguments[name] = _loaded(self._rest, name, arguments[name], files)
+        return arguments
+
+
+def result_schema(handler: Callable[..., Any], *, yields: bool) -> Schema:
+    """The schema of what a handler returns; for a generator, of the list of what it yields."""
+    shapes = Shapes(lenient=True)
+    hint = type_hints(unwrapped(handler), "the handler").get("return", Any)
+    shape = shapes.of(hint, "result")
+    schema = shape.schema if shape.schema or not yields else {"type": "array"}
+    if shapes.definitions:
+        schema = {**schema, "$defs": shapes.definitions}
+    return {"$schema": _DIALECT, **schema}
+
+
+def unwrapped(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The function whose hints count: below decorators, or a callable object's `__call__`."""
+    function = inspect.unwrap(handler)
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    return inspect.unwrap(type(function).__call__)
+
+
+def _parameters(handler: Callable[..., Any], bound: bool) -> list[inspect.Parameter]:
+    parameters = list(inspect.signature(handler).parameters.values())
+    if bound:
+        parameters = parameters[1:]
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            raise UnknownHint(f"*{parameter.name}: an input is a JSON object, so every argument needs a name")
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise UnknownHint(f"{parameter.name}: an input is a JSON object, so no argument can be positional-only")
+    return parameters
+
+
+def _loaded(load: Loader, name: str, value: Any, files: Files) -> Any:
+    try:
+        return load(value, files)
+    except Reject as error:
+        raise Reject(f"input.{name}: {error}") from None

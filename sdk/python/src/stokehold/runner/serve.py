@@ -1,0 +1,54 @@
+"""A runner's life: load, say ready, run jobs until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import signal
+import time
+import traceback
+
+from stokehold._wire import Load, Wire
+from stokehold.runner import failure, handler, streams
+from stokehold.runner.concurrent import Concurrent
+from stokehold.runner.serial import Serial
+
+WIRE_FD = "STOKE_WIRE_FD"
+
+
+def serve() -> int:
+    """Serves the worker at the other end of the inherited socket. Returns the exit code."""
+    fd = int(os.environ.pop(WIRE_FD))
+    wire = Wire(fd)
+    streams.redirect(wire, fd)
+    # A crash in C code says where, on the pipe that outlives this process.
+    faulthandler.enable(file=2)
+    # The worker decides when a runner ends, also where a terminal's Ctrl-C reaches both.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return _serve(wire)
+    except Exception:
+        wire.fatal(traceback.format_exc())
+        raise
+
+
+def _serve(wire: Wire) -> int:
+    load = wire.recv()
+    if not isinstance(load, Load):
+        wire.fatal(f"the first message must be load, not {type(load).__name__.lower()}")
+        return 1
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    started = time.monotonic()
+    try:
+        prepared = handler.prepare(handler.load(load.entry), loop.run_until_complete)
+    except BaseException as error:
+        wire.failed(failure.describe(error, "setup_failed"))
+        return 1
+    wire.ready(int((time.monotonic() - started) * 1000))
+    if prepared.kind.is_async:
+        loop.run_until_complete(Concurrent(wire, prepared, load.max_concurrency).serve())
+    else:
+        Serial(wire, prepared).serve()
+    return 0

@@ -1,0 +1,89 @@
+"""`sys.stdout` and `sys.stderr` as log of the run that writes."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from stokehold.runner.context import CURRENT
+
+if TYPE_CHECKING:
+    from stokehold._wire import Wire
+
+
+class _LogBytes(io.RawIOBase):
+    """What `sys.stdout.buffer` is."""
+
+    def __init__(self, wire: Wire, fd: int) -> None:
+        self._wire = wire
+        self._fd = fd
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        """The real one: a child process that is given this stream writes where C code does."""
+        return self._fd
+
+    def write(self, data: Any, /) -> int:
+        current = CURRENT.get()
+        text = bytes(data)
+        self._wire.log(0 if current is None else current.number, self._fd == 2, text)
+        return len(text)
+
+    def flush(self) -> None:
+        current = CURRENT.get()
+        self._wire.flush(0 if current is None else current.number)
+
+
+class LogStream(io.TextIOBase):
+    """A text stream whose lines are gathered, per run, on the other side of the wire."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, wire: Wire, fd: int) -> None:
+        self.buffer = _LogBytes(wire, fd)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.buffer.fileno()
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, text: str, /) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        self.buffer.write(text.encode(self.encoding, self.errors))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str], /) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self.buffer.flush()
+
+    def reconfigure(self, **_options: Any) -> None:
+        """Libraries that want UTF-8 or line buffering have it."""
+
+
+def redirect(wire: Wire, wire_fd: int) -> None:
+    """Puts both streams on the wire; a forked child gets the real ones back and lets go of the connection."""
+    real = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = LogStream(wire, 1), LogStream(wire, 2)
+
+    def in_child() -> None:
+        sys.stdout, sys.stderr = real
+        CURRENT.set(None)
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nowhere, wire_fd, inheritable=False)
+        os.close(nowhere)
+
+    os.register_at_fork(after_in_child=in_child)
