@@ -1,0 +1,211 @@
+//! Configuration: [`RawConfig`] is what the operator typed, [`Config`] what it means.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// A text that never prints itself.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// What the operator typed: the defaults of `config.default.toml`, then the environment, then the command line.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawConfig {
+    /// Where the gateway answers.
+    pub gateway_url: String,
+    /// What to join with.
+    pub join_token: String,
+    /// What the operator calls this worker.
+    pub name: String,
+    /// Attempts at once; 0 is automatic.
+    pub slots: u32,
+    /// Where caches and scratch live.
+    pub data_dir: PathBuf,
+    /// The runner's wheel.
+    pub runner_wheel: PathBuf,
+    /// The `uv` binary.
+    pub uv: PathBuf,
+    /// Pretend cards.
+    pub fake_gpus: String,
+    /// Grace after SIGTERM.
+    pub drain_grace_ms: u64,
+    /// Longest load.
+    pub load_timeout_ms: u64,
+    /// Idle runners kept.
+    pub max_loaded: usize,
+    /// Bytes of environments kept.
+    pub environments_bytes: u64,
+}
+
+/// What it means.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub(crate) gateway_url: String,
+    pub(crate) join_token: Secret,
+    pub(crate) name: String,
+    pub(crate) slots: u32,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) runner_wheel: Option<PathBuf>,
+    pub(crate) uv: Option<PathBuf>,
+    pub(crate) fake_gpus: Option<Vec<u64>>,
+    pub(crate) drain_grace: Duration,
+    pub(crate) load_timeout: Duration,
+    pub(crate) max_loaded: usize,
+    pub(crate) environments_bytes: u64,
+}
+
+/// A setting that is not usable.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: {why}")]
+pub struct ConfigError {
+    name: &'static str,
+    why: String,
+}
+
+impl RawConfig {
+    /// The defaults with the environment on top. `var` looks a variable up.
+    ///
+    /// # Errors
+    /// When a variable holds what its setting cannot be.
+    pub fn from_env(var: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+        let mut raw: Self = toml::from_str(include_str!("config.default.toml"))
+            .map_err(|error| ConfigError { name: "config.default.toml", why: error.to_string() })?;
+        let text = |name: &'static str, into: &mut String| {
+            if let Some(value) = var(name) {
+                *into = value;
+            }
+        };
+        text("STOKE_GATEWAY_URL", &mut raw.gateway_url);
+        text("STOKE_JOIN_TOKEN", &mut raw.join_token);
+        text("STOKE_WORKER_NAME", &mut raw.name);
+        text("STOKE_FAKE_GPUS", &mut raw.fake_gpus);
+        let path = |name: &'static str, into: &mut PathBuf| {
+            if let Some(value) = var(name) {
+                *into = value.into();
+            }
+        };
+        path("STOKE_DATA_DIR", &mut raw.data_dir);
+        path("STOKE_RUNNER_WHEEL", &mut raw.runner_wheel);
+        path("STOKE_UV", &mut raw.uv);
+        number(&var, "STOKE_SLOTS", &mut raw.slots)?;
+        number(&var, "STOKE_DRAIN_GRACE_MS", &mut raw.drain_grace_ms)?;
+        number(&var, "STOKE_LOAD_TIMEOUT_MS", &mut raw.load_timeout_ms)?;
+        number(&var, "STOKE_MAX_LOADED", &mut raw.max_loaded)?;
+        number(&var, "STOKE_ENVIRONMENTS_BYTES", &mut raw.environments_bytes)?;
+        Ok(raw)
+    }
+}
+
+fn number<T: std::str::FromStr>(
+    var: impl Fn(&str) -> Option<String>,
+    name: &'static str,
+    into: &mut T,
+) -> Result<(), ConfigError> {
+    if let Some(value) = var(name) {
+        *into = value.parse().map_err(|_| ConfigError { name, why: format!("{value:?} is not a whole number") })?;
+    }
+    Ok(())
+}
+
+impl TryFrom<RawConfig> for Config {
+    type Error = ConfigError;
+
+    fn try_from(raw: RawConfig) -> Result<Self, ConfigError> {
+        let refuse = |name, why: &str| Err(ConfigError { name, why: why.to_owned() });
+        if !raw.gateway_url.starts_with("http://") && !raw.gateway_url.starts_with("https://") {
+            return refuse("gateway_url", "must start with http:// or https://");
+        }
+        if raw.join_token.is_empty() {
+            return refuse("join_token", "is missing: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN");
+        }
+        if raw.max_loaded == 0 {
+            return refuse("max_loaded", "must be at least 1");
+        }
+        let set = |path: PathBuf| Some(path).filter(|path| !path.as_os_str().is_empty());
+        Ok(Self {
+            gateway_url: raw.gateway_url.trim_end_matches('/').to_owned(),
+            join_token: Secret::new(raw.join_token),
+            name: if raw.name.is_empty() { host_name() } else { raw.name },
+            slots: if raw.slots == 0 { automatic_slots() } else { raw.slots.min(1_000) },
+            data_dir: std::path::absolute(&raw.data_dir)
+                .map_err(|error| ConfigError { name: "data_dir", why: error.to_string() })?,
+            runner_wheel: set(raw.runner_wheel),
+            uv: set(raw.uv),
+            fake_gpus: fake_gpus(&raw.fake_gpus)?,
+            drain_grace: Duration::from_millis(raw.drain_grace_ms),
+            load_timeout: Duration::from_millis(raw.load_timeout_ms),
+            max_loaded: raw.max_loaded,
+            environments_bytes: raw.environments_bytes,
+        })
+    }
+}
+
+fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let cards: Result<Vec<u64>, _> = text.split(',').map(|card| card.trim().parse()).collect();
+    let why = || format!("{text:?} is not a list of sizes in MiB like 24576,81920");
+    cards.map(Some).map_err(|_| ConfigError { name: "fake_gpus", why: why() })
+}
+
+fn automatic_slots() -> u32 {
+    std::thread::available_parallelism().map_or(2, |cores| u32::try_from(cores.get()).unwrap_or(2).max(2))
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "worker".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn config(set: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        let var = |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
+        RawConfig::from_env(var)?.try_into()
+    }
+
+    #[test]
+    fn the_environment_overrides_the_defaults() {
+        let config = config(&[("STOKE_JOIN_TOKEN", "jt_x"), ("STOKE_SLOTS", "7"), ("STOKE_FAKE_GPUS", "24576, 81920")]).unwrap();
+        assert_eq!((config.slots, config.fake_gpus), (7, Some(vec![24576, 81920])));
+        assert!(config.data_dir.is_absolute());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        let refused = |set: &[(&str, &str)]| config(set).unwrap_err().to_string();
+        assert!(refused(&[]).starts_with("join_token"));
+        assert!(refused(&[("STOKE_SLOTS", "many")]).starts_with("STOKE_SLOTS"));
+        assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_FAKE_GPUS", "big")]).starts_with("fake_gpus"));
+        assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_GATEWAY_URL", "ftp://x")]).starts_with("gateway_url"));
+    }
+
+    #[test]
+    fn secrets_do_not_print() {
+        let config = config(&[("STOKE_JOIN_TOKEN", "jt_verysecret")]).unwrap();
+        assert!(!format!("{config:?}").contains("verysecret"));
+    }
+}
