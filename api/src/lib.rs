@@ -1,1 +1,33 @@
-//! api
+//! Stokehold's public HTTP API and its worker gateway. It keeps nothing of its own: jobs are in the queue, bytes in the object
+//! store, and any number of replicas serve the same.
+//!
+//! [`run`] is all that the `stoke` binary calls; [`app`] is every route without a socket, for tests. Tokens are made with
+//! [`token::mint`].
+
+mod auth;
+mod catalog;
+pub mod config;
+pub mod error;
+mod gateway;
+mod inputs;
+mod json;
+pub mod maintenance;
+mod metrics;
+mod names;
+mod observe;
+pub mod openapi;
+mod patience;
+mod pulls;
+mod query;
+mod routes;
+mod run;
+mod serve;
+mod signals;
+mod stamp;
+mod state;
+pub mod token;
+mod waits;
+
+pub use config::Config;
+pub use run::{app, run};
+pub use state::App;

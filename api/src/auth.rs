@@ -1,0 +1,146 @@
+//! Who is calling, and whether they may.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::FromRequestParts;
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use moka::sync::Cache;
+use stokehold_queue::{TokenKind, TokenRecord};
+
+use crate::error::{Code, Problem};
+use crate::state::App;
+use crate::token::{Scope, Token};
+
+/// A revoked token is refused after this long at the latest.
+const BELIEVED_FOR: Duration = Duration::from_secs(5);
+
+/// Records of tokens that proved themselves lately. The proof itself is asked for every time.
+pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
+    Cache::builder()
+        .max_capacity(10_000)
+        .time_to_live(BELIEVED_FOR)
+        .build()
+}
+
+/// The bearer of an API token with the scope `S`.
+pub(crate) struct Caller<S> {
+    /// Whose jobs, endpoints and files they see: no others exist for them.
+    pub(crate) tenant: String,
+    scope: PhantomData<S>,
+}
+
+/// A scope as a type, so that a route's signature says what it asks for.
+pub(crate) trait Asked: Send {
+    const SCOPE: Scope;
+}
+
+macro_rules! scopes {
+    ($($name:ident)*) => {
+        $(
+            pub(crate) struct $name;
+            impl Asked for $name {
+                const SCOPE: Scope = Scope::$name;
+            }
+        )*
+    };
+}
+
+scopes! { JobsRead JobsWrite EndpointsRead EndpointsWrite FilesRead FilesWrite WorkersRead }
+
+impl<S: Asked> FromRequestParts<App> for Caller<S> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let record = believe(app, parts, TokenKind::Api).await?;
+        if !record.scopes.iter().any(|scope| scope == S::SCOPE.as_str()) {
+            let scope = S::SCOPE.as_str();
+            return Err(Problem::new(
+                Code::Forbidden,
+                format!("this token lacks the scope {scope}; make one that has it"),
+            ));
+        }
+        Ok(Self {
+            tenant: record.tenant.clone(),
+            scope: PhantomData,
+        })
+    }
+}
+
+/// A worker that has joined, by its worker token.
+pub(crate) struct JoinedWorker {
+    /// Its id for this life.
+    pub(crate) worker_id: String,
+    /// Its token's record.
+    pub(crate) token: Arc<TokenRecord>,
+}
+
+impl FromRequestParts<App> for JoinedWorker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let token = believe(app, parts, TokenKind::Worker).await?;
+        Ok(Self {
+            worker_id: token.name.clone(),
+            token,
+        })
+    }
+}
+
+/// The bearer of a join token. A single-use one is not spent yet.
+pub(crate) struct Joiner(pub(crate) Arc<TokenRecord>);
+
+impl FromRequestParts<App> for Joiner {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        believe(app, parts, TokenKind::Join).await.map(Self)
+    }
+}
+
+/// The record behind the request's bearer token, if the token is good and of this kind.
+async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<Arc<TokenRecord>, Problem> {
+    let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
+    let header = parts.headers.get(AUTHORIZATION).ok_or_else(|| {
+        refused("there is no token; send the header Authorization: Bearer <token>")
+    })?;
+    let token = header
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .and_then(|(_, text)| Token::parse(text.trim()))
+        .ok_or_else(|| {
+            refused("this is not a token; copy the whole of it, as `stoke token create` printed it")
+        })?;
+    if token.kind != kind {
+        return Err(refused(match kind {
+            TokenKind::Api => "this route wants an API token (sk_...)",
+            TokenKind::Join => "this route wants a join token (jt_...)",
+            TokenKind::Worker => "this route wants a worker token (wt_...), which join answers",
+        }));
+    }
+    let known = app.tokens.get(token.id);
+    let record = match known {
+        Some(record) => record,
+        None => Arc::new(
+            app.ask("read a token", app.registry.token(token.id))
+                .await?
+                .ok_or_else(|| {
+                    refused("this token is unknown, revoked or expired; make a new one")
+                })?,
+        ),
+    };
+    if !token.is_proven_by(&record, &app.config.token_key) {
+        return Err(refused(
+            "this token is unknown, revoked or expired; make a new one",
+        ));
+    }
+    // A join token is read afresh each time: a single-use one may be spent by now.
+    if kind != TokenKind::Join {
+        app.tokens.entry_by_ref(token.id).or_insert(record.clone());
+    }
+    Ok(record)
+}

@@ -1,0 +1,180 @@
+//! Endpoint versions as a submit needs them, ready to validate inputs with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonschema::{PatternOptions, Validator};
+use moka::sync::Cache;
+use serde_json::Value;
+use stokehold_queue::Registry;
+use stokehold_queue::endpoint::EndpointVersion;
+use stokehold_queue::job::vram_class_gib;
+
+use crate::error::{Code, Problem};
+use crate::patience::Patience;
+
+/// A deploy on another replica is seen after this long at the latest; one on this replica at once.
+const CURRENT_FOR: Duration = Duration::from_secs(1);
+
+const DEPLOYED_MAX: u64 = 1_000;
+const DEPLOYED_IDLE: Duration = Duration::from_secs(600);
+
+/// A compiled pattern may take this much memory.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// One version with its schema compiled.
+pub(crate) struct Deployed {
+    pub(crate) version: EndpointVersion,
+    pub(crate) vram_class_gib: u32,
+    pub(crate) input: Validator,
+}
+
+/// Looked-up versions, bounded.
+pub(crate) struct Catalog {
+    registry: Registry,
+    patience: Patience,
+    current: Cache<(String, String), u32>,
+    deployed: Cache<(String, String, u32), Arc<Deployed>>,
+}
+
+impl Catalog {
+    pub(crate) fn new(registry: Registry, patience: Patience) -> Self {
+        Self {
+            registry,
+            patience,
+            current: Cache::builder()
+                .max_capacity(100_000)
+                .time_to_live(CURRENT_FOR)
+                .build(),
+            deployed: Cache::builder()
+                .max_capacity(DEPLOYED_MAX)
+                .time_to_idle(DEPLOYED_IDLE)
+                .build(),
+        }
+    }
+
+    /// The version asked for, or the current one.
+    pub(crate) async fn resolve(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<Arc<Deployed>, Problem> {
+        let key = (tenant.to_owned(), name.to_owned());
+        let version = version.or_else(|| self.current.get(&key));
+        if let Some(version) = version
+            && let Some(deployed) = self.deployed.get(&(key.0.clone(), key.1.clone(), version))
+        {
+            return Ok(deployed);
+        }
+        let Some(found) = self.look_up(tenant, name, version).await? else {
+            return Err(self.unknown(tenant, name, version).await?);
+        };
+        let number = found.version;
+        if version.is_none() {
+            // Only if absent: a deploy that crossed this look knows better.
+            self.current.entry(key.clone()).or_insert(number);
+        }
+        let deployed = Arc::new(compile(found)?);
+        self.deployed
+            .insert((key.0, key.1, number), deployed.clone());
+        Ok(deployed)
+    }
+
+    /// A deploy on this replica: from here on its version is the current one.
+    pub(crate) fn deployed_now(&self, tenant: &str, version: &EndpointVersion) {
+        self.current
+            .insert((tenant.to_owned(), version.name.clone()), version.version);
+    }
+
+    async fn look_up(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<Option<EndpointVersion>, Problem> {
+        self.patience
+            .ask(
+                "read an endpoint",
+                self.registry.endpoint(tenant, name, version),
+            )
+            .await
+    }
+
+    /// What is missing: the endpoint, or only this version of it.
+    async fn unknown(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<Problem, Problem> {
+        let current = match version {
+            Some(_) => self.look_up(tenant, name, None).await?,
+            None => None,
+        };
+        Ok(match (current, version) {
+            (Some(current), Some(version)) => Problem::new(
+                Code::UnknownVersion,
+                format!(
+                    "endpoint {name:?} has no version {version}; the current one is {}",
+                    current.version
+                ),
+            ),
+            _ => Problem::new(
+                Code::UnknownEndpoint,
+                format!(
+                    "there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints"
+                ),
+            ),
+        })
+    }
+}
+
+fn compile(version: EndpointVersion) -> Result<Deployed, Problem> {
+    let broken = |why: &str| {
+        tracing::error!(
+            endpoint = version.name,
+            version = version.version,
+            why,
+            "a deployed version cannot be used"
+        );
+        Problem::new(
+            Code::Internal,
+            "this version of the endpoint cannot be used any more; deploy it again",
+        )
+    };
+    let input = validator(&version.spec.input_schema).map_err(|why| broken(&why))?;
+    let vram_class_gib = vram_class_gib(version.spec.vram_gib)
+        .ok_or_else(|| broken("it wants more VRAM than any card has"))?;
+    Ok(Deployed {
+        version,
+        vram_class_gib,
+        input,
+    })
+}
+
+/// Compiles a schema. It fetches nothing, and its patterns run in linear time.
+pub(crate) fn validator(schema: &Value) -> Result<Validator, String> {
+    jsonschema::options()
+        .offline()
+        .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES))
+        .build(schema)
+        .map_err(|error| format!("{}: {error}", error.instance_path()))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may fail")]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_schema_fetches_nothing_and_backtracks_never() {
+        assert!(validator(&json!({"$ref": "https://example.org/schema.json"})).is_err());
+        assert!(validator(&json!({"$ref": "file:///etc/passwd"})).is_err());
+        assert!(validator(&json!({"type": "strange"})).is_err());
+        let evil = validator(&json!({"type": "string", "pattern": "^(a+)+$"})).unwrap();
+        assert!(!evil.is_valid(&json!(format!("{}!", "a".repeat(100_000)))));
+    }
+}

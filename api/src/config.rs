@@ -1,0 +1,354 @@
+//! What the operator typed, and what it means. The defaults are `config.default.toml`, commented there.
+
+use std::net::SocketAddr;
+
+use serde::Deserialize;
+use stokehold_objects::ObjectsConfig;
+use stokehold_queue::RedisConfig;
+use toml::{Table, Value};
+
+use crate::token::TokenKey;
+
+/// The defaults, as a commented file to start from.
+pub const DEFAULT: &str = include_str!("config.default.toml");
+
+/// Every environment variable, and the setting it overrides.
+pub const ENV: [(&str, &str); 21] = [
+    ("STOKE_LISTEN", "listen"),
+    ("STOKE_PUBLIC_URL", "public_url"),
+    ("STOKE_TOKEN_KEY", "token_key"),
+    ("STOKE_LEASE_MS", "lease_ms"),
+    ("STOKE_EXTEND_EVERY_MS", "extend_every_ms"),
+    ("STOKE_RETENTION_MS", "retention_ms"),
+    ("STOKE_EPHEMERAL", "ephemeral"),
+    ("STOKE_REDIS_URL", "redis.url"),
+    ("STOKE_REDIS_PREFIX", "redis.prefix"),
+    ("STOKE_S3_ENDPOINT_URL", "s3.endpoint_url"),
+    ("STOKE_S3_PUBLIC_URL", "s3.public_url"),
+    ("STOKE_S3_REGION", "s3.region"),
+    ("STOKE_S3_BUCKET", "s3.bucket"),
+    ("STOKE_S3_ACCESS_KEY_ID", "s3.access_key_id"),
+    ("STOKE_S3_SECRET_ACCESS_KEY", "s3.secret_access_key"),
+    ("STOKE_S3_PATH_STYLE", "s3.path_style"),
+    ("STOKE_LIMIT_CONNECTIONS", "limits.connections"),
+    ("STOKE_LIMIT_HELD_REQUESTS", "limits.held_requests"),
+    ("STOKE_LIMIT_QUEUE_TIMEOUT_MS", "limits.queue_timeout_ms"),
+    ("STOKE_LIMIT_FILE_BYTES", "limits.file_bytes"),
+    ("STOKE_LIMIT_PACKAGE_BYTES", "limits.package_bytes"),
+];
+
+/// What the API needs to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// What clients reach this API by, without a slash at the end.
+    pub public_url: String,
+    /// The queue.
+    pub redis: RedisConfig,
+    /// The object store.
+    pub s3: ObjectsConfig,
+    /// The key that tokens are hashed with.
+    pub token_key: TokenKey,
+    /// How often a worker extends its leases, milliseconds.
+    pub extend_every_ms: u64,
+    /// Accept a Redis that forgets everything when it restarts.
+    pub ephemeral: bool,
+    /// What one replica takes on.
+    pub limits: Limits,
+}
+
+/// What one replica takes on.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Open connections; more wait to be accepted.
+    pub connections: usize,
+    /// Requests held open at once: waits, event streams and workers' pulls.
+    pub held_requests: usize,
+    /// How long Redis may take to answer, milliseconds.
+    pub queue_timeout_ms: u64,
+    /// The largest uploaded file, bytes.
+    pub file_bytes: u64,
+    /// The largest endpoint package, bytes.
+    pub package_bytes: u64,
+}
+
+impl Default for Limits {
+    /// As in `config.default.toml`.
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            held_requests: 10_000,
+            queue_timeout_ms: 3_000,
+            file_bytes: 5 << 30,
+            package_bytes: 512 << 20,
+        }
+    }
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No TOML, an unknown key or a wrong type.
+    #[error("the configuration cannot be read: {0}")]
+    Toml(#[from] toml::de::Error),
+    /// An environment variable of the wrong type.
+    #[error("{variable} must be {wanted}")]
+    Variable {
+        /// Its name.
+        variable: &'static str,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// A setting that cannot be meant.
+    #[error("{setting}: {why}")]
+    Setting {
+        /// The setting, as in the file.
+        setting: &'static str,
+        /// What to change.
+        why: String,
+    },
+}
+
+/// The file's shape. Every member has its default in `config.default.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawConfig {
+    listen: String,
+    public_url: String,
+    token_key: String,
+    lease_ms: u64,
+    extend_every_ms: u64,
+    retention_ms: u64,
+    ephemeral: bool,
+    redis: RawRedis,
+    s3: RawS3,
+    limits: Limits,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRedis {
+    url: String,
+    prefix: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawS3 {
+    endpoint_url: String,
+    public_url: String,
+    region: String,
+    bucket: String,
+    access_key_id: String,
+    secret_access_key: String,
+    path_style: bool,
+}
+
+impl Config {
+    /// The defaults, with what `file` (TOML) says in their place, with what the environment says in its place.
+    ///
+    /// # Errors
+    /// [`Error`], which names the setting.
+    pub fn load(file: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let mut settings: Table = DEFAULT.parse()?;
+        if let Some(file) = file {
+            overlay(&mut settings, file.parse()?);
+        }
+        for (variable, path) in ENV {
+            if let Some(text) = env(variable) {
+                set(&mut settings, variable, path, text)?;
+            }
+        }
+        Self::mean(RawConfig::deserialize(Value::Table(settings))?)
+    }
+
+    fn mean(raw: RawConfig) -> Result<Self, Error> {
+        let wrong = |setting, why: &str| Error::Setting {
+            setting,
+            why: why.to_owned(),
+        };
+        let listen = raw
+            .listen
+            .parse()
+            .map_err(|_| wrong("listen", "must be an address and a port, as 127.0.0.1:7070"))?;
+        if !raw.public_url.starts_with("http://") && !raw.public_url.starts_with("https://") {
+            return Err(wrong("public_url", "must start with http:// or https://"));
+        }
+        let token_key = raw
+            .token_key
+            .parse()
+            .map_err(|error: crate::token::Error| wrong("token_key", &error.to_string()))?;
+        if raw.lease_ms < 1_000 {
+            return Err(wrong("lease_ms", "must be at least 1000"));
+        }
+        if raw.extend_every_ms == 0 || raw.extend_every_ms > raw.lease_ms / 3 {
+            return Err(wrong(
+                "extend_every_ms",
+                "must be at least 1 and at most a third of lease_ms",
+            ));
+        }
+        if raw.limits.connections == 0
+            || raw.limits.held_requests == 0
+            || raw.limits.queue_timeout_ms == 0
+        {
+            return Err(wrong("limits", "must be above 0"));
+        }
+        Ok(Self {
+            listen,
+            public_url: raw.public_url.trim_end_matches('/').to_owned(),
+            redis: RedisConfig {
+                url: raw.redis.url,
+                prefix: raw.redis.prefix,
+                lease_ms: raw.lease_ms,
+                retention_ms: raw.retention_ms,
+                ..RedisConfig::default()
+            },
+            s3: raw.s3.mean(),
+            token_key,
+            extend_every_ms: raw.extend_every_ms,
+            ephemeral: raw.ephemeral,
+            limits: raw.limits,
+        })
+    }
+}
+
+impl RawS3 {
+    fn mean(self) -> ObjectsConfig {
+        let given = |text: String| (!text.is_empty()).then_some(text);
+        ObjectsConfig {
+            endpoint_url: given(self.endpoint_url),
+            public_url: given(self.public_url),
+            region: self.region,
+            bucket: self.bucket,
+            access_key_id: given(self.access_key_id),
+            secret_access_key: given(self.secret_access_key).map(Into::into),
+            path_style: self.path_style,
+        }
+    }
+}
+
+/// Puts what `over` says in the place of what `settings` say, table by table. Unknown keys stay, to be refused by name.
+fn overlay(settings: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (settings.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(over)) => overlay(inner, over),
+            (_, value) => {
+                settings.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Sets one setting from text, read as the type that its default has.
+fn set(
+    settings: &mut Table,
+    variable: &'static str,
+    path: &str,
+    text: String,
+) -> Result<(), Error> {
+    let (table, key) = match path.split_once('.') {
+        Some((section, key)) => match settings.get_mut(section) {
+            Some(Value::Table(table)) => (table, key),
+            _ => {
+                return Err(Error::Variable {
+                    variable,
+                    wanted: "left out: its section is no table",
+                });
+            }
+        },
+        None => (settings, path),
+    };
+    let value = match table.get(key) {
+        Some(Value::Integer(_)) => Value::Integer(text.parse().map_err(|_| Error::Variable {
+            variable,
+            wanted: "a whole number",
+        })?),
+        Some(Value::Boolean(_)) => Value::Boolean(text.parse().map_err(|_| Error::Variable {
+            variable,
+            wanted: "true or false",
+        })?),
+        _ => Value::String(text),
+    };
+    table.insert(key.to_owned(), value);
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may fail")]
+mod tests {
+    use super::*;
+
+    fn load(file: &str, env: &[(&str, &str)]) -> Result<Config, Error> {
+        let key = "0f".repeat(32);
+        Config::load(Some(file), |name| {
+            let given = env
+                .iter()
+                .find(|(variable, _)| *variable == name)
+                .map(|(_, text)| (*text).to_owned());
+            given.or_else(|| (name == "STOKE_TOKEN_KEY").then(|| key.clone()))
+        })
+    }
+
+    #[test]
+    fn the_environment_beats_the_file_beats_the_defaults() {
+        let config = load(
+            "lease_ms = 60000\n[redis]\nprefix = 'a'",
+            &[("STOKE_REDIS_PREFIX", "b")],
+        )
+        .unwrap();
+        assert_eq!(
+            (
+                config.redis.lease_ms,
+                config.redis.prefix.as_str(),
+                config.extend_every_ms
+            ),
+            (60_000, "b", 3_000)
+        );
+        assert_eq!(config.limits.connections, Limits::default().connections);
+        assert!(load("", &[("STOKE_EPHEMERAL", "true")]).unwrap().ephemeral);
+    }
+
+    #[test]
+    fn every_setting_has_its_variable_in_the_file_and_in_the_list() {
+        for (variable, path) in ENV {
+            assert!(
+                DEFAULT.contains(&format!("[{variable}]")),
+                "{variable} is not in config.default.toml"
+            );
+            let mut settings: Table = DEFAULT.parse().unwrap();
+            let mut parts = path.rsplit('.');
+            let key = parts.next().unwrap();
+            if let Some(section) = parts.next() {
+                settings = settings[section].as_table().unwrap().clone();
+            }
+            assert!(settings.contains_key(key), "{path}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let message = |file: &str, env: &[(&str, &str)]| load(file, env).unwrap_err().to_string();
+        assert!(message("lease = 1", &[]).contains("lease"));
+        assert!(
+            message("", &[("STOKE_LEASE_MS", "soon")])
+                .contains("STOKE_LEASE_MS must be a whole number")
+        );
+        assert!(message("extend_every_ms = 20000", &[]).contains("extend_every_ms"));
+        assert!(message("", &[("STOKE_TOKEN_KEY", "abc")]).contains("openssl rand -hex 32"));
+    }
+
+    #[test]
+    fn a_printed_configuration_holds_no_secret() {
+        let secrets = [
+            ("STOKE_S3_SECRET_ACCESS_KEY", "canary-s3"),
+            ("STOKE_REDIS_URL", "redis://:canary-redis@localhost"),
+        ];
+        let printed = format!("{:?}", load("", &secrets).unwrap());
+        assert!(
+            !printed.contains("canary") && !printed.contains("0f0f"),
+            "{printed}"
+        );
+    }
+}

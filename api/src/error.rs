@@ -1,0 +1,355 @@
+//! The only map from what went wrong to what a client is told: `application/problem+json` with a stable code.
+
+use std::any::Any;
+use std::borrow::Cow;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use stokehold_objects::Error as ObjectsError;
+use stokehold_queue::Error as QueueError;
+use utoipa::ToSchema;
+
+/// All that a client is told of a defect.
+pub(crate) const INTERNAL: &str = "an internal error; the log has it under this answer's x-request-id";
+
+/// What kind of problem it is. The word is stable; clients act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// The body is no JSON.
+    InvalidJson,
+    /// The body's JSON is nested too deep.
+    TooDeep,
+    /// The body is over its route's limit.
+    BodyTooLarge,
+    /// The body stopped coming.
+    BodyTimeout,
+    /// A field, a header or a combination of them is wrong; `errors` names it.
+    InvalidRequest,
+    /// The input does not match the endpoint's schema; `errors` says where.
+    InvalidInput,
+    /// A query parameter is wrong; `errors` names it.
+    InvalidQuery,
+    /// No endpoint of this name.
+    UnknownEndpoint,
+    /// The endpoint has no such version.
+    UnknownVersion,
+    /// Nothing here, or nothing that this caller may know of.
+    NotFound,
+    /// The path knows other methods.
+    MethodNotAllowed,
+    /// No token, or none that is good.
+    Unauthorized,
+    /// The token lacks the scope.
+    Forbidden,
+    /// The idempotency key was used with another request.
+    IdempotencyConflict,
+    /// The job has already ended otherwise.
+    AlreadyEnded,
+    /// There is no result yet.
+    NotReady,
+    /// The job ended without a result.
+    NoResult,
+    /// A file is named but was not uploaded.
+    FileMissing,
+    /// The package was not uploaded.
+    PackageMissing,
+    /// The lease is no longer the caller's.
+    StaleFence,
+    /// The worker speaks another version of the protocol.
+    ProtocolMismatch,
+    /// The queue has no room.
+    QueueFull,
+    /// The caller asks for too much at once.
+    RateLimited,
+    /// Something behind this API does not answer; the outcome is unknown and repeating is safe.
+    Unavailable,
+    /// A defect.
+    Internal,
+}
+
+impl Code {
+    /// Its status and title.
+    fn meaning(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
+            Self::TooDeep => (StatusCode::BAD_REQUEST, "The JSON is nested too deep"),
+            Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body came too slowly"),
+            Self::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
+            Self::InvalidInput => (
+                StatusCode::BAD_REQUEST,
+                "The input does not match the endpoint's schema",
+            ),
+            Self::InvalidQuery => (StatusCode::BAD_REQUEST, "A query parameter is not valid"),
+            Self::UnknownEndpoint => (StatusCode::NOT_FOUND, "No such endpoint"),
+            Self::UnknownVersion => (StatusCode::NOT_FOUND, "No such version of the endpoint"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "Not found"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "Not authorised"),
+            Self::Forbidden => (StatusCode::FORBIDDEN, "The token lacks a scope"),
+            Self::IdempotencyConflict => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The idempotency key was used with another request",
+            ),
+            Self::AlreadyEnded => (StatusCode::CONFLICT, "The job has already ended"),
+            Self::NotReady => (StatusCode::CONFLICT, "There is no result yet"),
+            Self::NoResult => (StatusCode::CONFLICT, "The job ended without a result"),
+            Self::FileMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A file was not uploaded"),
+            Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
+            Self::StaleFence => (StatusCode::CONFLICT, "The lease is lost"),
+            Self::ProtocolMismatch => (
+                StatusCode::CONFLICT,
+                "The worker speaks another protocol version",
+            ),
+            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "The queue is full"),
+            Self::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "Too many requests at once"),
+            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
+        }
+    }
+
+    /// Its status.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        self.meaning().0
+    }
+
+    /// Seconds after which trying again makes sense.
+    fn retry_after_s(self) -> Option<u32> {
+        match self {
+            Self::Unavailable | Self::RateLimited => Some(1),
+            Self::QueueFull => Some(5),
+            _ => None,
+        }
+    }
+}
+
+/// One wrong place in a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct FieldError {
+    /// JSON pointer into the body, or the name of a query parameter or header.
+    pub path: String,
+    /// What is wrong there.
+    pub message: String,
+}
+
+/// An answer that is no success.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    code: Code,
+    detail: Cow<'static, str>,
+    errors: Vec<FieldError>,
+}
+
+/// A [`Problem`] as it is written (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody<'a> {
+    /// Names the kind: `urn:stokehold:problem:` and the code.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The kind in words.
+    title: &'a str,
+    /// The HTTP status.
+    status: u16,
+    /// What kind of problem it is; stable.
+    code: Code,
+    /// What is wrong here and what to change.
+    detail: &'a str,
+    /// The wrong places, when there are any.
+    #[serde(skip_serializing_if = "<[FieldError]>::is_empty")]
+    errors: &'a [FieldError],
+}
+
+impl Problem {
+    /// A problem of this kind. `detail` says what to change.
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// A wrong field of the body, or several.
+    #[must_use]
+    pub fn with_errors(mut self, errors: Vec<FieldError>) -> Self {
+        self.errors = errors;
+        self
+    }
+
+    /// One wrong field of the request.
+    pub fn field(path: impl Into<String>, message: impl Into<String>) -> Self {
+        let error = FieldError {
+            path: path.into(),
+            message: message.into(),
+        };
+        Self::new(
+            Code::InvalidRequest,
+            format!("{}: {}", error.path, error.message),
+        )
+        .with_errors(vec![error])
+    }
+
+    /// One wrong query parameter.
+    pub fn query(name: &str, message: impl Into<String>) -> Self {
+        let error = FieldError {
+            path: name.to_owned(),
+            message: message.into(),
+        };
+        Self::new(
+            Code::InvalidQuery,
+            format!("{}: {}", error.path, error.message),
+        )
+        .with_errors(vec![error])
+    }
+
+    /// Nothing here that this caller may know of.
+    pub fn not_found(what: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no such {what}"))
+    }
+
+    /// Its code.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// What a client is told when `step` did not answer in time.
+    pub(crate) fn unavailable(step: &str) -> Self {
+        tracing::warn!(step, "a call behind the API did not answer in time");
+        Self::new(
+            Code::Unavailable,
+            "the queue did not answer in time; repeat with the same Idempotency-Key",
+        )
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, title) = self.code.meaning();
+        let word = serde_json::to_value(self.code).ok();
+        let kind = format!(
+            "urn:stokehold:problem:{}",
+            word.as_ref()
+                .and_then(|word| word.as_str())
+                .unwrap_or("internal")
+        );
+        let body = ProblemBody {
+            kind,
+            title,
+            status: status.as_u16(),
+            code: self.code,
+            detail: &self.detail,
+            errors: &self.errors,
+        };
+        let text = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = (
+            status,
+            [(
+                CONTENT_TYPE,
+                HeaderValue::from_static("application/problem+json"),
+            )],
+            text,
+        )
+            .into_response();
+        if let Some(seconds) = self.code.retry_after_s() {
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        if self.code == Code::Unauthorized {
+            response
+                .headers_mut()
+                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<QueueError> for Problem {
+    fn from(error: QueueError) -> Self {
+        match error {
+            QueueError::Unavailable { step, source } => {
+                tracing::warn!(step, %source, "the queue is unavailable");
+                Self::new(
+                    Code::Unavailable,
+                    "the queue is unavailable, so the outcome is unknown; repeat with the same Idempotency-Key",
+                )
+            }
+            QueueError::Full => Self::new(
+                Code::QueueFull,
+                "the queue has no room; nothing was accepted, try again later",
+            ),
+            QueueError::IdempotencyConflict { key } => Self::new(
+                Code::IdempotencyConflict,
+                format!(
+                    "idempotency key {key:?} was used with another request in the last 24 hours; use a new key"
+                ),
+            ),
+            QueueError::TooLarge(text) => Self::new(Code::InvalidRequest, text),
+            error @ (QueueError::Corrupt { .. } | QueueError::Unfit(_)) => {
+                tracing::error!(%error, "the queue holds what it should not");
+                Self::new(
+                    Code::Internal,
+                    INTERNAL,
+                )
+            }
+        }
+    }
+}
+
+impl From<ObjectsError> for Problem {
+    fn from(error: ObjectsError) -> Self {
+        let chain = &error as &dyn std::error::Error;
+        match &error {
+            ObjectsError::Unavailable { .. } => {
+                tracing::warn!(error = chain, "the object store is unavailable");
+                Self::new(Code::Unavailable, "the object store is unavailable; try again")
+            }
+            ObjectsError::Invalid(_)
+            | ObjectsError::Refused { .. }
+            | ObjectsError::TooLarge { .. }
+            | ObjectsError::Folder { .. }
+            | ObjectsError::Locked { .. } => {
+                tracing::error!(error = chain, "the object store refused");
+                Self::new(Code::Internal, INTERNAL)
+            }
+        }
+    }
+}
+
+/// The answer to a path nobody serves.
+pub(crate) async fn no_route() -> Problem {
+    Problem::new(
+        Code::NotFound,
+        "there is nothing at this path; the routes are listed at /openapi.json",
+    )
+}
+
+/// The answer to a method its path does not know.
+pub(crate) async fn no_method() -> Problem {
+    Problem::new(
+        Code::MethodNotAllowed,
+        "this path knows other methods; see the Allow header",
+    )
+}
+
+/// The answer to a request whose handler panicked.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature that catch-panic asks for"
+)]
+pub(crate) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
+    let text = panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or(panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked");
+    Problem::new(
+        Code::Internal,
+        INTERNAL,
+    )
+    .into_response()
+}

@@ -1,0 +1,33 @@
+use axum::Json;
+use axum::extract::{Path, State};
+use stokehold_queue::gateway::RunnerSpec;
+
+use super::URL_TTL;
+use crate::auth::JoinedWorker;
+use crate::error::Problem;
+use crate::routes::packages;
+use crate::state::App;
+
+/// What a worker needs to start a runner. Asks for a live worker token; that the worker holds a lease of this very tenant is not
+/// checked: workers serve all tenants, and which job comes next is not known before its lease.
+pub(super) async fn endpoint(
+    State(app): State<App>,
+    _: JoinedWorker,
+    Path((tenant, name, version)): Path<(String, String, String)>,
+) -> Result<Json<RunnerSpec>, Problem> {
+    let missing = || Problem::not_found("endpoint version");
+    let number = version.parse().map_err(|_| missing())?;
+    let version = app
+        .ask(
+            "read an endpoint",
+            app.registry.endpoint(&tenant, &name, Some(number)),
+        )
+        .await?;
+    let version = version.ok_or_else(missing)?;
+    let key = packages::key(&tenant, &version.spec.package_sha256);
+    let package_url = app.objects.presign_get(&key, URL_TTL).await?;
+    Ok(Json(RunnerSpec {
+        version,
+        package_url,
+    }))
+}

@@ -1,0 +1,79 @@
+use std::sync::Arc;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use stokehold_queue::gateway::{ExtendReply, ExtendRequest, WorkerStatus};
+use stokehold_queue::{Queue, WorkerRecord, now_ms};
+
+use super::join::{mint, ttl_ms};
+use crate::auth::JoinedWorker;
+use crate::error::{Code, Problem};
+use crate::json::Json;
+use crate::state::App;
+
+const LEASES_MAX: usize = 1_000;
+const LOADED_MAX: usize = 1_000;
+const GPUS_MAX: usize = 64;
+
+/// `extend`: the heartbeat.
+pub(super) async fn extend(
+    State(app): State<App>,
+    worker: JoinedWorker,
+    Json(request): Json<ExtendRequest>,
+) -> Result<JsonAnswer<ExtendReply>, Problem> {
+    if request.leases.len() > LEASES_MAX {
+        return Err(Problem::field(
+            "/leases",
+            format!("must be at most {LEASES_MAX}"),
+        ));
+    }
+    if request.status.loaded.len() > LOADED_MAX || request.status.gpus.len() > GPUS_MAX {
+        return Err(Problem::field(
+            "/status",
+            format!("must name at most {LOADED_MAX} endpoints and {GPUS_MAX} cards"),
+        ));
+    }
+    let (leases, (), token) = tokio::try_join!(
+        app.ask_again("extend", || app.queue.extend(&request.leases)),
+        seen(&app, &worker.worker_id, request.status),
+        renewed(&app, &worker),
+    )?;
+    Ok(JsonAnswer(ExtendReply { leases, token }))
+}
+
+/// Notes that the worker is alive, and how it is.
+async fn seen(app: &App, worker_id: &str, status: WorkerStatus) -> Result<(), Problem> {
+    let known = match app.workers.get(worker_id) {
+        Some(known) => known,
+        None => app
+            .ask("read a worker", app.registry.worker(worker_id))
+            .await?
+            .map(Arc::new)
+            .ok_or_else(|| {
+                Problem::new(
+                    Code::Unauthorized,
+                    "this worker is not known any more; join again",
+                )
+            })?,
+    };
+    let record = WorkerRecord {
+        seen_ms: now_ms(),
+        status,
+        ..WorkerRecord::clone(&known)
+    };
+    app.ask_again("store a worker", || {
+        app.registry.put_worker(&record, ttl_ms())
+    })
+    .await?;
+    app.workers.insert(worker_id.to_owned(), known);
+    Ok(())
+}
+
+/// A fresh token when the old one has lived half its life.
+async fn renewed(app: &App, worker: &JoinedWorker) -> Result<Option<String>, Problem> {
+    if now_ms().saturating_sub(worker.token.created_ms) < ttl_ms() / 2 {
+        return Ok(None);
+    }
+    let token = mint(app, &worker.token.tenant, &worker.worker_id).await?;
+    Ok(Some(token.expose().to_owned()))
+}

@@ -1,0 +1,166 @@
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use futures::future::try_join_all;
+use stokehold_queue::gateway::{
+    FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, LeaseRef,
+};
+use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT_NAME};
+use stokehold_queue::{BATCH_MAX, Queue};
+
+use super::BODY_MAX;
+use crate::auth::JoinedWorker;
+use crate::error::Problem;
+use crate::json::Json;
+use crate::metrics;
+use crate::state::App;
+
+const CLASS_MAX: usize = 200;
+const MESSAGE_MAX: usize = 2 << 10;
+const TRACEBACK_MAX: usize = 16 << 10;
+const STDERR_MAX: usize = 8 << 10;
+
+/// `finish`: only reports.
+pub(super) async fn finish(
+    State(app): State<App>,
+    _: JoinedWorker,
+    Json(request): Json<FinishRequest, BODY_MAX>,
+) -> Result<JsonAnswer<FinishReply>, Problem> {
+    Ok(JsonAnswer(FinishReply {
+        finished: report(&app, request.finish).await?,
+    }))
+}
+
+/// Ends attempts. Repeating a report whose outcome is unknown is safe, so it is repeated here already.
+pub(super) async fn report(
+    app: &App,
+    reports: Vec<FinishReport>,
+) -> Result<Vec<FinishAnswer>, Problem> {
+    if reports.is_empty() {
+        return Ok(Vec::new());
+    }
+    if reports.len() > BATCH_MAX {
+        return Err(Problem::field(
+            "/finish",
+            format!("must be at most {BATCH_MAX} reports"),
+        ));
+    }
+    let reports: Vec<FinishReport> = try_join_all(
+        reports
+            .into_iter()
+            .enumerate()
+            .map(|(n, report)| checked(app, n, report)),
+    )
+    .await?;
+    let answers = app
+        .ask_again("finish", || app.queue.finish(&reports))
+        .await?;
+    for (report, answer) in reports.iter().zip(&answers) {
+        let outcome = match report.outcome {
+            FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => "succeeded",
+            FinishOutcome::Failed { .. } => "failed",
+        };
+        metrics::finished(outcome, *answer);
+    }
+    Ok(answers)
+}
+
+async fn checked(app: &App, n: usize, mut report: FinishReport) -> Result<FinishReport, Problem> {
+    match &mut report.outcome {
+        FinishOutcome::Succeeded { result } if result.get().len() > INLINE_RESULT_BYTES => {
+            Err(Problem::field(
+                format!("/finish/{n}/result"),
+                format!(
+                    "is over {INLINE_RESULT_BYTES} bytes; put it into S3 as {OUTPUT_NAME} and report it as stored"
+                ),
+            ))
+        }
+        FinishOutcome::Succeeded { .. } => Ok(report),
+        FinishOutcome::Failed { error } => {
+            shorten(error);
+            Ok(report)
+        }
+        FinishOutcome::Stored { size_bytes } => {
+            let lease = LeaseRef {
+                job_id: report.job_id,
+                fence: report.fence.clone(),
+            };
+            if !is_stored(app, &lease, *size_bytes).await? {
+                report.outcome = FinishOutcome::Failed {
+                    error: not_stored(),
+                };
+            }
+            Ok(report)
+        }
+    }
+}
+
+/// Whether the result that a report names is there. A lost lease is for `finish` itself to refuse.
+async fn is_stored(app: &App, lease: &LeaseRef, size_bytes: u64) -> Result<bool, Problem> {
+    let Some((spec, attempt)) = app.ask("check a lease", app.queue.held(lease)).await? else {
+        return Ok(true);
+    };
+    let key = format!(
+        "{}{OUTPUT_NAME}",
+        Job::attempt_prefix(&spec.tenant, lease.job_id, attempt, &lease.fence)
+    );
+    Ok(app
+        .objects
+        .head(&key)
+        .await?
+        .is_some_and(|result| result.size_bytes == size_bytes))
+}
+
+fn not_stored() -> JobError {
+    JobError {
+        code: ErrorCode::Infra,
+        class: String::new(),
+        message: "the worker reported a result in S3 that is not there".to_owned(),
+        traceback: None,
+        stderr: None,
+    }
+}
+
+/// Cuts what is longer than a record should hold. The end of a traceback or of stderr says more than its start.
+fn shorten(error: &mut JobError) {
+    keep_start(&mut error.class, CLASS_MAX);
+    keep_start(&mut error.message, MESSAGE_MAX);
+    if let Some(traceback) = &mut error.traceback {
+        keep_end(traceback, TRACEBACK_MAX);
+    }
+    if let Some(stderr) = &mut error.stderr {
+        keep_end(stderr, STDERR_MAX);
+    }
+}
+
+fn keep_start(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
+}
+
+fn keep_end(text: &mut String, most: usize) {
+    let cut = text.len().saturating_sub(most);
+    text.drain(..text.ceil_char_boundary(cut));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_errors_are_cut_between_characters() {
+        let mut error = JobError {
+            code: ErrorCode::HandlerError,
+            class: "ValueError".to_owned(),
+            message: "ü".repeat(MESSAGE_MAX),
+            traceback: Some(format!("{}end", "ü".repeat(TRACEBACK_MAX))),
+            stderr: Some("short".to_owned()),
+        };
+        shorten(&mut error);
+        assert_eq!(error.message.len(), MESSAGE_MAX);
+        assert!(
+            error
+                .traceback
+                .is_some_and(|text| text.len() <= TRACEBACK_MAX && text.ends_with("üend"))
+        );
+        assert_eq!(error.stderr.as_deref(), Some("short"));
+    }
+}

@@ -1,0 +1,143 @@
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use stokehold_objects::Objects;
+use stokehold_queue::BATCH_MAX;
+use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob};
+use stokehold_queue::queue::Lease;
+use tokio::time::Instant;
+
+use super::{BODY_MAX, URL_TTL, finish};
+use crate::auth::JoinedWorker;
+use crate::error::Problem;
+use crate::json::Json;
+use crate::pulls::Granted;
+use crate::state::App;
+use crate::{inputs, metrics};
+
+/// The longest a pull is held, milliseconds.
+const WAIT_MAX_MS: u64 = 60_000;
+
+/// S3 signs for no longer than a week.
+const SIGNED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// `lease`: report ends and ask for more, both at once.
+pub(super) async fn lease(
+    State(app): State<App>,
+    worker: JoinedWorker,
+    Json(request): Json<LeaseRequest, BODY_MAX>,
+) -> Result<Response, Problem> {
+    if request.want as usize > BATCH_MAX {
+        return Err(Problem::field(
+            "/want",
+            format!("must be at most {BATCH_MAX}"),
+        ));
+    }
+    let pull = async {
+        if request.want == 0 {
+            return Ok(None);
+        }
+        let wait_ms = request.wait_ms.min(WAIT_MAX_MS);
+        let held = if wait_ms > 0 { Some(app.hold()?) } else { None };
+        let deadline = held
+            .as_ref()
+            .map(|_| Instant::now() + Duration::from_millis(wait_ms));
+        app.pulls
+            .lease(&worker.worker_id, request.want, request.reach_gib, deadline)
+            .await
+            .map(Some)
+    };
+    let (finished, granted) = tokio::try_join!(finish::report(&app, request.finish), pull)?;
+    let Some(granted) = granted else {
+        return Ok(respond(
+            &LeaseReply {
+                leases: Vec::new(),
+                finished,
+            },
+            None,
+        ));
+    };
+    let mut leases = Vec::with_capacity(granted.leases().len());
+    for lease in granted.leases() {
+        leases.push(told(&app.objects, lease).await?);
+    }
+    metrics::leased(leases.len());
+    Ok(respond(&LeaseReply { leases, finished }, Some(granted)))
+}
+
+async fn told(objects: &Objects, lease: &Lease) -> Result<LeasedJob, Problem> {
+    let spec = &lease.spec;
+    let ttl = (URL_TTL + Duration::from_millis(spec.timeout_ms)).min(SIGNED_MAX);
+    // One after the other: signing is arithmetic, nobody is asked.
+    let mut files = BTreeMap::new();
+    for id in &spec.files {
+        files.insert(
+            id.clone(),
+            objects
+                .presign_get(&inputs::file_key(&spec.tenant, id), ttl)
+                .await?,
+        );
+    }
+    Ok(LeasedJob {
+        job_id: lease.job_id,
+        tenant: spec.tenant.clone(),
+        endpoint: spec.endpoint.clone(),
+        version: spec.version,
+        attempt: lease.attempt,
+        fence: lease.fence.clone(),
+        timeout_ms: spec.timeout_ms,
+        input: lease.input.clone(),
+        files,
+    })
+}
+
+fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Response {
+    let text = serde_json::to_vec(reply).unwrap_or_default();
+    let mut response = Response::new(Body::new(Telling {
+        text: Some(text.into()),
+        granted,
+    }));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An answer that gives its leases back when it is dropped before anybody took it: the worker's connection was gone.
+struct Telling {
+    text: Option<Bytes>,
+    granted: Option<Granted>,
+}
+
+impl hyper::body::Body for Telling {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(granted) = self.granted.take() {
+            granted.told();
+        }
+        Poll::Ready(self.text.take().map(|text| Ok(Frame::data(text))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.text.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.text.as_ref().map_or(0, |text| text.len() as u64))
+    }
+}

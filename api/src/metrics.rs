@@ -1,0 +1,148 @@
+//! Every metric: its name, its unit, what it means, and the one function that moves it. Labels are bounded.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use stokehold_queue::gateway::FinishAnswer;
+use stokehold_queue::job::Priority;
+
+const HTTP_REQUESTS: &str = "stokehold_http_requests_total";
+const HTTP_SECONDS: &str = "stokehold_http_request_duration_seconds";
+const CONNECTIONS: &str = "stokehold_http_connections";
+const JOBS_SUBMITTED: &str = "stokehold_jobs_submitted_total";
+const JOBS_PROMOTED: &str = "stokehold_jobs_promoted_total";
+const LEASES_GRANTED: &str = "stokehold_leases_granted_total";
+const LEASES_REAPED: &str = "stokehold_leases_reaped_total";
+const PULLS_PARKED: &str = "stokehold_pulls_parked";
+const ATTEMPTS_FINISHED: &str = "stokehold_attempts_finished_total";
+const QUEUE_DEPTH: &str = "stokehold_queue_depth_jobs";
+
+/// From half a millisecond (a warm submit) to a minute (the longest wait).
+const SECONDS: [f64; 14] = [
+    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0,
+];
+
+/// The process has one recorder; where another part has set one, this one's numbers stay empty and that is logged.
+static RECORDER: LazyLock<PrometheusHandle> = LazyLock::new(|| {
+    #[expect(
+        clippy::expect_used,
+        reason = "the buckets are a constant and not empty"
+    )]
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(HTTP_SECONDS.to_owned()), &SECONDS)
+        .expect("there are buckets");
+    let recorder = builder.build_recorder();
+    let handle = recorder.handle();
+    if metrics::set_global_recorder(recorder).is_err() {
+        tracing::warn!("another metrics recorder is in place; /metrics stays empty");
+    }
+    describe();
+    handle
+});
+
+fn describe() {
+    describe_counter!(
+        HTTP_REQUESTS,
+        "HTTP requests answered, by route, method and status."
+    );
+    describe_histogram!(
+        HTTP_SECONDS,
+        "Seconds from a request's head to its answer's head, by route."
+    );
+    describe_gauge!(CONNECTIONS, "Open connections.");
+    describe_counter!(
+        JOBS_SUBMITTED,
+        "Jobs accepted, by priority. Repeats of an idempotency key are not counted."
+    );
+    describe_counter!(JOBS_PROMOTED, "Scheduled jobs made ready by this replica.");
+    describe_counter!(LEASES_GRANTED, "Leases granted to workers.");
+    describe_counter!(
+        LEASES_REAPED,
+        "Leases that ran out and were taken back by this replica."
+    );
+    describe_gauge!(
+        PULLS_PARKED,
+        "Workers' pulls that wait for a job on this replica."
+    );
+    describe_counter!(
+        ATTEMPTS_FINISHED,
+        "Reported ends of attempts, by what was reported and what became of it."
+    );
+    describe_gauge!(
+        QUEUE_DEPTH,
+        "Jobs ready to be leased, by priority and VRAM class in GiB."
+    );
+}
+
+/// Sets the recorder, if that has not happened yet.
+pub(crate) fn install() {
+    LazyLock::force(&RECORDER);
+}
+
+/// Everything, in Prometheus' text form.
+pub(crate) fn render() -> String {
+    RECORDER.render()
+}
+
+/// Folds recorded samples and notes how many pulls are parked; called every few seconds.
+pub(crate) fn upkeep(parked: usize) {
+    RECORDER.run_upkeep();
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
+    gauge!(PULLS_PARKED).set(parked as f64);
+}
+
+pub(crate) fn request(route: &str, method: &'static str, status: u16, took: Duration) {
+    let route = route.to_owned();
+    counter!(HTTP_REQUESTS, "route" => route.clone(), "method" => method, "status" => status.to_string()).increment(1);
+    histogram!(HTTP_SECONDS, "route" => route).record(took);
+}
+
+pub(crate) fn connection_opened() {
+    gauge!(CONNECTIONS).increment(1.0);
+}
+
+pub(crate) fn connection_closed() {
+    gauge!(CONNECTIONS).decrement(1.0);
+}
+
+pub(crate) fn submitted(priority: Priority, jobs: u64) {
+    counter!(JOBS_SUBMITTED, "priority" => word(priority)).increment(jobs);
+}
+
+pub(crate) fn promoted(jobs: u32) {
+    counter!(JOBS_PROMOTED).increment(jobs.into());
+}
+
+pub(crate) fn leased(leases: usize) {
+    counter!(LEASES_GRANTED).increment(leases as u64);
+}
+
+pub(crate) fn reaped(leases: u32) {
+    counter!(LEASES_REAPED).increment(leases.into());
+}
+
+pub(crate) fn finished(outcome: &'static str, answer: FinishAnswer) {
+    let answer = match answer {
+        FinishAnswer::Ok => "ok",
+        FinishAnswer::StaleFence => "stale_fence",
+        FinishAnswer::AlreadyEnded => "already_ended",
+        FinishAnswer::NotFound => "not_found",
+    };
+    counter!(ATTEMPTS_FINISHED, "outcome" => outcome, "answer" => answer).increment(1);
+}
+
+pub(crate) fn queue_depth(priority: Priority, class_gib: u32, jobs: u64) {
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
+    gauge!(QUEUE_DEPTH, "priority" => word(priority), "vram_class_gib" => class_gib.to_string())
+        .set(jobs as f64);
+}
+
+fn word(priority: Priority) -> &'static str {
+    match priority {
+        Priority::Interactive => "interactive",
+        Priority::Standard => "standard",
+        Priority::Batch => "batch",
+    }
+}

@@ -1,0 +1,60 @@
+//! Which texts may stand in URLs, Redis keys and S3 keys.
+
+/// A tenant's or an endpoint's name: `[a-z0-9][a-z0-9-]{0,62}`.
+pub(crate) fn is_name(text: &str) -> bool {
+    matches!(text.len(), 1..=63)
+        && !text.starts_with('-')
+        && text
+            .bytes()
+            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
+/// A file's name below an attempt's prefix: `[A-Za-z0-9._-]{1,200}`, and no way up.
+pub(crate) fn is_file_name(text: &str) -> bool {
+    matches!(text.len(), 1..=200)
+        && !matches!(text, "." | "..")
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// A SHA-256 as lower-case hex.
+pub(crate) fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && is_lower_hex(text)
+}
+
+/// An uploaded file's id: `file_` and 32 hex digits.
+pub(crate) fn is_file_id(text: &str) -> bool {
+    text.strip_prefix("file_")
+        .is_some_and(|digits| digits.len() == 32 && is_lower_hex(digits))
+}
+
+/// A MIME type, roughly: what may stand in a header and be signed.
+pub(crate) fn is_content_type(text: &str) -> bool {
+    matches!(text.len(), 3..=200)
+        && text.contains('/')
+        && text.bytes().all(|b| (0x20..0x7f).contains(&b))
+}
+
+fn is_lower_hex(text: &str) -> bool {
+    text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_key() {
+        assert!(is_name("echo") && is_name("a") && is_name(&"a".repeat(63)));
+        for wrong in ["", "-a", "A", "a b", "a:b", "a/b", &"a".repeat(64)] {
+            assert!(!is_name(wrong), "{wrong}");
+        }
+        assert!(is_file_name("out_1.png"));
+        for wrong in ["", ".", "..", "a/b", "ä", &"a".repeat(201)] {
+            assert!(!is_file_name(wrong), "{wrong}");
+        }
+        assert!(is_file_id(&format!("file_{}", "0f".repeat(16))));
+        assert!(!is_file_id("file_../../packages") && !is_file_id("0f"));
+    }
+}

@@ -1,0 +1,94 @@
+//! The API's description, made from the code.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use utoipa::openapi::response::{Response as Described, ResponseBuilder};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi};
+
+use crate::error::ProblemBody;
+use crate::routes::{endpoints, events, files, health, jobs, packages, results, submit, workers};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Stokehold", description = "Jobs for GPUs: submit, follow, fetch. Errors are problem+json with a stable `code`."),
+    paths(
+        submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
+        packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
+        files::create, files::get, workers::list, health::healthz, health::readyz, health::metrics,
+    ),
+    components(schemas(ProblemBody)),
+    modifiers(&Bearer),
+    security(("bearer" = [])),
+    tags(
+        (name = "jobs", description = "Work: submitted, followed, cancelled."),
+        (name = "endpoints", description = "What jobs run on."),
+        (name = "files", description = "Inputs that are too big for JSON."),
+        (name = "workers", description = "Who runs the jobs."),
+        (name = "health", description = "For machines that watch this one."),
+    ),
+)]
+struct Api;
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .bearer_format("sk_<id>_<secret>_<crc>")
+            .build();
+        api.components
+            .get_or_insert_default()
+            .add_security_scheme("bearer", SecurityScheme::Http(scheme));
+    }
+}
+
+/// What every route with a token may answer beside its own.
+pub(crate) struct Problems;
+
+impl IntoResponses for Problems {
+    fn responses() -> BTreeMap<String, RefOr<Described>> {
+        let described = |text: &str| -> RefOr<Described> {
+            let content = ContentBuilder::new()
+                .schema(Some(Ref::from_schema_name("Problem")))
+                .build();
+            RefOr::T(
+                ResponseBuilder::new()
+                    .description(text)
+                    .content("application/problem+json", content)
+                    .build(),
+            )
+        };
+        [
+            ("400", "The request is not valid; `code` and `errors` say where."),
+            ("401", "`unauthorized`: no token, or none that is good."),
+            ("403", "`forbidden`: the token lacks a scope."),
+            ("404", "`not_found`, `unknown_endpoint` or `unknown_version`."),
+            ("429", "`queue_full` or `rate_limited`: see `Retry-After`."),
+            ("500", "`internal`: a defect."),
+            ("503", "`unavailable`: the outcome is unknown, repeating with the same idempotency key is safe."),
+        ]
+        .into_iter()
+        .fold(ResponsesBuilder::new(), |responses, (status, text)| responses.response(status, described(text)))
+        .build()
+        .into()
+    }
+}
+
+/// The document, as `/openapi.json` answers it.
+#[must_use]
+pub fn json() -> &'static str {
+    static TEXT: LazyLock<String> =
+        LazyLock::new(|| Api::openapi().to_pretty_json().unwrap_or_default());
+    &TEXT
+}
+
+/// `GET /openapi.json`.
+pub(crate) async fn document() -> Response {
+    ([(CONTENT_TYPE, "application/json")], json()).into_response()
+}

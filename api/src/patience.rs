@@ -1,0 +1,26 @@
+//! How long the queue may take to answer before a client is told so.
+
+use std::time::Duration;
+
+use stokehold_queue::Error as QueueError;
+use tokio::time::timeout;
+
+use crate::error::Problem;
+
+/// The longest wait for one answer of the queue or the registry.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience(pub(crate) Duration);
+
+impl Patience {
+    /// Asks; `step` completes "failed to ...".
+    pub(crate) async fn ask<T>(
+        self,
+        step: &'static str,
+        question: impl Future<Output = Result<T, QueueError>>,
+    ) -> Result<T, Problem> {
+        match timeout(self.0, question).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Problem::unavailable(step)),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Query parameters: each one taken by name, none left over.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use crate::error::Problem;
+
+/// The longest a request may be held open, seconds.
+pub(crate) const WAIT_MAX_S: u64 = 60;
+
+/// The parameters of a request that nobody has taken yet.
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Params {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        axum::extract::Query::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Query(pairs)| Self(pairs))
+            .map_err(|_| Problem::query("?", "the query string cannot be read; percent-encode it"))
+    }
+}
+
+impl Params {
+    /// The parameter of this name, read by `read`; `wanted` completes "must be ...".
+    pub(crate) fn take<T>(
+        &mut self,
+        name: &str,
+        wanted: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<Option<T>, Problem> {
+        let Some(place) = self.0.iter().position(|(key, _)| key == name) else {
+            return Ok(None);
+        };
+        let (_, text) = self.0.swap_remove(place);
+        if self.0.iter().any(|(key, _)| key == name) {
+            return Err(Problem::query(name, "is given twice"));
+        }
+        read(&text)
+            .map(Some)
+            .ok_or_else(|| Problem::query(name, format!("must be {wanted}")))
+    }
+
+    /// Every parameter whose name starts with `prefix`, without it.
+    pub(crate) fn take_all(&mut self, prefix: &str) -> Vec<(String, String)> {
+        let (taken, left) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(name, _)| name.starts_with(prefix));
+        self.0 = left;
+        let strip = |(name, value): (String, String)| (name[prefix.len()..].to_owned(), value);
+        Vec::into_iter(taken).map(strip).collect()
+    }
+
+    /// `wait_s`, 0 to [`WAIT_MAX_S`].
+    pub(crate) fn wait_s(&mut self) -> Result<u64, Problem> {
+        let wanted = format!("a whole number of seconds from 0 to {WAIT_MAX_S}");
+        let read = |text: &str| text.parse().ok().filter(|seconds| *seconds <= WAIT_MAX_S);
+        Ok(self.take("wait_s", &wanted, read)?.unwrap_or(0))
+    }
+
+    /// Refuses what nobody took.
+    pub(crate) fn finish(self) -> Result<(), Problem> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((name, _)) => Err(Problem::query(name, "is no parameter of this route")),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! `/v1/endpoints`: deploying and seeing endpoints.
+
+use axum::Json as JsonAnswer;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
+use stokehold_queue::job::{VRAM_CLASSES_GIB, vram_class_gib};
+use utoipa::ToSchema;
+
+use super::packages;
+use super::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S};
+use crate::auth::{Caller, EndpointsRead, EndpointsWrite};
+use crate::catalog;
+use crate::error::{Code, Problem, ProblemBody};
+use crate::json::Json;
+use crate::names;
+use crate::stamp::rfc3339;
+use crate::state::App;
+
+const CONCURRENCY_MAX: u32 = 1_000;
+const ENTRY_MAX: usize = 200;
+const LOCK_MAX: usize = 512 << 10;
+
+/// What `stoke deploy` found out about a handler.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeployRequest {
+    /// `[a-z0-9][a-z0-9-]{0,62}`.
+    name: String,
+    /// The uploaded package, see `POST /v1/packages`.
+    package_sha256: String,
+    /// Its size.
+    package_size_bytes: u64,
+    /// `file.py:object` inside the package.
+    entry: String,
+    /// The exact requirements, in `requirements.txt` form.
+    #[serde(default)]
+    requirements_lock: String,
+    /// Python to run it with, as `3.11`; empty means the worker's own.
+    #[serde(default)]
+    python: String,
+    /// JSON Schema of the input. Refers to nothing outside itself.
+    #[schema(value_type = serde_json::Value)]
+    input_schema: Value,
+    /// JSON Schema of the result.
+    #[serde(default)]
+    #[schema(value_type = serde_json::Value)]
+    output_schema: Value,
+    /// VRAM it needs; 0 runs on the CPU.
+    #[serde(default)]
+    vram_gib: f64,
+    /// Jobs one runner takes at once; more than 1 only for async handlers. Default 1.
+    max_concurrency: Option<u32>,
+    /// Longest run of a job that does not say. Default 600.
+    timeout_s: Option<u64>,
+    /// Attempts of a job that does not say. Default 3.
+    max_attempts: Option<u32>,
+}
+
+/// One version of an endpoint. It never changes.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EndpointVersion)]
+pub(crate) struct VersionView {
+    name: String,
+    /// 1, 2, ...
+    version: u32,
+    /// RFC 3339.
+    created_at: String,
+    package_sha256: String,
+    package_size_bytes: u64,
+    entry: String,
+    requirements_lock: String,
+    python: String,
+    #[schema(value_type = serde_json::Value)]
+    input_schema: Value,
+    #[schema(value_type = serde_json::Value)]
+    output_schema: Value,
+    vram_gib: f64,
+    max_concurrency: u32,
+    timeout_s: u64,
+    max_attempts: u32,
+}
+
+/// Endpoints by name, each with its current version.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EndpointList {
+    endpoints: Vec<VersionView>,
+}
+
+/// Versions, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct VersionList {
+    versions: Vec<VersionView>,
+}
+
+impl From<EndpointVersion> for VersionView {
+    fn from(
+        EndpointVersion {
+            name,
+            version,
+            created_ms,
+            spec,
+        }: EndpointVersion,
+    ) -> Self {
+        Self {
+            name,
+            version,
+            created_at: rfc3339(created_ms),
+            package_sha256: spec.package_sha256,
+            package_size_bytes: spec.package_size_bytes,
+            entry: spec.entry,
+            requirements_lock: spec.requirements_lock,
+            python: spec.python,
+            input_schema: spec.input_schema,
+            output_schema: spec.output_schema,
+            vram_gib: spec.vram_gib,
+            max_concurrency: spec.max_concurrency,
+            timeout_s: spec.timeout_s,
+            max_attempts: spec.max_attempts,
+        }
+    }
+}
+
+/// Deploy an endpoint
+///
+/// Adds a version and makes it the current one. The same again changes nothing, so repeating is safe.
+#[utoipa::path(post, path = "/v1/endpoints", tag = "endpoints", request_body = DeployRequest,
+    responses(
+        (status = 201, description = "The new version.", body = VersionView),
+        (status = 200, description = "The current version, which is the same.", body = VersionView),
+        (status = 409, description = "`package_missing`: upload it first.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn deploy(
+    State(app): State<App>,
+    caller: Caller<EndpointsWrite>,
+    Json(request): Json<DeployRequest>,
+) -> Result<(StatusCode, JsonAnswer<VersionView>), Problem> {
+    packages::check(
+        &app,
+        &request.package_sha256,
+        request.package_size_bytes,
+        "/package_sha256",
+        "/package_size_bytes",
+    )?;
+    let (name, spec) = checked(request)?;
+    let package = app
+        .objects
+        .head(&packages::key(&caller.tenant, &spec.package_sha256))
+        .await?;
+    if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
+        return Err(Problem::new(
+            Code::PackageMissing,
+            "there is no such package; POST /v1/packages says where to PUT it, then deploy again",
+        ));
+    }
+    let (version, created) = app
+        .ask_again("deploy", || {
+            app.registry.deploy(&caller.tenant, &name, spec.clone())
+        })
+        .await?;
+    app.catalog.deployed_now(&caller.tenant, &version);
+    let status = if created {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, JsonAnswer(version.into())))
+}
+
+/// List endpoints
+#[utoipa::path(get, path = "/v1/endpoints", tag = "endpoints",
+    responses((status = 200, description = "Every endpoint's current version.", body = EndpointList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller<EndpointsRead>,
+) -> Result<JsonAnswer<EndpointList>, Problem> {
+    let endpoints = app
+        .ask("list endpoints", app.registry.endpoints(&caller.tenant))
+        .await?;
+    Ok(JsonAnswer(EndpointList {
+        endpoints: endpoints.into_iter().map(Into::into).collect(),
+    }))
+}
+
+/// See an endpoint
+#[utoipa::path(get, path = "/v1/endpoints/{name}", tag = "endpoints",
+    params(("name" = String, Path, description = "The endpoint's name.")),
+    responses((status = 200, description = "Its current version.", body = VersionView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<EndpointsRead>,
+    Path(name): Path<String>,
+) -> Result<JsonAnswer<VersionView>, Problem> {
+    let version = app
+        .ask(
+            "read an endpoint",
+            app.registry.endpoint(&caller.tenant, &name, None),
+        )
+        .await?;
+    Ok(JsonAnswer(version.ok_or_else(|| unknown(&name))?.into()))
+}
+
+/// List an endpoint's versions
+#[utoipa::path(get, path = "/v1/endpoints/{name}/versions", tag = "endpoints",
+    params(("name" = String, Path, description = "The endpoint's name.")),
+    responses((status = 200, description = "Its versions, newest first.", body = VersionList), crate::openapi::Problems))]
+pub(crate) async fn versions(
+    State(app): State<App>,
+    caller: Caller<EndpointsRead>,
+    Path(name): Path<String>,
+) -> Result<JsonAnswer<VersionList>, Problem> {
+    if !names::is_name(&name) {
+        return Err(unknown(&name));
+    }
+    let versions = app
+        .ask(
+            "list versions",
+            app.registry.versions(&caller.tenant, &name),
+        )
+        .await?;
+    if versions.is_empty() {
+        return Err(unknown(&name));
+    }
+    Ok(JsonAnswer(VersionList {
+        versions: versions.into_iter().map(Into::into).collect(),
+    }))
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::new(
+        Code::UnknownEndpoint,
+        format!("there is no endpoint {name:?}; GET /v1/endpoints lists them"),
+    )
+}
+
+fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
+    let wrong = |path: &str, message: String| Err(Problem::field(path, message));
+    if !names::is_name(&request.name) {
+        return wrong(
+            "/name",
+            "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned(),
+        );
+    }
+    let entry = request.entry.split_once(':');
+    let sound = |(file, object): (&str, &str)| {
+        file.ends_with(".py")
+            && !file.starts_with('/')
+            && file.split('/').all(|part| part != "..")
+            && !object.is_empty()
+    };
+    if request.entry.len() > ENTRY_MAX || !entry.is_some_and(sound) {
+        return wrong(
+            "/entry",
+            "must be file.py:object, with the file inside the package".to_owned(),
+        );
+    }
+    if request.requirements_lock.len() > LOCK_MAX {
+        return wrong(
+            "/requirements_lock",
+            format!("must be at most {LOCK_MAX} bytes"),
+        );
+    }
+    let python = request.python.split_once('.');
+    if !request.python.is_empty()
+        && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok())
+    {
+        return wrong("/python", "must be a version as 3.11, or empty".to_owned());
+    }
+    if let Err(why) = catalog::validator(&request.input_schema) {
+        return wrong(
+            "/input_schema",
+            format!("is no JSON Schema that can be used: {why}"),
+        );
+    }
+    if !request.output_schema.is_null()
+        && let Err(why) = catalog::validator(&request.output_schema)
+    {
+        return wrong(
+            "/output_schema",
+            format!("is no JSON Schema that can be used: {why}"),
+        );
+    }
+    if !request.vram_gib.is_finite()
+        || request.vram_gib < 0.0
+        || vram_class_gib(request.vram_gib).is_none()
+    {
+        let largest = VRAM_CLASSES_GIB.last().copied().unwrap_or_default();
+        return wrong(
+            "/vram_gib",
+            format!("must be 0 to {largest}: the largest card there is"),
+        );
+    }
+    let (max_concurrency, timeout_s, max_attempts) = (
+        request.max_concurrency.unwrap_or(1),
+        request.timeout_s.unwrap_or(600),
+        request.max_attempts.unwrap_or(3),
+    );
+    if !(1..=CONCURRENCY_MAX).contains(&max_concurrency) {
+        return wrong(
+            "/max_concurrency",
+            format!("must be 1 to {CONCURRENCY_MAX}"),
+        );
+    }
+    if !(1..=TIMEOUT_MAX_S).contains(&timeout_s) {
+        return wrong("/timeout_s", format!("must be 1 to {TIMEOUT_MAX_S}"));
+    }
+    if !(1..=ATTEMPTS_MAX).contains(&max_attempts) {
+        return wrong("/max_attempts", format!("must be 1 to {ATTEMPTS_MAX}"));
+    }
+    let spec = EndpointSpec {
+        package_sha256: request.package_sha256,
+        package_size_bytes: request.package_size_bytes,
+        entry: request.entry,
+        requirements_lock: request.requirements_lock,
+        python: request.python,
+        input_schema: request.input_schema,
+        output_schema: request.output_schema,
+        vram_gib: request.vram_gib,
+        max_concurrency,
+        timeout_s,
+        max_attempts,
+    };
+    Ok((request.name, spec))
+}

@@ -1,0 +1,190 @@
+//! `GET /v1/jobs/{id}/events`: a job's story as server-sent events, from any point on.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::Stream;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use stokehold_queue::gateway::{JobMessage, LogStream};
+use stokehold_queue::job::{Job, JobState};
+use stokehold_queue::queue::KeptEvent;
+use stokehold_queue::{JobId, Queue};
+use tokio::time::Instant;
+
+use super::jobs::{is_cursor, own};
+use super::view::JobView;
+use crate::auth::{Caller, JobsRead};
+use crate::error::Problem;
+use crate::query::Params;
+use crate::state::App;
+
+/// Events read from the queue at once.
+const PAGE: u32 = 100;
+
+/// A comment this often keeps proxies from closing the stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The longest one stream lives; a client resumes with `Last-Event-ID`.
+const STREAM_MAX: Duration = Duration::from_secs(3600);
+
+#[derive(Serialize)]
+struct StateData {
+    state: JobState,
+    attempt: u32,
+}
+
+#[derive(Serialize)]
+struct ProgressData<'a> {
+    fraction: f64,
+    message: &'a str,
+}
+
+#[derive(Serialize)]
+struct LogData<'a> {
+    stream: LogStream,
+    text: &'a str,
+    attempt: u32,
+}
+
+#[derive(Serialize)]
+struct OutputData<'a> {
+    index: u64,
+    value: &'a RawValue,
+    attempt: u32,
+}
+
+/// Follow a job
+///
+/// First the state, then what was kept of progress, logs and outputs after `Last-Event-ID` (the last 1,000), then live until
+/// `done`, which carries the job and ends the stream.
+#[utoipa::path(get, path = "/v1/jobs/{id}/events", tag = "jobs",
+    params(
+        ("id" = String, Path, description = "The job's id."),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen."),
+    ),
+    responses(
+        (status = 200, description = "Events `state`, `progress`, `log`, `output`, `done`.", content_type = "text/event-stream", body = String),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn events(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.finish()?;
+    let after = match headers
+        .get("last-event-id")
+        .map(|value| value.to_str().unwrap_or_default())
+    {
+        None | Some("") => String::new(),
+        Some(text) if is_cursor(text) => text.to_owned(),
+        Some(_) => {
+            return Err(Problem::field(
+                "Last-Event-ID",
+                "must be the id of an event of this stream",
+            ));
+        }
+    };
+    let job = own(&app, &caller.tenant, &id).await?;
+    let held = app.hold()?;
+    let story = story(app, job.id, after);
+    let story = async_stream::stream! {
+        let _held = held;
+        for await event in story {
+            yield event;
+        }
+    };
+    Ok(Sse::new(story)
+        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+        .into_response())
+}
+
+/// The stream breaks off when the queue cannot be asked; the client resumes where it was.
+fn story(app: App, id: JobId, mut after: String) -> impl Stream<Item = Result<Event, Infallible>> {
+    async_stream::stream! {
+        let deadline = Instant::now() + STREAM_MAX;
+        let mut follow = app.waits.follow(id);
+        let mut told = None;
+        loop {
+            // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
+            let Ok(Some(job)) = follow.look().await else { return };
+            let state = StateData { state: job.state, attempt: job.attempts.last().map_or(0, |last| last.attempt) };
+            let now = (state.state, state.attempt);
+            // An end is told after what was said before it, except to somebody who has not been told any state yet.
+            if told.is_none() || (told != Some(now) && !job.state.is_terminal()) {
+                told = Some(now);
+                yield Ok(event("state", &state));
+            }
+            loop {
+                let Ok(kept) = app.ask("read events", app.queue.read_events(id, &after, PAGE)).await else { return };
+                let full = kept.len() == PAGE as usize;
+                for kept in kept {
+                    yield Ok(said(&kept));
+                    after = kept.id;
+                }
+                if !full {
+                    break;
+                }
+            }
+            if job.state.is_terminal() {
+                if told != Some(now) {
+                    yield Ok(event("state", &state));
+                }
+                yield Ok(done(&job, &app));
+                return;
+            }
+            if !follow.changed(deadline).await {
+                return;
+            }
+        }
+    }
+}
+
+fn said(kept: &KeptEvent) -> Event {
+    let attempt = kept.attempt;
+    let event = match &kept.message {
+        JobMessage::Progress { fraction, message } => event(
+            "progress",
+            &ProgressData {
+                fraction: *fraction,
+                message,
+            },
+        ),
+        JobMessage::Log { stream, text } => event(
+            "log",
+            &LogData {
+                stream: *stream,
+                text,
+                attempt,
+            },
+        ),
+        JobMessage::Output { index, value } => event(
+            "output",
+            &OutputData {
+                index: *index,
+                value,
+                attempt,
+            },
+        ),
+    };
+    event.id(&kept.id)
+}
+
+fn done(job: &Job, app: &App) -> Event {
+    event("done", &JobView::new(job, &app.config))
+}
+
+/// One event on one line: what was submitted may hold line breaks between its tokens, which mean nothing there.
+fn event(name: &str, data: &impl Serialize) -> Event {
+    let text = serde_json::to_string(data)
+        .unwrap_or_default()
+        .replace(['\r', '\n'], " ");
+    Event::default().event(name).data(text)
+}

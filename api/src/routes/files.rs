@@ -1,0 +1,191 @@
+//! `/v1/files`: inputs that are too big for JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Json as JsonAnswer;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::now_ms;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::auth::{Caller, FilesRead, FilesWrite};
+use crate::error::{Code, Problem, ProblemBody};
+use crate::inputs::file_key;
+use crate::json::Json;
+use crate::names;
+use crate::stamp::rfc3339;
+use crate::state::App;
+
+/// How long an upload or a download may start after its URL was given.
+const URL_TTL: Duration = Duration::from_secs(3600);
+
+const NAME_MAX: usize = 255;
+
+/// A card is small; what is larger is none of ours.
+const CARD_MAX: u64 = 16 << 10;
+
+/// A file about to be uploaded.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileRequest {
+    /// What you call it.
+    name: String,
+    /// Its size.
+    size_bytes: u64,
+    /// Of its bytes, lower-case hex.
+    sha256: String,
+    /// Default `application/octet-stream`.
+    content_type: Option<String>,
+}
+
+/// Where to put it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FileUpload {
+    /// What an input names it by: `{"$file": "<id>"}`.
+    id: String,
+    name: String,
+    /// PUT the bytes here.
+    upload_url: String,
+    /// With exactly these headers.
+    headers: BTreeMap<String, String>,
+    /// When the URL ends, RFC 3339.
+    expires_at: String,
+}
+
+/// An uploaded file.
+#[derive(Serialize, ToSchema)]
+#[schema(as = File)]
+pub(crate) struct FileView {
+    id: String,
+    name: String,
+    size_bytes: u64,
+    content_type: String,
+    /// Fetch it here within an hour.
+    url: String,
+}
+
+/// What was said of a file before it was uploaded; lies beside it.
+#[derive(Serialize, Deserialize)]
+struct Card {
+    name: String,
+    content_type: String,
+}
+
+/// Upload a file
+#[utoipa::path(post, path = "/v1/files", tag = "files", request_body = FileRequest,
+    responses((status = 201, description = "Where to PUT the bytes within an hour.", body = FileUpload), crate::openapi::Problems))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller<FilesWrite>,
+    Json(request): Json<FileRequest>,
+) -> Result<(StatusCode, JsonAnswer<FileUpload>), Problem> {
+    let card = Card {
+        content_type: request
+            .content_type
+            .unwrap_or_else(|| "application/octet-stream".to_owned()),
+        name: request.name,
+    };
+    if !matches!(card.name.chars().count(), 1..=NAME_MAX) || card.name.chars().any(char::is_control)
+    {
+        return Err(Problem::field(
+            "/name",
+            format!("must be 1 to {NAME_MAX} printable characters"),
+        ));
+    }
+    if request.size_bytes > app.config.limits.file_bytes {
+        return Err(Problem::field(
+            "/size_bytes",
+            format!("must be at most {} bytes", app.config.limits.file_bytes),
+        ));
+    }
+    if !names::is_sha256(&request.sha256) {
+        return Err(Problem::field(
+            "/sha256",
+            "must be 64 lower-case hex digits",
+        ));
+    }
+    if !names::is_content_type(&card.content_type) {
+        return Err(Problem::field(
+            "/content_type",
+            "must be a MIME type as image/png",
+        ));
+    }
+    let id = format!("file_{}", Uuid::new_v4().simple());
+    let key = file_key(&caller.tenant, &id);
+    let text = serde_json::to_vec(&card).unwrap_or_default();
+    app.objects
+        .put(&card_key(&key), text.into(), "application/json")
+        .await?;
+    let put = app
+        .objects
+        .presign_put(
+            &key,
+            request.size_bytes,
+            &request.sha256,
+            &card.content_type,
+            URL_TTL,
+        )
+        .await?;
+    let expires_ms = now_ms() + u64::try_from(URL_TTL.as_millis()).unwrap_or_default();
+    let upload = FileUpload {
+        id,
+        name: card.name,
+        upload_url: put.url,
+        headers: put.headers,
+        expires_at: rfc3339(expires_ms),
+    };
+    Ok((StatusCode::CREATED, JsonAnswer(upload)))
+}
+
+/// See an uploaded file
+#[utoipa::path(get, path = "/v1/files/{id}", tag = "files",
+    params(("id" = String, Path, description = "The file's id.")),
+    responses(
+        (status = 200, description = "The file.", body = FileView),
+        (status = 422, description = "`file_missing`: its bytes were not uploaded.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<FilesRead>,
+    Path(id): Path<String>,
+) -> Result<JsonAnswer<FileView>, Problem> {
+    if !names::is_file_id(&id) {
+        return Err(Problem::not_found("file"));
+    }
+    let key = file_key(&caller.tenant, &id);
+    let card = app
+        .objects
+        .get(&card_key(&key), CARD_MAX)
+        .await?
+        .ok_or_else(|| Problem::not_found("file"))?;
+    let card: Card = serde_json::from_slice(&card).map_err(|error| {
+        tracing::error!(%error, file = id, "a file's card cannot be read");
+        Problem::new(
+            Code::Internal,
+            "what was kept of this file cannot be read; upload it again",
+        )
+    })?;
+    let Some(stored) = app.objects.head(&key).await? else {
+        return Err(Problem::new(
+            Code::FileMissing,
+            "the file was announced but its bytes were not uploaded",
+        ));
+    };
+    let url = app.objects.presign_get(&key, URL_TTL).await?;
+    let view = FileView {
+        id,
+        name: card.name,
+        size_bytes: stored.size_bytes,
+        content_type: card.content_type,
+        url,
+    };
+    Ok(JsonAnswer(view))
+}
+
+fn card_key(key: &str) -> String {
+    format!("{key}.json")
+}

@@ -1,0 +1,106 @@
+//! What machines ask of this replica: is it alive, can it serve, how is it doing. No token.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use utoipa::ToSchema;
+
+use crate::state::App;
+
+/// How long a part may take to show that it is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long an answer is good for: probes of any number cost one look a second.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// That this process runs.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Health {
+    /// `ok`.
+    status: &'static str,
+    /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral` (nothing).
+    durability: &'static str,
+    /// This API's release.
+    release: &'static str,
+}
+
+/// Whether this replica can serve.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+pub(crate) struct Ready {
+    /// All of the below.
+    ready: bool,
+    /// The queue answers.
+    redis: bool,
+    /// The object store answers.
+    s3: bool,
+}
+
+/// The latest answer.
+#[derive(Default)]
+pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
+
+/// Is it alive?
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()),
+    responses((status = 200, description = "It is.", body = Health)))]
+pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
+    Json(Health {
+        status: "ok",
+        durability: app.durability.as_str(),
+        release: env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Can it serve?
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+    responses(
+        (status = 200, description = "It can.", body = Ready),
+        (status = 503, description = "It cannot: send requests elsewhere.", body = Ready),
+    ))]
+pub(crate) async fn readyz(State(app): State<App>) -> Response {
+    let mut latest = app.ready.0.lock().await;
+    let ready = match *latest {
+        Some((at, ready)) if at.elapsed() < GOOD_FOR => ready,
+        _ => {
+            let ready = look(&app).await;
+            *latest = Some((Instant::now(), ready));
+            ready
+        }
+    };
+    let status = if ready.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(ready)).into_response()
+}
+
+async fn look(app: &App) -> Ready {
+    let (redis, s3) = tokio::join!(
+        timeout(PATIENCE, app.queue.ping()),
+        timeout(PATIENCE, app.objects.ping())
+    );
+    let (redis, s3) = (matches!(redis, Ok(Ok(()))), matches!(s3, Ok(Ok(()))));
+    Ready {
+        ready: redis && s3 && !app.shutdown.is_cancelled(),
+        redis,
+        s3,
+    }
+}
+
+/// Prometheus metrics
+#[utoipa::path(get, path = "/metrics", tag = "health", security(()),
+    responses((status = 200, description = "In Prometheus' text form.", content_type = "text/plain", body = String)))]
+pub(crate) async fn metrics() -> Response {
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4")],
+        crate::metrics::render(),
+    )
+        .into_response()
+}

@@ -1,0 +1,165 @@
+//! `/v1/jobs`: seeing, listing and cancelling jobs.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use stokehold_queue::job::{Job, JobState};
+use stokehold_queue::queue::{CancelAnswer, ListFilter};
+use stokehold_queue::{JobId, Queue};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::view::JobView;
+use crate::auth::{Caller, JobsRead, JobsWrite};
+use crate::error::{Code, Problem, ProblemBody};
+use crate::names;
+use crate::query::Params;
+use crate::state::App;
+
+const LIMIT: u32 = 20;
+const LIMIT_MAX: u32 = 100;
+
+/// One page of jobs, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct JobList<'a> {
+    jobs: Vec<JobView<'a>>,
+    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    next_cursor: Option<String>,
+}
+
+/// See a job
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs",
+    params(
+        ("id" = String, Path, description = "The job's id."),
+        ("wait_s" = Option<u64>, Query, description = "Hold the answer up to this many seconds (0 to 60) until the job has ended."),
+    ),
+    responses((status = 200, description = "The job.", body = JobView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(id): Path<String>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let wait_s = params.wait_s()?;
+    params.finish()?;
+    let mut job = own(&app, &caller.tenant, &id).await?;
+    if wait_s > 0 && !job.state.is_terminal() {
+        let _held = app.hold()?;
+        let deadline = Instant::now() + Duration::from_secs(wait_s);
+        if let Some(seen) = app.waits.until_end(job.id, deadline).await? {
+            job = seen;
+        }
+    }
+    Ok(Json(JobView::new(&job, &app.config)).into_response())
+}
+
+/// List jobs
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs",
+    params(
+        ("state" = Option<super::view::StateWord>, Query, description = "Only in this state."),
+        ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
+        ("metadata.<key>" = Option<String>, Query, description = "Only with this label; may be given for several keys."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
+        ("limit" = Option<u32>, Query, description = "1 to 100, default 20."),
+    ),
+    responses((status = 200, description = "One page.", body = JobList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let states = JobState::ALL.map(JobState::as_str).join(", ");
+    let filter = ListFilter {
+        state: params.take("state", &format!("one of {states}"), JobState::from_word)?,
+        endpoint: params.take("endpoint", "an endpoint's name", |name| {
+            names::is_name(name).then(|| name.to_owned())
+        })?,
+        metadata: params.take_all("metadata."),
+    };
+    let cursor = params.take("cursor", "the next_cursor of a page", |text| {
+        is_cursor(text).then(|| text.to_owned())
+    })?;
+    let limit = params
+        .take("limit", &format!("1 to {LIMIT_MAX}"), |text| {
+            text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n))
+        })?
+        .unwrap_or(LIMIT);
+    params.finish()?;
+    let page = app
+        .ask(
+            "list jobs",
+            app.queue
+                .list(&caller.tenant, &filter, cursor.as_deref(), limit),
+        )
+        .await?;
+    let jobs = page
+        .jobs
+        .iter()
+        .map(|job| JobView::new(job, &app.config))
+        .collect();
+    Ok(Json(JobList {
+        jobs,
+        next_cursor: page.next_cursor,
+    })
+    .into_response())
+}
+
+/// Cancel a job
+///
+/// Once this has answered, no result of the job will appear. Cancelling twice is fine.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs",
+    params(("id" = String, Path, description = "The job's id.")),
+    responses(
+        (status = 200, description = "The job, cancelled.", body = JobView),
+        (status = 409, description = "`already_ended`: it had ended otherwise.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    caller: Caller<JobsWrite>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id = parse_id(&id)?;
+    match app
+        .ask_again("cancel", || app.queue.cancel(&caller.tenant, id))
+        .await?
+    {
+        CancelAnswer::NotFound => return Err(Problem::not_found("job")),
+        CancelAnswer::AlreadyEnded(state) if state != JobState::Cancelled => {
+            return Err(Problem::new(
+                Code::AlreadyEnded,
+                format!("the job has already ended: it is {}", state.as_str()),
+            ));
+        }
+        CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(_) => {}
+    }
+    let job = own(&app, &caller.tenant, &id.to_string()).await?;
+    Ok(Json(JobView::new(&job, &app.config)).into_response())
+}
+
+/// The caller's own job of this id. To everybody else it does not exist.
+pub(crate) async fn own(app: &App, tenant: &str, id: &str) -> Result<Job, Problem> {
+    let id = parse_id(id)?;
+    let job = app.ask("read a job", app.queue.get(id)).await?;
+    job.filter(|job| job.spec.tenant == tenant)
+        .ok_or_else(|| Problem::not_found("job"))
+}
+
+fn parse_id(id: &str) -> Result<JobId, Problem> {
+    id.parse()
+        .map_err(|error| Problem::new(Code::NotFound, format!("there is no such job: {error}")))
+}
+
+/// A place in a Redis stream, which is what cursors and event ids are: `<milliseconds>-<number>`.
+pub(crate) fn is_cursor(text: &str) -> bool {
+    let number = |text: &str| {
+        text.len() <= 20
+            && !text.is_empty()
+            && text.parse::<u64>().is_ok_and(|_| !text.starts_with('+'))
+    };
+    text.split_once('-')
+        .is_some_and(|(ms, n)| number(ms) && number(n))
+}

@@ -1,0 +1,132 @@
+//! From a configuration to a serving replica.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::http::{HeaderName, Method, header};
+use stokehold_objects::{Error as ObjectsError, Objects};
+use stokehold_queue::{Durability, Error as QueueError, RedisQueue};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{Any, CorsLayer};
+
+use crate::config::Config;
+use crate::maintenance::Maintenance;
+use crate::observe::{self, REQUEST_ID};
+use crate::state::App;
+use crate::{error, gateway, metrics, routes, serve};
+
+/// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
+const BOOT_MAX: Duration = Duration::from_secs(60);
+const BOOT_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long one boot step may take before it is tried again.
+const BOOT_STEP: Duration = Duration::from_secs(10);
+
+/// Serves the API on `listener` until `shutdown`: checks what it stands on first, and refuses to start on a Redis that could lose
+/// jobs.
+///
+/// # Errors
+/// When Redis or the object store cannot be reached, or are unfit; the message says what to change.
+pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
+    metrics::install();
+    let (queue, durability) = queue(&config).await?;
+    let objects = objects(&config).await?;
+    let connections = config.limits.connections;
+    let app = App::start(config, queue, objects, durability, shutdown.clone())
+        .await
+        .context("failed to listen to the queue")?;
+    let maintenance = tokio::spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
+    let address = listener
+        .local_addr()
+        .context("failed to read the listener's address")?;
+    tracing::info!(%address, durability = durability.as_str(), "the API serves");
+    serve::serve(listener, self::app(app), connections, shutdown).await;
+    maintenance.await.context("queue maintenance panicked")
+}
+
+/// Every route, around a running replica. Needs no socket.
+pub fn app(app: App) -> Router {
+    Router::new()
+        .merge(routes::router())
+        .merge(gateway::router())
+        .fallback(error::no_route)
+        .method_not_allowed_fallback(error::no_method)
+        .layer(CatchPanicLayer::custom(error::panicked))
+        .layer(cors())
+        .layer(axum::middleware::from_fn(observe::observe))
+        .with_state(app)
+}
+
+/// Pages of any origin may call: a bearer token, unlike a cookie, is never sent by itself.
+fn cors() -> CorsLayer {
+    let ours = ["idempotency-key", "prefer", "last-event-id"].map(HeaderName::from_static);
+    CorsLayer::new()
+        .allow_origin(Any)
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers(
+            [header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID]
+                .into_iter()
+                .chain(ours)
+                .collect::<Vec<_>>(),
+        )
+        .expose_headers([
+            REQUEST_ID,
+            header::RETRY_AFTER,
+            HeaderName::from_static("stokehold-durability"),
+        ])
+        .max_age(Duration::from_secs(3600))
+}
+
+async fn queue(config: &Config) -> Result<(RedisQueue, Durability)> {
+    let fit = || async {
+        let queue = RedisQueue::connect(config.redis.clone()).await?;
+        let durability = queue.check_fitness(config.ephemeral).await?;
+        Ok((queue, durability))
+    };
+    let passing = |error: &QueueError| matches!(error, QueueError::Unavailable { .. });
+    patiently("Redis", fit, passing).await
+}
+
+async fn objects(config: &Config) -> Result<Objects> {
+    let objects = Objects::connect(config.s3.clone())
+        .await
+        .context("failed to set up the S3 client")?;
+    let passing = |error: &ObjectsError| matches!(error, ObjectsError::Unavailable { .. });
+    patiently("S3", || objects.ensure_bucket(), passing).await?;
+    Ok(objects)
+}
+
+/// Tries a boot step until it works, fails for good, or [`BOOT_MAX`] is over.
+async fn patiently<T, E, F>(
+    what: &str,
+    step: impl Fn() -> F,
+    passing: impl Fn(&E) -> bool,
+) -> Result<T>
+where
+    F: Future<Output = Result<T, E>>,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let deadline = Instant::now() + BOOT_MAX;
+    loop {
+        match timeout(BOOT_STEP, step()).await {
+            Ok(Ok(done)) => return Ok(done),
+            Ok(Err(error)) if !passing(&error) || Instant::now() >= deadline => {
+                return Err(error).with_context(|| format!("{what} cannot be used"));
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(
+                    what,
+                    error = &error as &dyn std::error::Error,
+                    "not ready yet, trying again"
+                );
+            }
+            Err(_) if Instant::now() >= deadline => anyhow::bail!("{what} does not answer"),
+            Err(_) => tracing::warn!(what, "does not answer yet, trying again"),
+        }
+        sleep(BOOT_PAUSE).await;
+    }
+}

@@ -1,0 +1,138 @@
+//! What every handler may use. One per replica; clones share it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use stokehold_objects::Objects;
+use stokehold_queue::{
+    Durability, Error as QueueError, Queue, RedisQueue, Registry, TokenRecord, WorkerRecord, nonce,
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth;
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::error::{Code, Problem};
+use crate::patience::Patience;
+use crate::pulls::Pulls;
+use crate::signals;
+use crate::waits::Waits;
+
+/// The pause before a repeat, times 0.5 to 1.5.
+const REPEAT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The parts of a running replica. Clones share them.
+#[derive(Clone)]
+pub struct App(Arc<Parts>);
+
+/// What [`App`] shares.
+pub struct Parts {
+    pub(crate) config: Config,
+    pub(crate) queue: RedisQueue,
+    pub(crate) registry: Registry,
+    pub(crate) objects: Objects,
+    pub(crate) patience: Patience,
+    pub(crate) durability: Durability,
+    pub(crate) catalog: Catalog,
+    pub(crate) tokens: Cache<String, Arc<TokenRecord>>,
+    pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
+    pub(crate) waits: Waits,
+    pub(crate) pulls: Pulls,
+    pub(crate) held: Arc<Semaphore>,
+    pub(crate) ready: crate::routes::health::Readiness,
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Deref for App {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl App {
+    /// Puts a replica together and starts listening for the queue's signals; `shutdown` ends that, and everything held open.
+    ///
+    /// # Errors
+    /// [`QueueError::Unavailable`] when the queue's signals cannot be subscribed to.
+    pub async fn start(
+        config: Config,
+        queue: RedisQueue,
+        objects: Objects,
+        durability: Durability,
+        shutdown: CancellationToken,
+    ) -> Result<Self, QueueError> {
+        let replica = format!("r_{}", nonce());
+        let heard = queue.listen(&replica).await?;
+        let registry = queue.registry();
+        let patience = Patience(Duration::from_millis(config.limits.queue_timeout_ms));
+        let app = Self(Arc::new(Parts {
+            catalog: Catalog::new(registry.clone(), patience),
+            tokens: auth::cache(),
+            workers: Cache::builder()
+                .max_capacity(10_000)
+                .time_to_idle(Duration::from_secs(60))
+                .build(),
+            waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
+            pulls: Pulls::new(queue.clone(), replica, patience, shutdown.clone()),
+            held: Arc::new(Semaphore::new(config.limits.held_requests)),
+            ready: crate::routes::health::Readiness::default(),
+            patience,
+            config,
+            queue,
+            registry,
+            objects,
+            durability,
+            shutdown,
+        }));
+        tokio::spawn(signals::run(app.clone(), heard));
+        Ok(app)
+    }
+
+    /// Asks the queue or the registry, for as long as a client should wait for it.
+    pub(crate) async fn ask<T>(
+        &self,
+        step: &'static str,
+        question: impl Future<Output = Result<T, QueueError>>,
+    ) -> Result<T, Problem> {
+        self.patience.ask(step, question).await
+    }
+
+    /// As [`App::ask`], for what may be repeated when its outcome is unknown: twice more, within the same time.
+    pub(crate) async fn ask_again<T, F>(
+        &self,
+        step: &'static str,
+        question: impl Fn() -> F,
+    ) -> Result<T, Problem>
+    where
+        F: Future<Output = Result<T, QueueError>>,
+    {
+        let repeated = async {
+            for _ in 0..2 {
+                match question().await {
+                    Err(QueueError::Unavailable { source, .. }) => {
+                        tracing::warn!(step, %source, "the queue is unavailable, trying again");
+                        tokio::time::sleep(REPEAT_PAUSE.mul_f64(0.5 + rand::random::<f64>())).await;
+                    }
+                    answer => return answer,
+                }
+            }
+            question().await
+        };
+        self.ask(step, repeated).await
+    }
+
+    /// The right to hold one request open.
+    pub(crate) fn hold(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Problem> {
+        self.held.clone().try_acquire_owned().map_err(|_| {
+            Problem::new(
+                Code::RateLimited,
+                "too many requests are held open here; ask again without waiting",
+            )
+        })
+    }
+}

@@ -1,0 +1,363 @@
+//! Tokens: `<kind>_<id>_<secret>_<crc>`. Only a keyed hash of one is ever stored, so a stolen backup opens nothing.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use hmac::{Hmac, Mac};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use sha2::Sha256;
+pub use stokehold_objects::Secret;
+use stokehold_queue::{TokenKind, TokenRecord, now_ms};
+
+/// Bytes of randomness in the public and in the secret part.
+const ID_BYTES: usize = 8;
+const SECRET_BYTES: usize = 32;
+
+/// Shortest key that token hashes are made with.
+const KEY_BYTES_MIN: usize = 32;
+
+/// The key that token hashes are made with: whoever has it and the records can check tokens, nobody can read them.
+#[derive(Clone)]
+pub struct TokenKey(Vec<u8>);
+
+impl TokenKey {
+    /// A fresh random key.
+    ///
+    /// # Errors
+    /// When the system's generator fails.
+    pub fn generate() -> Result<Self, Error> {
+        Ok(Self(random::<KEY_BYTES_MIN>()?.to_vec()))
+    }
+
+    /// The key as it is written in a configuration: hex.
+    #[must_use]
+    pub fn to_secret(&self) -> Secret {
+        hex::encode(&self.0).into()
+    }
+
+    /// The keyed hash of a token, hex.
+    fn hash(&self, token: &Token<'_>) -> String {
+        hex::encode(self.mac(token).finalize().into_bytes())
+    }
+
+    /// Compares in constant time.
+    fn matches(&self, token: &Token<'_>, hash: &str) -> bool {
+        hex::decode(hash).is_ok_and(|hash| self.mac(token).verify_slice(&hash).is_ok())
+    }
+
+    fn mac(&self, token: &Token<'_>) -> Hmac<Sha256> {
+        #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        mac.update(token.body.as_bytes());
+        mac
+    }
+}
+
+impl FromStr for TokenKey {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let key = hex::decode(text.trim()).map_err(|_| Error::Key)?;
+        if key.len() < KEY_BYTES_MIN {
+            Err(Error::Key)
+        } else {
+            Ok(Self(key))
+        }
+    }
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Why a token cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The token key is no key.
+    #[error("the token key must be at least 64 hex digits, for example from: openssl rand -hex 32")]
+    Key,
+    /// Not a tenant's name.
+    #[error("a tenant's name is 1 to 63 of a-z, 0-9 and -, and starts with no -")]
+    Tenant,
+    /// Not a token's name.
+    #[error("a token's name is at most 64 printable characters")]
+    Name,
+    /// No such scope.
+    #[error("there is no scope {0:?}; the scopes are {list}", list = Scope::words())]
+    Scope(String),
+    /// The system's random generator failed.
+    #[error("the system's random generator failed")]
+    Random(#[source] rand::rand_core::OsError),
+}
+
+/// What a bearer of an API token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// See jobs, their events and results.
+    JobsRead,
+    /// Submit and cancel jobs.
+    JobsWrite,
+    /// See endpoints.
+    EndpointsRead,
+    /// Deploy endpoints.
+    EndpointsWrite,
+    /// See uploaded files.
+    FilesRead,
+    /// Upload files.
+    FilesWrite,
+    /// See the workers of the whole installation: for operators.
+    WorkersRead,
+}
+
+impl Scope {
+    /// Every scope.
+    pub const ALL: [Self; 7] = [
+        Self::JobsRead,
+        Self::JobsWrite,
+        Self::EndpointsRead,
+        Self::EndpointsWrite,
+        Self::FilesRead,
+        Self::FilesWrite,
+        Self::WorkersRead,
+    ];
+
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::JobsRead => "jobs:read",
+            Self::JobsWrite => "jobs:write",
+            Self::EndpointsRead => "endpoints:read",
+            Self::EndpointsWrite => "endpoints:write",
+            Self::FilesRead => "files:read",
+            Self::FilesWrite => "files:write",
+            Self::WorkersRead => "workers:read",
+        }
+    }
+
+    fn words() -> String {
+        Self::ALL.map(Self::as_str).join(", ")
+    }
+}
+
+impl FromStr for Scope {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self, Error> {
+        Self::ALL
+            .into_iter()
+            .find(|scope| scope.as_str() == word)
+            .ok_or_else(|| Error::Scope(word.to_owned()))
+    }
+}
+
+/// Makes a token: the record to store (`Registry::put_token`) and the text to show once. It lasts for ever without `ttl`. A join
+/// token that is good for one worker only gets `single_use` set by the caller.
+///
+/// # Errors
+/// [`Error::Tenant`], [`Error::Name`], [`Error::Random`].
+pub fn mint(
+    kind: TokenKind,
+    tenant: &str,
+    scopes: &[Scope],
+    name: &str,
+    ttl: Option<Duration>,
+    key: &TokenKey,
+) -> Result<(TokenRecord, Secret), Error> {
+    if !is_tenant(tenant) {
+        return Err(Error::Tenant);
+    }
+    if name.chars().count() > 64 || name.chars().any(char::is_control) {
+        return Err(Error::Name);
+    }
+    let id = hex::encode(random::<ID_BYTES>()?);
+    let secret = hex::encode(random::<SECRET_BYTES>()?);
+    let body = format!("{}_{id}_{secret}", prefix(kind));
+    let text = format!("{body}_{:08x}", crc32fast::hash(body.as_bytes()));
+    let created_ms = now_ms();
+    let record = TokenRecord {
+        hash: key.hash(&Token {
+            kind,
+            id: &id,
+            body: &body,
+        }),
+        id,
+        kind,
+        tenant: tenant.to_owned(),
+        scopes: scopes
+            .iter()
+            .map(|scope| scope.as_str().to_owned())
+            .collect(),
+        name: name.to_owned(),
+        created_ms,
+        expires_ms: ttl.map(|ttl| {
+            created_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
+        }),
+        single_use: false,
+    };
+    Ok((record, text.into()))
+}
+
+/// Whether a text can name a tenant. Tenants' names stand in Redis and S3 keys, between `:` and `/`.
+#[must_use]
+pub fn is_tenant(text: &str) -> bool {
+    crate::names::is_name(text)
+}
+
+/// A token as its bearer sent it, well-formed but not yet believed.
+#[derive(Clone, Copy)]
+pub(crate) struct Token<'a> {
+    pub(crate) kind: TokenKind,
+    pub(crate) id: &'a str,
+    /// All but the checksum: what is hashed.
+    body: &'a str,
+}
+
+impl<'a> Token<'a> {
+    /// `None` when the text is no token. The checksum catches typing errors and guesses before anything is looked up.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        if text.len() != 2 + 1 + ID_BYTES * 2 + 1 + SECRET_BYTES * 2 + 1 + 8 {
+            return None;
+        }
+        let (body, crc) = text.rsplit_once('_')?;
+        let mut parts = body.split('_');
+        let kind = kind(parts.next()?)?;
+        let (id, secret) = (parts.next()?, parts.next()?);
+        let is_hex = |text: &str, bytes: usize| {
+            text.len() == bytes * 2 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let sound = parts.next().is_none()
+            && is_hex(id, ID_BYTES)
+            && is_hex(secret, SECRET_BYTES)
+            && crc == format!("{:08x}", crc32fast::hash(body.as_bytes()));
+        sound.then_some(Self { kind, id, body })
+    }
+
+    /// Whether `record` is this token's, and has not ended.
+    pub(crate) fn is_proven_by(&self, record: &TokenRecord, key: &TokenKey) -> bool {
+        record.kind == self.kind
+            && record
+                .expires_ms
+                .is_none_or(|expires_ms| now_ms() < expires_ms)
+            && key.matches(self, &record.hash)
+    }
+}
+
+fn prefix(kind: TokenKind) -> &'static str {
+    match kind {
+        TokenKind::Api => "sk",
+        TokenKind::Join => "jt",
+        TokenKind::Worker => "wt",
+    }
+}
+
+fn kind(prefix: &str) -> Option<TokenKind> {
+    match prefix {
+        "sk" => Some(TokenKind::Api),
+        "jt" => Some(TokenKind::Join),
+        "wt" => Some(TokenKind::Worker),
+        _ => None,
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    OsRng.try_fill_bytes(&mut bytes).map_err(Error::Random)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may fail")]
+mod tests {
+    use super::*;
+
+    fn minted() -> (TokenRecord, Secret, TokenKey) {
+        let key = TokenKey::generate().unwrap();
+        let (record, secret) = mint(
+            TokenKind::Api,
+            "acme",
+            &[Scope::JobsRead],
+            "laptop",
+            None,
+            &key,
+        )
+        .unwrap();
+        (record, secret, key)
+    }
+
+    #[test]
+    fn a_minted_token_proves_itself_and_its_record_does_not_hold_it() {
+        let (record, secret, key) = minted();
+        let token = Token::parse(secret.expose()).unwrap();
+        assert!(token.is_proven_by(&record, &key));
+        assert!(!token.is_proven_by(&record, &TokenKey::generate().unwrap()));
+        assert!(!token.is_proven_by(
+            &TokenRecord {
+                expires_ms: Some(1),
+                ..record.clone()
+            },
+            &key
+        ));
+        assert!(!token.is_proven_by(
+            &TokenRecord {
+                kind: TokenKind::Join,
+                ..record.clone()
+            },
+            &key
+        ));
+        let secret_part = secret.expose().split('_').nth(2).unwrap().to_owned();
+        assert!(
+            !serde_json::to_string(&record)
+                .unwrap()
+                .contains(&secret_part)
+        );
+    }
+
+    #[test]
+    fn one_wrong_character_anywhere_is_no_token() {
+        let (_, secret, _) = minted();
+        for place in 0..secret.expose().len() {
+            let mut wrong = secret.expose().as_bytes().to_vec();
+            wrong[place] = if wrong[place] == b'0' { b'1' } else { b'0' };
+            assert!(
+                Token::parse(std::str::from_utf8(&wrong).unwrap()).is_none(),
+                "{place}"
+            );
+        }
+        assert!(Token::parse("").is_none());
+        assert!(
+            Token::parse(&format!(
+                "{}é",
+                &secret.expose()[..secret.expose().len() - 2]
+            ))
+            .is_none()
+        );
+    }
+
+    #[test]
+    fn secrets_do_not_print() {
+        let (_, secret, key) = minted();
+        let printed = format!("{secret:?} {key:?}");
+        assert!(!printed.contains(secret.expose()) && !printed.contains(key.to_secret().expose()));
+        assert_eq!(
+            key.to_secret().expose().parse::<TokenKey>().unwrap().0,
+            key.0
+        );
+    }
+
+    #[test]
+    fn a_tenant_must_fit_into_keys() {
+        let key = TokenKey::generate().unwrap();
+        for tenant in ["", "a:b", "a/b", "A", "-a"] {
+            assert!(
+                mint(TokenKind::Api, tenant, &[], "", None, &key).is_err(),
+                "{tenant}"
+            );
+        }
+    }
+}
