@@ -1,0 +1,318 @@
+"""The client that blocks."""
+
+from __future__ import annotations
+
+import builtins
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePath
+from types import TracebackType
+from typing import Any, TypeVar
+
+import httpx
+
+from stokehold._api import Api, Source, deploy_options, job_options, list_query, user_agent
+from stokehold._config import load_settings
+from stokehold._deploy import deploy
+from stokehold._errors import StokeholdError
+from stokehold._events import DoneEvent, Event
+from stokehold._models import NO_OWNER, Endpoint, FileInfo, JobRecord, JobState, Priority, Worker
+from stokehold._request import LIMITS, OK, Call, Pause, Plan, Reply, build_request, transport_error
+from stokehold._retry import Retry
+from stokehold._transfer import Body, OnProgress
+
+T = TypeVar("T")
+
+
+class Client:
+    """Speaks to one Stokehold API. Safe to share between threads; close it, or use it in a `with`.
+
+    `base_url` falls back to STOKE_URL, then to what `stoke dev` wrote down, then to http://127.0.0.1:7070; `token` to
+    STOKE_TOKEN, then to what `stoke dev` wrote down for that URL. `timeout_s` is the longest silence while an answer
+    is due; what the API is asked to hold comes on top. `transport` replaces the network, for a test or a proxy of your own.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        retry: Retry | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._api = Api(load_settings(base_url, token), retry or Retry(), timeout_s, user_agent("sync"))
+        self._http = httpx.Client(transport=transport, limits=LIMITS)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.base_url!r})"
+
+    @property
+    def base_url(self) -> str:
+        return self._api.settings.base_url
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._http.close()
+
+    def submit(
+        self,
+        endpoint: str,
+        input: Any = None,  # noqa: A002 (the API's word)
+        *,
+        version: int | None = None,
+        priority: Priority | None = None,
+        timeout_s: int | None = None,
+        max_attempts: int | None = None,
+        run_after: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        wait_s: float = 0,
+    ) -> Job:
+        """Queues one job. A `pathlib.Path` or a file anywhere in `input` is uploaded first.
+
+        What is not given is the endpoint's to say. `wait_s` (at most 60) holds the answer until the job has ended, if
+        it does by then. Repeating with the same `idempotency_key` and the same arguments gives the same job.
+        """
+        options = job_options(version, priority, timeout_s, max_attempts, run_after, metadata)
+        return Job(self, self._run(self._api.submit(endpoint, input, options, idempotency_key, wait_s)))
+
+    def submit_many(
+        self,
+        endpoint: str,
+        inputs: Iterable[Any],
+        *,
+        version: int | None = None,
+        priority: Priority | None = None,
+        timeout_s: int | None = None,
+        max_attempts: int | None = None,
+        run_after: datetime | None = None,
+        metadata: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> builtins.list[Job]:
+        """Queues one job for each input, in order, 1,000 with each request.
+
+        Each request is accepted whole or not at all; when a later one fails, `PartlySubmitted` holds the earlier jobs.
+        """
+        options = job_options(version, priority, timeout_s, max_attempts, run_after, metadata)
+        return self._run(
+            self._api.submit_many(endpoint, inputs, options, idempotency_key, lambda record: Job(self, record))
+        )
+
+    def get(self, job_id: str) -> Job:
+        """A job by its id."""
+        return Job(self, self._run(self._api.get(job_id)))
+
+    def cancel(self, job_id: str) -> Job:
+        """Ends a job without a result. Raises `Conflict` when it has already ended otherwise."""
+        return Job(self, self._run(self._api.cancel(job_id)))
+
+    def list(
+        self,
+        *,
+        state: JobState | None = None,
+        endpoint: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        page_size: int = 100,
+    ) -> Iterator[Job]:
+        """Jobs, newest first, fetched page by page (at most 100 each) as they are looked at."""
+        query = list_query(state, endpoint, metadata, page_size)
+        cursor: str | None = None
+        while True:
+            records, cursor = self._run(self._api.page(query, cursor))
+            yield from (Job(self, record) for record in records)
+            if cursor is None:
+                return
+
+    def upload(
+        self,
+        source: Source,
+        *,
+        name: str | None = None,
+        content_type: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> FileRef:
+        """Uploads a file, named by its path, or bytes; what comes back may stand anywhere in an input.
+
+        `on_progress(sent_bytes, total_bytes)` is called as it goes.
+        """
+        return self._file(self._run(self._api.upload(source, name, content_type, on_progress)))
+
+    def deploy(
+        self,
+        path: str | PurePath,
+        *,
+        name: str | None = None,
+        python: str | None = None,
+        vram_gib: float | None = None,
+        max_concurrency: int | None = None,
+        timeout_s: int | None = None,
+        max_attempts: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Endpoint:
+        """Deploys a folder or a `.py` file (`file.py:object` picks a handler) as the next version of its endpoint.
+
+        The packages it needs are those in `requirements.lock`, or in `requirements.txt` resolved by uv for `python`
+        ("3.11"; the running one's version when not given). The other arguments overrule what the handler says.
+        """
+        options = deploy_options(vram_gib, max_concurrency, timeout_s, max_attempts)
+        return self._run(deploy(self._api, str(path), name, python, options, on_progress))
+
+    def endpoint(self, name: str) -> Endpoint:
+        """The version of an endpoint that new jobs run on."""
+        return self._run(self._api.endpoint(name))
+
+    def endpoints(self) -> builtins.list[Endpoint]:
+        """Every endpoint's current version."""
+        return self._run(self._api.endpoints())
+
+    def versions(self, name: str) -> builtins.list[Endpoint]:
+        """Every version of an endpoint, newest first."""
+        return self._run(self._api.versions(name))
+
+    def workers(self) -> builtins.list[Worker]:
+        """The workers that have joined."""
+        return self._run(self._api.workers())
+
+    def _file(self, info: FileInfo) -> FileRef:
+        return FileRef(**vars(info), client=self)
+
+    def _run(self, plan: Plan[T]) -> T:
+        """Carries a plan's steps out."""
+        outcome: Any = None
+        try:
+            while True:
+                step = plan.send(outcome)
+                if isinstance(step, Call):
+                    outcome = self._perform(step)
+                elif isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                else:
+                    outcome = step.run()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            plan.close()
+
+    def _perform(self, call: Call) -> Reply | StokeholdError:
+        try:
+            with closing(self._send(call)) as response:
+                if call.sink is None or response.status_code != OK:
+                    return Reply(response.status_code, response.headers, response.read())
+                call.sink.start()
+                for chunk in response.iter_bytes():
+                    call.sink.write(chunk)
+                return Reply(response.status_code, response.headers, b"")
+        except (httpx.RequestError, httpx.InvalidURL) as error:
+            return transport_error(call, error)
+
+    def _events(self, job_id: str) -> Iterator[Event]:
+        reader = self._api.events(job_id, self._file)
+        while not reader.done:
+            outcome: Reply | StokeholdError | None = None
+            call = reader.call()
+            try:
+                with closing(self._send(call)) as response:
+                    if response.status_code == OK:
+                        for chunk in response.iter_bytes():
+                            yield from reader.feed(chunk)
+                    else:
+                        outcome = Reply(response.status_code, response.headers, response.read())
+            except (httpx.RequestError, httpx.InvalidURL) as error:
+                outcome = transport_error(call, error)
+            if not reader.done:
+                time.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
+
+    def _send(self, call: Call) -> httpx.Response:
+        content = _chunks(call.body) if isinstance(call.body, Body) else call.body
+        return self._http.send(build_request(call, content), stream=True)
+
+
+class Job(JobRecord):
+    """A job as it was when last looked at; `refresh`, `wait`, `result` and `events` look again."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client, record: JobRecord) -> None:
+        super().__init__(record.raw)
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r}, endpoint={self.endpoint!r}, state={self.state!r})"
+
+    def refresh(self) -> Job:
+        """Looks again; returns itself."""
+        self.raw = self._client._run(self._client._api.get(self.id)).raw
+        return self
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Until it has ended, well or not; returns itself.
+
+        Raises `WaitTimeout` after `timeout` seconds; the job runs on.
+        """
+        self.raw = self._client._run(self._client._api.wait(self, timeout)).raw
+        return self
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Waits as `wait` does, then gives the result; files in it are `FileRef`s.
+
+        Raises `JobFailed`, `JobCancelled` or `JobExpired`.
+        """
+        self.wait(timeout)
+        return self._client._run(self._client._api.result(self, self._client._file))
+
+    def cancel(self) -> Job:
+        """Ends it without a result; returns itself. Raises `Conflict` when it has already ended otherwise."""
+        self.raw = self._client._run(self._client._api.cancel(self.id)).raw
+        return self
+
+    def events(self) -> Iterator[Event]:
+        """Everything it tells from its start, live, to its end. A lost connection is taken up again where it broke."""
+        for event in self._client._events(self.id):
+            if isinstance(event, DoneEvent):
+                self.raw = event.job.raw
+            yield event
+
+
+@dataclass(frozen=True)
+class FileRef(FileInfo):
+    """A file that can be fetched, and may stand in an input."""
+
+    client: Client | None = field(default=None, repr=False, compare=False)
+
+    def read(self) -> bytes:
+        """The whole file, in memory."""
+        client = self._owner()
+        return client._run(client._api.read(self))
+
+    def save(self, path: str | PurePath) -> Path:
+        """Writes it to `path`, or below it under its own name when `path` is a folder; returns where it is.
+
+        It is there whole or not at all.
+        """
+        client = self._owner()
+        return client._run(client._api.save(self, path))
+
+    def _owner(self) -> Client:
+        if self.client is None:
+            raise ValueError(NO_OWNER)
+        return self.client
+
+
+def _chunks(body: Body) -> Iterator[bytes]:
+    for chunk in body.chunks():
+        yield chunk
+        body.sent(chunk)

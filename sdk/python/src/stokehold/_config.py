@@ -1,0 +1,62 @@
+"""Where the API is and who asks: arguments, then the environment, then what `stoke dev` wrote down."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+DEFAULT_URL = "http://127.0.0.1:7070"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the operator meant, checked."""
+
+    base_url: str
+    token: str | None = field(repr=False)
+
+    def is_ours(self, url: str) -> bool:
+        """Whether `url` is on the API's own origin: the only place that the token is ever sent to."""
+        return _origin(url) == _origin(self.base_url)
+
+
+def load_settings(base_url: str | None, token: str | None) -> Settings:
+    """Fills in what was not given. The token in the credentials file is only for the server that wrote it."""
+    saved_url, saved_token = _read_credentials()
+    url = (base_url or os.environ.get("STOKE_URL") or saved_url or DEFAULT_URL).rstrip("/")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is not the URL of an API; it looks like {DEFAULT_URL} (base_url or STOKE_URL)")
+    chosen = token or os.environ.get("STOKE_TOKEN")
+    if not chosen and saved_url is not None and _origin(saved_url) == _origin(url):
+        chosen = saved_token
+    if chosen and not (chosen.isascii() and chosen.isprintable() and " " not in chosen):
+        raise ValueError(
+            "the token has a space, a line break or another character that no token has (token or STOKE_TOKEN)"
+        )
+    return Settings(url, chosen or None)
+
+
+def credentials_path() -> Path:
+    """The file `stoke dev` writes."""
+    return Path.home() / ".config" / "stokehold" / "credentials.json"
+
+
+def _read_credentials() -> tuple[str | None, str | None]:
+    try:
+        saved: Any = json.loads(credentials_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: no home directory
+        return None, None
+    if not isinstance(saved, dict) or not isinstance(saved.get("url"), str) or not isinstance(saved.get("token"), str):
+        return None, None
+    return saved["url"], saved["token"]
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname
+    return parts.scheme, host, parts.port or {"http": 80, "https": 443}.get(parts.scheme)

@@ -1,0 +1,242 @@
+"""What the API shows, decoded. Passive data; a member that this version does not know is kept in `raw`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+JobState = Literal["scheduled", "blocked", "queued", "running", "succeeded", "failed", "cancelled", "expired"]
+Priority = Literal["interactive", "standard", "batch"]
+
+TERMINAL_STATES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled", "expired"})
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where the milliseconds went. Zero where a part was not needed: a warm runner has no boot."""
+
+    queued_ms: int = 0
+    env_ms: int = 0
+    boot_ms: int = 0
+    load_ms: int = 0
+    run_ms: int = 0
+    upload_ms: int = 0
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any] | None) -> Timing:
+        return cls(**{name: int((raw or {}).get(name) or 0) for name in cls.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The latest progress a handler told; `fraction` is from 0 to 1."""
+
+    fraction: float
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an attempt or a job failed. `code` is stable, `class_name` is the exception's class or the signal's name."""
+
+    code: str
+    class_name: str
+    message: str
+    traceback: str | None = None
+    stderr: str | None = None
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any] | None) -> Failure | None:
+        if raw is None:
+            return None
+        return cls(
+            code=raw.get("code", ""),
+            class_name=raw.get("class") or "",
+            message=raw.get("message") or "",
+            traceback=raw.get("traceback"),
+            stderr=raw.get("stderr"),
+        )
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try at a job. `state` is running, succeeded, failed, released, lost, cancelled or expired."""
+
+    attempt: int
+    worker_id: str
+    state: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    timing: Timing
+    error: Failure | None
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> Attempt:
+        return cls(
+            attempt=raw["attempt"],
+            worker_id=raw["worker_id"],
+            state=raw["state"],
+            started_at=decode_time(raw.get("started_at")),
+            ended_at=decode_time(raw.get("ended_at")),
+            timing=Timing.decode(raw.get("timing")),
+            error=Failure.decode(raw.get("error")),
+        )
+
+
+class JobRecord:
+    """A job as the API showed it last, decoded member by member when it is looked at."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self.raw = raw
+
+    @property
+    def id(self) -> str:
+        return str(self.raw["id"])
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.raw["endpoint"])
+
+    @property
+    def version(self) -> int | None:
+        """The endpoint version it runs on; None until the first `refresh` of a job from `submit_many`."""
+        return self.raw.get("version")
+
+    @property
+    def state(self) -> JobState:
+        state: JobState = self.raw["state"]
+        return state
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it has ended: nothing changes it again."""
+        return self.raw["state"] in TERMINAL_STATES
+
+    @property
+    def priority(self) -> Priority:
+        priority: Priority = self.raw.get("priority") or "standard"
+        return priority
+
+    @property
+    def created_at(self) -> datetime | None:
+        return decode_time(self.raw.get("created_at"))
+
+    @property
+    def run_after(self) -> datetime | None:
+        return decode_time(self.raw.get("run_after"))
+
+    @property
+    def ended_at(self) -> datetime | None:
+        return decode_time(self.raw.get("ended_at"))
+
+    @property
+    def input(self) -> Any:
+        return self.raw.get("input")
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return dict(self.raw.get("metadata") or {})
+
+    @property
+    def progress(self) -> Progress | None:
+        raw = self.raw.get("progress")
+        return None if raw is None else Progress(raw["fraction"], raw.get("message") or "")
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return [Attempt.decode(raw) for raw in self.raw.get("attempts") or ()]
+
+    @property
+    def timing(self) -> Timing:
+        """The last attempt's; `queued_ms` counts from submit to its lease."""
+        return Timing.decode(self.raw.get("timing"))
+
+    @property
+    def result_url(self) -> str | None:
+        """Where the result of a succeeded job is; it wants the same token."""
+        return self.raw.get("result_url")
+
+    @property
+    def error(self) -> Failure | None:
+        return Failure.decode(self.raw.get("error"))
+
+
+NO_OWNER = "this file was made by hand and knows no client; use the one that upload() or a result gave"
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file: an uploaded one, which an input names by its `id`, or one that a result names, which has no id."""
+
+    name: str
+    url: str
+    id: str | None = None
+    size_bytes: int | None = None
+    sha256: str | None = None
+    content_type: str | None = None
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One deployed version of an endpoint. Immutable."""
+
+    name: str
+    version: int
+    created_at: datetime | None
+    input_schema: Any
+    output_schema: Any
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> Endpoint:
+        return cls(
+            name=raw["name"],
+            version=raw["version"],
+            created_at=decode_time(raw.get("created_at")),
+            input_schema=raw.get("input_schema"),
+            output_schema=raw.get("output_schema"),
+            raw=raw,
+        )
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker that the API knows of. What else it told (`slots`, `running`, `loaded`, `gpus`) is in `raw`."""
+
+    id: str
+    name: str
+    state: str
+    joined_at: datetime | None
+    seen_at: datetime | None
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> Worker:
+        return cls(
+            id=raw["id"],
+            name=raw.get("name") or "",
+            state=raw.get("state") or "",
+            joined_at=decode_time(raw.get("joined_at")),
+            seen_at=decode_time(raw.get("seen_at")),
+            raw=raw,
+        )
+
+
+def decode_time(text: str | None) -> datetime | None:
+    """RFC 3339 in UTC, to the millisecond. Python before 3.11 reads neither a `Z` nor one digit of a fraction."""
+    if text is None:
+        return None
+    whole, _, fraction = text.rstrip("Zz").partition(".")
+    stamp = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc)
+    return stamp.replace(microsecond=int(fraction[:6].ljust(6, "0"))) if fraction else stamp
+
+
+def encode_time(stamp: datetime) -> str:
+    """RFC 3339 in UTC. A time without a zone is refused: it means another moment on another machine."""
+    if stamp.tzinfo is None:
+        raise ValueError(f"{stamp!r} has no time zone; use datetime.now(timezone.utc) or .astimezone()")
+    return stamp.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,158 @@
+"""From a folder to what is deployed: its handler, the packages it needs, and all of it in one file. Blocks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from stokehold._errors import DeployError
+
+# What a worker has to fetch before the first job; weights belong elsewhere.
+PACKAGE_BYTES_MAX = 256 << 20
+
+# Importing a model's modules may take a while; resolving and fetching metadata of its requirements, too.
+DESCRIBE_TIMEOUT_S = 120
+LOCK_TIMEOUT_S = 300
+
+_SKIPPED = frozenset({"__pycache__", "node_modules"})
+
+
+@dataclass(frozen=True)
+class Package:
+    """What `deploy` sends. `archive` is a temporary file that the caller removes."""
+
+    version: dict[str, Any]
+    archive: Path
+
+
+def prepare(target: str, name: str | None, python: str | None, options: dict[str, Any]) -> Package:
+    """`target` is a folder or a `.py` file, with `:object` to pick one handler of several."""
+    path, _, _ = target.partition(":") if not Path(target).exists() else (target, "", "")
+    source = Path(path)
+    if not source.exists():
+        raise DeployError(f"there is no {source}; name a folder or a .py file")
+    described = describe(target)
+    python = python or f"{sys.version_info.major}.{sys.version_info.minor}"
+    lock = requirements_lock(source, python)
+    version = {
+        "name": name or described["name"],
+        "entry": described["entry"],
+        "requirements_lock": lock,
+        "python": python if lock else "",
+        "input_schema": described["input_schema"],
+        "output_schema": described["output_schema"],
+        **{option: value for option, value in described["options"].items() if value is not None},
+        **options,
+    }
+    handle, archive = tempfile.mkstemp(prefix="stokehold-", suffix=".tar.gz")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            pack(source, file)
+    except BaseException:
+        Path(archive).unlink()
+        raise
+    return Package(version, Path(archive))
+
+
+def describe(target: str) -> dict[str, Any]:
+    """Asks a process of its own, which imports the model, so that this one stays clean."""
+    command = [sys.executable, "-m", "stokehold.runner", "describe", target]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise DeployError(
+            f"importing {target} took longer than {DESCRIBE_TIMEOUT_S} s; load weights in setup(), not at import"
+        ) from None
+    try:
+        told = json.loads(run.stdout)
+    except ValueError:
+        raise DeployError(
+            f"{target} cannot be described (exit code {run.returncode}): {run.stderr.strip()[-2000:]}"
+        ) from None
+    error = told.get("error")
+    if error is not None:
+        parts = [f"{target} cannot be deployed: {error['class']}: {error['message']}", error.get("traceback") or ""]
+        raise DeployError("\n".join(part for part in parts if part))
+    described: dict[str, Any] = told
+    return described
+
+
+def requirements_lock(source: Path, python: str) -> str:
+    """Exact requirements: `requirements.lock` as it is, or `requirements.txt` resolved by uv; empty without either."""
+    folder = source if source.is_dir() else source.parent
+    lock, loose = folder / "requirements.lock", folder / "requirements.txt"
+    if lock.is_file():
+        return lock.read_text(encoding="utf-8")
+    if not loose.is_file():
+        return ""
+    uv = shutil.which("uv")
+    if uv is None:
+        raise DeployError(
+            f"{loose} has to be resolved to exact versions, which needs uv: install it (https://docs.astral.sh/uv) "
+            f"or put the exact versions into {lock.name} beside it"
+        )
+    command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--universal", "--generate-hashes"]
+    command += ["--python-version", python, str(loose)]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=LOCK_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise DeployError(
+            f"uv did not resolve {loose} within {LOCK_TIMEOUT_S} s; is the package index within reach?"
+        ) from None
+    if run.returncode != 0:
+        raise DeployError(f"uv cannot resolve {loose}:\n{run.stderr.strip()[-4000:]}")
+    return run.stdout
+
+
+def pack(source: Path, file: IO[bytes]) -> None:
+    """The same files make the same bytes on every machine: sorted, no times, no owners."""
+    files = [(source.name, source)] if source.is_file() else sorted(_files(source))
+    sizes = [(path.stat().st_size, name) for name, path in files]
+    total = sum(size for size, _ in sizes)
+    if total > PACKAGE_BYTES_MAX:
+        largest = ", ".join(f"{name} ({size >> 20} MiB)" for size, name in sorted(sizes, reverse=True)[:3])
+        raise DeployError(
+            f"{source} holds {total >> 20} MiB and a package at most {PACKAGE_BYTES_MAX >> 20} MiB; fetch weights in "
+            f"setup() and keep data out of the folder. The largest: {largest}"
+        )
+    with (
+        gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name, path in files:
+            entry = tarfile.TarInfo(name)
+            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            with path.open("rb") as content:
+                entry.size = os.fstat(content.fileno()).st_size
+                tar.addfile(entry, content)
+
+
+def _files(root: Path) -> Iterator[tuple[str, Path]]:
+    """Every file below, but no hidden one, no cache and no virtual environment. A link to a file counts as the file."""
+    for folder, folders, names in os.walk(root):
+        here = Path(folder)
+        folders[:] = [name for name in folders if not _is_skipped(name) and not (here / name / "pyvenv.cfg").exists()]
+        for name in folders:
+            if (here / name).is_symlink():
+                raise DeployError(f"{here / name} is a link to a folder; put the folder itself there")
+        for name in names:
+            path = here / name
+            if _is_skipped(name) or name.endswith(".pyc"):
+                continue
+            if not path.is_file():
+                raise DeployError(f"{path} is no regular file or a broken link; remove it from the folder")
+            yield path.relative_to(root).as_posix(), path
+
+
+def _is_skipped(name: str) -> bool:
+    return name.startswith(".") or name in _SKIPPED
