@@ -1,1 +1,23 @@
-//! worker
+//! Stokehold's worker: leases the jobs it can fit, runs them in Python runners, stores what they give and reports how they ended.
+//!
+//! It knows the gateway and presigned URLs and nothing else of ours: no Redis, no S3 credentials.
+
+mod attempt;
+mod config;
+pub mod environment;
+mod gateway;
+mod inventory;
+mod leases;
+mod ledger;
+mod load;
+mod messages;
+mod output;
+mod package;
+mod pool;
+mod runner;
+mod transfer;
+pub mod uv;
+mod worker;
+
+pub use config::{Config, ConfigError, RawConfig, Secret};
+pub use worker::run;

@@ -1,0 +1,300 @@
+//! One attempt: from a lease to what is reported about it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
+use stokehold_queue::job::{ErrorCode, JobError, Timing};
+use stokehold_wire::Failure;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::gateway::Gateway;
+use crate::load::{Load, Open};
+use crate::messages::Messages;
+use crate::output::{self, StoreError};
+use crate::pool::{NotReady, Pool, Using};
+use crate::runner::{RunEnd, RunRequest, Runner};
+use crate::transfer::Transfer;
+
+/// How long a run that was asked to stop may take before its runner is killed.
+const CANCEL_GRACE: Duration = Duration::from_secs(2);
+
+/// A job that was leased ahead of a free slot goes back when none gets free in this time.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What becomes of the lease.
+pub(crate) enum End {
+    /// It is reported.
+    Report(FinishReport),
+    /// It goes back unharmed.
+    Release(LeaseRef),
+    /// It was lost: there is nothing to say.
+    Lost,
+}
+
+/// What all attempts share.
+pub(crate) struct Attempts {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) transfer: Transfer,
+    pub(crate) pool: Pool,
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) load: Arc<Load>,
+    pub(crate) scratch: std::path::PathBuf,
+    /// Numbers for runs, unique within this worker.
+    pub(crate) next_run: std::sync::atomic::AtomicU64,
+    /// Cancelled when the worker leaves: attempts that have not begun go back at once.
+    pub(crate) draining: CancellationToken,
+    /// Cancelled when the grace is over: attempts in progress go back too.
+    pub(crate) leaving: CancellationToken,
+}
+
+/// Why an attempt stops without a report of its own.
+enum Stop {
+    Lost,
+    Release,
+    Fail(JobError),
+}
+
+impl From<NotReady> for Stop {
+    fn from(not_ready: NotReady) -> Self {
+        match not_ready {
+            NotReady::Job(error) => Self::Fail(error),
+            NotReady::NoRoom => Self::Release,
+        }
+    }
+}
+
+impl Attempts {
+    /// Runs one leased job to its end. `lost` is cancelled when the lease is not ours any more.
+    pub(crate) async fn run(&self, job: LeasedJob, mut open: Open, lost: CancellationToken) -> End {
+        let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
+        let mut timing = Timing::default();
+        let outcome = match self.outcome(job, &lease, &mut open, &lost, &mut timing).await {
+            Ok(outcome) => outcome,
+            Err(Stop::Lost) => return End::Lost,
+            Err(Stop::Release) => return End::Release(lease),
+            Err(Stop::Fail(error)) => {
+                tracing::info!(job.id = %lease.job_id, code = ?error.code, class = %error.class, "attempt failed");
+                FinishOutcome::Failed { error }
+            }
+        };
+        End::Report(FinishReport { job_id: lease.job_id, fence: lease.fence, timing, outcome })
+    }
+
+    async fn outcome(
+        &self,
+        job: LeasedJob,
+        lease: &LeaseRef,
+        open: &mut Open,
+        lost: &CancellationToken,
+        timing: &mut Timing,
+    ) -> Result<FinishOutcome, Stop> {
+        let prepare = async {
+            let model = self.pool.model(&job).await.map_err(Stop::Fail)?;
+            let turn = self.turn(&model, open).await?;
+            let ready = self.pool.ready(&model).await?;
+            Ok::<_, Stop>((model, turn, ready))
+        };
+        let (model, turn, ready) = tokio::select! {
+            prepared = prepare => prepared?,
+            () = lost.cancelled() => return Err(Stop::Lost),
+            () = self.leaving.cancelled() => return Err(Stop::Release),
+        };
+        timing.env_ms = millis(ready.environment);
+        timing.boot_ms = millis(ready.boot);
+        timing.load_ms = millis(ready.load);
+
+        let scratch = tempfile::Builder::new().prefix("run-").tempdir_in(&self.scratch);
+        let scratch = scratch.map_err(|error| Stop::Fail(infra(format!("no scratch space: {error}"))))?;
+        let files = self.fetch(&job.files, scratch.path()).await?;
+        let started = Instant::now();
+        let end = self.execute(&ready.runner, job, files, scratch.path(), lease, lost).await?;
+        self.load.ran(started.elapsed());
+        // The next run may have the runner while this one's result is stored.
+        drop((turn, model));
+
+        match end {
+            RunEnd::Done { result, files, run_ms } => {
+                timing.run_ms = run_ms;
+                let started = Instant::now();
+                let store = output::store(&self.gateway, &self.transfer, lease, scratch.path(), result, files);
+                let stored = tokio::select! {
+                    stored = store => stored,
+                    () = lost.cancelled() => return Err(Stop::Lost),
+                };
+                timing.upload_ms = millis(started.elapsed());
+                stored.map_err(|error| match error {
+                    StoreError::Job(error) => Stop::Fail(error),
+                    StoreError::Stale => Stop::Lost,
+                })
+            }
+            RunEnd::Failed { failure, run_ms, stderr } => {
+                timing.run_ms = run_ms;
+                Err(Stop::Fail(raised(failure, stderr)))
+            }
+            end => {
+                timing.run_ms = millis(started.elapsed());
+                Err(Stop::Fail(died(end)))
+            }
+        }
+    }
+
+    /// Waits for the model's turn and a free slot. Holding both means running.
+    async fn turn(&self, model: &Using, open: &mut Open) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), Stop> {
+        let both = async {
+            let turn = Arc::clone(&model.turns).acquire_owned().await;
+            let slot = Arc::clone(&self.slots).acquire_owned().await;
+            // Neither is ever closed.
+            turn.ok().zip(slot.ok())
+        };
+        tokio::pin!(both);
+        loop {
+            tokio::select! {
+                turn = &mut both => return turn.ok_or(Stop::Release),
+                () = self.draining.cancelled() => return Err(Stop::Release),
+                () = tokio::time::sleep(PATIENCE) => {
+                    if open.is_too_many() {
+                        return Err(Stop::Release);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn fetch(&self, urls: &BTreeMap<String, String>, scratch: &Path) -> Result<BTreeMap<String, String>, Stop> {
+        let mut files = BTreeMap::new();
+        if urls.is_empty() {
+            return Ok(files);
+        }
+        let folder = scratch.join("in");
+        let unusable = |why: String| Stop::Fail(infra(format!("an input file cannot be fetched: {why}")));
+        tokio::fs::create_dir(&folder).await.map_err(|error| unusable(error.to_string()))?;
+        for (id, url) in urls {
+            let path = folder.join(id);
+            self.transfer.get(url, &path).await.map_err(|error| unusable(error.to_string()))?;
+            files.insert(id.clone(), path.to_string_lossy().into_owned());
+        }
+        Ok(files)
+    }
+
+    /// The run itself, within its time.
+    async fn execute(
+        &self,
+        runner: &Runner,
+        job: LeasedJob,
+        files: BTreeMap<String, String>,
+        scratch: &Path,
+        lease: &LeaseRef,
+        lost: &CancellationToken,
+    ) -> Result<RunEnd, Stop> {
+        let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (messages, sender) = Messages::forward(Arc::clone(&self.gateway), lease.clone());
+        let limit = Duration::from_millis(job.timeout_ms);
+        let request = RunRequest {
+            job: job.job_id.to_string(),
+            attempt: job.attempt,
+            scratch: scratch.to_owned(),
+            files,
+            input: job.input,
+            messages: sender,
+        };
+        let mut ended = runner.run(number, request).await;
+        let stopped = tokio::select! {
+            end = &mut ended => {
+                messages.told().await;
+                return Ok(end.unwrap_or_else(|_| gone()));
+            }
+            () = tokio::time::sleep(limit) => None,
+            () = lost.cancelled() => Some(Stop::Lost),
+            () = self.leaving.cancelled() => Some(Stop::Release),
+        };
+        let end = stop(runner, number, &mut ended).await;
+        messages.told().await;
+        match stopped {
+            Some(stop) => Err(stop),
+            None => {
+                let message = format!("the handler ran longer than timeout_s, {} s", limit.as_secs_f64());
+                Err(Stop::Fail(JobError { stderr: stderr_of(&end), ..failed(ErrorCode::Timeout, message) }))
+            }
+        }
+    }
+}
+
+/// Asks first, kills then.
+async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd>) -> RunEnd {
+    runner.cancel(number).await;
+    if let Ok(end) = timeout(CANCEL_GRACE, &mut *ended).await {
+        return end.unwrap_or_else(|_| gone());
+    }
+    runner.kill().await;
+    ended.await.unwrap_or_else(|_| gone())
+}
+
+/// The runner was gone before the run reached it.
+fn gone() -> RunEnd {
+    RunEnd::Broken { why: "the runner ended before the job began".to_owned(), stderr: String::new() }
+}
+
+fn stderr_of(end: &RunEnd) -> Option<String> {
+    let stderr = match end {
+        RunEnd::Done { .. } => return None,
+        RunEnd::Failed { stderr, .. }
+        | RunEnd::Exited { stderr, .. }
+        | RunEnd::Crashed { stderr, .. }
+        | RunEnd::Broken { stderr, .. }
+        | RunEnd::Flooded { stderr, .. } => stderr,
+    };
+    Some(stderr.clone()).filter(|text| !text.is_empty())
+}
+
+/// The handler raised: its own words.
+fn raised(failure: Failure, stderr: String) -> JobError {
+    let code = match failure.code.as_str() {
+        "rejected" => ErrorCode::Rejected,
+        "bad_output" => ErrorCode::BadOutput,
+        "result_too_large" => ErrorCode::ResultTooLarge,
+        "setup_failed" => ErrorCode::SetupFailed,
+        _ => ErrorCode::HandlerError,
+    };
+    JobError {
+        code,
+        class: failure.class,
+        message: failure.message,
+        traceback: Some(failure.traceback).filter(|text| !text.is_empty()),
+        stderr: Some(stderr).filter(|text| !text.is_empty()),
+    }
+}
+
+/// The process ended under the run.
+fn died(end: RunEnd) -> JobError {
+    let stderr = stderr_of(&end);
+    let error = match end {
+        RunEnd::Exited { code, .. } => failed(ErrorCode::RunnerExited, format!("the handler's process exited with code {code}")),
+        RunEnd::Crashed { signal, .. } => {
+            let message = format!("the handler's process died of {signal}");
+            JobError { class: signal, ..failed(ErrorCode::RunnerCrashed, message) }
+        }
+        RunEnd::Flooded { limit_bytes, .. } => {
+            failed(ErrorCode::LogFlood, format!("the handler wrote more than {} MiB of log", limit_bytes >> 20))
+        }
+        RunEnd::Broken { why, .. } => failed(ErrorCode::Protocol, format!("the runner was stopped: {why}")),
+        RunEnd::Done { .. } | RunEnd::Failed { .. } => failed(ErrorCode::Protocol, "the runner ended twice".to_owned()),
+    };
+    JobError { stderr, ..error }
+}
+
+fn failed(code: ErrorCode, message: String) -> JobError {
+    JobError { code, class: String::new(), message, traceback: None, stderr: None }
+}
+
+fn infra(message: String) -> JobError {
+    failed(ErrorCode::Infra, message)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,105 @@
+//! The leases this worker holds, and the heartbeat that keeps them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stokehold_queue::gateway::{ExtendAnswer, ExtendRequest, LeaseRef, WorkerStatus};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::gateway::{Error, Gateway};
+
+/// The leases held, each with the token that is cancelled when it is lost.
+#[derive(Default)]
+pub(crate) struct Leases {
+    held: Mutex<HashMap<LeaseRef, CancellationToken>>,
+}
+
+impl Leases {
+    /// Takes a lease in; the token says when it is lost.
+    pub(crate) fn hold(&self, lease: LeaseRef) -> CancellationToken {
+        let lost = CancellationToken::new();
+        self.lock().insert(lease, lost.clone());
+        lost
+    }
+
+    /// The lease has been ended or handed back.
+    pub(crate) fn forget(&self, lease: &LeaseRef) {
+        self.lock().remove(lease);
+    }
+
+    /// How many are held.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn refs(&self) -> Vec<LeaseRef> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lose(&self, lease: &LeaseRef) {
+        if let Some(lost) = self.lock().remove(lease) {
+            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, "lease lost: its attempt is stopped");
+            lost.cancel();
+        }
+    }
+
+    fn lose_all(&self) {
+        for lease in self.refs() {
+            self.lose(&lease);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseRef, CancellationToken>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often and how long, as the gateway said at join.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rhythm {
+    pub(crate) every: Duration,
+    pub(crate) lease: Duration,
+}
+
+/// Extends all leases at once, until `shutdown`. When the gateway has been silent for nearly a lease, every attempt is stopped:
+/// somebody else may get their jobs now. `rejoin` is called when the token is not accepted any more.
+pub(crate) async fn keep(
+    leases: &Leases,
+    gateway: &Gateway,
+    rhythm: Rhythm,
+    status: impl Fn() -> WorkerStatus,
+    rejoin: impl AsyncFn(),
+    shutdown: CancellationToken,
+) {
+    let mut ticks = interval(rhythm.every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut answered = Instant::now();
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = shutdown.cancelled() => return,
+        }
+        let asked = Instant::now();
+        let request = ExtendRequest { leases: leases.refs(), status: status() };
+        match gateway.extend(&request, rhythm.every.max(Duration::from_secs(1))).await {
+            Ok(reply) => {
+                // From when it was asked: the lease runs from somewhere between the question and the answer.
+                answered = asked;
+                for (lease, answer) in request.leases.iter().zip(reply.leases) {
+                    match answer {
+                        ExtendAnswer::Held => {}
+                        ExtendAnswer::Lost => leases.lose(lease),
+                    }
+                }
+            }
+            Err(Error::Unauthorized) => rejoin().await,
+            Err(error) => tracing::warn!(%error, "heartbeat not answered"),
+        }
+        if answered.elapsed() + rhythm.every >= rhythm.lease && leases.len() > 0 {
+            tracing::error!("the gateway has been silent for nearly a lease: stopping every attempt before others start them");
+            leases.lose_all();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! How many leases to hold. A round trip per job is the dearest thing there is, so a worker whose jobs are short leases ahead; one
+//! whose jobs are long leases only what it can run, since what waits here could run elsewhere.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Work that is held ahead, at most: what a round trip to a distant gateway takes.
+const AHEAD: Duration = Duration::from_millis(50);
+
+/// Leases held ahead, at most.
+const AHEAD_MAX: f64 = 100.0;
+
+/// How fast the estimate follows: a tenth per job.
+const WEIGHT: f64 = 0.1;
+
+/// How long jobs take here, and how many leases are open.
+pub(crate) struct Load {
+    slots: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Moving average of a run, seconds.
+    run_s: f64,
+    open: u32,
+}
+
+impl Load {
+    /// Starts pessimistic: nothing is leased ahead until jobs have shown to be short.
+    pub(crate) fn new(slots: u32) -> Self {
+        Self { slots, state: Mutex::new(State { run_s: 1.0, open: 0 }) }
+    }
+
+    /// A lease was granted; it counts until the returned value is dropped.
+    pub(crate) fn open(self: &Arc<Self>) -> Open {
+        self.lock().open += 1;
+        Open { load: Arc::clone(self), counts: true }
+    }
+
+    /// A run took so long. The first short one is believed: an average that starts at a second would take a hundred jobs to fall.
+    pub(crate) fn ran(&self, took: Duration) {
+        let mut state = self.lock();
+        let took = took.as_secs_f64();
+        state.run_s = if state.run_s >= 1.0 { took } else { state.run_s * (1.0 - WEIGHT) + took * WEIGHT };
+    }
+
+    /// Leases to hold at the most.
+    pub(crate) fn capacity(&self) -> u32 {
+        let run_s = self.lock().run_s.max(1e-6);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
+        let ahead = (AHEAD.as_secs_f64() / run_s).min(AHEAD_MAX) as u32;
+        self.slots + ahead
+    }
+
+    /// Leases that count.
+    pub(crate) fn count(&self) -> u32 {
+        self.lock().open
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A lease that counts.
+pub(crate) struct Open {
+    load: Arc<Load>,
+    counts: bool,
+}
+
+impl Open {
+    /// The job has waited here for too long: what is leased ahead shrinks to nothing. `true` says that this lease is one too many
+    /// and is to go back; it does not count any more.
+    pub(crate) fn is_too_many(&mut self) -> bool {
+        let mut state = self.load.lock();
+        state.run_s = 1.0;
+        if state.open <= self.load.slots {
+            return false;
+        }
+        state.open -= 1;
+        self.counts = false;
+        true
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if self.counts {
+            let mut state = self.load.lock();
+            state.open = state.open.saturating_sub(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_jobs_are_leased_ahead_and_long_ones_are_not() {
+        let load = Load::new(2);
+        assert_eq!(load.capacity(), 2);
+        load.ran(Duration::from_micros(100));
+        assert_eq!(load.capacity(), 102);
+        for _ in 0..100 {
+            load.ran(Duration::from_millis(10));
+        }
+        assert_eq!(load.capacity(), 7);
+        load.ran(Duration::from_secs(100));
+        assert_eq!(load.capacity(), 2);
+    }
+
+    #[test]
+    fn only_what_no_slot_is_there_for_is_given_back() {
+        let load = Arc::new(Load::new(2));
+        let mut leases: Vec<Open> = (0..4).map(|_| load.open()).collect();
+        let given_back: Vec<bool> = leases.iter_mut().map(Open::is_too_many).collect();
+        assert_eq!(given_back, [true, true, false, false]);
+        assert_eq!(load.count(), 2);
+        drop(leases);
+        assert_eq!(load.count(), 0);
+    }
+}

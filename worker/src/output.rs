@@ -1,0 +1,130 @@
+//! From what a handler returned to a report: small results inline, large ones and files into S3 first.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use stokehold_queue::gateway::{FinishOutcome, LeaseRef, UploadFile, UploadsRequest};
+use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME};
+use stokehold_wire::OutputFile;
+
+use crate::gateway::{Error, Gateway};
+use crate::transfer::{FILE_BYTES_MAX, Source, Transfer, measure};
+
+/// Why there is no report of success.
+pub(crate) enum StoreError {
+    /// The job is to be told.
+    Job(JobError),
+    /// The lease is gone: whatever was made is nobody's.
+    Stale,
+}
+
+fn failed(code: ErrorCode, message: impl Into<String>) -> StoreError {
+    StoreError::Job(JobError { code, class: String::new(), message: message.into(), traceback: None, stderr: None })
+}
+
+/// Stores a result and its files, and gives the outcome to report.
+pub(crate) async fn store(
+    gateway: &Gateway,
+    transfer: &Transfer,
+    lease: &LeaseRef,
+    scratch: &Path,
+    result: Vec<u8>,
+    files: Vec<OutputFile>,
+) -> Result<FinishOutcome, StoreError> {
+    let text = String::from_utf8(result).map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not UTF-8"))?;
+    let mut sources: Vec<(UploadFile, PathBuf)> = Vec::with_capacity(files.len());
+    for file in files {
+        sources.push(measured(scratch, file).await?);
+    }
+    let text = if sources.is_empty() { text } else { completed(lease, &text, &sources)? };
+    let large = text.len() > INLINE_RESULT_BYTES;
+    if large || !sources.is_empty() {
+        let document = large.then(|| bytes::Bytes::from(text.clone()));
+        upload(gateway, transfer, lease, &sources, document).await?;
+    }
+    if large {
+        return Ok(FinishOutcome::Stored { size_bytes: text.len() as u64 });
+    }
+    let result = RawValue::from_string(text).map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not JSON"))?;
+    Ok(FinishOutcome::Succeeded { result })
+}
+
+/// Checks a file that the runner named: a regular one, inside the run's scratch, not too large.
+async fn measured(scratch: &Path, file: OutputFile) -> Result<(UploadFile, PathBuf), StoreError> {
+    let gone = |error: std::io::Error| failed(ErrorCode::BadOutput, format!("the file {} cannot be read: {error}", file.name));
+    let path = tokio::fs::canonicalize(&file.path).await.map_err(gone)?;
+    let scratch = tokio::fs::canonicalize(scratch).await.map_err(gone)?;
+    if !path.starts_with(&scratch) || !path.is_file() {
+        return Err(failed(ErrorCode::Protocol, format!("{} is no file of this run", file.name)));
+    }
+    let (size_bytes, sha256) = measure(&path).await.map_err(gone)?;
+    if size_bytes > FILE_BYTES_MAX {
+        let why = format!("the file {} has {size_bytes} bytes, more than {FILE_BYTES_MAX}", file.name);
+        return Err(failed(ErrorCode::ResultTooLarge, why));
+    }
+    Ok((UploadFile { name: file.name, size_bytes, sha256, content_type: file.content_type }, path))
+}
+
+async fn upload(
+    gateway: &Gateway,
+    transfer: &Transfer,
+    lease: &LeaseRef,
+    files: &[(UploadFile, PathBuf)],
+    document: Option<bytes::Bytes>,
+) -> Result<(), StoreError> {
+    let mut wanted: Vec<UploadFile> = files.iter().map(|(file, _)| file.clone()).collect();
+    let mut sources: Vec<Source<'_>> = files.iter().map(|(_, path)| Source::File(path)).collect();
+    if let Some(document) = document {
+        wanted.push(UploadFile {
+            name: OUTPUT_NAME.to_owned(),
+            size_bytes: document.len() as u64,
+            sha256: hex::encode(Sha256::digest(&document)),
+            content_type: "application/json".to_owned(),
+        });
+        sources.push(Source::Bytes(document));
+    }
+    let request = UploadsRequest { job_id: lease.job_id, fence: lease.fence.clone(), files: wanted };
+    let reply = match gateway.uploads(&request).await {
+        Ok(reply) => reply,
+        Err(Error::Refused { code, .. }) if code == "stale_fence" => return Err(StoreError::Stale),
+        Err(error) => return Err(failed(ErrorCode::Infra, format!("no upload URLs: {error}"))),
+    };
+    for (upload, source) in reply.uploads.iter().zip(sources) {
+        let put = transfer.put(&upload.url, &upload.headers, source).await;
+        put.map_err(|error| failed(ErrorCode::Infra, format!("the result could not be stored: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Completes each `{"$file": name}` in the result with what is known of that file.
+fn completed(lease: &LeaseRef, text: &str, files: &[(UploadFile, PathBuf)]) -> Result<String, StoreError> {
+    let files: BTreeMap<&str, &UploadFile> = files.iter().map(|(file, _)| (file.name.as_str(), file)).collect();
+    let mut result: Value = serde_json::from_str(text)
+        .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not JSON"))?;
+    complete(&lease.job_id.to_string(), &files, &mut result);
+    Ok(result.to_string())
+}
+
+fn complete(job: &str, files: &BTreeMap<&str, &UploadFile>, value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| complete(job, files, item)),
+        Value::Object(members) => {
+            let file = (members.len() == 1).then(|| members.get("$file")?.as_str().and_then(|name| files.get(name))).flatten();
+            if let Some(file) = file {
+                *value = serde_json::json!({
+                    "$file": file.name,
+                    "url": format!("/v1/jobs/{job}/files/{}", file.name),
+                    "size_bytes": file.size_bytes,
+                    "sha256": file.sha256,
+                    "content_type": file.content_type,
+                });
+            } else {
+                members.values_mut().for_each(|member| complete(job, files, member));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

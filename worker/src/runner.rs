@@ -1,0 +1,107 @@
+//! A runner: one Python process per loaded endpoint version, and the runs it is given.
+
+mod driver;
+mod process;
+mod tail;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use stokehold_queue::gateway::JobMessage;
+use stokehold_wire::{Failure, OutputFile};
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use process::Launch;
+
+/// How long a runner that was told to stop may take before its process group is killed.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// A loaded runner. Dropping it kills the process group.
+pub(crate) struct Runner {
+    commands: mpsc::Sender<driver::Command>,
+    /// Process id, for logs.
+    pub(crate) pid: u32,
+    /// How long the process took to start, and its handler to load.
+    pub(crate) boot: Duration,
+    pub(crate) load: Duration,
+}
+
+/// Why a runner did not load.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// The process could not be started: this machine's trouble.
+    Spawn(String),
+    /// The import or `setup()` raised.
+    Setup(Failure, String),
+    /// It took too long.
+    TooSlow(Duration),
+    /// The process ended, or talked nonsense, before it was ready.
+    Ended(RunEnd),
+}
+
+/// What a run needs.
+pub(crate) struct RunRequest {
+    pub(crate) job: String,
+    pub(crate) attempt: u32,
+    pub(crate) scratch: PathBuf,
+    pub(crate) files: BTreeMap<String, String>,
+    pub(crate) input: Box<RawValue>,
+    /// Where its messages go; a full or closed channel loses them.
+    pub(crate) messages: mpsc::Sender<JobMessage>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) enum RunEnd {
+    /// With a result.
+    Done { result: Vec<u8>, files: Vec<OutputFile>, run_ms: u64 },
+    /// The handler raised, or gave what cannot be sent.
+    Failed { failure: Failure, run_ms: u64, stderr: String },
+    /// The process exited by itself.
+    Exited { code: i32, stderr: String },
+    /// The process died of a signal.
+    Crashed { signal: String, stderr: String },
+    /// The process broke the wire's protocol and was killed.
+    Broken { why: String, stderr: String },
+    /// It wrote more log than a job may, and was killed.
+    Flooded { limit_bytes: u64, stderr: String },
+}
+
+impl Runner {
+    /// Starts a process and loads its handler.
+    pub(crate) async fn start(launch: &Launch, load_timeout: Duration) -> Result<Self, StartError> {
+        driver::start(launch, load_timeout).await
+    }
+
+    /// Gives it a run. The number is for [`Self::cancel`]; the receiver gets the end, always.
+    pub(crate) async fn run(&self, number: u64, request: RunRequest) -> oneshot::Receiver<RunEnd> {
+        let (end, ended) = oneshot::channel();
+        // A driver that is gone drops the sender; whoever waits learns of it by the closed channel.
+        let _ = self.commands.send(driver::Command::Run { number, request, end }).await;
+        ended
+    }
+
+    /// Asks a run to stop.
+    pub(crate) async fn cancel(&self, number: u64) {
+        let _ = self.commands.send(driver::Command::Cancel(number)).await;
+    }
+
+    /// Kills the process group now; its runs end as crashed.
+    pub(crate) async fn kill(&self) {
+        let _ = self.commands.send(driver::Command::Kill).await;
+    }
+
+    /// Lets it finish what it runs, then exit; killed after a grace.
+    pub(crate) async fn stop(&self) {
+        let (stopped, done) = oneshot::channel();
+        let _ = self.commands.send(driver::Command::Stop(stopped)).await;
+        let _ = done.await;
+    }
+
+    /// Whether its process has ended.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.commands.is_closed()
+    }
+}

@@ -1,0 +1,355 @@
+//! The task that owns a runner's process: the only reader and writer of its wire, the only one that waits for its end.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+use stokehold_queue::gateway::{JobMessage, LogStream};
+use stokehold_wire::{Control, Decoder, Report, Stream, encode};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep_until, timeout};
+
+use super::process::{self, Launch, Process};
+use super::tail::Tail;
+use super::{RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
+
+/// A job may write this much; more ends it.
+const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Of that, this much is passed on; then one line says that the rest is not.
+const LOG_BYTES_FORWARDED: u64 = 1024 * 1024;
+
+/// A healthy runner beats once a second, whatever its handler does.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// After a process has ended, what it left in its pipes is read for so long: a grandchild may hold them open for ever.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+const COMMANDS: usize = 1_024;
+const CHUNKS: usize = 64;
+const READ_BYTES: usize = 64 * 1024;
+
+pub(super) enum Command {
+    Run { number: u64, request: RunRequest, end: oneshot::Sender<RunEnd> },
+    Cancel(u64),
+    Kill,
+    Stop(oneshot::Sender<()>),
+}
+
+/// Bytes that came from the process, by where they came from. `None`: that source has ended.
+type Chunk = (Source, Option<Vec<u8>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Wire,
+    Stdout,
+    Stderr,
+}
+
+pub(super) async fn start(launch: &Launch, load_timeout: Duration) -> Result<Runner, StartError> {
+    let started = Instant::now();
+    let (process, wire) = Process::spawn(launch).map_err(|error| StartError::Spawn(error.to_string()))?;
+    let pid = process.pid;
+    let (commands, inbox) = mpsc::channel(COMMANDS);
+    let (loaded, loading) = oneshot::channel();
+    let load = Control::Load { entry: launch.entry.clone(), max_concurrency: launch.max_concurrency };
+    tokio::spawn(Driver::new(process, wire, inbox, loaded).run(load));
+    let runner = |boot, load| Runner { commands, pid, boot, load };
+    match timeout(load_timeout, loading).await {
+        Ok(Ok(Ok(load))) => Ok(runner(started.elapsed().saturating_sub(load), load)),
+        Ok(Ok(Err(error))) => Err(error),
+        Ok(Err(_)) => Err(StartError::Spawn("its driver has ended".to_owned())),
+        // Dropping the commands' sender ends the driver, which kills the process.
+        Err(_) => Err(StartError::TooSlow(load_timeout)),
+    }
+}
+
+/// A run under way.
+struct Running {
+    end: oneshot::Sender<RunEnd>,
+    messages: mpsc::Sender<JobMessage>,
+    log_bytes: u64,
+    cut: bool,
+    stderr: Tail,
+}
+
+/// Why the driver ends the process.
+enum Fatal {
+    Broken(String),
+    Flooded(u64),
+}
+
+struct Driver {
+    process: Process,
+    writer: OwnedWriteHalf,
+    chunks: mpsc::Receiver<Chunk>,
+    inbox: mpsc::Receiver<Command>,
+    loaded: Option<oneshot::Sender<Result<Duration, StartError>>>,
+    decoder: Decoder,
+    runs: HashMap<u64, Running>,
+    /// What came on stderr outside of any run.
+    stderr: Tail,
+    heard: tokio::time::Instant,
+    stopping: Option<(tokio::time::Instant, Vec<oneshot::Sender<()>>)>,
+}
+
+impl Driver {
+    fn new(
+        mut process: Process,
+        wire: UnixStream,
+        inbox: mpsc::Receiver<Command>,
+        loaded: oneshot::Sender<Result<Duration, StartError>>,
+    ) -> Self {
+        let (sender, chunks) = mpsc::channel(CHUNKS);
+        let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
+        let (reader, writer) = wire.into_split();
+        pump(Source::Wire, reader, sender.clone());
+        if let Some(stdout) = stdout {
+            pump(Source::Stdout, stdout, sender.clone());
+        }
+        if let Some(stderr) = stderr {
+            pump(Source::Stderr, stderr, sender);
+        }
+        Self {
+            process,
+            writer,
+            chunks,
+            inbox,
+            loaded: Some(loaded),
+            decoder: Decoder::default(),
+            runs: HashMap::new(),
+            stderr: Tail::default(),
+            heard: tokio::time::Instant::now(),
+            stopping: None,
+        }
+    }
+
+    async fn run(mut self, load: Control) {
+        let fatal = match self.send(&load, b"").await {
+            Ok(()) => self.serve().await.err(),
+            Err(fatal) => Some(fatal),
+        };
+        self.inbox.close();
+        self.bury(fatal).await;
+    }
+
+    /// Serves until the process is gone, or must go.
+    async fn serve(&mut self) -> Result<(), Fatal> {
+        loop {
+            let silence = self.heard + SILENCE_MAX;
+            let stop_by = self.stopping.as_ref().map(|(by, _)| *by);
+            tokio::select! {
+                chunk = self.chunks.recv() => match chunk {
+                    Some((source, Some(bytes))) => self.take(source, &bytes)?,
+                    // The wire's end, or everything's: the process is going; its exit says how.
+                    Some((Source::Wire, None)) | None => return Ok(()),
+                    Some((_, None)) => {}
+                },
+                command = self.inbox.recv() => match command {
+                    Some(Command::Run { number, request, end }) => self.begin(number, request, end).await?,
+                    Some(Command::Cancel(number)) => self.send(&Control::Cancel { run: number }, b"").await?,
+                    Some(Command::Stop(stopped)) => {
+                        let by = tokio::time::Instant::now() + STOP_GRACE;
+                        self.stopping.get_or_insert((by, Vec::new())).1.push(stopped);
+                        self.send(&Control::Shutdown, b"").await?;
+                    }
+                    // Told to, or nobody is left who could ask for anything.
+                    Some(Command::Kill) | None => {
+                        process::kill_group(self.process.pid);
+                        return Ok(());
+                    }
+                },
+                () = sleep_until(silence) => {
+                    return Err(Fatal::Broken(format!("it gave no sign of life for {} s", SILENCE_MAX.as_secs())));
+                }
+                () = sleep_until(stop_by.unwrap_or(silence)), if stop_by.is_some() => {
+                    process::kill_group(self.process.pid);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn begin(&mut self, number: u64, request: RunRequest, end: oneshot::Sender<RunEnd>) -> Result<(), Fatal> {
+        let RunRequest { job, attempt, scratch, files, input, messages } = request;
+        let running = Running { end, messages, log_bytes: 0, cut: false, stderr: Tail::default() };
+        self.runs.insert(number, running);
+        let scratch = scratch.to_string_lossy().into_owned();
+        self.send(&Control::Run { run: number, job, attempt, scratch, files }, input.get().as_bytes()).await
+    }
+
+    async fn send(&mut self, control: &Control, body: &[u8]) -> Result<(), Fatal> {
+        let mut frame = Vec::with_capacity(256 + body.len());
+        encode(control, body, &mut frame).map_err(|error| Fatal::Broken(error.to_string()))?;
+        // A process that does not read is caught by its silence; one that is gone, by its exit.
+        match timeout(SILENCE_MAX, self.writer.write_all(&frame)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Fatal::Broken("it does not read its wire".to_owned())),
+        }
+    }
+
+    fn take(&mut self, source: Source, bytes: &[u8]) -> Result<(), Fatal> {
+        match source {
+            Source::Wire => {
+                self.heard = tokio::time::Instant::now();
+                self.decoder.push(bytes);
+                while let Some((report, body)) =
+                    self.decoder.next_frame().map_err(|error| Fatal::Broken(error.to_string()))?
+                {
+                    self.report(report, body)?;
+                }
+                Ok(())
+            }
+            // What C code and a dying interpreter print belongs to whatever runs.
+            Source::Stdout | Source::Stderr => {
+                let stream = if source == Source::Stdout { LogStream::Stdout } else { LogStream::Stderr };
+                if self.runs.is_empty() && stream == LogStream::Stderr {
+                    self.stderr.push(bytes);
+                }
+                self.runs.values_mut().try_for_each(|run| run.log(stream, bytes))
+            }
+        }
+    }
+
+    fn report(&mut self, report: Report, body: Vec<u8>) -> Result<(), Fatal> {
+        match report {
+            Report::Ready { load_ms } => {
+                if let Some(loaded) = self.loaded.take() {
+                    let _ = loaded.send(Ok(Duration::from_millis(load_ms)));
+                }
+            }
+            Report::Failed { error } => {
+                if let Some(loaded) = self.loaded.take() {
+                    let _ = loaded.send(Err(StartError::Setup(error, self.stderr.text())));
+                }
+            }
+            Report::Heartbeat { .. } => {}
+            Report::Log { run, stream } => {
+                let stream = match stream {
+                    Stream::Stdout => LogStream::Stdout,
+                    Stream::Stderr => LogStream::Stderr,
+                };
+                match self.runs.get_mut(&run) {
+                    Some(running) => running.log(stream, &body)?,
+                    None if stream == LogStream::Stderr => self.stderr.push(&body),
+                    None => {}
+                }
+            }
+            Report::Progress { run, fraction, message } => self.tell(run, JobMessage::Progress { fraction, message }),
+            Report::Output { run, index } => {
+                let value = json(body).map_err(|why| Fatal::Broken(format!("an output is {why}")))?;
+                self.tell(run, JobMessage::Output { index, value });
+            }
+            Report::Done { run, run_ms, files } => {
+                if let Some(running) = self.runs.remove(&run) {
+                    let _ = running.end.send(RunEnd::Done { result: body, files, run_ms });
+                }
+            }
+            Report::Error { run, run_ms, error } => {
+                if let Some(running) = self.runs.remove(&run) {
+                    let stderr = running.stderr.text();
+                    let _ = running.end.send(RunEnd::Failed { failure: error, run_ms, stderr });
+                }
+            }
+            Report::Fatal { message } => return Err(Fatal::Broken(message)),
+        }
+        Ok(())
+    }
+
+    fn tell(&self, run: u64, message: JobMessage) {
+        if let Some(running) = self.runs.get(&run) {
+            // A slow gateway costs messages, never the run.
+            let _ = running.messages.try_send(message);
+        }
+    }
+
+    /// The process has ended or is to: its last words are read, then every run under way ends with how it ended.
+    async fn bury(mut self, fatal: Option<Fatal>) {
+        if fatal.is_some() {
+            process::kill_group(self.process.pid);
+        }
+        let by = tokio::time::Instant::now() + STOP_GRACE;
+        let status = match tokio::time::timeout_at(by, self.process.child.wait()).await {
+            Ok(status) => status,
+            // It closed its wire and goes on: not with our work.
+            Err(_) => {
+                process::kill_group(self.process.pid);
+                self.process.child.wait().await
+            }
+        };
+        let last_words = tokio::time::Instant::now() + LAST_WORDS;
+        while let Ok(Some(chunk)) = tokio::time::timeout_at(last_words, self.chunks.recv()).await {
+            if let ((source, Some(bytes)), None) = (chunk, &fatal)
+                && self.take(source, &bytes).is_err()
+            {
+                break;
+            }
+        }
+        // What it has started dies with it.
+        process::kill_group(self.process.pid);
+        let ending = status.map_or_else(|error| Err(error.to_string()), process::ending);
+        let end = |stderr: String| match (&fatal, &ending) {
+            (Some(Fatal::Broken(why)), _) => RunEnd::Broken { why: why.clone(), stderr },
+            (Some(Fatal::Flooded(limit)), _) => RunEnd::Flooded { limit_bytes: *limit, stderr },
+            (None, Ok(code)) => RunEnd::Exited { code: *code, stderr },
+            (None, Err(signal)) => RunEnd::Crashed { signal: signal.clone(), stderr },
+        };
+        for (_, running) in self.runs.drain() {
+            let _ = running.end.send(end(running.stderr.text()));
+        }
+        if let Some(loaded) = self.loaded.take() {
+            let _ = loaded.send(Err(StartError::Ended(end(self.stderr.text()))));
+        }
+        for stopped in self.stopping.into_iter().flat_map(|(_, waiting)| waiting) {
+            let _ = stopped.send(());
+        }
+        // Runs that came too late lose their end's sender with the inbox.
+    }
+}
+
+impl Running {
+    fn log(&mut self, stream: LogStream, bytes: &[u8]) -> Result<(), Fatal> {
+        if stream == LogStream::Stderr {
+            self.stderr.push(bytes);
+        }
+        self.log_bytes += bytes.len() as u64;
+        if self.log_bytes > LOG_BYTES_MAX {
+            return Err(Fatal::Flooded(LOG_BYTES_MAX));
+        }
+        let text = if self.log_bytes <= LOG_BYTES_FORWARDED {
+            String::from_utf8_lossy(bytes).into_owned()
+        } else if self.cut {
+            return Ok(());
+        } else {
+            self.cut = true;
+            format!("(more than {LOG_BYTES_FORWARDED} bytes of log: the rest is not kept)\n")
+        };
+        let _ = self.messages.try_send(JobMessage::Log { stream, text });
+        Ok(())
+    }
+}
+
+/// Reads one of the process's streams into the driver's channel, which pushes back when the driver is behind.
+fn pump(source: Source, mut stream: impl AsyncRead + Unpin + Send + 'static, into: mpsc::Sender<Chunk>) {
+    tokio::spawn(async move {
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            let chunk = match stream.read(&mut buffer).await {
+                Ok(0) | Err(_) => None,
+                Ok(count) => Some(buffer[..count].to_vec()),
+            };
+            let ended = chunk.is_none();
+            if into.send((source, chunk)).await.is_err() || ended {
+                return;
+            }
+        }
+    });
+}
+
+fn json(body: Vec<u8>) -> Result<Box<RawValue>, &'static str> {
+    let text = String::from_utf8(body).map_err(|_| "not UTF-8")?;
+    RawValue::from_string(text).map_err(|_| "not JSON")
+}

@@ -1,0 +1,106 @@
+//! Starting and ending a runner's process.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+
+use command_fds::{CommandFdExt as _, FdMapping};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+
+/// The wire's descriptor in the child: the first after the standard three.
+const WIRE_FD: i32 = 3;
+
+/// Variables that a handler sees of the worker's own environment. Everything else, above all tokens, stays here.
+const PASSED_ON: [&str; 14] = [
+    "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH",
+    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS",
+];
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    /// The environment's Python.
+    pub(crate) python: PathBuf,
+    /// The unpacked package: the working directory.
+    pub(crate) package: PathBuf,
+    /// HOME and TMPDIR: a directory of this runner's own.
+    pub(crate) home: PathBuf,
+    /// `file.py:object`.
+    pub(crate) entry: String,
+    /// Runs at once.
+    pub(crate) max_concurrency: u32,
+    /// The card it may use; `None` hides all of them.
+    pub(crate) gpu: Option<u32>,
+}
+
+/// A started process: its own group, its standard streams captured.
+pub(super) struct Process {
+    pub(super) child: Child,
+    pub(super) pid: u32,
+}
+
+impl Process {
+    /// Starts it; the socket is our end of the wire.
+    pub(super) fn spawn(launch: &Launch) -> std::io::Result<(Self, UnixStream)> {
+        let (ours, theirs) = StdUnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut command = Command::new(&launch.python);
+        command
+            .args(["-m", "stokehold.runner", "serve"])
+            .current_dir(&launch.package)
+            .env_clear()
+            .envs(environment(launch))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .fd_mappings(vec![FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: WIRE_FD }])
+            .map_err(std::io::Error::other)?;
+        let child = command.spawn()?;
+        // The command still holds the child's end: while it lives, the wire would never say that the child is gone.
+        drop(command);
+        let pid = child.id().ok_or_else(|| std::io::Error::other("the process ended while it was started"))?;
+        Ok((Self { child, pid }, UnixStream::from_std(ours)?))
+    }
+}
+
+/// Kills everything the runner has started as well. The group's id is the runner's process id; a group that is gone is fine.
+pub(super) fn kill_group(pid: u32) {
+    let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+}
+
+fn environment(launch: &Launch) -> BTreeMap<String, String> {
+    let mut variables: BTreeMap<String, String> =
+        PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
+    let bin = launch.python.parent().map(|bin| bin.to_string_lossy().into_owned()).unwrap_or_default();
+    let home = launch.home.to_string_lossy().into_owned();
+    let set = [
+        ("PATH", format!("{bin}:/usr/local/bin:/usr/bin:/bin")),
+        ("HOME", home.clone()),
+        ("TMPDIR", home),
+        ("PYTHONUNBUFFERED", "1".to_owned()),
+        ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
+        ("CUDA_VISIBLE_DEVICES", launch.gpu.map_or_else(String::new, |gpu| gpu.to_string())),
+        ("STOKE_WIRE_FD", WIRE_FD.to_string()),
+    ];
+    variables.extend(set.map(|(name, value)| (name.to_owned(), value)));
+    variables
+}
+
+/// How a process ended: its exit code, or the name of the signal that ended it.
+pub(super) fn ending(status: ExitStatus) -> Result<i32, String> {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Ok(code),
+        (None, Some(signal)) => {
+            Err(Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned()))
+        }
+        (None, None) => Err("an unknown end".to_owned()),
+    }
+}

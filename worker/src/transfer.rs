@@ -1,0 +1,163 @@
+//! Bytes to and from S3 by presigned URLs, with bounds, timeouts and retries.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::StreamExt;
+use rand::Rng;
+use reqwest::{Body, StatusCode};
+use sha2::{Digest, Sha256};
+use tokio::fs::File;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_util::io::ReaderStream;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest pause between two pieces of a transfer.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+const TRIES: u32 = 5;
+const WAIT_MIN: Duration = Duration::from_millis(200);
+
+/// The largest single file, which is what S3 takes in one PUT.
+pub(crate) const FILE_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
+
+/// Moves bytes. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Transfer {
+    http: reqwest::Client,
+}
+
+/// Where the bytes of an upload are.
+#[derive(Clone)]
+pub(crate) enum Source<'a> {
+    /// In memory.
+    Bytes(bytes::Bytes),
+    /// In a file.
+    File(&'a Path),
+}
+
+impl Transfer {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(IDLE_TIMEOUT).build()?;
+        Ok(Self { http })
+    }
+
+    /// Puts an object. Repeating is safe: the key belongs to this attempt alone.
+    pub(crate) async fn put(&self, url: &str, headers: &BTreeMap<String, String>, source: Source<'_>) -> anyhow::Result<()> {
+        let mut tries = Tries::default();
+        loop {
+            match self.put_once(url, headers, &source).await {
+                Err(error) if tries.another(&error) => tries.pause().await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn put_once(&self, url: &str, headers: &BTreeMap<String, String>, source: &Source<'_>) -> anyhow::Result<()> {
+        let (body, size_bytes) = match source {
+            Source::Bytes(bytes) => (Body::from(bytes.clone()), bytes.len() as u64),
+            Source::File(path) => {
+                let file = File::open(path).await?;
+                let size_bytes = file.metadata().await?.len();
+                (Body::wrap_stream(ReaderStream::with_capacity(file, 256 * 1024)), size_bytes)
+            }
+        };
+        let mut request = self.http.put(url).body(body);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if !headers.keys().any(|name| name.eq_ignore_ascii_case("content-length")) {
+            request = request.header("content-length", size_bytes);
+        }
+        checked(request.send().await.map_err(reqwest::Error::without_url)?)?;
+        Ok(())
+    }
+
+    /// Gets an object into a new file of at most [`FILE_BYTES_MAX`].
+    pub(crate) async fn get(&self, url: &str, into: &Path) -> anyhow::Result<()> {
+        let mut tries = Tries::default();
+        loop {
+            match self.get_once(url, into).await {
+                Err(error) if tries.another(&error) => tries.pause().await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn get_once(&self, url: &str, into: &Path) -> anyhow::Result<()> {
+        let answer = checked(self.http.get(url).send().await.map_err(reqwest::Error::without_url)?)?;
+        let (mut file, mut size_bytes) = (File::create(into).await?, 0);
+        let mut body = answer.bytes_stream();
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(reqwest::Error::without_url)?;
+            size_bytes += piece.len() as u64;
+            anyhow::ensure!(size_bytes <= FILE_BYTES_MAX, "the file is larger than {FILE_BYTES_MAX} bytes");
+            file.write_all(&piece).await?;
+        }
+        file.flush().await?;
+        Ok(())
+    }
+}
+
+/// Size and SHA-256 (hex) of a file.
+pub(crate) async fn measure(path: &Path) -> std::io::Result<(u64, String)> {
+    let (mut file, mut hash, mut size_bytes) = (File::open(path).await?, Sha256::new(), 0);
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        let count = file.read(&mut buffer).await?;
+        if count == 0 {
+            return Ok((size_bytes, hex::encode(hash.finalize())));
+        }
+        hash.update(&buffer[..count]);
+        size_bytes += count as u64;
+    }
+}
+
+/// A refusal that another try would only repeat.
+#[derive(Debug, thiserror::Error)]
+#[error("the store refused: {0}")]
+struct Refused(StatusCode);
+
+fn checked(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(answer);
+    }
+    if status.is_client_error() && status != StatusCode::REQUEST_TIMEOUT && status != StatusCode::TOO_MANY_REQUESTS {
+        return Err(Refused(status).into());
+    }
+    anyhow::bail!("the store answered {status}")
+}
+
+/// The tries of one transfer.
+struct Tries {
+    left: u32,
+    wait: Duration,
+}
+
+impl Default for Tries {
+    fn default() -> Self {
+        Self { left: TRIES - 1, wait: WAIT_MIN }
+    }
+}
+
+impl Tries {
+    /// Whether another try makes sense after this error.
+    fn another(&mut self, error: &anyhow::Error) -> bool {
+        let another = self.left > 0 && !error.is::<Refused>();
+        self.left = self.left.saturating_sub(1);
+        if another {
+            tracing::debug!(%error, "a transfer failed, trying again");
+        }
+        another
+    }
+
+    /// Waits: doubling, with jitter.
+    async fn pause(&mut self) {
+        let jittered = self.wait.mul_f64(rand::rng().random_range(0.5..1.0));
+        self.wait *= 2;
+        tokio::time::sleep(jittered).await;
+    }
+}

@@ -1,0 +1,302 @@
+//! The worker's life: join, lease, run, report; drain and go.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use rand::Rng;
+use stokehold_queue::gateway::{
+    FinishAnswer, FinishReport, FinishRequest, JoinReply, JoinRequest, LeaseReply, LeaseRef, LeaseRequest, LeasedJob, PROTOCOL,
+    ReleaseRequest, WorkerStatus,
+};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::attempt::{Attempts, End};
+use crate::config::Config;
+use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
+use crate::gateway::{Error, Gateway};
+use crate::inventory::Inventory;
+use crate::leases::{Leases, Rhythm, keep};
+use crate::ledger::Ledger;
+use crate::load::Load;
+use crate::package::Packages;
+use crate::pool::{Pool, PoolConfig};
+use crate::transfer::Transfer;
+use crate::uv::ensure_uv;
+
+/// How long a lease call is held when there is nothing to do.
+const LEASE_WAIT: Duration = Duration::from_secs(20);
+
+/// A lease call that is answered within this time carries the next reports; they do not go out by themselves meanwhile.
+const SOON: Duration = Duration::from_millis(2);
+
+/// After a lease call that failed.
+const PAUSE: std::ops::Range<f64> = 0.5..2.0;
+
+/// Reports, releases or leases in one call.
+const BATCH: usize = 100;
+
+/// Runs a worker until `shutdown`, then drains it. Its runners are stopped when this returns.
+///
+/// # Errors
+/// When it cannot begin: no `uv`, no data directory, a join that is refused.
+pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let scratch = config.data_dir.join("scratch");
+    std::fs::create_dir_all(&scratch)?;
+    let uv = ensure_uv(config.uv.as_deref(), &config.data_dir).await?;
+    let environments = Environments::new(EnvironmentsConfig {
+        dir: config.data_dir.clone(),
+        uv,
+        runner_wheel: RunnerWheel::find(config.runner_wheel.as_deref()),
+        cap_bytes: config.environments_bytes,
+    })
+    .await?;
+    let inventory = Inventory::look(config.fake_gpus.as_deref());
+    let gateway = Arc::new(Gateway::new(&config.gateway_url)?);
+    let join = JoinRequest {
+        protocol: PROTOCOL,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        name: config.name.clone(),
+        slots: config.slots,
+        gpus: inventory.gpus().to_vec(),
+    };
+    let joined = tokio::select! {
+        joined = join_gateway(&gateway, &config, &join) => joined?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    tracing::info!(worker.id = %joined.worker_id, slots = config.slots, gpus = join.gpus.len(), "joined");
+
+    let pool = PoolConfig {
+        environments,
+        packages: Packages::new(&config.data_dir)?,
+        scratch: scratch.clone(),
+        load_timeout: config.load_timeout,
+        max_loaded: config.max_loaded,
+        ledger: Ledger::new(inventory.gpus()),
+    };
+    let attempts = Attempts {
+        gateway: Arc::clone(&gateway),
+        transfer: Transfer::new()?,
+        pool: Pool::new(Arc::clone(&gateway), pool),
+        slots: Arc::new(Semaphore::new(config.slots as usize)),
+        load: Arc::new(Load::new(config.slots)),
+        scratch,
+        next_run: AtomicU64::new(1),
+        draining: shutdown.clone(),
+        leaving: CancellationToken::new(),
+    };
+    let worker = Arc::new(Worker { config, gateway, inventory, leases: Leases::default(), attempts, join });
+    let heartbeat = CancellationToken::new();
+    let beating = tokio::spawn(Arc::clone(&worker).beat(joined, heartbeat.clone()));
+    worker.serve(shutdown).await;
+    worker.attempts.pool.stop().await;
+    heartbeat.cancel();
+    beating.await?;
+    Ok(())
+}
+
+async fn join_gateway(gateway: &Gateway, config: &Config, join: &JoinRequest) -> anyhow::Result<JoinReply> {
+    loop {
+        match gateway.join(&config.join_token, join).await {
+            Ok(joined) => return Ok(joined),
+            // A gateway that is being restarted, or not up yet, is waited for.
+            Err(Error::Unavailable(why)) => {
+                tracing::warn!(%why, gateway = %config.gateway_url, "cannot join yet, trying again");
+                pause().await;
+            }
+            Err(error) => anyhow::bail!("cannot join {}: {error}", config.gateway_url),
+        }
+    }
+}
+
+async fn pause() {
+    let seconds = rand::rng().random_range(PAUSE);
+    sleep(Duration::from_secs_f64(seconds)).await;
+}
+
+struct Worker {
+    config: Config,
+    gateway: Arc<Gateway>,
+    inventory: Inventory,
+    leases: Leases,
+    attempts: Attempts,
+    join: JoinRequest,
+}
+
+/// Ended attempts on their way to the gateway.
+#[derive(Default)]
+struct Outbox {
+    reports: Vec<FinishReport>,
+    releases: Vec<LeaseRef>,
+}
+
+impl Worker {
+    async fn beat(self: Arc<Self>, joined: JoinReply, stop: CancellationToken) {
+        let rhythm =
+            Rhythm { every: Duration::from_millis(joined.extend_every_ms), lease: Duration::from_millis(joined.lease_ms) };
+        let status = || WorkerStatus {
+            draining: self.attempts.draining.is_cancelled(),
+            loaded: self.attempts.pool.loaded_names(),
+            running: u32::try_from(self.leases.len()).unwrap_or(u32::MAX),
+            gpus: self.inventory.readings(),
+        };
+        let rejoin = async || {
+            tracing::warn!("this worker's token is not accepted any more, joining again");
+            if let Err(error) = self.gateway.join(&self.config.join_token, &self.join).await {
+                tracing::error!(%error, "cannot join again");
+            }
+        };
+        keep(&self.leases, &self.gateway, rhythm, status, rejoin, stop).await;
+    }
+
+    /// Leases and reports until told to stop, then until nothing is left.
+    async fn serve(self: &Arc<Self>, shutdown: CancellationToken) {
+        let (ends, mut ended) = mpsc::unbounded_channel::<End>();
+        let mut outbox = Outbox::default();
+        let mut asking: JoinSet<Result<LeaseReply, Error>> = JoinSet::new();
+        let mut telling: JoinSet<()> = JoinSet::new();
+        let mut asked = Instant::now();
+        let mut ask_from = asked;
+        loop {
+            let want = self.want();
+            if asking.is_empty() && want > 0 && ask_from <= Instant::now() {
+                asked = Instant::now();
+                let reports: Vec<FinishReport> = outbox.reports.drain(..outbox.reports.len().min(BATCH)).collect();
+                asking.spawn(self.ask(want, reports));
+            }
+            // Reports wait for the lease call under way only as long as it may come back at once.
+            let tell_at = if asking.is_empty() && want > 0 { ask_from } else { asked + SOON };
+            let to_tell = telling.is_empty() && !(outbox.reports.is_empty() && outbox.releases.is_empty());
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                Some(end) = ended.recv() => {
+                    Self::close(end, &mut outbox);
+                    while let Ok(end) = ended.try_recv() {
+                        Self::close(end, &mut outbox);
+                    }
+                }
+                Some(answer) = asking.join_next() => match answer {
+                    Ok(Ok(reply)) => self.begin(reply.leases, &ends),
+                    Ok(Err(error)) => {
+                        tracing::warn!(%error, "cannot lease");
+                        ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
+                    }
+                    Err(error) => tracing::error!(%error, "a lease call broke"),
+                },
+                Some(_) = telling.join_next() => {}
+                () = sleep_until(tell_at), if to_tell => {
+                    telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
+                }
+                () = sleep_until(ask_from), if asking.is_empty() && want > 0 => {}
+            }
+        }
+        // An aborted lease call is released by the gateway, which sees the connection go.
+        asking.shutdown().await;
+        tracing::info!(running = self.leases.len(), "draining");
+        let grace_over = Instant::now() + self.config.drain_grace;
+        drop(ends);
+        // Each attempt holds a sender until its end has been sent.
+        loop {
+            tokio::select! {
+                end = ended.recv() => match end {
+                    Some(end) => Self::close(end, &mut outbox),
+                    None => break,
+                },
+                () = sleep_until(grace_over), if !self.attempts.leaving.is_cancelled() => self.attempts.leaving.cancel(),
+            }
+        }
+        while telling.join_next().await.is_some() {}
+        Arc::clone(self).tell(outbox).await;
+    }
+
+    /// How many leases to ask for: none until half of what can be held is free, so that reports and leases travel in batches.
+    fn want(&self) -> u32 {
+        let (capacity, open) = (self.attempts.load.capacity(), self.attempts.load.count());
+        let free = capacity.saturating_sub(open);
+        if free * 2 < capacity { 0 } else { free.min(BATCH as u32) }
+    }
+
+    /// A lease call that carries reports. Reports whose call failed are told again by themselves.
+    fn ask(self: &Arc<Self>, want: u32, finish: Vec<FinishReport>) -> impl Future<Output = Result<LeaseReply, Error>> + use<> {
+        let worker = Arc::clone(self);
+        async move {
+            let wait_ms = u64::try_from(LEASE_WAIT.as_millis()).unwrap_or(0);
+            let request = LeaseRequest { want, reach_gib: worker.attempts.pool.reach_gib(), wait_ms, finish };
+            let reply = worker.gateway.lease(&request).await;
+            match &reply {
+                Ok(reply) => worker.told(&request.finish, &reply.finished),
+                Err(_) => worker.report(request.finish).await,
+            }
+            reply
+        }
+    }
+
+    fn begin(self: &Arc<Self>, jobs: Vec<LeasedJob>, ends: &mpsc::UnboundedSender<End>) {
+        for job in jobs {
+            let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
+            let lost = self.leases.hold(lease.clone());
+            let open = self.attempts.load.open();
+            let (worker, ends) = (Arc::clone(self), ends.clone());
+            tokio::spawn(async move {
+                let end = worker.attempts.run(job, open, lost).await;
+                if matches!(end, End::Lost) {
+                    worker.leases.forget(&lease);
+                }
+                let _ = ends.send(end);
+            });
+        }
+    }
+
+    fn close(end: End, outbox: &mut Outbox) {
+        match end {
+            End::Report(report) => outbox.reports.push(report),
+            End::Release(lease) => outbox.releases.push(lease),
+            End::Lost => {}
+        }
+    }
+
+    async fn tell(self: Arc<Self>, outbox: Outbox) {
+        self.report(outbox.reports).await;
+        for leases in outbox.releases.chunks(BATCH) {
+            let request = ReleaseRequest { leases: leases.to_vec() };
+            if let Err(error) = self.gateway.release(&request).await {
+                tracing::warn!(%error, "leases could not be handed back; they run out by themselves");
+            }
+            leases.iter().for_each(|lease| self.leases.forget(lease));
+        }
+    }
+
+    /// Tells ends until they are told, or their leases must have run out.
+    async fn report(&self, mut reports: Vec<FinishReport>) {
+        while !reports.is_empty() {
+            let rest = reports.split_off(reports.len().min(BATCH));
+            let request = FinishRequest { finish: reports };
+            match self.gateway.finish(&request).await {
+                Ok(reply) => self.told(&request.finish, &reply.finished),
+                Err(error) => {
+                    tracing::error!(%error, jobs = request.finish.len(), "ends could not be told; their jobs run again");
+                    self.told(&request.finish, &[]);
+                }
+            }
+            reports = rest;
+        }
+    }
+
+    fn told(&self, reports: &[FinishReport], answers: &[FinishAnswer]) {
+        for report in reports {
+            self.leases.forget(&LeaseRef { job_id: report.job_id, fence: report.fence.clone() });
+        }
+        for (report, answer) in reports.iter().zip(answers) {
+            match answer {
+                FinishAnswer::Ok | FinishAnswer::AlreadyEnded => {}
+                FinishAnswer::StaleFence | FinishAnswer::NotFound => {
+                    tracing::warn!(job.id = %report.job_id, fence = %report.fence, ?answer, "an end was refused: the job went on without us");
+                }
+            }
+        }
+    }
+}
