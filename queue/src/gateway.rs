@@ -107,6 +107,7 @@ pub struct LeasedJob {
 
 /// How an attempt ended, as its worker tells it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "wire::Report")]
 pub struct FinishReport {
     /// The job.
     pub job_id: JobId,
@@ -121,7 +122,7 @@ pub struct FinishReport {
 }
 
 /// The end of an attempt.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum FinishOutcome {
     /// With a small result.
@@ -265,6 +266,7 @@ pub struct EventsRequest {
 
 /// One event of one job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(try_from = "wire::Event")]
 pub struct JobEventReport {
     /// The job.
     pub job_id: JobId,
@@ -277,7 +279,7 @@ pub struct JobEventReport {
 
 /// What a running job can say.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(tag = "event", rename_all = "snake_case", try_from = "wire::Message")]
 pub enum JobMessage {
     /// How far it is.
     Progress {
@@ -361,4 +363,160 @@ pub struct RunnerSpec {
     pub version: crate::endpoint::EndpointVersion,
     /// Presigned GET of the package, valid for an hour.
     pub package_url: String,
+}
+
+/// The flat shapes that tagged messages are read through. Serde's own way, buffering until the tag is known, cannot carry a
+/// [`RawValue`], and results must pass through as they are.
+mod wire {
+    use super::{
+        Deserialize, Fence, FinishOutcome, FinishReport, JobError, JobEventReport, JobId, JobMessage, LogStream, RawValue,
+        Timing,
+    };
+
+    #[derive(Deserialize)]
+    pub(super) struct Report {
+        job_id: JobId,
+        fence: Fence,
+        #[serde(default)]
+        timing: Timing,
+        outcome: Outcome,
+        #[serde(default, deserialize_with = "present")]
+        result: Option<Box<RawValue>>,
+        size_bytes: Option<u64>,
+        error: Option<JobError>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Outcome {
+        Succeeded,
+        Stored,
+        Failed,
+    }
+
+    impl TryFrom<Report> for FinishReport {
+        type Error = &'static str;
+
+        fn try_from(report: Report) -> Result<Self, Self::Error> {
+            let outcome = match report.outcome {
+                Outcome::Succeeded => FinishOutcome::Succeeded { result: report.result.ok_or("missing field `result`")? },
+                Outcome::Stored => {
+                    FinishOutcome::Stored { size_bytes: report.size_bytes.ok_or("missing field `size_bytes`")? }
+                }
+                Outcome::Failed => FinishOutcome::Failed { error: report.error.ok_or("missing field `error`")? },
+            };
+            Ok(Self { job_id: report.job_id, fence: report.fence, timing: report.timing, outcome })
+        }
+    }
+
+    #[derive(Deserialize)]
+    pub(super) struct Message {
+        event: Kind,
+        fraction: Option<f64>,
+        #[serde(default)]
+        message: String,
+        stream: Option<LogStream>,
+        text: Option<String>,
+        index: Option<u64>,
+        #[serde(default, deserialize_with = "present")]
+        value: Option<Box<RawValue>>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Kind {
+        Progress,
+        Log,
+        Output,
+    }
+
+    impl TryFrom<Message> for JobMessage {
+        type Error = &'static str;
+
+        fn try_from(message: Message) -> Result<Self, Self::Error> {
+            Ok(match message.event {
+                Kind::Progress => Self::Progress {
+                    fraction: message.fraction.ok_or("missing field `fraction`")?,
+                    message: message.message,
+                },
+                Kind::Log => Self::Log {
+                    stream: message.stream.ok_or("missing field `stream`")?,
+                    text: message.text.ok_or("missing field `text`")?,
+                },
+                Kind::Output => Self::Output {
+                    index: message.index.ok_or("missing field `index`")?,
+                    value: message.value.ok_or("missing field `value`")?,
+                },
+            })
+        }
+    }
+
+    /// [`Message`] and whose it is; spelled out, since flattening buffers as well.
+    #[derive(Deserialize)]
+    pub(super) struct Event {
+        job_id: JobId,
+        fence: Fence,
+        event: Kind,
+        fraction: Option<f64>,
+        #[serde(default)]
+        message: String,
+        stream: Option<LogStream>,
+        text: Option<String>,
+        index: Option<u64>,
+        #[serde(default, deserialize_with = "present")]
+        value: Option<Box<RawValue>>,
+    }
+
+    impl TryFrom<Event> for JobEventReport {
+        type Error = &'static str;
+
+        fn try_from(event: Event) -> Result<Self, Self::Error> {
+            let Event { job_id, fence, event, fraction, message, stream, text, index, value } = event;
+            let event = Message { event, fraction, message, stream, text, index, value }.try_into()?;
+            Ok(Self { job_id, fence, event })
+        }
+    }
+
+    /// `null` is a value like any other: only an absent member is `None`.
+    fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_pass_through_as_they_are() {
+        let id = JobId::new(0);
+        for outcome in [
+            r#""outcome":"succeeded","result":{"b": 1.50,  "a":null}"#,
+            r#""outcome":"succeeded","result":null"#,
+            r#""outcome":"stored","size_bytes":5"#,
+            r#""outcome":"failed","error":{"code":"infra","message":"x"}"#,
+        ] {
+            let timing = serde_json::to_string(&Timing::default()).unwrap();
+            let text = format!(r#"{{"job_id":"{id}","fence":"1.a","timing":{timing},{outcome}}}"#);
+            let report: FinishReport = serde_json::from_str(&text).unwrap();
+            assert_eq!(serde_json::to_string(&report).unwrap(), text);
+        }
+        assert!(serde_json::from_str::<FinishReport>(&format!(r#"{{"job_id":"{id}","fence":"1.a","outcome":"succeeded"}}"#)).is_err());
+    }
+
+    #[test]
+    fn events_pass_through_as_they_are() {
+        let id = JobId::new(0);
+        for event in [
+            r#""event":"progress","fraction":0.5,"message":"half""#,
+            r#""event":"log","stream":"stderr","text":"a\nb""#,
+            r#""event":"output","index":3,"value":[1.0, null]"#,
+            r#""event":"output","index":4,"value":null"#,
+        ] {
+            let report: JobEventReport = serde_json::from_str(&format!(r#"{{"job_id":"{id}","fence":"1.a",{event}}}"#)).unwrap();
+            assert_eq!(serde_json::to_string(&report).unwrap(), format!(r#"{{"job_id":"{id}","fence":"1.a",{event}}}"#));
+            let kept: JobMessage = serde_json::from_str(&format!("{{{event}}}")).unwrap();
+            assert_eq!(serde_json::to_string(&kept).unwrap(), format!("{{{event}}}"));
+        }
+    }
 }
