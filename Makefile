@@ -1,0 +1,135 @@
+# Every entry point. Needs git, make, a C compiler, Rust and Python >= 3.9 (tests and lint also Node >= 18 and npm); what else is
+# needed is put under .tools/, pinned.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+UV_VERSION := 0.13.8
+MATURIN_VERSION := 1.16.0
+GARAGE_VERSION := 2.5.0
+DENY_VERSION := 0.20.2
+
+TOOLS := $(CURDIR)/.tools
+UV := $(TOOLS)/uv/bin/uv
+GARAGE := $(TOOLS)/bin/garage
+DENY := $(TOOLS)/bin/cargo-deny
+DEV_PYTHON := $(TOOLS)/dev/bin/python
+CLIENT_PYTHON := $(TOOLS)/client/bin/python
+WHEEL := target/wheels/.built
+JS := sdk/js/node_modules/.installed
+STOKE := target/debug/stoke
+
+export STOKE_UV := $(UV)
+export STOKE_TEST_PYTHON := $(CLIENT_PYTHON)
+export PATH := $(TOOLS)/bin:$(TOOLS)/redis:$(PATH)
+
+WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
+JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
+
+.PHONY: help demo dev test it sim lint fmt bless openapi bench ci wheel clean stoke redis
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+# --- run ---------------------------------------------------------------------------------------------------------------------
+
+demo: stoke $(WHEEL) $(CLIENT_PYTHON) ## Run 12 real jobs on this machine (DEMO_JSON=1: one JSON document)
+	@$(STOKE) demo --python $(CLIENT_PYTHON) --output demo-output --cache $(TOOLS)/demo-cache $(if $(DEMO_JSON),--json)
+
+dev: stoke $(WHEEL) ## Run the stack on this machine, data under ./.stoke
+	@$(STOKE) dev
+
+# Its output goes to standard error, so that DEMO_JSON=1 leaves standard output to the document.
+stoke:
+	@cargo build --locked -p stokehold-cli 1>&2
+
+# --- tools -------------------------------------------------------------------------------------------------------------------
+
+$(UV):
+	@echo "installing uv $(UV_VERSION) into .tools" >&2
+	@mkdir -p $(TOOLS)
+	@if python3 -m venv $(TOOLS)/uv >/dev/null 2>&1; then $(TOOLS)/uv/bin/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION) 1>&2; \
+	else rm -rf $(TOOLS)/uv; python3 -m pip install -q --disable-pip-version-check --target $(TOOLS)/uv uv==$(UV_VERSION) 1>&2 \
+	|| { echo "python3 has neither venv nor pip: install your system's python3-venv or python3-pip" >&2; exit 1; }; fi
+
+wheel: $(WHEEL) ## Build the Python package into target/wheels
+$(WHEEL): $(WHEEL_SOURCES) sdk/python/pyproject.toml Cargo.lock | $(UV)
+	@echo "building the Python package" >&2
+	@rm -f target/wheels/*.whl
+	@$(UV) tool run -q --from maturin==$(MATURIN_VERSION) maturin build -q --release --locked -m sdk/python/rust/Cargo.toml --out target/wheels 1>&2
+	@touch $@
+
+# What an application has: the package and its dependencies.
+$(CLIENT_PYTHON): $(WHEEL)
+	@$(UV) venv -q --clear $(TOOLS)/client
+	@$(UV) pip install -q --python $@ target/wheels/*.whl
+	@touch $@
+
+# What our own tests have: the package, and the pinned tools of sdk/python/dev.lock.
+$(DEV_PYTHON): $(WHEEL) sdk/python/dev.lock
+	@$(UV) venv -q --clear $(TOOLS)/dev
+	@$(UV) pip sync -q --require-hashes --python $@ sdk/python/dev.lock
+	@$(UV) pip install -q --no-deps --python $@ target/wheels/*.whl
+	@touch $@
+
+$(JS): sdk/js/package-lock.json
+	@cd sdk/js && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+sdk/js/dist/.built: $(JS_SOURCES) $(JS)
+	@cd sdk/js && npm run --silent build
+	@touch $@
+
+# A foreign S3 server, for tests only: what passes on ours must pass on another.
+$(GARAGE):
+	@echo "building garage $(GARAGE_VERSION), the second S3 server of the tests (some minutes, once)" >&2
+	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/garage --version $(GARAGE_VERSION) garage 1>&2
+	@rm -rf target/garage
+
+$(DENY):
+	@echo "building cargo-deny $(DENY_VERSION) (some minutes, once)" >&2
+	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/deny --version $(DENY_VERSION) cargo-deny 1>&2
+	@rm -rf target/deny
+
+redis:
+	@command -v redis-server valkey-server >/dev/null 2>&1 || $(STOKE) doctor --install-redis $(TOOLS)/redis 1>&2
+
+# --- check -------------------------------------------------------------------------------------------------------------------
+
+test: stoke redis $(WHEEL) $(CLIENT_PYTHON) $(DEV_PYTHON) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
+	@deploy/test-totals.sh
+
+it: stoke redis $(WHEEL) $(CLIENT_PYTHON) sdk/js/dist/.built ## Run the end-to-end suite alone
+	cargo test --locked -p stokehold-tests --test it
+
+sim: ## Compare the Lua scripts with the state table over 5,000 random histories
+	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
+
+lint: $(UV) $(DEV_PYTHON) $(DENY) $(JS) ## Check formatting, lints, types, licences
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	$(DENY) --offline check bans licenses sources
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples && $(TOOLS)/dev/bin/ruff format --check . ../examples
+	cd sdk/python && $(TOOLS)/dev/bin/mypy
+	cd sdk/js && npm run --silent lint
+
+fmt: $(DEV_PYTHON) ## Format everything
+	cargo fmt --all
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples && $(TOOLS)/dev/bin/ruff check --fix . ../examples
+
+bless: ## Rewrite the snapshots; read the diff before you commit it
+	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api
+
+openapi: ## Rewrite api/openapi.json from the code
+	BLESS=1 cargo test --locked -p stokehold-api openapi
+
+bench: $(WHEEL) redis ## Measure beside a raw Redis loop (BENCH_JSON=path also writes JSON)
+	cargo build --locked --release -p stokehold-cli
+	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
+
+ci: lint test demo ## What CI runs
+
+clean: ## Delete what was built, not what was downloaded
+	cargo clean
+	rm -rf demo-output sdk/js/dist
