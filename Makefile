@@ -98,7 +98,7 @@ redis:
 # --- check -------------------------------------------------------------------------------------------------------------------
 
 test: stoke redis $(WHEEL) $(CLIENT_PYTHON) $(DEV_PYTHON) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
-	@deploy/test-totals.sh
+	@tests/run.sh
 
 it: stoke redis $(WHEEL) $(CLIENT_PYTHON) sdk/js/dist/.built ## Run the end-to-end suite alone
 	cargo test --locked -p stokehold-tests --test it

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# `make test`: every suite, then the totals. A suite that fails does not keep the next from running.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+failed=0
+
+suite() { # name, command...
+    local name=$1
+    shift
+    echo "== $name"
+    if ! "$@" 2>&1 | tee "$logs/$name"; then
+        echo "== $name: FAILED"
+        failed=1
+    fi
+}
+
+# Sums the numbers before a word in the lines that a pattern picks.
+count() { # log, line pattern, word
+    grep -hE "$2" "$logs/$1" 2>/dev/null | grep -oE "[0-9]+ $3" | awk '{n += $1} END {print n + 0}'
+}
+
+suite rust cargo test --locked --workspace --exclude stokehold-tests --no-fail-fast
+suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
+suite javascript npm --prefix sdk/js run --silent test
+suite end-to-end cargo test --locked -p stokehold-tests --test it
+
+rust_passed=$(count rust '^test result' passed)
+rust_failed=$(count rust '^test result' failed)
+e2e_passed=$(count end-to-end '^test result' passed)
+e2e_failed=$(count end-to-end '^test result' failed)
+python_passed=$(count python '[0-9]+ (passed|failed).* in ' passed)
+python_failed=$(count python '[0-9]+ (passed|failed).* in ' failed)
+js_passed=$(grep -hE '^(#|ℹ) pass ' "$logs/javascript" | awk '{n += $3} END {print n + 0}')
+js_failed=$(grep -hE '^(#|ℹ) fail ' "$logs/javascript" | awk '{n += $3} END {print n + 0}')
+
+echo
+echo "totals"
+printf '  %-28s %5d passed, %d failed\n' \
+    "Rust" "$rust_passed" "$rust_failed" \
+    "Python SDK and runner" "$python_passed" "$python_failed" \
+    "JavaScript SDK" "$js_passed" "$js_failed" \
+    "end to end" "$e2e_passed" "$e2e_failed"
+echo "$((rust_passed + python_passed + js_passed + e2e_passed)) passed, $((rust_failed + python_failed + js_failed + e2e_failed)) failed"
+for passed in "$rust_passed" "$python_passed" "$js_passed" "$e2e_passed"; do
+    [ "$passed" -gt 0 ] || failed=1
+done
+exit "$failed"
