@@ -177,7 +177,8 @@ class Api:
         target = Path(path)
         if target.is_dir():
             # A model chose this name: take its last part, so that it cannot point out of the folder.
-            target /= PurePath(file.name.replace("\\", "/")).name or "file"
+            name = file.name.replace("\\", "/").rpartition("/")[2]
+            target /= name if name not in ("", ".", "..") else "file"
         url = yield from self._file_url(file)
         sink: FileSink = yield Work(lambda: FileSink(target))
         try:

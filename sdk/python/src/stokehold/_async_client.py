@@ -33,7 +33,7 @@ class AsyncClient:
 
     `base_url` falls back to STOKE_URL, then to what `stoke dev` wrote down, then to http://127.0.0.1:7070; `token` to
     STOKE_TOKEN, then to what `stoke dev` wrote down for that URL. `timeout_s` is the longest silence while an answer
-    is due; what the API is asked to hold comes on top. `transport` replaces the network, for a test or a proxy of your own.
+    is due; what the API is asked to hold comes on top. `transport` replaces the network, for a test or your own proxy.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class Retry:
     def delay_s(self, retries: int, error: StokeholdError, jitter: float) -> float | None:
         """Seconds to wait before retry number `retries` (from 0), or None to give up. `jitter` is from 0 to 1.
 
-        A `Retry-After` is kept to the full, plus a little jitter: who is sent away together should not come back together.
+        A `Retry-After` is kept in full, plus a little jitter: those sent away together should not come back together.
         """
         if retries >= self.max_retries or not is_retryable(error):
             return None

@@ -1,0 +1,125 @@
+"""The event stream: whole events only, each once, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from stokehold import (
+    Client,
+    ConnectionFailed,
+    DoneEvent,
+    LogEvent,
+    NotFound,
+    OutputEvent,
+    ProgressEvent,
+    StateEvent,
+    StokeholdError,
+)
+from stokehold._events import EventReader
+from stokehold._retry import Retry
+
+from .conftest import JOB_ID, Answer, Server, drop, job, ok, problem
+
+ROUTE = f"GET /v1/jobs/{JOB_ID}/events"
+
+
+def sse(name: str, body: Any, event_id: str = "") -> bytes:
+    head = f"id: {event_id}\n" if event_id else ""
+    return f"event: {name}\n{head}data: {json.dumps(body)}\n\n".encode()
+
+
+STATE = sse("state", {"state": "running", "attempt": 1})
+PROGRESS = sse("progress", {"fraction": 0.5, "message": "half"}, "1-0")
+LOG = sse("log", {"stream": "stdout", "text": "grüß\n", "attempt": 1}, "2-0")
+OUTPUT = sse("output", {"index": 0, "value": [1], "attempt": 1}, "3-0")
+DONE = sse("done", job("succeeded"))
+
+STORY = [
+    StateEvent("running", 1),
+    ProgressEvent(0.5, "half"),
+    LogEvent("stdout", "grüß\n", 1),
+    OutputEvent(0, [1], 1),
+]
+
+
+def stream(*chunks: bytes) -> Answer:
+    return lambda exchange: exchange.stream(*chunks)
+
+
+def reader() -> EventReader:
+    return EventReader("http://x/events", {}, Retry(), lambda value: value)
+
+
+def test_events_are_typed_and_end_with_done(api: Server, client: Client) -> None:
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
+    api.on(
+        ROUTE, stream(b": hello\n\n", STATE, PROGRESS, LOG, OUTPUT, sse("news", {"of": "a newer server"}), DONE, LOG)
+    )
+    followed = client.get(JOB_ID)
+    *story, done = followed.events()
+    assert story == STORY
+    assert isinstance(done, DoneEvent)
+    assert done.type == "done"
+    assert done.job.state == "succeeded"
+    assert followed.state == "succeeded", "the job knows what its stream told"
+    assert api.seen(ROUTE)[0].headers["accept"] == "text/event-stream"
+
+
+def test_a_lost_connection_is_taken_up_where_it_broke(api: Server, client: Client) -> None:
+    away = problem(503, "unavailable", "restarting")
+    # The second connection breaks inside the event 2-0, the fourth says the known state again.
+    api.on(ROUTE, stream(STATE, PROGRESS), stream(LOG[:-1]), drop, away, stream(STATE, LOG, OUTPUT), stream(DONE))
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
+    *story, done = client.get(JOB_ID).events()
+    assert story == STORY
+    assert isinstance(done, DoneEvent)
+    resumed = [request.headers.get("last-event-id") for request in api.seen(ROUTE)]
+    assert resumed == [None, "1-0", "1-0", "1-0", "1-0", "3-0"]
+
+
+def test_a_stream_that_never_tells_anything_ends(api: Server, client: Client) -> None:
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
+    api.on(ROUTE, stream())
+    with pytest.raises(ConnectionFailed, match="again and again"):
+        list(client.get(JOB_ID).events())
+    assert len(api.seen(ROUTE)) == 6
+
+
+def test_a_refused_stream_raises(api: Server, client: Client) -> None:
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
+    api.on(ROUTE, problem(404, "not_found", "gone"))
+    with pytest.raises(NotFound, match="gone"):
+        list(client.get(JOB_ID).events())
+
+
+def test_a_reader_may_stop_early(api: Server, client: Client) -> None:
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
+    api.on(ROUTE, stream(STATE, PROGRESS, DONE))
+    for event in client.get(JOB_ID).events():
+        assert event == STORY[0]
+        break
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_events_may_come_in_any_pieces(size: int, line_end: bytes) -> None:
+    text = (STATE + PROGRESS + LOG + OUTPUT + DONE).replace(b"\n", line_end)
+    reading = reader()
+    events = [event for start in range(0, len(text), size) for event in reading.feed(text[start : start + size])]
+    assert events[:-1] == STORY
+    assert reading.done
+
+
+def test_data_of_several_lines_is_one_event() -> None:
+    (event,) = reader().feed(b'event:progress\ndata:{"fraction": 1,\ndata: "message": ""}\n\n')
+    assert event == ProgressEvent(1, "")
+
+
+def test_what_is_no_event_stream_is_refused() -> None:
+    with pytest.raises(StokeholdError, match="'state'"):
+        list(reader().feed(b"event: state\ndata: {}\n\n"))
+    with pytest.raises(StokeholdError, match="MiB"):
+        list(reader().feed(b"x" * (33 << 20)))
