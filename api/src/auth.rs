@@ -19,10 +19,7 @@ const BELIEVED_FOR: Duration = Duration::from_secs(5);
 
 /// Records of tokens that proved themselves lately. The proof itself is asked for every time.
 pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
-    Cache::builder()
-        .max_capacity(10_000)
-        .time_to_live(BELIEVED_FOR)
-        .build()
+    Cache::builder().max_capacity(10_000).time_to_live(BELIEVED_FOR).build()
 }
 
 /// The bearer of an API token with the scope `S`.
@@ -62,10 +59,7 @@ impl<S: Asked> FromRequestParts<App> for Caller<S> {
                 format!("this token lacks the scope {scope}; make one that has it"),
             ));
         }
-        Ok(Self {
-            tenant: record.tenant.clone(),
-            scope: PhantomData,
-        })
+        Ok(Self { tenant: record.tenant.clone(), scope: PhantomData })
     }
 }
 
@@ -82,10 +76,7 @@ impl FromRequestParts<App> for JoinedWorker {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let token = believe(app, parts, TokenKind::Worker).await?;
-        Ok(Self {
-            worker_id: token.name.clone(),
-            token,
-        })
+        Ok(Self { worker_id: token.name.clone(), token })
     }
 }
 
@@ -103,18 +94,17 @@ impl FromRequestParts<App> for Joiner {
 /// The record behind the request's bearer token, if the token is good and of this kind.
 async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<Arc<TokenRecord>, Problem> {
     let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
-    let header = parts.headers.get(AUTHORIZATION).ok_or_else(|| {
-        refused("there is no token; send the header Authorization: Bearer <token>")
-    })?;
+    let header = parts
+        .headers
+        .get(AUTHORIZATION)
+        .ok_or_else(|| refused("there is no token; send the header Authorization: Bearer <token>"))?;
     let token = header
         .to_str()
         .ok()
         .and_then(|text| text.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .and_then(|(_, text)| Token::parse(text.trim()))
-        .ok_or_else(|| {
-            refused("this is not a token; copy the whole of it, as `stoke token create` printed it")
-        })?;
+        .ok_or_else(|| refused("this is not a token; copy the whole of it, as `stoke token create` printed it"))?;
     if token.kind != kind {
         return Err(refused(match kind {
             TokenKind::Api => "this route wants an API token (sk_...)",
@@ -128,15 +118,11 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<Arc<TokenR
         None => Arc::new(
             app.ask("read a token", app.registry.token(token.id))
                 .await?
-                .ok_or_else(|| {
-                    refused("this token is unknown, revoked or expired; make a new one")
-                })?,
+                .ok_or_else(|| refused("this token is unknown, revoked or expired; make a new one"))?,
         ),
     };
     if !token.is_proven_by(&record, &app.config.token_key) {
-        return Err(refused(
-            "this token is unknown, revoked or expired; make a new one",
-        ));
+        return Err(refused("this token is unknown, revoked or expired; make a new one"));
     }
     // A join token is read afresh each time: a single-use one may be spent by now.
     if kind != TokenKind::Join {

@@ -42,14 +42,8 @@ impl Catalog {
         Self {
             registry,
             patience,
-            current: Cache::builder()
-                .max_capacity(100_000)
-                .time_to_live(CURRENT_FOR)
-                .build(),
-            deployed: Cache::builder()
-                .max_capacity(DEPLOYED_MAX)
-                .time_to_idle(DEPLOYED_IDLE)
-                .build(),
+            current: Cache::builder().max_capacity(100_000).time_to_live(CURRENT_FOR).build(),
+            deployed: Cache::builder().max_capacity(DEPLOYED_MAX).time_to_idle(DEPLOYED_IDLE).build(),
         }
     }
 
@@ -76,15 +70,13 @@ impl Catalog {
             self.current.entry(key.clone()).or_insert(number);
         }
         let deployed = Arc::new(compile(found)?);
-        self.deployed
-            .insert((key.0, key.1, number), deployed.clone());
+        self.deployed.insert((key.0, key.1, number), deployed.clone());
         Ok(deployed)
     }
 
     /// A deploy on this replica: from here on its version is the current one.
     pub(crate) fn deployed_now(&self, tenant: &str, version: &EndpointVersion) {
-        self.current
-            .insert((tenant.to_owned(), version.name.clone()), version.version);
+        self.current.insert((tenant.to_owned(), version.name.clone()), version.version);
     }
 
     async fn look_up(
@@ -93,21 +85,11 @@ impl Catalog {
         name: &str,
         version: Option<u32>,
     ) -> Result<Option<EndpointVersion>, Problem> {
-        self.patience
-            .ask(
-                "read an endpoint",
-                self.registry.endpoint(tenant, name, version),
-            )
-            .await
+        self.patience.ask("read an endpoint", self.registry.endpoint(tenant, name, version)).await
     }
 
     /// What is missing: the endpoint, or only this version of it.
-    async fn unknown(
-        &self,
-        tenant: &str,
-        name: &str,
-        version: Option<u32>,
-    ) -> Result<Problem, Problem> {
+    async fn unknown(&self, tenant: &str, name: &str, version: Option<u32>) -> Result<Problem, Problem> {
         let current = match version {
             Some(_) => self.look_up(tenant, name, None).await?,
             None => None,
@@ -115,16 +97,11 @@ impl Catalog {
         Ok(match (current, version) {
             (Some(current), Some(version)) => Problem::new(
                 Code::UnknownVersion,
-                format!(
-                    "endpoint {name:?} has no version {version}; the current one is {}",
-                    current.version
-                ),
+                format!("endpoint {name:?} has no version {version}; the current one is {}", current.version),
             ),
             _ => Problem::new(
                 Code::UnknownEndpoint,
-                format!(
-                    "there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints"
-                ),
+                format!("there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints"),
             ),
         })
     }
@@ -132,25 +109,13 @@ impl Catalog {
 
 fn compile(version: EndpointVersion) -> Result<Deployed, Problem> {
     let broken = |why: &str| {
-        tracing::error!(
-            endpoint = version.name,
-            version = version.version,
-            why,
-            "a deployed version cannot be used"
-        );
-        Problem::new(
-            Code::Internal,
-            "this version of the endpoint cannot be used any more; deploy it again",
-        )
+        tracing::error!(endpoint = version.name, version = version.version, why, "a deployed version cannot be used");
+        Problem::new(Code::Internal, "this version of the endpoint cannot be used any more; deploy it again")
     };
     let input = validator(&version.spec.input_schema).map_err(|why| broken(&why))?;
-    let vram_class_gib = vram_class_gib(version.spec.vram_gib)
-        .ok_or_else(|| broken("it wants more VRAM than any card has"))?;
-    Ok(Deployed {
-        version,
-        vram_class_gib,
-        input,
-    })
+    let vram_class_gib =
+        vram_class_gib(version.spec.vram_gib).ok_or_else(|| broken("it wants more VRAM than any card has"))?;
+    Ok(Deployed { version, vram_class_gib, input })
 }
 
 /// Compiles a schema. It fetches nothing, and its patterns run in linear time.
@@ -163,7 +128,6 @@ pub(crate) fn validator(schema: &Value) -> Result<Validator, String> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use serde_json::json;
 

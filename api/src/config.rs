@@ -165,34 +165,21 @@ impl Config {
     }
 
     fn mean(raw: RawConfig) -> Result<Self, Error> {
-        let wrong = |setting, why: &str| Error::Setting {
-            setting,
-            why: why.to_owned(),
-        };
-        let listen = raw
-            .listen
-            .parse()
-            .map_err(|_| wrong("listen", "must be an address and a port, as 127.0.0.1:7070"))?;
+        let wrong = |setting, why: &str| Error::Setting { setting, why: why.to_owned() };
+        let listen =
+            raw.listen.parse().map_err(|_| wrong("listen", "must be an address and a port, as 127.0.0.1:7070"))?;
         if !raw.public_url.starts_with("http://") && !raw.public_url.starts_with("https://") {
             return Err(wrong("public_url", "must start with http:// or https://"));
         }
-        let token_key = raw
-            .token_key
-            .parse()
-            .map_err(|error: crate::token::Error| wrong("token_key", &error.to_string()))?;
+        let token_key =
+            raw.token_key.parse().map_err(|error: crate::token::Error| wrong("token_key", &error.to_string()))?;
         if raw.lease_ms < 1_000 {
             return Err(wrong("lease_ms", "must be at least 1000"));
         }
         if raw.extend_every_ms == 0 || raw.extend_every_ms > raw.lease_ms / 3 {
-            return Err(wrong(
-                "extend_every_ms",
-                "must be at least 1 and at most a third of lease_ms",
-            ));
+            return Err(wrong("extend_every_ms", "must be at least 1 and at most a third of lease_ms"));
         }
-        if raw.limits.connections == 0
-            || raw.limits.held_requests == 0
-            || raw.limits.queue_timeout_ms == 0
-        {
+        if raw.limits.connections == 0 || raw.limits.held_requests == 0 || raw.limits.queue_timeout_ms == 0 {
             return Err(wrong("limits", "must be above 0"));
         }
         Ok(Self {
@@ -242,33 +229,23 @@ fn overlay(settings: &mut Table, over: Table) {
 }
 
 /// Sets one setting from text, read as the type that its default has.
-fn set(
-    settings: &mut Table,
-    variable: &'static str,
-    path: &str,
-    text: String,
-) -> Result<(), Error> {
+fn set(settings: &mut Table, variable: &'static str, path: &str, text: String) -> Result<(), Error> {
     let (table, key) = match path.split_once('.') {
         Some((section, key)) => match settings.get_mut(section) {
             Some(Value::Table(table)) => (table, key),
             _ => {
-                return Err(Error::Variable {
-                    variable,
-                    wanted: "left out: its section is no table",
-                });
+                return Err(Error::Variable { variable, wanted: "left out: its section is no table" });
             }
         },
         None => (settings, path),
     };
     let value = match table.get(key) {
-        Some(Value::Integer(_)) => Value::Integer(text.parse().map_err(|_| Error::Variable {
-            variable,
-            wanted: "a whole number",
-        })?),
-        Some(Value::Boolean(_)) => Value::Boolean(text.parse().map_err(|_| Error::Variable {
-            variable,
-            wanted: "true or false",
-        })?),
+        Some(Value::Integer(_)) => {
+            Value::Integer(text.parse().map_err(|_| Error::Variable { variable, wanted: "a whole number" })?)
+        }
+        Some(Value::Boolean(_)) => {
+            Value::Boolean(text.parse().map_err(|_| Error::Variable { variable, wanted: "true or false" })?)
+        }
         _ => Value::String(text),
     };
     table.insert(key.to_owned(), value);
@@ -276,36 +253,21 @@ fn set(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::*;
 
     fn load(file: &str, env: &[(&str, &str)]) -> Result<Config, Error> {
         let key = "0f".repeat(32);
         Config::load(Some(file), |name| {
-            let given = env
-                .iter()
-                .find(|(variable, _)| *variable == name)
-                .map(|(_, text)| (*text).to_owned());
+            let given = env.iter().find(|(variable, _)| *variable == name).map(|(_, text)| (*text).to_owned());
             given.or_else(|| (name == "STOKE_TOKEN_KEY").then(|| key.clone()))
         })
     }
 
     #[test]
     fn the_environment_beats_the_file_beats_the_defaults() {
-        let config = load(
-            "lease_ms = 60000\n[redis]\nprefix = 'a'",
-            &[("STOKE_REDIS_PREFIX", "b")],
-        )
-        .unwrap();
-        assert_eq!(
-            (
-                config.redis.lease_ms,
-                config.redis.prefix.as_str(),
-                config.extend_every_ms
-            ),
-            (60_000, "b", 3_000)
-        );
+        let config = load("lease_ms = 60000\n[redis]\nprefix = 'a'", &[("STOKE_REDIS_PREFIX", "b")]).unwrap();
+        assert_eq!((config.redis.lease_ms, config.redis.prefix.as_str(), config.extend_every_ms), (60_000, "b", 3_000));
         assert_eq!(config.limits.connections, Limits::default().connections);
         assert!(load("", &[("STOKE_EPHEMERAL", "true")]).unwrap().ephemeral);
     }
@@ -313,10 +275,7 @@ mod tests {
     #[test]
     fn every_setting_has_its_variable_in_the_file_and_in_the_list() {
         for (variable, path) in ENV {
-            assert!(
-                DEFAULT.contains(&format!("[{variable}]")),
-                "{variable} is not in config.default.toml"
-            );
+            assert!(DEFAULT.contains(&format!("[{variable}]")), "{variable} is not in config.default.toml");
             let mut settings: Table = DEFAULT.parse().unwrap();
             let mut parts = path.rsplit('.');
             let key = parts.next().unwrap();
@@ -331,24 +290,16 @@ mod tests {
     fn mistakes_are_named() {
         let message = |file: &str, env: &[(&str, &str)]| load(file, env).unwrap_err().to_string();
         assert!(message("lease = 1", &[]).contains("lease"));
-        assert!(
-            message("", &[("STOKE_LEASE_MS", "soon")])
-                .contains("STOKE_LEASE_MS must be a whole number")
-        );
+        assert!(message("", &[("STOKE_LEASE_MS", "soon")]).contains("STOKE_LEASE_MS must be a whole number"));
         assert!(message("extend_every_ms = 20000", &[]).contains("extend_every_ms"));
         assert!(message("", &[("STOKE_TOKEN_KEY", "abc")]).contains("openssl rand -hex 32"));
     }
 
     #[test]
     fn a_printed_configuration_holds_no_secret() {
-        let secrets = [
-            ("STOKE_S3_SECRET_ACCESS_KEY", "canary-s3"),
-            ("STOKE_REDIS_URL", "redis://:canary-redis@localhost"),
-        ];
+        let secrets =
+            [("STOKE_S3_SECRET_ACCESS_KEY", "canary-s3"), ("STOKE_REDIS_URL", "redis://:canary-redis@localhost")];
         let printed = format!("{:?}", load("", &secrets).unwrap());
-        assert!(
-            !printed.contains("canary") && !printed.contains("0f0f"),
-            "{printed}"
-        );
+        assert!(!printed.contains("canary") && !printed.contains("0f0f"), "{printed}");
     }
 }

@@ -79,10 +79,7 @@ impl Code {
             Self::BodyTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "The body came too slowly"),
             Self::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
-            Self::InvalidInput => (
-                StatusCode::BAD_REQUEST,
-                "The input does not match the endpoint's schema",
-            ),
+            Self::InvalidInput => (StatusCode::BAD_REQUEST, "The input does not match the endpoint's schema"),
             Self::InvalidQuery => (StatusCode::BAD_REQUEST, "A query parameter is not valid"),
             Self::UnknownEndpoint => (StatusCode::NOT_FOUND, "No such endpoint"),
             Self::UnknownVersion => (StatusCode::NOT_FOUND, "No such version of the endpoint"),
@@ -90,20 +87,16 @@ impl Code {
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "Not authorised"),
             Self::Forbidden => (StatusCode::FORBIDDEN, "The token lacks a scope"),
-            Self::IdempotencyConflict => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "The idempotency key was used with another request",
-            ),
+            Self::IdempotencyConflict => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "The idempotency key was used with another request")
+            }
             Self::AlreadyEnded => (StatusCode::CONFLICT, "The job has already ended"),
             Self::NotReady => (StatusCode::CONFLICT, "There is no result yet"),
             Self::NoResult => (StatusCode::CONFLICT, "The job ended without a result"),
             Self::FileMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A file was not uploaded"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
             Self::StaleFence => (StatusCode::CONFLICT, "The lease is lost"),
-            Self::ProtocolMismatch => (
-                StatusCode::CONFLICT,
-                "The worker speaks another protocol version",
-            ),
+            Self::ProtocolMismatch => (StatusCode::CONFLICT, "The worker speaks another protocol version"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "The queue is full"),
             Self::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "Too many requests at once"),
             Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable"),
@@ -167,11 +160,7 @@ pub(crate) struct ProblemBody<'a> {
 impl Problem {
     /// A problem of this kind. `detail` says what to change.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code,
-            detail: detail.into(),
-            errors: Vec::new(),
-        }
+        Self { code, detail: detail.into(), errors: Vec::new() }
     }
 
     /// A wrong field of the body, or several.
@@ -183,28 +172,14 @@ impl Problem {
 
     /// One wrong field of the request.
     pub fn field(path: impl Into<String>, message: impl Into<String>) -> Self {
-        let error = FieldError {
-            path: path.into(),
-            message: message.into(),
-        };
-        Self::new(
-            Code::InvalidRequest,
-            format!("{}: {}", error.path, error.message),
-        )
-        .with_errors(vec![error])
+        let error = FieldError { path: path.into(), message: message.into() };
+        Self::new(Code::InvalidRequest, format!("{}: {}", error.path, error.message)).with_errors(vec![error])
     }
 
     /// One wrong query parameter.
     pub fn query(name: &str, message: impl Into<String>) -> Self {
-        let error = FieldError {
-            path: name.to_owned(),
-            message: message.into(),
-        };
-        Self::new(
-            Code::InvalidQuery,
-            format!("{}: {}", error.path, error.message),
-        )
-        .with_errors(vec![error])
+        let error = FieldError { path: name.to_owned(), message: message.into() };
+        Self::new(Code::InvalidQuery, format!("{}: {}", error.path, error.message)).with_errors(vec![error])
     }
 
     /// Nothing here that this caller may know of.
@@ -221,10 +196,7 @@ impl Problem {
     /// What a client is told when `step` did not answer in time.
     pub(crate) fn unavailable(step: &str) -> Self {
         tracing::warn!(step, "a call behind the API did not answer in time");
-        Self::new(
-            Code::Unavailable,
-            "the queue did not answer in time; repeat with the same Idempotency-Key",
-        )
+        Self::new(Code::Unavailable, "the queue did not answer in time; repeat with the same Idempotency-Key")
     }
 }
 
@@ -232,12 +204,8 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, title) = self.code.meaning();
         let word = serde_json::to_value(self.code).ok();
-        let kind = format!(
-            "urn:stokehold:problem:{}",
-            word.as_ref()
-                .and_then(|word| word.as_str())
-                .unwrap_or("internal")
-        );
+        let kind =
+            format!("urn:stokehold:problem:{}", word.as_ref().and_then(|word| word.as_str()).unwrap_or("internal"));
         let body = ProblemBody {
             kind,
             title,
@@ -247,22 +215,13 @@ impl IntoResponse for Problem {
             errors: &self.errors,
         };
         let text = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = (
-            status,
-            [(
-                CONTENT_TYPE,
-                HeaderValue::from_static("application/problem+json"),
-            )],
-            text,
-        )
-            .into_response();
+        let mut response =
+            (status, [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))], text).into_response();
         if let Some(seconds) = self.code.retry_after_s() {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
         if self.code == Code::Unauthorized {
-            response
-                .headers_mut()
-                .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
@@ -278,23 +237,17 @@ impl From<QueueError> for Problem {
                     "the queue is unavailable, so the outcome is unknown; repeat with the same Idempotency-Key",
                 )
             }
-            QueueError::Full => Self::new(
-                Code::QueueFull,
-                "the queue has no room; nothing was accepted, try again later",
-            ),
+            QueueError::Full => {
+                Self::new(Code::QueueFull, "the queue has no room; nothing was accepted, try again later")
+            }
             QueueError::IdempotencyConflict { key } => Self::new(
                 Code::IdempotencyConflict,
-                format!(
-                    "idempotency key {key:?} was used with another request in the last 24 hours; use a new key"
-                ),
+                format!("idempotency key {key:?} was used with another request in the last 24 hours; use a new key"),
             ),
             QueueError::TooLarge(text) => Self::new(Code::InvalidRequest, text),
             error @ (QueueError::Corrupt { .. } | QueueError::Unfit(_)) => {
                 tracing::error!(%error, "the queue holds what it should not");
-                Self::new(
-                    Code::Internal,
-                    INTERNAL,
-                )
+                Self::new(Code::Internal, INTERNAL)
             }
         }
     }
@@ -322,34 +275,18 @@ impl From<ObjectsError> for Problem {
 
 /// The answer to a path nobody serves.
 pub(crate) async fn no_route() -> Problem {
-    Problem::new(
-        Code::NotFound,
-        "there is nothing at this path; the routes are listed at /openapi.json",
-    )
+    Problem::new(Code::NotFound, "there is nothing at this path; the routes are listed at /openapi.json")
 }
 
 /// The answer to a method its path does not know.
 pub(crate) async fn no_method() -> Problem {
-    Problem::new(
-        Code::MethodNotAllowed,
-        "this path knows other methods; see the Allow header",
-    )
+    Problem::new(Code::MethodNotAllowed, "this path knows other methods; see the Allow header")
 }
 
 /// The answer to a request whose handler panicked.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature that catch-panic asks for"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "the signature that catch-panic asks for")]
 pub(crate) fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or(panic.downcast_ref::<String>().map(String::as_str));
+    let text = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text.unwrap_or("unknown"), "a handler panicked");
-    Problem::new(
-        Code::Internal,
-        INTERNAL,
-    )
-    .into_response()
+    Problem::new(Code::Internal, INTERNAL).into_response()
 }

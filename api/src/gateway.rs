@@ -35,8 +35,5 @@ pub(crate) fn router() -> Router<App> {
         .route("/worker/v1/release", post(release::release))
         .route("/worker/v1/events", post(events::events))
         .route("/worker/v1/uploads", post(uploads::uploads))
-        .route(
-            "/worker/v1/endpoints/{tenant}/{name}/{version}",
-            get(endpoint::endpoint),
-        )
+        .route("/worker/v1/endpoints/{tenant}/{name}/{version}", get(endpoint::endpoint))
 }

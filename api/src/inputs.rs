@@ -29,12 +29,7 @@ pub(crate) fn check(schema: &Validator, input: &Value, at: &str) -> Result<Vec<S
         .map(|error| FieldError {
             path: format!("{at}{}", error.instance_path()),
             // Masked: the value is the caller's own and may be large or secret.
-            message: error
-                .masked()
-                .to_string()
-                .chars()
-                .take(MESSAGE_MAX)
-                .collect(),
+            message: error.masked().to_string().chars().take(MESSAGE_MAX).collect(),
         })
         .collect();
     if let Some(first) = errors.first() {
@@ -44,24 +39,14 @@ pub(crate) fn check(schema: &Validator, input: &Value, at: &str) -> Result<Vec<S
     let mut files = BTreeSet::new();
     named_files(input, at, &mut files)?;
     if files.len() > FILES_MAX {
-        return Err(invalid(
-            at,
-            format!("names {} files, more than {FILES_MAX}", files.len()),
-        ));
+        return Err(invalid(at, format!("names {} files, more than {FILES_MAX}", files.len())));
     }
     Ok(files.into_iter().collect())
 }
 
 fn invalid(at: &str, message: String) -> Problem {
-    let error = FieldError {
-        path: at.to_owned(),
-        message,
-    };
-    Problem::new(
-        Code::InvalidInput,
-        format!("{}: {}", error.path, error.message),
-    )
-    .with_errors(vec![error])
+    let error = FieldError { path: at.to_owned(), message };
+    Problem::new(Code::InvalidInput, format!("{}: {}", error.path, error.message)).with_errors(vec![error])
 }
 
 /// Collects `{"$file": id}`. Nesting is bounded by the body's.
@@ -72,18 +57,12 @@ fn named_files(value: &Value, at: &str, files: &mut BTreeSet<String>) -> Result<
                 files.insert(id.clone());
                 Ok(())
             }
-            Some(_) => Err(invalid(
-                &format!("{at}/$file"),
-                "is no file id; POST /v1/files gives one".to_owned(),
-            )),
-            None => members
-                .iter()
-                .try_for_each(|(name, value)| named_files(value, &format!("{at}/{name}"), files)),
+            Some(_) => Err(invalid(&format!("{at}/$file"), "is no file id; POST /v1/files gives one".to_owned())),
+            None => members.iter().try_for_each(|(name, value)| named_files(value, &format!("{at}/{name}"), files)),
         },
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .try_for_each(|(n, item)| named_files(item, &format!("{at}/{n}"), files)),
+        Value::Array(items) => {
+            items.iter().enumerate().try_for_each(|(n, item)| named_files(item, &format!("{at}/{n}"), files))
+        }
         _ => Ok(()),
     }
 }
@@ -94,11 +73,7 @@ pub(crate) fn file_key(tenant: &str, id: &str) -> String {
 }
 
 /// Checks that every file was uploaded.
-pub(crate) async fn require_files(
-    objects: &Objects,
-    tenant: &str,
-    files: &BTreeSet<&String>,
-) -> Result<(), Problem> {
+pub(crate) async fn require_files(objects: &Objects, tenant: &str, files: &BTreeSet<&String>) -> Result<(), Problem> {
     // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
     let heads: Vec<_> = files
         .iter()
@@ -109,20 +84,18 @@ pub(crate) async fn require_files(
                     Some(_) => Ok(()),
                     None => Err(Problem::new(
                         Code::FileMissing,
-                        format!("file {id:?} was not uploaded; PUT its bytes to the upload_url that POST /v1/files gave"),
+                        format!(
+                            "file {id:?} was not uploaded; PUT its bytes to the upload_url that POST /v1/files gave"
+                        ),
                     )),
                 }
             }
         })
         .collect();
-    futures::stream::iter(heads)
-        .buffer_unordered(HEADS_AT_ONCE)
-        .try_collect()
-        .await
+    futures::stream::iter(heads).buffer_unordered(HEADS_AT_ONCE).try_collect().await
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use serde_json::json;
 
@@ -131,10 +104,7 @@ mod tests {
     #[test]
     fn files_are_found_wherever_they_are_named_and_counted_once() {
         let any = crate::catalog::validator(&json!(true)).unwrap();
-        let (a, b) = (
-            format!("file_{}", "a".repeat(32)),
-            format!("file_{}", "b".repeat(32)),
-        );
+        let (a, b) = (format!("file_{}", "a".repeat(32)), format!("file_{}", "b".repeat(32)));
         let input = json!({"x": [{"$file": b}, {"y": {"$file": a}}], "z": {"$file": a}});
         assert_eq!(check(&any, &input, "/input").unwrap(), [a, b]);
         let problem = check(&any, &json!({"x": {"$file": "../secret"}}), "/input").unwrap_err();
@@ -143,8 +113,7 @@ mod tests {
 
     #[test]
     fn a_message_says_where_and_what_but_never_the_value() {
-        let schema =
-            json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]});
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]});
         let schema = crate::catalog::validator(&schema).unwrap();
         let problem = check(&schema, &json!({"n": "canary"}), "/input").unwrap_err();
         assert_eq!(problem.code(), Code::InvalidInput);

@@ -43,18 +43,11 @@ impl<S: Sync, T: DeserializeOwned, const LIMIT: usize> FromRequest<S> for Json<T
 
 /// Reads a body, at most `limit` bytes of it.
 async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
-    let declared = request
-        .headers()
-        .get(CONTENT_LENGTH)
-        .and_then(|text| text.to_str().ok()?.parse::<u64>().ok());
+    let declared = request.headers().get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse::<u64>().ok());
     let announced = request.headers().contains_key(EXPECT);
     let mut body = request.into_body();
-    let too_large = || {
-        Problem::new(
-            Code::BodyTooLarge,
-            format!("the body is over the {limit} bytes that this route takes"),
-        )
-    };
+    let too_large =
+        || Problem::new(Code::BodyTooLarge, format!("the body is over the {limit} bytes that this route takes"));
     if declared.is_some_and(|bytes| bytes > limit as u64) {
         if !announced {
             drain(body).await;
@@ -62,17 +55,10 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
         return Err(too_large());
     }
     let deadline = Instant::now() + BODY_TOTAL;
-    let slow = |_| {
-        Problem::new(
-            Code::BodyTimeout,
-            "the body stopped coming; send it without pauses",
-        )
-    };
+    let slow = |_| Problem::new(Code::BodyTimeout, "the body stopped coming; send it without pauses");
     let mut whole = BytesMut::new();
-    while let Some(frame) = timeout_at(deadline, timeout(BODY_IDLE, body.frame()))
-        .await
-        .and_then(|frame| frame)
-        .map_err(slow)?
+    while let Some(frame) =
+        timeout_at(deadline, timeout(BODY_IDLE, body.frame())).await.and_then(|frame| frame).map_err(slow)?
     {
         let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body broke off"))?;
         let Ok(data) = frame.into_data() else {
@@ -153,14 +139,13 @@ fn depth(text: &[u8]) -> usize {
 }
 
 fn pointer(path: &Path) -> String {
-    path.iter()
-        .fold(String::new(), |pointer, segment| match segment {
-            Segment::Seq { index } => format!("{pointer}/{index}"),
-            Segment::Map { key } => {
-                format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"))
-            }
-            Segment::Enum { .. } | Segment::Unknown => pointer,
-        })
+    path.iter().fold(String::new(), |pointer, segment| match segment {
+        Segment::Seq { index } => format!("{pointer}/{index}"),
+        Segment::Map { key } => {
+            format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"))
+        }
+        Segment::Enum { .. } | Segment::Unknown => pointer,
+    })
 }
 
 /// Parses free-form JSON, refusing an object that has a member twice: what was meant is anybody's guess. `at` is the pointer to it.
@@ -172,10 +157,9 @@ pub(crate) fn strict_value(text: &str, at: &str) -> Result<Value, FieldError> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     match serde_path_to_error::deserialize::<_, Strict>(&mut deserializer) {
         Ok(Strict(value)) => Ok(value),
-        Err(error) => Err(FieldError {
-            path: format!("{at}{}", pointer(error.path())),
-            message: message(error.inner()),
-        }),
+        Err(error) => {
+            Err(FieldError { path: format!("{at}{}", pointer(error.path())), message: message(error.inner()) })
+        }
     }
 }
 
@@ -246,7 +230,6 @@ impl<'de> Visitor<'de> for StrictVisitor {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::*;
 
@@ -259,15 +242,9 @@ mod tests {
 
     #[test]
     fn a_member_given_twice_is_refused_where_it_stands() {
-        assert_eq!(
-            strict_value(r#"{"a": [1, null, "x", 2.5, {"b": -1}]}"#, "/input").unwrap()["a"][4]["b"],
-            -1
-        );
+        assert_eq!(strict_value(r#"{"a": [1, null, "x", 2.5, {"b": -1}]}"#, "/input").unwrap()["a"][4]["b"], -1);
         let error = strict_value(r#"{"a": [{"b": 1, "b": 2}]}"#, "/input").unwrap_err();
-        assert_eq!(
-            (error.path.as_str(), error.message.as_str()),
-            ("/input/a/0", "duplicate member `b`")
-        );
+        assert_eq!((error.path.as_str(), error.message.as_str()), ("/input/a/0", "duplicate member `b`"));
     }
 
     #[test]

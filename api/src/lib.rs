@@ -16,6 +16,7 @@ mod metrics;
 mod names;
 mod observe;
 pub mod openapi;
+mod path;
 mod patience;
 mod pulls;
 mod query;

@@ -42,10 +42,7 @@ impl Maintenance {
     /// For the queue of `app`.
     #[must_use]
     pub fn new(app: App) -> Self {
-        Self {
-            app,
-            measured: None,
-        }
+        Self { app, measured: None }
     }
 
     /// Rounds until `shutdown`. A round that fails is tried again with the next.
@@ -54,10 +51,7 @@ impl Maintenance {
             let pause = match timeout(ROUND_MAX, self.run_once()).await {
                 Ok(Ok(summary)) => pause(&summary, now_ms()),
                 Ok(Err(error)) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "queue maintenance failed, trying again"
-                    );
+                    tracing::warn!(error = &error as &dyn std::error::Error, "queue maintenance failed, trying again");
                     ROUND
                 }
                 Err(_) => {
@@ -85,11 +79,7 @@ impl Maintenance {
             self.measured = Some(Instant::now());
             self.measure().await?;
         }
-        Ok(Summary {
-            promoted: promoted.jobs,
-            reaped: reaped.jobs,
-            next_due_ms: earliest(promoted, reaped),
-        })
+        Ok(Summary { promoted: promoted.jobs, reaped: reaped.jobs, next_due_ms: earliest(promoted, reaped) })
     }
 
     /// Measures what only the queue knows.
@@ -98,11 +88,7 @@ impl Maintenance {
         for priority in Priority::ALL {
             for class in VRAM_CLASSES_GIB {
                 let shelf = format!("{}:{class}:", priority.digit());
-                let jobs = lanes
-                    .iter()
-                    .filter(|lane| lane.lane.starts_with(&shelf))
-                    .map(|lane| lane.jobs)
-                    .sum();
+                let jobs = lanes.iter().filter(|lane| lane.lane.starts_with(&shelf)).map(|lane| lane.jobs).sum();
                 metrics::queue_depth(priority, class, jobs);
             }
         }
@@ -122,9 +108,7 @@ fn pause(summary: &Summary, now_ms: u64) -> Duration {
     if summary.promoted >= FULL || summary.reaped >= FULL {
         return Duration::ZERO;
     }
-    let due = summary.next_due_ms.map_or(ROUND, |due_ms| {
-        Duration::from_millis(due_ms.saturating_sub(now_ms))
-    });
+    let due = summary.next_due_ms.map_or(ROUND, |due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
     // Something overdue that was not moved (the reaper holds back after a restart) must not make this spin.
     due.clamp(Duration::from_millis(10), ROUND)
 }
@@ -135,21 +119,11 @@ mod tests {
 
     #[test]
     fn a_round_follows_when_something_falls_due_but_never_spins() {
-        let summary = |promoted, next_due_ms| Summary {
-            promoted,
-            reaped: 0,
-            next_due_ms,
-        };
+        let summary = |promoted, next_due_ms| Summary { promoted, reaped: 0, next_due_ms };
         assert_eq!(pause(&summary(0, None), 1_000), ROUND);
-        assert_eq!(
-            pause(&summary(0, Some(1_250)), 1_000),
-            Duration::from_millis(250)
-        );
+        assert_eq!(pause(&summary(0, Some(1_250)), 1_000), Duration::from_millis(250));
         assert_eq!(pause(&summary(0, Some(99_000)), 1_000), ROUND);
-        assert_eq!(
-            pause(&summary(0, Some(500)), 1_000),
-            Duration::from_millis(10)
-        );
+        assert_eq!(pause(&summary(0, Some(500)), 1_000), Duration::from_millis(10));
         assert_eq!(pause(&summary(100, None), 1_000), Duration::ZERO);
     }
 }

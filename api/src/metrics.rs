@@ -20,16 +20,11 @@ const ATTEMPTS_FINISHED: &str = "stokehold_attempts_finished_total";
 const QUEUE_DEPTH: &str = "stokehold_queue_depth_jobs";
 
 /// From half a millisecond (a warm submit) to a minute (the longest wait).
-const SECONDS: [f64; 14] = [
-    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0,
-];
+const SECONDS: [f64; 14] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
 
 /// The process has one recorder; where another part has set one, this one's numbers stay empty and that is logged.
 static RECORDER: LazyLock<PrometheusHandle> = LazyLock::new(|| {
-    #[expect(
-        clippy::expect_used,
-        reason = "the buckets are a constant and not empty"
-    )]
+    #[expect(clippy::expect_used, reason = "the buckets are a constant and not empty")]
     let builder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(HTTP_SECONDS.to_owned()), &SECONDS)
         .expect("there are buckets");
@@ -43,37 +38,16 @@ static RECORDER: LazyLock<PrometheusHandle> = LazyLock::new(|| {
 });
 
 fn describe() {
-    describe_counter!(
-        HTTP_REQUESTS,
-        "HTTP requests answered, by route, method and status."
-    );
-    describe_histogram!(
-        HTTP_SECONDS,
-        "Seconds from a request's head to its answer's head, by route."
-    );
+    describe_counter!(HTTP_REQUESTS, "HTTP requests answered, by route, method and status.");
+    describe_histogram!(HTTP_SECONDS, "Seconds from a request's head to its answer's head, by route.");
     describe_gauge!(CONNECTIONS, "Open connections.");
-    describe_counter!(
-        JOBS_SUBMITTED,
-        "Jobs accepted, by priority. Repeats of an idempotency key are not counted."
-    );
+    describe_counter!(JOBS_SUBMITTED, "Jobs accepted, by priority. Repeats of an idempotency key are not counted.");
     describe_counter!(JOBS_PROMOTED, "Scheduled jobs made ready by this replica.");
     describe_counter!(LEASES_GRANTED, "Leases granted to workers.");
-    describe_counter!(
-        LEASES_REAPED,
-        "Leases that ran out and were taken back by this replica."
-    );
-    describe_gauge!(
-        PULLS_PARKED,
-        "Workers' pulls that wait for a job on this replica."
-    );
-    describe_counter!(
-        ATTEMPTS_FINISHED,
-        "Reported ends of attempts, by what was reported and what became of it."
-    );
-    describe_gauge!(
-        QUEUE_DEPTH,
-        "Jobs ready to be leased, by priority and VRAM class in GiB."
-    );
+    describe_counter!(LEASES_REAPED, "Leases that ran out and were taken back by this replica.");
+    describe_gauge!(PULLS_PARKED, "Workers' pulls that wait for a job on this replica.");
+    describe_counter!(ATTEMPTS_FINISHED, "Reported ends of attempts, by what was reported and what became of it.");
+    describe_gauge!(QUEUE_DEPTH, "Jobs ready to be leased, by priority and VRAM class in GiB.");
 }
 
 /// Sets the recorder, if that has not happened yet.
@@ -135,8 +109,7 @@ pub(crate) fn finished(outcome: &'static str, answer: FinishAnswer) {
 
 pub(crate) fn queue_depth(priority: Priority, class_gib: u32, jobs: u64) {
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
-    gauge!(QUEUE_DEPTH, "priority" => word(priority), "vram_class_gib" => class_gib.to_string())
-        .set(jobs as f64);
+    gauge!(QUEUE_DEPTH, "priority" => word(priority), "vram_class_gib" => class_gib.to_string()).set(jobs as f64);
 }
 
 fn word(priority: Priority) -> &'static str {

@@ -4,18 +4,14 @@
 pub(crate) fn is_name(text: &str) -> bool {
     matches!(text.len(), 1..=63)
         && !text.starts_with('-')
-        && text
-            .bytes()
-            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+        && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
 /// A file's name below an attempt's prefix: `[A-Za-z0-9._-]{1,200}`, and no way up.
 pub(crate) fn is_file_name(text: &str) -> bool {
     matches!(text.len(), 1..=200)
         && !matches!(text, "." | "..")
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
 /// A SHA-256 as lower-case hex.
@@ -25,15 +21,12 @@ pub(crate) fn is_sha256(text: &str) -> bool {
 
 /// An uploaded file's id: `file_` and 32 hex digits.
 pub(crate) fn is_file_id(text: &str) -> bool {
-    text.strip_prefix("file_")
-        .is_some_and(|digits| digits.len() == 32 && is_lower_hex(digits))
+    text.strip_prefix("file_").is_some_and(|digits| digits.len() == 32 && is_lower_hex(digits))
 }
 
 /// A MIME type, roughly: what may stand in a header and be signed.
 pub(crate) fn is_content_type(text: &str) -> bool {
-    matches!(text.len(), 3..=200)
-        && text.contains('/')
-        && text.bytes().all(|b| (0x20..0x7f).contains(&b))
+    matches!(text.len(), 3..=200) && text.contains('/') && text.bytes().all(|b| (0x20..0x7f).contains(&b))
 }
 
 fn is_lower_hex(text: &str) -> bool {

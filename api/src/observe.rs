@@ -17,15 +17,10 @@ pub(crate) async fn observe(request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = request_id(&request);
     let method = known_method(request.method());
-    let route = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map_or("unknown", |path| path.as_str())
-        .to_owned();
+    let route = request.extensions().get::<MatchedPath>().map_or("unknown", |path| path.as_str()).to_owned();
     // With both framings given, hyper rightly believes this one and hides the other. Whoever forwarded the request may have
     // believed the other, so nothing after it on this connection is trusted: request smuggling ends here.
-    let ambiguous =
-        request.version() == Version::HTTP_11 && request.headers().contains_key(TRANSFER_ENCODING);
+    let ambiguous = request.version() == Version::HTTP_11 && request.headers().contains_key(TRANSFER_ENCODING);
     let span = tracing::info_span!("api.request", request.id = ?id, method, route);
 
     let mut response = next.run(request).instrument(span.clone()).await;
@@ -37,17 +32,11 @@ pub(crate) async fn observe(request: Request, next: Next) -> Response {
         if status.is_server_error() {
             tracing::warn!(status = status.as_u16(), duration_ms, "a request failed");
         } else {
-            tracing::debug!(
-                status = status.as_u16(),
-                duration_ms,
-                "a request was answered"
-            );
+            tracing::debug!(status = status.as_u16(), duration_ms, "a request was answered");
         }
     });
     if ambiguous {
-        response
-            .headers_mut()
-            .insert(CONNECTION, HeaderValue::from_static("close"));
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response.headers_mut().insert(REQUEST_ID, id);
     response
@@ -57,15 +46,11 @@ pub(crate) async fn observe(request: Request, next: Next) -> Response {
 fn request_id(request: &Request) -> HeaderValue {
     let plain = |value: &HeaderValue| {
         matches!(value.len(), 1..=64)
-            && value
-                .as_bytes()
-                .iter()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+            && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
     };
     match request.headers().get(REQUEST_ID) {
         Some(id) if plain(id) => id.clone(),
-        _ => HeaderValue::try_from(Uuid::now_v7().simple().to_string())
-            .unwrap_or(HeaderValue::from_static("none")),
+        _ => HeaderValue::try_from(Uuid::now_v7().simple().to_string()).unwrap_or(HeaderValue::from_static("none")),
     }
 }
 

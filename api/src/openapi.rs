@@ -38,13 +38,8 @@ struct Bearer;
 
 impl Modify for Bearer {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
-        let scheme = HttpBuilder::new()
-            .scheme(HttpAuthScheme::Bearer)
-            .bearer_format("sk_<id>_<secret>_<crc>")
-            .build();
-        api.components
-            .get_or_insert_default()
-            .add_security_scheme("bearer", SecurityScheme::Http(scheme));
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("sk_<id>_<secret>_<crc>").build();
+        api.components.get_or_insert_default().add_security_scheme("bearer", SecurityScheme::Http(scheme));
     }
 }
 
@@ -54,15 +49,8 @@ pub(crate) struct Problems;
 impl IntoResponses for Problems {
     fn responses() -> BTreeMap<String, RefOr<Described>> {
         let described = |text: &str| -> RefOr<Described> {
-            let content = ContentBuilder::new()
-                .schema(Some(Ref::from_schema_name("Problem")))
-                .build();
-            RefOr::T(
-                ResponseBuilder::new()
-                    .description(text)
-                    .content("application/problem+json", content)
-                    .build(),
-            )
+            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Problem"))).build();
+            RefOr::T(ResponseBuilder::new().description(text).content("application/problem+json", content).build())
         };
         [
             ("400", "The request is not valid; `code` and `errors` say where."),
@@ -83,8 +71,7 @@ impl IntoResponses for Problems {
 /// The document, as `/openapi.json` answers it.
 #[must_use]
 pub fn json() -> &'static str {
-    static TEXT: LazyLock<String> =
-        LazyLock::new(|| Api::openapi().to_pretty_json().unwrap_or_default());
+    static TEXT: LazyLock<String> = LazyLock::new(|| Api::openapi().to_pretty_json().unwrap_or_default());
     &TEXT
 }
 

@@ -44,21 +44,9 @@ enum Wake {
 }
 
 impl Pulls {
-    pub(crate) fn new(
-        queue: RedisQueue,
-        replica: String,
-        patience: Patience,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub(crate) fn new(queue: RedisQueue, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
         let (next, parked) = (AtomicU64::new(1), Mutex::default());
-        Self(Arc::new(Shared {
-            queue,
-            replica,
-            patience,
-            next,
-            parked,
-            shutdown,
-        }))
+        Self(Arc::new(Shared { queue, replica, patience, next, parked, shutdown }))
     }
 
     /// Leases, waiting for the first until `deadline`. Empty when that has come or the replica shuts down. When the future is
@@ -70,12 +58,7 @@ impl Pulls {
         reach_gib: u32,
         deadline: Option<Instant>,
     ) -> Result<Granted, Problem> {
-        let query = |park| LeaseQuery {
-            worker_id: worker_id.to_owned(),
-            want,
-            reach_gib,
-            park,
-        };
+        let query = |park| LeaseQuery { worker_id: worker_id.to_owned(), want, reach_gib, park };
         let Some(deadline) = deadline else {
             return self.look(query(None)).await;
         };
@@ -147,10 +130,7 @@ impl Pulls {
         let pulls = self.clone();
         tokio::spawn(async move {
             let outcome = pulls.0.queue.lease(query).await;
-            let granted = outcome.map(|leases| Granted {
-                leases,
-                queue: Some(pulls.0.queue.clone()),
-            });
+            let granted = outcome.map(|leases| Granted { leases, queue: Some(pulls.0.queue.clone()) });
             // When nobody takes the answer, dropping it gives the leases back.
             let _ = answer.send(granted);
         });
@@ -182,18 +162,9 @@ struct Place {
 impl Place {
     fn new(pulls: &Pulls) -> Self {
         let number = pulls.0.next.fetch_add(1, Ordering::Relaxed);
-        let waiter = Waiter {
-            replica: pulls.0.replica.clone(),
-            waiter: number,
-        };
+        let waiter = Waiter { replica: pulls.0.replica.clone(), waiter: number };
         let wake = pulls.register(number);
-        Self {
-            pulls: pulls.clone(),
-            waiter,
-            wake,
-            parked: false,
-            chosen: false,
-        }
+        Self { pulls: pulls.clone(), waiter, wake, parked: false, chosen: false }
     }
 
     /// Ready for the next wake.
@@ -204,12 +175,7 @@ impl Place {
     /// Leaves the queue's list. `false` when it was chosen meanwhile: look once more. The wake itself may be on its way still; it
     /// will meet no place here and be handed on, which costs another pull one look in vain at most.
     async fn unpark(&mut self) -> Result<bool, Problem> {
-        let unparked = self
-            .pulls
-            .0
-            .patience
-            .ask("unpark", self.pulls.0.queue.unpark(&self.waiter))
-            .await?;
+        let unparked = self.pulls.0.patience.ask("unpark", self.pulls.0.queue.unpark(&self.waiter)).await?;
         self.parked = false;
         self.chosen = !unparked;
         self.wake.close();
@@ -243,10 +209,7 @@ pub(crate) struct Granted {
 
 impl Granted {
     fn nothing() -> Self {
-        Self {
-            leases: Vec::new(),
-            queue: None,
-        }
+        Self { leases: Vec::new(), queue: None }
     }
 
     /// What was granted.
@@ -265,18 +228,9 @@ impl Drop for Granted {
         let (Some(queue), false) = (self.queue.take(), self.leases.is_empty()) else {
             return;
         };
-        let leases: Vec<LeaseRef> = self
-            .leases
-            .drain(..)
-            .map(|lease| LeaseRef {
-                job_id: lease.job_id,
-                fence: lease.fence,
-            })
-            .collect();
-        tracing::info!(
-            leases = leases.len(),
-            "a worker went away before it was told of its leases; they go back"
-        );
+        let leases: Vec<LeaseRef> =
+            self.leases.drain(..).map(|lease| LeaseRef { job_id: lease.job_id, fence: lease.fence }).collect();
+        tracing::info!(leases = leases.len(), "a worker went away before it was told of its leases; they go back");
         tokio::spawn(async move {
             if let Err(error) = queue.release(&leases).await {
                 tracing::warn!(%error, "leases could not be given back; they run out by themselves");
@@ -286,8 +240,6 @@ impl Drop for Granted {
 }
 
 /// The map is whole at every unlock, so a panic elsewhere does not spoil it.
-fn lock(
-    parked: &Mutex<HashMap<u64, oneshot::Sender<Wake>>>,
-) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Wake>>> {
+fn lock(parked: &Mutex<HashMap<u64, oneshot::Sender<Wake>>>) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Wake>>> {
     parked.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -37,16 +37,12 @@ impl Params {
         if self.0.iter().any(|(key, _)| key == name) {
             return Err(Problem::query(name, "is given twice"));
         }
-        read(&text)
-            .map(Some)
-            .ok_or_else(|| Problem::query(name, format!("must be {wanted}")))
+        read(&text).map(Some).ok_or_else(|| Problem::query(name, format!("must be {wanted}")))
     }
 
     /// Every parameter whose name starts with `prefix`, without it.
     pub(crate) fn take_all(&mut self, prefix: &str) -> Vec<(String, String)> {
-        let (taken, left) = std::mem::take(&mut self.0)
-            .into_iter()
-            .partition(|(name, _)| name.starts_with(prefix));
+        let (taken, left) = std::mem::take(&mut self.0).into_iter().partition(|(name, _)| name.starts_with(prefix));
         self.0 = left;
         let strip = |(name, value): (String, String)| (name[prefix.len()..].to_owned(), value);
         Vec::into_iter(taken).map(strip).collect()

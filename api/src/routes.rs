@@ -26,10 +26,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/jobs/{id}/result", get(results::result))
         .route("/v1/jobs/{id}/files/{name}", get(results::file))
         .route("/v1/packages", post(packages::create))
-        .route(
-            "/v1/endpoints",
-            post(endpoints::deploy).get(endpoints::list),
-        )
+        .route("/v1/endpoints", post(endpoints::deploy).get(endpoints::list))
         .route("/v1/endpoints/{name}", get(endpoints::get))
         .route("/v1/endpoints/{name}/versions", get(endpoints::versions))
         .route("/v1/files", post(files::create))

@@ -40,9 +40,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
         .await
         .context("failed to listen to the queue")?;
     let maintenance = tokio::spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
-    let address = listener
-        .local_addr()
-        .context("failed to read the listener's address")?;
+    let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");
     serve::serve(listener, self::app(app), connections, shutdown).await;
     maintenance.await.context("queue maintenance panicked")
@@ -68,16 +66,9 @@ fn cors() -> CorsLayer {
         .allow_origin(Any)
         .allow_methods([Method::GET, Method::POST])
         .allow_headers(
-            [header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID]
-                .into_iter()
-                .chain(ours)
-                .collect::<Vec<_>>(),
+            [header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID].into_iter().chain(ours).collect::<Vec<_>>(),
         )
-        .expose_headers([
-            REQUEST_ID,
-            header::RETRY_AFTER,
-            HeaderName::from_static("stokehold-durability"),
-        ])
+        .expose_headers([REQUEST_ID, header::RETRY_AFTER, HeaderName::from_static("stokehold-durability")])
         .max_age(Duration::from_secs(3600))
 }
 
@@ -92,20 +83,14 @@ async fn queue(config: &Config) -> Result<(RedisQueue, Durability)> {
 }
 
 async fn objects(config: &Config) -> Result<Objects> {
-    let objects = Objects::connect(config.s3.clone())
-        .await
-        .context("failed to set up the S3 client")?;
+    let objects = Objects::connect(config.s3.clone()).await.context("failed to set up the S3 client")?;
     let passing = |error: &ObjectsError| matches!(error, ObjectsError::Unavailable { .. });
     patiently("S3", || objects.ensure_bucket(), passing).await?;
     Ok(objects)
 }
 
 /// Tries a boot step until it works, fails for good, or [`BOOT_MAX`] is over.
-async fn patiently<T, E, F>(
-    what: &str,
-    step: impl Fn() -> F,
-    passing: impl Fn(&E) -> bool,
-) -> Result<T>
+async fn patiently<T, E, F>(what: &str, step: impl Fn() -> F, passing: impl Fn(&E) -> bool) -> Result<T>
 where
     F: Future<Output = Result<T, E>>,
     E: std::error::Error + Send + Sync + 'static,
@@ -118,11 +103,7 @@ where
                 return Err(error).with_context(|| format!("{what} cannot be used"));
             }
             Ok(Err(error)) => {
-                tracing::warn!(
-                    what,
-                    error = &error as &dyn std::error::Error,
-                    "not ready yet, trying again"
-                );
+                tracing::warn!(what, error = &error as &dyn std::error::Error, "not ready yet, trying again");
             }
             Err(_) if Instant::now() >= deadline => anyhow::bail!("{what} does not answer"),
             Err(_) => tracing::warn!(what, "does not answer yet, trying again"),

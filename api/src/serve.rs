@@ -50,12 +50,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until `shutdown`, then lets those that are open end.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
-    connections: usize,
-    shutdown: CancellationToken,
-) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, connections: usize, shutdown: CancellationToken) {
     let (slots, open) = (Arc::new(Semaphore::new(connections)), TaskTracker::new());
     loop {
         // The slot first: what cannot be served stays in the kernel's backlog.
@@ -85,10 +80,7 @@ pub(crate) async fn serve(
     }
     open.close();
     if timeout(GRACE, open.wait()).await.is_err() {
-        tracing::warn!(
-            connections = open.len(),
-            "some connections did not end in time and are cut"
-        );
+        tracing::warn!(connections = open.len(), "some connections did not end in time and are cut");
     }
 }
 
@@ -103,11 +95,7 @@ async fn connection(stream: TcpStream, router: Router, shutdown: CancellationTok
     let service = service_fn(|request: Request<Incoming>| {
         let busy = activity.clone().busy();
         let answer = inner.call(request);
-        async move {
-            answer
-                .await
-                .map(|answer: Response<Body>| answer.map(|body| Answering { body, _busy: busy }))
-        }
+        async move { answer.await.map(|answer: Response<Body>| answer.map(|body| Answering { body, _busy: busy })) }
     });
     let builder = builder();
     let connection = builder.serve_connection(TokioIo::new(stream), service);
@@ -138,8 +126,7 @@ fn builder() -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
         .max_headers(HEADERS_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .pipeline_flush(true);
+        .max_buf_size(HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -172,10 +159,7 @@ impl Activity {
     /// Returns when no request has been open for as long as a connection may stand idle.
     async fn idle(&self) {
         loop {
-            let (open, seen) = (
-                self.open.load(Ordering::SeqCst),
-                self.seen.load(Ordering::SeqCst),
-            );
+            let (open, seen) = (self.open.load(Ordering::SeqCst), self.seen.load(Ordering::SeqCst));
             let bound = if seen == 0 { HEADERS } else { IDLE };
             let quiet = timeout(bound, self.changed.notified()).await.is_err();
             if quiet && open == 0 && self.open.load(Ordering::SeqCst) == 0 {

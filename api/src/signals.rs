@@ -24,9 +24,7 @@ pub(crate) async fn run(app: App, mut heard: mpsc::Receiver<Signal>) {
                 app.pulls.wake_all();
             }
             None => {
-                tracing::error!(
-                    "the queue's signals ended; waits and pulls go on with looking every few seconds"
-                );
+                tracing::error!("the queue's signals ended; waits and pulls go on with looking every few seconds");
                 return;
             }
         }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use stokehold_objects::Objects;
-use stokehold_queue::{
-    Durability, Error as QueueError, Queue, RedisQueue, Registry, TokenRecord, WorkerRecord, nonce,
-};
+use stokehold_queue::{Durability, Error as QueueError, Queue, RedisQueue, Registry, TokenRecord, WorkerRecord, nonce};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -73,10 +71,7 @@ impl App {
         let app = Self(Arc::new(Parts {
             catalog: Catalog::new(registry.clone(), patience),
             tokens: auth::cache(),
-            workers: Cache::builder()
-                .max_capacity(10_000)
-                .time_to_idle(Duration::from_secs(60))
-                .build(),
+            workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             pulls: Pulls::new(queue.clone(), replica, patience, shutdown.clone()),
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
@@ -103,11 +98,7 @@ impl App {
     }
 
     /// As [`App::ask`], for what may be repeated when its outcome is unknown: twice more, within the same time.
-    pub(crate) async fn ask_again<T, F>(
-        &self,
-        step: &'static str,
-        question: impl Fn() -> F,
-    ) -> Result<T, Problem>
+    pub(crate) async fn ask_again<T, F>(&self, step: &'static str, question: impl Fn() -> F) -> Result<T, Problem>
     where
         F: Future<Output = Result<T, QueueError>>,
     {
@@ -129,10 +120,7 @@ impl App {
     /// The right to hold one request open.
     pub(crate) fn hold(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Problem> {
         self.held.clone().try_acquire_owned().map_err(|_| {
-            Problem::new(
-                Code::RateLimited,
-                "too many requests are held open here; ask again without waiting",
-            )
+            Problem::new(Code::RateLimited, "too many requests are held open here; ask again without waiting")
         })
     }
 }

@@ -49,8 +49,7 @@ impl TokenKey {
 
     fn mac(&self, token: &Token<'_>) -> Hmac<Sha256> {
         #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
         mac.update(token.body.as_bytes());
         mac
     }
@@ -61,11 +60,7 @@ impl FromStr for TokenKey {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let key = hex::decode(text.trim()).map_err(|_| Error::Key)?;
-        if key.len() < KEY_BYTES_MIN {
-            Err(Error::Key)
-        } else {
-            Ok(Self(key))
-        }
+        if key.len() < KEY_BYTES_MIN { Err(Error::Key) } else { Ok(Self(key)) }
     }
 }
 
@@ -149,10 +144,7 @@ impl FromStr for Scope {
     type Err = Error;
 
     fn from_str(word: &str) -> Result<Self, Error> {
-        Self::ALL
-            .into_iter()
-            .find(|scope| scope.as_str() == word)
-            .ok_or_else(|| Error::Scope(word.to_owned()))
+        Self::ALL.into_iter().find(|scope| scope.as_str() == word).ok_or_else(|| Error::Scope(word.to_owned()))
     }
 }
 
@@ -181,23 +173,14 @@ pub fn mint(
     let text = format!("{body}_{:08x}", crc32fast::hash(body.as_bytes()));
     let created_ms = now_ms();
     let record = TokenRecord {
-        hash: key.hash(&Token {
-            kind,
-            id: &id,
-            body: &body,
-        }),
+        hash: key.hash(&Token { kind, id: &id, body: &body }),
         id,
         kind,
         tenant: tenant.to_owned(),
-        scopes: scopes
-            .iter()
-            .map(|scope| scope.as_str().to_owned())
-            .collect(),
+        scopes: scopes.iter().map(|scope| scope.as_str().to_owned()).collect(),
         name: name.to_owned(),
         created_ms,
-        expires_ms: ttl.map(|ttl| {
-            created_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
-        }),
+        expires_ms: ttl.map(|ttl| created_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
         single_use: false,
     };
     Ok((record, text.into()))
@@ -241,9 +224,7 @@ impl<'a> Token<'a> {
     /// Whether `record` is this token's, and has not ended.
     pub(crate) fn is_proven_by(&self, record: &TokenRecord, key: &TokenKey) -> bool {
         record.kind == self.kind
-            && record
-                .expires_ms
-                .is_none_or(|expires_ms| now_ms() < expires_ms)
+            && record.expires_ms.is_none_or(|expires_ms| now_ms() < expires_ms)
             && key.matches(self, &record.hash)
     }
 }
@@ -272,21 +253,12 @@ fn random<const N: usize>() -> Result<[u8; N], Error> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::*;
 
     fn minted() -> (TokenRecord, Secret, TokenKey) {
         let key = TokenKey::generate().unwrap();
-        let (record, secret) = mint(
-            TokenKind::Api,
-            "acme",
-            &[Scope::JobsRead],
-            "laptop",
-            None,
-            &key,
-        )
-        .unwrap();
+        let (record, secret) = mint(TokenKind::Api, "acme", &[Scope::JobsRead], "laptop", None, &key).unwrap();
         (record, secret, key)
     }
 
@@ -296,26 +268,10 @@ mod tests {
         let token = Token::parse(secret.expose()).unwrap();
         assert!(token.is_proven_by(&record, &key));
         assert!(!token.is_proven_by(&record, &TokenKey::generate().unwrap()));
-        assert!(!token.is_proven_by(
-            &TokenRecord {
-                expires_ms: Some(1),
-                ..record.clone()
-            },
-            &key
-        ));
-        assert!(!token.is_proven_by(
-            &TokenRecord {
-                kind: TokenKind::Join,
-                ..record.clone()
-            },
-            &key
-        ));
+        assert!(!token.is_proven_by(&TokenRecord { expires_ms: Some(1), ..record.clone() }, &key));
+        assert!(!token.is_proven_by(&TokenRecord { kind: TokenKind::Join, ..record.clone() }, &key));
         let secret_part = secret.expose().split('_').nth(2).unwrap().to_owned();
-        assert!(
-            !serde_json::to_string(&record)
-                .unwrap()
-                .contains(&secret_part)
-        );
+        assert!(!serde_json::to_string(&record).unwrap().contains(&secret_part));
     }
 
     #[test]
@@ -324,19 +280,10 @@ mod tests {
         for place in 0..secret.expose().len() {
             let mut wrong = secret.expose().as_bytes().to_vec();
             wrong[place] = if wrong[place] == b'0' { b'1' } else { b'0' };
-            assert!(
-                Token::parse(std::str::from_utf8(&wrong).unwrap()).is_none(),
-                "{place}"
-            );
+            assert!(Token::parse(std::str::from_utf8(&wrong).unwrap()).is_none(), "{place}");
         }
         assert!(Token::parse("").is_none());
-        assert!(
-            Token::parse(&format!(
-                "{}é",
-                &secret.expose()[..secret.expose().len() - 2]
-            ))
-            .is_none()
-        );
+        assert!(Token::parse(&format!("{}é", &secret.expose()[..secret.expose().len() - 2])).is_none());
     }
 
     #[test]
@@ -344,20 +291,14 @@ mod tests {
         let (_, secret, key) = minted();
         let printed = format!("{secret:?} {key:?}");
         assert!(!printed.contains(secret.expose()) && !printed.contains(key.to_secret().expose()));
-        assert_eq!(
-            key.to_secret().expose().parse::<TokenKey>().unwrap().0,
-            key.0
-        );
+        assert_eq!(key.to_secret().expose().parse::<TokenKey>().unwrap().0, key.0);
     }
 
     #[test]
     fn a_tenant_must_fit_into_keys() {
         let key = TokenKey::generate().unwrap();
         for tenant in ["", "a:b", "a/b", "A", "-a"] {
-            assert!(
-                mint(TokenKind::Api, tenant, &[], "", None, &key).is_err(),
-                "{tenant}"
-            );
+            assert!(mint(TokenKind::Api, tenant, &[], "", None, &key).is_err(), "{tenant}");
         }
     }
 }

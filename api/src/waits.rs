@@ -28,19 +28,8 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn new(
-        queue: RedisQueue,
-        replica: String,
-        patience: Patience,
-        shutdown: CancellationToken,
-    ) -> Self {
-        Self {
-            queue,
-            replica,
-            patience,
-            watched: Mutex::default(),
-            shutdown,
-        }
+    pub(crate) fn new(queue: RedisQueue, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
+        Self { queue, replica, patience, watched: Mutex::default(), shutdown }
     }
 
     /// A job changed.
@@ -59,23 +48,12 @@ impl Waits {
 
     /// Follows a job: subscribed before it is looked at, so that no change falls in between.
     pub(crate) fn follow(&self, id: JobId) -> Follow<'_> {
-        let changes = lock(&self.watched)
-            .entry(id)
-            .or_insert_with(|| watch::channel(()).0)
-            .subscribe();
-        Follow {
-            waits: self,
-            id,
-            changes,
-        }
+        let changes = lock(&self.watched).entry(id).or_insert_with(|| watch::channel(()).0).subscribe();
+        Follow { waits: self, id, changes }
     }
 
     /// The job once it has ended, or as it stands at `deadline` or when the replica shuts down; `None` when there is none.
-    pub(crate) async fn until_end(
-        &self,
-        id: JobId,
-        deadline: Instant,
-    ) -> Result<Option<Job>, Problem> {
+    pub(crate) async fn until_end(&self, id: JobId, deadline: Instant) -> Result<Option<Job>, Problem> {
         let mut follow = self.follow(id);
         loop {
             match follow.look().await? {
@@ -101,13 +79,7 @@ impl Follow<'_> {
     /// The job as it is now. Changes after this are told.
     pub(crate) async fn look(&mut self) -> Result<Option<Job>, Problem> {
         self.changes.mark_unchanged();
-        self.waits
-            .patience
-            .ask(
-                "watch a job",
-                self.waits.queue.watch(self.id, &self.waits.replica),
-            )
-            .await
+        self.waits.patience.ask("watch a job", self.waits.queue.watch(self.id, &self.waits.replica)).await
     }
 
     /// Waits until looking again makes sense. `false` when `deadline` has come or the replica shuts down.
@@ -126,10 +98,7 @@ impl Drop for Follow<'_> {
         let mut watched = lock(&self.waits.watched);
         // Let go of the own receiver under the lock, so that of two that leave at once the second sees that it is the last.
         self.changes = watch::channel(()).1;
-        if watched
-            .get(&self.id)
-            .is_some_and(|waiters| waiters.receiver_count() == 0)
-        {
+        if watched.get(&self.id).is_some_and(|waiters| waiters.receiver_count() == 0) {
             watched.remove(&self.id);
         }
     }

@@ -1,10 +1,11 @@
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use stokehold_queue::gateway::RunnerSpec;
 
 use super::URL_TTL;
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
+use crate::path::Path;
 use crate::routes::packages;
 use crate::state::App;
 
@@ -17,17 +18,9 @@ pub(super) async fn endpoint(
 ) -> Result<Json<RunnerSpec>, Problem> {
     let missing = || Problem::not_found("endpoint version");
     let number = version.parse().map_err(|_| missing())?;
-    let version = app
-        .ask(
-            "read an endpoint",
-            app.registry.endpoint(&tenant, &name, Some(number)),
-        )
-        .await?;
+    let version = app.ask("read an endpoint", app.registry.endpoint(&tenant, &name, Some(number))).await?;
     let version = version.ok_or_else(missing)?;
     let key = packages::key(&tenant, &version.spec.package_sha256);
     let package_url = app.objects.presign_get(&key, URL_TTL).await?;
-    Ok(Json(RunnerSpec {
-        version,
-        package_url,
-    }))
+    Ok(Json(RunnerSpec { version, package_url }))
 }

@@ -19,10 +19,7 @@ pub(super) async fn events(
     Json(request): Json<EventsRequest, BODY_MAX>,
 ) -> Result<StatusCode, Problem> {
     if request.events.len() > EVENTS_MAX {
-        return Err(Problem::field(
-            "/events",
-            format!("must be at most {EVENTS_MAX}"),
-        ));
+        return Err(Problem::field("/events", format!("must be at most {EVENTS_MAX}")));
     }
     for (n, report) in request.events.iter().enumerate() {
         let length = match &report.event {
@@ -31,20 +28,12 @@ pub(super) async fn events(
             JobMessage::Output { value, .. } => value.get().len(),
         };
         if length > TEXT_MAX {
-            return Err(Problem::field(
-                format!("/events/{n}"),
-                format!("must be at most {TEXT_MAX} bytes"),
-            ));
+            return Err(Problem::field(format!("/events/{n}"), format!("must be at most {TEXT_MAX} bytes")));
         }
-        if matches!(&report.event, JobMessage::Progress { fraction, .. } if !(0.0..=1.0).contains(fraction))
-        {
-            return Err(Problem::field(
-                format!("/events/{n}/fraction"),
-                "must be 0 to 1",
-            ));
+        if matches!(&report.event, JobMessage::Progress { fraction, .. } if !(0.0..=1.0).contains(fraction)) {
+            return Err(Problem::field(format!("/events/{n}/fraction"), "must be 0 to 1"));
         }
     }
-    app.ask("keep events", app.queue.append_events(&request.events))
-        .await?;
+    app.ask("keep events", app.queue.append_events(&request.events)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -22,10 +22,7 @@ pub(super) async fn extend(
     Json(request): Json<ExtendRequest>,
 ) -> Result<JsonAnswer<ExtendReply>, Problem> {
     if request.leases.len() > LEASES_MAX {
-        return Err(Problem::field(
-            "/leases",
-            format!("must be at most {LEASES_MAX}"),
-        ));
+        return Err(Problem::field("/leases", format!("must be at most {LEASES_MAX}")));
     }
     if request.status.loaded.len() > LOADED_MAX || request.status.gpus.len() > GPUS_MAX {
         return Err(Problem::field(
@@ -49,22 +46,10 @@ async fn seen(app: &App, worker_id: &str, status: WorkerStatus) -> Result<(), Pr
             .ask("read a worker", app.registry.worker(worker_id))
             .await?
             .map(Arc::new)
-            .ok_or_else(|| {
-                Problem::new(
-                    Code::Unauthorized,
-                    "this worker is not known any more; join again",
-                )
-            })?,
+            .ok_or_else(|| Problem::new(Code::Unauthorized, "this worker is not known any more; join again"))?,
     };
-    let record = WorkerRecord {
-        seen_ms: now_ms(),
-        status,
-        ..WorkerRecord::clone(&known)
-    };
-    app.ask_again("store a worker", || {
-        app.registry.put_worker(&record, ttl_ms())
-    })
-    .await?;
+    let record = WorkerRecord { seen_ms: now_ms(), status, ..WorkerRecord::clone(&known) };
+    app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
     app.workers.insert(worker_id.to_owned(), known);
     Ok(())
 }

@@ -1,9 +1,7 @@
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use futures::future::try_join_all;
-use stokehold_queue::gateway::{
-    FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, LeaseRef,
-};
+use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, LeaseRef};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT_NAME};
 use stokehold_queue::{BATCH_MAX, Queue};
 
@@ -25,35 +23,20 @@ pub(super) async fn finish(
     _: JoinedWorker,
     Json(request): Json<FinishRequest, BODY_MAX>,
 ) -> Result<JsonAnswer<FinishReply>, Problem> {
-    Ok(JsonAnswer(FinishReply {
-        finished: report(&app, request.finish).await?,
-    }))
+    Ok(JsonAnswer(FinishReply { finished: report(&app, request.finish).await? }))
 }
 
 /// Ends attempts. Repeating a report whose outcome is unknown is safe, so it is repeated here already.
-pub(super) async fn report(
-    app: &App,
-    reports: Vec<FinishReport>,
-) -> Result<Vec<FinishAnswer>, Problem> {
+pub(super) async fn report(app: &App, reports: Vec<FinishReport>) -> Result<Vec<FinishAnswer>, Problem> {
     if reports.is_empty() {
         return Ok(Vec::new());
     }
     if reports.len() > BATCH_MAX {
-        return Err(Problem::field(
-            "/finish",
-            format!("must be at most {BATCH_MAX} reports"),
-        ));
+        return Err(Problem::field("/finish", format!("must be at most {BATCH_MAX} reports")));
     }
-    let reports: Vec<FinishReport> = try_join_all(
-        reports
-            .into_iter()
-            .enumerate()
-            .map(|(n, report)| checked(app, n, report)),
-    )
-    .await?;
-    let answers = app
-        .ask_again("finish", || app.queue.finish(&reports))
-        .await?;
+    let reports: Vec<FinishReport> =
+        try_join_all(reports.into_iter().enumerate().map(|(n, report)| checked(app, n, report))).await?;
+    let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;
     for (report, answer) in reports.iter().zip(&answers) {
         let outcome = match report.outcome {
             FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => "succeeded",
@@ -66,28 +49,19 @@ pub(super) async fn report(
 
 async fn checked(app: &App, n: usize, mut report: FinishReport) -> Result<FinishReport, Problem> {
     match &mut report.outcome {
-        FinishOutcome::Succeeded { result } if result.get().len() > INLINE_RESULT_BYTES => {
-            Err(Problem::field(
-                format!("/finish/{n}/result"),
-                format!(
-                    "is over {INLINE_RESULT_BYTES} bytes; put it into S3 as {OUTPUT_NAME} and report it as stored"
-                ),
-            ))
-        }
+        FinishOutcome::Succeeded { result } if result.get().len() > INLINE_RESULT_BYTES => Err(Problem::field(
+            format!("/finish/{n}/result"),
+            format!("is over {INLINE_RESULT_BYTES} bytes; put it into S3 as {OUTPUT_NAME} and report it as stored"),
+        )),
         FinishOutcome::Succeeded { .. } => Ok(report),
         FinishOutcome::Failed { error } => {
             shorten(error);
             Ok(report)
         }
         FinishOutcome::Stored { size_bytes } => {
-            let lease = LeaseRef {
-                job_id: report.job_id,
-                fence: report.fence.clone(),
-            };
+            let lease = LeaseRef { job_id: report.job_id, fence: report.fence.clone() };
             if !is_stored(app, &lease, *size_bytes).await? {
-                report.outcome = FinishOutcome::Failed {
-                    error: not_stored(),
-                };
+                report.outcome = FinishOutcome::Failed { error: not_stored() };
             }
             Ok(report)
         }
@@ -99,15 +73,8 @@ async fn is_stored(app: &App, lease: &LeaseRef, size_bytes: u64) -> Result<bool,
     let Some((spec, attempt)) = app.ask("check a lease", app.queue.held(lease)).await? else {
         return Ok(true);
     };
-    let key = format!(
-        "{}{OUTPUT_NAME}",
-        Job::attempt_prefix(&spec.tenant, lease.job_id, attempt, &lease.fence)
-    );
-    Ok(app
-        .objects
-        .head(&key)
-        .await?
-        .is_some_and(|result| result.size_bytes == size_bytes))
+    let key = format!("{}{OUTPUT_NAME}", Job::attempt_prefix(&spec.tenant, lease.job_id, attempt, &lease.fence));
+    Ok(app.objects.head(&key).await?.is_some_and(|result| result.size_bytes == size_bytes))
 }
 
 fn not_stored() -> JobError {
@@ -156,11 +123,7 @@ mod tests {
         };
         shorten(&mut error);
         assert_eq!(error.message.len(), MESSAGE_MAX);
-        assert!(
-            error
-                .traceback
-                .is_some_and(|text| text.len() <= TRACEBACK_MAX && text.ends_with("üend"))
-        );
+        assert!(error.traceback.is_some_and(|text| text.len() <= TRACEBACK_MAX && text.ends_with("üend")));
         assert_eq!(error.stderr.as_deref(), Some("short"));
     }
 }

@@ -21,16 +21,8 @@ pub(super) async fn join(
     Json(request): Json<JoinRequest>,
 ) -> Result<JsonAnswer<JoinReply>, Problem> {
     check(&request)?;
-    if joiner.single_use
-        && app
-            .ask("claim a token", app.registry.claim_token(&joiner.id))
-            .await?
-            .is_none()
-    {
-        return Err(Problem::new(
-            Code::Unauthorized,
-            "this join token has been used; make a new one",
-        ));
+    if joiner.single_use && app.ask("claim a token", app.registry.claim_token(&joiner.id)).await?.is_none() {
+        return Err(Problem::new(Code::Unauthorized, "this join token has been used; make a new one"));
     }
     let worker_id = format!("w_{}", nonce());
     let now_ms = now_ms();
@@ -44,17 +36,9 @@ pub(super) async fn join(
         seen_ms: now_ms,
         status: WorkerStatus::default(),
     };
-    app.ask_again("store a worker", || {
-        app.registry.put_worker(&record, ttl_ms())
-    })
-    .await?;
+    app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
     let token = mint(&app, &joiner.tenant, &worker_id).await?;
-    tracing::info!(
-        worker.id = worker_id,
-        name = record.name,
-        release = record.release,
-        "a worker joined"
-    );
+    tracing::info!(worker.id = worker_id, name = record.name, release = record.release, "a worker joined");
     Ok(JsonAnswer(JoinReply {
         worker_id,
         token: token.expose().to_owned(),
@@ -75,8 +59,7 @@ fn check(request: &JoinRequest) -> Result<(), Problem> {
             ),
         ));
     }
-    let printable =
-        |text: &str| text.chars().count() <= NAME_MAX && !text.chars().any(char::is_control);
+    let printable = |text: &str| text.chars().count() <= NAME_MAX && !text.chars().any(char::is_control);
     if !printable(&request.name) || !printable(&request.release) {
         return Err(Problem::field(
             "/name",
@@ -84,36 +67,22 @@ fn check(request: &JoinRequest) -> Result<(), Problem> {
         ));
     }
     if !(1..=SLOTS_MAX).contains(&request.slots) {
-        return Err(Problem::field(
-            "/slots",
-            format!("must be 1 to {SLOTS_MAX}"),
-        ));
+        return Err(Problem::field("/slots", format!("must be 1 to {SLOTS_MAX}")));
     }
     if request.gpus.len() > GPUS_MAX {
-        return Err(Problem::field(
-            "/gpus",
-            format!("must be at most {GPUS_MAX}"),
-        ));
+        return Err(Problem::field("/gpus", format!("must be at most {GPUS_MAX}")));
     }
     Ok(())
 }
 
 /// A fresh token of a worker, whose id is the token's name.
 pub(super) async fn mint(app: &App, tenant: &str, worker_id: &str) -> Result<Secret, Problem> {
-    let minted = token::mint(
-        TokenKind::Worker,
-        tenant,
-        &[],
-        worker_id,
-        Some(TOKEN_TTL),
-        &app.config.token_key,
-    );
+    let minted = token::mint(TokenKind::Worker, tenant, &[], worker_id, Some(TOKEN_TTL), &app.config.token_key);
     let (record, secret) = minted.map_err(|error| {
         tracing::error!(%error, "a worker token could not be made");
         Problem::new(Code::Internal, "a token could not be made; try again")
     })?;
-    app.ask_again("store a token", || app.registry.put_token(&record))
-        .await?;
+    app.ask_again("store a token", || app.registry.put_token(&record)).await?;
     Ok(secret)
 }
 

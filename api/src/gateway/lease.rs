@@ -38,10 +38,7 @@ pub(super) async fn lease(
     Json(request): Json<LeaseRequest, BODY_MAX>,
 ) -> Result<Response, Problem> {
     if request.want as usize > BATCH_MAX {
-        return Err(Problem::field(
-            "/want",
-            format!("must be at most {BATCH_MAX}"),
-        ));
+        return Err(Problem::field("/want", format!("must be at most {BATCH_MAX}")));
     }
     let pull = async {
         if request.want == 0 {
@@ -49,23 +46,12 @@ pub(super) async fn lease(
         }
         let wait_ms = request.wait_ms.min(WAIT_MAX_MS);
         let held = if wait_ms > 0 { Some(app.hold()?) } else { None };
-        let deadline = held
-            .as_ref()
-            .map(|_| Instant::now() + Duration::from_millis(wait_ms));
-        app.pulls
-            .lease(&worker.worker_id, request.want, request.reach_gib, deadline)
-            .await
-            .map(Some)
+        let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
+        app.pulls.lease(&worker.worker_id, request.want, request.reach_gib, deadline).await.map(Some)
     };
     let (finished, granted) = tokio::try_join!(finish::report(&app, request.finish), pull)?;
     let Some(granted) = granted else {
-        return Ok(respond(
-            &LeaseReply {
-                leases: Vec::new(),
-                finished,
-            },
-            None,
-        ));
+        return Ok(respond(&LeaseReply { leases: Vec::new(), finished }, None));
     };
     let mut leases = Vec::with_capacity(granted.leases().len());
     for lease in granted.leases() {
@@ -81,12 +67,7 @@ async fn told(objects: &Objects, lease: &Lease) -> Result<LeasedJob, Problem> {
     // One after the other: signing is arithmetic, nobody is asked.
     let mut files = BTreeMap::new();
     for id in &spec.files {
-        files.insert(
-            id.clone(),
-            objects
-                .presign_get(&inputs::file_key(&spec.tenant, id), ttl)
-                .await?,
-        );
+        files.insert(id.clone(), objects.presign_get(&inputs::file_key(&spec.tenant, id), ttl).await?);
     }
     Ok(LeasedJob {
         job_id: lease.job_id,
@@ -103,13 +84,8 @@ async fn told(objects: &Objects, lease: &Lease) -> Result<LeasedJob, Problem> {
 
 fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Response {
     let text = serde_json::to_vec(reply).unwrap_or_default();
-    let mut response = Response::new(Body::new(Telling {
-        text: Some(text.into()),
-        granted,
-    }));
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let mut response = Response::new(Body::new(Telling { text: Some(text.into()), granted }));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
@@ -123,10 +99,7 @@ impl hyper::body::Body for Telling {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if let Some(granted) = self.granted.take() {
             granted.told();
         }

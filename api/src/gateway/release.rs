@@ -15,13 +15,8 @@ pub(super) async fn release(
     Json(request): Json<ReleaseRequest>,
 ) -> Result<JsonAnswer<ReleaseReply>, Problem> {
     if request.leases.len() > BATCH_MAX {
-        return Err(Problem::field(
-            "/leases",
-            format!("must be at most {BATCH_MAX}"),
-        ));
+        return Err(Problem::field("/leases", format!("must be at most {BATCH_MAX}")));
     }
-    let released = app
-        .ask_again("release", || app.queue.release(&request.leases))
-        .await?;
+    let released = app.ask_again("release", || app.queue.release(&request.leases)).await?;
     Ok(JsonAnswer(ReleaseReply { released }))
 }

@@ -20,55 +20,29 @@ pub(super) async fn uploads(
     Json(request): Json<UploadsRequest, BODY_MAX>,
 ) -> Result<JsonAnswer<UploadsReply>, Problem> {
     if request.files.len() > FILES_MAX {
-        return Err(Problem::field(
-            "/files",
-            format!("must be at most {FILES_MAX}"),
-        ));
+        return Err(Problem::field("/files", format!("must be at most {FILES_MAX}")));
     }
     for (n, file) in request.files.iter().enumerate() {
         check(n, file, app.config.limits.file_bytes)?;
     }
-    let lease = LeaseRef {
-        job_id: request.job_id,
-        fence: request.fence,
-    };
+    let lease = LeaseRef { job_id: request.job_id, fence: request.fence };
     let Some((spec, attempt)) = app.ask("check a lease", app.queue.held(&lease)).await? else {
-        return Err(Problem::new(
-            Code::StaleFence,
-            "this lease is no longer held; drop what the attempt made",
-        ));
+        return Err(Problem::new(Code::StaleFence, "this lease is no longer held; drop what the attempt made"));
     };
     let prefix = Job::attempt_prefix(&spec.tenant, lease.job_id, attempt, &lease.fence);
     let mut uploads = Vec::with_capacity(request.files.len());
     for file in &request.files {
         let key = format!("{prefix}{}", file.name);
-        let put = app
-            .objects
-            .presign_put(
-                &key,
-                file.size_bytes,
-                &file.sha256,
-                &file.content_type,
-                URL_TTL,
-            )
-            .await?;
-        uploads.push(Upload {
-            url: put.url,
-            headers: put.headers,
-        });
+        let put = app.objects.presign_put(&key, file.size_bytes, &file.sha256, &file.content_type, URL_TTL).await?;
+        uploads.push(Upload { url: put.url, headers: put.headers });
     }
     Ok(JsonAnswer(UploadsReply { uploads }))
 }
 
 fn check(n: usize, file: &UploadFile, most: u64) -> Result<(), Problem> {
-    let wrong = |member: &str, message: String| {
-        Err(Problem::field(format!("/files/{n}/{member}"), message))
-    };
+    let wrong = |member: &str, message: String| Err(Problem::field(format!("/files/{n}/{member}"), message));
     if !names::is_file_name(&file.name) {
-        return wrong(
-            "name",
-            "must be 1 to 200 letters, digits, dots, dashes or underscores".to_owned(),
-        );
+        return wrong("name", "must be 1 to 200 letters, digits, dots, dashes or underscores".to_owned());
     }
     if file.size_bytes > most {
         return wrong("size_bytes", format!("must be at most {most}"));
@@ -77,10 +51,7 @@ fn check(n: usize, file: &UploadFile, most: u64) -> Result<(), Problem> {
         return wrong("sha256", "must be 64 lower-case hex digits".to_owned());
     }
     if !names::is_content_type(&file.content_type) {
-        return wrong(
-            "content_type",
-            "must be a MIME type as image/png".to_owned(),
-        );
+        return wrong("content_type", "must be a MIME type as image/png".to_owned());
     }
     Ok(())
 }

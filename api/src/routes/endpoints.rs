@@ -1,7 +1,7 @@
 //! `/v1/endpoints`: deploying and seeing endpoints.
 
 use axum::Json as JsonAnswer;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +16,7 @@ use crate::catalog;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::json::Json;
 use crate::names;
+use crate::path::Path;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
@@ -96,14 +97,7 @@ pub(crate) struct VersionList {
 }
 
 impl From<EndpointVersion> for VersionView {
-    fn from(
-        EndpointVersion {
-            name,
-            version,
-            created_ms,
-            spec,
-        }: EndpointVersion,
-    ) -> Self {
+    fn from(EndpointVersion { name, version, created_ms, spec }: EndpointVersion) -> Self {
         Self {
             name,
             version,
@@ -146,27 +140,17 @@ pub(crate) async fn deploy(
         "/package_size_bytes",
     )?;
     let (name, spec) = checked(request)?;
-    let package = app
-        .objects
-        .head(&packages::key(&caller.tenant, &spec.package_sha256))
-        .await?;
+    let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
     if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
         return Err(Problem::new(
             Code::PackageMissing,
             "there is no such package; POST /v1/packages says where to PUT it, then deploy again",
         ));
     }
-    let (version, created) = app
-        .ask_again("deploy", || {
-            app.registry.deploy(&caller.tenant, &name, spec.clone())
-        })
-        .await?;
+    let (version, created) =
+        app.ask_again("deploy", || app.registry.deploy(&caller.tenant, &name, spec.clone())).await?;
     app.catalog.deployed_now(&caller.tenant, &version);
-    let status = if created {
-        StatusCode::CREATED
-    } else {
-        StatusCode::OK
-    };
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, JsonAnswer(version.into())))
 }
 
@@ -177,12 +161,8 @@ pub(crate) async fn list(
     State(app): State<App>,
     caller: Caller<EndpointsRead>,
 ) -> Result<JsonAnswer<EndpointList>, Problem> {
-    let endpoints = app
-        .ask("list endpoints", app.registry.endpoints(&caller.tenant))
-        .await?;
-    Ok(JsonAnswer(EndpointList {
-        endpoints: endpoints.into_iter().map(Into::into).collect(),
-    }))
+    let endpoints = app.ask("list endpoints", app.registry.endpoints(&caller.tenant)).await?;
+    Ok(JsonAnswer(EndpointList { endpoints: endpoints.into_iter().map(Into::into).collect() }))
 }
 
 /// See an endpoint
@@ -194,12 +174,7 @@ pub(crate) async fn get(
     caller: Caller<EndpointsRead>,
     Path(name): Path<String>,
 ) -> Result<JsonAnswer<VersionView>, Problem> {
-    let version = app
-        .ask(
-            "read an endpoint",
-            app.registry.endpoint(&caller.tenant, &name, None),
-        )
-        .await?;
+    let version = app.ask("read an endpoint", app.registry.endpoint(&caller.tenant, &name, None)).await?;
     Ok(JsonAnswer(version.ok_or_else(|| unknown(&name))?.into()))
 }
 
@@ -215,34 +190,21 @@ pub(crate) async fn versions(
     if !names::is_name(&name) {
         return Err(unknown(&name));
     }
-    let versions = app
-        .ask(
-            "list versions",
-            app.registry.versions(&caller.tenant, &name),
-        )
-        .await?;
+    let versions = app.ask("list versions", app.registry.versions(&caller.tenant, &name)).await?;
     if versions.is_empty() {
         return Err(unknown(&name));
     }
-    Ok(JsonAnswer(VersionList {
-        versions: versions.into_iter().map(Into::into).collect(),
-    }))
+    Ok(JsonAnswer(VersionList { versions: versions.into_iter().map(Into::into).collect() }))
 }
 
 fn unknown(name: &str) -> Problem {
-    Problem::new(
-        Code::UnknownEndpoint,
-        format!("there is no endpoint {name:?}; GET /v1/endpoints lists them"),
-    )
+    Problem::new(Code::UnknownEndpoint, format!("there is no endpoint {name:?}; GET /v1/endpoints lists them"))
 }
 
 fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     let wrong = |path: &str, message: String| Err(Problem::field(path, message));
     if !names::is_name(&request.name) {
-        return wrong(
-            "/name",
-            "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned(),
-        );
+        return wrong("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
     }
     let entry = request.entry.split_once(':');
     let sound = |(file, object): (&str, &str)| {
@@ -252,57 +214,31 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
             && !object.is_empty()
     };
     if request.entry.len() > ENTRY_MAX || !entry.is_some_and(sound) {
-        return wrong(
-            "/entry",
-            "must be file.py:object, with the file inside the package".to_owned(),
-        );
+        return wrong("/entry", "must be file.py:object, with the file inside the package".to_owned());
     }
     if request.requirements_lock.len() > LOCK_MAX {
-        return wrong(
-            "/requirements_lock",
-            format!("must be at most {LOCK_MAX} bytes"),
-        );
+        return wrong("/requirements_lock", format!("must be at most {LOCK_MAX} bytes"));
     }
     let python = request.python.split_once('.');
-    if !request.python.is_empty()
-        && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok())
-    {
+    if !request.python.is_empty() && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok()) {
         return wrong("/python", "must be a version as 3.11, or empty".to_owned());
     }
     if let Err(why) = catalog::validator(&request.input_schema) {
-        return wrong(
-            "/input_schema",
-            format!("is no JSON Schema that can be used: {why}"),
-        );
+        return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}"));
     }
     if !request.output_schema.is_null()
         && let Err(why) = catalog::validator(&request.output_schema)
     {
-        return wrong(
-            "/output_schema",
-            format!("is no JSON Schema that can be used: {why}"),
-        );
+        return wrong("/output_schema", format!("is no JSON Schema that can be used: {why}"));
     }
-    if !request.vram_gib.is_finite()
-        || request.vram_gib < 0.0
-        || vram_class_gib(request.vram_gib).is_none()
-    {
+    if !request.vram_gib.is_finite() || request.vram_gib < 0.0 || vram_class_gib(request.vram_gib).is_none() {
         let largest = VRAM_CLASSES_GIB.last().copied().unwrap_or_default();
-        return wrong(
-            "/vram_gib",
-            format!("must be 0 to {largest}: the largest card there is"),
-        );
+        return wrong("/vram_gib", format!("must be 0 to {largest}: the largest card there is"));
     }
-    let (max_concurrency, timeout_s, max_attempts) = (
-        request.max_concurrency.unwrap_or(1),
-        request.timeout_s.unwrap_or(600),
-        request.max_attempts.unwrap_or(3),
-    );
+    let (max_concurrency, timeout_s, max_attempts) =
+        (request.max_concurrency.unwrap_or(1), request.timeout_s.unwrap_or(600), request.max_attempts.unwrap_or(3));
     if !(1..=CONCURRENCY_MAX).contains(&max_concurrency) {
-        return wrong(
-            "/max_concurrency",
-            format!("must be 1 to {CONCURRENCY_MAX}"),
-        );
+        return wrong("/max_concurrency", format!("must be 1 to {CONCURRENCY_MAX}"));
     }
     if !(1..=TIMEOUT_MAX_S).contains(&timeout_s) {
         return wrong("/timeout_s", format!("must be 1 to {TIMEOUT_MAX_S}"));

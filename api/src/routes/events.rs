@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -20,6 +20,7 @@ use super::jobs::{is_cursor, own};
 use super::view::JobView;
 use crate::auth::{Caller, JobsRead};
 use crate::error::Problem;
+use crate::path::Path;
 use crate::query::Params;
 use crate::state::App;
 
@@ -79,17 +80,11 @@ pub(crate) async fn events(
     params: Params,
 ) -> Result<Response, Problem> {
     params.finish()?;
-    let after = match headers
-        .get("last-event-id")
-        .map(|value| value.to_str().unwrap_or_default())
-    {
+    let after = match headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default()) {
         None | Some("") => String::new(),
         Some(text) if is_cursor(text) => text.to_owned(),
         Some(_) => {
-            return Err(Problem::field(
-                "Last-Event-ID",
-                "must be the id of an event of this stream",
-            ));
+            return Err(Problem::field("Last-Event-ID", "must be the id of an event of this stream"));
         }
     };
     let job = own(&app, &caller.tenant, &id).await?;
@@ -101,9 +96,7 @@ pub(crate) async fn events(
             yield event;
         }
     };
-    Ok(Sse::new(story)
-        .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
-        .into_response())
+    Ok(Sse::new(story).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 /// The stream breaks off when the queue cannot be asked; the client resumes where it was.
@@ -150,29 +143,9 @@ fn story(app: App, id: JobId, mut after: String) -> impl Stream<Item = Result<Ev
 fn said(kept: &KeptEvent) -> Event {
     let attempt = kept.attempt;
     let event = match &kept.message {
-        JobMessage::Progress { fraction, message } => event(
-            "progress",
-            &ProgressData {
-                fraction: *fraction,
-                message,
-            },
-        ),
-        JobMessage::Log { stream, text } => event(
-            "log",
-            &LogData {
-                stream: *stream,
-                text,
-                attempt,
-            },
-        ),
-        JobMessage::Output { index, value } => event(
-            "output",
-            &OutputData {
-                index: *index,
-                value,
-                attempt,
-            },
-        ),
+        JobMessage::Progress { fraction, message } => event("progress", &ProgressData { fraction: *fraction, message }),
+        JobMessage::Log { stream, text } => event("log", &LogData { stream: *stream, text, attempt }),
+        JobMessage::Output { index, value } => event("output", &OutputData { index: *index, value, attempt }),
     };
     event.id(&kept.id)
 }
@@ -183,8 +156,6 @@ fn done(job: &Job, app: &App) -> Event {
 
 /// One event on one line: what was submitted may hold line breaks between its tokens, which mean nothing there.
 fn event(name: &str, data: &impl Serialize) -> Event {
-    let text = serde_json::to_string(data)
-        .unwrap_or_default()
-        .replace(['\r', '\n'], " ");
+    let text = serde_json::to_string(data).unwrap_or_default().replace(['\r', '\n'], " ");
     Event::default().event(name).data(text)
 }

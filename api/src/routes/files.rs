@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json as JsonAnswer;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use stokehold_queue::now_ms;
@@ -16,6 +16,7 @@ use crate::error::{Code, Problem, ProblemBody};
 use crate::inputs::file_key;
 use crate::json::Json;
 use crate::names;
+use crate::path::Path;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
@@ -83,60 +84,29 @@ pub(crate) async fn create(
     Json(request): Json<FileRequest>,
 ) -> Result<(StatusCode, JsonAnswer<FileUpload>), Problem> {
     let card = Card {
-        content_type: request
-            .content_type
-            .unwrap_or_else(|| "application/octet-stream".to_owned()),
+        content_type: request.content_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
         name: request.name,
     };
-    if !matches!(card.name.chars().count(), 1..=NAME_MAX) || card.name.chars().any(char::is_control)
-    {
-        return Err(Problem::field(
-            "/name",
-            format!("must be 1 to {NAME_MAX} printable characters"),
-        ));
+    if !matches!(card.name.chars().count(), 1..=NAME_MAX) || card.name.chars().any(char::is_control) {
+        return Err(Problem::field("/name", format!("must be 1 to {NAME_MAX} printable characters")));
     }
     if request.size_bytes > app.config.limits.file_bytes {
-        return Err(Problem::field(
-            "/size_bytes",
-            format!("must be at most {} bytes", app.config.limits.file_bytes),
-        ));
+        return Err(Problem::field("/size_bytes", format!("must be at most {} bytes", app.config.limits.file_bytes)));
     }
     if !names::is_sha256(&request.sha256) {
-        return Err(Problem::field(
-            "/sha256",
-            "must be 64 lower-case hex digits",
-        ));
+        return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
     }
     if !names::is_content_type(&card.content_type) {
-        return Err(Problem::field(
-            "/content_type",
-            "must be a MIME type as image/png",
-        ));
+        return Err(Problem::field("/content_type", "must be a MIME type as image/png"));
     }
     let id = format!("file_{}", Uuid::new_v4().simple());
     let key = file_key(&caller.tenant, &id);
     let text = serde_json::to_vec(&card).unwrap_or_default();
-    app.objects
-        .put(&card_key(&key), text.into(), "application/json")
-        .await?;
-    let put = app
-        .objects
-        .presign_put(
-            &key,
-            request.size_bytes,
-            &request.sha256,
-            &card.content_type,
-            URL_TTL,
-        )
-        .await?;
+    app.objects.put(&card_key(&key), text.into(), "application/json").await?;
+    let put = app.objects.presign_put(&key, request.size_bytes, &request.sha256, &card.content_type, URL_TTL).await?;
     let expires_ms = now_ms() + u64::try_from(URL_TTL.as_millis()).unwrap_or_default();
-    let upload = FileUpload {
-        id,
-        name: card.name,
-        upload_url: put.url,
-        headers: put.headers,
-        expires_at: rfc3339(expires_ms),
-    };
+    let upload =
+        FileUpload { id, name: card.name, upload_url: put.url, headers: put.headers, expires_at: rfc3339(expires_ms) };
     Ok((StatusCode::CREATED, JsonAnswer(upload)))
 }
 
@@ -157,32 +127,16 @@ pub(crate) async fn get(
         return Err(Problem::not_found("file"));
     }
     let key = file_key(&caller.tenant, &id);
-    let card = app
-        .objects
-        .get(&card_key(&key), CARD_MAX)
-        .await?
-        .ok_or_else(|| Problem::not_found("file"))?;
+    let card = app.objects.get(&card_key(&key), CARD_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
     let card: Card = serde_json::from_slice(&card).map_err(|error| {
         tracing::error!(%error, file = id, "a file's card cannot be read");
-        Problem::new(
-            Code::Internal,
-            "what was kept of this file cannot be read; upload it again",
-        )
+        Problem::new(Code::Internal, "what was kept of this file cannot be read; upload it again")
     })?;
     let Some(stored) = app.objects.head(&key).await? else {
-        return Err(Problem::new(
-            Code::FileMissing,
-            "the file was announced but its bytes were not uploaded",
-        ));
+        return Err(Problem::new(Code::FileMissing, "the file was announced but its bytes were not uploaded"));
     };
     let url = app.objects.presign_get(&key, URL_TTL).await?;
-    let view = FileView {
-        id,
-        name: card.name,
-        size_bytes: stored.size_bytes,
-        content_type: card.content_type,
-        url,
-    };
+    let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };
     Ok(JsonAnswer(view))
 }
 

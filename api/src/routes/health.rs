@@ -50,11 +50,7 @@ pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, description = "It is.", body = Health)))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
-    Json(Health {
-        status: "ok",
-        durability: app.durability.as_str(),
-        release: env!("CARGO_PKG_VERSION"),
-    })
+    Json(Health { status: "ok", durability: app.durability.as_str(), release: env!("CARGO_PKG_VERSION") })
 }
 
 /// Can it serve?
@@ -73,34 +69,19 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
             ready
         }
     };
-    let status = if ready.ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
+    let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(ready)).into_response()
 }
 
 async fn look(app: &App) -> Ready {
-    let (redis, s3) = tokio::join!(
-        timeout(PATIENCE, app.queue.ping()),
-        timeout(PATIENCE, app.objects.ping())
-    );
+    let (redis, s3) = tokio::join!(timeout(PATIENCE, app.queue.ping()), timeout(PATIENCE, app.objects.ping()));
     let (redis, s3) = (matches!(redis, Ok(Ok(()))), matches!(s3, Ok(Ok(()))));
-    Ready {
-        ready: redis && s3 && !app.shutdown.is_cancelled(),
-        redis,
-        s3,
-    }
+    Ready { ready: redis && s3 && !app.shutdown.is_cancelled(), redis, s3 }
 }
 
 /// Prometheus metrics
 #[utoipa::path(get, path = "/metrics", tag = "health", security(()),
     responses((status = 200, description = "In Prometheus' text form.", content_type = "text/plain", body = String)))]
 pub(crate) async fn metrics() -> Response {
-    (
-        [(CONTENT_TYPE, "text/plain; version=0.0.4")],
-        crate::metrics::render(),
-    )
-        .into_response()
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], crate::metrics::render()).into_response()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use stokehold_queue::job::{Job, JobState};
@@ -16,6 +16,7 @@ use super::view::JobView;
 use crate::auth::{Caller, JobsRead, JobsWrite};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
+use crate::path::Path;
 use crate::query::Params;
 use crate::state::App;
 
@@ -74,37 +75,18 @@ pub(crate) async fn list(
     let states = JobState::ALL.map(JobState::as_str).join(", ");
     let filter = ListFilter {
         state: params.take("state", &format!("one of {states}"), JobState::from_word)?,
-        endpoint: params.take("endpoint", "an endpoint's name", |name| {
-            names::is_name(name).then(|| name.to_owned())
-        })?,
+        endpoint: params
+            .take("endpoint", "an endpoint's name", |name| names::is_name(name).then(|| name.to_owned()))?,
         metadata: params.take_all("metadata."),
     };
-    let cursor = params.take("cursor", "the next_cursor of a page", |text| {
-        is_cursor(text).then(|| text.to_owned())
-    })?;
+    let cursor = params.take("cursor", "the next_cursor of a page", |text| is_cursor(text).then(|| text.to_owned()))?;
     let limit = params
-        .take("limit", &format!("1 to {LIMIT_MAX}"), |text| {
-            text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n))
-        })?
+        .take("limit", &format!("1 to {LIMIT_MAX}"), |text| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)))?
         .unwrap_or(LIMIT);
     params.finish()?;
-    let page = app
-        .ask(
-            "list jobs",
-            app.queue
-                .list(&caller.tenant, &filter, cursor.as_deref(), limit),
-        )
-        .await?;
-    let jobs = page
-        .jobs
-        .iter()
-        .map(|job| JobView::new(job, &app.config))
-        .collect();
-    Ok(Json(JobList {
-        jobs,
-        next_cursor: page.next_cursor,
-    })
-    .into_response())
+    let page = app.ask("list jobs", app.queue.list(&caller.tenant, &filter, cursor.as_deref(), limit)).await?;
+    let jobs = page.jobs.iter().map(|job| JobView::new(job, &app.config)).collect();
+    Ok(Json(JobList { jobs, next_cursor: page.next_cursor }).into_response())
 }
 
 /// Cancel a job
@@ -123,10 +105,7 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = parse_id(&id)?;
-    match app
-        .ask_again("cancel", || app.queue.cancel(&caller.tenant, id))
-        .await?
-    {
+    match app.ask_again("cancel", || app.queue.cancel(&caller.tenant, id)).await? {
         CancelAnswer::NotFound => return Err(Problem::not_found("job")),
         CancelAnswer::AlreadyEnded(state) if state != JobState::Cancelled => {
             return Err(Problem::new(
@@ -144,22 +123,16 @@ pub(crate) async fn cancel(
 pub(crate) async fn own(app: &App, tenant: &str, id: &str) -> Result<Job, Problem> {
     let id = parse_id(id)?;
     let job = app.ask("read a job", app.queue.get(id)).await?;
-    job.filter(|job| job.spec.tenant == tenant)
-        .ok_or_else(|| Problem::not_found("job"))
+    job.filter(|job| job.spec.tenant == tenant).ok_or_else(|| Problem::not_found("job"))
 }
 
 fn parse_id(id: &str) -> Result<JobId, Problem> {
-    id.parse()
-        .map_err(|error| Problem::new(Code::NotFound, format!("there is no such job: {error}")))
+    id.parse().map_err(|error| Problem::new(Code::NotFound, format!("there is no such job: {error}")))
 }
 
 /// A place in a Redis stream, which is what cursors and event ids are: `<milliseconds>-<number>`.
 pub(crate) fn is_cursor(text: &str) -> bool {
-    let number = |text: &str| {
-        text.len() <= 20
-            && !text.is_empty()
-            && text.parse::<u64>().is_ok_and(|_| !text.starts_with('+'))
-    };
-    text.split_once('-')
-        .is_some_and(|(ms, n)| number(ms) && number(n))
+    let number =
+        |text: &str| text.len() <= 20 && !text.is_empty() && text.parse::<u64>().is_ok_and(|_| !text.starts_with('+'));
+    text.split_once('-').is_some_and(|(ms, n)| number(ms) && number(n))
 }

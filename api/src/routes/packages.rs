@@ -51,41 +51,13 @@ pub(crate) async fn create(
     caller: Caller<EndpointsWrite>,
     Json(request): Json<PackageRequest>,
 ) -> Result<JsonAnswer<PackageReply>, Problem> {
-    check(
-        &app,
-        &request.sha256,
-        request.size_bytes,
-        "/sha256",
-        "/size_bytes",
-    )?;
+    check(&app, &request.sha256, request.size_bytes, "/sha256", "/size_bytes")?;
     let key = key(&caller.tenant, &request.sha256);
-    if app
-        .objects
-        .head(&key)
-        .await?
-        .is_some_and(|package| package.size_bytes == request.size_bytes)
-    {
-        return Ok(JsonAnswer(PackageReply {
-            exists: true,
-            upload_url: None,
-            headers: BTreeMap::new(),
-        }));
+    if app.objects.head(&key).await?.is_some_and(|package| package.size_bytes == request.size_bytes) {
+        return Ok(JsonAnswer(PackageReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
-    let put = app
-        .objects
-        .presign_put(
-            &key,
-            request.size_bytes,
-            &request.sha256,
-            CONTENT_TYPE,
-            URL_TTL,
-        )
-        .await?;
-    Ok(JsonAnswer(PackageReply {
-        exists: false,
-        upload_url: Some(put.url),
-        headers: put.headers,
-    }))
+    let put = app.objects.presign_put(&key, request.size_bytes, &request.sha256, CONTENT_TYPE, URL_TTL).await?;
+    Ok(JsonAnswer(PackageReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
 }
 
 /// Where a package lies. Below its tenant, so that nobody learns from a hash what others have deployed.
@@ -94,19 +66,10 @@ pub(crate) fn key(tenant: &str, sha256: &str) -> String {
 }
 
 /// Whether such a package may be; the last two say what the fields are called.
-pub(crate) fn check(
-    app: &App,
-    sha256: &str,
-    size_bytes: u64,
-    sha256_at: &str,
-    size_at: &str,
-) -> Result<(), Problem> {
+pub(crate) fn check(app: &App, sha256: &str, size_bytes: u64, sha256_at: &str, size_at: &str) -> Result<(), Problem> {
     let most = app.config.limits.package_bytes;
     if !names::is_sha256(sha256) {
-        return Err(Problem::field(
-            sha256_at,
-            "must be 64 lower-case hex digits",
-        ));
+        return Err(Problem::field(sha256_at, "must be 64 lower-case hex digits"));
     }
     if !(1..=most).contains(&size_bytes) {
         return Err(Problem::field(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, LOCATION};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +12,7 @@ use super::jobs::own;
 use crate::auth::{Caller, JobsRead};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
+use crate::path::Path;
 use crate::state::App;
 
 /// How long a download may start after its URL was given.
@@ -33,14 +34,10 @@ pub(crate) async fn result(
 ) -> Result<Response, Problem> {
     let job = own(&app, &caller.tenant, &id).await?;
     match &job.result {
-        Some(JobResult::Inline(result)) => Ok((
-            [(CONTENT_TYPE, "application/json")],
-            result.get().to_owned(),
-        )
-            .into_response()),
-        Some(JobResult::Object { key, .. }) => {
-            Ok(redirect(app.objects.presign_get(key, URL_TTL).await?))
+        Some(JobResult::Inline(result)) => {
+            Ok(([(CONTENT_TYPE, "application/json")], result.get().to_owned()).into_response())
         }
+        Some(JobResult::Object { key, .. }) => Ok(redirect(app.objects.presign_get(key, URL_TTL).await?)),
         None => Err(without_result(&job)),
     }
 }
@@ -79,28 +76,13 @@ pub(crate) async fn file(
 fn without_result(job: &Job) -> Problem {
     let state = job.state.as_str();
     if job.state.is_terminal() {
-        return Problem::new(
-            Code::NoResult,
-            format!("the job is {state}, so there is no result"),
-        );
+        return Problem::new(Code::NoResult, format!("the job is {state}, so there is no result"));
     }
-    Problem::new(
-        Code::NotReady,
-        format!(
-            "the job is {state}; wait for it with GET /v1/jobs/{}?wait_s=60",
-            job.id
-        ),
-    )
+    Problem::new(Code::NotReady, format!("the job is {state}; wait for it with GET /v1/jobs/{}?wait_s=60", job.id))
 }
 
 /// To a presigned URL, which nobody must keep.
 fn redirect(url: String) -> Response {
-    (
-        StatusCode::TEMPORARY_REDIRECT,
-        [
-            (LOCATION, url),
-            (axum::http::header::CACHE_CONTROL, "no-store".to_owned()),
-        ],
-    )
+    (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, url), (axum::http::header::CACHE_CONTROL, "no-store".to_owned())])
         .into_response()
 }

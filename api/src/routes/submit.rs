@@ -113,21 +113,11 @@ pub(crate) async fn one(
 ) -> Result<Response, Problem> {
     let wait_s = preferred_wait_s(&headers)?;
     let key = idempotency_key(&headers, request.idempotency_key.take())?;
-    let deployed = app
-        .catalog
-        .resolve(&caller.tenant, &request.endpoint, request.version)
-        .await?;
+    let deployed = app.catalog.resolve(&caller.tenant, &request.endpoint, request.version).await?;
     let job = check(request, &deployed, &caller.tenant, "")?.keyed(key);
-    inputs::require_files(
-        &app.objects,
-        &caller.tenant,
-        &job.spec.files.iter().collect(),
-    )
-    .await?;
+    inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
 
-    let submitted = app
-        .ask_again("submit", || app.queue.submit(vec![job.clone()]))
-        .await?;
+    let submitted = app.ask_again("submit", || app.queue.submit(vec![job.clone()])).await?;
     match submitted.first() {
         Some(Submitted::Repeat(id)) => repeated(&app, *id, wait_s).await,
         _ => {
@@ -156,48 +146,25 @@ pub(crate) async fn bulk(
     if request.jobs.is_empty() || request.jobs.len() > SUBMIT_MAX {
         return Err(Problem::field(
             "/jobs",
-            format!(
-                "must be 1 to {SUBMIT_MAX} jobs, here are {}",
-                request.jobs.len()
-            ),
+            format!("must be 1 to {SUBMIT_MAX} jobs, here are {}", request.jobs.len()),
         ));
     }
-    if let (Some(_), Some(n)) = (
-        &key,
-        request
-            .jobs
-            .iter()
-            .position(|job| job.idempotency_key.is_some()),
-    ) {
-        return Err(Problem::field(
-            format!("/jobs/{n}/idempotency_key"),
-            "the call has a key, so its jobs have none",
-        ));
+    if let (Some(_), Some(n)) = (&key, request.jobs.iter().position(|job| job.idempotency_key.is_some())) {
+        return Err(Problem::field(format!("/jobs/{n}/idempotency_key"), "the call has a key, so its jobs have none"));
     }
     let jobs = prepare_bulk(&app, &caller.tenant, request.jobs, key).await?;
     let files: BTreeSet<&String> = jobs.iter().flat_map(|job| &job.spec.files).collect();
     inputs::require_files(&app.objects, &caller.tenant, &files).await?;
 
-    let submitted = app
-        .ask_again("submit", || app.queue.submit(jobs.clone()))
-        .await?;
+    let submitted = app.ask_again("submit", || app.queue.submit(jobs.clone())).await?;
     for priority in Priority::ALL {
         let new = |(job, outcome): &(&NewJob, &Submitted)| {
             job.spec.priority == priority && matches!(outcome, Submitted::New(_))
         };
-        metrics::submitted(
-            priority,
-            jobs.iter().zip(&submitted).filter(new).count() as u64,
-        );
+        metrics::submitted(priority, jobs.iter().zip(&submitted).filter(new).count() as u64);
     }
-    let ids = submitted
-        .into_iter()
-        .map(|outcome| outcome.id().to_string())
-        .collect();
-    Ok(durable(
-        &app,
-        (StatusCode::ACCEPTED, JsonAnswer(BulkReply { ids })).into_response(),
-    ))
+    let ids = submitted.into_iter().map(|outcome| outcome.id().to_string()).collect();
+    Ok(durable(&app, (StatusCode::ACCEPTED, JsonAnswer(BulkReply { ids })).into_response()))
 }
 
 /// Resolves every endpoint once, then checks the inputs away from the request threads: megabytes of JSON take a while.
@@ -218,11 +185,7 @@ async fn prepare_bulk(
     let prepare = move || {
         let (mut jobs, mut whole) = (Vec::with_capacity(requests.len()), Sha256::new());
         for (n, mut request) in requests.into_iter().enumerate() {
-            let own_key = request
-                .idempotency_key
-                .take()
-                .map(checked_key)
-                .transpose()?;
+            let own_key = request.idempotency_key.take().map(checked_key).transpose()?;
             let deployed = &found[&(request.endpoint.clone(), request.version)];
             let checked = check(request, deployed, &tenant, &format!("/jobs/{n}"))?;
             checked.fingerprint(&mut whole);
@@ -232,10 +195,7 @@ async fn prepare_bulk(
             // All share the hash of the whole, so the same key with other jobs is a conflict at the first of them.
             let request_hash = hex::encode(whole.finalize());
             for (n, job) in jobs.iter_mut().enumerate() {
-                job.idempotency = Some(Idempotency {
-                    key: format!("{key}#{n}"),
-                    request_hash: request_hash.clone(),
-                });
+                job.idempotency = Some(Idempotency { key: format!("{key}#{n}"), request_hash: request_hash.clone() });
             }
         }
         Ok(jobs)
@@ -258,37 +218,21 @@ struct Checked {
 }
 
 /// `at` is the pointer to the request in the body.
-fn check(
-    request: SubmitRequest,
-    deployed: &Deployed,
-    tenant: &str,
-    at: &str,
-) -> Result<Checked, Problem> {
+fn check(request: SubmitRequest, deployed: &Deployed, tenant: &str, at: &str) -> Result<Checked, Problem> {
     let version = &deployed.version;
     let timeout_s = request.timeout_s.unwrap_or(version.spec.timeout_s);
     if !(1..=TIMEOUT_MAX_S).contains(&timeout_s) {
-        return Err(Problem::field(
-            format!("{at}/timeout_s"),
-            format!("must be 1 to {TIMEOUT_MAX_S} seconds"),
-        ));
+        return Err(Problem::field(format!("{at}/timeout_s"), format!("must be 1 to {TIMEOUT_MAX_S} seconds")));
     }
     let max_attempts = request.max_attempts.unwrap_or(version.spec.max_attempts);
     if !(1..=ATTEMPTS_MAX).contains(&max_attempts) {
-        return Err(Problem::field(
-            format!("{at}/max_attempts"),
-            format!("must be 1 to {ATTEMPTS_MAX}"),
-        ));
+        return Err(Problem::field(format!("{at}/max_attempts"), format!("must be 1 to {ATTEMPTS_MAX}")));
     }
     let run_after_ms = match &request.run_after {
         None => 0,
-        Some(text) => stamp::parse(text)
-            .filter(|ms| *ms <= now_ms() + AHEAD_MAX_MS)
-            .ok_or_else(|| {
-                Problem::field(
-                    format!("{at}/run_after"),
-                    "must be a time as 2026-11-21T05:50:00Z, at most 30 days ahead",
-                )
-            })?,
+        Some(text) => stamp::parse(text).filter(|ms| *ms <= now_ms() + AHEAD_MAX_MS).ok_or_else(|| {
+            Problem::field(format!("{at}/run_after"), "must be a time as 2026-11-21T05:50:00Z, at most 30 days ahead")
+        })?,
     };
     check_metadata(&request.metadata, at)?;
     let asked = serde_json::json!([
@@ -301,8 +245,8 @@ fn check(
         request.metadata,
     ]);
     let at = format!("{at}/input");
-    let input = json::strict_value(request.input.get(), &at)
-        .map_err(|error| Problem::field(error.path, error.message))?;
+    let input =
+        json::strict_value(request.input.get(), &at).map_err(|error| Problem::field(error.path, error.message))?;
     let files = inputs::check(&deployed.input, &input, &at)?;
     let job = NewJob {
         id: JobId::new(SHARD),
@@ -321,17 +265,12 @@ fn check(
         run_after_ms,
         idempotency: None,
     };
-    Ok(Checked {
-        job,
-        input,
-        asked: asked.to_string(),
-    })
+    Ok(Checked { job, input, asked: asked.to_string() })
 }
 
 fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> Result<(), Problem> {
     let sound = |(key, value): (&String, &String)| {
-        matches!(key.chars().count(), 1..=METADATA_KEY_MAX)
-            && value.chars().count() <= METADATA_VALUE_MAX
+        matches!(key.chars().count(), 1..=METADATA_KEY_MAX) && value.chars().count() <= METADATA_VALUE_MAX
     };
     if metadata.len() > METADATA_MAX || !metadata.iter().all(sound) {
         let message = format!(
@@ -356,10 +295,7 @@ impl Checked {
         if let Some(key) = key {
             let mut hash = Sha256::new();
             self.fingerprint(&mut hash);
-            self.job.idempotency = Some(Idempotency {
-                key,
-                request_hash: hex::encode(hash.finalize()),
-            });
+            self.job.idempotency = Some(Idempotency { key, request_hash: hex::encode(hash.finalize()) });
         }
         self.job
     }
@@ -393,16 +329,10 @@ async fn accepted(app: &App, job: &NewJob, wait_s: u64) -> Result<Response, Prob
     if wait_s > 0
         && let Some(ended) = wait_for_end(app, job.id, wait_s).await
     {
-        return Ok(durable(
-            app,
-            JsonAnswer(JobView::new(&ended, &app.config)).into_response(),
-        ));
+        return Ok(durable(app, JsonAnswer(JobView::new(&ended, &app.config)).into_response()));
     }
     let view = JobView::accepted(job, now_ms());
-    Ok(durable(
-        app,
-        (StatusCode::ACCEPTED, JsonAnswer(view)).into_response(),
-    ))
+    Ok(durable(app, (StatusCode::ACCEPTED, JsonAnswer(view)).into_response()))
 }
 
 /// The job is accepted, so a wait that goes wrong is no reason to say anything else.
@@ -414,33 +344,19 @@ async fn wait_for_end(app: &App, id: JobId, wait_s: u64) -> Option<Job> {
 }
 
 async fn repeated(app: &App, id: JobId, wait_s: u64) -> Result<Response, Problem> {
-    let ended = if wait_s > 0 {
-        wait_for_end(app, id, wait_s).await
-    } else {
-        None
-    };
+    let ended = if wait_s > 0 { wait_for_end(app, id, wait_s).await } else { None };
     let job = match ended {
         Some(job) => Some(job),
         None => app.ask("read a job", app.queue.get(id)).await?,
     };
-    let job = job.ok_or_else(|| {
-        Problem::new(
-            Code::NotFound,
-            "this key's job has ended and is no longer kept; use a new key",
-        )
-    })?;
-    Ok(durable(
-        app,
-        JsonAnswer(JobView::new(&job, &app.config)).into_response(),
-    ))
+    let job = job
+        .ok_or_else(|| Problem::new(Code::NotFound, "this key's job has ended and is no longer kept; use a new key"))?;
+    Ok(durable(app, JsonAnswer(JobView::new(&job, &app.config)).into_response()))
 }
 
 /// Says what an accepted job will survive.
 fn durable(app: &App, mut response: Response) -> Response {
-    response.headers_mut().insert(
-        "stokehold-durability",
-        HeaderValue::from_static(app.durability.as_str()),
-    );
+    response.headers_mut().insert("stokehold-durability", HeaderValue::from_static(app.durability.as_str()));
     response
 }
 
@@ -448,18 +364,14 @@ fn durable(app: &App, mut response: Response) -> Response {
 fn idempotency_key(headers: &HeaderMap, member: Option<String>) -> Result<Option<String>, Problem> {
     let header = match headers.get("idempotency-key") {
         None => None,
-        Some(value) => Some(
-            value
-                .to_str()
-                .map_err(|_| Problem::field("Idempotency-Key", "must be printable ASCII"))?
-                .to_owned(),
-        ),
+        Some(value) => {
+            Some(value.to_str().map_err(|_| Problem::field("Idempotency-Key", "must be printable ASCII"))?.to_owned())
+        }
     };
     match (header, member) {
-        (Some(header), Some(member)) if header != member => Err(Problem::field(
-            "/idempotency_key",
-            "is not the one in the header Idempotency-Key; give one of them",
-        )),
+        (Some(header), Some(member)) if header != member => {
+            Err(Problem::field("/idempotency_key", "is not the one in the header Idempotency-Key; give one of them"))
+        }
         (key, member) => key.or(member).map(checked_key).transpose(),
     }
 }
@@ -468,39 +380,24 @@ fn checked_key(key: String) -> Result<String, Problem> {
     if matches!(key.len(), 1..=IDEMPOTENCY_KEY_MAX) && !key.chars().any(char::is_control) {
         return Ok(key);
     }
-    Err(Problem::field(
-        "/idempotency_key",
-        format!("must be 1 to {IDEMPOTENCY_KEY_MAX} printable characters"),
-    ))
+    Err(Problem::field("/idempotency_key", format!("must be 1 to {IDEMPOTENCY_KEY_MAX} printable characters")))
 }
 
 /// `Prefer: wait=N`. Other preferences are ignored, as RFC 7240 asks.
 fn preferred_wait_s(headers: &HeaderMap) -> Result<u64, Problem> {
-    let preferences = headers
-        .get_all("prefer")
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|text| text.split(','));
+    let preferences =
+        headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
     for preference in preferences {
         if let Some(("wait", seconds)) = preference.trim().split_once('=') {
-            return seconds
-                .trim()
-                .parse()
-                .ok()
-                .filter(|seconds| *seconds <= WAIT_MAX_S)
-                .ok_or_else(|| {
-                    Problem::field(
-                        "Prefer",
-                        format!("wait must be a whole number of seconds from 0 to {WAIT_MAX_S}"),
-                    )
-                });
+            return seconds.trim().parse().ok().filter(|seconds| *seconds <= WAIT_MAX_S).ok_or_else(|| {
+                Problem::field("Prefer", format!("wait must be a whole number of seconds from 0 to {WAIT_MAX_S}"))
+            });
         }
     }
     Ok(0)
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::*;
 
@@ -511,10 +408,7 @@ mod tests {
             canonical(&serde_json::from_str(text).unwrap(), &mut hash);
             hash.finalize()
         };
-        assert_eq!(
-            hash(r#"{"a": 1, "b": [true, "x"]}"#),
-            hash(r#"{ "b":[true,"\u0078"],"a":1}"#)
-        );
+        assert_eq!(hash(r#"{"a": 1, "b": [true, "x"]}"#), hash(r#"{ "b":[true,"\u0078"],"a":1}"#));
         assert_ne!(hash(r#"["ab"]"#), hash(r#"["a", "b"]"#));
         assert_ne!(hash(r#"{"a": {"b": 1}}"#), hash(r#"{"a": {}, "b": 1}"#));
     }

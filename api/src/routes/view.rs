@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::job::{
-    Attempt, AttemptOutcome, ErrorCode, Job, JobError, JobResult, JobState, NewJob, Priority,
-    Timing,
+    Attempt, AttemptOutcome, ErrorCode, Job, JobError, JobResult, JobState, NewJob, Priority, Timing,
 };
 use utoipa::ToSchema;
 
@@ -136,17 +135,14 @@ impl<'a> JobView<'a> {
             ended_at: job.ended_ms.map(rfc3339),
             input: &job.input,
             metadata: &job.spec.metadata,
-            progress: job.progress.as_ref().map(|told| ProgressView {
-                fraction: told.fraction,
-                message: &told.message,
-            }),
+            progress: job
+                .progress
+                .as_ref()
+                .map(|told| ProgressView { fraction: told.fraction, message: &told.message }),
             attempts: job.attempts.iter().map(AttemptView::new).collect(),
             timing: job.attempts.last().map(|last| {
                 let queued_ms = last.leased_ms.saturating_sub(created_ms);
-                TimingView::new(&Timing {
-                    queued_ms,
-                    ..last.timing
-                })
+                TimingView::new(&Timing { queued_ms, ..last.timing })
             }),
             result: match &job.result {
                 Some(JobResult::Inline(result)) => Some(result),
@@ -165,11 +161,7 @@ impl<'a> JobView<'a> {
             id: job.id.to_string(),
             endpoint: &job.spec.endpoint,
             version: job.spec.version,
-            state: if scheduled {
-                JobState::Scheduled
-            } else {
-                JobState::Queued
-            },
+            state: if scheduled { JobState::Scheduled } else { JobState::Queued },
             priority: job.spec.priority,
             created_at: rfc3339(job.id.created_ms()),
             run_after: scheduled.then(|| rfc3339(job.run_after_ms)),

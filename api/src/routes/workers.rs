@@ -73,19 +73,11 @@ pub(crate) struct GpuView {
 /// Workers serve every tenant, so the scope `workers:read` is one for operators.
 #[utoipa::path(get, path = "/v1/workers", tag = "workers",
     responses((status = 200, description = "The workers heard of lately.", body = WorkerList), crate::openapi::Problems))]
-pub(crate) async fn list(
-    State(app): State<App>,
-    _: Caller<WorkersRead>,
-) -> Result<Json<WorkerList>, Problem> {
+pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<WorkerList>, Problem> {
     let silent_ms = app.config.extend_every_ms.saturating_mul(5);
     let workers = app.ask("list workers", app.registry.workers()).await?;
     let now_ms = now_ms();
-    Ok(Json(WorkerList {
-        workers: workers
-            .into_iter()
-            .map(|worker| view(worker, now_ms, silent_ms))
-            .collect(),
-    }))
+    Ok(Json(WorkerList { workers: workers.into_iter().map(|worker| view(worker, now_ms, silent_ms)).collect() }))
 }
 
 fn view(worker: WorkerRecord, now_ms: u64, silent_ms: u64) -> WorkerView {
@@ -97,11 +89,7 @@ fn view(worker: WorkerRecord, now_ms: u64, silent_ms: u64) -> WorkerView {
         WorkerState::Ready
     };
     let gpu = |gpu: Gpu| {
-        let reading = worker
-            .status
-            .gpus
-            .iter()
-            .find(|reading| reading.index == gpu.index);
+        let reading = worker.status.gpus.iter().find(|reading| reading.index == gpu.index);
         GpuView {
             index: gpu.index,
             uuid: gpu.uuid,

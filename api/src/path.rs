@@ -1,0 +1,17 @@
+//! Path parameters. What cannot be read names nothing that is here.
+
+use axum::extract::FromRequestParts;
+use axum::extract::rejection::PathRejection;
+
+use crate::error::Problem;
+
+/// The parameters of a request's path.
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Path), rejection(Problem))]
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl From<PathRejection> for Problem {
+    fn from(_: PathRejection) -> Self {
+        Self::not_found("path")
+    }
+}

@@ -1,0 +1,13 @@
+//! The API over a real Redis and a real object store, spoken to over sockets.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod auth;
+mod bad_input;
+mod boot;
+mod connections;
+mod events;
+mod openapi;
+mod routes;
+mod stack;
+mod waiting;
+mod worker;

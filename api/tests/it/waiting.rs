@@ -1,0 +1,173 @@
+//! Held requests: woken by what they wait for, and by nothing else.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use redis::AsyncCommands;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::stack::{PATIENCE, Stack};
+use crate::worker::Worker;
+
+/// Longer than a test waits, so that only a wake can end it.
+const LONG_MS: u64 = 60_000;
+
+async fn raw_redis(stack: &Stack) -> redis::aio::MultiplexedConnection {
+    redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+/// Waits until this many pulls are parked.
+async fn parked(stack: &Stack, pulls: usize) {
+    let mut redis = raw_redis(stack).await;
+    let all = async {
+        while redis.zcard::<_, usize>("{stoke:0}:parked").await.unwrap() != pulls {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, all).await.expect("the pulls are parked");
+}
+
+async fn scripts_run(redis: &mut redis::aio::MultiplexedConnection) -> u64 {
+    let info: String = redis::cmd("INFO").arg("commandstats").query_async(redis).await.unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
+    line.split(',').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_its_job() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let run_one = async {
+        let lease = worker.lease().await;
+        worker.succeed(&lease, json!("done")).await
+    };
+    let submit = stack
+        .post("/v1/jobs", &json!({"endpoint": "echo", "input": {"text": "hi"}}))
+        .header("prefer", "wait=20")
+        .send();
+    let (answer, _) = tokio::join!(submit, run_one);
+    let answer = answer.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.json::<Value>().await.unwrap()["result"], "done");
+
+    let id = stack.submit("again").await;
+    let waits: FuturesUnordered<_> =
+        (0..20).map(|_| stack.json(stack.get(&format!("/v1/jobs/{id}?wait_s=20")))).collect();
+    let run_one = async {
+        let lease = worker.lease().await;
+        worker.succeed(&lease, json!("again")).await
+    };
+    let (jobs, _) = tokio::join!(waits.collect::<Vec<_>>(), run_one);
+    assert!(jobs.iter().all(|job| job["state"] == "succeeded"));
+
+    let id = stack.submit("cancelled").await;
+    let cancelled = stack.get(&format!("/v1/jobs/{id}?wait_s=20"));
+    let (job, _) =
+        tokio::join!(stack.json(cancelled), stack.json(stack.post(&format!("/v1/jobs/{id}/cancel"), &Value::Null)));
+    assert_eq!(job["state"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_wait_that_runs_out_shows_the_job_as_it_is() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let submit =
+        stack.post("/v1/jobs", &json!({"endpoint": "echo", "input": {"text": "hi"}})).header("prefer", "wait=1");
+    let answer = submit.send().await.unwrap();
+    assert_eq!(answer.status(), 202);
+    let id = answer.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
+    assert_eq!(stack.json(stack.get(&format!("/v1/jobs/{id}?wait_s=1"))).await["state"], "queued");
+}
+
+#[tokio::test]
+async fn one_submit_wakes_one_of_many_parked_pulls() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let pull = || stack.json(worker.post("lease", &json!({"want": 1, "reach_gib": 0, "wait_ms": LONG_MS})));
+    let mut pulls: FuturesUnordered<_> = (0..64).map(|_| pull()).collect();
+    let everybody = parked(&stack, 64);
+    tokio::select! {
+        early = pulls.next() => panic!("a pull came back with nothing to lease: {early:?}"),
+        () = everybody => {}
+    }
+
+    let mut redis = raw_redis(&stack).await;
+    let before = scripts_run(&mut redis).await;
+    for text in ["one", "two"] {
+        let (id, reply) = tokio::join!(stack.submit(text), pulls.next());
+        let leases = reply.unwrap()["leases"].as_array().unwrap().clone();
+        assert_eq!(leases.len(), 1);
+        assert_eq!(leases[0]["job_id"], id.as_str());
+    }
+    let ran = scripts_run(&mut redis).await - before;
+    // Two submits, two leases, and what maintenance did meanwhile; a stampede would be more than 64.
+    assert!(ran < 30, "{ran} scripts ran for two jobs");
+    parked(&stack, 62).await;
+}
+
+#[tokio::test]
+async fn a_pull_that_goes_away_hands_its_wake_on() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let pull = || worker.post("lease", &json!({"want": 1, "reach_gib": 0, "wait_ms": LONG_MS}));
+    let (gone, stays) = (pull(), stack.json(pull()));
+    tokio::pin!(stays);
+    {
+        let gone = gone.send();
+        tokio::pin!(gone);
+        tokio::select! {
+            _ = &mut gone => panic!("there is nothing to lease"),
+            () = parked(&stack, 1) => {}
+        }
+        tokio::select! {
+            _ = &mut gone => panic!("there is nothing to lease"),
+            _ = &mut stays => panic!("there is nothing to lease"),
+            () = parked(&stack, 2) => {}
+        }
+        // The first pull's connection closes here. Whether the API has noticed when the submit wakes it or not, the job must
+        // reach the other.
+    }
+    let (id, reply) = tokio::join!(stack.submit("hi"), timeout(PATIENCE, stays));
+    assert_eq!(reply.expect("it is woken")["leases"][0]["job_id"], id.as_str());
+}
+
+#[tokio::test]
+async fn a_pull_with_nothing_to_do_ends_with_its_wait() {
+    let stack = Stack::start().await;
+    let worker = Worker::join(&stack).await;
+    let reply = stack.json(worker.post("lease", &json!({"want": 1, "reach_gib": 0, "wait_ms": 50}))).await;
+    assert_eq!(reply, json!({}));
+    parked(&stack, 0).await;
+}
+
+#[tokio::test]
+async fn a_replica_holds_no_more_than_it_may() {
+    let stack = Stack::start_with(|config| config.limits.held_requests = 1).await;
+    let worker = Worker::join(&stack).await;
+    let pull = || worker.post("lease", &json!({"want": 1, "reach_gib": 0, "wait_ms": LONG_MS}));
+    let held = stack.json(pull());
+    tokio::pin!(held);
+    tokio::select! {
+        _ = &mut held => panic!("there is nothing to lease"),
+        () = parked(&stack, 1) => {}
+    }
+    assert_eq!(stack.problem(pull()).await, (429, "rate_limited".to_owned()));
+}
+
+#[tokio::test]
+async fn a_scheduled_job_becomes_ready_by_itself() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let soon = time::OffsetDateTime::now_utc() + Duration::from_millis(700);
+    let soon = soon.format(&time::format_description::well_known::Rfc3339).unwrap();
+    let submit = json!({"endpoint": "echo", "input": {"text": "hi"}, "run_after": soon});
+    let job = stack.json(stack.post("/v1/jobs", &submit)).await;
+    assert_eq!(job["state"], "scheduled");
+    assert_eq!(worker.lease().await["job_id"], job["id"]);
+}
