@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any, Callable, NamedTuple, TypeVar, Union
 
 import httpx
@@ -107,6 +108,10 @@ def ask(call: Call, retry: Retry, deadline: float | None = None) -> Plan[Reply]:
         retries += 1
 
 
+# A client asks the same few routes again and again, and parsing a URL is half the price of building a request.
+_parse_url = lru_cache(maxsize=256)(httpx.URL)
+
+
 def build_request(call: Call, content: Any) -> httpx.Request:
     """The call in httpx's words. `content` is the body in the shape that the client's half can send."""
     timeout = {
@@ -115,7 +120,9 @@ def build_request(call: Call, content: Any) -> httpx.Request:
         "write": WRITE_TIMEOUT_S,
         "pool": POOL_TIMEOUT_S,
     }
-    return httpx.Request(call.method, call.url, headers=call.headers, content=content, extensions={"timeout": timeout})
+    return httpx.Request(
+        call.method, _parse_url(call.url), headers=call.headers, content=content, extensions={"timeout": timeout}
+    )
 
 
 def transport_error(call: Call, error: httpx.RequestError | httpx.InvalidURL) -> StokeholdError:
