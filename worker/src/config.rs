@@ -39,8 +39,10 @@ pub struct RawConfig {
     pub name: String,
     /// Attempts at once; 0 is automatic.
     pub slots: u32,
-    /// Where caches and scratch live.
+    /// Where scratch lives.
     pub data_dir: PathBuf,
+    /// Where environments and packages live.
+    pub cache_dir: PathBuf,
     /// The runner's wheel.
     pub runner_wheel: PathBuf,
     /// The `uv` binary.
@@ -65,6 +67,7 @@ pub struct Config {
     pub(crate) name: String,
     pub(crate) slots: u32,
     pub(crate) data_dir: PathBuf,
+    pub(crate) cache_dir: PathBuf,
     pub(crate) runner_wheel: Option<PathBuf>,
     pub(crate) uv: Option<PathBuf>,
     pub(crate) fake_gpus: Option<Vec<u64>>,
@@ -105,6 +108,7 @@ impl RawConfig {
             }
         };
         path("STOKE_DATA_DIR", &mut raw.data_dir);
+        path("STOKE_CACHE_DIR", &mut raw.cache_dir);
         path("STOKE_RUNNER_WHEEL", &mut raw.runner_wheel);
         path("STOKE_UV", &mut raw.uv);
         number(&var, "STOKE_SLOTS", &mut raw.slots)?;
@@ -149,6 +153,7 @@ impl TryFrom<RawConfig> for Config {
             slots: if raw.slots == 0 { automatic_slots() } else { raw.slots.min(1_000) },
             data_dir: std::path::absolute(&raw.data_dir)
                 .map_err(|error| ConfigError { name: "data_dir", why: error.to_string() })?,
+            cache_dir: set(raw.cache_dir).unwrap_or_else(user_cache_dir),
             runner_wheel: set(raw.runner_wheel),
             uv: set(raw.uv),
             fake_gpus: fake_gpus(&raw.fake_gpus)?,
@@ -167,6 +172,15 @@ fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
     let cards: Result<Vec<u64>, _> = text.split(',').map(|card| card.trim().parse()).collect();
     let why = || format!("{text:?} is not a list of sizes in MiB like 24576,81920");
     cards.map(Some).map_err(|_| ConfigError { name: "fake_gpus", why: why() })
+}
+
+/// The user's cache directory for this project: `$XDG_CACHE_HOME/stokehold`, else `~/.cache/stokehold`, else one under the system's
+/// temporary directory.
+#[must_use]
+pub fn user_cache_dir() -> PathBuf {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    base.unwrap_or_else(std::env::temp_dir).join("stokehold")
 }
 
 fn automatic_slots() -> u32 {

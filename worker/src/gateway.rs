@@ -49,20 +49,24 @@ pub(crate) enum Error {
 pub(crate) struct Gateway {
     http: reqwest::Client,
     base: String,
+    join_token: Secret,
+    join: JoinRequest,
+    /// The worker's own, once it has joined.
     token: Mutex<Secret>,
 }
 
 impl Gateway {
-    pub(crate) fn new(base: &str) -> anyhow::Result<Self> {
+    /// A gateway to join as `join` says.
+    pub(crate) fn new(base: &str, join_token: Secret, join: JoinRequest) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).build()?;
-        Ok(Self { http, base: format!("{base}/worker/v1"), token: Mutex::new(Secret::new("")) })
+        Ok(Self { http, base: format!("{base}/worker/v1"), join_token, join, token: Mutex::new(Secret::new("")) })
     }
 
     /// Joins and remembers the worker's own token. Unknown outcomes are repeated: a join that was lost is a worker that never
     /// asks for anything.
-    pub(crate) async fn join(&self, join_token: &Secret, request: &JoinRequest) -> Result<JoinReply, Error> {
-        self.set_token(join_token.clone());
-        let reply: JoinReply = self.call(Method::POST, "join", Some(request), CALL_TIMEOUT, TRIES).await?;
+    pub(crate) async fn join(&self) -> Result<JoinReply, Error> {
+        self.set_token(self.join_token.clone());
+        let reply: JoinReply = self.call(Method::POST, "join", Some(&self.join), CALL_TIMEOUT, TRIES).await?;
         self.set_token(Secret::new(reply.token.clone()));
         Ok(reply)
     }

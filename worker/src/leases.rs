@@ -64,13 +64,12 @@ pub(crate) struct Rhythm {
 }
 
 /// Extends all leases at once, until `shutdown`. When the gateway has been silent for nearly a lease, every attempt is stopped:
-/// somebody else may get their jobs now. `rejoin` is called when the token is not accepted any more.
+/// somebody else may get their jobs now.
 pub(crate) async fn keep(
     leases: &Leases,
     gateway: &Gateway,
     rhythm: Rhythm,
     status: impl Fn() -> WorkerStatus,
-    rejoin: impl AsyncFn(),
     shutdown: CancellationToken,
 ) {
     let mut ticks = interval(rhythm.every);
@@ -94,7 +93,12 @@ pub(crate) async fn keep(
                     }
                 }
             }
-            Err(Error::Unauthorized) => rejoin().await,
+            Err(Error::Unauthorized) => {
+                tracing::warn!("this worker's token is not accepted any more, joining again");
+                if let Err(error) = gateway.join().await {
+                    tracing::error!(%error, "cannot join again");
+                }
+            }
             Err(error) => tracing::warn!(%error, "heartbeat not answered"),
         }
         if answered.elapsed() + rhythm.every >= rhythm.lease && leases.len() > 0 {

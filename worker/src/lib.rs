@@ -19,5 +19,5 @@ mod transfer;
 pub mod uv;
 mod worker;
 
-pub use config::{Config, ConfigError, RawConfig, Secret};
+pub use config::{Config, ConfigError, RawConfig, Secret, user_cache_dir};
 pub use worker::run;

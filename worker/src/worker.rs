@@ -46,16 +46,14 @@ const BATCH: usize = 100;
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
     let scratch = config.data_dir.join("scratch");
     std::fs::create_dir_all(&scratch)?;
-    let uv = ensure_uv(config.uv.as_deref(), &config.data_dir).await?;
-    let environments = Environments::new(EnvironmentsConfig {
-        dir: config.data_dir.clone(),
+    let uv = ensure_uv(config.uv.as_deref(), &config.cache_dir).await?;
+    let environments = Environments::open(EnvironmentsConfig {
+        dir: config.cache_dir.clone(),
         uv,
         runner_wheel: RunnerWheel::find(config.runner_wheel.as_deref()),
         cap_bytes: config.environments_bytes,
-    })
-    .await?;
+    })?;
     let inventory = Inventory::look(config.fake_gpus.as_deref());
-    let gateway = Arc::new(Gateway::new(&config.gateway_url)?);
     let join = JoinRequest {
         protocol: PROTOCOL,
         release: env!("CARGO_PKG_VERSION").to_owned(),
@@ -63,15 +61,16 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         slots: config.slots,
         gpus: inventory.gpus().to_vec(),
     };
+    let gateway = Arc::new(Gateway::new(&config.gateway_url, config.join_token.clone(), join)?);
     let joined = tokio::select! {
-        joined = join_gateway(&gateway, &config, &join) => joined?,
+        joined = join_gateway(&gateway, &config.gateway_url) => joined?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    tracing::info!(worker.id = %joined.worker_id, slots = config.slots, gpus = join.gpus.len(), "joined");
+    tracing::info!(worker.id = %joined.worker_id, slots = config.slots, gpus = inventory.gpus().len(), "joined");
 
     let pool = PoolConfig {
         environments,
-        packages: Packages::new(&config.data_dir)?,
+        packages: Packages::open(&config.cache_dir)?,
         scratch: scratch.clone(),
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
@@ -88,7 +87,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         draining: shutdown.clone(),
         leaving: CancellationToken::new(),
     };
-    let worker = Arc::new(Worker { config, gateway, inventory, leases: Leases::default(), attempts, join });
+    let worker = Arc::new(Worker { config, gateway, inventory, leases: Leases::default(), attempts });
     let heartbeat = CancellationToken::new();
     let beating = tokio::spawn(Arc::clone(&worker).beat(joined, heartbeat.clone()));
     worker.serve(shutdown).await;
@@ -98,16 +97,16 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
     Ok(())
 }
 
-async fn join_gateway(gateway: &Gateway, config: &Config, join: &JoinRequest) -> anyhow::Result<JoinReply> {
+async fn join_gateway(gateway: &Gateway, url: &str) -> anyhow::Result<JoinReply> {
     loop {
-        match gateway.join(&config.join_token, join).await {
+        match gateway.join().await {
             Ok(joined) => return Ok(joined),
             // A gateway that is being restarted, or not up yet, is waited for.
             Err(Error::Unavailable(why)) => {
-                tracing::warn!(%why, gateway = %config.gateway_url, "cannot join yet, trying again");
+                tracing::warn!(%why, gateway = %url, "cannot join yet, trying again");
                 pause().await;
             }
-            Err(error) => anyhow::bail!("cannot join {}: {error}", config.gateway_url),
+            Err(error) => anyhow::bail!("cannot join {url}: {error}"),
         }
     }
 }
@@ -123,7 +122,6 @@ struct Worker {
     inventory: Inventory,
     leases: Leases,
     attempts: Attempts,
-    join: JoinRequest,
 }
 
 /// Ended attempts on their way to the gateway.
@@ -143,13 +141,7 @@ impl Worker {
             running: u32::try_from(self.leases.len()).unwrap_or(u32::MAX),
             gpus: self.inventory.readings(),
         };
-        let rejoin = async || {
-            tracing::warn!("this worker's token is not accepted any more, joining again");
-            if let Err(error) = self.gateway.join(&self.config.join_token, &self.join).await {
-                tracing::error!(%error, "cannot join again");
-            }
-        };
-        keep(&self.leases, &self.gateway, rhythm, status, rejoin, stop).await;
+        keep(&self.leases, &self.gateway, rhythm, status, stop).await;
     }
 
     /// Leases and reports until told to stop, then until nothing is left.

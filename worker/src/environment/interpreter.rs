@@ -1,0 +1,93 @@
+//! Which Python an environment is built on.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::{Error, child};
+use crate::uv::Uv;
+
+const PROBE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Three lines: the program itself, without symbolic links or shims; what compiled extensions must match; the platform's
+/// C library, which decides between the wheels of one platform.
+const PROBE: &str = "import os, platform, sys, sysconfig
+print(os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable))
+print(platform.python_version(), sys.implementation.cache_tag, sysconfig.get_config_var('SOABI') or '', sys.abiflags)
+print(sysconfig.get_platform(), *platform.libc_ver())
+";
+
+/// A Python on this machine.
+#[derive(Debug)]
+pub(super) struct Interpreter {
+    pub(super) program: PathBuf,
+    /// Version, ABI and platform. Environments built on equal identities are interchangeable.
+    pub(super) identity: String,
+}
+
+/// The interpreters found so far, by the version asked for.
+#[derive(Default)]
+pub(super) struct Interpreters(Mutex<HashMap<String, Arc<Interpreter>>>);
+
+impl Interpreters {
+    /// The interpreter for a version such as `3.11`; empty is the `python3` on PATH.
+    pub(super) async fn find(&self, uv: &Uv, version: &str) -> Result<Arc<Interpreter>, Error> {
+        check_version(version)?;
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).cloned();
+        if let Some(known) = known.filter(|known| known.program.exists()) {
+            return Ok(known);
+        }
+        let program = if version.is_empty() { PathBuf::from("python3") } else { uv.find_python(version).await? };
+        let found = Arc::new(probe(program).await?);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(version.to_owned(), Arc::clone(&found));
+        Ok(found)
+    }
+}
+
+/// The version comes from whoever deployed the endpoint and becomes an argument of uv, which also takes paths and flags there.
+pub(crate) fn check_version(version: &str) -> Result<(), Error> {
+    let part = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = version.split('.').collect();
+    if version.is_empty() || (parts[0] == "3" && parts.len() <= 3 && parts.iter().all(|text| part(text))) {
+        return Ok(());
+    }
+    Err(Error::PythonVersion(version.chars().take(40).collect()))
+}
+
+async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
+    const WHAT: &str = "asking Python for its version";
+    let mut command = Command::new(program);
+    command.args(["-I", "-c", PROBE]);
+    let answer = child::run(WHAT, command, PROBE_LIMIT).await?;
+    match answer.lines().collect::<Vec<_>>()[..] {
+        [program, abi, platform] => {
+            Ok(Interpreter { program: PathBuf::from(program), identity: format!("{abi}\n{platform}") })
+        }
+        _ => Err(Error::Answer { what: WHAT, answer: answer.chars().take(200).collect() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_versions_are_versions() {
+        for good in ["", "3", "3.11", "3.12.4"] {
+            assert!(check_version(good).is_ok(), "{good:?}");
+        }
+        for bad in ["2.7", "3.", "3.11.1.1", "--help", "/usr/bin/python3", "3.x", "pypy3", "3.1111", " 3.11"] {
+            assert!(check_version(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_python_on_path_is_probed() {
+        let found = probe(PathBuf::from("python3")).await.expect("python3 is on PATH");
+        assert!(found.program.is_absolute());
+        assert!(found.identity.starts_with("3."), "{}", found.identity);
+    }
+}

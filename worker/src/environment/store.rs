@@ -1,0 +1,260 @@
+//! Where built environments lie, who uses them, and which must go.
+//!
+//! ```text
+//! envs/<hash>/                 complete: it came here by one rename, and leaves by one
+//! envs/<hash>/.stokehold-bytes its size
+//! envs/<hash>.lock             shared by its users; exclusive while it is built or removed; its mtime is the last use
+//! envs/.partial-<hash>-<nonce> being built or removed under the exclusive lock; left over if that process died
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::{Error, lock};
+
+const BYTES_FILE: &str = ".stokehold-bytes";
+const PARTIAL: &str = ".partial-";
+
+/// The folder of all environments.
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// What a folder holds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bytes {
+    pub(super) all: u64,
+    /// Of which in files that have no other hard link.
+    pub(super) sole: u64,
+}
+
+impl Store {
+    /// Opens the store and removes what processes that died left half done.
+    pub(super) fn open(folder: PathBuf) -> Result<Self, Error> {
+        fs::create_dir_all(&folder).map_err(Error::io(format!("create {}", folder.display())))?;
+        let store = Self { folder };
+        store.sweep().map_err(Error::io(format!("tidy {}", store.folder.display())))?;
+        Ok(store)
+    }
+
+    pub(super) fn environment(&self, hash: &str) -> PathBuf {
+        self.folder.join(hash)
+    }
+
+    pub(super) fn lock_file(&self, hash: &str) -> PathBuf {
+        self.folder.join(format!("{hash}.lock"))
+    }
+
+    /// Complete, and its Python still exists: an environment only points at it.
+    pub(super) fn is_usable(&self, hash: &str) -> bool {
+        self.environment(hash).join("bin").join("python").exists()
+    }
+
+    /// A new folder to build in. It is removed on drop unless it was published.
+    pub(super) fn partial(&self, hash: &str) -> Result<tempfile::TempDir, Error> {
+        let partial = tempfile::Builder::new().prefix(&format!("{PARTIAL}{hash}-")).tempdir_in(&self.folder);
+        partial.map_err(Error::io(format!("create a folder in {}", self.folder.display())))
+    }
+
+    /// Makes a built folder the environment. The caller holds the exclusive lock. Blocks on the disk.
+    pub(super) fn publish(&self, partial: tempfile::TempDir, hash: &str) -> io::Result<()> {
+        // Other users may start runners from it.
+        fs::set_permissions(partial.path(), fs::Permissions::from_mode(0o755))?;
+        let bytes = protect(partial.path())?;
+        fs::write(partial.path().join(BYTES_FILE), bytes.all.to_string())?;
+        flush(partial.path())?;
+        // One there now is not usable: its Python is gone.
+        self.discard(hash)?;
+        fs::rename(partial.path(), self.environment(hash))?;
+        // It has moved: nothing is left to remove.
+        drop(partial.keep());
+        File::open(&self.folder)?.sync_all()
+    }
+
+    /// Removes environments, the longest unused first, until at most `cap_bytes` are left. Those in use stay. Returns how many
+    /// went. Blocks on the disk.
+    pub(super) fn evict(&self, cap_bytes: u64) -> io::Result<usize> {
+        let mut environments = Vec::new();
+        for hash in self.hashes()? {
+            let bytes: u64 = fs::read_to_string(self.environment(&hash).join(BYTES_FILE))
+                .ok()
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or_default();
+            let used = fs::metadata(self.lock_file(&hash)).and_then(|lock| lock.modified());
+            environments.push((used.unwrap_or(SystemTime::UNIX_EPOCH), hash, bytes));
+        }
+        environments.sort();
+        let mut total: u64 = environments.iter().map(|(_, _, bytes)| bytes).sum();
+        let mut evicted = 0;
+        for (_, hash, bytes) in environments {
+            if total <= cap_bytes {
+                break;
+            }
+            let lock_file = self.lock_file(&hash);
+            let Some(_lock) = lock::try_exclusive(&lock_file)? else { continue };
+            self.discard(&hash)?;
+            fs::remove_file(&lock_file)?;
+            tracing::info!(environment.hash = hash, bytes, "environment evicted");
+            total -= bytes;
+            evicted += 1;
+        }
+        Ok(evicted)
+    }
+
+    /// Removes one environment, if it is there. Its lock is held. Renamed first, so that it is never seen half removed.
+    fn discard(&self, hash: &str) -> io::Result<()> {
+        let away = tempfile::Builder::new().prefix(&format!("{PARTIAL}{hash}-")).tempdir_in(&self.folder)?;
+        match fs::rename(self.environment(hash), away.path()) {
+            Ok(()) => away.close(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn sweep(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)?.flatten() {
+            let name = entry.file_name();
+            let hash =
+                name.to_str().and_then(|name| name.strip_prefix(PARTIAL)).and_then(|name| name.split('-').next());
+            let Some(hash) = hash else { continue };
+            // Taken: its builder lives.
+            if let Some(_lock) = lock::try_exclusive(&self.lock_file(hash))? {
+                tracing::info!(environment.hash = hash, "removing a half-built environment");
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hashes(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.folder)?.flatten().filter(|entry| entry.path().is_dir());
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names.filter(|name| !name.starts_with('.')).collect())
+    }
+}
+
+/// Takes the write permission off every file, so that a runner cannot change, through a hard link, what other environments
+/// and uv's cache share with it. Folders stay writable: Python keeps its bytecode there. Best effort: root is not held back.
+fn protect(folder: &Path) -> io::Result<Bytes> {
+    walk(folder, &mut |path, metadata| {
+        let mode = metadata.mode();
+        if mode & 0o222 != 0 {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7555))?;
+        }
+        Ok(())
+    })
+}
+
+/// What a folder holds.
+pub(super) fn measure(folder: &Path) -> io::Result<Bytes> {
+    walk(folder, &mut |_, _| Ok(()))
+}
+
+/// Visits every regular file below `folder`; links are not followed.
+fn walk(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<()>) -> io::Result<Bytes> {
+    let (mut bytes, mut folders) = (Bytes::default(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() {
+                let metadata = entry.metadata()?;
+                visit(&entry.path(), &metadata)?;
+                bytes.all += metadata.len();
+                bytes.sole += if metadata.nlink() == 1 { metadata.len() } else { 0 };
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// Brings the whole environment to the disk, so that after a power cut a published one is a whole one.
+fn flush(folder: &Path) -> io::Result<()> {
+    let folder = File::open(folder)?;
+    // One call instead of one per file; most of it was written back while the rest was being downloaded.
+    #[cfg(target_os = "linux")]
+    nix::unistd::syncfs(&folder)?;
+    folder.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    /// An environment of `bytes`, last used `used_s` after the epoch.
+    fn seed(store: &Store, hash: &str, bytes: usize, used_s: u64) {
+        let partial = store.partial(hash).unwrap();
+        fs::create_dir(partial.path().join("bin")).unwrap();
+        fs::write(partial.path().join("bin").join("python"), vec![0; bytes]).unwrap();
+        let lock = lock::try_exclusive(&store.lock_file(hash)).unwrap().unwrap();
+        store.publish(partial, hash).unwrap();
+        lock.set_modified(UNIX_EPOCH + Duration::from_secs(used_s)).unwrap();
+    }
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("envs")).unwrap();
+        (folder, store)
+    }
+
+    fn left(store: &Store) -> Vec<String> {
+        let mut hashes = store.hashes().unwrap();
+        hashes.sort();
+        hashes
+    }
+
+    #[test]
+    fn the_longest_unused_go_first() {
+        let (_folder, store) = store();
+        for (hash, used_s) in [("a", 30), ("b", 10), ("c", 20)] {
+            seed(&store, hash, 100, used_s);
+        }
+        assert_eq!(store.evict(300).unwrap(), 0);
+        assert_eq!(store.evict(250).unwrap(), 1);
+        assert_eq!(left(&store), ["a", "c"]);
+        assert!(!store.lock_file("b").exists());
+    }
+
+    #[test]
+    fn one_in_use_stays() {
+        let (_folder, store) = store();
+        seed(&store, "old", 100, 1);
+        seed(&store, "new", 100, 2);
+        let in_use = File::open(store.lock_file("old")).unwrap();
+        in_use.lock_shared().unwrap();
+        assert_eq!(store.evict(0).unwrap(), 1);
+        assert_eq!(left(&store), ["old"]);
+        drop(in_use);
+        assert_eq!(store.evict(0).unwrap(), 1);
+        assert!(left(&store).is_empty());
+    }
+
+    #[test]
+    fn what_a_dead_builder_left_is_swept_and_a_live_one_is_not() {
+        let (_folder, store) = store();
+        let (dead, live) = (store.partial("dead").unwrap(), store.partial("live").unwrap());
+        fs::write(dead.path().join("half"), "x").unwrap();
+        let _building = lock::try_exclusive(&store.lock_file("live")).unwrap().unwrap();
+        let again = Store::open(store.folder.clone()).unwrap();
+        assert!(!dead.path().exists());
+        assert!(live.path().exists());
+        assert!(left(&again).is_empty());
+    }
+
+    #[test]
+    fn published_files_cannot_be_written() {
+        let (_folder, store) = store();
+        seed(&store, "a", 7, 1);
+        let file = store.environment("a").join("bin").join("python");
+        assert_eq!(fs::metadata(file).unwrap().mode() & 0o222, 0);
+        assert_eq!(measure(&store.environment("a")).unwrap(), Bytes { all: 8, sole: 8 });
+    }
+}

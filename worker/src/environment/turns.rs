@@ -1,0 +1,31 @@
+//! One at a time for each key, within this process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+/// Hands out turns by key. A key costs memory only while someone has or awaits its turn.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<HashMap<String, Weak<AsyncMutex<()>>>>);
+
+impl Turns {
+    /// Waits for the turn, having called `waiting` if there is someone to wait for. Dropping the guard ends it.
+    pub(crate) async fn take(&self, key: &str, waiting: impl FnOnce()) -> OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            turns.retain(|_, turn| turn.strong_count() > 0);
+            let known = turns.get(key).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let new = Arc::new(AsyncMutex::new(()));
+                turns.insert(key.to_owned(), Arc::downgrade(&new));
+                new
+            })
+        };
+        if let Ok(at_once) = Arc::clone(&turn).try_lock_owned() {
+            return at_once;
+        }
+        waiting();
+        turn.lock_owned().await
+    }
+}

@@ -1,0 +1,253 @@
+//! uv, which locks requirements and builds environments: finding it, installing it, calling it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::environment::interpreter::check_version;
+use crate::environment::{Error, child, lock};
+
+/// The version installed where there is none.
+const UV_VERSION: &str = "0.13.8";
+
+const VERSION_LIMIT: Duration = Duration::from_secs(20);
+const VENV_LIMIT: Duration = Duration::from_secs(60);
+const PYTHON_INSTALL_LIMIT: Duration = Duration::from_secs(10 * 60);
+const BOOTSTRAP_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// A lock takes the time of its slowest source distribution, which must be built to know what it needs.
+const LOCK_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// A GPU stack is about 5 GB, two to three minutes on a good line; source distributions that compile take longer.
+pub(crate) const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// A usable uv.
+#[derive(Debug, Clone)]
+pub struct Uv {
+    path: PathBuf,
+    /// Where it keeps what it downloaded; its own default otherwise.
+    cache: Option<PathBuf>,
+}
+
+/// The uv to use: `explicit`, else `STOKE_UV`, else the one on PATH, else the one under `cache_dir`, installed there the first time.
+///
+/// # Errors
+/// [`Error::UvMissing`] when there is none and none could be installed; its text says what to do.
+pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, Error> {
+    let named = std::env::var_os("STOKE_UV").filter(|name| !name.is_empty()).map(PathBuf::from);
+    if let Some(path) = explicit.map(Path::to_owned).or(named) {
+        // Named on purpose: another one in its place would be a surprise.
+        let path = on_path(&path).unwrap_or(path);
+        return usable(path.clone()).await.map_err(|why| Error::UvMissing(format!("{}: {why}", path.display())));
+    }
+    let installed = cache_dir.join("uv").join("bin").join("uv");
+    for path in [on_path(Path::new("uv")), Some(installed.clone())].into_iter().flatten() {
+        match usable(path.clone()).await {
+            Ok(uv) => return Ok(uv),
+            Err(error) => tracing::debug!(%error, path = %path.display(), "not a usable uv"),
+        }
+    }
+    bootstrap(cache_dir, &installed).await.map_err(|why| Error::UvMissing(format!("installing it failed: {why}")))?;
+    usable(installed).await.map_err(|why| Error::UvMissing(format!("the one just installed does not run: {why}")))
+}
+
+/// A bare name as PATH resolves it, a path made absolute: uv is started in other folders than ours.
+fn on_path(name: &Path) -> Option<PathBuf> {
+    if name.components().count() > 1 {
+        return std::path::absolute(name).ok();
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+async fn usable(path: PathBuf) -> Result<Uv, Error> {
+    let uv = Uv { path: std::path::absolute(&path).unwrap_or(path), cache: None };
+    let answer = child::run("asking uv for its version", uv.command(["--version"]), VERSION_LIMIT).await?;
+    if answer.starts_with("uv ") { Ok(uv) } else { Err(Error::UvMissing(format!("it answered {:.80}", answer.trim()))) }
+}
+
+/// Installs uv with pip, in an environment of its own or, where Python lacks `venv` or `ensurepip`, as a bare target folder.
+/// Only the binary is kept: it needs nothing beside it, and moving it into place is atomic.
+async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
+    let bin = installed.parent().unwrap_or(cache_dir);
+    std::fs::create_dir_all(bin).map_err(Error::io(format!("create {}", bin.display())))?;
+    let _turn = lock::exclusive(&cache_dir.join("uv.lock"), BOOTSTRAP_LIMIT).await?;
+    if usable(installed.to_owned()).await.is_ok() {
+        return Ok(());
+    }
+    tracing::info!(version = UV_VERSION, "no uv found: installing it");
+    let scratch = tempfile::Builder::new().prefix("uv-").tempdir_in(cache_dir);
+    let scratch = scratch.map_err(Error::io(format!("create a folder in {}", cache_dir.display())))?;
+    let requirement = format!("uv=={UV_VERSION}");
+    let (venv, target) = (scratch.path().join("venv"), scratch.path().join("target"));
+
+    let arguments: [&OsStr; 3] = ["-m".as_ref(), "venv".as_ref(), venv.as_ref()];
+    let made = child::run("python3 -m venv", python("python3".as_ref(), arguments), VENV_LIMIT).await;
+    let built = match made {
+        Ok(_) => {
+            let pip = ["-m", "pip", "install", "--quiet", &requirement];
+            child::run(
+                "installing uv with pip",
+                python(venv.join("bin").join("python").as_ref(), pip),
+                BOOTSTRAP_LIMIT,
+            )
+            .await?;
+            venv
+        }
+        Err(error) => {
+            tracing::debug!(%error, "no venv");
+            let pip: [&OsStr; 7] = [
+                "-m".as_ref(),
+                "pip".as_ref(),
+                "install".as_ref(),
+                "--quiet".as_ref(),
+                "--target".as_ref(),
+                target.as_ref(),
+                requirement.as_ref(),
+            ];
+            child::run("installing uv with pip", python("python3".as_ref(), pip), BOOTSTRAP_LIMIT).await?;
+            target
+        }
+    };
+    std::fs::rename(built.join("bin").join("uv"), installed).map_err(Error::io("move uv into place"))
+}
+
+fn python<A: AsRef<OsStr>>(program: &OsStr, arguments: impl IntoIterator<Item = A>) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    isolated(&mut command);
+    command
+}
+
+/// What the caller's own Python environment must not leak into ours.
+fn isolated(command: &mut Command) {
+    for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON"] {
+        command.env_remove(name);
+    }
+}
+
+impl Uv {
+    /// The program.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Locks requirements for every platform: pinned, with hashes. Empty requirements give an empty lock.
+    /// `python` is the oldest version it must hold for, such as `3.11`; empty is that of the `python3` on PATH.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with uv's own words when the requirements cannot be met.
+    pub async fn lock(&self, requirements_txt: &Path, python: &str) -> Result<String, Error> {
+        check_version(python)?;
+        let file = std::path::absolute(requirements_txt);
+        let file = file.map_err(Error::io(format!("find {}", requirements_txt.display())))?;
+        let mut command =
+            self.command(["pip", "compile", "--universal", "--generate-hashes", "--no-header", "--no-annotate"]);
+        if python.is_empty() {
+            command.args(["--python", "python3"]);
+        } else {
+            command.args(["--python-version", python]);
+        }
+        // There, relative paths mean what their author meant, and the project's own uv settings apply.
+        if let Some(folder) = file.parent() {
+            command.current_dir(folder);
+        }
+        command.arg("--quiet").arg("--").arg(&file);
+        child::run("locking the requirements", command, LOCK_LIMIT).await
+    }
+
+    /// The same uv, keeping its downloads in `cache`.
+    pub(crate) fn with_cache(mut self, cache: PathBuf) -> Self {
+        self.cache = Some(cache);
+        self
+    }
+
+    /// A Python of this version on this machine, installed by uv if there is none.
+    pub(crate) async fn find_python(&self, version: &str) -> Result<PathBuf, Error> {
+        // `--system`: the environment of whoever started us is not a base for others.
+        const FIND: [&str; 5] = ["python", "find", "--system", "--no-project", "--quiet"];
+        let find = || {
+            let mut command = self.command(FIND);
+            command.arg(version);
+            child::run("looking for Python", command, VENV_LIMIT)
+        };
+        if let Ok(found) = find().await {
+            return Ok(PathBuf::from(found.trim()));
+        }
+        tracing::info!(version, "no such Python here: asking uv to install it");
+        let mut install = self.command(["python", "install", "--no-progress"]);
+        install.arg(version);
+        let missing = |error: Error| Error::PythonMissing { version: version.to_owned(), why: error.to_string() };
+        child::run("installing Python", install, PYTHON_INSTALL_LIMIT).await.map_err(missing)?;
+        Ok(PathBuf::from(find().await.map_err(missing)?.trim()))
+    }
+
+    /// Creates an environment that may be moved.
+    pub(crate) async fn venv(&self, python: &Path, at: &Path) -> Result<(), Error> {
+        let mut command =
+            self.command(["venv", "--relocatable", "--no-project", "--quiet", "--allow-existing", "--python"]);
+        command.arg(python).arg(at);
+        child::run("creating the environment", command, VENV_LIMIT).await.map(drop)
+    }
+
+    /// Installs exactly what a lock lists.
+    pub(crate) async fn sync(&self, venv: &Path, lock: &Path, require_hashes: bool) -> Result<(), Error> {
+        let mut command = self.pip("sync", venv);
+        if require_hashes {
+            command.arg("--require-hashes");
+        }
+        command.arg("--").arg(lock);
+        child::run("installing the requirements", command, INSTALL_LIMIT).await.map(drop)
+    }
+
+    /// Installs one package without what it needs, in the place of any other version.
+    pub(crate) async fn install(&self, venv: &Path, package: &OsStr) -> Result<(), Error> {
+        let mut command = self.pip("install", venv);
+        command.args(["--no-deps", "--reinstall", "--"]).arg(package);
+        child::run("installing the runner", command, INSTALL_LIMIT).await.map(drop)
+    }
+
+    /// Forgets everything it downloaded.
+    pub(crate) async fn clean_cache(&self) -> Result<(), Error> {
+        child::run("cleaning uv's cache", self.command(["cache", "clean", "--quiet"]), VENV_LIMIT).await.map(drop)
+    }
+
+    fn pip(&self, verb: &str, venv: &Path) -> Command {
+        let mut command = self.command(["pip", verb, "--quiet", "--no-progress", "--python"]);
+        command.arg(venv.join("bin").join("python"));
+        command
+    }
+
+    fn command<const N: usize>(&self, arguments: [&str; N]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(arguments).env("NO_COLOR", "1");
+        isolated(&mut command);
+        if let Some(cache) = &self.cache {
+            command.env("UV_CACHE_DIR", cache);
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_named_uv_that_is_none_is_refused_with_advice() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = ensure_uv(Some(&folder.path().join("absent")), folder.path()).await.unwrap_err().to_string();
+        assert!(error.contains("absent") && error.contains("STOKE_UV"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_not_uv_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = ensure_uv(Some(Path::new("/bin/echo")), folder.path()).await.unwrap_err().to_string();
+        assert!(error.contains("it answered"), "{error}");
+    }
+}
