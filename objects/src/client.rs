@@ -1,0 +1,362 @@
+//! The client: the few things Stokehold asks of S3, each with a deadline, bounded retries and a stated outcome.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_config::retry::RetryConfig;
+use aws_config::timeout::TimeoutConfig;
+use aws_config::{BehaviorVersion, Region};
+use aws_credential_types::Credentials;
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::{RequestChecksumCalculation, ResponseChecksumValidation};
+use aws_sdk_s3::error::SdkError;
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use aws_sdk_s3::presigning::PresigningConfig;
+use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration, Delete, ObjectIdentifier};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::{Bytes, BytesMut};
+
+use crate::{Error, ObjectsConfig};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// From the last byte sent to the first byte of the answer. A store that syncs to a busy disk may need seconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// One try, body included. Bodies of the client are what fits in memory; the large ones go through presigned URLs.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// All tries of one call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Tries per call, with the SDK's exponential backoff and full jitter between them.
+const ATTEMPTS: u32 = 3;
+
+/// A probe that takes longer has its answer: not ready.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// S3's bound on the keys of one page and of one batch delete.
+const KEYS_MAX: usize = 1000;
+
+/// S3's bound on a key, bytes.
+const KEY_BYTES_MAX: usize = 1024;
+
+/// S3's bound on one PUT.
+const PUT_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
+
+/// Objects of one bucket. Cheap to clone; clones share their connections.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    client: Client,
+    /// Signs for the public endpoint; sends nothing.
+    signer: Client,
+    bucket: String,
+    /// The bucket's home, when AWS has to be told: everywhere but in its first region.
+    location: Option<BucketLocationConstraint>,
+}
+
+/// A request that somebody without credentials may send, as it stands and no other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presigned {
+    /// Where to.
+    pub url: String,
+    /// Headers that the request must carry, because they are signed too.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// What is known of an object without reading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// Length of the body.
+    pub size_bytes: u64,
+    /// As it was uploaded.
+    pub content_type: Option<String>,
+    /// User metadata (`x-amz-meta-*`), names in lower case.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectSummary {
+    /// The whole key, prefix included.
+    pub key: String,
+    /// Length of the body.
+    pub size_bytes: u64,
+}
+
+/// One page of a listing, in the order of the keys' bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectPage {
+    /// The objects of this page.
+    pub objects: Vec<ObjectSummary>,
+    /// What to pass for the next page; `None` on the last.
+    pub next_cursor: Option<String>,
+}
+
+impl Objects {
+    /// Prepares a client. Asks nothing of the server; where the configuration names no credentials, finds those of the environment.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the configuration contradicts itself.
+    pub async fn connect(config: ObjectsConfig) -> Result<Self, Error> {
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .region(Region::new(config.region.clone()))
+            .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+            .timeout_config(
+                TimeoutConfig::builder()
+                    .connect_timeout(CONNECT_TIMEOUT)
+                    .read_timeout(ANSWER_TIMEOUT)
+                    .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+                    .operation_timeout(CALL_TIMEOUT)
+                    .build(),
+            );
+        match (&config.access_key_id, &config.secret_access_key) {
+            (Some(id), Some(secret)) => {
+                loader =
+                    loader.credentials_provider(Credentials::new(id, secret.expose(), None, None, "configuration"));
+            }
+            (None, None) => {}
+            _ => {
+                return Err(Error::Invalid(
+                    "an S3 access key id and its secret come together: set both, or neither to use the environment's"
+                        .to_owned(),
+                ));
+            }
+        }
+        let shared = loader.load().await;
+        let client = |endpoint: Option<&String>| {
+            let mut builder = aws_sdk_s3::config::Builder::from(&shared).force_path_style(config.path_style);
+            if let Some(url) = endpoint {
+                // Servers other than AWS stumble over checksums they were not told of in advance: Garage fails multipart uploads.
+                builder = builder
+                    .endpoint_url(url)
+                    .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
+                    .response_checksum_validation(ResponseChecksumValidation::WhenRequired);
+            }
+            Client::from_conf(builder.build())
+        };
+        let endpoint = config.endpoint_url.as_ref();
+        let location = (endpoint.is_none() && config.region != "us-east-1")
+            .then(|| BucketLocationConstraint::from(config.region.as_str()));
+        Ok(Self {
+            client: client(endpoint),
+            signer: client(config.public_url.as_ref().or(endpoint)),
+            bucket: config.bucket,
+            location,
+        })
+    }
+
+    /// Creates the bucket unless it is there.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when it is somebody else's or may not be made; [`Error::Unavailable`].
+    pub async fn ensure_bucket(&self) -> Result<(), Error> {
+        match self.client.head_bucket().bucket(&self.bucket).send().await {
+            Ok(_) => return Ok(()),
+            Err(error) if status(&error) == Some(404) => {}
+            Err(error) => return Err(Error::sdk("look for the bucket")(error)),
+        }
+        let configuration =
+            self.location.clone().map(|home| CreateBucketConfiguration::builder().location_constraint(home).build());
+        let create = self.client.create_bucket().bucket(&self.bucket).set_create_bucket_configuration(configuration);
+        match create.send().await {
+            Ok(_) => Ok(()),
+            // Another process was as quick as this one.
+            Err(error) if error.as_service_error().is_some_and(|e| e.is_bucket_already_owned_by_you()) => Ok(()),
+            Err(error) => Err(Error::sdk("create the bucket")(error)),
+        }
+    }
+
+    /// Whether the bucket answers now: one try, two seconds.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when there is no such bucket or no right to it; [`Error::Unavailable`].
+    pub async fn ping(&self) -> Result<(), Error> {
+        let impatient = aws_sdk_s3::config::Builder::new()
+            .retry_config(RetryConfig::disabled())
+            .timeout_config(TimeoutConfig::builder().operation_timeout(PING_TIMEOUT).build());
+        let head = self.client.head_bucket().bucket(&self.bucket).customize().config_override(impatient);
+        head.send().await.map(drop).map_err(Error::sdk("reach the bucket"))
+    }
+
+    /// Lets somebody upload one object: this key, length, SHA-256 and type, within `ttl`. The server refuses any other body.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a key, size, digest or time that S3 does not know.
+    pub async fn presign_put(
+        &self,
+        key: &str,
+        size_bytes: u64,
+        sha256_hex: &str,
+        content_type: &str,
+        ttl: Duration,
+    ) -> Result<Presigned, Error> {
+        check_key(key)?;
+        let digest = hex::decode(sha256_hex).ok().filter(|digest| digest.len() == 32);
+        let digest = digest.ok_or_else(|| Error::Invalid("a SHA-256 has 64 hexadecimal digits".to_owned()))?;
+        let length = i64::try_from(size_bytes).ok().filter(|_| size_bytes <= PUT_BYTES_MAX);
+        let length = length.ok_or_else(|| Error::Invalid(format!("one PUT takes at most {PUT_BYTES_MAX} bytes")))?;
+        let request = self
+            .signer
+            .put_object()
+            .bucket(&self.bucket)
+            .key(key)
+            .content_length(length)
+            .content_type(content_type)
+            .checksum_sha256(BASE64.encode(digest))
+            .presigned(presigning(ttl)?)
+            .await
+            .map_err(Error::sdk("presign an upload"))?;
+        Ok(Presigned {
+            url: request.uri().to_owned(),
+            headers: request.headers().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        })
+    }
+
+    /// Lets somebody download one object within `ttl`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a key or time that S3 does not know.
+    pub async fn presign_get(&self, key: &str, ttl: Duration) -> Result<String, Error> {
+        check_key(key)?;
+        let get = self.signer.get_object().bucket(&self.bucket).key(key);
+        let request = get.presigned(presigning(ttl)?).await.map_err(Error::sdk("presign a download"))?;
+        Ok(request.uri().to_owned())
+    }
+
+    /// Writes an object, replacing what was there. Once this returns, the object is durable.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::Refused`], [`Error::Unavailable`].
+    pub async fn put(&self, key: &str, body: Bytes, content_type: &str) -> Result<(), Error> {
+        check_key(key)?;
+        let put = self.client.put_object().bucket(&self.bucket).key(key).content_type(content_type).body(body.into());
+        put.send().await.map(drop).map_err(Error::sdk("write an object"))
+    }
+
+    /// Reads an object of at most `max_bytes`; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Refused`], [`Error::Unavailable`].
+    pub async fn get(&self, key: &str, max_bytes: u64) -> Result<Option<Bytes>, Error> {
+        check_key(key)?;
+        let mut attempt = 1;
+        loop {
+            let answer = match self.client.get_object().bucket(&self.bucket).key(key).send().await {
+                Ok(answer) => answer,
+                Err(error) if error.as_service_error().is_some_and(|e| e.is_no_such_key()) => return Ok(None),
+                Err(error) => return Err(Error::sdk("read an object")(error)),
+            };
+            // The SDK retries up to the first byte of the body. A connection lost after it is ours to retry.
+            match tokio::time::timeout(ATTEMPT_TIMEOUT, collect(answer, key, max_bytes)).await {
+                Ok(Err(Error::Unavailable { .. })) | Err(_) if attempt < ATTEMPTS => {}
+                Ok(done) => return done.map(Some),
+                Err(late) => return Err(Error::Unavailable { step: "read an object", source: late.into() }),
+            }
+            tokio::time::sleep(pause(attempt)).await;
+            attempt += 1;
+        }
+    }
+
+    /// Looks at an object; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Unavailable`].
+    pub async fn head(&self, key: &str) -> Result<Option<ObjectMeta>, Error> {
+        check_key(key)?;
+        match self.client.head_object().bucket(&self.bucket).key(key).send().await {
+            Ok(answer) => Ok(Some(ObjectMeta {
+                size_bytes: unsigned(answer.content_length),
+                content_type: answer.content_type,
+                metadata: answer.metadata.unwrap_or_default().into_iter().collect(),
+            })),
+            Err(error) if status(&error) == Some(404) => Ok(None),
+            Err(error) => Err(Error::sdk("look at an object")(error)),
+        }
+    }
+
+    /// One page of the objects whose keys start with `prefix`; `cursor` is the page before's. At most 1,000 a page.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], also for a cursor that is none; [`Error::Unavailable`].
+    pub async fn list(&self, prefix: &str, cursor: Option<&str>, limit: u32) -> Result<ObjectPage, Error> {
+        let limit = i32::try_from(limit.clamp(1, KEYS_MAX as u32)).unwrap_or(1);
+        let list = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix).max_keys(limit);
+        let page = list.set_continuation_token(cursor.map(str::to_owned)).send().await;
+        let page = page.map_err(Error::sdk("list objects"))?;
+        let summary = |object: aws_sdk_s3::types::Object| {
+            Some(ObjectSummary { key: object.key?, size_bytes: unsigned(object.size) })
+        };
+        Ok(ObjectPage {
+            objects: page.contents.unwrap_or_default().into_iter().filter_map(summary).collect(),
+            next_cursor: page.next_continuation_token.filter(|_| page.is_truncated == Some(true)),
+        })
+    }
+
+    /// Deletes objects. A key without an object is no error.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] or [`Error::Unavailable`]; some objects may be gone by then. Safe to repeat.
+    pub async fn delete(&self, keys: &[String]) -> Result<(), Error> {
+        let step = "delete objects";
+        for keys in keys.chunks(KEYS_MAX) {
+            let identifiers = keys.iter().map(|key| {
+                check_key(key)?;
+                ObjectIdentifier::builder().key(key).build().map_err(|error| Error::Invalid(error.to_string()))
+            });
+            let delete = Delete::builder().set_objects(Some(identifiers.collect::<Result<_, _>>()?)).quiet(true);
+            let delete = delete.build().map_err(|error| Error::Invalid(error.to_string()))?;
+            let answer = self.client.delete_objects().bucket(&self.bucket).delete(delete).send().await;
+            let answer = answer.map_err(Error::sdk(step))?;
+            if let Some(first) = answer.errors().first() {
+                let code = first.code().unwrap_or("no code").to_owned();
+                let text = format!("{}: {}", first.key().unwrap_or_default(), first.message().unwrap_or_default());
+                return Err(Error::Refused { step, code, source: text.into() });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_key(key: &str) -> Result<(), Error> {
+    match key.len() {
+        1..=KEY_BYTES_MAX => Ok(()),
+        length => Err(Error::Invalid(format!("an object's key has 1 to {KEY_BYTES_MAX} bytes, not {length}"))),
+    }
+}
+
+fn presigning(ttl: Duration) -> Result<PresigningConfig, Error> {
+    PresigningConfig::expires_in(ttl).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+fn status<E>(error: &SdkError<E>) -> Option<u16> {
+    error.raw_response().map(|answer| answer.status().as_u16())
+}
+
+fn unsigned(number: Option<i64>) -> u64 {
+    number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
+}
+
+/// The body, or the reason why not; never more than `max_bytes` in memory, whatever the length that the server announced.
+async fn collect(mut answer: GetObjectOutput, key: &str, max_bytes: u64) -> Result<Bytes, Error> {
+    let too_large = || Error::TooLarge { key: key.to_owned(), max_bytes };
+    let announced = unsigned(answer.content_length);
+    if announced > max_bytes {
+        return Err(too_large());
+    }
+    let mut body = BytesMut::with_capacity(usize::try_from(announced).unwrap_or(0));
+    while let Some(chunk) = answer.body.next().await {
+        let chunk = chunk.map_err(|error| Error::Unavailable { step: "read an object", source: error.into() })?;
+        if (body.len() + chunk.len()) as u64 > max_bytes {
+            return Err(too_large());
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+/// Between tries of a read: up to 200 ms, 400 ms, ..., drawn evenly so that many readers do not come back together.
+fn pause(attempt: u32) -> Duration {
+    Duration::from_millis(rand::random_range(0..=100 << attempt.min(6)))
+}

@@ -1,0 +1,84 @@
+//! Conditional requests: what must be true of an object for it to be read, replaced or deleted.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use s3s::dto::{ETag, ETagCondition, Timestamp};
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+
+use super::format::{Meta, timestamp};
+use super::index::Entry;
+
+/// `If-Match` and `If-None-Match`.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Conditions {
+    pub(super) if_match: Option<ETagCondition>,
+    pub(super) if_none_match: Option<ETagCondition>,
+}
+
+impl Conditions {
+    /// For a write over `current`. The caller holds the key's lock, so what is true now stays true until it has written.
+    pub(super) fn check_write(&self, current: Option<&Entry>) -> S3Result<()> {
+        let matches = |condition: &ETagCondition| current.is_some_and(|entry| names(condition, &entry.etag));
+        if let Some(condition) = &self.if_match
+            && !matches(condition)
+        {
+            return Err(match current {
+                None => s3_error!(NoSuchKey, "If-Match, but there is no such object"),
+                Some(_) => s3_error!(PreconditionFailed, "If-Match, but the object is another"),
+            });
+        }
+        if self.if_none_match.as_ref().is_some_and(matches) {
+            return Err(s3_error!(PreconditionFailed, "If-None-Match, but there is such an object"));
+        }
+        Ok(())
+    }
+
+    /// For a read of `meta`; `since` and `unless_since` are `If-Modified-Since` and `If-Unmodified-Since`, to which the ETags
+    /// come first (RFC 9110, 13.2.2).
+    pub(super) fn check_read(
+        &self,
+        meta: &Meta,
+        since: Option<&Timestamp>,
+        unless_since: Option<&Timestamp>,
+    ) -> S3Result<()> {
+        // HTTP dates have no milliseconds.
+        let modified = timestamp(meta.modified_ms / 1000 * 1000);
+        let passes = match (&self.if_match, unless_since) {
+            (Some(condition), _) => names(condition, &meta.etag),
+            (None, Some(time)) => modified <= *time,
+            (None, None) => true,
+        };
+        if !passes {
+            return Err(s3_error!(PreconditionFailed, "the object is not the one that the condition names"));
+        }
+        let changed = match (&self.if_none_match, since) {
+            (Some(condition), _) => !names(condition, &meta.etag),
+            (None, Some(time)) => modified > *time,
+            (None, None) => true,
+        };
+        if changed { Ok(()) } else { Err(not_modified(meta)) }
+    }
+}
+
+fn names(condition: &ETagCondition, etag: &str) -> bool {
+    condition.as_etag().is_none_or(|named| named.value() == etag)
+}
+
+fn not_modified(meta: &Meta) -> S3Error {
+    let etag = ETag::Strong(meta.etag.clone()).to_http_header().ok();
+    with_headers(S3Error::new(S3ErrorCode::NotModified), etag.map(|etag| (header::ETAG, etag)))
+}
+
+/// A range that lies outside of the object.
+pub(super) fn unsatisfiable(size_bytes: u64) -> S3Error {
+    let all = HeaderValue::from_str(&format!("bytes */{size_bytes}")).ok();
+    let error = s3_error!(InvalidRange, "the object has {size_bytes} bytes");
+    with_headers(error, all.map(|all| (header::CONTENT_RANGE, all)))
+}
+
+fn with_headers(mut error: S3Error, extra: Option<(HeaderName, HeaderValue)>) -> S3Error {
+    // The error's headers replace those of its body.
+    let mut headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))]);
+    headers.extend(extra.map(|(name, value)| (Some(name), value)));
+    error.set_headers(headers);
+    error
+}

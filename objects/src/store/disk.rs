@@ -1,0 +1,273 @@
+//! The folder: where files lie, and how one becomes visible whole or not at all.
+//!
+//! ```text
+//! lock                      held by the process that serves the folder
+//! tmp/<random>              not yet anything; emptied on start
+//! buckets/<bucket>/<2 hex>/<62 hex>    one object per file (see `format`), named by the SHA-256 of its key
+//! uploads/<id>/             a multipart upload under way (see `multipart`)
+//! ```
+//!
+//! Keys are hashed, so `a` and `a/b` live side by side, `..` means nothing, and no key is too long or too odd for the file system.
+//! A write goes to `tmp`, is checked, sealed and synced; then, under the lock of its key, conditions are looked at, the file is
+//! renamed to its place and the folder synced. Only after that is the write acknowledged. A crash at any point leaves the old
+//! object or the new one, and at most a file in `tmp`.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
+use sha2::{Digest, Sha256};
+
+use super::conditions::Conditions;
+use super::format::{self, Meta};
+use super::index::{Entry, Index};
+use crate::Error;
+
+/// One folder and one lock for each first byte of a key's hash.
+const SHARDS: usize = 256;
+
+/// S3's own default bound.
+const BUCKETS_MAX: usize = 100;
+
+/// The store's folder, open.
+pub(super) struct Disk {
+    root: PathBuf,
+    pub(super) index: Index,
+    /// Held while a key changes: by the first byte of its hash.
+    shards: [Mutex<()>; SHARDS],
+    _lock: File,
+}
+
+impl Disk {
+    /// Takes the folder, sweeps what a crash left, and reads what is known of every object.
+    pub(super) fn open(root: &Path) -> Result<Self, Error> {
+        let made = |path: PathBuf| {
+            fs::create_dir_all(&path).map_err(Error::folder("create", &path))?;
+            Ok::<_, Error>(path)
+        };
+        made(root.to_owned())?;
+        let lock = take_lock(root)?;
+        let tmp = root.join("tmp");
+        if tmp.exists() {
+            fs::remove_dir_all(&tmp).map_err(Error::folder("sweep", &tmp))?;
+        }
+        made(tmp)?;
+        made(root.join("uploads"))?;
+        let buckets = made(root.join("buckets"))?;
+        sync_dir(root).map_err(Error::folder("sync", root))?;
+        let disk = Self {
+            root: root.to_owned(),
+            index: Index::default(),
+            shards: [const { Mutex::new(()) }; SHARDS],
+            _lock: lock,
+        };
+        disk.load(&buckets).map_err(Error::folder("read the objects in", buckets))?;
+        Ok(disk)
+    }
+
+    fn load(&self, buckets: &Path) -> io::Result<()> {
+        for bucket in fs::read_dir(buckets)? {
+            let bucket = bucket?;
+            let Ok(name) = bucket.file_name().into_string() else { continue };
+            let created = bucket.metadata()?.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.index.insert_bucket(&name, u64::try_from(created.as_millis()).unwrap_or(0));
+            for shard in fs::read_dir(bucket.path())? {
+                for object in fs::read_dir(shard?.path())? {
+                    self.load_object(&name, &object?.path())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A file that is no object was damaged after it was written, for no crash leaves one: it is left as it is, for whoever wants
+    /// to look at it, and its key reads as absent until it is written again.
+    fn load_object(&self, bucket: &str, path: &Path) -> io::Result<()> {
+        match format::open(&mut File::open(path)?) {
+            Ok(meta) if self.place(bucket, &meta.key).path == *path => {
+                self.index.insert(bucket, &meta.key, Entry::from(&meta));
+                Ok(())
+            }
+            Ok(_) => {
+                tracing::error!(path = %path.display(), "an object lies in the wrong place and is left out");
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                tracing::error!(path = %path.display(), %error, "an object is damaged and is left out");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn create_bucket(&self, bucket: &str) -> S3Result<()> {
+        // The shards' locks order nothing here; the first one stands for the list of buckets.
+        let _guard = self.lock(0);
+        if self.index.require_bucket(bucket).is_ok() {
+            return Err(s3_error!(BucketAlreadyOwnedByYou, "bucket {bucket:?} is there already"));
+        }
+        if self.index.buckets().len() >= BUCKETS_MAX {
+            return Err(s3_error!(TooManyBuckets, "this store keeps at most {BUCKETS_MAX} buckets"));
+        }
+        let draft = self.temp_path();
+        let made = || {
+            for shard in 0..SHARDS {
+                fs::create_dir_all(draft.join(format!("{shard:02x}")))?;
+            }
+            sync_dir(&draft)?;
+            fs::rename(&draft, self.root.join("buckets").join(bucket))?;
+            sync_dir(&self.root.join("buckets"))
+        };
+        made().map_err(failed("create a bucket"))?;
+        self.index.insert_bucket(bucket, format::now_ms());
+        Ok(())
+    }
+
+    /// A new file that nobody sees.
+    pub(super) fn temp(&self) -> S3Result<Temp> {
+        let path = self.temp_path();
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+        Ok(Temp { file: file.map_err(failed("create a file"))?, path, placed: false })
+    }
+
+    pub(super) fn temp_path(&self) -> PathBuf {
+        self.root.join("tmp").join(hex::encode(rand::random::<[u8; 16]>()))
+    }
+
+    pub(super) fn uploads(&self) -> PathBuf {
+        self.root.join("uploads")
+    }
+
+    /// Makes a checked body an object, durably, if the conditions hold at that moment.
+    pub(super) fn commit(&self, bucket: &str, mut temp: Temp, meta: &Meta, conditions: &Conditions) -> S3Result<()> {
+        let step = failed("commit an object");
+        temp.seal(meta)?;
+        let place = self.place(bucket, &meta.key);
+        let _guard = self.lock(place.shard);
+        conditions.check_write(self.index.get(bucket, &meta.key)?.as_ref())?;
+        temp.rename(&place.path).map_err(&step)?;
+        self.index.insert(bucket, &meta.key, Entry::from(meta));
+        sync_dir(&place.dir).map_err(&step)
+    }
+
+    /// Opens an object at the start of its body.
+    pub(super) fn open_object(&self, bucket: &str, key: &str) -> S3Result<(File, Meta)> {
+        self.index.require_bucket(bucket)?;
+        let mut file = match File::open(self.place(bucket, key).path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(s3_error!(NoSuchKey, "there is no object {key:?}"));
+            }
+            Err(error) => return Err(failed("open an object")(error)),
+        };
+        let meta = format::open(&mut file).map_err(failed("read an object's metadata"))?;
+        Ok((file, meta))
+    }
+
+    /// Deletes objects, durably. A key without an object is no error, unless a condition says so.
+    pub(super) fn delete(&self, bucket: &str, keys: &[String], conditions: &Conditions) -> S3Result<()> {
+        let step = failed("delete an object");
+        let mut touched = BTreeSet::new();
+        for key in keys {
+            let place = self.place(bucket, key);
+            let _guard = self.lock(place.shard);
+            let current = self.index.get(bucket, key)?;
+            conditions.check_write(current.as_ref())?;
+            match fs::remove_file(&place.path) {
+                Ok(()) => drop(touched.insert(place.dir)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(step(error)),
+            }
+            self.index.remove(bucket, key);
+        }
+        touched.iter().try_for_each(|dir| sync_dir(dir)).map_err(step)
+    }
+
+    fn lock(&self, shard: u8) -> MutexGuard<'_, ()> {
+        // What the lock orders lies on the disk; a panic while it was held broke nothing that the next holder reads.
+        self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, bucket: &str, key: &str) -> Place {
+        let hash = Sha256::digest(key);
+        let name = hex::encode(hash);
+        let (shard, rest) = name.split_at(2);
+        let dir = self.root.join("buckets").join(bucket).join(shard);
+        Place { path: dir.join(rest), dir, shard: hash[0] }
+    }
+}
+
+struct Place {
+    shard: u8,
+    dir: PathBuf,
+    path: PathBuf,
+}
+
+/// A file under `tmp`: gone when dropped, unless it was given a place.
+pub(super) struct Temp {
+    pub(super) file: File,
+    path: PathBuf,
+    placed: bool,
+}
+
+impl Temp {
+    /// Ends the file and makes its content durable.
+    pub(super) fn seal(&mut self, meta: &Meta) -> S3Result<()> {
+        format::seal(&mut self.file, meta).and_then(|()| self.file.sync_all()).map_err(failed("write an object"))
+    }
+
+    /// The caller syncs the folder it went to.
+    pub(super) fn rename(&mut self, to: &Path) -> io::Result<()> {
+        fs::rename(&self.path, to)?;
+        self.placed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        if !self.placed {
+            // Should this fail, the next start sweeps it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn take_lock(root: &Path) -> Result<File, Error> {
+    let path = root.join("lock");
+    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let lock = open.map_err(Error::folder("open", &path))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked { path: root.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(Error::folder("lock", path)(error)),
+    }
+}
+
+/// Makes durable which names a folder holds.
+pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// How trouble with the disk is answered: the log has all of it, the client what it may know.
+pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> S3Error {
+    move |error| {
+        tracing::error!(%error, "failed to {step}");
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                let text = "the store's disk is full; make room and try again";
+                let mut answer = S3Error::with_message(S3ErrorCode::Custom("StorageFull".into()), text);
+                answer.set_status_code(http::StatusCode::INSUFFICIENT_STORAGE);
+                answer
+            }
+            _ => S3Error::with_message(
+                S3ErrorCode::InternalError,
+                format!("failed to {step}; the store's log has the reason"),
+            ),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Every key in memory, in order: what listings and write conditions look at. Rebuilt from the files' own metadata on start, so
+//! it can never disagree with them for longer than one run. About 200 bytes per object.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use s3s::{S3Result, s3_error};
+
+use super::format::Meta;
+use super::listing::{self, Page, Query};
+
+/// What a listing says of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) size_bytes: u64,
+    pub(super) etag: String,
+    pub(super) modified_ms: u64,
+}
+
+impl From<&Meta> for Entry {
+    fn from(meta: &Meta) -> Self {
+        Self { size_bytes: meta.size_bytes, etag: meta.etag.clone(), modified_ms: meta.modified_ms }
+    }
+}
+
+struct Bucket {
+    created_ms: u64,
+    objects: BTreeMap<String, Entry>,
+}
+
+/// All buckets and their objects.
+#[derive(Default)]
+pub(super) struct Index(RwLock<BTreeMap<String, Bucket>>);
+
+impl Index {
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Bucket>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Bucket>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn insert_bucket(&self, name: &str, created_ms: u64) {
+        self.write().insert(name.to_owned(), Bucket { created_ms, objects: BTreeMap::new() });
+    }
+
+    /// Names and when they were made.
+    pub(super) fn buckets(&self) -> Vec<(String, u64)> {
+        self.read().iter().map(|(name, bucket)| (name.clone(), bucket.created_ms)).collect()
+    }
+
+    pub(super) fn require_bucket(&self, name: &str) -> S3Result<()> {
+        if self.read().contains_key(name) { Ok(()) } else { Err(no_such_bucket(name)) }
+    }
+
+    pub(super) fn get(&self, bucket: &str, key: &str) -> S3Result<Option<Entry>> {
+        let buckets = self.read();
+        let bucket = buckets.get(bucket).ok_or_else(|| no_such_bucket(bucket))?;
+        Ok(bucket.objects.get(key).cloned())
+    }
+
+    pub(super) fn insert(&self, bucket: &str, key: &str, entry: Entry) {
+        if let Some(bucket) = self.write().get_mut(bucket) {
+            bucket.objects.insert(key.to_owned(), entry);
+        }
+    }
+
+    pub(super) fn remove(&self, bucket: &str, key: &str) {
+        if let Some(bucket) = self.write().get_mut(bucket) {
+            bucket.objects.remove(key);
+        }
+    }
+
+    pub(super) fn list(&self, bucket: &str, query: &Query) -> S3Result<Page> {
+        let buckets = self.read();
+        let bucket = buckets.get(bucket).ok_or_else(|| no_such_bucket(bucket))?;
+        Ok(listing::page(&bucket.objects, query))
+    }
+}
+
+fn no_such_bucket(name: &str) -> s3s::S3Error {
+    s3_error!(NoSuchBucket, "there is no bucket {name:?}; create it first")
+}

@@ -1,0 +1,83 @@
+//! Our client against this server: each call, and each refusal as the caller will see it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use stokehold_objects::{Error, Objects, ObjectsConfig};
+
+use super::bytes;
+use crate::server::Endpoint;
+
+pub(super) async fn exercise(server: &Endpoint) {
+    let objects = server.objects().await;
+    objects.ensure_bucket().await.unwrap();
+    objects.ping().await.unwrap();
+    reads_and_writes(&objects).await;
+    lists_and_deletes(&objects).await;
+    other_buckets(server).await;
+    another_public_address(server).await;
+}
+
+async fn reads_and_writes(objects: &Objects) {
+    let body = Bytes::from(bytes(200_000));
+    objects.put("client/a", body.clone(), "application/json").await.unwrap();
+    assert!(objects.get("client/a", 200_000).await.unwrap().unwrap() == body);
+    assert!(matches!(objects.get("client/a", 199_999).await, Err(Error::TooLarge { max_bytes: 199_999, .. })));
+    let meta = objects.head("client/a").await.unwrap().unwrap();
+    assert_eq!((meta.size_bytes, meta.content_type.as_deref()), (200_000, Some("application/json")));
+    assert!(meta.metadata.is_empty());
+    assert_eq!(objects.get("client/nothing", 10).await.unwrap(), None);
+    assert_eq!(objects.head("client/nothing").await.unwrap(), None);
+    objects.put("client/empty", Bytes::new(), "text/plain").await.unwrap();
+    assert_eq!(objects.get("client/empty", 0).await.unwrap(), Some(Bytes::new()));
+}
+
+async fn lists_and_deletes(objects: &Objects) {
+    let keys: Vec<String> = (0..7).map(|n| format!("client/list/{n}")).collect();
+    for key in &keys {
+        objects.put(key, Bytes::from_static(b"xyz"), "text/plain").await.unwrap();
+    }
+    let (mut listed, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = objects.list("client/list/", cursor.as_deref(), 3).await.unwrap();
+        assert!(page.objects.len() <= 3 && page.objects.iter().all(|object| object.size_bytes == 3));
+        listed.extend(page.objects.into_iter().map(|object| object.key));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, keys);
+    objects.delete(&keys[..6]).await.unwrap();
+    objects.delete(&keys).await.expect("what is gone may be deleted again");
+    assert_eq!(objects.list("client/list/", None, 1000).await.unwrap().objects, []);
+    objects.delete(&[]).await.unwrap();
+}
+
+async fn other_buckets(server: &Endpoint) {
+    let other =
+        Objects::connect(ObjectsConfig { bucket: "another-bucket".to_owned(), ..server.config() }).await.unwrap();
+    assert!(matches!(other.ping().await, Err(Error::Refused { .. })));
+    let put = other.put("x", Bytes::new(), "text/plain").await;
+    assert!(matches!(put, Err(Error::Refused { .. })), "{put:?}");
+    let created = other.ensure_bucket().await;
+    if server.capabilities.creates_buckets {
+        created.unwrap();
+        other.ensure_bucket().await.expect("a second time changes nothing");
+        other.put("x", Bytes::new(), "text/plain").await.unwrap();
+        assert_eq!(server.objects().await.head("x").await.unwrap(), None, "buckets are apart");
+    } else {
+        assert!(matches!(created, Err(Error::Refused { .. })), "{created:?}");
+    }
+}
+
+/// What is signed for a public name is refused under any other, and is reached under it.
+async fn another_public_address(server: &Endpoint) {
+    let public = server.url.replace("127.0.0.1", "localhost");
+    let config = ObjectsConfig { public_url: Some(public.clone()), ..server.config() };
+    let objects = Objects::connect(config).await.unwrap();
+    let url = objects.presign_get("client/a", Duration::from_secs(60)).await.unwrap();
+    assert!(url.starts_with(&public), "{url}");
+    assert_eq!(reqwest::get(&url).await.unwrap().status(), 200);
+    assert_eq!(reqwest::get(url.replace("localhost", "127.0.0.1")).await.unwrap().status(), 403);
+}

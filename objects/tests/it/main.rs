@@ -1,0 +1,23 @@
+//! The client and the store, and one suite that holds our store and a foreign server to the same behaviour.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod conformance;
+mod faults;
+mod kill;
+mod server;
+mod store;
+
+/// Our own store, as `stoke dev` runs it.
+#[tokio::test(flavor = "multi_thread")]
+async fn our_store_conforms() {
+    let server = server::store().await;
+    conformance::exercise(&server.endpoint).await;
+}
+
+/// Garage, a server that none of us wrote: what passes on it is S3 and not our idea of S3.
+#[tokio::test(flavor = "multi_thread")]
+async fn garage_conforms() {
+    let server = server::garage();
+    conformance::exercise(&server.endpoint).await;
+}
