@@ -137,7 +137,7 @@ pub struct Problem {
     errors: Vec<FieldError>,
 }
 
-/// A [`Problem`] as it is written (RFC 9457).
+/// What went wrong and what to change (RFC 9457).
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody<'a> {

@@ -120,7 +120,7 @@ impl From<EndpointVersion> for VersionView {
 /// Deploy an endpoint
 ///
 /// Adds a version and makes it the current one. The same again changes nothing, so repeating is safe.
-#[utoipa::path(post, path = "/v1/endpoints", tag = "endpoints", request_body = DeployRequest,
+#[utoipa::path(post, operation_id = "deploy_endpoint", path = "/v1/endpoints", tag = "endpoints", request_body = DeployRequest,
     responses(
         (status = 201, description = "The new version.", body = VersionView),
         (status = 200, description = "The current version, which is the same.", body = VersionView),
@@ -155,7 +155,7 @@ pub(crate) async fn deploy(
 }
 
 /// List endpoints
-#[utoipa::path(get, path = "/v1/endpoints", tag = "endpoints",
+#[utoipa::path(get, operation_id = "list_endpoints", path = "/v1/endpoints", tag = "endpoints",
     responses((status = 200, description = "Every endpoint's current version.", body = EndpointList), crate::openapi::Problems))]
 pub(crate) async fn list(
     State(app): State<App>,
@@ -166,7 +166,7 @@ pub(crate) async fn list(
 }
 
 /// See an endpoint
-#[utoipa::path(get, path = "/v1/endpoints/{name}", tag = "endpoints",
+#[utoipa::path(get, operation_id = "get_endpoint", path = "/v1/endpoints/{name}", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
     responses((status = 200, description = "Its current version.", body = VersionView), crate::openapi::Problems))]
 pub(crate) async fn get(
@@ -179,7 +179,7 @@ pub(crate) async fn get(
 }
 
 /// List an endpoint's versions
-#[utoipa::path(get, path = "/v1/endpoints/{name}/versions", tag = "endpoints",
+#[utoipa::path(get, operation_id = "list_endpoint_versions", path = "/v1/endpoints/{name}/versions", tag = "endpoints",
     params(("name" = String, Path, description = "The endpoint's name.")),
     responses((status = 200, description = "Its versions, newest first.", body = VersionList), crate::openapi::Problems))]
 pub(crate) async fn versions(

@@ -63,7 +63,7 @@ struct OutputData<'a> {
 ///
 /// First the state, then what was kept of progress, logs and outputs after `Last-Event-ID` (the last 1,000), then live until
 /// `done`, which carries the job and ends the stream.
-#[utoipa::path(get, path = "/v1/jobs/{id}/events", tag = "jobs",
+#[utoipa::path(get, operation_id = "follow_job", path = "/v1/jobs/{id}/events", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen."),

@@ -76,7 +76,7 @@ struct Card {
 }
 
 /// Upload a file
-#[utoipa::path(post, path = "/v1/files", tag = "files", request_body = FileRequest,
+#[utoipa::path(post, operation_id = "create_file", path = "/v1/files", tag = "files", request_body = FileRequest,
     responses((status = 201, description = "Where to PUT the bytes within an hour.", body = FileUpload), crate::openapi::Problems))]
 pub(crate) async fn create(
     State(app): State<App>,
@@ -111,7 +111,7 @@ pub(crate) async fn create(
 }
 
 /// See an uploaded file
-#[utoipa::path(get, path = "/v1/files/{id}", tag = "files",
+#[utoipa::path(get, operation_id = "get_file", path = "/v1/files/{id}", tag = "files",
     params(("id" = String, Path, description = "The file's id.")),
     responses(
         (status = 200, description = "The file.", body = FileView),

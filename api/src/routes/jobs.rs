@@ -32,7 +32,7 @@ pub(crate) struct JobList<'a> {
 }
 
 /// See a job
-#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs",
+#[utoipa::path(get, operation_id = "get_job", path = "/v1/jobs/{id}", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
         ("wait_s" = Option<u64>, Query, description = "Hold the answer up to this many seconds (0 to 60) until the job has ended."),
@@ -58,7 +58,7 @@ pub(crate) async fn get(
 }
 
 /// List jobs
-#[utoipa::path(get, path = "/v1/jobs", tag = "jobs",
+#[utoipa::path(get, operation_id = "list_jobs", path = "/v1/jobs", tag = "jobs",
     params(
         ("state" = Option<super::view::StateWord>, Query, description = "Only in this state."),
         ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
@@ -92,7 +92,7 @@ pub(crate) async fn list(
 /// Cancel a job
 ///
 /// Once this has answered, no result of the job will appear. Cancelling twice is fine.
-#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs",
+#[utoipa::path(post, operation_id = "cancel_job", path = "/v1/jobs/{id}/cancel", tag = "jobs",
     params(("id" = String, Path, description = "The job's id.")),
     responses(
         (status = 200, description = "The job, cancelled.", body = JobView),

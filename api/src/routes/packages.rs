@@ -41,7 +41,7 @@ pub(crate) struct PackageReply {
 }
 
 /// Upload an endpoint's package
-#[utoipa::path(post, path = "/v1/packages", tag = "endpoints", request_body = PackageRequest,
+#[utoipa::path(post, operation_id = "create_package", path = "/v1/packages", tag = "endpoints", request_body = PackageRequest,
     responses(
         (status = 200, description = "Whether it is there, else where to PUT it within an hour.", body = PackageReply),
         crate::openapi::Problems,

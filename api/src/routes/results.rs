@@ -19,7 +19,7 @@ use crate::state::App;
 const URL_TTL: Duration = Duration::from_secs(3600);
 
 /// Get a job's result
-#[utoipa::path(get, path = "/v1/jobs/{id}/result", tag = "jobs",
+#[utoipa::path(get, operation_id = "get_job_result", path = "/v1/jobs/{id}/result", tag = "jobs",
     params(("id" = String, Path, description = "The job's id.")),
     responses(
         (status = 200, description = "The result.", body = serde_json::Value),
@@ -43,7 +43,7 @@ pub(crate) async fn result(
 }
 
 /// Get a file that a job's result names
-#[utoipa::path(get, path = "/v1/jobs/{id}/files/{name}", tag = "jobs",
+#[utoipa::path(get, operation_id = "get_job_file", path = "/v1/jobs/{id}/files/{name}", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
         ("name" = String, Path, description = "The file's name, as the result gives it."),

@@ -59,9 +59,8 @@ pub(crate) struct SubmitRequest {
     #[schema(value_type = serde_json::Value)]
     input: Box<RawValue>,
     /// How urgent it is. Default `standard`.
-    #[serde(default)]
     #[schema(value_type = Option<PriorityWord>)]
-    priority: Priority,
+    priority: Option<Priority>,
     /// Longest one attempt may run. Default: the endpoint's.
     timeout_s: Option<u64>,
     /// How many attempts may fail by the handler's fault. Default: the endpoint's.
@@ -69,8 +68,7 @@ pub(crate) struct SubmitRequest {
     /// Not before this time, RFC 3339.
     run_after: Option<String>,
     /// Labels of your own: up to 32, to list jobs by.
-    #[serde(default)]
-    metadata: BTreeMap<String, String>,
+    metadata: Option<BTreeMap<String, String>>,
     /// Repeating a submit with this key within 24 hours gives the first one's job. The same as the header.
     idempotency_key: Option<String>,
 }
@@ -93,7 +91,7 @@ pub(crate) struct BulkReply {
 }
 
 /// Submit a job
-#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest,
+#[utoipa::path(post, operation_id = "submit_job", path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
         ("Prefer" = Option<String>, Header, description = "`wait=N`: hold the answer up to N (0 to 60) seconds until the job has ended."),
@@ -128,7 +126,7 @@ pub(crate) async fn one(
 }
 
 /// Submit up to 1,000 jobs
-#[utoipa::path(post, path = "/v1/jobs/bulk", tag = "jobs", request_body = BulkRequest,
+#[utoipa::path(post, operation_id = "submit_jobs", path = "/v1/jobs/bulk", tag = "jobs", request_body = BulkRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`.")),
     responses(
         (status = 202, description = "All accepted.", body = BulkReply),
@@ -234,7 +232,8 @@ fn check(request: SubmitRequest, deployed: &Deployed, tenant: &str, at: &str) ->
             Problem::field(format!("{at}/run_after"), "must be a time as 2026-11-21T05:50:00Z, at most 30 days ahead")
         })?,
     };
-    check_metadata(&request.metadata, at)?;
+    let metadata = request.metadata.unwrap_or_default();
+    check_metadata(&metadata, at)?;
     let asked = serde_json::json!([
         request.endpoint,
         request.version,
@@ -242,7 +241,7 @@ fn check(request: SubmitRequest, deployed: &Deployed, tenant: &str, at: &str) ->
         request.timeout_s,
         request.max_attempts,
         run_after_ms,
-        request.metadata,
+        metadata,
     ]);
     let at = format!("{at}/input");
     let input =
@@ -254,11 +253,11 @@ fn check(request: SubmitRequest, deployed: &Deployed, tenant: &str, at: &str) ->
             tenant: tenant.to_owned(),
             endpoint: version.name.clone(),
             version: version.version,
-            priority: request.priority,
+            priority: request.priority.unwrap_or_default(),
             vram_class_gib: deployed.vram_class_gib,
             timeout_ms: timeout_s * 1000,
             max_attempts,
-            metadata: request.metadata,
+            metadata,
             files,
         },
         input: request.input,

@@ -217,10 +217,10 @@ impl<'a> ErrorView<'a> {
     }
 }
 
-/// The words of [`JobState`], for the OpenAPI document.
+/// Where a job stands.
 #[derive(ToSchema)]
 #[schema(as = JobState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "only its schema is used")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
 pub(crate) enum StateWord {
     Scheduled,
     Blocked,
@@ -232,20 +232,20 @@ pub(crate) enum StateWord {
     Expired,
 }
 
-/// The words of [`Priority`], for the OpenAPI document.
+/// How urgent a job is.
 #[derive(ToSchema)]
 #[schema(as = Priority, rename_all = "snake_case")]
-#[expect(dead_code, reason = "only its schema is used")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
 pub(crate) enum PriorityWord {
     Interactive,
     Standard,
     Batch,
 }
 
-/// The words of [`AttemptOutcome`], for the OpenAPI document.
+/// How an attempt ended, or that it has not.
 #[derive(ToSchema)]
 #[schema(as = AttemptState, rename_all = "snake_case")]
-#[expect(dead_code, reason = "only its schema is used")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
 pub(crate) enum AttemptWord {
     Running,
     Succeeded,
@@ -256,10 +256,10 @@ pub(crate) enum AttemptWord {
     Expired,
 }
 
-/// The words of [`ErrorCode`], for the OpenAPI document.
+/// The kinds of failure.
 #[derive(ToSchema)]
 #[schema(as = JobErrorCode, rename_all = "snake_case")]
-#[expect(dead_code, reason = "only its schema is used")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
 pub(crate) enum ErrorWord {
     HandlerError,
     Rejected,

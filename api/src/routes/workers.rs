@@ -71,7 +71,7 @@ pub(crate) struct GpuView {
 /// List workers
 ///
 /// Workers serve every tenant, so the scope `workers:read` is one for operators.
-#[utoipa::path(get, path = "/v1/workers", tag = "workers",
+#[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
     responses((status = 200, description = "The workers heard of lately.", body = WorkerList), crate::openapi::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<WorkerList>, Problem> {
     let silent_ms = app.config.extend_every_ms.saturating_mul(5);

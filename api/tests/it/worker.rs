@@ -15,7 +15,7 @@ pub(crate) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub(crate) async fn join(stack: &'a Stack) -> Self {
         let token = stack.join_token(false).await;
-        let reply = stack.json(post(stack, "join", &token, &joining())).await;
+        let reply = stack.json(post(stack, "join", &token, &joining("rack"))).await;
         let text = |name: &str| reply[name].as_str().unwrap().to_owned();
         Self { stack, token: text("token"), id: text("worker_id") }
     }
@@ -48,9 +48,9 @@ fn post(stack: &Stack, verb: &str, token: &str, body: &Value) -> reqwest::Reques
     stack.client.post(format!("{}/worker/v1/{verb}", stack.url)).bearer_auth(token).body(body.to_string())
 }
 
-fn joining() -> Value {
+fn joining(name: &str) -> Value {
     let gpu = json!({"index": 0, "uuid": "GPU-1", "name": "Test 24", "vram_mib": 24576});
-    json!({"protocol": PROTOCOL, "release": "1.2.3", "name": "desk", "slots": 4, "gpus": [gpu]})
+    json!({"protocol": PROTOCOL, "release": "1.2.3", "name": name, "slots": 4, "gpus": [gpu]})
 }
 
 #[tokio::test]
@@ -58,9 +58,9 @@ async fn a_worker_joins_leases_reports_and_is_listed() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;
     let token = stack.join_token(true).await;
-    let joined = post(&stack, "join", &token, &joining()).send().await.unwrap();
+    let joined = post(&stack, "join", &token, &joining("desk")).send().await.unwrap();
     insta::assert_json_snapshot!("join", shown(joined).await);
-    let again = post(&stack, "join", &token, &joining());
+    let again = post(&stack, "join", &token, &joining("desk"));
     assert_eq!(stack.problem(again).await, (401, "unauthorized".to_owned()), "a single-use token is spent");
 
     let worker = Worker::join(&stack).await;
@@ -207,11 +207,11 @@ async fn what_a_worker_must_not_send_is_refused() {
     ] {
         assert_eq!(stack.problem(worker.post(verb, &body)).await, (400, "invalid_request".to_owned()), "{verb}");
     }
-    let mut old = joining();
+    let mut old = joining("desk");
     old["protocol"] = json!(PROTOCOL + 1);
     let token = stack.join_token(true).await;
     assert_eq!(stack.problem(post(&stack, "join", &token, &old)).await, (409, "protocol_mismatch".to_owned()));
-    stack.json(post(&stack, "join", &token, &joining())).await;
+    stack.json(post(&stack, "join", &token, &joining("desk"))).await;
 }
 
 #[tokio::test]
