@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use sha2::{Digest, Sha256};
 use stokehold_worker::environment::{
     CAP_BYTES_DEFAULT, Environment, EnvironmentSpec, Environments, EnvironmentsConfig, Error, Phase, RunnerWheel,
 };
@@ -23,6 +22,10 @@ async fn uv() -> Uv {
 /// A wheel of one module and one console script, made by Python's own zip module.
 fn seed_wheel(folder: &Path) -> PathBuf {
     let path = folder.join("stokehold-9.9.9-py3-none-any.whl");
+    if path.exists() {
+        // Made anew it would hold other times, and so be another wheel.
+        return path;
+    }
     let script = "
 import sys, zipfile
 info = 'stokehold-9.9.9.dist-info/'
@@ -112,12 +115,9 @@ async fn what_shapes_it_names_it() {
     let (bare, six) = (bench.get("").await.unwrap(), bench.get(SIX).await.unwrap());
     assert_ne!(bare.hash, six.hash);
     let wheel = bench.folder.path().join("stokehold-9.9.9-py3-none-any.whl");
-    let measured = Sha256::digest(std::fs::read(&wheel).unwrap());
-    std::fs::OpenOptions::new().append(true).open(&wheel).unwrap().write_all(b"\0").unwrap();
-    assert_ne!(measured, Sha256::digest(std::fs::read(&wheel).unwrap()));
-    // A changed wheel is another environment; this one is no longer a good zip file, so it is refused.
-    let changed = bench.get("").await;
-    assert!(changed.is_err() || changed.unwrap().hash != bare.hash);
+    std::fs::OpenOptions::new().append(true).open(wheel).unwrap().write_all(b"\0").unwrap();
+    // A zip file may have something behind its end: the same content under another hash, or refused by uv, never the old one.
+    assert!(bench.get("").await.map_or(true, |changed| changed.hash != bare.hash));
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ impl Drop for Group {
 /// Reads to the end, keeping the last `max` bytes.
 async fn read_last(pipe: Option<impl AsyncRead + Unpin>, max: usize, into: &mut Vec<u8>) {
     let Some(mut pipe) = pipe else { return };
-    let mut piece = [0; 8 * 1024];
+    let mut piece = vec![0; 8 * 1024];
     while let Ok(count @ 1..) = pipe.read(&mut piece).await {
         into.extend_from_slice(&piece[..count]);
         if into.len() > 2 * max {
