@@ -53,27 +53,10 @@ impl Control {
     pub(crate) fn from_wire(message: stokehold_wire::Control, body: Vec<u8>) -> Result<Self, u64> {
         use stokehold_wire::Control as Message;
         match message {
-            Message::Load {
-                entry,
-                max_concurrency,
-            } => Ok(Self::Load(Load {
-                entry,
-                max_concurrency,
-            })),
-            Message::Run {
-                run,
-                job,
-                attempt,
-                scratch,
-                files,
-            } => Ok(Self::Run(Run {
-                number: run,
-                job,
-                attempt,
-                scratch,
-                files,
-                input: body,
-            })),
+            Message::Load { entry, max_concurrency } => Ok(Self::Load(Load { entry, max_concurrency })),
+            Message::Run { run, job, attempt, scratch, files } => {
+                Ok(Self::Run(Run { number: run, job, attempt, scratch, files, input: body }))
+            }
             Message::Cancel { run } => Err(run),
             Message::Shutdown => Ok(Self::Shutdown),
         }

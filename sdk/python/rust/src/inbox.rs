@@ -25,7 +25,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub(crate) struct Inbox {
     state: Mutex<State>,
     arrived: Condvar,
-    /// A byte is written here for every message, for an event loop that waits on the other end.
+    /// A byte is written here when something came in, for an event loop that waits on the other end.
     bell: UnixStream,
     main: Pthread,
 }
@@ -38,6 +38,10 @@ struct State {
     /// Runs whose cancel Python's event loop has not yet taken.
     cancels: Vec<u64>,
     shutdown: bool,
+    /// Python waits in [`Inbox::wait`]. A condition variable costs a system call even when nobody listens.
+    awaited: bool,
+    /// The bell was rung and nobody has silenced it since.
+    rung: bool,
 }
 
 #[derive(Default)]
@@ -49,12 +53,7 @@ struct Standing {
 impl Inbox {
     /// Must be called in Python's main thread, the one that interrupts go to.
     pub(crate) fn new(bell: UnixStream) -> Self {
-        Self {
-            state: Mutex::default(),
-            arrived: Condvar::new(),
-            bell,
-            main: pthread_self(),
-        }
+        Self { state: Mutex::default(), arrived: Condvar::new(), bell, main: pthread_self() }
     }
 
     /// The next message, as soon as there is one.
@@ -62,18 +61,22 @@ impl Inbox {
         let mut state = self.lock();
         loop {
             if let Some(control) = state.take() {
+                state.awaited = false;
                 return control;
             }
-            state = self
-                .arrived
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state.awaited = true;
+            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// The next message, if there is one.
     pub(crate) fn poll(&self) -> Option<Control> {
         self.lock().take()
+    }
+
+    /// The bell must ring for the next message, however many were announced by its last ring.
+    pub(crate) fn silence(&self) {
+        self.lock().rung = false;
     }
 
     /// The runs that were cancelled since the last call.
@@ -83,10 +86,7 @@ impl Inbox {
 
     /// Whether a run that has not ended was cancelled.
     pub(crate) fn is_cancelled(&self, run: u64) -> bool {
-        self.lock()
-            .runs
-            .get(&run)
-            .is_some_and(|standing| standing.cancelled)
+        self.lock().runs.get(&run).is_some_and(|standing| standing.cancelled)
     }
 
     /// Whether a run was announced and has not ended.
@@ -103,14 +103,7 @@ impl Inbox {
 
     /// How many runs Python has taken and not ended.
     pub(crate) fn running(&self) -> u32 {
-        u32::try_from(
-            self.lock()
-                .runs
-                .values()
-                .filter(|standing| standing.taken)
-                .count(),
-        )
-        .unwrap_or(u32::MAX)
+        u32::try_from(self.lock().runs.values().filter(|standing| standing.taken).count()).unwrap_or(u32::MAX)
     }
 
     /// Reads until the worker is gone, then ends the process.
@@ -137,16 +130,12 @@ impl Inbox {
                 }
             }
         }
-        exit::now(if self.lock().shutdown {
-            0
-        } else {
-            exit::ORPHANED
-        });
+        exit::now(if self.lock().shutdown { 0 } else { exit::ORPHANED });
     }
 
     fn deliver(&self, message: stokehold_wire::Control, body: Vec<u8>) -> Result<(), &'static str> {
         let mut state = self.lock();
-        match Control::from_wire(message, body) {
+        let interrupts = match Control::from_wire(message, body) {
             Ok(_) if state.waiting.len() == WAITING_MAX => {
                 return Err("the worker sent more runs than a runner can keep");
             }
@@ -156,8 +145,7 @@ impl Inbox {
                 }
                 state.shutdown |= matches!(control, Control::Shutdown);
                 state.waiting.push_back(control);
-                drop(state);
-                self.arrived.notify_one();
+                false
             }
             Err(run) => {
                 match state.runs.get_mut(&run) {
@@ -165,13 +153,23 @@ impl Inbox {
                     _ => return Ok(()),
                 }
                 state.cancels.push(run);
-                drop(state);
-                // The main thread lives as long as the process, so this cannot fail.
-                let _ = pthread_kill(self.main, INTERRUPT);
+                true
             }
+        };
+        let awaited = state.awaited;
+        let rings = !std::mem::replace(&mut state.rung, true);
+        drop(state);
+        if awaited {
+            self.arrived.notify_one();
         }
-        // A full bell rings already.
-        let _ = (&self.bell).write(&[0]);
+        if interrupts {
+            // The main thread lives as long as the process, so this cannot fail.
+            let _ = pthread_kill(self.main, INTERRUPT);
+        }
+        if rings {
+            // A full bell rings already.
+            let _ = (&self.bell).write(&[0]);
+        }
         Ok(())
     }
 

@@ -12,10 +12,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// Reads it from `/proc`; where there is none (macOS), the peak stands for both.
     pub(crate) fn of_this_process() -> Self {
-        std::fs::read_to_string("/proc/self/status")
-            .ok()
-            .and_then(|status| parse(&status))
-            .unwrap_or_else(from_usage)
+        std::fs::read_to_string("/proc/self/status").ok().and_then(|status| parse(&status)).unwrap_or_else(from_usage)
     }
 }
 
@@ -25,10 +22,7 @@ fn parse(status: &str) -> Option<Memory> {
         let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
         Some(kib * 1024)
     };
-    Some(Memory {
-        rss: bytes("VmRSS:")?,
-        peak: bytes("VmHWM:")?,
-    })
+    Some(Memory { rss: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
 }
 
 /// `ru_maxrss` counts bytes on macOS and KiB elsewhere.
@@ -36,12 +30,6 @@ const MAX_RSS_UNIT: u64 = if cfg!(target_os = "macos") { 1 } else { 1024 };
 
 fn from_usage() -> Memory {
     use nix::sys::resource::{UsageWho, getrusage};
-    let peak = getrusage(UsageWho::RUSAGE_SELF)
-        .ok()
-        .and_then(|usage| u64::try_from(usage.max_rss()).ok())
-        .unwrap_or(0);
-    Memory {
-        rss: peak * MAX_RSS_UNIT,
-        peak: peak * MAX_RSS_UNIT,
-    }
+    let peak = getrusage(UsageWho::RUSAGE_SELF).ok().and_then(|usage| u64::try_from(usage.max_rss()).ok()).unwrap_or(0);
+    Memory { rss: peak * MAX_RSS_UNIT, peak: peak * MAX_RSS_UNIT }
 }

@@ -41,16 +41,8 @@ struct Pace {
 
 impl Outbox {
     pub(crate) fn new(socket: Arc<UnixStream>) -> Self {
-        let state = State {
-            socket,
-            frame: Vec::new(),
-            lines: HashMap::new(),
-            pace: HashMap::new(),
-        };
-        Self {
-            state: Mutex::new(state),
-            put_off: Condvar::new(),
-        }
+        let state = State { socket, frame: Vec::new(), lines: HashMap::new(), pace: HashMap::new() };
+        Self { state: Mutex::new(state), put_off: Condvar::new() }
     }
 
     /// Sends a report that belongs to no run.
@@ -59,12 +51,7 @@ impl Outbox {
     }
 
     /// Sends a report about a run, after all the run said before it.
-    pub(crate) fn send_about(
-        &self,
-        run: u64,
-        report: &Report,
-        body: &[u8],
-    ) -> Result<(), FrameError> {
+    pub(crate) fn send_about(&self, run: u64, report: &Report, body: &[u8]) -> Result<(), FrameError> {
         let mut state = self.lock();
         state.flush(run)?;
         state.send(report, body)
@@ -102,12 +89,7 @@ impl Outbox {
     }
 
     /// Sends a run's progress, now or a little later.
-    pub(crate) fn progress(
-        &self,
-        run: u64,
-        fraction: f64,
-        message: String,
-    ) -> Result<(), FrameError> {
+    pub(crate) fn progress(&self, run: u64, fraction: f64, message: String) -> Result<(), FrameError> {
         let mut state = self.lock();
         let now = Instant::now();
         match state.pace.get_mut(&run) {
@@ -123,36 +105,21 @@ impl Outbox {
     /// Waits until `until`, or until a progress report that was put off is due, and sends that.
     pub(crate) fn wait(&self, until: Instant) -> Result<(), FrameError> {
         let state = self.lock();
-        let due = state
-            .pace
-            .values()
-            .filter(|pace| pace.waiting.is_some())
-            .map(|pace| pace.sent + PROGRESS_EVERY)
-            .min();
+        let due =
+            state.pace.values().filter(|pace| pace.waiting.is_some()).map(|pace| pace.sent + PROGRESS_EVERY).min();
         let wake = due.map_or(until, |due| due.min(until));
         let patience = wake.saturating_duration_since(Instant::now());
-        let (mut state, _) = self
-            .put_off
-            .wait_timeout(state, patience)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (mut state, _) = self.put_off.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let due = |pace: &Pace| pace.waiting.is_some() && pace.sent + PROGRESS_EVERY <= now;
-        let runs: Vec<u64> = state
-            .pace
-            .iter()
-            .filter(|(_, pace)| due(pace))
-            .map(|(run, _)| *run)
-            .collect();
-        runs.into_iter()
-            .try_for_each(|run| state.flush_progress(run))
+        let runs: Vec<u64> = state.pace.iter().filter(|(_, pace)| due(pace)).map(|(run, _)| *run).collect();
+        runs.into_iter().try_for_each(|run| state.flush_progress(run))
     }
 
     /// Says why the runner is broken, and ends the process.
     pub(crate) fn fatal(&self, message: &str) -> ! {
         // Nothing more can be done for a worker that does not even hear this.
-        let _ = self.send(&Report::Fatal {
-            message: message.to_owned(),
-        });
+        let _ = self.send(&Report::Fatal { message: message.to_owned() });
         exit::now(exit::BROKEN)
     }
 
@@ -175,34 +142,12 @@ impl State {
     }
 
     fn send_log(&mut self, run: u64, stream: Stream, text: &[u8]) -> Result<(), FrameError> {
-        self.send(
-            &Report::Log { run, stream },
-            String::from_utf8_lossy(text).as_bytes(),
-        )
+        self.send(&Report::Log { run, stream }, String::from_utf8_lossy(text).as_bytes())
     }
 
-    fn send_progress(
-        &mut self,
-        run: u64,
-        fraction: f64,
-        message: String,
-        now: Instant,
-    ) -> Result<(), FrameError> {
-        self.pace.insert(
-            run,
-            Pace {
-                sent: now,
-                waiting: None,
-            },
-        );
-        self.send(
-            &Report::Progress {
-                run,
-                fraction,
-                message,
-            },
-            &[],
-        )
+    fn send_progress(&mut self, run: u64, fraction: f64, message: String, now: Instant) -> Result<(), FrameError> {
+        self.pace.insert(run, Pace { sent: now, waiting: None });
+        self.send(&Report::Progress { run, fraction, message }, &[])
     }
 
     fn flush(&mut self, run: u64) -> Result<(), FrameError> {

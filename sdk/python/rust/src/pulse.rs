@@ -31,11 +31,7 @@ pub(crate) fn beat(inbox: &Inbox, outbox: &Outbox, worker: Pid) {
             }
             let memory = Memory::of_this_process();
             let running = inbox.running();
-            outbox.send(&Report::Heartbeat {
-                rss_bytes: memory.rss,
-                peak_rss_bytes: memory.peak,
-                running,
-            })
+            outbox.send(&Report::Heartbeat { rss_bytes: memory.rss, peak_rss_bytes: memory.peak, running })
         });
         if let Err(error) = sent {
             outbox.fatal(&error.to_string());

@@ -43,11 +43,7 @@ impl Wire {
             let (inbox, outbox, worker) = (Arc::clone(&inbox), Arc::clone(&outbox), getppid());
             move || pulse::beat(&inbox, &outbox, worker)
         })?;
-        Ok(Self {
-            inbox,
-            outbox,
-            bell,
-        })
+        Ok(Self { inbox, outbox, bell })
     }
 
     /// Waits for the next `Load`, `Run` or `Shutdown`.
@@ -57,10 +53,7 @@ impl Wire {
 
     /// The next `Load`, `Run` or `Shutdown`, if it is there already.
     fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.inbox
-            .poll()
-            .map(|control| control.into_python(py))
-            .transpose()
+        self.inbox.poll().map(|control| control.into_python(py)).transpose()
     }
 
     /// Readable when something came in; for an event loop, which then calls `silence` and takes all there is.
@@ -70,7 +63,8 @@ impl Wire {
 
     /// Makes `fileno` unreadable until the next message.
     fn silence(&self) {
-        let mut rings = [0; 256];
+        self.inbox.silence();
+        let mut rings = [0; 16];
         while matches!((&self.bell).read(&mut rings), Ok(count) if count == rings.len()) {}
     }
 
@@ -91,25 +85,13 @@ impl Wire {
 
     /// Import or `setup()` raised.
     fn failed(&self, py: Python<'_>, error: (String, String, String, String)) -> PyResult<()> {
-        self.say(py, |outbox| {
-            outbox.send_about(
-                0,
-                &Report::Failed {
-                    error: failure(error),
-                },
-                &[],
-            )
-        })
+        self.say(py, |outbox| outbox.send_about(0, &Report::Failed { error: failure(error) }, &[]))
     }
 
     /// Text for `stdout`, or for `stderr`; 0 is no run.
     fn log(&self, py: Python<'_>, run: u64, stderr: bool, text: &[u8]) -> PyResult<()> {
         let run = if self.inbox.is_open(run) { run } else { 0 };
-        let stream = if stderr {
-            Stream::Stderr
-        } else {
-            Stream::Stdout
-        };
+        let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
         self.say(py, |outbox| outbox.log(run, stream, text))
     }
 
@@ -128,9 +110,7 @@ impl Wire {
 
     /// A generator yielded.
     fn output(&self, py: Python<'_>, run: u64, index: u64, body: &[u8]) -> PyResult<()> {
-        self.say(py, |outbox| {
-            outbox.send_about(run, &Report::Output { run, index }, body)
-        })
+        self.say(py, |outbox| outbox.send_about(run, &Report::Output { run, index }, body))
     }
 
     /// The run succeeded. `files`: name, path, MIME type.
@@ -142,40 +122,16 @@ impl Wire {
         body: &[u8],
         files: Vec<(String, String, String)>,
     ) -> PyResult<()> {
-        let files = files
-            .into_iter()
-            .map(|(name, path, content_type)| OutputFile {
-                name,
-                path,
-                content_type,
-            })
-            .collect();
-        self.say(py, |outbox| {
-            outbox.end(run, &Report::Done { run, run_ms, files }, body)
-        })?;
+        let files =
+            files.into_iter().map(|(name, path, content_type)| OutputFile { name, path, content_type }).collect();
+        self.say(py, |outbox| outbox.end(run, &Report::Done { run, run_ms, files }, body))?;
         self.inbox.end(run);
         Ok(())
     }
 
     /// The run failed. `error`: code, class, message, traceback.
-    fn error(
-        &self,
-        py: Python<'_>,
-        run: u64,
-        run_ms: u64,
-        error: (String, String, String, String),
-    ) -> PyResult<()> {
-        self.say(py, |outbox| {
-            outbox.end(
-                run,
-                &Report::Error {
-                    run,
-                    run_ms,
-                    error: failure(error),
-                },
-                &[],
-            )
-        })?;
+    fn error(&self, py: Python<'_>, run: u64, run_ms: u64, error: (String, String, String, String)) -> PyResult<()> {
+        self.say(py, |outbox| outbox.end(run, &Report::Error { run, run_ms, error: failure(error) }, &[]))?;
         self.inbox.end(run);
         Ok(())
     }
@@ -188,13 +144,8 @@ impl Wire {
 
 impl Wire {
     /// Writes with the GIL released.
-    fn say(
-        &self,
-        py: Python<'_>,
-        write: impl FnOnce(&Outbox) -> Result<(), FrameError> + Send,
-    ) -> PyResult<()> {
-        py.detach(|| write(&self.outbox))
-            .map_err(|error| PyValueError::new_err(error.to_string()))
+    fn say(&self, py: Python<'_>, write: impl FnOnce(&Outbox) -> Result<(), FrameError> + Send) -> PyResult<()> {
+        py.detach(|| write(&self.outbox)).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }
 
@@ -202,14 +153,9 @@ impl Wire {
 fn adopt(fd: RawFd) -> PyResult<UnixStream> {
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
     if fd <= 2 {
-        return Err(PyValueError::new_err(format!(
-            "file descriptor {fd} is no socket of the worker's"
-        )));
+        return Err(PyValueError::new_err(format!("file descriptor {fd} is no socket of the worker's")));
     }
-    #[expect(
-        unsafe_code,
-        reason = "a descriptor that was inherited has only a number"
-    )]
+    #[expect(unsafe_code, reason = "a descriptor that was inherited has only a number")]
     // SAFETY: the worker opened it for this process alone and told its number to this call alone.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.local_addr()?;
@@ -220,10 +166,5 @@ fn adopt(fd: RawFd) -> PyResult<UnixStream> {
 }
 
 fn failure((code, class, message, traceback): (String, String, String, String)) -> Failure {
-    Failure {
-        code,
-        class,
-        message,
-        traceback,
-    }
+    Failure { code, class, message, traceback }
 }

@@ -1,4 +1,4 @@
-"""The Rust half of the runner (`sdk/python/rust`). Every method that writes returns when its bytes are in the kernel."""
+"""The Rust half of the runner (`sdk/python/rust`). What a method writes is in the kernel when it returns."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Report(NamedTuple):
         return json.loads(self.body)
 
 
-class Gone(Exception):
+class Gone(Exception):  # noqa: N818
     """The runner closed its end."""
 
 
@@ -70,7 +70,9 @@ class Peer:
     def __enter__(self) -> Peer:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._socket.close()
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -106,7 +108,9 @@ class Peer:
     def end(self, run: int) -> Report:
         """The `done` or `error` of a run."""
         ended = self.seen("done", run) + self.seen("error", run)
-        return ended[0] if ended else self.until(lambda each: each.type in ("done", "error") and each.header["run"] == run)
+        return (
+            ended[0] if ended else self.until(lambda each: each.type in ("done", "error") and each.header["run"] == run)
+        )
 
     def run(self, arguments: dict[str, Any] | None = None, files: dict[str, str] | None = None) -> Report:
         return self.end(self.start(arguments, files))
@@ -122,7 +126,9 @@ class Peer:
 
     def seen(self, kind: str, run: int | None = None) -> list[Report]:
         return [
-            report for report in self._reports if report.type == kind and (run is None or report.header.get("run") == run)
+            report
+            for report in self._reports
+            if report.type == kind and (run is None or report.header.get("run") == run)
         ]
 
     def log(self, run: int, stream: str = "stdout") -> str:

@@ -16,7 +16,11 @@ Package = Callable[..., Path]
 
 def _describe(where: str, code: int = 0) -> dict[str, Any]:
     process = subprocess.run(
-        [sys.executable, "-m", "stokehold.runner", "describe", where], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "stokehold.runner", "describe", where],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert process.returncode == code, process
     document: dict[str, Any] = json.loads(process.stdout)
@@ -96,8 +100,16 @@ def test_a_base_class_s_mark_does_not_count(package: Package) -> None:
         ({"endpoint.py": ""}, ":f", "endpoint.py:f does not exist"),
         ({"json.py": "def f(): pass"}, ":f", "a Python module is named json as well: rename the file"),
         ({"endpoint.py": "def f(x: set): pass"}, ":f", "x: set has no JSON form"),
-        ({"endpoint.py": "from stokehold import endpoint\n@endpoint(timeout_s=0)\ndef f(): pass"}, "", "timeout_s=0: use a whole number"),
-        ({"endpoint.py": "from stokehold import endpoint\n@endpoint(name='A b')\ndef f(): pass"}, "", "use 1 to 63 of a-z"),
+        (
+            {"endpoint.py": "from stokehold import endpoint\n@endpoint(timeout_s=0)\ndef f(): pass"},
+            "",
+            "timeout_s=0: use a whole number",
+        ),
+        (
+            {"endpoint.py": "from stokehold import endpoint\n@endpoint(name='A b')\ndef f(): pass"},
+            "",
+            "use 1 to 63 of a-z",
+        ),
     ],
 )
 def test_what_cannot_be_described_says_what_to_change(
@@ -124,6 +136,8 @@ def test_a_path_that_is_not_there() -> None:
 
 
 def test_serve_without_a_worker_says_what_to_do() -> None:
-    process = subprocess.run([sys.executable, "-m", "stokehold.runner", "serve"], capture_output=True, text=True, check=False, timeout=60)
+    process = subprocess.run(
+        [sys.executable, "-m", "stokehold.runner", "serve"], capture_output=True, text=True, check=False, timeout=60
+    )
     assert process.returncode == 2
     assert "describe PATH" in process.stderr

@@ -155,10 +155,22 @@ def test_a_child_that_outlives_a_crash_does_not_hide_it(serve: Serve, gate: Gate
     gate.open()
 
 
-@pytest.mark.parametrize("busy", ["ctypes.PyDLL(None).read(os.open(GATE, os.O_RDONLY), ctypes.create_string_buffer(1), 1)", "while True: pass"])
+@pytest.mark.parametrize(
+    "busy",
+    ["ctypes.PyDLL(None).read(os.open(GATE, os.O_RDONLY), ctypes.create_string_buffer(1), 1)", "while True: pass"],
+)
 def test_a_runner_without_a_worker_exits_at_once_whatever_it_does(serve: Serve, gate: Gate, busy: str) -> None:
-    source = f"import ctypes, os\nGATE = {str(gate.path)!r}\ndef handler():\n    {STARTED}\n    try:\n        {busy}\n    finally: os._exit(1)"
-    peer = serve(source)
+    peer = serve(
+        f"""
+        import ctypes, os
+        GATE = {str(gate.path)!r}
+        def handler():
+            {STARTED}
+            try:
+                {busy}
+            finally: os._exit(1)
+        """
+    )
     peer.start()
     peer.until(lambda report: report.type == "log")
     assert peer.hang_up() == 69

@@ -105,7 +105,8 @@ def test_numpy_comes_out_as_numbers(serve: Serve) -> None:
         """
         import numpy as np
         def handler(bad: bool = False):
-            return {"a": np.arange(4).reshape(2, 2), "s": np.float32(0.5), "d": np.float64(0.25), "b": np.bool_(True), "n": np.array([1.0, np.nan]) if bad else 0}
+            scalars = {"s": np.float32(0.5), "d": np.float64(0.25), "b": np.bool_(True)}
+            return {"a": np.arange(4).reshape(2, 2), **scalars, "n": np.array([1.0, np.nan]) if bad else 0}
         """
     )
     assert peer.run().json == {"a": [[0, 1], [2, 3]], "s": 0.5, "d": 0.25, "b": True, "n": 0}
@@ -160,7 +161,13 @@ def test_files_land_in_scratch_under_safe_names(serve: Serve, tmp_path: Path) ->
     assert result["odd"] == {"$file": "a_b__.txt"}
     assert len(files) == 6
     assert all(len(name) <= 200 for name in files)
-    assert [content(result[key]) for key in ("own", "deep", "odd", "long", "relative")] == [b"own", b"deep", b"odd", b"long", b"{}"]
+    assert [content(result[key]) for key in ("own", "deep", "odd", "long", "relative")] == [
+        b"own",
+        b"deep",
+        b"odd",
+        b"long",
+        b"{}",
+    ]
     assert content(result["other"]["path"]) == b"other"
     assert files["own.png"]["content_type"] == "image/png"
     assert files["here.json"]["content_type"] == "application/json"

@@ -8,7 +8,9 @@ from pathlib import Path
 from .peer import GOLDENS, Peer, golden
 
 
-def test_the_pinned_control_messages_run_a_handler(package: Callable[[str], Path], start: Callable[[Path], Peer]) -> None:
+def test_the_pinned_control_messages_run_a_handler(
+    package: Callable[[str], Path], start: Callable[[Path], Peer]
+) -> None:
     load, run = golden("control_load"), golden("control_run")
     file, name = load["entry"].split(":")
     assert file == "endpoint.py"
@@ -59,7 +61,11 @@ def test_a_runner_says_every_pinned_report(package: Callable[[str], Path], start
     broken = start(package(""))
     broken.send({"type": "shutdown"})
     broken.read_to_the_end()
-    said = {f"report_{kind}" for kind in ("ready", "done", "error", "progress", "log", "output", "heartbeat") if peer.seen(kind)}
+    said = {
+        f"report_{kind}"
+        for kind in ("ready", "done", "error", "progress", "log", "output", "heartbeat")
+        if peer.seen(kind)
+    }
     said |= {"report_failed"} if failing.seen("failed") else set()
     said |= {"report_fatal"} if broken.seen("fatal") else set()
     assert said == {path.stem for path in GOLDENS.glob("report_*.json")}

@@ -72,7 +72,10 @@ SCHEMAS: list[tuple[Any, dict[str, Any]]] = [
     (tuple, {"type": "array"}),
     (Tuple, {"type": "array"}),
     (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
-    (tuple[int, str], {"type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [{"type": "integer"}, {"type": "string"}]}),
+    (
+        tuple[int, str],
+        {"type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [{"type": "integer"}, {"type": "string"}]},
+    ),
     (tuple[()], {"type": "array", "minItems": 0, "maxItems": 0}),
     (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
     (Union[int, str], {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
@@ -84,9 +87,15 @@ SCHEMAS: list[tuple[Any, dict[str, Any]]] = [
     (Path, FILE_SCHEMA),
     (Point, POINT),
     (Annotated[int, "how many"], {"type": "integer", "description": "how many"}),
-    (Annotated[int, Field(ge=1, le=5, description="n")], {"type": "integer", "minimum": 1, "maximum": 5, "description": "n"}),
+    (
+        Annotated[int, Field(ge=1, le=5, description="n")],
+        {"type": "integer", "minimum": 1, "maximum": 5, "description": "n"},
+    ),
     (Annotated[float, Field(gt=0, lt=1)], {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}),
-    (Annotated[str, Field(min_length=1, max_length=9, pattern="^a")], {"type": "string", "minLength": 1, "maxLength": 9, "pattern": "^a"}),
+    (
+        Annotated[str, Field(min_length=1, max_length=9, pattern="^a")],
+        {"type": "string", "minLength": 1, "maxLength": 9, "pattern": "^a"},
+    ),
     (Annotated[List[int], Field(max_length=9)], {"type": "array", "items": {"type": "integer"}, "maxItems": 9}),
     (Annotated[int, Field(choices=[1, 2, 4])], {"type": "integer", "enum": [1, 2, 4]}),
     (Annotated[Optional[int], Field(ge=0)], {"anyOf": [{"type": "integer"}, {"type": "null"}], "minimum": 0}),
@@ -171,7 +180,9 @@ def test_a_hint_without_a_json_form_says_what_to_use(hint: Any, message: str) ->
 
 
 def test_an_input_schema_has_all_that_the_signature_says() -> None:
-    def handler(text: str, point: Point, n: Annotated[int, "how many"] = 3, image: Optional[Path] = None, anything=None):  # type: ignore[no-untyped-def]
+    def handler(  # type: ignore[no-untyped-def]
+        text: str, point: Point, n: Annotated[int, "how many"] = 3, image: Optional[Path] = None, anything=None
+    ):
         """Does it.
 
         And well.
@@ -241,7 +252,7 @@ def test_a_refusal_names_the_argument() -> None:
 def test_a_hint_that_cannot_be_evaluated_says_so() -> None:
     def handler(x: NotImported) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
-    with pytest.raises(UnknownHint, match="NotImported.*Optional"):
+    with pytest.raises(UnknownHint, match=r"NotImported.*Optional"):
         Inputs(handler, bound=False)
 
 
@@ -293,7 +304,7 @@ def test_unions_with_a_bar() -> None:
 def test_unions_with_a_bar_are_explained_where_python_has_none() -> None:
     def handler(x: int | None) -> None: ...
 
-    with pytest.raises(UnknownHint, match="needs Python 3.10"):
+    with pytest.raises(UnknownHint, match=r"needs Python 3\.10"):
         Inputs(handler, bound=False)
 
 

@@ -122,11 +122,7 @@ mod tests {
                     seen.push(frame);
                 }
             }
-            assert_eq!(
-                seen,
-                vec![(Control::Cancel { run: 7 }, b"body".to_vec()); 2],
-                "chunks of {step}"
-            );
+            assert_eq!(seen, vec![(Control::Cancel { run: 7 }, b"body".to_vec()); 2], "chunks of {step}");
         }
     }
 
@@ -134,19 +130,13 @@ mod tests {
     fn an_announced_length_over_the_bound_is_refused_before_it_is_awaited() {
         let mut decoder = Decoder::default();
         decoder.push(&[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
-        assert!(matches!(
-            decoder.next_frame::<Control>(),
-            Err(FrameError::TooLarge { what: "body", .. })
-        ));
+        assert!(matches!(decoder.next_frame::<Control>(), Err(FrameError::TooLarge { what: "body", .. })));
     }
 
     #[test]
     fn a_header_that_is_no_message_is_refused() {
         let mut decoder = Decoder::default();
         decoder.push(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']);
-        assert!(matches!(
-            decoder.next_frame::<Control>(),
-            Err(FrameError::Header(_))
-        ));
+        assert!(matches!(decoder.next_frame::<Control>(), Err(FrameError::Header(_))));
     }
 }

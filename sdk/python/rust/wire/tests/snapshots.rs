@@ -14,19 +14,13 @@ const JOB: &str = "0192f0c1a2b37cde8f00112233445500";
 
 fn controls() -> Vec<Control> {
     vec![
-        Control::Load {
-            entry: "endpoint.py:predict".into(),
-            max_concurrency: 1,
-        },
+        Control::Load { entry: "endpoint.py:predict".into(), max_concurrency: 1 },
         Control::Run {
             run: 7,
             job: JOB.into(),
             attempt: 2,
             scratch: "/scratch/7".into(),
-            files: BTreeMap::from([(
-                "0192f0c1a2b37cde8f00112233445501".into(),
-                "/inputs/cat.png".into(),
-            )]),
+            files: BTreeMap::from([("0192f0c1a2b37cde8f00112233445501".into(), "/inputs/cat.png".into())]),
         },
         Control::Cancel { run: 7 },
         Control::Shutdown,
@@ -38,29 +32,14 @@ fn reports() -> Vec<Report> {
         code: code.into(),
         class: "ValueError".into(),
         message: "no such \"colour\"".into(),
-        traceback:
-            "Traceback (most recent call last):\n  File \"endpoint.py\", line 3, in predict\n"
-                .into(),
+        traceback: "Traceback (most recent call last):\n  File \"endpoint.py\", line 3, in predict\n".into(),
     };
     vec![
         Report::Ready { load_ms: 1_200 },
-        Report::Failed {
-            error: error("setup_failed"),
-        },
-        Report::Heartbeat {
-            rss_bytes: 52_428_800,
-            peak_rss_bytes: 104_857_600,
-            running: 1,
-        },
-        Report::Log {
-            run: 7,
-            stream: Stream::Stderr,
-        },
-        Report::Progress {
-            run: 7,
-            fraction: 0.5,
-            message: "half way".into(),
-        },
+        Report::Failed { error: error("setup_failed") },
+        Report::Heartbeat { rss_bytes: 52_428_800, peak_rss_bytes: 104_857_600, running: 1 },
+        Report::Log { run: 7, stream: Stream::Stderr },
+        Report::Progress { run: 7, fraction: 0.5, message: "half way".into() },
         Report::Output { run: 7, index: 0 },
         Report::Done {
             run: 7,
@@ -71,14 +50,8 @@ fn reports() -> Vec<Report> {
                 content_type: "image/png".into(),
             }],
         },
-        Report::Error {
-            run: 7,
-            run_ms: 15,
-            error: error("handler_error"),
-        },
-        Report::Fatal {
-            message: "a frame's header is no message".into(),
-        },
+        Report::Error { run: 7, run_ms: 15, error: error("handler_error") },
+        Report::Fatal { message: "a frame's header is no message".into() },
     ]
 }
 
@@ -100,15 +73,8 @@ fn check<M: Serialize + DeserializeOwned + PartialEq + Debug>(family: &str, mess
         std::fs::write(&path, &json).unwrap();
     }
     let pinned = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        pinned, json,
-        "{name} is not what is sent; BLESS=1 rewrites it"
-    );
-    assert_eq!(
-        &serde_json::from_str::<M>(&pinned).unwrap(),
-        message,
-        "{name} does not read back"
-    );
+    assert_eq!(pinned, json, "{name} is not what is sent; BLESS=1 rewrites it");
+    assert_eq!(&serde_json::from_str::<M>(&pinned).unwrap(), message, "{name} does not read back");
     name
 }
 
@@ -121,11 +87,7 @@ fn every_message_is_pinned_and_no_file_is_left_over() {
         .map(|message| check("control", message))
         .chain(reports.iter().map(|message| check("report", message)))
         .collect();
-    assert_eq!(
-        pinned.len(),
-        controls.len() + reports.len(),
-        "one file per message"
-    );
+    assert_eq!(pinned.len(), controls.len() + reports.len(), "one file per message");
     let found: BTreeSet<String> = std::fs::read_dir(folder())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -139,10 +101,7 @@ fn every_message_is_pinned_and_no_file_is_left_over() {
 fn the_lists_above_are_whole() {
     for control in controls() {
         match control {
-            Control::Load { .. }
-            | Control::Run { .. }
-            | Control::Cancel { .. }
-            | Control::Shutdown => {}
+            Control::Load { .. } | Control::Run { .. } | Control::Cancel { .. } | Control::Shutdown => {}
         }
     }
     for report in reports() {

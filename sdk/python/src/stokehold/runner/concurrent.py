@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
-from stokehold._wire import BODY_BYTES_MAX, Run, Wire
-from stokehold.runner import failure
-from stokehold.runner.context import CURRENT, Current
-from stokehold.runner.errors import Cancelled
+from stokehold._wire import Run, Wire
+from stokehold.runner.attempt import Attempt
+from stokehold.runner.context import CURRENT
 from stokehold.runner.handler import Handler
-from stokehold.runner.outputs import Outputs
 
 
 class Concurrent:
@@ -31,20 +28,23 @@ class Concurrent:
     async def serve(self) -> None:
         """Returns after a shutdown, when all that came before it has run."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._wire.fileno(), self._take)
+        loop.add_reader(self._wire.fileno(), self._rung)
         self._take()
         await self._ended.wait()
         loop.remove_reader(self._wire.fileno())
         if self._exit is not None:
             raise self._exit
 
-    def _take(self) -> None:
-        """Takes what came in, as far as there is room for it."""
+    def _rung(self) -> None:
         self._wire.silence()
         for number in self._wire.take_cancels():
             task = self._begun.get(number)
             if task is not None:
                 task.cancel()
+        self._take()
+
+    def _take(self) -> None:
+        """Starts the runs that came in, as far as there is room for them."""
         while not self._shutdown and len(self._tasks) < self._max_concurrency:
             control = self._wire.try_recv()
             if control is None:
@@ -52,7 +52,7 @@ class Concurrent:
             if not isinstance(control, Run):
                 self._shutdown = True
                 break
-            task = asyncio.ensure_future(self._run(control))
+            task = asyncio.ensure_future(self._run(Attempt(self._wire, control)))
             self._tasks.add(task)
             task.add_done_callback(self._finished)
         if self._shutdown and not self._tasks:
@@ -62,47 +62,39 @@ class Concurrent:
         self._tasks.discard(task)
         self._take()
 
-    async def _run(self, run: Run) -> None:
-        number = run.number
-        outputs = Outputs(run.scratch, BODY_BYTES_MAX)
-        CURRENT.set(Current(self._wire, run))
-        started = time.monotonic()
+    async def _run(self, attempt: Attempt) -> None:
+        CURRENT.set(attempt)
         try:
             try:
-                if self._wire.is_cancelled(number):
-                    raise Cancelled("the job was cancelled before it began")
-                task = asyncio.current_task()
-                assert task is not None  # noqa: S101 - ensure_future made one
-                self._begun[number] = task
-                body = await self._result(run, outputs)
+                attempt.refuse_if_cancelled()
+                self._begun[attempt.number] = _this_task()
+                body = await self._call(attempt)
             finally:
-                self._begun.pop(number, None)
+                self._begun.pop(attempt.number, None)
         except SystemExit as error:
-            self._wire.flush(number)
+            attempt.flush()
             self._exit = error
             self._ended.set()
         except asyncio.CancelledError as error:
-            code = "cancelled" if self._wire.is_cancelled(number) else None
-            self._wire.error(number, _since(started), failure.describe(error, code))
+            attempt.failed(error, "cancelled" if attempt.is_cancelled else None)
         except BaseException as error:
-            self._wire.error(number, _since(started), failure.describe(error))
+            attempt.failed(error)
         else:
-            self._wire.done(number, _since(started), body, outputs.files)
+            attempt.done(body)
 
-    async def _result(self, run: Run, outputs: Outputs) -> bytes:
-        value: Any = self._handler.call(**self._handler.inputs.load(run.input, run.files))
+    async def _call(self, attempt: Attempt) -> bytes:
+        value: Any = self._handler.call(**self._handler.inputs.load(attempt.input, attempt.files))
         if not self._handler.kind.yields:
-            return outputs.encode(await value)
-        items: list[bytes] = []
+            return attempt.result(await value)
         try:
             async for item in value:
-                body = outputs.encode(item, f"result[{len(items)}]")
-                self._wire.output(run.number, len(items), body)
-                items.append(body)
+                attempt.yielded(item)
         finally:
             await value.aclose()
-        return outputs.bounded(b"[" + b",".join(items) + b"]")
+        return attempt.results()
 
 
-def _since(started: float) -> int:
-    return int((time.monotonic() - started) * 1000)
+def _this_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - it is asked for inside of one
+    return task

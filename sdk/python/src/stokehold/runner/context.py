@@ -6,10 +6,10 @@ import math
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stokehold._wire import Run, Wire
+    from stokehold.runner.attempt import Attempt
 
 # Room in a report's header, and more than anybody reads off a progress bar.
 _MESSAGE_CHARS_MAX = 1_000
@@ -17,32 +17,21 @@ _MESSAGE_CHARS_MAX = 1_000
 
 @dataclass(frozen=True)
 class Job:
-    """The job that runs. `scratch` is an empty folder of this attempt's own; files returned from there are not copied."""
+    """The job that runs. `scratch` is an empty folder of its own: files returned from there are not copied."""
 
     id: str
     attempt: int
     scratch: Path
 
 
-class Current:
-    """The run that code belongs to, and the wire it is reported on."""
-
-    __slots__ = ("_run", "number", "wire")
-
-    def __init__(self, wire: Wire, run: Run) -> None:
-        self.wire = wire
-        self.number = run.number
-        self._run = run
-
-    def job(self) -> Job:
-        return Job(self._run.job, self._run.attempt, Path(self._run.scratch))
-
-
-CURRENT: ContextVar[Optional[Current]] = ContextVar("stokehold_run", default=None)
+CURRENT: ContextVar[Attempt | None] = ContextVar("stokehold_run", default=None)
 
 
 def current_job() -> Job:
-    """The job this handler runs. Raises `RuntimeError` where none does: at import, in `setup()`, in a thread of the handler's own."""
+    """The job this handler runs.
+
+    Raises `RuntimeError` where none does: at import, in `setup()`, in a thread of the handler's own.
+    """
     current = CURRENT.get()
     if current is None:
         raise RuntimeError("no job runs here: call current_job() in the handler and hand what you need to your threads")
@@ -50,11 +39,14 @@ def current_job() -> Job:
 
 
 def progress(fraction: float, message: str = "") -> None:
-    """Tells how far the job is, 0 to 1. May be called as often as you like: about ten a second are sent. No effect outside of a job."""
+    """Tells how far the job is, 0 to 1. No effect outside of a job.
+
+    May be called as often as you like: about ten a second are sent, the last one always.
+    """
     fraction = float(fraction)
     if math.isnan(fraction):
         raise ValueError("progress(nan): give a number from 0 to 1")
     current = CURRENT.get()
     if current is not None:
         text = str(message)[:_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode()
-        current.wire.progress(current.number, min(max(fraction, 0.0), 1.0), text)
+        current.progress(min(max(fraction, 0.0), 1.0), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, TypeVar, Union, overload
+from typing import Any, Callable, TypeVar, overload
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 class Options:
     """How an endpoint is run."""
 
-    name: Optional[str] = None
+    name: str | None = None
     vram_gib: float = 0
     max_concurrency: int = 1
     timeout_s: int = 600
@@ -40,7 +40,7 @@ def endpoint(target: T, /) -> T: ...
 @overload
 def endpoint(
     *,
-    name: Optional[str] = None,
+    name: str | None = None,
     vram_gib: float = 0,
     max_concurrency: int = 1,
     timeout_s: int = 600,
@@ -48,7 +48,7 @@ def endpoint(
 ) -> Callable[[T], T]: ...
 
 
-def endpoint(target: Optional[T] = None, /, **options: Any) -> Union[T, Callable[[T], T]]:
+def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]:
     """Marks a function, or a class with `predict()`, as what is deployed. It stays callable as before.
 
     name: defaults to the object's own, in lower case with `-` for `_`.
@@ -65,7 +65,7 @@ def endpoint(target: Optional[T] = None, /, **options: Any) -> Union[T, Callable
     return mark if target is None else mark(target)
 
 
-def options_of(target: Any) -> Optional[Options]:
+def options_of(target: Any) -> Options | None:
     """The options of an object that was marked itself: not of the base class it inherits from."""
     found = vars(target).get(_ATTRIBUTE) if hasattr(target, "__dict__") else None
     return found if isinstance(found, Options) else None

@@ -12,7 +12,7 @@ class Reject(Exception):  # noqa: N818 - read at the place it is raised: `raise 
     """Raise it when the input will never work: the job fails at once, without a retry."""
 
 
-class Cancelled(BaseException):  # noqa: N818 - as asyncio's CancelledError, and no Exception for the same reason
+class Cancelled(BaseException):
     """Raised inside a plain handler whose job was cancelled or timed out. Clean up and let it pass.
 
     An async handler gets `asyncio.CancelledError` instead.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from stokehold.runner.errors import BadOutput, Cancelled, Reject
 
@@ -26,10 +26,12 @@ class Failure(NamedTuple):
     traceback: str
 
 
-def describe(error: BaseException, code: Optional[str] = None) -> Failure:
+def describe(error: BaseException, code: str | None = None) -> Failure:
     """Tells of an exception; `code` overrides what its class says."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
     return Failure(code or _code(error), _clean(name)[:200], _message(error), _traceback(error))
 
 
@@ -69,7 +71,7 @@ def _traceback(error: BaseException) -> str:
     return (encoded[:_TRACEBACK_HEAD_BYTES] + gap + tail).decode("utf-8", "ignore")
 
 
-def _handler_frames(frames: Optional[TracebackType]) -> Optional[TracebackType]:
+def _handler_frames(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     return frames

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Field:
     """Says more about a type than a type can: `Annotated[int, Field(ge=1, le=50, description="how many")]`."""
 
-    description: Optional[str] = None
-    ge: Optional[float] = None
-    gt: Optional[float] = None
-    le: Optional[float] = None
-    lt: Optional[float] = None
-    min_length: Optional[int] = None
-    max_length: Optional[int] = None
-    pattern: Optional[str] = None
-    choices: Optional[Sequence[Any]] = None
+    description: str | None = None
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    pattern: str | None = None
+    choices: Sequence[Any] | None = None
 
 
 _NUMBER_KEYWORDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _LENGTH_KEYWORDS = {"min_length": ("minLength", "minItems"), "max_length": ("maxLength", "maxItems")}
 
 
-def keywords(metadata: Union[Field, str, Any]) -> dict[str, Any]:
-    """The JSON Schema keywords for one item of an `Annotated`: a description, a `Field`, or an `annotated_types` constraint."""
+def keywords(metadata: Field | str | Any) -> dict[str, Any]:
+    """JSON Schema keywords for one item of an `Annotated`: a text, a `Field`, or an `annotated_types` constraint."""
     if isinstance(metadata, str):
         return {"description": metadata}
     found: dict[str, Any] = {}

@@ -93,28 +93,30 @@ def plan(target: Any) -> Handler:
     """The handler as it will be, without running any of its code."""
     if not inspect.isclass(target):
         return Handler(target)
-    _check_predict(target)
-    is_plain = inspect.isfunction(inspect.getattr_static(target, "predict"))
-    return Handler(target.predict, bound=is_plain)
+    is_plain = inspect.isfunction(inspect.getattr_static(target, "predict", None))
+    return Handler(_predict_of(target, target.__name__), bound=is_plain)
 
 
 def prepare(target: Any, wait: Callable[[Any], Any]) -> Handler:
     """The handler ready to run: a class is instantiated and its `setup()` called. `wait` runs a coroutine."""
     if not inspect.isclass(target):
         return Handler(target)
-    _check_predict(target)
-    instance = target()
+    _predict_of(target, target.__name__)
+    instance: Any = target()
     setup = getattr(instance, "setup", None)
     if setup is not None:
         started = setup()
         if inspect.isawaitable(started):
             wait(started)
-    return Handler(instance.predict)
+    return Handler(_predict_of(instance, target.__name__))
 
 
-def _check_predict(target: type) -> None:
-    if not callable(getattr(target, "predict", None)):
-        raise HandlerNotFound(f"class {target.__name__} has no predict(): that is what runs for each job")
+def _predict_of(owner: Any, name: str) -> Callable[..., Any]:
+    predict: Any = getattr(owner, "predict", None)
+    if not callable(predict):
+        raise HandlerNotFound(f"class {name} has no predict(): that is what runs for each job")
+    found: Callable[..., Any] = predict
+    return found
 
 
 def _in_module(path: Path, name: str) -> Target:

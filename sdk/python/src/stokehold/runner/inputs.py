@@ -76,10 +76,11 @@ def result_schema(handler: Callable[..., Any], *, yields: bool) -> Schema:
 
 def unwrapped(handler: Callable[..., Any]) -> Callable[..., Any]:
     """The function whose hints count: below decorators, or a callable object's `__call__`."""
-    function = inspect.unwrap(handler)
+    function: Callable[..., Any] = inspect.unwrap(handler)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function
-    return inspect.unwrap(type(function).__call__)
+    called: Callable[..., Any] = inspect.unwrap(type(function).__call__)
+    return called
 
 
 def _parameters(handler: Callable[..., Any], bound: bool) -> list[inspect.Parameter]:

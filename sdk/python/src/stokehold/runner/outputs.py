@@ -65,7 +65,8 @@ class Outputs:
         """The body, if it can travel."""
         if len(body) > self._body_bytes_max:
             raise BadOutput(
-                f"{where} is {len(body)} bytes of JSON, more than {self._body_bytes_max}: write it to a file and return its pathlib.Path"
+                f"{where} is {len(body)} bytes of JSON, more than {self._body_bytes_max}: "
+                "write it to a file and return its pathlib.Path"
             )
         return body
 
@@ -138,7 +139,11 @@ def _unfold(value: Any) -> Any:
 def _complaint(value: Any, where: str) -> str | None:
     """The first thing below `value` that JSON cannot hold, in words."""
     if isinstance(value, float):
-        return None if math.isfinite(value) else f"{where} is {value}, which JSON cannot hold: return None or a string instead"
+        return (
+            None
+            if math.isfinite(value)
+            else f"{where} is {value}, which JSON cannot hold: return None or a string instead"
+        )
     if value is None or isinstance(value, (int, PurePath)):
         return None
     if isinstance(value, str):

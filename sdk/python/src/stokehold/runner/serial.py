@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
 from types import FrameType
 from typing import Any
 
-from stokehold._wire import BODY_BYTES_MAX, Run, Wire
-from stokehold.runner import failure
-from stokehold.runner.context import CURRENT, Current
+from stokehold._wire import Run, Wire
+from stokehold.runner.attempt import Attempt
+from stokehold.runner.context import CURRENT
 from stokehold.runner.errors import Cancelled
 from stokehold.runner.handler import Handler
-from stokehold.runner.outputs import Outputs
 
 
 class Serial:
@@ -21,61 +19,49 @@ class Serial:
     def __init__(self, wire: Wire, handler: Handler) -> None:
         self._wire = wire
         self._handler = handler
-        # The run that a cancel may interrupt; 0 while none of the handler's code is on the stack.
-        self._interruptible = 0
+        # What a cancel may interrupt: None while none of the handler's code is on the stack.
+        self._interruptible: Attempt | None = None
 
     def serve(self) -> None:
         """Returns after a shutdown, when all that came before it has run."""
         # Sent by the wire to this very thread. Unlike an asynchronous exception, a signal also ends a sleep or a read.
         signal.signal(signal.SIGURG, self._interrupt)
         while isinstance(run := self._wire.recv(), Run):
-            self._run(run)
+            self._run(Attempt(self._wire, run))
 
     def _interrupt(self, _signal: int, _frame: FrameType | None) -> None:
-        run = self._interruptible
-        if run and self._wire.is_cancelled(run):
+        attempt = self._interruptible
+        if attempt is not None and attempt.is_cancelled:
             # Once is enough: the handler may clean up in peace.
-            self._interruptible = 0
+            self._interruptible = None
             raise Cancelled("the job was cancelled")
 
-    def _run(self, run: Run) -> None:
-        number = run.number
-        outputs = Outputs(run.scratch, BODY_BYTES_MAX)
-        CURRENT.set(Current(self._wire, run))
-        started = time.monotonic()
+    def _run(self, attempt: Attempt) -> None:
+        CURRENT.set(attempt)
         try:
             try:
-                self._interruptible = number
-                if self._wire.is_cancelled(number):
-                    raise Cancelled("the job was cancelled before it began")
-                body = self._result(run, outputs)
+                self._interruptible = attempt
+                attempt.refuse_if_cancelled()
+                body = self._call(attempt)
             finally:
-                self._interruptible = 0
+                self._interruptible = None
         except SystemExit:
-            self._wire.flush(number)
+            attempt.flush()
             raise
         except BaseException as error:
-            self._wire.error(number, _since(started), failure.describe(error))
+            attempt.failed(error)
         else:
-            self._wire.done(number, _since(started), body, outputs.files)
+            attempt.done(body)
         finally:
             CURRENT.set(None)
 
-    def _result(self, run: Run, outputs: Outputs) -> bytes:
-        value: Any = self._handler.call(**self._handler.inputs.load(run.input, run.files))
+    def _call(self, attempt: Attempt) -> bytes:
+        value: Any = self._handler.call(**self._handler.inputs.load(attempt.input, attempt.files))
         if not self._handler.kind.yields:
-            return outputs.encode(value)
-        items: list[bytes] = []
+            return attempt.result(value)
         try:
             for item in value:
-                where = f"result[{len(items)}]"
-                body = outputs.encode(item, where)
-                self._wire.output(run.number, len(items), body)
-                items.append(body)
+                attempt.yielded(item)
         finally:
             value.close()
-        return outputs.bounded(b"[" + b",".join(items) + b"]")
-
-
-def _since(started: float) -> int:
-    return int((time.monotonic() - started) * 1000)
+        return attempt.results()

@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from stokehold.runner.errors import Reject
 from stokehold.runner.field import keywords
@@ -36,7 +36,13 @@ _PLAIN: dict[Any, tuple[str, tuple[type, ...]]] = {
     float: ("number", (int, float)),
     type(None): ("null", (type(None),)),
 }
-_LISTS = (list, collections.abc.Sequence, collections.abc.MutableSequence, collections.abc.Collection, collections.abc.Iterable)
+_LISTS = (
+    list,
+    collections.abc.Sequence,
+    collections.abc.MutableSequence,
+    collections.abc.Collection,
+    collections.abc.Iterable,
+)
 _ITERATORS = (
     collections.abc.Iterator,
     collections.abc.Generator,
@@ -68,7 +74,7 @@ class Shape:
     """One type hint. `load` is None where the JSON value is the Python value; `matches` picks the member of a union."""
 
     schema: Schema
-    load: Optional[Loader] = None
+    load: Loader | None = None
     matches: Callable[[Any], bool] = lambda _value: True
 
 
@@ -76,7 +82,7 @@ ANYTHING = Shape({})
 
 
 class Shapes:
-    """Makes shapes. Dataclasses, typed dicts and models land in `definitions` by name, so that they may contain themselves."""
+    """Makes shapes. Classes with fields land in `definitions` by name, so that they may contain themselves."""
 
     def __init__(self, *, lenient: bool = False) -> None:
         """lenient: a hint without a JSON form is anything (for results, which are checked when they are there)."""
@@ -91,7 +97,7 @@ class Shapes:
         if hint is None:
             hint = type(None)
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-        if origin is not None and (arguments or origin is tuple) and hint is not typing.Tuple:
+        if origin is not None and (arguments or origin is tuple) and hint is not typing.Tuple:  # noqa: UP006
             return self._of_generic(hint, origin, arguments, where)
         # `typing.List` without an argument is `list`.
         return self._of_plain(origin or hint, where)
@@ -153,7 +159,9 @@ class Shapes:
     def _unknown(self, hint: Any, where: str, advice: str = "") -> Shape:
         if self._lenient:
             return ANYTHING
-        advice = advice or "use str, int, float, bool, list, dict, Literal, Enum, a dataclass, a TypedDict or pathlib.Path"
+        advice = (
+            advice or "use str, int, float, bool, list, dict, Literal, Enum, a dataclass, a TypedDict or pathlib.Path"
+        )
         raise UnknownHint(f"{where}: {_name(hint)} has no JSON form. {advice}")
 
     def _annotated(self, hint: Any, metadata: tuple[Any, ...], where: str) -> Shape:
@@ -173,7 +181,7 @@ class Shapes:
             return Shape(schema, None, matches)
 
         def load(value: Any, files: Files) -> Any:
-            refusal: Optional[Reject] = None
+            refusal: Reject | None = None
             for member in members:
                 if not member.matches(value):
                     continue
@@ -198,14 +206,20 @@ class Shapes:
     def _dictionary(self, arguments: tuple[Any, ...], where: str) -> Shape:
         key, hint = arguments
         if key not in (str, Any):
-            return self._unknown(dict, where, f"JSON keys are strings: use dict[str, ...] instead of dict[{_name(key)}, ...]")
+            return self._unknown(
+                dict, where, f"JSON keys are strings: use dict[str, ...] instead of dict[{_name(key)}, ...]"
+            )
         value = self.of(hint, f"{where}.*")
-        schema: Schema = {"type": "object", "additionalProperties": value.schema} if value.schema else {"type": "object"}
+        schema: Schema = (
+            {"type": "object", "additionalProperties": value.schema} if value.schema else {"type": "object"}
+        )
         load = value.load
         if load is None:
             return Shape(schema, None, _is_dict)
         return Shape(
-            schema, lambda found, files: {name: load(each, files) for name, each in _checked(found, dict).items()}, _is_dict
+            schema,
+            lambda found, files: {name: load(each, files) for name, each in _checked(found, dict).items()},
+            _is_dict,
         )
 
     def _tuple(self, arguments: tuple[Any, ...], where: str) -> Shape:
@@ -329,8 +343,8 @@ def type_hints(target: Any, where: str) -> dict[str, Any]:
         return typing.get_type_hints(target, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
         raise UnknownHint(
-            f"{where}: a type hint cannot be evaluated: {error}. Hints must name what the module imports at run time, and "
-            "`X | None` needs Python 3.10; before it is Optional[X]"
+            f"{where}: a type hint cannot be evaluated: {error}. Hints must name what the module imports at run time, "
+            "and `X | None` needs Python 3.10; before it is Optional[X]"
         ) from error
 
 
@@ -354,7 +368,7 @@ def _plain_matcher(hint: Any, classes: tuple[type, ...]) -> Callable[[Any], bool
 def _choice(values: list[Any]) -> Shape:
     plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
     by_plain = {_key(each): value for each, value in zip(plain, values)}
-    load: Optional[Loader] = None
+    load: Loader | None = None
     if any(isinstance(value, enum.Enum) for value in values):
 
         def load(value: Any, _files: Files) -> Any:
@@ -374,8 +388,10 @@ def _enumeration(hint: type[enum.Enum]) -> Shape:
 
 
 def _key(value: Any) -> Any:
-    """JSON tells 1 from true; a Python dict does not. It does not tell 1 from 1.0."""
-    return (isinstance(value, bool), value) if isinstance(value, (str, int, float, type(None))) else (None, repr(value))
+    """JSON tells 1 from true, and not from 1.0; a Python dict neither."""
+    if isinstance(value, (str, int, float, type(None))):
+        return (isinstance(value, bool), value)
+    return (None, repr(value))
 
 
 def _load_file(value: Any, files: Files) -> pathlib.Path:

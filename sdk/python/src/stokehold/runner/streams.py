@@ -63,7 +63,7 @@ class LogStream(io.TextIOBase):
         self.buffer.write(text.encode(self.encoding, self.errors))
         return len(text)
 
-    def writelines(self, lines: Iterable[str], /) -> None:
+    def writelines(self, lines: Iterable[Any], /) -> None:
         for line in lines:
             self.write(line)
 
