@@ -1,0 +1,50 @@
+//! What is kept between jobs and between workers.
+
+use serde_json::json;
+use stokehold_queue::endpoint::EndpointSpec;
+
+use crate::stage::{Setup, Stage, pack, result, spec};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_is_fetched_once_for_all_workers() {
+    // A source of its own, so that no other run of this test has fetched it.
+    let source = format!("{}\n# {}", include_str!("handlers/plain.py"), stokehold_queue::nonce());
+    for fetched in [1, 0] {
+        let stage = Stage::single().await;
+        stage.gateway.deploy("fresh", pack(&source), spec("plain"));
+        result(&stage.gateway.end(&stage.submit_to("fresh", json!({"how": "fine"}))).await);
+        assert_eq!(stage.gateway.seen().fetched, fetched);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_that_clash_run_side_by_side() {
+    let setup = Setup { variables: vec![("STOKE_SLOTS", "2".to_owned())], ..Setup::default() };
+    let stage = Stage::with(setup).await;
+    let source = "
+import six
+from stokehold import endpoint
+
+@endpoint(name='six')
+def version() -> str:
+    return six.__version__
+";
+    let mut jobs = Vec::new();
+    for (name, version) in [("old", "1.16.0"), ("new", "1.17.0")] {
+        let requirements_lock = format!("six=={version}\n");
+        stage.gateway.deploy(name, pack(source), EndpointSpec { requirements_lock, ..spec("version") });
+        jobs.push((version, stage.submit_to(name, json!({}))));
+    }
+    for (version, job) in jobs {
+        assert_eq!(result(&stage.gateway.end(&job).await), version);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_runners_make_room_for_others() {
+    let variables = vec![("STOKE_SLOTS", "1".to_owned()), ("STOKE_MAX_LOADED", "1".to_owned())];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    result(&stage.end_of("fine").await);
+    result(&stage.gateway.end(&stage.submit_to("together", json!({"runs": 1}))).await);
+    stage.gateway.until("one loaded model", |seen| (seen.status.loaded == ["together@1"]).then_some(())).await;
+}

@@ -1,0 +1,373 @@
+//! The gateway's side of `/worker/v1`, as far as a worker can tell: it remembers what it was told and does what a test asks for.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use sha2::{Digest, Sha256};
+use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
+use stokehold_queue::gateway::{
+    EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport, FinishRequest, JobMessage,
+    JoinReply, JoinRequest, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ReleaseReply, ReleaseRequest, RunnerSpec, Upload,
+    UploadsReply, UploadsRequest, WorkerStatus,
+};
+use stokehold_queue::{Fence, JobId, nonce};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Far more than anything here takes, on any machine: a test that fails should say so rather than hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a worker's leases last here, and how often it is told to extend them.
+#[derive(Clone, Copy)]
+pub(crate) struct Rhythm {
+    pub(crate) lease: Duration,
+    pub(crate) every: Duration,
+}
+
+impl Default for Rhythm {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(60), every: Duration::from_millis(100) }
+    }
+}
+
+/// What the gateway knows.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) joins: Vec<JoinRequest>,
+    /// The last of each heartbeat.
+    pub(crate) status: WorkerStatus,
+    pub(crate) reach_gib: u32,
+    /// Leases named in the last heartbeat.
+    pub(crate) extended: Vec<LeaseRef>,
+    /// How each ended job ended: the first report counts.
+    pub(crate) finished: HashMap<JobId, FinishReport>,
+    pub(crate) released: Vec<JobId>,
+    pub(crate) events: HashMap<JobId, Vec<JobMessage>>,
+    /// What was put, by key.
+    pub(crate) objects: HashMap<String, Bytes>,
+    /// Packages fetched.
+    pub(crate) fetched: usize,
+    /// Calls answered, by route.
+    pub(crate) calls: HashMap<String, usize>,
+    queued: VecDeque<LeasedJob>,
+    held: HashSet<LeaseRef>,
+    endpoints: HashMap<String, RunnerSpec>,
+    packages: HashMap<String, Vec<u8>>,
+    /// The one token that is good; none before the first join.
+    token: String,
+    /// These routes answer 503.
+    down: HashSet<&'static str>,
+}
+
+struct Inner {
+    url: String,
+    rhythm: Rhythm,
+    seen: Mutex<Seen>,
+    changed: watch::Sender<()>,
+}
+
+/// A gateway on a free port. It stops when it is dropped.
+pub(crate) struct Gateway {
+    inner: Arc<Inner>,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Gateway {
+    pub(crate) async fn start(rhythm: Rhythm) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let inner = Arc::new(Inner { url, rhythm, seen: Mutex::default(), changed: watch::channel(()).0 });
+        let guarded = Router::new()
+            .route("/worker/v1/lease", post(lease))
+            .route("/worker/v1/extend", post(extend))
+            .route("/worker/v1/finish", post(finish))
+            .route("/worker/v1/release", post(release))
+            .route("/worker/v1/events", post(events))
+            .route("/worker/v1/uploads", post(uploads))
+            .route("/worker/v1/endpoints/{tenant}/{name}/{version}", get(endpoint))
+            .layer(from_fn_with_state(Arc::clone(&inner), guard));
+        let router = guarded
+            .route("/worker/v1/join", post(join))
+            .route("/packages/{sha256}", get(package))
+            .route("/objects/{*key}", put(object))
+            .layer(DefaultBodyLimit::disable())
+            .with_state(Arc::clone(&inner));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { inner, server }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.inner.url
+    }
+
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.inner.seen.lock().unwrap()
+    }
+
+    /// Deploys a package as version 1 of an endpoint.
+    pub(crate) fn deploy(&self, name: &str, package: Vec<u8>, spec: EndpointSpec) {
+        let package_sha256 = hex::encode(Sha256::digest(&package));
+        let spec = EndpointSpec { package_sha256: package_sha256.clone(), package_size_bytes: package.len() as u64, ..spec };
+        let version = EndpointVersion { name: name.to_owned(), version: 1, created_ms: 0, spec };
+        let package_url = format!("{}/packages/{package_sha256}", self.url());
+        let mut seen = self.seen();
+        seen.packages.insert(package_sha256, package);
+        seen.endpoints.insert(name.to_owned(), RunnerSpec { version, package_url });
+    }
+
+    /// Queues a job.
+    pub(crate) fn submit(&self, endpoint: &str, input: &serde_json::Value, timeout: Duration) -> LeaseRef {
+        let lease = LeaseRef { job_id: JobId::new(0), fence: Fence::new(1, &nonce()) };
+        let job = LeasedJob {
+            job_id: lease.job_id,
+            tenant: "default".to_owned(),
+            endpoint: endpoint.to_owned(),
+            version: 1,
+            attempt: 1,
+            fence: lease.fence.clone(),
+            timeout_ms: u64::try_from(timeout.as_millis()).unwrap(),
+            input: serde_json::value::to_raw_value(input).unwrap(),
+            files: BTreeMap::new(),
+        };
+        self.change(|seen| seen.queued.push_back(job));
+        lease
+    }
+
+    /// Takes a lease away: the next heartbeat says so.
+    pub(crate) fn lose(&self, lease: &LeaseRef) {
+        assert!(self.seen().held.remove(lease), "the lease is not held");
+    }
+
+    /// Makes routes answer 503, these and no others.
+    pub(crate) fn down(&self, routes: &[&'static str]) {
+        self.seen().down = routes.iter().copied().collect();
+    }
+
+    /// Refuses the token given out last.
+    pub(crate) fn forget_token(&self) {
+        self.seen().token = nonce();
+    }
+
+    /// Waits until `look` finds something.
+    pub(crate) async fn until<T>(&self, what: &str, mut look: impl FnMut(&Seen) -> Option<T>) -> T {
+        let mut changes = self.inner.changed.subscribe();
+        let looking = async {
+            loop {
+                if let Some(found) = look(&self.seen()) {
+                    return found;
+                }
+                changes.changed().await.unwrap();
+            }
+        };
+        timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
+    }
+
+    /// The job's end.
+    pub(crate) async fn end(&self, lease: &LeaseRef) -> FinishReport {
+        self.until("the end of a job", |seen| seen.finished.get(&lease.job_id).cloned()).await
+    }
+
+    /// The first thing the job says.
+    pub(crate) async fn first_log(&self, lease: &LeaseRef) -> String {
+        let log = |message: &JobMessage| match message {
+            JobMessage::Log { text, .. } => Some(text.clone()),
+            JobMessage::Progress { .. } | JobMessage::Output { .. } => None,
+        };
+        self.until("a line of log", |seen| seen.events.get(&lease.job_id)?.iter().find_map(log)).await
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+        self.inner.change(change)
+    }
+}
+
+impl Inner {
+    fn change<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+        let changed = change(&mut self.seen.lock().unwrap());
+        self.changed.send_replace(());
+        changed
+    }
+}
+
+impl Seen {
+    /// How many leases are out.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn finish(&mut self, reports: Vec<FinishReport>) -> Vec<FinishAnswer> {
+        let finish = |report: FinishReport| {
+            let lease = LeaseRef { job_id: report.job_id, fence: report.fence.clone() };
+            if self.finished.contains_key(&report.job_id) {
+                FinishAnswer::AlreadyEnded
+            } else if self.held.remove(&lease) {
+                self.finished.insert(report.job_id, report);
+                FinishAnswer::Ok
+            } else {
+                FinishAnswer::StaleFence
+            }
+        };
+        reports.into_iter().map(finish).collect()
+    }
+}
+
+type App = State<Arc<Inner>>;
+
+/// Down and unauthorized, as the real one says them.
+async fn guard(State(inner): App, request: Request, next: Next) -> Response {
+    let route = request.uri().path().trim_start_matches("/worker/v1/").split('/').next().unwrap().to_owned();
+    let bearer = bearer(request.headers());
+    let refused = inner.change(|seen| {
+        *seen.calls.entry(route.clone()).or_default() += 1;
+        if seen.down.contains(route.as_str()) {
+            return Some(problem(StatusCode::SERVICE_UNAVAILABLE, "unavailable"));
+        }
+        (bearer != seen.token).then(|| problem(StatusCode::UNAUTHORIZED, "unauthorized"))
+    });
+    match refused {
+        Some(refused) => refused,
+        None => next.run(request).await,
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> String {
+    headers["authorization"].to_str().unwrap().trim_start_matches("Bearer ").to_owned()
+}
+
+fn problem(status: StatusCode, code: &str) -> Response {
+    (status, Json(serde_json::json!({"code": code, "detail": "as the test wants it"}))).into_response()
+}
+
+async fn join(State(inner): App, headers: HeaderMap, Json(request): Json<JoinRequest>) -> Json<JoinReply> {
+    assert_eq!(bearer(&headers), "jt_test");
+    let token = format!("wt_{}", nonce());
+    inner.change(|seen| {
+        seen.joins.push(request);
+        seen.token.clone_from(&token);
+    });
+    let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap();
+    Json(JoinReply {
+        worker_id: "w_test".to_owned(),
+        token,
+        token_ttl_ms: 3_600_000,
+        lease_ms: millis(inner.rhythm.lease),
+        extend_every_ms: millis(inner.rhythm.every),
+    })
+}
+
+async fn lease(State(inner): App, Json(request): Json<LeaseRequest>) -> Json<LeaseReply> {
+    let mut changes = inner.changed.subscribe();
+    let finished = inner.change(|seen| {
+        seen.reach_gib = request.reach_gib;
+        seen.finish(request.finish)
+    });
+    let granted = async {
+        loop {
+            {
+                let mut seen = inner.seen.lock().unwrap();
+                let count = seen.queued.len().min(request.want as usize);
+                let leases: Vec<LeasedJob> = seen.queued.drain(..count).collect();
+                seen.held.extend(leases.iter().map(|job| LeaseRef { job_id: job.job_id, fence: job.fence.clone() }));
+                if !leases.is_empty() || request.want == 0 {
+                    return leases;
+                }
+            }
+            changes.changed().await.unwrap();
+        }
+    };
+    let leases = timeout(Duration::from_millis(request.wait_ms), granted).await.unwrap_or_default();
+    Json(LeaseReply { leases, finished })
+}
+
+async fn extend(State(inner): App, Json(request): Json<ExtendRequest>) -> Json<ExtendReply> {
+    inner.change(|seen| {
+        let answer = |lease: &LeaseRef| if seen.held.contains(lease) { ExtendAnswer::Held } else { ExtendAnswer::Lost };
+        let leases = request.leases.iter().map(answer).collect();
+        seen.status = request.status;
+        seen.extended = request.leases;
+        Json(ExtendReply { leases, token: None })
+    })
+}
+
+async fn finish(State(inner): App, Json(request): Json<FinishRequest>) -> Json<FinishReply> {
+    Json(FinishReply { finished: inner.change(|seen| seen.finish(request.finish)) })
+}
+
+async fn release(State(inner): App, Json(request): Json<ReleaseRequest>) -> Json<ReleaseReply> {
+    let released = inner.change(|seen| {
+        let release = |lease: &LeaseRef| {
+            if seen.held.remove(lease) {
+                seen.released.push(lease.job_id);
+                FinishAnswer::Ok
+            } else {
+                FinishAnswer::StaleFence
+            }
+        };
+        request.leases.iter().map(release).collect()
+    });
+    Json(ReleaseReply { released })
+}
+
+async fn events(State(inner): App, Json(request): Json<EventsRequest>) -> StatusCode {
+    inner.change(|seen| {
+        for report in request.events {
+            seen.events.entry(report.job_id).or_default().push(report.event);
+        }
+    });
+    StatusCode::NO_CONTENT
+}
+
+async fn uploads(State(inner): App, Json(request): Json<UploadsRequest>) -> Response {
+    let lease = LeaseRef { job_id: request.job_id, fence: request.fence };
+    if !inner.seen.lock().unwrap().held.contains(&lease) {
+        return problem(StatusCode::CONFLICT, "stale_fence");
+    }
+    let upload = |file: &stokehold_queue::gateway::UploadFile| Upload {
+        url: format!("{}/objects/{}/{}", inner.url, lease.job_id, file.name),
+        headers: BTreeMap::from([
+            ("content-length".to_owned(), file.size_bytes.to_string()),
+            ("content-type".to_owned(), file.content_type.clone()),
+            ("x-test-sha256".to_owned(), file.sha256.clone()),
+        ]),
+    };
+    Json(UploadsReply { uploads: request.files.iter().map(upload).collect() }).into_response()
+}
+
+async fn endpoint(State(inner): App, Path((_, name, _)): Path<(String, String, u32)>) -> Response {
+    match inner.seen.lock().unwrap().endpoints.get(&name) {
+        Some(spec) => Json(spec.clone()).into_response(),
+        None => problem(StatusCode::NOT_FOUND, "not_found"),
+    }
+}
+
+async fn package(State(inner): App, Path(sha256): Path<String>) -> Vec<u8> {
+    inner.change(|seen| {
+        seen.fetched += 1;
+        seen.packages[&sha256].clone()
+    })
+}
+
+/// A store that checks what was signed.
+async fn object(State(inner): App, Path(key): Path<String>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    if headers.get("x-test-sha256").unwrap() != hex::encode(Sha256::digest(&body)).as_str() {
+        return StatusCode::BAD_REQUEST;
+    }
+    inner.change(|seen| seen.objects.insert(key, body));
+    StatusCode::OK
+}

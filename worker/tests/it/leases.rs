@@ -1,0 +1,83 @@
+//! Leases that are lost, and gateways that do not answer.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::gateway::Rhythm;
+use crate::stage::{Setup, Stage, result};
+
+fn one_slot() -> Vec<(&'static str, String)> {
+    vec![("STOKE_SLOTS", "1".to_owned())]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_lease_stops_its_run_and_nothing_is_told_of_it() {
+    let stage = Stage::single().await;
+    let job = stage.submit("stubborn");
+    let pid = stage.gateway.first_log(&job).await;
+    stage.gateway.lose(&job);
+    // The only slot is free again, and the runner that would not stop is gone.
+    assert_ne!(result(&stage.end_of("fine").await)["pid"].to_string(), pid.trim());
+    assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
+    assert!(std::fs::read_dir(stage.dir.path().join("scratch")).unwrap().flatten().all(|entry| {
+        // Runners keep their homes; runs leave nothing.
+        entry.file_name().to_string_lossy().starts_with("home-")
+    }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_that_is_silent_for_nearly_a_lease_stops_everything() {
+    let rhythm = Rhythm { lease: Duration::from_millis(1_500), every: Duration::from_millis(300) };
+    let stage = Stage::with(Setup { rhythm, variables: one_slot() }).await;
+    let job = stage.submit_with(json!({"how": "wait", "path": "/none"}));
+    stage.gateway.first_log(&job).await;
+    stage.gateway.down(&["extend"]);
+    // Only a free slot takes it.
+    result(&stage.end_of("fine").await);
+    assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_is_told_until_the_gateway_takes_it() {
+    let stage = Stage::single().await;
+    let file = stage.dir.path().join("go");
+    let job = stage.submit_with(json!({"how": "wait", "path": file}));
+    stage.gateway.first_log(&job).await;
+    stage.gateway.down(&["finish", "lease"]);
+    std::fs::write(&file, "").unwrap();
+    // More than one call's own tries: the job's end is worth more patience than any call has.
+    let refused = |seen: &crate::gateway::Seen| (seen.calls.get("finish").copied().unwrap_or(0) > 6).then_some(());
+    stage.gateway.until("refused reports", refused).await;
+    assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
+    stage.gateway.down(&[]);
+    assert_eq!(result(&stage.gateway.end(&job).await), "waited");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_refused_is_replaced_by_joining_again() {
+    let stage = Stage::single().await;
+    result(&stage.end_of("fine").await);
+    stage.gateway.forget_token();
+    result(&stage.end_of("fine").await);
+    assert_eq!(stage.gateway.seen().joins.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cards_are_shared_within_their_size() {
+    let mut variables = one_slot();
+    variables.push(("STOKE_FAKE_GPUS", "24576".to_owned()));
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    for name in ["red", "blue"] {
+        let spec = stokehold_queue::endpoint::EndpointSpec { vram_gib: 16.0, ..crate::stage::spec("plain") };
+        stage.gateway.deploy(name, crate::stage::pack(include_str!("handlers/plain.py")), spec);
+    }
+    for name in ["red", "blue", "red"] {
+        result(&stage.gateway.end(&stage.submit_to(name, json!({"how": "fine"}))).await);
+        // Each takes most of the card: the idle one had to go.
+        stage.gateway.until("one loaded model", |seen| (seen.status.loaded == [format!("{name}@1")]).then_some(())).await;
+    }
+    assert_eq!(stage.gateway.seen().joins[0].gpus[0].vram_mib, 24_576);
+    // What is idle could go: the whole card is within reach.
+    stage.gateway.until("its reach", |seen| (seen.reach_gib == 24).then_some(())).await;
+}

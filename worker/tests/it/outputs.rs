@@ -1,0 +1,63 @@
+//! What jobs give: results, files, messages.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use stokehold_queue::gateway::{FinishOutcome, JobMessage, LogStream};
+
+use crate::stage::{Stage, result};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_result_is_stored_before_it_is_reported() {
+    let stage = Stage::single().await;
+    let job = stage.submit_with(json!({"how": "large", "count": 1_000_000}));
+    let end = stage.gateway.end(&job).await;
+    let stored = stage.gateway.seen().objects[&format!("{}/output.json", job.job_id)].clone();
+    assert!(matches!(end.outcome, FinishOutcome::Stored { size_bytes: 1_000_002 }), "{:?}", end.outcome);
+    assert_eq!(serde_json::from_slice::<String>(&stored).unwrap(), "x".repeat(1_000_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_stored_and_the_result_says_where() {
+    let stage = Stage::single().await;
+    let job = stage.submit_with(json!({"how": "files", "count": 9}));
+    let result = result(&stage.gateway.end(&job).await);
+    assert_eq!(result["made"].as_array().unwrap().len(), 9);
+    for n in 0..9 {
+        let (name, content) = (format!("{n}.txt"), format!("file {n}"));
+        let expected = json!({
+            "$file": name,
+            "url": format!("/v1/jobs/{}/files/{name}", job.job_id),
+            "size_bytes": 6,
+            "sha256": hex::encode(Sha256::digest(&content)),
+            "content_type": "text/plain",
+        });
+        assert_eq!(result["made"][n], expected);
+        assert_eq!(stage.gateway.seen().objects[&format!("{}/{name}", job.job_id)], content);
+    }
+    assert_eq!(result["first"], result["made"][0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_says_is_told_once_in_order_and_before_its_end() {
+    let stage = Stage::single().await;
+    let job = stage.submit_with(json!({"how": "say", "count": 200}));
+    let end = stage.gateway.end(&job).await;
+    assert_eq!(result(&end), Value::Null);
+    let events = stage.gateway.seen().events[&job.job_id].clone();
+    let text = |wanted: LogStream| -> String {
+        let of = |message: &JobMessage| match message {
+            JobMessage::Log { stream, text } if *stream == wanted => Some(text.clone()),
+            JobMessage::Log { .. } | JobMessage::Progress { .. } | JobMessage::Output { .. } => None,
+        };
+        events.iter().filter_map(of).collect()
+    };
+    let said = text(LogStream::Stdout);
+    let lines: Vec<&str> = said.lines().skip(1).collect();
+    assert_eq!(lines, (0..200).map(|n| format!("line {n}")).collect::<Vec<_>>());
+    assert_eq!(text(LogStream::Stderr), "from C\n");
+    let last = events.iter().rev().find_map(|message| match message {
+        JobMessage::Progress { fraction, message } => Some((*fraction, message.clone())),
+        JobMessage::Log { .. } | JobMessage::Output { .. } => None,
+    });
+    assert_eq!(last, Some((1.0, "200 of 200".to_owned())));
+}

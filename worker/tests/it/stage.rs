@@ -1,0 +1,150 @@
+//! A worker on its stage: a gateway of its own, the endpoints of `handlers/`, and the cache that all tests share.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Value, json};
+use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef};
+use stokehold_queue::job::{ErrorCode, JobError};
+use stokehold_worker::{Config, RawConfig, run};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::gateway::{Gateway, Rhythm};
+
+/// Longer than any job here runs by itself.
+const NO_LIMIT: Duration = Duration::from_secs(600);
+
+pub(crate) struct Stage {
+    pub(crate) gateway: Gateway,
+    pub(crate) dir: TempDir,
+    shutdown: CancellationToken,
+    worker: JoinHandle<anyhow::Result<()>>,
+}
+
+/// What a test may change of a worker.
+#[derive(Default)]
+pub(crate) struct Setup {
+    pub(crate) rhythm: Rhythm,
+    /// Environment variables of `stoke worker`.
+    pub(crate) variables: Vec<(&'static str, String)>,
+}
+
+impl Stage {
+    /// One slot.
+    pub(crate) async fn single() -> Self {
+        Self::with(Setup { variables: vec![("STOKE_SLOTS", "1".to_owned())], ..Setup::default() }).await
+    }
+
+    pub(crate) async fn with(setup: Setup) -> Self {
+        let gateway = Gateway::start(setup.rhythm).await;
+        gateway.deploy("plain", pack(include_str!("handlers/plain.py")), spec("plain"));
+        let together = EndpointSpec { max_concurrency: 4, ..spec("together") };
+        gateway.deploy("together", pack(include_str!("handlers/together.py")), together);
+        gateway.deploy("broken", pack(include_str!("handlers/broken.py")), spec("Broken"));
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(&gateway, dir.path(), &setup.variables);
+        let shutdown = CancellationToken::new();
+        let worker = tokio::spawn(run(config, shutdown.clone()));
+        Self { gateway, dir, shutdown, worker }
+    }
+
+    /// Submits a job of the handler in `plain.py`.
+    pub(crate) fn submit(&self, how: &str) -> LeaseRef {
+        self.submit_with(json!({"how": how}))
+    }
+
+    pub(crate) fn submit_with(&self, input: Value) -> LeaseRef {
+        self.gateway.submit("plain", &input, NO_LIMIT)
+    }
+
+    pub(crate) fn submit_to(&self, endpoint: &str, input: Value) -> LeaseRef {
+        self.gateway.submit(endpoint, &input, NO_LIMIT)
+    }
+
+    /// Runs a job of the handler in `plain.py` to its end.
+    pub(crate) async fn end_of(&self, how: &str) -> FinishReport {
+        self.gateway.end(&self.submit(how)).await
+    }
+
+    /// Tells the worker to drain.
+    pub(crate) fn stop(&self) {
+        self.shutdown.cancel();
+    }
+
+    /// Waits for the worker to be gone.
+    pub(crate) async fn gone(self) -> Gateway {
+        self.worker.await.unwrap().unwrap();
+        self.gateway
+    }
+}
+
+/// The result of a job that succeeded with a small one.
+pub(crate) fn result(report: &FinishReport) -> Value {
+    match &report.outcome {
+        FinishOutcome::Succeeded { result } => serde_json::from_str(result.get()).unwrap(),
+        outcome @ (FinishOutcome::Stored { .. } | FinishOutcome::Failed { .. }) => panic!("{outcome:?}"),
+    }
+}
+
+/// The error of a job that failed, with the code a test expects.
+pub(crate) fn error(report: &FinishReport, code: ErrorCode) -> &JobError {
+    match &report.outcome {
+        FinishOutcome::Failed { error } if error.code == code => error,
+        outcome => panic!("{outcome:?} is not {code:?}"),
+    }
+}
+
+/// An endpoint whose handler is `endpoint.py:<object>`.
+pub(crate) fn spec(object: &str) -> EndpointSpec {
+    EndpointSpec {
+        package_sha256: String::new(),
+        package_size_bytes: 0,
+        entry: format!("endpoint.py:{object}"),
+        requirements_lock: String::new(),
+        python: String::new(),
+        input_schema: Value::Null,
+        output_schema: Value::Null,
+        vram_gib: 0.0,
+        max_concurrency: 1,
+        timeout_s: 600,
+        max_attempts: 3,
+    }
+}
+
+/// A package of one file, `endpoint.py`.
+pub(crate) fn pack(source: &str) -> Vec<u8> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    let mut header = tar::Header::new_gnu();
+    header.set_size(source.len() as u64);
+    header.set_mode(0o644);
+    archive.append_data(&mut header, "endpoint.py", source.as_bytes()).unwrap();
+    archive.into_inner().unwrap().finish().unwrap()
+}
+
+fn config(gateway: &Gateway, dir: &Path, variables: &[(&'static str, String)]) -> Config {
+    let var = |name: &str| match name {
+        "STOKE_GATEWAY_URL" => Some(gateway.url().to_owned()),
+        "STOKE_JOIN_TOKEN" => Some("jt_test".to_owned()),
+        "STOKE_DATA_DIR" => Some(dir.to_string_lossy().into_owned()),
+        "STOKE_CACHE_DIR" => Some(concat!(env!("CARGO_TARGET_TMPDIR"), "/worker-cache").to_owned()),
+        "STOKE_RUNNER_WHEEL" => Some(wheel().to_string_lossy().into_owned()),
+        _ => variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.clone()),
+    };
+    RawConfig::from_env(var).unwrap().try_into().unwrap()
+}
+
+/// `STOKE_RUNNER_WHEEL`, or what `make wheel` built.
+fn wheel() -> PathBuf {
+    if let Some(named) = std::env::var_os("STOKE_RUNNER_WHEEL") {
+        return named.into();
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/wheels");
+    let wheels = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let wheel = wheels.filter(|path| path.extension().is_some_and(|extension| extension == "whl")).max();
+    wheel.unwrap_or_else(|| panic!("no wheel in {}: run `make wheel` first, or set STOKE_RUNNER_WHEEL", folder.display()))
+}
