@@ -179,7 +179,6 @@ impl Hasher {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use s3s::S3ErrorCode;
 

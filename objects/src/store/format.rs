@@ -126,7 +126,6 @@ pub(super) fn timestamp(ms: u64) -> Timestamp {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
     use super::*;
 

@@ -1,5 +1,5 @@
 //! Every key in memory, in order: what listings and write conditions look at. Rebuilt from the files' own metadata on start, so
-//! it can never disagree with them for longer than one run. About 200 bytes per object.
+//! it can never disagree with them for longer than one run. 270 bytes per object, with keys of 85 characters.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -30,7 +30,6 @@ const ENOUGH: usize = 60;
 /// The store as a process of its own: this test binary once more. Does nothing unless `DIR` names its folder.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the child of the test below"]
-#[expect(clippy::print_stdout, reason = "this is how it tells its parent where it listens")]
 async fn store_process() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

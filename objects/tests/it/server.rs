@@ -32,12 +32,10 @@ pub(crate) struct Capabilities {
     pub(crate) conditional_writes: bool,
     /// The status of a presigned URL past its time.
     pub(crate) expired_status: u16,
-    /// Takes multipart parts with the checksums that SDKs add of their own accord.
+    /// Joins parts by the checksums that SDKs add of their own accord, though the upload was begun without announcing them.
     pub(crate) part_checksums: bool,
     /// Refuses to join parts that are too small (S3: 5 MiB, but for the last).
     pub(crate) part_size_enforced: bool,
-    /// Keys may create buckets.
-    pub(crate) creates_buckets: bool,
 }
 
 impl Endpoint {
@@ -126,7 +124,6 @@ pub(crate) fn store_endpoint(url: &str) -> Endpoint {
             expired_status: 403,
             part_checksums: true,
             part_size_enforced: true,
-            creates_buckets: true,
         },
     }
 }
@@ -196,7 +193,6 @@ fn start_garage(binary: &Path) -> Option<GarageServer> {
             expired_status: 400,
             part_checksums: false,
             part_size_enforced: false,
-            creates_buckets: false,
         },
     };
     let mut child = Command::new(binary)

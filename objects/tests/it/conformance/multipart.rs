@@ -2,7 +2,7 @@
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::RequestChecksumCalculation;
-use aws_sdk_s3::types::{ChecksumAlgorithm, CompletedMultipartUpload, CompletedPart};
+use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
 
 use super::bodies::{get, put};
 use super::{bytes, refusal};
@@ -126,22 +126,21 @@ async fn what_cannot_be_joined(server: &Endpoint, upload: &Upload) {
     }
 }
 
+/// Parts that carry checksums, though the upload was begun without a word of them: what SDKs do unless told otherwise.
 async fn the_sdks_own_checksums(server: &Endpoint) {
     let s3 = server.sdk_with(server.secret, RequestChecksumCalculation::WhenSupported);
-    let upload = Upload { s3, bucket: server.bucket.clone(), key: "multipart/checksums" };
-    let create = upload.s3.create_multipart_upload().bucket(&upload.bucket).key(upload.key);
-    let created = create.checksum_algorithm(ChecksumAlgorithm::Crc32).send().await.unwrap();
-    let id = created.upload_id().unwrap();
-    let part = upload.s3.upload_part().bucket(&upload.bucket).key(upload.key).upload_id(id).part_number(1);
-    let part = part.body(bytes(100).into()).send().await;
+    let unannounced = Upload { s3: server.sdk(), bucket: server.bucket.clone(), key: "multipart/checksums" };
+    let id = unannounced.begin().await;
+    let upload = Upload { s3, ..unannounced };
+    let part = upload.s3.upload_part().bucket(&upload.bucket).key(upload.key).upload_id(&id).part_number(1);
+    let part = part.body(bytes(100).into()).send().await.unwrap();
+    assert!(part.checksum_crc32().is_some());
+    let named = CompletedPart::builder().part_number(1).set_e_tag(part.e_tag).set_checksum_crc32(part.checksum_crc32);
+    let joined = upload.complete(&id, &[named.build()]).send().await;
     if server.capabilities.part_checksums {
-        let part = part.unwrap();
-        assert!(part.checksum_crc32().is_some());
-        let named =
-            CompletedPart::builder().part_number(1).set_e_tag(part.e_tag).set_checksum_crc32(part.checksum_crc32);
-        upload.complete(id, &[named.build()]).send().await.unwrap();
+        joined.unwrap();
         assert!(get(&upload.s3, &upload.bucket, upload.key).await == bytes(100));
     } else {
-        assert!(part.is_err(), "the server has learnt checksums of parts: say so in its capabilities");
+        assert!(joined.is_err(), "the server has learnt checksums of parts: say so in its capabilities");
     }
 }
