@@ -1,0 +1,31 @@
+// Random ids and SHA-256 from the platform.
+
+/** Not a literal, so that bundlers for browsers leave it alone. Node 18 alone has no global `crypto`. */
+const NODE_CRYPTO: string = "node:crypto";
+
+async function webCrypto(): Promise<Crypto> {
+  return globalThis.crypto ?? ((await import(NODE_CRYPTO)) as { webcrypto: Crypto }).webcrypto;
+}
+
+/** A random UUID. `randomUUID` is missing on plain-http pages. */
+export async function uuid(): Promise<string> {
+  const crypto = await webCrypto();
+  if (typeof crypto.randomUUID === "function") return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  bytes[6] = (bytes[6]! & 0x0f) | 0x40;
+  bytes[8] = (bytes[8]! & 0x3f) | 0x80;
+  return hex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+/** SHA-256 in lower-case hex. */
+export async function sha256(bytes: ArrayBuffer): Promise<string> {
+  const crypto = await webCrypto();
+  if (crypto.subtle === undefined) {
+    throw new TypeError("files need SHA-256, which browsers offer on https and localhost pages only");
+  }
+  return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
+}
+
+function hex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,52 @@
+// Time and abort signals. `AbortSignal.any` would do the half of it, but Node 18 has none.
+
+/** Lets time pass; rejects with the signal's reason when it is aborted meanwhile. */
+export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
+    const stop = (): void => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", stop, { once: true });
+  });
+}
+
+/** A signal that is aborted by the caller's or by silence: `heard()` winds the clock up again, `close()` stops it. */
+export class Silence {
+  readonly signal: AbortSignal;
+  /** Whether it was silence. */
+  passed = false;
+  readonly #controller = new AbortController();
+  readonly #stop = (): void => this.#controller.abort(this.#caller?.reason);
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  readonly #caller: AbortSignal | undefined;
+  readonly #limitMs: number;
+
+  constructor(limitMs: number, caller: AbortSignal | undefined) {
+    this.#limitMs = limitMs;
+    this.#caller = caller;
+    this.signal = this.#controller.signal;
+    if (caller?.aborted) this.#stop();
+    caller?.addEventListener("abort", this.#stop, { once: true });
+    this.heard();
+  }
+
+  heard(): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.passed = true;
+      this.#controller.abort();
+    }, this.#limitMs);
+  }
+
+  close(): void {
+    clearTimeout(this.#timer);
+    this.#caller?.removeEventListener("abort", this.#stop);
+  }
+}

@@ -1,0 +1,37 @@
+// Endpoints as they were deployed.
+
+import type { Http } from "../internal/http.js";
+
+/** One deployed version of an endpoint. Immutable. Members are named as the API names them. */
+export interface Endpoint {
+  name: string;
+  version: number;
+  created_at: string;
+  entry: string;
+  requirements_lock: string;
+  python: string;
+  package_sha256: string;
+  package_size_bytes: number;
+  input_schema: unknown;
+  output_schema: unknown;
+  vram_gib: number;
+  max_concurrency: number;
+  timeout_s: number;
+  max_attempts: number;
+}
+
+/** Every endpoint's current version. */
+export async function listEndpoints(http: Http, signal: AbortSignal | undefined): Promise<Endpoint[]> {
+  return (await http.get<{ endpoints: Endpoint[] }>("/v1/endpoints", { signal })).endpoints;
+}
+
+/** The version that new jobs run on. */
+export async function getEndpoint(http: Http, name: string, signal: AbortSignal | undefined): Promise<Endpoint> {
+  return http.get<Endpoint>(`/v1/endpoints/${encodeURIComponent(name)}`, { signal });
+}
+
+/** Every version, newest first. */
+export async function listVersions(http: Http, name: string, signal: AbortSignal | undefined): Promise<Endpoint[]> {
+  const path = `/v1/endpoints/${encodeURIComponent(name)}/versions`;
+  return (await http.get<{ versions: Endpoint[] }>(path, { signal })).versions;
+}

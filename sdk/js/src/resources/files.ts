@@ -1,0 +1,151 @@
+// Files: uploaded ones, those a result names, and both inside JSON.
+
+import { ConnectionFailed } from "../core/error.js";
+import { sha256 } from "../internal/crypto.js";
+import type { Http } from "../internal/http.js";
+
+export interface UploadOptions {
+  /** Default: the `File`'s own name, or `file`. */
+  name?: string;
+  /** Default: the `Blob`'s own type, or `application/octet-stream`. */
+  contentType?: string;
+  signal?: AbortSignal;
+}
+
+export interface FileInfo {
+  name: string;
+  url: string;
+  id?: string | undefined;
+  sizeBytes?: number | undefined;
+  sha256?: string | undefined;
+  contentType?: string | undefined;
+}
+
+/** A file: an uploaded one, which an input names by its `id`, or one that a result names, which has no id. */
+export class FileRef {
+  readonly id: string | undefined;
+  readonly name: string;
+  /** Where the API has it; wants the token. */
+  readonly url: string;
+  readonly sizeBytes: number | undefined;
+  readonly sha256: string | undefined;
+  readonly contentType: string | undefined;
+  readonly #http: Http;
+
+  /** @internal */
+  constructor(http: Http, info: FileInfo) {
+    this.#http = http;
+    this.id = info.id;
+    this.name = info.name;
+    this.url = info.url;
+    this.sizeBytes = info.sizeBytes;
+    this.sha256 = info.sha256;
+    this.contentType = info.contentType;
+  }
+
+  /** The whole file, checked against its SHA-256 when that is known. */
+  async bytes({ signal }: { signal?: AbortSignal } = {}): Promise<Uint8Array<ArrayBuffer>> {
+    const path = this.url.slice(this.#http.baseUrl.length);
+    const from = this.id === undefined ? path : (await this.#http.get<{ url: string }>(path, { signal })).url;
+    const bytes = await this.#http.bytes(from, signal);
+    if (this.sha256 !== undefined && (await sha256(bytes)) !== this.sha256) {
+      throw new ConnectionFailed(`${this.name} came with another SHA-256 than the API names; fetch it again`);
+    }
+    return new Uint8Array(bytes);
+  }
+
+  /** The whole file as a `Blob` of its type. */
+  async blob(options: { signal?: AbortSignal } = {}): Promise<Blob> {
+    return new Blob([await this.bytes(options)], { type: this.contentType ?? "application/octet-stream" });
+  }
+}
+
+interface Announced {
+  id: string;
+  upload_url: string;
+  headers: Record<string, string>;
+}
+
+/** Uploads bytes. What comes back may stand anywhere in an input. */
+export async function upload(http: Http, source: Blob | Uint8Array, options: UploadOptions): Promise<FileRef> {
+  const { signal } = options;
+  // The copy is what makes a view of a larger or shared buffer a plain one.
+  const blob = source instanceof Blob ? source : new Blob([new Uint8Array(source)]);
+  const name = options.name ?? (("name" in blob && typeof blob.name === "string" && blob.name) || "file");
+  const contentType = options.contentType ?? (blob.type || "application/octet-stream");
+  const hash = await sha256(await blob.arrayBuffer());
+  const asked = { name, size_bytes: blob.size, sha256: hash, content_type: contentType };
+  const file = await http.post<Announced>("/v1/files", JSON.stringify(asked), { signal });
+  await http.put(new URL(file.upload_url, `${http.baseUrl}/`).href, file.headers, blob.slice(0, blob.size, ""), signal);
+  const url = `${http.baseUrl}/v1/files/${encodeURIComponent(file.id)}`;
+  return new FileRef(http, { id: file.id, name, url, sizeBytes: blob.size, sha256: hash, contentType });
+}
+
+type Embedded = Blob | Uint8Array | FileRef;
+
+/** Turns inputs into JSON, uploading each `Blob`, `Uint8Array` and foreign file in them once. */
+export class InputEncoder {
+  readonly #ids = new Map<Embedded, string>();
+
+  constructor(
+    private readonly http: Http,
+    private readonly signal: AbortSignal | undefined,
+  ) {}
+
+  /** One pass when there are no files. */
+  async encode(body: object): Promise<string> {
+    const missing = new Set<Embedded>();
+    const text = this.#stringify(body, missing);
+    if (missing.size === 0) return text;
+    for (const file of missing) {
+      // Only uploaded files have an id to be named by: one of a job's result is uploaded to become another's input.
+      const source = file instanceof FileRef ? await file.blob(this.#options()) : file;
+      const name = file instanceof FileRef ? { name: file.name } : {};
+      const { id } = await upload(this.http, source, { ...name, ...this.#options() });
+      this.#ids.set(file, id ?? "");
+    }
+    return this.#stringify(body, missing);
+  }
+
+  #options(): { signal?: AbortSignal } {
+    return this.signal === undefined ? {} : { signal: this.signal };
+  }
+
+  #stringify(body: object, missing: Set<Embedded>): string {
+    const ids = this.#ids;
+    return JSON.stringify(body, function (this: Record<string, unknown>, key, value: unknown) {
+      const raw = this[key];
+      if (raw instanceof Blob || raw instanceof Uint8Array || raw instanceof FileRef) {
+        const id = raw instanceof FileRef && raw.id !== undefined ? raw.id : ids.get(raw);
+        if (id === undefined) missing.add(raw);
+        return { $file: id };
+      }
+      if (typeof value === "number" && !Number.isFinite(value)) {
+        throw new TypeError(`the input cannot be sent as JSON: ${key} is ${value}`);
+      }
+      return value;
+    });
+  }
+}
+
+/**
+ * `value` with each file that it names made readable.
+ *
+ * Only a path of the API counts as one: a model chooses what is in its result, and must not choose where its reader
+ * connects to.
+ */
+export function hydrate(http: Http, value: unknown): unknown {
+  if (Array.isArray(value)) return value.map((item) => hydrate(http, item));
+  if (typeof value !== "object" || value === null) return value;
+  const { $file: name, url, size_bytes, sha256, content_type } = value as Record<string, unknown>;
+  if (typeof name === "string" && typeof url === "string" && url.startsWith("/v1/")) {
+    return new FileRef(http, {
+      name,
+      url: http.baseUrl + url,
+      sizeBytes: typeof size_bytes === "number" ? size_bytes : undefined,
+      sha256: typeof sha256 === "string" ? sha256 : undefined,
+      contentType: typeof content_type === "string" ? content_type : undefined,
+    });
+  }
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, hydrate(http, item)]));
+}

@@ -1,0 +1,117 @@
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+
+import * as stokehold from "stokehold";
+import { SseParser } from "../dist/esm/internal/sse.js";
+import { broken, drop, FAST, job, JOB_ID, problem, Server, stream } from "./server.mjs";
+
+const ROUTE = `GET /v1/jobs/${JOB_ID}/events`;
+
+/** @param {string} name @param {unknown} body @param {string} [id] */
+const sse = (name, body, id) => `event: ${name}\n${id ? `id: ${id}\n` : ""}data: ${JSON.stringify(body)}\n\n`;
+
+const STATE = sse("state", { state: "running", attempt: 1 });
+const PROGRESS = sse("progress", { fraction: 0.5, message: "half" }, "1-0");
+const LOG = sse("log", { stream: "stdout", text: "grüß\n", attempt: 1 }, "2-0");
+const OUTPUT = sse("output", { index: 0, value: [1], attempt: 1 }, "3-0");
+const DONE = sse("done", job("succeeded"));
+
+const STORY = [
+  { type: "state", state: "running", attempt: 1 },
+  { type: "progress", fraction: 0.5, message: "half" },
+  { type: "log", stream: "stdout", text: "grüß\n", attempt: 1 },
+  { type: "output", index: 0, value: [1], attempt: 1 },
+  { type: "done", job: job("succeeded") },
+];
+
+/** @type {Server} */
+let api;
+/** @type {stokehold.Stokehold} */
+let client;
+
+beforeEach(async () => {
+  api = await Server.start();
+  client = new stokehold.Stokehold({ baseUrl: api.url, token: "sk_test", retry: FAST });
+});
+
+afterEach(() => api.stop());
+
+/** @param {AsyncIterable<stokehold.JobEvent>} events */
+async function collect(events) {
+  const all = [];
+  for await (const event of events) all.push(event);
+  return all;
+}
+
+test("events are typed and end with done", async () => {
+  api.on(ROUTE, stream(": hello\n\n", STATE, PROGRESS, LOG, OUTPUT, sse("news", { of: "a newer server" }), DONE, LOG));
+  api.on(`GET /v1/jobs/${JOB_ID}`, (response) => response.end(JSON.stringify(job())));
+  const followed = await client.get(JOB_ID);
+  assert.deepEqual(await collect(followed.events()), STORY);
+  assert.equal(followed.state, "succeeded", "the job knows what its stream told");
+  assert.equal(api.seen(ROUTE)[0]?.headers.accept, "text/event-stream");
+});
+
+test("a lost connection is taken up where it broke", async () => {
+  const away = problem(503, "unavailable", "restarting");
+  // The second connection breaks inside the event 2-0; the fifth says the known state again.
+  api.on(ROUTE, stream(STATE, PROGRESS), broken(LOG.slice(0, -1)), drop, away, stream(STATE, LOG, OUTPUT), stream(DONE));
+  assert.deepEqual(await collect(client.events(JOB_ID)), STORY);
+  const resumed = api.requests.map((request) => request.headers["last-event-id"]);
+  assert.deepEqual(resumed, [undefined, "1-0", "1-0", "1-0", "1-0", "3-0"]);
+});
+
+test("a stream that never tells anything ends, and a refused one throws", async () => {
+  api.on(ROUTE, stream());
+  await assert.rejects(collect(client.events(JOB_ID)), /again and again/);
+  assert.equal(api.requests.length, 6);
+  api.on(ROUTE, problem(404, "not_found", "gone"));
+  await assert.rejects(collect(client.events(JOB_ID)), stokehold.NotFound);
+});
+
+test("a reader may stop early, or be aborted", async () => {
+  // The stream stays open: only letting go of it ends its request.
+  let closed = () => {};
+  const gone = new Promise((resolve) => (closed = () => resolve(undefined)));
+  api.on(ROUTE, (response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(STATE);
+    response.on("close", closed);
+  });
+  for await (const event of client.events(JOB_ID)) {
+    assert.equal(event.type, "state");
+    break;
+  }
+  await gone;
+
+  const controller = new AbortController();
+  const reason = new Error("enough");
+  const reading = (async () => {
+    for await (const _ of client.events(JOB_ID, { signal: controller.signal })) controller.abort(reason);
+  })();
+  await assert.rejects(reading, (thrown) => thrown === reason);
+});
+
+test("events may come in any pieces", () => {
+  for (const end of ["\n", "\r\n", "\r"]) {
+    const text = (STATE + PROGRESS + LOG).replaceAll("\n", end);
+    for (const size of [1, 2, 3, 7, 1000]) {
+      const parser = new SseParser("");
+      const names = [];
+      for (let start = 0; start < text.length; start += size) {
+        for (const message of parser.feed(text.slice(start, start + size))) names.push(message.name);
+      }
+      assert.deepEqual(names, ["state", "progress", "log"]);
+      assert.equal(parser.lastId, "2-0");
+    }
+  }
+  const [message] = new SseParser("").feed('event:progress\ndata:{"fraction": 1,\ndata: "x": 2}\n\n');
+  assert.deepEqual(JSON.parse(message?.data ?? ""), { fraction: 1, x: 2 });
+});
+
+test("what is no event stream is refused", async () => {
+  api.on(ROUTE, stream("event: state\ndata: no json\n\n"));
+  await assert.rejects(collect(client.events(JOB_ID)), stokehold.StokeholdError);
+  assert.equal(api.requests.length, 1);
+  assert.throws(() => [...new SseParser("").feed("x".repeat(33 << 20))], /32 MiB/);
+});
