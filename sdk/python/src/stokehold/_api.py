@@ -16,6 +16,8 @@ from pathlib import Path, PurePath
 from typing import Any, Callable, TypeVar, Union
 from urllib.parse import quote, urlencode, urljoin
 
+import httpx
+
 from stokehold import __version__
 from stokehold._config import Settings
 from stokehold._errors import PartlySubmitted, StokeholdError, WaitTimeout, job_error
@@ -245,7 +247,8 @@ class Api:
 
     def _put(self, url: str, headers: Mapping[str, str], body: Body) -> Plan[Reply]:
         """To a presigned URL: it carries its own right, and the token stays here."""
-        sent = {**headers, "Content-Length": str(body.size_bytes), "User-Agent": self._headers["User-Agent"]}
+        sent = httpx.Headers(dict(headers))  # which sees through `content-length` and `Content-Length`
+        sent.update({"Content-Length": str(body.size_bytes), "User-Agent": self._headers["User-Agent"]})
         url = urljoin(f"{self.settings.base_url}/", url)
         return (yield from ask(Call("PUT", url, sent, body, self.timeout_s), self.retry))
 

@@ -42,8 +42,9 @@ def load_settings(base_url: str | None, token: str | None) -> Settings:
 
 
 def credentials_path() -> Path:
-    """The file `stoke dev` writes."""
-    return Path.home() / ".config" / "stokehold" / "credentials.json"
+    """The file `stoke dev` writes: STOKE_CREDENTIALS, else one place in the home directory."""
+    named = os.environ.get("STOKE_CREDENTIALS")
+    return Path(named) if named else Path.home() / ".config" / "stokehold" / "credentials.json"
 
 
 def _read_credentials() -> tuple[str | None, str | None]:

@@ -16,7 +16,10 @@ BYTES = bytes(range(256)) * 3 * (CHUNK_BYTES // 256) + b"tail"
 
 
 def _take_uploads(api: Server, store: Server, *ids: str) -> None:
-    announced = ({"id": file, "upload_url": f"{store.url}/{file}?sig=s", "headers": {"x-sum": "1"}} for file in ids)
+    announced = (
+        {"id": file, "upload_url": f"{store.url}/{file}?sig=s", "headers": {"x-sum": "1", "content-length": "9"}}
+        for file in ids
+    )
     api.on(
         "POST /v1/files", *(ok({"name": "n", "expires_at": "2026-11-21T06:50:00Z", **file}, 201) for file in announced)
     )

@@ -64,6 +64,14 @@ def test_a_saved_token_is_only_for_the_server_that_saved_it(tmp_path: Path) -> N
         assert load_settings(other, None).token is None
 
 
+def test_the_credentials_file_can_be_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _save(tmp_path, "http://127.0.0.1:7171")
+    elsewhere = tmp_path / "elsewhere.json"
+    elsewhere.write_text(json.dumps({"url": "http://127.0.0.1:7272", "token": "sk_elsewhere", "data": "/x"}))
+    monkeypatch.setenv("STOKE_CREDENTIALS", str(elsewhere))
+    assert load_settings(None, None).base_url == "http://127.0.0.1:7272"
+
+
 def test_a_broken_credentials_file_is_no_credentials(tmp_path: Path) -> None:
     _save(tmp_path, "x")
     path = tmp_path / ".config" / "stokehold" / "credentials.json"
