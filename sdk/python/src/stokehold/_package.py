@@ -95,10 +95,10 @@ def requirements_lock(source: Path, python: str) -> str:
         return lock.read_text(encoding="utf-8")
     if not loose.is_file():
         return ""
-    uv = shutil.which("uv")
+    uv = os.environ.get("STOKE_UV") or shutil.which("uv")
     if uv is None:
         raise DeployError(
-            f"{loose} has to be resolved to exact versions, which needs uv: install it (https://docs.astral.sh/uv) "
+            f"{loose} has to be resolved to exact versions, which needs uv: install it (`pip install uv`), set STOKE_UV, "
             f"or put the exact versions into {lock.name} beside it"
         )
     command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--universal", "--generate-hashes"]

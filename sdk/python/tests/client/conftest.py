@@ -196,7 +196,7 @@ def stop(server: Server, thread: threading.Thread) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("STOKE_URL", "STOKE_TOKEN", "STOKE_CREDENTIALS"):
+    for name in ("STOKE_URL", "STOKE_TOKEN", "STOKE_CREDENTIALS", "STOKE_UV"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
