@@ -98,7 +98,7 @@ def requirements_lock(source: Path, python: str) -> str:
     uv = os.environ.get("STOKE_UV") or shutil.which("uv")
     if uv is None:
         raise DeployError(
-            f"{loose} has to be resolved to exact versions, which needs uv: install it (`pip install uv`), set STOKE_UV, "
+            f"{loose} has to be resolved to exact versions, which needs uv: `pip install uv`, set STOKE_UV, "
             f"or put the exact versions into {lock.name} beside it"
         )
     command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--universal", "--generate-hashes"]
