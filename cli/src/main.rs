@@ -1,2 +1,122 @@
-//! The stoke command.
-fn main() {}
+//! The `stoke` command: one file per subcommand. What they do is in the crates they call.
+
+mod api;
+mod cancel;
+mod client;
+mod credentials;
+mod demo;
+mod deploy;
+mod dev;
+mod doctor;
+mod endpoints;
+mod events;
+mod find_redis;
+mod get;
+mod guard;
+mod job;
+mod list;
+mod logging;
+mod logs;
+mod output;
+mod paths;
+mod progress;
+mod retry;
+mod schema;
+mod signals;
+mod submit;
+mod token;
+mod upload;
+mod wait;
+mod worker;
+mod workers;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Serverless GPU jobs on hardware you own and hardware you rent by the minute.
+///
+/// Begin with `stoke demo`, or with `stoke dev` in one terminal and `stoke deploy` in another.
+#[derive(Parser)]
+#[command(name = "stoke", version, max_term_width = 120, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every subcommand understands.
+#[derive(Args, Clone)]
+struct Global {
+    /// Print JSON on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    /// Where the API answers [default: what `stoke dev` wrote down]
+    #[arg(long, global = true, env = "STOKE_URL", help_heading = "Connection")]
+    url: Option<String>,
+    /// The API token [default: what `stoke dev` wrote down]
+    #[arg(long, global = true, env = "STOKE_TOKEN", hide_env_values = true, help_heading = "Connection")]
+    token: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::DemoArgs),
+    Dev(dev::DevArgs),
+    Deploy(deploy::DeployArgs),
+    Submit(submit::SubmitArgs),
+    Get(get::GetArgs),
+    Logs(logs::LogsArgs),
+    Cancel(cancel::CancelArgs),
+    List(list::ListArgs),
+    Endpoints(endpoints::EndpointsArgs),
+    Workers(workers::WorkersArgs),
+    Token(token::TokenArgs),
+    Doctor(doctor::DoctorArgs),
+    Api(api::ApiArgs),
+    Worker(worker::WorkerArgs),
+    #[command(hide = true)]
+    FindRedis(find_redis::FindRedisArgs),
+    #[command(hide = true)]
+    Guard(guard::GuardArgs),
+}
+
+fn main() -> ExitCode {
+    let Cli { global, command } = Cli::parse();
+    let done = match command {
+        // Becomes another program; needs no runtime.
+        Command::Guard(args) => guard::run(&args),
+        command => run(&global, command),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// On this thread, which lives as long as the process: the children's parent-death signal is tied to the thread that starts them.
+#[tokio::main]
+async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Demo(args) => Box::pin(demo::run(global, args)).await,
+        Command::Dev(args) => Box::pin(dev::run(global, args)).await,
+        Command::Deploy(args) => Box::pin(deploy::run(global, args)).await,
+        Command::Submit(args) => Box::pin(submit::run(global, args)).await,
+        Command::Get(args) => Box::pin(get::run(global, args)).await,
+        Command::Logs(args) => Box::pin(logs::run(global, args)).await,
+        Command::Cancel(args) => Box::pin(cancel::run(global, args)).await,
+        Command::List(args) => Box::pin(list::run(global, args)).await,
+        Command::Endpoints(args) => Box::pin(endpoints::run(global, args)).await,
+        Command::Workers(args) => Box::pin(workers::run(global, args)).await,
+        Command::Token(args) => Box::pin(token::run(global, args)).await,
+        Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
+        Command::Api(args) => Box::pin(api::run(args)).await,
+        Command::Worker(args) => Box::pin(worker::run(args)).await,
+        Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,
+        Command::Guard(args) => guard::run(&args),
+    }
+}

@@ -1,0 +1,118 @@
+//! `stoke demo`: the whole stack for a minute, with real models, from a program that uses the Python SDK.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use tokio::process::Command;
+
+use crate::client::Client;
+use crate::deploy::{Builder, Target};
+use crate::dev::Durability;
+use crate::dev::stack::{ChildLog, Stack, StackOptions};
+use crate::signals::StopSignals;
+use crate::{Global, logging, output, progress};
+
+/// The program that submits the jobs, and what it needs.
+const DRIVER: &str = include_str!("demo/driver.py");
+const DRIVER_LOCK: &str = include_str!("demo/requirements.lock");
+
+/// The endpoints, as they lie in `sdk/examples`.
+const EXAMPLES: [(&str, &[(&str, &str)]); 3] = [
+    ("echo", &[("main.py", include_str!("../../sdk/examples/echo/main.py"))]),
+    (
+        "embed",
+        &[
+            ("main.py", include_str!("../../sdk/examples/embed/main.py")),
+            ("requirements.lock", include_str!("../../sdk/examples/embed/requirements.lock")),
+        ],
+    ),
+    (
+        "render",
+        &[
+            ("main.py", include_str!("../../sdk/examples/render/main.py")),
+            ("requirements.lock", include_str!("../../sdk/examples/render/requirements.lock")),
+        ],
+    ),
+];
+
+/// Start everything, run 12 jobs, show what came out, stop everything
+#[derive(Args)]
+pub(crate) struct DemoArgs {
+    /// Where the pictures go
+    #[arg(long, value_name = "FOLDER", default_value = "demo-output")]
+    out: PathBuf,
+}
+
+pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<()> {
+    let folder = tempfile::Builder::new().prefix("stokehold-demo-").tempdir()?;
+    let log = folder.path().join("demo.log");
+    let log_file = File::create(&log)?;
+    logging::to_file(log_file.try_clone()?);
+    let mut stop = StopSignals::new()?;
+    tokio::select! {
+        done = Box::pin(show(global, &args, folder.path(), log_file)) => done.map_err(|error| with_log(error, &log)),
+        () = stop.recv() => anyhow::bail!("stopped before it had finished"),
+    }
+}
+
+async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Result<()> {
+    let say = |text: String| {
+        if !global.json {
+            output::note(text);
+        }
+    };
+    let bar = progress::spinner("starting Redis, the object store, the API and a worker");
+    let options = StackOptions {
+        data: folder.join("data"),
+        listen: ([127, 0, 0, 1], 0).into(),
+        redis: None,
+        s3: None,
+        durability: Durability::Strict,
+        ephemeral: false,
+        workers: 1,
+        child_log: ChildLog::File(log),
+    };
+    let mut stack = Box::pin(Stack::start(options)).await?;
+    bar.finish_and_clear();
+    say(format!("{} {}", output::bold("started "), output::dim(format_args!("{}, {}", stack.url, stack.about.redis))));
+
+    let work = async {
+        let client = Client::new(stack.url.clone(), stack.token.clone())?;
+        let builder = Builder::open().await?;
+        for (name, files) in EXAMPLES {
+            let example = folder.join("examples").join(name);
+            fs::create_dir_all(&example)?;
+            for (file, text) in files {
+                fs::write(example.join(file), text)?;
+            }
+            let path = example.to_string_lossy();
+            let target = Target { path: &path, name: None, python: None, vram_gib: None };
+            let deployed = Box::pin(builder.deploy(&client, &target)).await?;
+            say(format!("{} {}", output::bold("deployed"), deployed.name()));
+        }
+        let environment = builder.environment("environment of the SDK", DRIVER_LOCK, "").await?;
+        let driver = folder.join("driver.py");
+        fs::write(&driver, DRIVER)?;
+        fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
+        let mut command = Command::new(&environment.python);
+        command.arg(&driver).arg(&args.out).args(global.json.then_some("--json"));
+        command.env("STOKE_URL", &stack.url).env("STOKE_TOKEN", &stack.token).env_remove("PYTHONPATH");
+        let status = command.stdin(Stdio::null()).kill_on_drop(true).status().await.context("the driver cannot be run")?;
+        ensure!(status.success(), "the program that submits the jobs failed ({status})");
+        anyhow::Ok(())
+    };
+    let done = work.await;
+    stack.stop(std::future::pending()).await;
+    done
+}
+
+/// What went wrong, with the stack's last words.
+fn with_log(error: anyhow::Error, log: &Path) -> anyhow::Error {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines[lines.len().saturating_sub(15)..].join("\n");
+    if last.is_empty() { error } else { anyhow::anyhow!("{error:#}\nThe stack's last lines:\n{last}") }
+}

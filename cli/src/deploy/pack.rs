@@ -1,0 +1,138 @@
+//! A folder as one `.tar.gz`: the same files make the same bytes on every machine.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use flate2::{Compression, GzBuilder};
+use tar::{Builder, Header};
+
+/// What a worker has to fetch before the first job; weights belong elsewhere.
+const BYTES_MAX: u64 = 256 << 20;
+
+const SKIPPED: [&str; 2] = ["__pycache__", "node_modules"];
+
+/// Packs a folder's files, or one file, into `archive`: sorted, no times, no owners; no hidden files, caches or environments.
+pub(super) fn pack(source: &Path, archive: &File) -> Result<()> {
+    let mut files = Vec::new();
+    if source.is_dir() {
+        find(source, Path::new(""), &mut files)?;
+        files.sort();
+    } else {
+        files.push(PathBuf::from(source.file_name().context("this file has no name")?));
+    }
+    let root = if source.is_dir() { source } else { source.parent().unwrap_or(Path::new("")) };
+    check_size(root, &files)?;
+    // Without a name or a time in its header.
+    let mut tar = Builder::new(GzBuilder::new().write(archive, Compression::default()));
+    for name in &files {
+        add(&mut tar, root, name).with_context(|| format!("cannot pack {}", root.join(name).display()))?;
+    }
+    tar.into_inner()?.finish()?.flush()?;
+    Ok(())
+}
+
+fn add(tar: &mut Builder<impl Write>, root: &Path, name: &Path) -> Result<()> {
+    let mut file = File::open(root.join(name))?;
+    let metadata = file.metadata()?;
+    let mut header = Header::new_gnu();
+    header.set_size(metadata.len());
+    header.set_mode(if metadata.permissions().mode() & 0o111 == 0 { 0o644 } else { 0o755 });
+    tar.append_data(&mut header, name, &mut file)?;
+    Ok(())
+}
+
+fn check_size(root: &Path, files: &[PathBuf]) -> Result<()> {
+    let sizes: Result<Vec<u64>> = files.iter().map(|name| Ok(fs::metadata(root.join(name))?.len())).collect();
+    let mut sizes: Vec<(u64, &PathBuf)> = sizes?.into_iter().zip(files).collect();
+    let total: u64 = sizes.iter().map(|(size, _)| size).sum();
+    if total <= BYTES_MAX {
+        return Ok(());
+    }
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let largest: Vec<String> =
+        sizes.iter().take(3).map(|(size, name)| format!("{} ({} MiB)", name.display(), size >> 20)).collect();
+    bail!(
+        "{} holds {} MiB and a package may hold {}; the largest: {}. Fetch weights in setup(), and keep data out of the folder",
+        root.display(),
+        total >> 20,
+        BYTES_MAX >> 20,
+        largest.join(", ")
+    )
+}
+
+fn find(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let folder = root.join(below);
+    for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let text = name.to_str().with_context(|| format!("{} is not UTF-8; rename it", entry.path().display()))?;
+        if text.starts_with('.') || SKIPPED.contains(&text) || text.ends_with(".pyc") {
+            continue;
+        }
+        let path = below.join(text);
+        // A link to a file is taken as the file.
+        let metadata = fs::metadata(entry.path());
+        let metadata = metadata.with_context(|| format!("{} leads nowhere; remove it", entry.path().display()))?;
+        if metadata.is_dir() {
+            ensure!(!entry.path().is_symlink(), "{} is a link to a folder; put the folder itself there", entry.path().display());
+            if !entry.path().join("pyvenv.cfg").exists() {
+                find(root, &path, found)?;
+            }
+        } else {
+            ensure!(metadata.is_file(), "{} is no regular file; remove it from the folder", entry.path().display());
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::io::{Read, Seek};
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    fn packed(source: &Path) -> Vec<u8> {
+        let mut archive = tempfile::tempfile().unwrap();
+        pack(source, &archive).unwrap();
+        archive.rewind().unwrap();
+        let mut bytes = Vec::new();
+        archive.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn names(archive: &[u8]) -> Vec<String> {
+        let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(archive));
+        tar.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn only_what_belongs_is_packed_and_the_same_files_make_the_same_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        };
+        ["main.py", "sub/b.py", "sub/a.txt", ".git/HEAD", ".env", "__pycache__/main.pyc", "venv/pyvenv.cfg", "venv/big"].map(write);
+        let first = packed(folder.path());
+        assert_eq!(names(&first), ["main.py", "sub/a.txt", "sub/b.py"]);
+        let file = File::options().write(true).open(folder.path().join("main.py")).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+        assert_eq!(packed(folder.path()), first);
+        assert_eq!(names(&packed(&folder.path().join("main.py"))), ["main.py"]);
+    }
+
+    #[test]
+    fn what_cannot_be_packed_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("link")).unwrap();
+        let error = pack(folder.path(), &tempfile::tempfile().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("link leads nowhere"), "{error}");
+    }
+}

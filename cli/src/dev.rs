@@ -1,0 +1,121 @@
+//! `stoke dev`: everything on this machine, from one command.
+
+mod children;
+mod lock;
+pub(crate) mod provision;
+mod redis_server;
+pub(crate) mod secrets;
+pub(crate) mod stack;
+pub(crate) mod state;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use self::stack::{ChildLog, Stack, StackOptions};
+use crate::credentials::Credentials;
+use crate::signals::StopSignals;
+use crate::{Global, logging, output};
+
+/// Run the API, Redis, an object store and a worker on this machine
+///
+/// What is accepted survives: the same data directory again brings the same stack back, with its jobs, results and tokens.
+#[derive(Args)]
+pub(crate) struct DevArgs {
+    /// Where jobs, results and secrets are kept
+    #[arg(long, value_name = "FOLDER", default_value = ".stoke")]
+    data: PathBuf,
+    /// Where the API listens; port 0 takes a free one, the same again next time if it is still free
+    #[arg(long, value_name = "ADDRESS:PORT", env = "STOKE_LISTEN", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+    /// A Redis that runs already [default: one of our own, with its data under the data directory]
+    #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
+    redis: Option<String>,
+    /// An S3 server that runs already; STOKE_S3_BUCKET, STOKE_S3_ACCESS_KEY_ID ... say more of it [default: our own store]
+    #[arg(long, value_name = "URL", env = "STOKE_S3_ENDPOINT_URL")]
+    s3: Option<String>,
+    /// What an accepted job survives
+    #[arg(long, value_enum, default_value_t = Durability::Strict)]
+    durability: Durability,
+    /// Accept a Redis (--redis) that forgets everything when it restarts
+    #[arg(long, env = "STOKE_EPHEMERAL")]
+    ephemeral: bool,
+    /// Workers to run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
+    workers: u32,
+    /// Make this file once everything is up; it holds the API's address
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+/// How soon our own Redis brings to disk what it accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// Every accepted job is on disk before it is acknowledged: nothing is lost, not even by a power cut
+    Strict,
+    /// Written at once, on disk within two seconds: faster, and a power cut can lose those
+    Standard,
+}
+
+pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
+    logging::to_stderr();
+    let mut stop = StopSignals::new()?;
+    let options = StackOptions {
+        data: args.data,
+        listen: args.listen,
+        redis: args.redis,
+        s3: args.s3,
+        durability: args.durability,
+        ephemeral: args.ephemeral,
+        workers: args.workers,
+        child_log: ChildLog::Stderr,
+    };
+    let mut stack = tokio::select! {
+        stack = Box::pin(Stack::start(options)) => stack?,
+        // What was started goes with it.
+        () = stop.recv() => return Ok(()),
+    };
+    let credentials =
+        Credentials { url: stack.url.clone(), token: stack.token.clone(), data: Some(stack.data.clone()) }.save()?;
+    show(global, &stack, &credentials)?;
+    if let Some(path) = &args.ready_file {
+        std::fs::write(path, &stack.url).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    output::line("ready")?;
+
+    let ended = tokio::select! {
+        broken = stack.supervise() => Err(broken),
+        () = stop.recv() => Ok(()),
+    };
+    tracing::info!("stopping: jobs under way may end; Ctrl-C once more stops at once");
+    stack.stop(stop.recv()).await;
+    ended
+}
+
+fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result<()> {
+    let about = &stack.about;
+    if global.json {
+        return output::json(&json!({
+            "url": stack.url,
+            "data": stack.data,
+            "credentials": credentials,
+            "durability": about.durability,
+            "redis": about.redis,
+            "objects": about.objects,
+            "workers": about.workers,
+        }));
+    }
+    let mut table = output::table(["Stokehold", env!("CARGO_PKG_VERSION")]);
+    table.add_row(["API", &stack.url]);
+    table.add_row(["token", &format!("in {}", credentials.display())]);
+    table.add_row(["data", &stack.data.display().to_string()]);
+    table.add_row(["durability", &about.durability]);
+    table.add_row(["Redis", &about.redis]);
+    table.add_row(["objects", &about.objects]);
+    table.add_row(["workers", &about.workers.to_string()]);
+    table.add_row(["next", "stoke deploy PATH, in another terminal"]);
+    output::line(table.trim_fmt())
+}

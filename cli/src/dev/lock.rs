@@ -1,0 +1,58 @@
+//! One `stoke dev` per data directory.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// The directory is ours while this lives, and no longer than this process, however it ends.
+pub(super) struct DataLock(#[expect(dead_code, reason = "held for its drop")] File);
+
+impl DataLock {
+    /// Takes the lock, or says who has it.
+    pub(super) fn take(data: &Path) -> Result<Self> {
+        let path = data.join("lock");
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = file.with_context(|| format!("cannot open {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => (),
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                let _ = file.read_to_string(&mut holder);
+                bail!(
+                    "{} is in use by another stoke dev (process {}); stop that one, or give this one another --data",
+                    data.display(),
+                    holder.trim()
+                )
+            }
+            Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+        }
+        file.set_len(0)?;
+        writeln!(file, "{}", std::process::id())?;
+        Ok(Self(file))
+    }
+}
+
+/// Makes the data directory, for this user alone. Returns it with nothing relative in it.
+pub(super) fn make_private(data: &Path) -> Result<std::path::PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(data).and_then(|()| fs::canonicalize(data));
+    made.with_context(|| format!("cannot make the data directory {}", data.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_second_one_is_told_who_has_it() {
+        let data = tempfile::tempdir().unwrap();
+        let first = DataLock::take(data.path()).unwrap();
+        let error = DataLock::take(data.path()).err().unwrap().to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(first);
+        assert!(DataLock::take(data.path()).is_ok());
+    }
+}

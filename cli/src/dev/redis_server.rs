@@ -1,0 +1,210 @@
+//! Our own Redis: its settings, its start on data that a killed one left, its stop.
+
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::unistd::{SysconfVar, sysconf};
+use tokio::process::Child;
+use tokio::time::{Instant, sleep};
+
+use super::provision::RedisBinary;
+use super::{Durability, children};
+
+/// The least that is worth starting with.
+const MEMORY_MIN: u64 = 256 << 20;
+
+/// A socket's path must fit into the kernel's structure: 104 bytes on macOS, 108 on Linux.
+const SOCKET_PATH_MAX: usize = 103;
+
+/// Loading: an append-only file of 10 GB takes about this long.
+const START_LIMIT: Duration = Duration::from_secs(180);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// One call to a server that may be a stranger, or hang.
+const CALL_LIMIT: Duration = Duration::from_secs(5);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// A running server. It ends with this process.
+pub(super) struct RedisServer {
+    child: Child,
+    log: PathBuf,
+    pub(super) url: String,
+}
+
+impl RedisServer {
+    /// Starts `binary` on the data in `dir`, which nobody but the holder of the data directory's lock may use: a server that
+    /// still answers there was left behind by a `stoke dev` that was killed, and is stopped first.
+    pub(super) async fn start(binary: &RedisBinary, dir: &Path, durability: Durability) -> Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        let socket = dir.join("redis.sock");
+        let length = socket.as_os_str().len();
+        ensure!(
+            length <= SOCKET_PATH_MAX,
+            "{} is too long for a socket ({length} bytes, at most {SOCKET_PATH_MAX}): give a shorter --data",
+            socket.display()
+        );
+        let url = socket_url(&socket)?;
+        stop_stale(&url).await.context("an earlier Redis still runs on this data and does not stop")?;
+        let (config, log) = (dir.join("redis.conf"), dir.join("redis.log"));
+        write_private(&config, &settings(dir, &socket, durability)?)?;
+        let child = children::spawn(&binary.path, [&config], |command| {
+            command.current_dir(dir);
+        })?;
+        let mut server = Self { child, log, url };
+        server.until_ready().await?;
+        Ok(server)
+    }
+
+    /// Completes when the server has ended by itself, with what is known of why.
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
+        match self.child.wait().await {
+            Ok(status) => anyhow::anyhow!("Redis ended ({status}); its last lines:\n{}", self.last_lines()),
+            Err(error) => anyhow::Error::new(error).context("Redis cannot be watched"),
+        }
+    }
+
+    /// Stops it: what it holds is on disk when this returns.
+    pub(super) async fn stop(mut self) {
+        children::stop(&mut self.child, STOP_LIMIT, std::future::pending()).await;
+    }
+
+    async fn until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("Redis did not start ({status}); its last lines:\n{}", self.last_lines());
+            }
+            // Not there yet, or still loading.
+            if ping(&self.url).await.is_ok() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "Redis is not ready after {} s; see {}", START_LIMIT.as_secs(), self.log.display());
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn last_lines(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(8)..].join("\n")
+    }
+}
+
+/// A URL for a unix socket, with whatever its path holds escaped.
+fn socket_url(socket: &Path) -> Result<String> {
+    let url = reqwest::Url::from_file_path(socket).map_err(|()| anyhow::anyhow!("{} is not absolute", socket.display()))?;
+    Ok(format!("redis+unix://{}", url.path()))
+}
+
+fn settings(dir: &Path, socket: &Path, durability: Durability) -> Result<String> {
+    let (dir, socket) = (quoted(dir)?, quoted(socket)?);
+    let fsync = match durability {
+        Durability::Strict => "always",
+        Durability::Standard => "everysec",
+    };
+    let memory = memory();
+    Ok(format!(
+        "# Written by `stoke dev` at every start.
+# Only a socket, only for this user: no port, no password.
+port 0
+unixsocket {socket}
+unixsocketperm 700
+dir {dir}
+daemonize no
+logfile redis.log
+# Jobs live in the append-only file; snapshots would only cost.
+appendonly yes
+appendfsync {fsync}
+save \"\"
+# It must refuse work before it is killed for its memory, and never forget a job.
+maxmemory {memory}
+maxmemory-policy noeviction
+# Job records and lanes are small: in these forms they take about half the memory.
+hash-max-listpack-value 1024
+stream-node-max-entries 16
+"
+    ))
+}
+
+/// As the configuration file takes it, whatever the path holds.
+fn quoted(path: &Path) -> Result<String> {
+    let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+    ensure!(!text.contains('\n'), "{} holds a line break", path.display());
+    Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+}
+
+/// A quarter of this machine's memory.
+fn memory() -> u64 {
+    let ask = |name| sysconf(name).ok().flatten().and_then(|value| u64::try_from(value).ok()).unwrap_or_default();
+    (ask(SysconfVar::_PHYS_PAGES) * ask(SysconfVar::PAGE_SIZE) / 4).max(MEMORY_MIN)
+}
+
+async fn ping(url: &str) -> Result<()> {
+    call(url, "PING").await
+}
+
+/// Asks a server that answers at `url` to save and end, and waits until nothing answers there.
+async fn stop_stale(url: &str) -> Result<()> {
+    if !answers(url).await {
+        return Ok(());
+    }
+    tracing::warn!("an earlier Redis still runs on this data: stopping it");
+    // It closes the connection instead of answering.
+    let _ = call(url, "SHUTDOWN").await;
+    let deadline = Instant::now() + STOP_LIMIT;
+    while answers(url).await {
+        ensure!(Instant::now() < deadline, "it is still there after {} s", STOP_LIMIT.as_secs());
+        sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// Whether something accepts connections there, well or not.
+async fn answers(url: &str) -> bool {
+    let Ok(client) = redis::Client::open(url) else { return false };
+    match tokio::time::timeout(CALL_LIMIT, client.get_multiplexed_async_connection()).await {
+        Ok(connected) => connected.is_ok(),
+        // Accepted, and then silent.
+        Err(_) => true,
+    }
+}
+
+async fn call(url: &str, command: &str) -> Result<()> {
+    let client = redis::Client::open(url)?;
+    let asked = async {
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        redis::cmd(command).query_async::<redis::Value>(&mut connection).await
+    };
+    tokio::time::timeout(CALL_LIMIT, asked).await??;
+    Ok(())
+}
+
+fn write_private(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write;
+    let file = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn paths_survive_the_configuration_file_and_the_url() {
+        assert_eq!(quoted(Path::new(r#"/a b/"c"\d"#)).unwrap(), r#""/a b/\"c\"\\d""#);
+        assert_eq!(socket_url(Path::new("/a b/redis.sock")).unwrap(), "redis+unix:///a%20b/redis.sock");
+        assert!(quoted(Path::new("/a\nport 1")).is_err());
+    }
+
+    #[test]
+    fn durability_is_the_fsync_setting() {
+        let text = |durability| settings(Path::new("/d"), Path::new("/d/s"), durability).unwrap();
+        assert!(text(Durability::Strict).contains("appendfsync always\n"));
+        assert!(text(Durability::Standard).contains("appendfsync everysec\n"));
+    }
+}

@@ -1,0 +1,114 @@
+//! A job's event stream.
+
+use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use serde_json::Value;
+
+use crate::client::Client;
+
+/// Far above the largest event, a `done` with the job's whole input; more is not this protocol.
+const EVENT_BYTES_MAX: usize = 32 << 20;
+
+/// One event.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Event {
+    /// `state`, `progress`, `log`, `output` or `done`.
+    pub(crate) kind: String,
+    /// What `Last-Event-ID` resumes after; kept from earlier events when it has none.
+    pub(crate) id: String,
+    pub(crate) data: Value,
+}
+
+/// An open stream.
+pub(crate) struct Events {
+    body: BoxStream<'static, reqwest::Result<bytes::Bytes>>,
+    parser: Parser,
+}
+
+impl Events {
+    /// Opens the stream of a job, after the event `last_id` (empty: from its start).
+    pub(crate) async fn open(client: &Client, job: &str, last_id: &str) -> Result<Self> {
+        let after = [("last-event-id", last_id)];
+        let headers = if last_id.is_empty() { &[] } else { &after[..] };
+        let answer = client.stream(&format!("/v1/jobs/{}/events", crate::client::segment(job)), headers).await?;
+        Ok(Self { body: answer.bytes_stream().boxed(), parser: Parser { id: last_id.to_owned(), ..Parser::default() } })
+    }
+
+    /// The next event; `None` when the stream ended.
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.parser.event()? {
+                return Ok(Some(event));
+            }
+            match self.body.next().await {
+                Some(piece) => self.parser.feed(&piece.context("the event stream broke off")?)?,
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+/// Server-sent events, as far as this API uses them: one line of data each.
+#[derive(Default)]
+struct Parser {
+    buffer: Vec<u8>,
+    kind: String,
+    data: String,
+    id: String,
+}
+
+impl Parser {
+    fn feed(&mut self, piece: &[u8]) -> Result<()> {
+        ensure!(self.buffer.len() + piece.len() <= EVENT_BYTES_MAX, "an event is too large");
+        self.buffer.extend_from_slice(piece);
+        Ok(())
+    }
+
+    fn event(&mut self) -> Result<Option<Event>> {
+        while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.buffer.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches(['\n', '\r']);
+            if line.is_empty() {
+                let (kind, data) = (std::mem::take(&mut self.kind), std::mem::take(&mut self.data));
+                if data.is_empty() {
+                    continue;
+                }
+                let data = serde_json::from_str(&data).context("an event is not JSON")?;
+                return Ok(Some(Event { kind, id: self.id.clone(), data }));
+            }
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "event" => value.clone_into(&mut self.kind),
+                "data" => value.clone_into(&mut self.data),
+                "id" => value.clone_into(&mut self.id),
+                _ => (),
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn events_come_out_however_they_were_cut() {
+        let stream = ": hello\n\nevent: state\ndata: {\"state\":\"queued\"}\n\nid: 7\r\nevent:log\r\ndata: {\"text\":\"é\"}\r\n\r\n";
+        for size in 1..stream.len() {
+            let (mut parser, mut events) = (Parser::default(), Vec::new());
+            for piece in stream.as_bytes().chunks(size) {
+                parser.feed(piece).unwrap();
+                while let Some(event) = parser.event().unwrap() {
+                    events.push((event.kind, event.id, event.data.to_string()));
+                }
+            }
+            let expected = [("state", "", r#"{"state":"queued"}"#), ("log", "7", r#"{"text":"é"}"#)];
+            assert_eq!(events, expected.map(|(kind, id, data)| (kind.into(), id.into(), data.into())), "{size}");
+        }
+    }
+}

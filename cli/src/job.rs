@@ -1,0 +1,205 @@
+//! A job as the API shows it, and what the subcommands make of it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+
+use crate::client::{Client, segment};
+use crate::output;
+use crate::progress;
+
+/// The members that people look at.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) id: String,
+    pub(crate) endpoint: String,
+    #[serde(default)]
+    pub(crate) version: Value,
+    pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) created_at: Value,
+    #[serde(default)]
+    pub(crate) ended_at: Value,
+    #[serde(default)]
+    pub(crate) progress: Option<Progress>,
+    #[serde(default)]
+    pub(crate) attempts: Vec<Attempt>,
+    #[serde(default)]
+    pub(crate) timing: Option<Timing>,
+    #[serde(default)]
+    pub(crate) result: Value,
+    #[serde(default)]
+    pub(crate) result_url: Option<String>,
+    #[serde(default)]
+    pub(crate) error: Option<Failure>,
+}
+
+/// How far it is.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Progress {
+    pub(crate) fraction: f64,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+/// One try at it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Attempt {
+    pub(crate) attempt: u32,
+    pub(crate) worker_id: String,
+    pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) started_at: Value,
+    pub(crate) timing: Timing,
+    #[serde(default)]
+    pub(crate) error: Option<Failure>,
+}
+
+/// Where the milliseconds went.
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(default)]
+pub(crate) struct Timing {
+    pub(crate) queued_ms: u64,
+    pub(crate) env_ms: u64,
+    pub(crate) boot_ms: u64,
+    pub(crate) load_ms: u64,
+    pub(crate) run_ms: u64,
+    pub(crate) upload_ms: u64,
+}
+
+/// Why it failed.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) code: String,
+    #[serde(default)]
+    pub(crate) class: Option<String>,
+    #[serde(default)]
+    pub(crate) message: Option<String>,
+    #[serde(default)]
+    pub(crate) traceback: Option<String>,
+    #[serde(default)]
+    pub(crate) stderr: Option<String>,
+}
+
+impl Job {
+    /// From the API's JSON.
+    pub(crate) fn decode(job: &Value) -> Result<Self> {
+        Self::deserialize(job).context("the API's answer is no job; are `stoke` and the API of the same release?")
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.state.as_str(), "succeeded" | "failed" | "cancelled" | "expired")
+    }
+
+    /// Its endpoint with the version.
+    pub(crate) fn endpoint(&self) -> String {
+        format!("{}@{}", self.endpoint, output::cell(&self.version))
+    }
+
+    /// An error that says how it ended, unless it succeeded.
+    pub(crate) fn succeeded(&self) -> Result<()> {
+        match (&*self.state, &self.error) {
+            ("succeeded", _) => Ok(()),
+            (state, Some(error)) => bail!("job {} {state} after {} attempt(s): {error}", self.id, self.attempts.len()),
+            (state, None) => bail!("job {} was not finished: it is {state}", self.id),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let given = |text: &Option<String>| text.as_deref().map(str::trim_end).filter(|text| !text.is_empty()).map(str::to_owned);
+        write!(f, "{}", self.code)?;
+        for part in [given(&self.class), given(&self.message)].into_iter().flatten() {
+            write!(f, ": {part}")?;
+        }
+        if let Some(traceback) = given(&self.traceback) {
+            write!(f, "\n{traceback}")?;
+        }
+        if let Some(stderr) = given(&self.stderr) {
+            write!(f, "\nlast lines on stderr:\n{stderr}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The result of a job that succeeded, wherever it lies.
+pub(crate) async fn result(client: &Client, job: &Job) -> Result<Value> {
+    if !job.result.is_null() || job.result_url.is_none() {
+        return Ok(job.result.clone());
+    }
+    let answer = client.stream(&format!("/v1/jobs/{}/result", segment(&job.id)), &[]).await?;
+    answer.json().await.context("the result is not JSON")
+}
+
+/// Saves the files that a result names below `folder`. Returns their paths.
+pub(crate) async fn save_files(client: &Client, result: &Value, folder: &Path) -> Result<Vec<std::path::PathBuf>> {
+    let mut files = Vec::new();
+    find_files(result, &mut files);
+    let mut saved = Vec::with_capacity(files.len());
+    for (name, url) in files {
+        // The name is the worker's word: only its last part may choose a place.
+        let name = Path::new(name).file_name().with_context(|| format!("the result names a file {name:?}"))?;
+        let path = folder.join(name);
+        download(client, url, &path).await.with_context(|| format!("cannot save {}", path.display()))?;
+        saved.push(path);
+    }
+    Ok(saved)
+}
+
+fn find_files<'a>(value: &'a Value, found: &mut Vec<(&'a str, &'a str)>) {
+    match value {
+        Value::Object(members) => match (members.get("$file"), members.get("url")) {
+            (Some(Value::String(name)), Some(Value::String(url))) => found.push((name, url)),
+            _ => members.values().for_each(|value| find_files(value, found)),
+        },
+        Value::Array(items) => items.iter().for_each(|value| find_files(value, found)),
+        _ => (),
+    }
+}
+
+/// Beside its place first, so that a file is there whole or not at all.
+async fn download(client: &Client, path: &str, to: &Path) -> Result<()> {
+    let answer = client.stream(path, &[]).await?;
+    let bar = progress::transfer(format!("saving {}", to.display()), answer.content_length().unwrap_or_default());
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tokio::fs::create_dir_all(folder).await?;
+    let (file, beside) = tempfile::NamedTempFile::new_in(folder)?.into_parts();
+    let mut file = tokio::fs::File::from_std(file);
+    let mut body = answer.bytes_stream();
+    while let Some(piece) = body.next().await {
+        let piece = piece?;
+        file.write_all(&piece).await?;
+        bar.inc(piece.len() as u64);
+    }
+    file.flush().await?;
+    beside.persist(to)?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_wherever_they_are() {
+        let result = serde_json::json!({"a": [{"$file": "x.png", "url": "/v1/x"}], "b": {"$file": "y", "url": "/v1/y"}, "c": 1});
+        let mut found = Vec::new();
+        find_files(&result, &mut found);
+        assert_eq!(found, [("x.png", "/v1/x"), ("y", "/v1/y")]);
+    }
+
+    #[test]
+    fn a_failed_job_is_an_error_that_says_why() {
+        let job = serde_json::json!({"id": "1", "endpoint": "e", "state": "failed",
+            "error": {"code": "handler_error", "class": "LookupError", "message": "no such thing", "traceback": "at line 1\n", "stderr": null}});
+        let said = Job::decode(&job).and_then(|job| job.succeeded()).expect_err("it failed").to_string();
+        assert_eq!(said, "job 1 failed after 0 attempt(s): handler_error: LookupError: no such thing\nat line 1");
+    }
+}

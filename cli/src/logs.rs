@@ -1,0 +1,96 @@
+//! `stoke logs`.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::events::{Event, Events};
+use crate::{Global, output, retry};
+
+/// What was kept arrives at once; a stream that is silent for this long has said it all so far.
+const CAUGHT_UP: Duration = Duration::from_millis(700);
+
+/// Print what a job wrote, its progress and its partial outputs
+#[derive(Args)]
+pub(crate) struct LogsArgs {
+    /// The job's id
+    id: String,
+    /// Go on until the job has ended
+    #[arg(long, short)]
+    follow: bool,
+}
+
+pub(crate) async fn run(global: &Global, args: LogsArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let (mut last_id, mut failures) = (String::new(), 0);
+    loop {
+        let ended = match read(&client, &args, &mut last_id, global.json, &mut failures).await {
+            Ok(ended) => ended,
+            // The API restarts, or a proxy cut the line: the stream is taken up again where it broke.
+            Err(error) if !args.follow || failures + 1 >= retry::TRIES || error.is::<crate::client::Problem>() => return Err(error),
+            Err(_) => false,
+        };
+        if ended {
+            return Ok(());
+        }
+        failures += 1;
+        tokio::time::sleep(retry::pause(failures, None)).await;
+    }
+}
+
+/// Reads one stream as far as it goes. Whether there is nothing more to read.
+async fn read(client: &Client, args: &LogsArgs, last_id: &mut String, json: bool, failures: &mut u32) -> Result<bool> {
+    let mut events = Events::open(client, &args.id, last_id).await?;
+    loop {
+        let next = if args.follow {
+            events.next().await?
+        } else {
+            match tokio::time::timeout(CAUGHT_UP, events.next()).await {
+                Ok(next) => next?,
+                Err(_) => return Ok(true),
+            }
+        };
+        let Some(event) = next else { return Ok(!args.follow) };
+        *failures = 0;
+        event.id.clone_into(last_id);
+        show(&event, json)?;
+        if event.kind == "done" {
+            return Ok(true);
+        }
+    }
+}
+
+fn show(event: &Event, json: bool) -> Result<()> {
+    if json {
+        return output::json_line(&json!({"event": event.kind, "data": event.data}));
+    }
+    let data = &event.data;
+    match event.kind.as_str() {
+        // As the handler wrote it: standard output stays standard output, and can be piped.
+        "log" => {
+            let text = data["text"].as_str().unwrap_or_default().trim_end_matches('\n');
+            if data["stream"] == "stderr" { output::note(text) } else { output::line(text)? }
+        }
+        "output" => output::line(&data["value"])?,
+        "progress" => {
+            let percent = data["fraction"].as_f64().unwrap_or_default() * 100.0;
+            output::note(output::dim(format_args!("{percent:.0} % {}", data["message"].as_str().unwrap_or_default())));
+        }
+        "state" => output::note(output::dim(format_args!("{}{}", data["state"].as_str().unwrap_or_default(), attempt(data)))),
+        "done" => {
+            let error = &data["error"];
+            if !error.is_null() {
+                output::note(format_args!("{}: {}", output::cell(&error["class"]), output::cell(&error["message"])));
+            }
+        }
+        _ => (),
+    }
+    Ok(())
+}
+
+fn attempt(data: &Value) -> String {
+    data["attempt"].as_u64().filter(|attempt| *attempt > 1).map_or(String::new(), |attempt| format!(", attempt {attempt}"))
+}

@@ -1,0 +1,35 @@
+//! Bars and spinners on standard error; nothing is drawn where that is no terminal.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+const TICK: Duration = Duration::from_millis(100);
+
+/// Something that takes an unknown time.
+pub(crate) fn spinner(message: impl Into<String>) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(message.into());
+    bar.set_style(style("{spinner:.cyan} {msg} {elapsed:.dim}"));
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+/// Bytes on their way.
+pub(crate) fn transfer(message: impl Into<String>, bytes: u64) -> ProgressBar {
+    let bar = ProgressBar::new(bytes).with_message(message.into());
+    bar.set_style(style("{msg} {bar:30.cyan/dim} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta:.dim}"));
+    bar
+}
+
+/// A job, from 0 to 1,000 thousandths.
+pub(crate) fn job() -> ProgressBar {
+    let bar = ProgressBar::new(1_000);
+    bar.set_style(style("{spinner:.cyan} {prefix} {bar:30.cyan/dim} {percent:>3} % {elapsed:.dim} {msg}"));
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // The templates are the three above.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━╌")
+}

@@ -1,0 +1,96 @@
+//! Putting local files where the API says: one presigned URL for one file's length and checksum.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::TryStreamExt;
+use reqwest::header::CONTENT_LENGTH;
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio_util::io::ReaderStream;
+
+use crate::client::Client;
+use crate::{progress, retry};
+
+/// Slower than 1 MiB in 10 s is no line to wait for; a small file gets a minute.
+const UPLOAD_TIMEOUT_MIN: Duration = Duration::from_secs(60);
+const BYTES_PER_S_MIN: u64 = 100 << 10;
+
+/// A place to put bytes.
+#[derive(Deserialize)]
+pub(crate) struct Place {
+    pub(crate) upload_url: String,
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, String>,
+}
+
+/// What a file holds.
+pub(crate) struct Measured {
+    pub(crate) sha256: String,
+    pub(crate) size_bytes: u64,
+}
+
+/// Length and hash of a file.
+pub(crate) async fn measure(path: &Path) -> Result<Measured> {
+    let (path, shown) = (path.to_owned(), path.display().to_string());
+    let measured = tokio::task::spawn_blocking(move || -> std::io::Result<Measured> {
+        let mut file = std::fs::File::open(path)?;
+        let (mut hash, mut size_bytes, mut piece) = (Sha256::new(), 0, vec![0; 1 << 20]);
+        loop {
+            let count = file.read(&mut piece)?;
+            if count == 0 {
+                return Ok(Measured { sha256: hex::encode(hash.finalize()), size_bytes });
+            }
+            hash.update(&piece[..count]);
+            size_bytes += count as u64;
+        }
+    });
+    measured.await?.with_context(|| format!("cannot read {shown}"))
+}
+
+/// Uploads a job's input file; its id stands in the input as `{"$file": id}`.
+pub(crate) async fn input_file(client: &Client, path: &Path) -> Result<String> {
+    let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?.to_string_lossy();
+    let measured = measure(path).await?;
+    let body = json!({"name": name, "size_bytes": measured.size_bytes, "sha256": measured.sha256});
+    let (_, answer) = client.post("/v1/files", Some(&body)).await?;
+    let id = answer["id"].as_str().context("the API gave the file no id")?.to_owned();
+    put(client, path, measured.size_bytes, &Place::deserialize(&answer)?).await?;
+    Ok(id)
+}
+
+/// PUTs a file to its place; again when that fails in passing, which is safe: the place takes these bytes and no others.
+pub(crate) async fn put(client: &Client, path: &Path, size_bytes: u64, place: &Place) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let timeout = UPLOAD_TIMEOUT_MIN + Duration::from_secs(size_bytes / BYTES_PER_S_MIN);
+    for tried in 1.. {
+        let bar = progress::transfer(format!("uploading {name}"), size_bytes);
+        let file = tokio::fs::File::open(path).await.with_context(|| format!("cannot read {}", path.display()))?;
+        let counted = bar.clone();
+        let body = ReaderStream::with_capacity(file, 128 << 10).inspect_ok(move |piece| counted.inc(piece.len() as u64));
+        let mut request = client.http().put(&place.upload_url).timeout(timeout).header(CONTENT_LENGTH, size_bytes);
+        for (header, value) in place.headers.iter().filter(|(header, _)| !header.eq_ignore_ascii_case("content-length")) {
+            request = request.header(header, value);
+        }
+        let sent = request.body(reqwest::Body::wrap_stream(body)).send().await;
+        bar.finish_and_clear();
+        let (error, again) = match sent {
+            Ok(answer) if answer.status().is_success() => return Ok(()),
+            Ok(answer) => {
+                let status = answer.status();
+                let said: String = answer.text().await.unwrap_or_default().chars().take(500).collect();
+                (anyhow::anyhow!("the object store refused {name} ({status}): {said}"), status.is_server_error())
+            }
+            Err(error) => (anyhow::Error::new(error.without_url()).context("the object store cannot be reached"), true),
+        };
+        if !again || tried >= retry::TRIES {
+            return Err(error);
+        }
+        tokio::time::sleep(retry::pause(tried, None)).await;
+    }
+    bail!("never sent")
+}

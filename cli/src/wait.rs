@@ -1,0 +1,49 @@
+//! Waiting for a job, with a bar that shows how far it is.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use indicatif::ProgressBar;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::client::{Client, segment};
+use crate::job::Job;
+use crate::progress;
+
+/// How long one request is held: short where somebody watches the bar, long where nobody does.
+const HOLD_WATCHED: Duration = Duration::from_secs(1);
+const HOLD_UNWATCHED: Duration = Duration::from_secs(30);
+
+/// The job once it has ended, well or not. `limit` is how long that may take.
+pub(crate) async fn until_ended(client: &Client, id: &str, limit: Option<Duration>) -> Result<Value> {
+    let bar = progress::job();
+    let hold = if std::io::stderr().is_terminal() { HOLD_WATCHED } else { HOLD_UNWATCHED };
+    let deadline = limit.map(|limit| Instant::now() + limit);
+    loop {
+        let left = deadline.map_or(hold, |deadline| deadline.saturating_duration_since(Instant::now()).min(hold));
+        // Rounded up: the API counts in whole seconds, and 0 does not wait.
+        let wait_s = left.as_millis().div_ceil(1_000);
+        let job = client.hold(&format!("/v1/jobs/{}?wait_s={wait_s}", segment(id)), left).await?;
+        let seen = Job::decode(&job)?;
+        if seen.has_ended() {
+            bar.finish_and_clear();
+            return Ok(job);
+        }
+        show(&bar, &seen);
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            bar.finish_and_clear();
+            bail!("job {id} has not ended yet: it is {}. It goes on; `stoke get {id} --wait` waits again", seen.state);
+        }
+    }
+}
+
+fn show(bar: &ProgressBar, job: &Job) {
+    bar.set_prefix(format!("{} {}", job.endpoint(), job.state));
+    if let Some(progress) = &job.progress {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]
+        bar.set_position((progress.fraction.clamp(0.0, 1.0) * 1_000.0) as u64);
+        bar.set_message(progress.message.clone());
+    }
+}

@@ -1,0 +1,48 @@
+//! `stoke workers`.
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::Cell;
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::{Global, output};
+
+/// List the workers, what they run and their GPUs
+#[derive(Args)]
+pub(crate) struct WorkersArgs {}
+
+pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let found = client.get("/v1/workers").await?;
+    if global.json {
+        return output::json(&found);
+    }
+    let mut table = output::table(["worker", "state", "running", "loaded", "gpus", "joined", "seen", "id"]);
+    for worker in found["workers"].as_array().into_iter().flatten() {
+        let loaded: Vec<String> = worker["loaded"].as_array().into_iter().flatten().map(output::cell).collect();
+        table.add_row([
+            Cell::new(output::cell(&worker["name"])),
+            output::state_cell(worker["state"].as_str().unwrap_or_default()),
+            Cell::new(format!("{}/{}", output::cell(&worker["running"]), output::cell(&worker["slots"]))),
+            Cell::new(if loaded.is_empty() { "-".to_owned() } else { loaded.join(" ") }),
+            Cell::new(gpus(&worker["gpus"])),
+            Cell::new(output::ago(&worker["joined_at"])),
+            Cell::new(output::ago(&worker["seen_at"])),
+            Cell::new(output::cell(&worker["id"])),
+        ]);
+    }
+    output::print_table(&table, "no worker has joined; `stoke worker` starts one")
+}
+
+fn gpus(cards: &Value) -> String {
+    let cards = cards.as_array().into_iter().flatten();
+    let cards: Vec<String> = cards
+        .map(|card| {
+            let mib = |member: &str| card[member].as_u64().map(|mib| mib as f64 / 1024.0);
+            let used = mib("vram_used_mib").map_or(String::new(), |used| format!("{used:.1}/"));
+            format!("{} {used}{:.1} GiB", output::cell(&card["name"]), mib("vram_mib").unwrap_or_default())
+        })
+        .collect();
+    if cards.is_empty() { "CPU only".to_owned() } else { cards.join("\n") }
+}
