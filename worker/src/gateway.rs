@@ -97,7 +97,7 @@ impl Gateway {
     }
 
     /// Two tries: an event told twice is worse than one lost.
-    pub(crate) async fn events(&self, request: &EventsRequest) -> Result<serde_json::Value, Error> {
+    pub(crate) async fn events(&self, request: &EventsRequest) -> Result<(), Error> {
         self.call(Method::POST, "events", Some(request), CALL_TIMEOUT, 2).await
     }
 
@@ -161,7 +161,9 @@ impl Gateway {
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(unavailable)?;
         if status.is_success() {
-            return serde_json::from_slice(&bytes)
+            // An answer without a body reads as null, which is what `()` is in JSON.
+            let body: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
+            return serde_json::from_slice(body)
                 .map_err(|error| Error::Unavailable(format!("its answer to {path} is not readable: {error}")));
         }
         Err(refusal(status, &bytes))
