@@ -79,8 +79,9 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
     bar.finish_and_clear();
     say(format!("{} {}", output::bold("started "), output::dim(format_args!("{}, {}", stack.url, stack.about.redis))));
 
+    let (url, token) = (stack.url.clone(), stack.token.clone());
     let work = async {
-        let client = Client::new(stack.url.clone(), stack.token.clone())?;
+        let client = Client::new(url.clone(), token.clone())?;
         let builder = Builder::open().await?;
         for (name, files) in EXAMPLES {
             let example = folder.join("examples").join(name);
@@ -99,12 +100,15 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
         fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
         let mut command = Command::new(&environment.python);
         command.arg(&driver).arg(&args.out).args(global.json.then_some("--json"));
-        command.env("STOKE_URL", &stack.url).env("STOKE_TOKEN", &stack.token).env_remove("PYTHONPATH");
+        command.env("STOKE_URL", &url).env("STOKE_TOKEN", &token).env_remove("PYTHONPATH");
         let status = command.stdin(Stdio::null()).kill_on_drop(true).status().await.context("the driver cannot be run")?;
         ensure!(status.success(), "the program that submits the jobs failed ({status})");
         anyhow::Ok(())
     };
-    let done = work.await;
+    let done = tokio::select! {
+        done = work => done,
+        broken = stack.supervise() => Err(broken),
+    };
     stack.stop(std::future::pending()).await;
     done
 }
