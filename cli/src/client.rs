@@ -54,12 +54,13 @@ impl fmt::Display for Problem {
             "" => write!(f, "the API answered {}", self.status)?,
             detail => f.write_str(detail)?,
         }
-        for FieldProblem { path, message } in &self.errors {
+        // With one error the detail is all of it.
+        for FieldProblem { path, message } in self.errors.iter().filter(|error| !self.detail.contains(&error.message)) {
             write!(f, "\n  {path}: {message}")?;
         }
         match self.code.as_str() {
             "unauthorized" => f.write_str("\nGive a token with --token or STOKE_TOKEN; `stoke token create` makes one."),
-            "unknown_endpoint" => f.write_str("\n`stoke endpoints` lists what is deployed; `stoke deploy` adds to it."),
+            "unknown_endpoint" => f.write_str("\n`stoke endpoints` lists what is deployed."),
             _ => Ok(()),
         }
     }

@@ -73,6 +73,7 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
         durability: Durability::Strict,
         ephemeral: false,
         workers: 1,
+        slots: None,
         child_log: ChildLog::File(log),
     };
     let mut stack = Box::pin(Stack::start(options)).await?;

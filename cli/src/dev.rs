@@ -46,6 +46,9 @@ pub(crate) struct DevArgs {
     /// Workers to run
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
     workers: u32,
+    /// Jobs at once in each worker [STOKE_SLOTS; default: one per core, at least 2]
+    #[arg(long, value_name = "N")]
+    slots: Option<u32>,
     /// Make this file once everything is up; it holds the API's address
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -71,6 +74,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
         durability: args.durability,
         ephemeral: args.ephemeral,
         workers: args.workers,
+        slots: args.slots,
         child_log: ChildLog::Stderr,
     };
     let mut stack = tokio::select! {
@@ -117,5 +121,6 @@ fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result
     table.add_row(["objects", &about.objects]);
     table.add_row(["workers", &about.workers.to_string()]);
     table.add_row(["next", "stoke deploy PATH, in another terminal"]);
-    output::line(table.trim_fmt())
+    output::note(table.trim_fmt());
+    Ok(())
 }

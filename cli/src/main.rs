@@ -52,6 +52,9 @@ struct Global {
     /// Print JSON on standard output
     #[arg(long, global = true)]
     json: bool,
+    /// Print without colours, as NO_COLOR=1 does
+    #[arg(long, global = true)]
+    no_color: bool,
     /// Where the API answers [default: what `stoke dev` wrote down]
     #[arg(long, global = true, env = "STOKE_URL", help_heading = "Connection")]
     url: Option<String>,
@@ -84,6 +87,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let Cli { global, command } = Cli::parse();
+    if global.no_color {
+        anstream::ColorChoice::Never.write_global();
+    }
     let done = match command {
         // Becomes another program; needs no runtime.
         Command::Guard(args) => guard::run(&args),

@@ -60,7 +60,7 @@ struct CreateArgs {
     #[arg(long, default_value = TENANT)]
     tenant: String,
     /// What it may do, as jobs:read,jobs:write [default: everything]
-    #[arg(long, value_delimiter = ',', value_name = "SCOPE,...")]
+    #[arg(long = "scope", value_delimiter = ',', value_name = "SCOPE,...")]
     scopes: Vec<Scope>,
     /// How long it is good for, as 12h or 30d [default: for ever]
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]

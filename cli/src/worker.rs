@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use stokehold_worker::{Config, RawConfig};
 use tokio_util::sync::CancellationToken;
@@ -12,13 +12,16 @@ use crate::signals::StopSignals;
 
 /// Join a gateway and run its jobs on this machine
 ///
-/// Every setting can be given by an environment variable as well; the join token by STOKE_JOIN_TOKEN alone, since arguments are
-/// seen by every user of a machine.
+/// Every setting can be given by an environment variable as well; the join token by STOKE_JOIN_TOKEN or a file, never as an argument:
+/// those are seen by every user of a machine.
 #[derive(Args)]
 pub(crate) struct WorkerArgs {
     /// Where the gateway answers [STOKE_GATEWAY_URL]
     #[arg(long, value_name = "URL")]
     gateway: Option<String>,
+    /// A file that holds the join token [STOKE_JOIN_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    join_token_file: Option<PathBuf>,
     /// What to call this worker [STOKE_WORKER_NAME; default: the host's name]
     #[arg(long)]
     name: Option<String>,
@@ -28,6 +31,9 @@ pub(crate) struct WorkerArgs {
     /// Scratch space of running jobs [STOKE_DATA_DIR; default: .stoke/worker]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
+    /// Stop, as on SIGTERM, when standard input ends: whoever holds its other end is gone
+    #[arg(long)]
+    exit_with_stdin: bool,
 }
 
 pub(crate) async fn run(args: WorkerArgs) -> Result<()> {
@@ -37,8 +43,15 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<()> {
     args.name.into_iter().for_each(|name| raw.name = name);
     args.slots.into_iter().for_each(|slots| raw.slots = slots);
     args.data.into_iter().for_each(|data| raw.data_dir = data);
+    if let Some(path) = &args.join_token_file {
+        let token = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        token.trim().clone_into(&mut raw.join_token);
+    }
     let config = Config::try_from(raw)?;
     let (mut stop, shutdown) = (StopSignals::new()?, CancellationToken::new());
+    if args.exit_with_stdin {
+        cancel_at_end_of_stdin(shutdown.clone());
+    }
     let working = stokehold_worker::run(config, shutdown.clone());
     tokio::pin!(working);
     tokio::select! {
@@ -50,4 +63,13 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<()> {
         done = &mut working => done,
         () = stop.recv() => anyhow::bail!("stopped before the jobs under way had ended; they will be run again"),
     }
+}
+
+/// On a thread of its own, which nobody waits for: a read cannot be called off.
+fn cancel_at_end_of_stdin(shutdown: CancellationToken) {
+    std::thread::spawn(move || {
+        // An error is an end as well.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        shutdown.cancel();
+    });
 }

@@ -119,7 +119,9 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, name).unwrap();
         };
-        ["main.py", "sub/b.py", "sub/a.txt", ".git/HEAD", ".env", "__pycache__/main.pyc", "venv/pyvenv.cfg", "venv/big"].map(write);
+        ["main.py", "sub/b.py", "sub/a.txt", ".git/HEAD", ".env", "__pycache__/main.pyc", "venv/pyvenv.cfg", "venv/big"]
+            .into_iter()
+            .for_each(write);
         let first = packed(folder.path());
         assert_eq!(names(&first), ["main.py", "sub/a.txt", "sub/b.py"]);
         let file = File::options().write(true).open(folder.path().join("main.py")).unwrap();

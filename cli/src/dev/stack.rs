@@ -15,7 +15,7 @@ use stokehold_objects::store::{self, StoreConfig};
 use stokehold_queue::{RedisConfig, RedisQueue};
 use stokehold_worker::uv::ensure_uv;
 use tokio::net::TcpListener;
-use tokio::process::Child;
+use tokio::process::{Child, ChildStdin};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -53,6 +53,8 @@ pub(crate) struct StackOptions {
     pub(crate) durability: Durability,
     pub(crate) ephemeral: bool,
     pub(crate) workers: u32,
+    /// Jobs at once in each worker; else it decides.
+    pub(crate) slots: Option<u32>,
     pub(crate) child_log: ChildLog,
 }
 
@@ -93,6 +95,8 @@ struct Part {
 
 struct Worker {
     child: Child,
+    /// It stops when this closes: when we are gone, where the kernel cannot tell it so.
+    tie: Option<ChildStdin>,
     name: String,
     launch: Launch,
 }
@@ -102,6 +106,7 @@ struct Launch {
     url: String,
     join_token: String,
     scratch: PathBuf,
+    slots: Option<u32>,
     log: Option<File>,
 }
 
@@ -208,9 +213,13 @@ impl Stack {
                 url: self.url.clone(),
                 join_token: join_token.to_owned(),
                 scratch: self.data.join(&name),
+                slots: options.slots,
                 log,
             };
-            self.workers.push(Worker { child: launch.spawn(&name)?, name, launch });
+            let mut child = launch.spawn(&name)?;
+            // Waiting for a child closes what is still in it.
+            let tie = child.stdin.take();
+            self.workers.push(Worker { child, tie, name, launch });
         }
         let deadline = Instant::now() + JOIN_LIMIT;
         loop {
@@ -256,6 +265,7 @@ impl Worker {
             tracing::warn!("{} ended ({status}); starting it again", self.name);
             sleep(RESTART_PAUSE).await;
             self.child = self.launch.spawn(&self.name)?;
+            self.tie = self.child.stdin.take();
         }
     }
 }
@@ -264,8 +274,9 @@ impl Launch {
     fn spawn(&self, name: &str) -> Result<Child> {
         let stoke = std::env::current_exe().context("cannot find the path of this program")?;
         let log = self.log.as_ref().map(File::try_clone).transpose()?;
-        children::spawn(&stoke, ["worker", "--name", name], |command| {
+        children::spawn(&stoke, ["worker", "--name", name, "--exit-with-stdin"], |command| {
             command
+                .stdin(Stdio::piped())
                 .env("STOKE_GATEWAY_URL", &self.url)
                 .env("STOKE_JOIN_TOKEN", &self.join_token)
                 .env("STOKE_DATA_DIR", &self.scratch)
@@ -273,6 +284,9 @@ impl Launch {
                 .env_remove("STOKE_TOKEN")
                 .env_remove("STOKE_REDIS_URL")
                 .env_remove("STOKE_TOKEN_KEY");
+            if let Some(slots) = self.slots {
+                command.env("STOKE_SLOTS", slots.to_string());
+            }
             if let Some(log) = log {
                 command.stdout(Stdio::null()).stderr(log);
             }
