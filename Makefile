@@ -22,7 +22,8 @@ STOKE := target/debug/stoke
 
 export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(CLIENT_PYTHON)
-export PATH := $(TOOLS)/bin:$(TOOLS)/redis:$(PATH)
+export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
+export STOKE_TEST_GARAGE := $(GARAGE)
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
@@ -34,8 +35,8 @@ help: ## List the targets
 
 # --- run ---------------------------------------------------------------------------------------------------------------------
 
-demo: stoke $(WHEEL) $(CLIENT_PYTHON) ## Run 12 real jobs on this machine (DEMO_JSON=1: one JSON document)
-	@$(STOKE) demo --python $(CLIENT_PYTHON) --output demo-output --cache $(TOOLS)/demo-cache $(if $(DEMO_JSON),--json)
+demo: stoke $(WHEEL) ## Run 12 real jobs on this machine (DEMO_JSON=1: one JSON document)
+	@$(STOKE) demo --out demo-output $(if $(DEMO_JSON),--json)
 
 dev: stoke $(WHEEL) ## Run the stack on this machine, data under ./.stoke
 	@$(STOKE) dev
@@ -92,8 +93,9 @@ $(DENY):
 	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/deny --version $(DENY_VERSION) cargo-deny 1>&2
 	@rm -rf target/deny
 
-redis:
-	@command -v redis-server valkey-server >/dev/null 2>&1 || $(STOKE) doctor --install-redis $(TOOLS)/redis 1>&2
+# The Redis that `stoke dev` would run: one on PATH, else a pinned one that it installs.
+redis: stoke | $(UV)
+	@mkdir -p $(TOOLS)/bin && ln -sf "$$($(STOKE) find-redis)" $(TOOLS)/bin/test-redis
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
@@ -103,7 +105,7 @@ test: stoke redis $(WHEEL) $(CLIENT_PYTHON) $(DEV_PYTHON) $(GARAGE) sdk/js/dist/
 it: stoke redis $(WHEEL) $(CLIENT_PYTHON) sdk/js/dist/.built ## Run the end-to-end suite alone
 	cargo test --locked -p stokehold-tests --test it
 
-sim: ## Compare the Lua scripts with the state table over 5,000 random histories
+sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
 
 lint: $(UV) $(DEV_PYTHON) $(DENY) $(JS) ## Check formatting, lints, types, licences
@@ -118,10 +120,10 @@ fmt: $(DEV_PYTHON) ## Format everything
 	cargo fmt --all
 	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples && $(TOOLS)/dev/bin/ruff check --fix . ../examples
 
-bless: ## Rewrite the snapshots; read the diff before you commit it
+bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api
 
-openapi: ## Rewrite api/openapi.json from the code
+openapi: redis ## Rewrite api/openapi.json from the code
 	BLESS=1 cargo test --locked -p stokehold-api openapi
 
 bench: $(WHEEL) redis ## Measure beside a raw Redis loop (BENCH_JSON=path also writes JSON)

@@ -12,7 +12,7 @@ async fn a_broken_handler_fails_its_job_with_class_message_and_last_lines() {
     // how, code, class, part of the message, whether the last stderr lines are those of this run
     let table = [
         ("raise", "handler_error", "LookupError", "no such thing", true),
-        ("reject", "rejected", "Reject", "not this one", true),
+        ("reject", "rejected", "stokehold.Reject", "not this one", true),
         ("exit", "runner_exited", "", "3", true),
         ("segfault", "runner_crashed", "SIGSEGV", "SIGSEGV", true),
         ("flood", "log_flood", "", "log", false),

@@ -306,15 +306,20 @@ fn start_failure(error: StartError) -> JobError {
             failure(ErrorCode::SetupFailed, format!("importing the handler and setup() took longer than {} s", limit.as_secs()))
         }
         StartError::Ended(end) => {
-            let (what, stderr) = match end {
-                RunEnd::Exited { code, stderr } => (format!("exited with {code}"), stderr),
-                RunEnd::Crashed { signal, stderr } => (format!("died of {signal}"), stderr),
-                RunEnd::Broken { why, stderr } => (format!("was killed: {why}"), stderr),
-                RunEnd::Flooded { stderr, .. } | RunEnd::Failed { stderr, .. } => ("was killed".to_owned(), stderr),
-                RunEnd::Done { .. } => ("ended".to_owned(), String::new()),
+            let (code, class, what, stderr) = match end {
+                RunEnd::Exited { code, stderr } => (ErrorCode::SetupFailed, String::new(), format!("exited with code {code}"), stderr),
+                RunEnd::Crashed { signal, stderr } => {
+                    (ErrorCode::RunnerCrashed, signal.clone(), format!("died of {signal}"), stderr)
+                }
+                RunEnd::Broken { why, stderr } => (ErrorCode::Protocol, String::new(), format!("was stopped: {why}"), stderr),
+                RunEnd::Flooded { stderr, .. } | RunEnd::Failed { stderr, .. } => {
+                    (ErrorCode::SetupFailed, String::new(), "was stopped".to_owned(), stderr)
+                }
+                RunEnd::Done { .. } => (ErrorCode::Protocol, String::new(), "ended".to_owned(), String::new()),
             };
             let stderr = Some(stderr).filter(|text| !text.is_empty());
-            JobError { stderr, ..failure(ErrorCode::SetupFailed, format!("the runner {what} before it was ready")) }
+            let message = format!("the handler's process {what} before setup() was done");
+            JobError { class, stderr, ..failure(code, message) }
         }
     }
 }

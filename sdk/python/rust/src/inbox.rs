@@ -74,8 +74,8 @@ impl Inbox {
         self.lock().take()
     }
 
-    /// The bell must ring for the next message, however many were announced by its last ring.
-    pub(crate) fn silence(&self) {
+    /// The bell is silent: the next message must ring it. Whoever says so then takes all that waits.
+    pub(crate) fn silenced(&self) {
         self.lock().rung = false;
     }
 

@@ -63,9 +63,10 @@ impl Wire {
 
     /// Makes `fileno` unreadable until the next message.
     fn silence(&self) {
-        self.inbox.silence();
         let mut rings = [0; 16];
         while matches!((&self.bell).read(&mut rings), Ok(count) if count == rings.len()) {}
+        // In this order: a ring between the two steps would be taken away and yet count as still to be heard.
+        self.inbox.silenced();
     }
 
     /// The runs that were cancelled since the last call.

@@ -21,3 +21,8 @@ class Cancelled(BaseException):
 
 class BadOutput(Exception):  # noqa: N818
     """The result, or a part of it, has no JSON form."""
+
+
+# Known by the name that people import, in tracebacks and in a job's error.
+for _public in (Reject, Cancelled):
+    _public.__module__ = "stokehold"
