@@ -10,28 +10,47 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gateway::{Error, Gateway};
 
-/// The leases held, each with the token that is cancelled when it is lost.
+/// The leases held.
 #[derive(Default)]
 pub(crate) struct Leases {
-    held: Mutex<HashMap<LeaseRef, CancellationToken>>,
+    held: Mutex<HashMap<LeaseRef, Held>>,
+}
+
+struct Held {
+    /// Cancelled when the lease is lost.
+    lost: CancellationToken,
+    /// Its attempt is under way; otherwise its end is on its way to the gateway.
+    is_running: bool,
 }
 
 impl Leases {
     /// Takes a lease in; the token says when it is lost.
     pub(crate) fn hold(&self, lease: LeaseRef) -> CancellationToken {
         let lost = CancellationToken::new();
-        self.lock().insert(lease, lost.clone());
+        self.lock().insert(lease, Held { lost: lost.clone(), is_running: true });
         lost
     }
 
-    /// The lease has been ended or handed back.
+    /// The attempt has ended. The lease is kept until the gateway knows.
+    pub(crate) fn ended(&self, lease: &LeaseRef) {
+        if let Some(held) = self.lock().get_mut(lease) {
+            held.is_running = false;
+        }
+    }
+
+    /// The gateway knows that it ended, or went back.
     pub(crate) fn forget(&self, lease: &LeaseRef) {
         self.lock().remove(lease);
     }
 
-    /// How many are held.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+    /// Whether it is held still.
+    pub(crate) fn holds(&self, lease: &LeaseRef) -> bool {
+        self.lock().contains_key(lease)
+    }
+
+    /// How many have an attempt under way.
+    pub(crate) fn running(&self) -> usize {
+        self.lock().values().filter(|held| held.is_running).count()
     }
 
     fn refs(&self) -> Vec<LeaseRef> {
@@ -39,9 +58,11 @@ impl Leases {
     }
 
     fn lose(&self, lease: &LeaseRef) {
-        if let Some(lost) = self.lock().remove(lease) {
+        let Some(held) = self.lock().remove(lease) else { return };
+        // An end that was taken, and is not answered yet, takes the lease with it.
+        if held.is_running {
             tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, "lease lost: its attempt is stopped");
-            lost.cancel();
+            held.lost.cancel();
         }
     }
 
@@ -51,7 +72,7 @@ impl Leases {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseRef, CancellationToken>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseRef, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -101,8 +122,9 @@ pub(crate) async fn keep(
             }
             Err(error) => tracing::warn!(%error, "heartbeat not answered"),
         }
-        if answered.elapsed() + rhythm.every >= rhythm.lease && leases.len() > 0 {
-            tracing::error!("the gateway has been silent for nearly a lease: stopping every attempt before others start them");
+        let held = leases.refs().len();
+        if answered.elapsed() + rhythm.every >= rhythm.lease && held > 0 {
+            tracing::error!(held, "the gateway has been silent for nearly a lease: stopping every attempt before others start them");
             leases.lose_all();
         }
     }

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::attempt::{Attempts, End};
 use crate::config::Config;
@@ -33,7 +34,10 @@ const LEASE_WAIT: Duration = Duration::from_secs(20);
 /// A lease call that is answered within this time carries the next reports; they do not go out by themselves meanwhile.
 const SOON: Duration = Duration::from_millis(2);
 
-/// After a lease call that failed.
+/// A lease call under way at shutdown may have been granted something already: it has this long to say so.
+const LAST_ANSWER: Duration = Duration::from_millis(200);
+
+/// After a call that failed.
 const PAUSE: std::ops::Range<f64> = 0.5..2.0;
 
 /// Reports, releases or leases in one call.
@@ -116,6 +120,10 @@ async fn pause() {
     sleep(Duration::from_secs_f64(seconds)).await;
 }
 
+fn lease_of(report: &FinishReport) -> LeaseRef {
+    LeaseRef { job_id: report.job_id, fence: report.fence.clone() }
+}
+
 struct Worker {
     config: Config,
     gateway: Arc<Gateway>,
@@ -138,7 +146,7 @@ impl Worker {
         let status = || WorkerStatus {
             draining: self.attempts.draining.is_cancelled(),
             loaded: self.attempts.pool.loaded_names(),
-            running: u32::try_from(self.leases.len()).unwrap_or(u32::MAX),
+            running: u32::try_from(self.leases.running()).unwrap_or(u32::MAX),
             gpus: self.inventory.readings(),
         };
         keep(&self.leases, &self.gateway, rhythm, status, stop).await;
@@ -186,9 +194,12 @@ impl Worker {
                 () = sleep_until(ask_from), if asking.is_empty() && want > 0 => {}
             }
         }
-        // An aborted lease call is released by the gateway, which sees the connection go.
-        asking.shutdown().await;
-        tracing::info!(running = self.leases.len(), "draining");
+        while let Some(answer) = asking.join_next().await {
+            if let Ok(Ok(reply)) = answer {
+                self.begin(reply.leases, &ends);
+            }
+        }
+        tracing::info!(running = self.leases.running(), "draining");
         let grace_over = Instant::now() + self.config.drain_grace;
         drop(ends);
         // Each attempt holds a sender until its end has been sent.
@@ -205,20 +216,30 @@ impl Worker {
         Arc::clone(self).tell(outbox).await;
     }
 
-    /// How many leases to ask for: none until half of what can be held is free, so that reports and leases travel in batches.
+    /// How many leases to ask for. While no slot is idle, none until half of what can be held is free, so that reports and leases
+    /// travel in batches.
     fn want(&self) -> u32 {
         let (capacity, open) = (self.attempts.load.capacity(), self.attempts.load.count());
         let free = capacity.saturating_sub(open);
-        if free * 2 < capacity { 0 } else { free.min(BATCH as u32) }
+        let is_slot_idle = open < self.config.slots;
+        if is_slot_idle || free * 2 >= capacity { free.min(BATCH as u32) } else { 0 }
     }
 
-    /// A lease call that carries reports. Reports whose call failed are told again by themselves.
+    /// A lease call that carries reports. Reports whose call failed, or was given up to leave, are told again by themselves.
     fn ask(self: &Arc<Self>, want: u32, finish: Vec<FinishReport>) -> impl Future<Output = Result<LeaseReply, Error>> + use<> {
         let worker = Arc::clone(self);
         async move {
             let wait_ms = u64::try_from(LEASE_WAIT.as_millis()).unwrap_or(0);
             let request = LeaseRequest { want, reach_gib: worker.attempts.pool.reach_gib(), wait_ms, finish };
-            let reply = worker.gateway.lease(&request).await;
+            let leaving = async {
+                worker.attempts.draining.cancelled().await;
+                sleep(LAST_ANSWER).await;
+            };
+            let reply = tokio::select! {
+                reply = worker.gateway.lease(&request) => reply,
+                // The gateway sees the connection go, and grants nothing to it.
+                () = leaving => Err(Error::Unavailable("given up to leave".to_owned())),
+            };
             match &reply {
                 Ok(reply) => worker.told(&request.finish, &reply.finished),
                 Err(_) => worker.report(request.finish).await,
@@ -233,13 +254,22 @@ impl Worker {
             let lost = self.leases.hold(lease.clone());
             let open = self.attempts.load.open();
             let (worker, ends) = (Arc::clone(self), ends.clone());
-            tokio::spawn(async move {
+            let span = tracing::info_span!(
+                "worker.attempt",
+                job.id = %job.job_id,
+                job.attempt = job.attempt,
+                endpoint.id = job.endpoint,
+                endpoint.version = job.version
+            );
+            let attempt = async move {
                 let end = worker.attempts.run(job, open, lost).await;
-                if matches!(end, End::Lost) {
-                    worker.leases.forget(&lease);
+                match end {
+                    End::Report(_) | End::Release(_) => worker.leases.ended(&lease),
+                    End::Lost => worker.leases.forget(&lease),
                 }
                 let _ = ends.send(end);
-            });
+            };
+            tokio::spawn(attempt.instrument(span));
         }
     }
 
@@ -262,25 +292,41 @@ impl Worker {
         }
     }
 
-    /// Tells ends until they are told, or their leases must have run out.
+    /// Tells ends until they are taken, or their leases are lost: an end is worth more tries than one call makes.
     async fn report(&self, mut reports: Vec<FinishReport>) {
+        let mut most = BATCH;
         while !reports.is_empty() {
-            let rest = reports.split_off(reports.len().min(BATCH));
+            let rest = reports.split_off(reports.len().min(most));
             let request = FinishRequest { finish: reports };
             match self.gateway.finish(&request).await {
-                Ok(reply) => self.told(&request.finish, &reply.finished),
-                Err(error) => {
-                    tracing::error!(%error, jobs = request.finish.len(), "ends could not be told; their jobs run again");
+                Ok(reply) => {
+                    self.told(&request.finish, &reply.finished);
+                    reports = rest;
+                }
+                // The heartbeat joins again, and says which leases are lost.
+                Err(error @ (Error::Unavailable(_) | Error::Unauthorized)) => {
+                    tracing::warn!(%error, jobs = request.finish.len(), "ends cannot be told yet");
+                    pause().await;
+                    reports = request.finish.into_iter().chain(rest).collect();
+                    reports.retain(|report| self.leases.holds(&lease_of(report)));
+                }
+                // One that cannot be taken must not cost those beside it.
+                Err(Error::Refused { .. }) if request.finish.len() > 1 => {
+                    most = 1;
+                    reports = request.finish.into_iter().chain(rest).collect();
+                }
+                Err(error @ Error::Refused { .. }) => {
+                    tracing::error!(%error, "an end was refused: its job runs again");
                     self.told(&request.finish, &[]);
+                    reports = rest;
                 }
             }
-            reports = rest;
         }
     }
 
     fn told(&self, reports: &[FinishReport], answers: &[FinishAnswer]) {
         for report in reports {
-            self.leases.forget(&LeaseRef { job_id: report.job_id, fence: report.fence.clone() });
+            self.leases.forget(&lease_of(report));
         }
         for (report, answer) in reports.iter().zip(answers) {
             match answer {
