@@ -37,14 +37,16 @@ pub(crate) async fn run(args: ApiArgs) -> Result<()> {
         return output::line(stokehold_api::openapi::json().trim_end());
     }
     logging::to_stderr();
-    let file = args.config.as_deref().map(|path| {
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-    });
+    let file = args
+        .config
+        .as_deref()
+        .map(|path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display())));
     let mut config = Config::load(file.transpose()?.as_deref(), |name| std::env::var(name).ok())?;
     if let Some(listen) = args.listen {
         config.listen = listen;
     }
-    let listener = TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
+    let listener =
+        TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
     let (mut stop, shutdown) = (StopSignals::new()?, CancellationToken::new());
     let serving = stokehold_api::run(config, listener, shutdown.clone());
     tokio::pin!(serving);

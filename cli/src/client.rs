@@ -59,7 +59,9 @@ impl fmt::Display for Problem {
             write!(f, "\n  {path}: {message}")?;
         }
         match self.code.as_str() {
-            "unauthorized" => f.write_str("\nGive a token with --token or STOKE_TOKEN; `stoke token create` makes one."),
+            "unauthorized" => {
+                f.write_str("\nGive a token with --token or STOKE_TOKEN; `stoke token create` makes one.")
+            }
             "unknown_endpoint" => f.write_str("\n`stoke endpoints` lists what is deployed."),
             _ => Ok(()),
         }
@@ -96,7 +98,8 @@ impl Client {
 
     /// To `url`, with `token`.
     pub(crate) fn new(url: String, token: String) -> Result<Self> {
-        let parsed = reqwest::Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let parsed =
+            reqwest::Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         if parsed.is_none() {
             bail!("{url:?} is not the URL of an API; it looks like {DEFAULT_URL} (--url or STOKE_URL)");
         }
@@ -176,12 +179,18 @@ impl Client {
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let url = format!("{}{path}", self.url);
-        self.http.request(method, url).bearer_auth(&self.token).header(ACCEPT, "application/json, text/event-stream, */*")
+        self.http
+            .request(method, url)
+            .bearer_auth(&self.token)
+            .header(ACCEPT, "application/json, text/event-stream, */*")
     }
 
     fn unreachable(&self, error: reqwest::Error) -> anyhow::Error {
         let what = if error.is_connect() {
-            format!("nothing answers at {}: start it with `stoke dev`, or say where it is with --url or STOKE_URL", self.url)
+            format!(
+                "nothing answers at {}: start it with `stoke dev`, or say where it is with --url or STOKE_URL",
+                self.url
+            )
         } else {
             format!("{} did not answer", self.url)
         };

@@ -102,7 +102,8 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
         let mut command = Command::new(&environment.python);
         command.arg(&driver).arg(&args.out).args(global.json.then_some("--json"));
         command.env("STOKE_URL", &url).env("STOKE_TOKEN", &token).env_remove("PYTHONPATH");
-        let status = command.stdin(Stdio::null()).kill_on_drop(true).status().await.context("the driver cannot be run")?;
+        let status =
+            command.stdin(Stdio::null()).kill_on_drop(true).status().await.context("the driver cannot be run")?;
         ensure!(status.success(), "the program that submits the jobs failed ({status})");
         anyhow::Ok(())
     };

@@ -89,7 +89,8 @@ pub(crate) async fn run(global: &Global, args: DeployArgs) -> Result<()> {
 impl Builder {
     pub(crate) async fn open() -> Result<Self> {
         let dir = paths::cache_dir()?;
-        std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}; STOKE_CACHE_DIR names another", dir.display()))?;
+        std::fs::create_dir_all(&dir)
+            .with_context(|| format!("cannot create {}; STOKE_CACHE_DIR names another", dir.display()))?;
         let uv = ensure_uv(None, &dir).await?;
         let environments = Environments::open(EnvironmentsConfig {
             dir,
@@ -177,7 +178,8 @@ impl Builder {
 
 fn source(target: &str) -> Result<PathBuf> {
     // A path may hold a colon itself; then it is there as it stands.
-    let path = if Path::new(target).exists() { target } else { target.split_once(':').map_or(target, |(path, _)| path) };
+    let path =
+        if Path::new(target).exists() { target } else { target.split_once(':').map_or(target, |(path, _)| path) };
     ensure!(Path::new(path).exists(), "there is no {path}; name a folder or a .py file");
     std::fs::canonicalize(path).with_context(|| format!("cannot find {path}"))
 }

@@ -86,7 +86,11 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<()> {
                 Verdict::Fail => "fail",
             };
             let fix = check.fix.map_or(String::new(), |fix| format!("\n{fix}"));
-            table.add_row([output::state_cell(word), Cell::new(check.what), Cell::new(format!("{}{fix}", check.found))]);
+            table.add_row([
+                output::state_cell(word),
+                Cell::new(check.what),
+                Cell::new(format!("{}{fix}", check.found)),
+            ]);
         }
         output::line(table.trim_fmt())?;
     }
@@ -119,7 +123,9 @@ async fn uv() -> Check {
     };
     match found.await {
         Ok(found) => Check::ok("uv", found),
-        Err(error) => Check::fail("uv", format!("{error:#}"), "Install it with `pip install uv`, or set STOKE_UV to the binary."),
+        Err(error) => {
+            Check::fail("uv", format!("{error:#}"), "Install it with `pip install uv`, or set STOKE_UV to the binary.")
+        }
     }
 }
 
@@ -127,9 +133,11 @@ fn wheel() -> Check {
     const WHAT: &str = "runner wheel";
     match RunnerWheel::find(None) {
         RunnerWheel::File(path) if path.is_file() => Check::ok(WHAT, path.display().to_string()),
-        RunnerWheel::File(path) => {
-            Check::fail(WHAT, format!("{} is not there", path.display()), "Set STOKE_RUNNER_WHEEL to a stokehold wheel.")
-        }
+        RunnerWheel::File(path) => Check::fail(
+            WHAT,
+            format!("{} is not there", path.display()),
+            "Set STOKE_RUNNER_WHEEL to a stokehold wheel.",
+        ),
         RunnerWheel::Requirement(requirement) => {
             let found = format!("none beside this program: {requirement} will be asked of the package index");
             Check::warn(WHAT, found, "In a checkout, `make wheel` builds it; elsewhere set STOKE_RUNNER_WHEEL.")
@@ -160,9 +168,11 @@ fn gpus() -> Check {
     match found() {
         Ok(cards) if !cards.is_empty() => Check::ok(WHAT, cards.join("\n")),
         Ok(_) => Check::ok(WHAT, "none: this machine runs CPU endpoints"),
-        Err(error) if Path::new("/dev/nvidiactl").exists() => {
-            Check::fail(WHAT, format!("there is a card, and NVML fails: {error}"), "Reinstall the NVIDIA driver; `nvidia-smi` must work.")
-        }
+        Err(error) if Path::new("/dev/nvidiactl").exists() => Check::fail(
+            WHAT,
+            format!("there is a card, and NVML fails: {error}"),
+            "Reinstall the NVIDIA driver; `nvidia-smi` must work.",
+        ),
         Err(_) => Check::ok(WHAT, "none: this machine runs CPU endpoints"),
     }
 }
@@ -204,7 +214,11 @@ async fn api(global: &Global) -> Vec<Check> {
     let mut checks = vec![if release == env!("CARGO_PKG_VERSION") {
         Check::ok("API", format!("{} of release {release}, durability {durability}", client.url()))
     } else {
-        Check::warn("API", format!("{} of release {release}", client.url()), "Use the `stoke` of the API's own release.")
+        Check::warn(
+            "API",
+            format!("{} of release {release}", client.url()),
+            "Use the `stoke` of the API's own release.",
+        )
     }];
     let ready: Value = match open("/readyz").await {
         Ok(answer) => answer.json().await.unwrap_or_default(),

@@ -59,7 +59,8 @@ fn show(job: &Job) -> Result<()> {
     if job.attempts.is_empty() {
         return Ok(());
     }
-    let mut attempts = output::table(["attempt", "state", "worker", "started", "queued", "env", "boot", "load", "run", "upload"]);
+    let mut attempts =
+        output::table(["attempt", "state", "worker", "started", "queued", "env", "boot", "load", "run", "upload"]);
     for attempt in &job.attempts {
         let timing = attempt.timing;
         let mut row = vec![

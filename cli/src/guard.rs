@@ -22,7 +22,8 @@ pub(crate) struct GuardArgs {
 
 pub(crate) fn run(args: &GuardArgs) -> Result<()> {
     #[cfg(target_os = "linux")]
-    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL).context("cannot tie this process to its parent")?;
+    nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)
+        .context("cannot tie this process to its parent")?;
     // It may have died before the line above.
     anyhow::ensure!(getppid().as_raw() == args.parent, "the parent is gone");
     let (program, rest) = args.program.split_first().context("no program given")?;

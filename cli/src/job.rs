@@ -113,7 +113,9 @@ impl Job {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let given = |text: &Option<String>| text.as_deref().map(str::trim_end).filter(|text| !text.is_empty()).map(str::to_owned);
+        let given = |text: &Option<String>| {
+            text.as_deref().map(str::trim_end).filter(|text| !text.is_empty()).map(str::to_owned)
+        };
         write!(f, "{}", self.code)?;
         for part in [given(&self.class), given(&self.message)].into_iter().flatten() {
             write!(f, ": {part}")?;
@@ -189,7 +191,8 @@ mod tests {
 
     #[test]
     fn files_are_found_wherever_they_are() {
-        let result = serde_json::json!({"a": [{"$file": "x.png", "url": "/v1/x"}], "b": {"$file": "y", "url": "/v1/y"}, "c": 1});
+        let result =
+            serde_json::json!({"a": [{"$file": "x.png", "url": "/v1/x"}], "b": {"$file": "y", "url": "/v1/y"}, "c": 1});
         let mut found = Vec::new();
         find_files(&result, &mut found);
         assert_eq!(found, [("x.png", "/v1/x"), ("y", "/v1/y")]);

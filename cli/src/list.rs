@@ -31,7 +31,9 @@ pub(crate) async fn run(global: &Global, args: ListArgs) -> Result<()> {
     let (limit, mut jobs, mut cursor) = (args.limit as usize, Vec::<Value>::new(), Value::Null);
     while jobs.len() < limit {
         let mut query = format!("/v1/jobs?limit={}", (limit - jobs.len()).min(PAGE));
-        for (name, value) in [("state", args.state.as_deref()), ("endpoint", args.endpoint.as_deref()), ("cursor", cursor.as_str())] {
+        for (name, value) in
+            [("state", args.state.as_deref()), ("endpoint", args.endpoint.as_deref()), ("cursor", cursor.as_str())]
+        {
             if let Some(value) = value {
                 query.push_str(&format!("&{name}={}", segment(value)));
             }

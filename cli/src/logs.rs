@@ -30,7 +30,9 @@ pub(crate) async fn run(global: &Global, args: LogsArgs) -> Result<()> {
         let ended = match read(&client, &args, &mut last_id, global.json, &mut failures).await {
             Ok(ended) => ended,
             // The API restarts, or a proxy cut the line: the stream is taken up again where it broke.
-            Err(error) if !args.follow || failures + 1 >= retry::TRIES || error.is::<crate::client::Problem>() => return Err(error),
+            Err(error) if !args.follow || failures + 1 >= retry::TRIES || error.is::<crate::client::Problem>() => {
+                return Err(error);
+            }
             Err(_) => false,
         };
         if ended {
@@ -79,7 +81,9 @@ fn show(event: &Event, json: bool) -> Result<()> {
             let percent = data["fraction"].as_f64().unwrap_or_default() * 100.0;
             output::note(output::dim(format_args!("{percent:.0} % {}", data["message"].as_str().unwrap_or_default())));
         }
-        "state" => output::note(output::dim(format_args!("{}{}", data["state"].as_str().unwrap_or_default(), attempt(data)))),
+        "state" => {
+            output::note(output::dim(format_args!("{}{}", data["state"].as_str().unwrap_or_default(), attempt(data))))
+        }
         "done" => {
             let error = &data["error"];
             if !error.is_null() {
@@ -92,5 +96,8 @@ fn show(event: &Event, json: bool) -> Result<()> {
 }
 
 fn attempt(data: &Value) -> String {
-    data["attempt"].as_u64().filter(|attempt| *attempt > 1).map_or(String::new(), |attempt| format!(", attempt {attempt}"))
+    data["attempt"]
+        .as_u64()
+        .filter(|attempt| *attempt > 1)
+        .map_or(String::new(), |attempt| format!(", attempt {attempt}"))
 }

@@ -97,9 +97,8 @@ pub(crate) fn millis(ms: u64) -> String {
 
 /// How long ago an RFC 3339 time was.
 pub(crate) fn ago(at: &Value) -> String {
-    let at = at.as_str().and_then(|at| {
-        time::OffsetDateTime::parse(at, &time::format_description::well_known::Rfc3339).ok()
-    });
+    let at =
+        at.as_str().and_then(|at| time::OffsetDateTime::parse(at, &time::format_description::well_known::Rfc3339).ok());
     let Some(at) = at else { return "-".to_owned() };
     let at_ms = u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
     let ago_ms = stokehold_queue::now_ms().saturating_sub(at_ms);

@@ -15,7 +15,8 @@ pub(crate) fn credentials() -> Result<PathBuf> {
     if let Some(path) = set("STOKE_CREDENTIALS") {
         return Ok(path);
     }
-    let home = std::env::home_dir().context("there is no home directory to keep credentials in; set STOKE_CREDENTIALS")?;
+    let home =
+        std::env::home_dir().context("there is no home directory to keep credentials in; set STOKE_CREDENTIALS")?;
     Ok(home.join(".config").join("stokehold").join("credentials.json"))
 }
 

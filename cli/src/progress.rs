@@ -17,7 +17,9 @@ pub(crate) fn spinner(message: impl Into<String>) -> ProgressBar {
 /// Bytes on their way.
 pub(crate) fn transfer(message: impl Into<String>, bytes: u64) -> ProgressBar {
     let bar = ProgressBar::new(bytes).with_message(message.into());
-    bar.set_style(style("{msg} {bar:30.cyan/dim} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta:.dim}"));
+    bar.set_style(style(
+        "{msg} {bar:30.cyan/dim} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta:.dim}",
+    ));
     bar
 }
 

@@ -7,7 +7,8 @@ pub(crate) fn summary(schema: &Value) -> String {
     let Some(members) = schema["properties"].as_object().filter(|members| !members.is_empty()) else {
         return type_of(schema);
     };
-    let required = |name: &str| schema["required"].as_array().is_some_and(|required| required.iter().any(|each| each == name));
+    let required =
+        |name: &str| schema["required"].as_array().is_some_and(|required| required.iter().any(|each| each == name));
     let member = |(name, member): (&String, &Value)| {
         let default = if required(name) {
             String::new()
@@ -33,7 +34,9 @@ pub(crate) fn type_of(schema: &Value) -> String {
         return choices.iter().map(type_of).collect::<Vec<_>>().join(" | ");
     }
     match &schema["type"] {
-        Value::String(kind) if kind == "array" && schema["items"].is_object() => format!("list of {}", type_of(&schema["items"])),
+        Value::String(kind) if kind == "array" && schema["items"].is_object() => {
+            format!("list of {}", type_of(&schema["items"]))
+        }
         Value::String(kind) => kind.clone(),
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" | "),
         _ => "anything".to_owned(),

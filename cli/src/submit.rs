@@ -86,7 +86,12 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
         return output::json(&accepted);
     }
     output::line(&job.id)?;
-    output::note(output::dim(format_args!("{} on {}; `stoke get {} --wait` prints its result", job.state, job.endpoint(), job.id)));
+    output::note(output::dim(format_args!(
+        "{} on {}; `stoke get {} --wait` prints its result",
+        job.state,
+        job.endpoint(),
+        job.id
+    )));
     Ok(())
 }
 
@@ -115,7 +120,8 @@ pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path
 async fn body(client: &Client, args: &SubmitArgs) -> Result<Value> {
     let (endpoint, version) = match args.endpoint.split_once('@') {
         Some((endpoint, version)) => {
-            let version: u32 = version.parse().with_context(|| format!("{version:?} is no version; they are 1, 2, ..."))?;
+            let version: u32 =
+                version.parse().with_context(|| format!("{version:?} is no version; they are 1, 2, ..."))?;
             (endpoint, Some(version))
         }
         None => (args.endpoint.as_str(), None),
@@ -168,7 +174,8 @@ async fn input(client: &Client, args: &SubmitArgs) -> Result<Value> {
 }
 
 fn parse(text: &str, from: &str) -> Result<Value> {
-    serde_json::from_str(text).with_context(|| format!("{from} is not JSON; strings want double quotes, as in '{{\"text\": \"hi\"}}'"))
+    serde_json::from_str(text)
+        .with_context(|| format!("{from} is not JSON; strings want double quotes, as in '{{\"text\": \"hi\"}}'"))
 }
 
 fn pair_of(text: &str) -> Result<(&str, &str)> {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use stokehold_api::token::{Scope, TokenKey, mint};
-use stokehold_queue::{Registry, RedisConfig, RedisQueue, TokenKind, TokenRecord, now_ms};
+use stokehold_queue::{RedisConfig, RedisQueue, Registry, TokenKind, TokenRecord, now_ms};
 
 use crate::credentials::Credentials;
 use crate::dev::secrets::{Secrets, TENANT};
@@ -91,7 +91,10 @@ async fn make(global: &Global, place: &Place, args: CreateArgs) -> Result<()> {
         Kind::Api => TokenKind::Api,
         Kind::Join => TokenKind::Join,
     };
-    ensure!(kind == TokenKind::Api || args.scopes.is_empty(), "a join token has no scopes: it lets a worker join, and no more");
+    ensure!(
+        kind == TokenKind::Api || args.scopes.is_empty(),
+        "a join token has no scopes: it lets a worker join, and no more"
+    );
     ensure!(kind == TokenKind::Join || !args.single_use, "--single-use is for --kind join");
     let scopes = match kind {
         TokenKind::Api if args.scopes.is_empty() => Scope::ALL.to_vec(),
@@ -107,7 +110,10 @@ async fn make(global: &Global, place: &Place, args: CreateArgs) -> Result<()> {
         return output::json(&shown);
     }
     output::line(token.expose())?;
-    output::note(output::dim(format_args!("It is shown this once. `stoke token revoke {}` makes it worthless.", record.id)));
+    output::note(output::dim(format_args!(
+        "It is shown this once. `stoke token revoke {}` makes it worthless.",
+        record.id
+    )));
     Ok(())
 }
 
@@ -128,7 +134,9 @@ async fn list(global: &Global, registry: &Registry) -> Result<()> {
             token.tenant.clone(),
             token.name.clone(),
             if token.scopes.len() == Scope::ALL.len() { "all".to_owned() } else { token.scopes.join(" ") },
-            token.expires_ms.map_or("never".to_owned(), |at| format!("in {}", output::millis(at.saturating_sub(now_ms())))),
+            token
+                .expires_ms
+                .map_or("never".to_owned(), |at| format!("in {}", output::millis(at.saturating_sub(now_ms())))),
         ]);
     }
     output::print_table(&table, "there are no tokens")
@@ -138,7 +146,11 @@ async fn revoke(global: &Global, registry: &Registry, id: &str) -> Result<()> {
     // The whole token will do: whoever has it at hand means it.
     let id = id.split('_').nth(1).unwrap_or(id);
     ensure!(registry.delete_token(id).await?, "there is no token {id}; `stoke token list` shows those that are");
-    if global.json { output::json(&json!({"revoked": id})) } else { output::line(format_args!("token {id} is revoked")) }
+    if global.json {
+        output::json(&json!({"revoked": id}))
+    } else {
+        output::line(format_args!("token {id} is revoked"))
+    }
 }
 
 /// A record without its hash.
@@ -193,5 +205,8 @@ impl Place {
 }
 
 fn never_run(data: &Path) -> anyhow::Error {
-    anyhow::anyhow!("no `stoke dev` has run in {}; name its data directory with --data, or the API's Redis with --redis", data.display())
+    anyhow::anyhow!(
+        "no `stoke dev` has run in {}; name its data directory with --data, or the API's Redis with --redis",
+        data.display()
+    )
 }

@@ -71,9 +71,11 @@ pub(crate) async fn put(client: &Client, path: &Path, size_bytes: u64, place: &P
         let bar = progress::transfer(format!("uploading {name}"), size_bytes);
         let file = tokio::fs::File::open(path).await.with_context(|| format!("cannot read {}", path.display()))?;
         let counted = bar.clone();
-        let body = ReaderStream::with_capacity(file, 128 << 10).inspect_ok(move |piece| counted.inc(piece.len() as u64));
+        let body =
+            ReaderStream::with_capacity(file, 128 << 10).inspect_ok(move |piece| counted.inc(piece.len() as u64));
         let mut request = client.http().put(&place.upload_url).timeout(timeout).header(CONTENT_LENGTH, size_bytes);
-        for (header, value) in place.headers.iter().filter(|(header, _)| !header.eq_ignore_ascii_case("content-length")) {
+        for (header, value) in place.headers.iter().filter(|(header, _)| !header.eq_ignore_ascii_case("content-length"))
+        {
             request = request.header(header, value);
         }
         let sent = request.body(reqwest::Body::wrap_stream(body)).send().await;

@@ -29,7 +29,8 @@ pub(super) async fn describe(python: &Path, target: &str) -> Result<Described> {
     })?;
     if let Some(error) = version.get("error").filter(|error| !error.is_null()) {
         let text = |member: &str| error[member].as_str().unwrap_or_default().trim_end().to_owned();
-        let traceback = Some(text("traceback")).filter(|text| !text.is_empty()).map_or(String::new(), |text| format!("\n{text}"));
+        let traceback =
+            Some(text("traceback")).filter(|text| !text.is_empty()).map_or(String::new(), |text| format!("\n{text}"));
         bail!("{target} cannot be deployed: {}: {}{traceback}", text("class"), text("message"));
     }
     let asked = run(python, &["-I", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).await?;
@@ -50,6 +51,7 @@ async fn run(python: &Path, arguments: &[&str]) -> Result<std::process::Output> 
         .spawn()
         .with_context(|| format!("cannot run {}", python.display()))?;
     let ended = tokio::time::timeout(DESCRIBE_TIMEOUT, child.wait_with_output()).await;
-    let advice = || format!("it took longer than {} s; load weights in setup(), not at import", DESCRIBE_TIMEOUT.as_secs());
+    let advice =
+        || format!("it took longer than {} s; load weights in setup(), not at import", DESCRIBE_TIMEOUT.as_secs());
     Ok(ended.with_context(advice)??)
 }

@@ -77,7 +77,11 @@ fn find(root: &Path, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
         let metadata = fs::metadata(entry.path());
         let metadata = metadata.with_context(|| format!("{} leads nowhere; remove it", entry.path().display()))?;
         if metadata.is_dir() {
-            ensure!(!entry.path().is_symlink(), "{} is a link to a folder; put the folder itself there", entry.path().display());
+            ensure!(
+                !entry.path().is_symlink(),
+                "{} is a link to a folder; put the folder itself there",
+                entry.path().display()
+            );
             if !entry.path().join("pyvenv.cfg").exists() {
                 find(root, &path, found)?;
             }
@@ -119,9 +123,18 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, name).unwrap();
         };
-        ["main.py", "sub/b.py", "sub/a.txt", ".git/HEAD", ".env", "__pycache__/main.pyc", "venv/pyvenv.cfg", "venv/big"]
-            .into_iter()
-            .for_each(write);
+        [
+            "main.py",
+            "sub/b.py",
+            "sub/a.txt",
+            ".git/HEAD",
+            ".env",
+            "__pycache__/main.pyc",
+            "venv/pyvenv.cfg",
+            "venv/big",
+        ]
+        .into_iter()
+        .for_each(write);
         let first = packed(folder.path());
         assert_eq!(names(&first), ["main.py", "sub/a.txt", "sub/b.py"]);
         let file = File::options().write(true).open(folder.path().join("main.py")).unwrap();

@@ -26,7 +26,9 @@ impl DataLock {
                     holder.trim()
                 )
             }
-            Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("cannot lock {}", path.display())),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
         }
         file.set_len(0)?;
         writeln!(file, "{}", std::process::id())?;

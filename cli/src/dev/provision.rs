@@ -110,7 +110,17 @@ async fn install(to: &Path) -> Result<()> {
     fs::write(&requirement, REQUIREMENT)?;
     let installing = Command::new(uv.path())
         // A wheel without Python modules for one version: the one named here only passes the package's own check.
-        .args(["pip", "install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--python-version", "3.11"])
+        .args([
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--only-binary",
+            ":all:",
+            "--python-version",
+            "3.11",
+        ])
         .args(["--python", "python3", "--target"])
         .arg(&target)
         .arg("-r")

@@ -81,7 +81,12 @@ impl RedisServer {
             if ping(&self.url).await.is_ok() {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "Redis is not ready after {} s; see {}", START_LIMIT.as_secs(), self.log.display());
+            ensure!(
+                Instant::now() < deadline,
+                "Redis is not ready after {} s; see {}",
+                START_LIMIT.as_secs(),
+                self.log.display()
+            );
             sleep(PAUSE).await;
         }
     }
@@ -96,7 +101,8 @@ impl RedisServer {
 
 /// A URL for a unix socket, with whatever its path holds escaped.
 fn socket_url(socket: &Path) -> Result<String> {
-    let url = reqwest::Url::from_file_path(socket).map_err(|()| anyhow::anyhow!("{} is not absolute", socket.display()))?;
+    let url =
+        reqwest::Url::from_file_path(socket).map_err(|()| anyhow::anyhow!("{} is not absolute", socket.display()))?;
     Ok(format!("redis+unix://{}", url.path()))
 }
 
@@ -186,7 +192,8 @@ async fn call(url: &str, command: &str) -> Result<()> {
 fn write_private(path: &Path, text: &str) -> Result<()> {
     use std::io::Write;
     let file = fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text.as_bytes())).with_context(|| format!("cannot write {}", path.display()))
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

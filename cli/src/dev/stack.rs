@@ -127,13 +127,10 @@ impl Stack {
         let address = listener.local_addr()?;
         let mut config = config(&secrets, &options, address)?;
         config.redis.url.clone_from(&redis_url);
-        let (store, store_port, about_objects) = objects(&options, &data, &secrets, last.store_port, &mut config).await?;
-        let state = State {
-            redis_url,
-            redis_prefix: config.redis.prefix.clone(),
-            api_port: address.port(),
-            store_port,
-        };
+        let (store, store_port, about_objects) =
+            objects(&options, &data, &secrets, last.store_port, &mut config).await?;
+        let state =
+            State { redis_url, redis_prefix: config.redis.prefix.clone(), api_port: address.port(), store_port };
         state.save(&data)?;
         let durability = admit(&config.redis, &secrets, options.ephemeral).await?;
 
@@ -146,8 +143,7 @@ impl Stack {
             ready = until_ready(&client) => ready?,
             ended = api.ended() => return Err(ended),
         }
-        let about =
-            About { durability, redis: about_redis, objects: about_objects, workers: options.workers };
+        let about = About { durability, redis: about_redis, objects: about_objects, workers: options.workers };
         let mut stack =
             Self { url, token: secrets.api.token, data, about, workers: Vec::new(), api, store, redis, _lock: lock };
         stack.add_workers(&options, &secrets.join.token, &client).await?;

@@ -41,7 +41,12 @@ pub(super) async fn listen(address: SocketAddr, last_port: u16) -> Result<TcpLis
     {
         return Ok(again);
     }
-    let why = || format!("cannot listen on {address}; is another stoke dev running? --listen {}:0 takes a free port", address.ip());
+    let why = || {
+        format!(
+            "cannot listen on {address}; is another stoke dev running? --listen {}:0 takes a free port",
+            address.ip()
+        )
+    };
     TcpListener::bind(address).await.with_context(why)
 }
 
