@@ -105,6 +105,15 @@ def test_async_runs_go_on_at_once_up_to_the_limit(serve: Serve) -> None:
     assert [peer.end(run).json for run in runs] == ["met"] * 6
 
 
+def test_no_async_run_is_forgotten_however_starts_and_ends_cross(serve: Serve) -> None:
+    peer = serve("async def handler(n: int): return n", max_concurrency=2)
+    runs = [peer.start({"n": 0}), peer.start({"n": 1})]
+    for n in range(2, 1_000):
+        assert peer.end(runs[n - 2]).json == n - 2
+        runs.append(peer.start({"n": n}))
+    assert [peer.end(run).json for run in runs[-2:]] == [998, 999]
+
+
 def test_async_runs_over_the_limit_wait(serve: Serve) -> None:
     peer = serve(
         """
