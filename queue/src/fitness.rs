@@ -58,7 +58,11 @@ async fn probe(connection: &Connection, keys: &Keys) -> Result<(), Error> {
     let (mut redis, key, value) = (connection.redis(), keys.probe(), crate::id::nonce());
     let _: () = redis.pset_ex(&key, &value, 60_000).await.map_err(Error::redis("write the probe key"))?;
     let read: String = redis.get(&key).await.map_err(Error::redis("read the probe key back"))?;
-    if read == value { Ok(()) } else { Err(Error::Unfit("Redis does not give back what was written: is it a replica?".to_owned())) }
+    if read == value {
+        Ok(())
+    } else {
+        Err(Error::Unfit("Redis does not give back what was written: is it a replica?".to_owned()))
+    }
 }
 
 /// One field of an INFO answer.
@@ -68,7 +72,8 @@ pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 
 fn facts(info: &str, fsync: Option<String>) -> Facts {
     let number = |name| info_field(info, name).and_then(|text| text.parse().ok());
-    let mut version = info_field(info, "redis_version").unwrap_or_default().split('.').map(|part| part.parse().unwrap_or(0));
+    let mut version =
+        info_field(info, "redis_version").unwrap_or_default().split('.').map(|part| part.parse().unwrap_or(0));
     Facts {
         version: (version.next().unwrap_or(0), version.next().unwrap_or(0)),
         maxmemory_bytes: number("maxmemory").unwrap_or(0),
@@ -155,10 +160,8 @@ mod tests {
 
     #[test]
     fn facts_are_read_from_info() {
-        let info = "# Server\r\nredis_version:7.0.15\r\nmaxmemory:1024\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
-        assert_eq!(
-            facts(info, Some("always".to_owned())),
-            Facts { maxmemory_bytes: 1024, ..fit() }
-        );
+        let info =
+            "# Server\r\nredis_version:7.0.15\r\nmaxmemory:1024\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
+        assert_eq!(facts(info, Some("always".to_owned())), Facts { maxmemory_bytes: 1024, ..fit() });
     }
 }

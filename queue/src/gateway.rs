@@ -369,8 +369,8 @@ pub struct RunnerSpec {
 /// [`RawValue`], and results must pass through as they are.
 mod wire {
     use super::{
-        Deserialize, Fence, FinishOutcome, FinishReport, JobError, JobEventReport, JobId, JobMessage, LogStream, RawValue,
-        Timing,
+        Deserialize, Fence, FinishOutcome, FinishReport, JobError, JobEventReport, JobId, JobMessage, LogStream,
+        RawValue, Timing,
     };
 
     #[derive(Deserialize)]
@@ -399,7 +399,9 @@ mod wire {
 
         fn try_from(report: Report) -> Result<Self, Self::Error> {
             let outcome = match report.outcome {
-                Outcome::Succeeded => FinishOutcome::Succeeded { result: report.result.ok_or("missing field `result`")? },
+                Outcome::Succeeded => {
+                    FinishOutcome::Succeeded { result: report.result.ok_or("missing field `result`")? }
+                }
                 Outcome::Stored => {
                     FinishOutcome::Stored { size_bytes: report.size_bytes.ok_or("missing field `size_bytes`")? }
                 }
@@ -501,7 +503,12 @@ mod tests {
             let report: FinishReport = serde_json::from_str(&text).unwrap();
             assert_eq!(serde_json::to_string(&report).unwrap(), text);
         }
-        assert!(serde_json::from_str::<FinishReport>(&format!(r#"{{"job_id":"{id}","fence":"1.a","outcome":"succeeded"}}"#)).is_err());
+        assert!(
+            serde_json::from_str::<FinishReport>(&format!(
+                r#"{{"job_id":"{id}","fence":"1.a","outcome":"succeeded"}}"#
+            ))
+            .is_err()
+        );
     }
 
     #[test]
@@ -513,8 +520,12 @@ mod tests {
             r#""event":"output","index":3,"value":[1.0, null]"#,
             r#""event":"output","index":4,"value":null"#,
         ] {
-            let report: JobEventReport = serde_json::from_str(&format!(r#"{{"job_id":"{id}","fence":"1.a",{event}}}"#)).unwrap();
-            assert_eq!(serde_json::to_string(&report).unwrap(), format!(r#"{{"job_id":"{id}","fence":"1.a",{event}}}"#));
+            let report: JobEventReport =
+                serde_json::from_str(&format!(r#"{{"job_id":"{id}","fence":"1.a",{event}}}"#)).unwrap();
+            assert_eq!(
+                serde_json::to_string(&report).unwrap(),
+                format!(r#"{{"job_id":"{id}","fence":"1.a",{event}}}"#)
+            );
             let kept: JobMessage = serde_json::from_str(&format!("{{{event}}}")).unwrap();
             assert_eq!(serde_json::to_string(&kept).unwrap(), format!("{{{event}}}"));
         }

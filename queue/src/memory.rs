@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishOutcome, FinishReport, JobEventReport, JobMessage, LeaseRef};
 use crate::id::{Fence, JobId, nonce};
 use crate::job::{
-    Attempt, AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, NewJob, OUTPUT_NAME, Priority, Progress, Timing,
-    VRAM_CLASSES_GIB,
+    Attempt, AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, NewJob, OUTPUT_NAME, Priority,
+    Progress, Timing, VRAM_CLASSES_GIB,
 };
 use crate::keys;
 use crate::queue::{
@@ -159,9 +159,14 @@ impl Inner {
         let record = self.record(id);
         record.ready_ms = now;
         record.job.run_after_ms = None;
-        let (name, shelf, class) = (keys::lane(&record.job.spec), shelf_of(&record.job.spec), record.job.spec.vram_class_gib);
+        let (name, shelf, class) =
+            (keys::lane(&record.job.spec), shelf_of(&record.job.spec), record.job.spec.vram_class_gib);
         let lane = self.lanes.entry(name.clone()).or_default();
-        if at_front { lane.front.push_back(id) } else { lane.queue.push_back(id) }
+        if at_front {
+            lane.front.push_back(id)
+        } else {
+            lane.queue.push_back(id)
+        }
         if lane.turn.is_none() {
             lane.turn = Some(turn);
             self.shelves.entry(shelf).or_default().insert(turn, name);
@@ -396,7 +401,8 @@ impl Queue for MemoryQueue {
         let (want, nonce) = (query.want as usize, nonce());
         let mut leases: Vec<Lease> = Vec::new();
         let mut more = None;
-        let shelves: Vec<Shelf> = inner.shelves.keys().filter(|(_, class)| class.0 <= query.reach_gib).copied().collect();
+        let shelves: Vec<Shelf> =
+            inner.shelves.keys().filter(|(_, class)| class.0 <= query.reach_gib).copied().collect();
         for shelf in shelves {
             while let Some(lanes) = inner.shelves.get(&shelf) {
                 if leases.len() >= want {
@@ -539,7 +545,13 @@ impl Queue for MemoryQueue {
         }))
     }
 
-    async fn list(&self, tenant: &str, filter: &ListFilter, cursor: Option<&str>, limit: u32) -> Result<JobPage, Error> {
+    async fn list(
+        &self,
+        tenant: &str,
+        filter: &ListFilter,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<JobPage, Error> {
         let inner = self.lock();
         let ids = inner.index.get(tenant).map_or(&[][..], Vec::as_slice);
         let end = cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or(ids.len()).min(ids.len());

@@ -214,8 +214,5 @@ pub trait Queue: Send + Sync + 'static {
     fn held(&self, lease: &LeaseRef) -> impl Future<Output = Result<Option<(JobSpec, u32)>, Error>> + Send;
 
     /// Signals for `replica`, from now on. Ends when the queue is dropped.
-    fn listen(
-        &self,
-        replica: &str,
-    ) -> impl Future<Output = Result<tokio::sync::mpsc::Receiver<Signal>, Error>> + Send;
+    fn listen(&self, replica: &str) -> impl Future<Output = Result<tokio::sync::mpsc::Receiver<Signal>, Error>> + Send;
 }

@@ -98,7 +98,11 @@ impl Decoder<'_> {
         Ok(Some(JobResult::Object { key, size_bytes }))
     }
 
-    fn required<T, E: std::fmt::Display>(&self, name: &str, read: impl FnOnce(&str) -> Result<T, E>) -> Result<T, Error> {
+    fn required<T, E: std::fmt::Display>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Error> {
         self.optional(name, read)?.ok_or_else(|| self.corrupt(name, "missing"))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use redis::AsyncCommands;
-use redis::streams::{StreamRangeReply, StreamId};
+use redis::streams::{StreamId, StreamRangeReply};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
@@ -62,7 +62,10 @@ impl Default for RedisConfig {
 impl std::fmt::Debug for RedisConfig {
     /// Without the URL: it may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RedisConfig").field("prefix", &self.prefix).field("lease_ms", &self.lease_ms).finish_non_exhaustive()
+        f.debug_struct("RedisConfig")
+            .field("prefix", &self.prefix)
+            .field("lease_ms", &self.lease_ms)
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,9 +152,13 @@ impl RedisQueue {
 
     /// Milliseconds since this Redis started, as far as it says.
     async fn uptime_ms(&self) -> Result<u64, Error> {
-        let info: String =
-            redis::cmd("INFO").arg("server").query_async(&mut self.connection.redis()).await.map_err(Error::redis("ask for the uptime"))?;
-        Ok(fitness::info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 1000)
+        let info: String = redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("ask for the uptime"))?;
+        Ok(fitness::info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
+            * 1000)
     }
 }
 
@@ -167,13 +174,17 @@ impl Queue for RedisQueue {
         bounded("jobs", jobs.len(), SUBMIT_MAX)?;
         // Twice the retention: a job may wait as long as it is kept afterwards and still be listed.
         let index_keep_ms = self.config.retention_ms.saturating_mul(2);
-        scripts::Submit { keys: &self.keys, clock: &self.config.clock, index_keep_ms, jobs: &jobs }.run(&self.connection).await
+        scripts::Submit { keys: &self.keys, clock: &self.config.clock, index_keep_ms, jobs: &jobs }
+            .run(&self.connection)
+            .await
     }
 
     async fn lease(&self, query: LeaseQuery) -> Result<Vec<Lease>, Error> {
         bounded("leases wanted", query.want as usize, BATCH_MAX)?;
         let lease_ms = self.config.lease_ms;
-        scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, query: &query }.run(&self.connection).await
+        scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, query: &query }
+            .run(&self.connection)
+            .await
     }
 
     async fn unpark(&self, waiter: &Waiter) -> Result<bool, Error> {
@@ -201,7 +212,9 @@ impl Queue for RedisQueue {
             return Ok(Vec::new());
         }
         let retention_ms = self.config.retention_ms;
-        scripts::Finish { keys: &self.keys, clock: &self.config.clock, retention_ms, reports }.run(&self.connection).await
+        scripts::Finish { keys: &self.keys, clock: &self.config.clock, retention_ms, reports }
+            .run(&self.connection)
+            .await
     }
 
     async fn release(&self, leases: &[LeaseRef]) -> Result<Vec<FinishAnswer>, Error> {
@@ -211,7 +224,9 @@ impl Queue for RedisQueue {
 
     async fn cancel(&self, tenant: &str, id: JobId) -> Result<CancelAnswer, Error> {
         let retention_ms = self.config.retention_ms;
-        scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, id }.run(&self.connection).await
+        scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, id }
+            .run(&self.connection)
+            .await
     }
 
     async fn promote(&self) -> Result<Swept, Error> {
@@ -239,7 +254,13 @@ impl Queue for RedisQueue {
         record::decode(id, &fields)
     }
 
-    async fn list(&self, tenant: &str, filter: &ListFilter, cursor: Option<&str>, limit: u32) -> Result<JobPage, Error> {
+    async fn list(
+        &self,
+        tenant: &str,
+        filter: &ListFilter,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<JobPage, Error> {
         let limit = limit as usize;
         let mut redis = self.connection.redis();
         let mut before = cursor.map_or_else(|| "+".to_owned(), |cursor| format!("({cursor}"));
@@ -298,7 +319,8 @@ impl Queue for RedisQueue {
                 shelves.zrange(self.keys.shelf(priority.digit(), class), 0, 999);
             }
         }
-        let lanes: Vec<Vec<String>> = shelves.query_async(&mut redis).await.map_err(Error::redis("read the shelves"))?;
+        let lanes: Vec<Vec<String>> =
+            shelves.query_async(&mut redis).await.map_err(Error::redis("read the shelves"))?;
         let lanes: Vec<String> = lanes.into_iter().flatten().collect();
         if lanes.is_empty() {
             return Ok(Vec::new());
@@ -352,4 +374,3 @@ fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {
     let message = serde_json::from_str(&message).map_err(|error| corrupt(error.to_string()))?;
     Ok(KeptEvent { id: entry.id.clone(), attempt, message })
 }
-

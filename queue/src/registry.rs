@@ -102,7 +102,12 @@ impl Registry {
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub async fn endpoint(&self, tenant: &str, name: &str, version: Option<u32>) -> Result<Option<EndpointVersion>, Error> {
+    pub async fn endpoint(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<Option<EndpointVersion>, Error> {
         let mut redis = self.connection.redis();
         let version = match version {
             Some(version) => Some(version),
@@ -119,8 +124,12 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn versions(&self, tenant: &str, name: &str) -> Result<Vec<EndpointVersion>, Error> {
-        let texts: Vec<String> =
-            self.connection.redis().hvals(self.keys.versions(tenant, name)).await.map_err(Error::redis("list versions"))?;
+        let texts: Vec<String> = self
+            .connection
+            .redis()
+            .hvals(self.keys.versions(tenant, name))
+            .await
+            .map_err(Error::redis("list versions"))?;
         let mut versions: Vec<EndpointVersion> =
             texts.iter().take(LIST_MAX).map(|text| from_json("list versions", text)).collect::<Result<_, _>>()?;
         versions.sort_by_key(|version| std::cmp::Reverse(version.version));
@@ -247,7 +256,11 @@ impl Registry {
     }
 
     /// The records of a set's members; members whose record has expired are dropped from the set.
-    async fn members<T: for<'de> Deserialize<'de>>(&self, set: &str, key: impl Fn(&str) -> String) -> Result<Vec<T>, Error> {
+    async fn members<T: for<'de> Deserialize<'de>>(
+        &self,
+        set: &str,
+        key: impl Fn(&str) -> String,
+    ) -> Result<Vec<T>, Error> {
         let step = "list a set of records";
         let mut redis = self.connection.redis();
         let ids: Vec<String> = redis.smembers(set).await.map_err(Error::redis(step))?;

@@ -47,8 +47,7 @@ mod tests {
 
     #[test]
     fn jitter_is_spread_over_jobs_and_attempts() {
-        let drawn: Vec<f64> =
-            (0..1_000).map(|n| jitter(JobId::new(0), &Fence::new(n % 3, "x"))).collect();
+        let drawn: Vec<f64> = (0..1_000).map(|n| jitter(JobId::new(0), &Fence::new(n % 3, "x"))).collect();
         let mean = drawn.iter().sum::<f64>() / 1_000.0;
         assert!(drawn.iter().all(|jitter| (0.0..1.0).contains(jitter)));
         assert!((0.45..0.55).contains(&mean), "mean {mean}");

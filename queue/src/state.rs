@@ -69,18 +69,9 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
         (S::Scheduled | S::Blocked | S::Queued | S::Running, E::Cancel) => Ok(S::Cancelled),
         (S::Scheduled | S::Blocked | S::Queued | S::Running, E::Expire) => Ok(S::Expired),
 
-        (
-            S::Scheduled,
-            E::Lease | E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Unblock,
-        )
-        | (
-            S::Blocked,
-            E::Lease | E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Promote,
-        )
-        | (
-            S::Queued,
-            E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Promote | E::Unblock,
-        )
+        (S::Scheduled, E::Lease | E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Unblock)
+        | (S::Blocked, E::Lease | E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Promote)
+        | (S::Queued, E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Promote | E::Unblock)
         | (S::Running, E::Lease | E::Promote | E::Unblock)
         | (
             S::Succeeded | S::Failed | S::Cancelled | S::Expired,

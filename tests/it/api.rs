@@ -59,8 +59,7 @@ impl Api {
     }
 
     pub(crate) async fn submit_many(&self, endpoint: &str, inputs: impl IntoIterator<Item = Value>) -> Vec<String> {
-        let jobs: Vec<Value> =
-            inputs.into_iter().map(|input| json!({"endpoint": endpoint, "input": input})).collect();
+        let jobs: Vec<Value> = inputs.into_iter().map(|input| json!({"endpoint": endpoint, "input": input})).collect();
         let answer = self.request("POST", "/v1/jobs/bulk").json(&json!({"jobs": jobs})).send().await.unwrap();
         let answer: Value = answer.error_for_status().unwrap().json().await.unwrap();
         answer["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect()

@@ -23,7 +23,11 @@ async fn kill_9_of_everything_in_the_middle_of_200_jobs_loses_none_and_doubles_n
         assert_eq!(job["result"]["n"], n);
         assert_eq!(outcomes(&job).iter().filter(|outcome| **outcome == "succeeded").count(), 1, "{job}");
     }
-    assert_eq!(api.get(&format!("/v1/jobs/{}", ids[20])).await, with_url(early, &stack.url), "an ended job is as it was");
+    assert_eq!(
+        api.get(&format!("/v1/jobs/{}", ids[20])).await,
+        with_url(early, &stack.url),
+        "an ended job is as it was"
+    );
 }
 
 /// The stack came back on another port, which `result_url` names.

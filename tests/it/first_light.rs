@@ -57,7 +57,8 @@ async fn progress_logs_and_outputs_stream_until_done() {
     let api = Api::of(&stack);
     let id = api.submit("count", serde_json::json!({"to": 3})).await;
     let stream = api.request("GET", &format!("/v1/jobs/{id}/events")).send().await.unwrap().text().await.unwrap();
-    let events: Vec<&str> = stream.lines().filter_map(|line| line.strip_prefix("event: ").or(line.strip_prefix("event:"))).collect();
+    let events: Vec<&str> =
+        stream.lines().filter_map(|line| line.strip_prefix("event: ").or(line.strip_prefix("event:"))).collect();
     for kind in ["state", "progress", "log", "output", "done"] {
         assert!(events.iter().any(|event| event.trim() == kind), "{kind} is missing:\n{stream}");
     }

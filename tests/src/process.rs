@@ -10,7 +10,8 @@ use nix::unistd::Pid;
 /// # Panics
 /// When the process is not there any more.
 pub fn signal(pid: u32, signal: Signal) {
-    kill(Pid::from_raw(pid.cast_signed()), signal).unwrap_or_else(|error| panic!("cannot signal process {pid}: {error}"));
+    kill(Pid::from_raw(pid.cast_signed()), signal)
+        .unwrap_or_else(|error| panic!("cannot signal process {pid}: {error}"));
 }
 
 /// Whether the process is there and not a zombie.

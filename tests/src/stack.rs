@@ -89,7 +89,8 @@ impl Stack {
         }
         let credentials = fs::read_to_string(&credentials).expect("stoke dev has written credentials");
         let credentials: Value = serde_json::from_str(&credentials).expect("they are JSON");
-        let text = |name: &str| credentials[name].as_str().unwrap_or_else(|| panic!("credentials hold {name}")).to_owned();
+        let text =
+            |name: &str| credentials[name].as_str().unwrap_or_else(|| panic!("credentials hold {name}")).to_owned();
         Self { child, data: data.to_owned(), log, url: text("url"), token: text("token") }
     }
 
@@ -117,7 +118,13 @@ impl Stack {
     pub fn stoke_ok(&self, args: &[&str]) -> String {
         let output = self.stoke(args);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "stoke {args:?}: {}\n{}\n{}", output.status, text(&output.stderr), self.log_tail());
+        assert!(
+            output.status.success(),
+            "stoke {args:?}: {}\n{}\n{}",
+            output.status,
+            text(&output.stderr),
+            self.log_tail()
+        );
         text(&output.stdout)
     }
 

@@ -273,7 +273,9 @@ fn raised(failure: Failure, stderr: String) -> JobError {
 fn died(end: RunEnd) -> JobError {
     let stderr = stderr_of(&end);
     let error = match end {
-        RunEnd::Exited { code, .. } => failed(ErrorCode::RunnerExited, format!("the handler's process exited with code {code}")),
+        RunEnd::Exited { code, .. } => {
+            failed(ErrorCode::RunnerExited, format!("the handler's process exited with code {code}"))
+        }
         RunEnd::Crashed { signal, .. } => {
             let message = format!("the handler's process died of {signal}");
             JobError { class: signal, ..failed(ErrorCode::RunnerCrashed, message) }

@@ -140,7 +140,10 @@ impl TryFrom<RawConfig> for Config {
             return refuse("gateway_url", "must start with http:// or https://");
         }
         if raw.join_token.is_empty() {
-            return refuse("join_token", "is missing: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN");
+            return refuse(
+                "join_token",
+                "is missing: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN",
+            );
         }
         if raw.max_loaded == 0 {
             return refuse("max_loaded", "must be at least 1");
@@ -203,7 +206,8 @@ mod tests {
 
     #[test]
     fn the_environment_overrides_the_defaults() {
-        let config = config(&[("STOKE_JOIN_TOKEN", "jt_x"), ("STOKE_SLOTS", "7"), ("STOKE_FAKE_GPUS", "24576, 81920")]).unwrap();
+        let config =
+            config(&[("STOKE_JOIN_TOKEN", "jt_x"), ("STOKE_SLOTS", "7"), ("STOKE_FAKE_GPUS", "24576, 81920")]).unwrap();
         assert_eq!((config.slots, config.fake_gpus), (7, Some(vec![24576, 81920])));
         assert!(config.data_dir.is_absolute());
     }

@@ -124,7 +124,10 @@ pub(crate) async fn keep(
         }
         let held = leases.refs().len();
         if answered.elapsed() + rhythm.every >= rhythm.lease && held > 0 {
-            tracing::error!(held, "the gateway has been silent for nearly a lease: stopping every attempt before others start them");
+            tracing::error!(
+                held,
+                "the gateway has been silent for nearly a lease: stopping every attempt before others start them"
+            );
             leases.lose_all();
         }
     }

@@ -109,8 +109,10 @@ mod tests {
     fn a_long_text_is_cut_at_characters() {
         let text = "é".repeat(100_000);
         let merged = merged(vec![log(&text)]);
-        let joined: String =
-            merged.iter().filter_map(|m| if let JobMessage::Log { text, .. } = m { Some(text.as_str()) } else { None }).collect();
+        let joined: String = merged
+            .iter()
+            .filter_map(|m| if let JobMessage::Log { text, .. } = m { Some(text.as_str()) } else { None })
+            .collect();
         assert!(merged.len() > 2);
         assert_eq!(joined, text);
     }

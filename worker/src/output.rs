@@ -34,7 +34,8 @@ pub(crate) async fn store(
     result: Vec<u8>,
     files: Vec<OutputFile>,
 ) -> Result<FinishOutcome, StoreError> {
-    let text = String::from_utf8(result).map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not UTF-8"))?;
+    let text = String::from_utf8(result)
+        .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not UTF-8"))?;
     let mut sources: Vec<(UploadFile, PathBuf)> = Vec::with_capacity(files.len());
     for file in files {
         sources.push(measured(scratch, file).await?);
@@ -48,13 +49,15 @@ pub(crate) async fn store(
     if large {
         return Ok(FinishOutcome::Stored { size_bytes: text.len() as u64 });
     }
-    let result = RawValue::from_string(text).map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not JSON"))?;
+    let result = RawValue::from_string(text)
+        .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not JSON"))?;
     Ok(FinishOutcome::Succeeded { result })
 }
 
 /// Checks a file that the runner named: a regular one, inside the run's scratch, not too large.
 async fn measured(scratch: &Path, file: OutputFile) -> Result<(UploadFile, PathBuf), StoreError> {
-    let gone = |error: std::io::Error| failed(ErrorCode::BadOutput, format!("the file {} cannot be read: {error}", file.name));
+    let gone =
+        |error: std::io::Error| failed(ErrorCode::BadOutput, format!("the file {} cannot be read: {error}", file.name));
     let path = tokio::fs::canonicalize(&file.path).await.map_err(gone)?;
     let scratch = tokio::fs::canonicalize(scratch).await.map_err(gone)?;
     if !path.starts_with(&scratch) || !path.is_file() {
@@ -112,7 +115,8 @@ fn complete(job: &str, files: &BTreeMap<&str, &UploadFile>, value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| complete(job, files, item)),
         Value::Object(members) => {
-            let file = (members.len() == 1).then(|| members.get("$file")?.as_str().and_then(|name| files.get(name))).flatten();
+            let file =
+                (members.len() == 1).then(|| members.get("$file")?.as_str().and_then(|name| files.get(name))).flatten();
             if let Some(file) = file {
                 *value = serde_json::json!({
                     "$file": file.name,

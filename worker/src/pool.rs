@@ -119,7 +119,9 @@ impl Pool {
         let cell = {
             let mut models = lock(&self.models);
             if models.len() >= MODELS_KNOWN && !models.contains_key(&key) {
-                models.retain(|_, cell| cell.get().is_none_or(|model| model.users.load(Ordering::SeqCst) > 0 || model.is_loaded()));
+                models.retain(|_, cell| {
+                    cell.get().is_none_or(|model| model.users.load(Ordering::SeqCst) > 0 || model.is_loaded())
+                });
             }
             Arc::clone(models.entry(key).or_default())
         };
@@ -135,7 +137,8 @@ impl Pool {
                 loaded: tokio::sync::Mutex::default(),
             }))
         };
-        let model = cell.get_or_try_init(fetch).await.map_err(|error| infra(format!("what to run is not known: {error}")))?;
+        let model =
+            cell.get_or_try_init(fetch).await.map_err(|error| infra(format!("what to run is not known: {error}")))?;
         model.users.fetch_add(1, Ordering::SeqCst);
         Ok(Using(Arc::clone(model)))
     }
@@ -166,8 +169,10 @@ impl Pool {
     async fn start(&self, model: &Model, gpu: Option<u32>) -> Result<(Loaded, Ready), JobError> {
         let (version, started) = (&model.spec.version, Instant::now());
         let spec = &version.spec;
-        let environment = EnvironmentSpec { requirements_lock: spec.requirements_lock.clone(), python: spec.python.clone() };
-        let progress = |phase| tracing::info!(endpoint.id = %version.name, version = version.version, "environment: {phase}");
+        let environment =
+            EnvironmentSpec { requirements_lock: spec.requirements_lock.clone(), python: spec.python.clone() };
+        let progress =
+            |phase| tracing::info!(endpoint.id = %version.name, version = version.version, "environment: {phase}");
         let (environment, package) = tokio::join!(
             self.environments.get(&environment, &progress),
             self.packages.get(&spec.package_sha256, spec.package_size_bytes, &model.spec.package_url),
@@ -196,12 +201,8 @@ impl Pool {
         };
         let runner = Arc::new(Runner::start(&launch, self.load_timeout).await.map_err(start_failure)?);
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");
-        let ready = Ready {
-            runner: Arc::clone(&runner),
-            environment: environment_took,
-            boot: runner.boot,
-            load: runner.load,
-        };
+        let ready =
+            Ready { runner: Arc::clone(&runner), environment: environment_took, boot: runner.boot, load: runner.load };
         Ok((Loaded { runner, _environment: environment, _home: home }, ready))
     }
 
@@ -287,7 +288,11 @@ impl Model {
 }
 
 fn vram_mib(gib: f64) -> u64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most some hundred GiB, never negative")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at most some hundred GiB, never negative"
+    )]
     let mib = (gib.max(0.0) * 1024.0).ceil() as u64;
     mib
 }
@@ -302,16 +307,21 @@ fn start_failure(error: StartError) -> JobError {
             traceback: Some(raised.traceback).filter(|text| !text.is_empty()),
             stderr: Some(stderr).filter(|text| !text.is_empty()),
         },
-        StartError::TooSlow(limit) => {
-            failure(ErrorCode::SetupFailed, format!("importing the handler and setup() took longer than {} s", limit.as_secs()))
-        }
+        StartError::TooSlow(limit) => failure(
+            ErrorCode::SetupFailed,
+            format!("importing the handler and setup() took longer than {} s", limit.as_secs()),
+        ),
         StartError::Ended(end) => {
             let (code, class, what, stderr) = match end {
-                RunEnd::Exited { code, stderr } => (ErrorCode::SetupFailed, String::new(), format!("exited with code {code}"), stderr),
+                RunEnd::Exited { code, stderr } => {
+                    (ErrorCode::SetupFailed, String::new(), format!("exited with code {code}"), stderr)
+                }
                 RunEnd::Crashed { signal, stderr } => {
                     (ErrorCode::RunnerCrashed, signal.clone(), format!("died of {signal}"), stderr)
                 }
-                RunEnd::Broken { why, stderr } => (ErrorCode::Protocol, String::new(), format!("was stopped: {why}"), stderr),
+                RunEnd::Broken { why, stderr } => {
+                    (ErrorCode::Protocol, String::new(), format!("was stopped: {why}"), stderr)
+                }
                 RunEnd::Flooded { stderr, .. } | RunEnd::Failed { stderr, .. } => {
                     (ErrorCode::SetupFailed, String::new(), "was stopped".to_owned(), stderr)
                 }

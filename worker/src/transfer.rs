@@ -45,7 +45,12 @@ impl Transfer {
     }
 
     /// Puts an object. Repeating is safe: the key belongs to this attempt alone.
-    pub(crate) async fn put(&self, url: &str, headers: &BTreeMap<String, String>, source: Source<'_>) -> anyhow::Result<()> {
+    pub(crate) async fn put(
+        &self,
+        url: &str,
+        headers: &BTreeMap<String, String>,
+        source: Source<'_>,
+    ) -> anyhow::Result<()> {
         let mut tries = Tries::default();
         loop {
             match self.put_once(url, headers, &source).await {

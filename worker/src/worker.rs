@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::Rng;
 use stokehold_queue::gateway::{
-    FinishAnswer, FinishReport, FinishRequest, JoinReply, JoinRequest, LeaseReply, LeaseRef, LeaseRequest, LeasedJob, PROTOCOL,
-    ReleaseRequest, WorkerStatus,
+    FinishAnswer, FinishReport, FinishRequest, JoinReply, JoinRequest, LeaseRef, LeaseReply, LeaseRequest, LeasedJob,
+    PROTOCOL, ReleaseRequest, WorkerStatus,
 };
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -141,8 +141,10 @@ struct Outbox {
 
 impl Worker {
     async fn beat(self: Arc<Self>, joined: JoinReply, stop: CancellationToken) {
-        let rhythm =
-            Rhythm { every: Duration::from_millis(joined.extend_every_ms), lease: Duration::from_millis(joined.lease_ms) };
+        let rhythm = Rhythm {
+            every: Duration::from_millis(joined.extend_every_ms),
+            lease: Duration::from_millis(joined.lease_ms),
+        };
         let status = || WorkerStatus {
             draining: self.attempts.draining.is_cancelled(),
             loaded: self.attempts.pool.loaded_names(),
@@ -226,7 +228,11 @@ impl Worker {
     }
 
     /// A lease call that carries reports. Reports whose call failed, or was given up to leave, are told again by themselves.
-    fn ask(self: &Arc<Self>, want: u32, finish: Vec<FinishReport>) -> impl Future<Output = Result<LeaseReply, Error>> + use<> {
+    fn ask(
+        self: &Arc<Self>,
+        want: u32,
+        finish: Vec<FinishReport>,
+    ) -> impl Future<Output = Result<LeaseReply, Error>> + use<> {
         let worker = Arc::clone(self);
         async move {
             let wait_ms = u64::try_from(LEASE_WAIT.as_millis()).unwrap_or(0);

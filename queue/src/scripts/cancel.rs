@@ -24,9 +24,9 @@ impl Cancel<'_> {
         match words.as_slice() {
             ["cancelled"] => Ok(CancelAnswer::Cancelled),
             ["not_found"] => Ok(CancelAnswer::NotFound),
-            ["already_ended", state] => JobState::from_word(state)
-                .map(CancelAnswer::AlreadyEnded)
-                .ok_or_else(|| unexpected(&CANCEL, &state)),
+            ["already_ended", state] => {
+                JobState::from_word(state).map(CancelAnswer::AlreadyEnded).ok_or_else(|| unexpected(&CANCEL, &state))
+            }
             other => Err(unexpected(&CANCEL, &other)),
         }
     }

@@ -23,7 +23,11 @@ impl Submit<'_> {
         for job in self.jobs {
             let spec = serde_json::to_string(&job.spec)
                 .map_err(|error| Error::Corrupt { key: "a job's spec".to_owned(), why: error.to_string() })?;
-            call.arg(job.id.to_string()).arg(&job.spec.tenant).arg(keys::lane(&job.spec)).arg(spec).arg(job.input.get());
+            call.arg(job.id.to_string())
+                .arg(&job.spec.tenant)
+                .arg(keys::lane(&job.spec))
+                .arg(spec)
+                .arg(job.input.get());
             call.arg(job.run_after_ms);
             match &job.idempotency {
                 Some(idempotency) => call.arg(keys::idempotency(&idempotency.key)).arg(&idempotency.request_hash),

@@ -141,7 +141,10 @@ async fn a_job_goes_from_submit_to_its_result<Q: Queue>(queue: &Q, clock: &Manua
     assert_eq!(ended.ended_ms, Some(clock.now_ms()));
     assert!(matches!(ended.result, Some(JobResult::Inline(ref json)) if json.get() == format!("\"{}\"", lease.fence)));
     let attempt = &ended.attempts[0];
-    assert_eq!((attempt.outcome, attempt.timing.run_ms, attempt.worker_id.as_str()), (AttemptOutcome::Succeeded, 5, "w1"));
+    assert_eq!(
+        (attempt.outcome, attempt.timing.run_ms, attempt.worker_id.as_str()),
+        (AttemptOutcome::Succeeded, 5, "w1")
+    );
     assert_eq!(ended.winner(), Some(attempt));
 }
 
@@ -227,7 +230,10 @@ async fn a_job_for_later_waits_for_its_time<Q: Queue>(queue: &Q, clock: &ManualC
     assert_eq!(one(queue).await.job_id, id);
 }
 
-async fn a_failed_attempt_is_retried_after_a_backoff_until_the_budget_is_spent<Q: Queue>(queue: &Q, clock: &ManualClock) {
+async fn a_failed_attempt_is_retried_after_a_backoff_until_the_budget_is_spent<Q: Queue>(
+    queue: &Q,
+    clock: &ManualClock,
+) {
     queue.submit(vec![job("echo")]).await.unwrap();
     for attempt in 1..=3 {
         let lease = one(queue).await;

@@ -67,7 +67,10 @@ impl Pair {
                 let run_after_ms = if *delay_ms == 0 { 0 } else { self.clock.now_ms() + delay_ms };
                 let new = NewJob { spec, run_after_ms, ..job("a") };
                 self.ids.push(new.id);
-                assert_eq!(self.redis.submit(vec![new.clone()]).await.unwrap(), self.memory.submit(vec![new]).await.unwrap());
+                assert_eq!(
+                    self.redis.submit(vec![new.clone()]).await.unwrap(),
+                    self.memory.submit(vec![new]).await.unwrap()
+                );
             }
             Verb::Lease { want, reach_gib } => {
                 let query = LeaseQuery { worker_id: "w".into(), want: *want, reach_gib: *reach_gib, park: None };
@@ -105,7 +108,9 @@ impl Pair {
 
     fn pick(&self, n: usize) -> Option<(LeaseRef, LeaseRef)> {
         let held = |lease: &Lease| LeaseRef { job_id: lease.job_id, fence: lease.fence.clone() };
-        (!self.leases.is_empty()).then(|| &self.leases[n % self.leases.len()]).map(|(redis, memory)| (held(redis), held(memory)))
+        (!self.leases.is_empty())
+            .then(|| &self.leases[n % self.leases.len()])
+            .map(|(redis, memory)| (held(redis), held(memory)))
     }
 
     async fn finish(&self, n: usize, report: impl Fn(&Lease) -> stokehold_queue::gateway::FinishReport) {
@@ -121,16 +126,25 @@ impl Pair {
     async fn compare(&self) {
         let mut ready: HashMap<String, u64> = HashMap::new();
         for id in &self.ids {
-            let (redis, memory) = (self.redis.get(*id).await.unwrap().unwrap(), self.memory.get(*id).await.unwrap().unwrap());
+            let (redis, memory) =
+                (self.redis.get(*id).await.unwrap().unwrap(), self.memory.get(*id).await.unwrap().unwrap());
             let facts = |job: &stokehold_queue::job::Job| {
-                let attempts: Vec<_> =
-                    job.attempts.iter().map(|a| (a.attempt, a.outcome, a.fence.counter(), a.ended_ms, a.error.clone())).collect();
+                let attempts: Vec<_> = job
+                    .attempts
+                    .iter()
+                    .map(|a| (a.attempt, a.outcome, a.fence.counter(), a.ended_ms, a.error.clone()))
+                    .collect();
                 (job.state, job.run_after_ms, job.ended_ms, job.error.clone(), job.result.is_some(), attempts)
             };
             assert_eq!(facts(&redis), facts(&memory), "job {id}");
             assert!(job_is_sane(&redis), "{redis:?}");
             if redis.state == JobState::Queued {
-                let lane = format!("{}:{}:acme:{}", redis.spec.priority.digit(), redis.spec.vram_class_gib, redis.spec.endpoint);
+                let lane = format!(
+                    "{}:{}:acme:{}",
+                    redis.spec.priority.digit(),
+                    redis.spec.vram_class_gib,
+                    redis.spec.endpoint
+                );
                 *ready.entry(lane).or_default() += 1;
             }
         }

@@ -140,7 +140,8 @@ async fn the_reaper_gives_workers_one_lease_period_after_redis_came_up() {
     let lease = queue.lease(query).await.unwrap().remove(0);
     let mut redis = raw(&server).await;
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*:leases").query_async(&mut redis).await.unwrap();
-    let _: () = ::redis::cmd("ZADD").arg(&keys[0]).arg(1).arg(lease.job_id.to_string()).query_async(&mut redis).await.unwrap();
+    let _: () =
+        ::redis::cmd("ZADD").arg(&keys[0]).arg(1).arg(lease.job_id.to_string()).query_async(&mut redis).await.unwrap();
     assert_eq!(queue.reap().await.unwrap().jobs, 0);
     assert_eq!(queue.get(lease.job_id).await.unwrap().unwrap().state, JobState::Running);
 }

@@ -156,7 +156,10 @@ impl<'a> Bench<'a> {
             let request = self.http.get(format!("{}/v1/workers", self.stack.url)).bearer_auth(&self.stack.token);
             let workers: Value = request.send().await?.error_for_status()?.json().await?;
             let loaded = |worker: &Value| worker["loaded"].as_array().is_some_and(|loaded| !loaded.is_empty());
-            if workers["workers"].as_array().is_some_and(|all| all.len() >= count && all.iter().filter(|w| loaded(w)).count() >= count) {
+            if workers["workers"]
+                .as_array()
+                .is_some_and(|all| all.len() >= count && all.iter().filter(|w| loaded(w)).count() >= count)
+            {
                 return Ok(());
             }
             // Enough at once that both workers have to take some.

@@ -2,7 +2,12 @@
 //!
 //! Figures are medians of several rounds. `BENCH_JSON=path` also writes them as JSON. Nothing here asserts a time: the machine is
 //! shared, and only ratios within one run mean anything.
-#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark prints and may stop at any error")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark prints and may stop at any error"
+)]
 
 mod api;
 mod measure;

@@ -17,8 +17,20 @@ const WIRE_FD: i32 = 3;
 
 /// Variables that a handler sees of the worker's own environment. Everything else, above all tokens, stays here.
 const PASSED_ON: [&str; 14] = [
-    "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH",
-    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "OMP_NUM_THREADS",
 ];
 
 /// What to start.
@@ -99,7 +111,8 @@ pub(super) fn ending(status: ExitStatus) -> Result<i32, String> {
     match (status.code(), status.signal()) {
         (Some(code), _) => Ok(code),
         (None, Some(signal)) => {
-            Err(Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned()))
+            Err(Signal::try_from(signal)
+                .map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned()))
         }
         (None, None) => Err("an unknown end".to_owned()),
     }

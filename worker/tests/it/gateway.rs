@@ -14,9 +14,9 @@ use axum::{Json, Router};
 use sha2::{Digest, Sha256};
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
 use stokehold_queue::gateway::{
-    EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport, FinishRequest, JobMessage,
-    JoinReply, JoinRequest, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ReleaseReply, ReleaseRequest, RunnerSpec, Upload,
-    UploadsReply, UploadsRequest, WorkerStatus,
+    EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport, FinishRequest,
+    JobMessage, JoinReply, JoinRequest, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ReleaseReply, ReleaseRequest,
+    RunnerSpec, Upload, UploadsReply, UploadsRequest, WorkerStatus,
 };
 use stokehold_queue::{Fence, JobId, nonce};
 use tokio::net::TcpListener;
@@ -123,7 +123,8 @@ impl Gateway {
     /// Deploys a package as version 1 of an endpoint.
     pub(crate) fn deploy(&self, name: &str, package: Vec<u8>, spec: EndpointSpec) {
         let package_sha256 = hex::encode(Sha256::digest(&package));
-        let spec = EndpointSpec { package_sha256: package_sha256.clone(), package_size_bytes: package.len() as u64, ..spec };
+        let spec =
+            EndpointSpec { package_sha256: package_sha256.clone(), package_size_bytes: package.len() as u64, ..spec };
         let version = EndpointVersion { name: name.to_owned(), version: 1, created_ms: 0, spec };
         let package_url = format!("{}/packages/{package_sha256}", self.url());
         let mut seen = self.seen();

@@ -75,7 +75,10 @@ async fn cards_are_shared_within_their_size() {
     for name in ["red", "blue", "red"] {
         result(&stage.gateway.end(&stage.submit_to(name, json!({"how": "fine"}))).await);
         // Each takes most of the card: the idle one had to go.
-        stage.gateway.until("one loaded model", |seen| (seen.status.loaded == [format!("{name}@1")]).then_some(())).await;
+        stage
+            .gateway
+            .until("one loaded model", |seen| (seen.status.loaded == [format!("{name}@1")]).then_some(()))
+            .await;
     }
     assert_eq!(stage.gateway.seen().joins[0].gpus[0].vram_mib, 24_576);
     // What is idle could go: the whole card is within reach.

@@ -146,5 +146,7 @@ fn wheel() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/wheels");
     let wheels = std::fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let wheel = wheels.filter(|path| path.extension().is_some_and(|extension| extension == "whl")).max();
-    wheel.unwrap_or_else(|| panic!("no wheel in {}: run `make wheel` first, or set STOKE_RUNNER_WHEEL", folder.display()))
+    wheel.unwrap_or_else(|| {
+        panic!("no wheel in {}: run `make wheel` first, or set STOKE_RUNNER_WHEEL", folder.display())
+    })
 }
