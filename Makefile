@@ -112,13 +112,13 @@ lint: $(UV) $(DEV_PYTHON) $(DENY) $(JS) ## Check formatting, lints, types, licen
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples && $(TOOLS)/dev/bin/ruff format --check . ../examples
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 
 fmt: $(DEV_PYTHON) ## Format everything
 	cargo fmt --all
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples && $(TOOLS)/dev/bin/ruff check --fix . ../examples
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api

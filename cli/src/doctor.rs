@@ -1,6 +1,6 @@
 //! `stoke doctor`: what this machine has, what it lacks, and what to do about it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -32,9 +32,6 @@ pub(crate) struct DoctorArgs {
     /// Check this Redis [default: that of `stoke dev`, if one runs]
     #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
-    /// Put a Redis to run into this folder, for other programs' PATH, and end
-    #[arg(long, value_name = "FOLDER")]
-    install_redis: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -69,9 +66,6 @@ impl Check {
 }
 
 pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<()> {
-    if let Some(folder) = &args.install_redis {
-        return output::line(provision::link_into(folder).await?.display());
-    }
     let mut checks = vec![python().await, uv().await, wheel(), redis_server().await, gpus(), disk()];
     checks.extend(api(global).await);
     checks.extend(redis(args.redis.as_deref()).await);

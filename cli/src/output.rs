@@ -53,9 +53,6 @@ pub(crate) fn bold(text: impl Display) -> String {
 pub(crate) fn table<const N: usize>(headings: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
-        table.force_no_tty();
-    }
     table.set_header(headings.map(|heading| Cell::new(heading).add_attribute(Attribute::Bold)));
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));

@@ -1,7 +1,7 @@
 //! The models this worker knows: what they are, whose turn it is, and their loaded runners.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::environment::{Environment, EnvironmentSpec, Environments};
 use crate::gateway::{Error, Gateway};
-use crate::ledger::{Holder, Ledger};
+use crate::ledger::{Ledger, Reservation, Ticket};
 use crate::package::Packages;
 use crate::runner::{Launch, RunEnd, Runner, StartError};
 
@@ -20,7 +20,6 @@ type Key = (String, String, u32);
 
 /// A model: one endpoint version.
 pub(crate) struct Model {
-    id: Holder,
     tenant: String,
     spec: RunnerSpec,
     /// As many turns as its runner takes runs at once.
@@ -34,6 +33,8 @@ pub(crate) struct Model {
 /// A model's runner, with what must stay while it lives.
 struct Loaded {
     runner: Arc<Runner>,
+    /// What the runner's process has reserved.
+    ticket: Option<Ticket>,
     _environment: Environment,
     _home: tempfile::TempDir,
 }
@@ -80,8 +81,7 @@ pub(crate) struct Pool {
     scratch: std::path::PathBuf,
     load_timeout: Duration,
     max_loaded: usize,
-    ledger: Mutex<Ledger>,
-    next_id: AtomicU64,
+    ledger: Ledger,
     models: Mutex<HashMap<Key, Arc<OnceCell<Arc<Model>>>>>,
 }
 
@@ -107,8 +107,7 @@ impl Pool {
             scratch: config.scratch,
             load_timeout: config.load_timeout,
             max_loaded: config.max_loaded,
-            ledger: Mutex::new(config.ledger),
-            next_id: AtomicU64::new(1),
+            ledger: config.ledger,
             models: Mutex::default(),
         }
     }
@@ -128,7 +127,6 @@ impl Pool {
         let fetch = async || {
             let spec = self.gateway.runner_spec(&job.tenant, &job.endpoint, job.version).await?;
             Ok::<_, Error>(Arc::new(Model {
-                id: self.next_id.fetch_add(1, Ordering::SeqCst),
                 tenant: job.tenant.clone(),
                 turns: Arc::new(Semaphore::new(spec.version.spec.max_concurrency.max(1) as usize)),
                 spec,
@@ -151,22 +149,13 @@ impl Pool {
             return Ok(Ready { runner, environment: Duration::ZERO, boot: Duration::ZERO, load: Duration::ZERO });
         }
         *loaded = None;
-        lock(&self.ledger).release(model.id);
-        let gpu = self.make_room(model).await?;
-        let started = self.start(model, gpu).await;
-        match started {
-            Ok((new, ready)) => {
-                *loaded = Some(new);
-                Ok(ready)
-            }
-            Err(error) => {
-                lock(&self.ledger).release(model.id);
-                Err(NotReady::Job(error))
-            }
-        }
+        let reservation = self.make_room(model).await?;
+        let (new, ready) = self.start(model, reservation).await.map_err(NotReady::Job)?;
+        *loaded = Some(new);
+        Ok(ready)
     }
 
-    async fn start(&self, model: &Model, gpu: Option<u32>) -> Result<(Loaded, Ready), JobError> {
+    async fn start(&self, model: &Model, reservation: Option<Reservation>) -> Result<(Loaded, Ready), JobError> {
         let (version, started) = (&model.spec.version, Instant::now());
         let spec = &version.spec;
         let environment =
@@ -197,19 +186,21 @@ impl Pool {
             home: home.path().to_owned(),
             entry: spec.entry.clone(),
             max_concurrency: spec.max_concurrency,
-            gpu,
+            gpu: reservation.as_ref().map(|reservation| reservation.card),
         };
-        let runner = Arc::new(Runner::start(&launch, self.load_timeout).await.map_err(start_failure)?);
+        let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
+        let runner = Runner::start(&launch, reservation, self.load_timeout).await.map_err(start_failure)?;
+        let runner = Arc::new(runner);
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");
         let ready =
             Ready { runner: Arc::clone(&runner), environment: environment_took, boot: runner.boot, load: runner.load };
-        Ok((Loaded { runner, _environment: environment, _home: home }, ready))
+        Ok((Loaded { runner, ticket, _environment: environment, _home: home }, ready))
     }
 
     /// Reserves what the model declares, evicting idle runners, the longest unused first, until it fits. `None`: no card needed.
-    async fn make_room(&self, model: &Using) -> Result<Option<u32>, NotReady> {
+    async fn make_room(&self, model: &Using) -> Result<Option<Reservation>, NotReady> {
         let need_mib = vram_mib(model.spec.version.spec.vram_gib);
-        let mut idle = self.idle(model.id);
+        let mut idle = self.idle();
         if need_mib == 0 {
             while self.loaded() >= self.max_loaded && !idle.is_empty() {
                 self.evict(&idle.remove(0)).await;
@@ -217,8 +208,8 @@ impl Pool {
             return Ok(None);
         }
         loop {
-            if let Some(card) = lock(&self.ledger).reserve(model.id, need_mib) {
-                return Ok(Some(card));
+            if let Some(reservation) = self.ledger.reserve(need_mib) {
+                return Ok(Some(reservation));
             }
             if idle.is_empty() {
                 return Err(NotReady::NoRoom);
@@ -235,14 +226,13 @@ impl Pool {
         if let Some(idle) = loaded.take() {
             tracing::info!(endpoint.id = %model.spec.version.name, "idle runner evicted");
             idle.runner.stop().await;
-            lock(&self.ledger).release(model.id);
         }
     }
 
     /// Loaded models that nobody uses, the longest unused first.
-    fn idle(&self, except: Holder) -> Vec<Arc<Model>> {
+    fn idle(&self) -> Vec<Arc<Model>> {
         let mut idle: Vec<Arc<Model>> = self.known();
-        idle.retain(|model| model.id != except && model.users.load(Ordering::SeqCst) == 0 && model.is_loaded());
+        idle.retain(|model| model.users.load(Ordering::SeqCst) == 0 && model.is_loaded());
         idle.sort_by_key(|model| *lock(&model.used));
         idle
     }
@@ -265,8 +255,8 @@ impl Pool {
 
     /// The largest VRAM class that could be loaded now, GiB.
     pub(crate) fn reach_gib(&self) -> u32 {
-        let idle: Vec<Holder> = self.idle(0).iter().map(|model| model.id).collect();
-        lock(&self.ledger).reach_gib(&idle)
+        let idle: Vec<Ticket> = self.idle().iter().filter_map(|model| model.ticket()).collect();
+        self.ledger.reach_gib(&idle)
     }
 
     /// Stops every runner.
@@ -281,6 +271,10 @@ impl Pool {
 }
 
 impl Model {
+    fn ticket(&self) -> Option<Ticket> {
+        self.loaded.try_lock().ok()?.as_ref()?.ticket
+    }
+
     /// A model that is being loaded holds its lock and counts as loaded.
     fn is_loaded(&self) -> bool {
         self.loaded.try_lock().map_or(true, |loaded| loaded.as_ref().is_some_and(|loaded| !loaded.runner.is_gone()))

@@ -13,6 +13,7 @@ use stokehold_queue::gateway::JobMessage;
 use stokehold_wire::{Failure, OutputFile};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::ledger::Reservation;
 pub(crate) use process::Launch;
 
 /// How long a runner that was told to stop may take before its process group is killed.
@@ -70,9 +71,13 @@ pub(crate) enum RunEnd {
 }
 
 impl Runner {
-    /// Starts a process and loads its handler.
-    pub(crate) async fn start(launch: &Launch, load_timeout: Duration) -> Result<Self, StartError> {
-        driver::start(launch, load_timeout).await
+    /// Starts a process and loads its handler. The reservation is given back when the process is gone.
+    pub(crate) async fn start(
+        launch: &Launch,
+        reservation: Option<Reservation>,
+        load_timeout: Duration,
+    ) -> Result<Self, StartError> {
+        driver::start(launch, reservation, load_timeout).await
     }
 
     /// Gives it a run. The number is for [`Self::cancel`]; the receiver gets the end, always.

@@ -2,6 +2,7 @@
 
 Four texts go to `embed`, eight prompts to `render`. The address and the token are in STOKE_URL and STOKE_TOKEN.
 """
+# ruff: noqa: T201 (its output is what it is for)
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ PROMPTS = [
     "steam rising from a harbour",
     "the last ridge before the sea",
 ]
+SHOWN = ("id", "endpoint", "state", "timing", "result_url")
 PARTS = ("queued", "env", "boot", "load", "run", "upload")
 
 # Nothing here takes longer, not even the first load on a slow machine.
@@ -105,7 +107,7 @@ def main() -> None:
 
     if as_json:
         document = {
-            "jobs": [{name: job.raw[name] for name in ("id", "endpoint", "state", "timing", "result_url")} for job in jobs],
+            "jobs": [{name: job.raw[name] for name in SHOWN} for job in jobs],
             "similarity": {"related": related, "unrelated": unrelated},
             "images": [str(image) for image in images],
         }

@@ -65,19 +65,6 @@ pub(crate) async fn present() -> Result<Option<RedisBinary>> {
     Ok(None)
 }
 
-/// Makes the server known as `redis-server` in `folder`. Returns its path there.
-pub(crate) async fn link_into(folder: &Path) -> Result<PathBuf> {
-    let server = redis_binary().await?.path;
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let link = folder.join("redis-server");
-    // Not the same path under another name: a link to itself.
-    if server != link {
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink(&server, &link).with_context(|| format!("cannot create {}", link.display()))?;
-    }
-    Ok(link)
-}
-
 fn cached() -> Result<PathBuf> {
     Ok(paths::cache_dir()?.join(PACKAGE).join(PACKAGE_VERSION).join("valkey-server"))
 }

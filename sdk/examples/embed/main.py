@@ -1,7 +1,7 @@
 """Sentence embeddings from all-MiniLM-L6-v2, computed with numpy alone.
 
-The weights and the tokenizer come from a package, so that nothing is downloaded at run time. The package declares PyTorch as a
-dependency and does not need it for what is used here: `requirements.lock` leaves it out.
+The weights and the tokenizer come from a package, so that nothing is downloaded at run time. The package declares
+PyTorch as a dependency and does not need it for what is used here: `requirements.lock` leaves it out.
 """
 
 import json
@@ -60,7 +60,8 @@ class Embed:
         return hidden
 
     def attend(self, layer: str, hidden: np.ndarray, bias: np.ndarray) -> np.ndarray:
-        query, key, value = (self.split(self.linear(f"{layer}.attention.self.{part}", hidden)) for part in ("query", "key", "value"))
+        parts = (self.linear(f"{layer}.attention.self.{part}", hidden) for part in ("query", "key", "value"))
+        query, key, value = map(self.split, parts)
         scores = query @ key.swapaxes(-1, -2) / np.sqrt(np.float32(query.shape[-1])) + bias
         mixed = softmax(scores) @ value
         return mixed.swapaxes(1, 2).reshape(hidden.shape)

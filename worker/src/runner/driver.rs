@@ -15,6 +15,7 @@ use tokio::time::{sleep_until, timeout};
 use super::process::{self, Launch, Process};
 use super::tail::Tail;
 use super::{RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
+use crate::ledger::Reservation;
 
 /// A job may write this much; more ends it.
 const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -49,14 +50,18 @@ enum Source {
     Stderr,
 }
 
-pub(super) async fn start(launch: &Launch, load_timeout: Duration) -> Result<Runner, StartError> {
+pub(super) async fn start(
+    launch: &Launch,
+    reservation: Option<Reservation>,
+    load_timeout: Duration,
+) -> Result<Runner, StartError> {
     let started = Instant::now();
     let (process, wire) = Process::spawn(launch).map_err(|error| StartError::Spawn(error.to_string()))?;
     let pid = process.pid;
     let (commands, inbox) = mpsc::channel(COMMANDS);
     let (loaded, loading) = oneshot::channel();
     let load = Control::Load { entry: launch.entry.clone(), max_concurrency: launch.max_concurrency };
-    tokio::spawn(Driver::new(process, wire, inbox, loaded).run(load));
+    tokio::spawn(Driver::new(process, wire, inbox, loaded, reservation).run(load));
     let runner = |boot, load| Runner { commands, pid, boot, load };
     match timeout(load_timeout, loading).await {
         Ok(Ok(Ok(load))) => Ok(runner(started.elapsed().saturating_sub(load), load)),
@@ -84,6 +89,7 @@ enum Fatal {
 
 struct Driver {
     process: Process,
+    reservation: Option<Reservation>,
     writer: OwnedWriteHalf,
     chunks: mpsc::Receiver<Chunk>,
     inbox: mpsc::Receiver<Command>,
@@ -102,6 +108,7 @@ impl Driver {
         wire: UnixStream,
         inbox: mpsc::Receiver<Command>,
         loaded: oneshot::Sender<Result<Duration, StartError>>,
+        reservation: Option<Reservation>,
     ) -> Self {
         let (sender, chunks) = mpsc::channel(CHUNKS);
         let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
@@ -115,6 +122,7 @@ impl Driver {
         }
         Self {
             process,
+            reservation,
             writer,
             chunks,
             inbox,
@@ -290,6 +298,8 @@ impl Driver {
         }
         // What it has started dies with it.
         process::kill_group(self.process.pid);
+        // Its memory is free: whoever waits for the ends below may take it.
+        self.reservation = None;
         let ending = status.map_or_else(|error| Err(error.to_string()), process::ending);
         let end = |stderr: String| match (&fatal, &ending) {
             (Some(Fatal::Broken(why)), _) => RunEnd::Broken { why: why.clone(), stderr },
