@@ -6,6 +6,7 @@
     missing_docs,
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::print_stderr,
     reason = "a benchmark prints and may stop at any error"
 )]
 

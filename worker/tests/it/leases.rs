@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use serde_json::json;
+use stokehold_queue::endpoint::EndpointSpec;
 
 use crate::gateway::Rhythm;
-use crate::stage::{Setup, Stage, result};
+use crate::stage::{Setup, Stage, pack, result, spec};
 
 fn one_slot() -> Vec<(&'static str, String)> {
     vec![("STOKE_SLOTS", "1".to_owned())]
@@ -69,8 +70,8 @@ async fn cards_are_shared_within_their_size() {
     variables.push(("STOKE_FAKE_GPUS", "24576".to_owned()));
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
     for name in ["red", "blue"] {
-        let spec = stokehold_queue::endpoint::EndpointSpec { vram_gib: 16.0, ..crate::stage::spec("plain") };
-        stage.gateway.deploy(name, crate::stage::pack(include_str!("handlers/plain.py")), spec);
+        let spec = EndpointSpec { vram_gib: 16.0, ..spec("plain") };
+        stage.gateway.deploy(name, pack(include_str!("handlers/plain.py")), spec);
     }
     for name in ["red", "blue", "red"] {
         result(&stage.gateway.end(&stage.submit_to(name, json!({"how": "fine"}))).await);
@@ -83,4 +84,23 @@ async fn cards_are_shared_within_their_size() {
     assert_eq!(stage.gateway.seen().joins[0].gpus[0].vram_mib, 24_576);
     // What is idle could go: the whole card is within reach.
     stage.gateway.until("its reach", |seen| (seen.reach_gib == 24).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_that_is_given_up_gives_its_card_back() {
+    let mut variables = one_slot();
+    variables.push(("STOKE_FAKE_GPUS", "24576".to_owned()));
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    let source = include_str!("handlers/plain.py");
+    let begun = stage.dir.path().join("begun");
+    let never = format!("import time\nopen({begun:?}, 'w').close()\ntime.sleep(3_600)\n{source}");
+    for (name, source) in [("never", never.as_str()), ("other", source)] {
+        let spec = EndpointSpec { vram_gib: 16.0, ..spec("plain") };
+        stage.gateway.deploy(name, pack(source), spec);
+    }
+    let job = stage.submit_to("never", json!({"how": "fine"}));
+    // Every heartbeat looks again.
+    stage.gateway.until("the load to begin", |_| begun.exists().then_some(())).await;
+    stage.gateway.lose(&job);
+    result(&stage.gateway.end(&stage.submit_to("other", json!({"how": "fine"}))).await);
 }

@@ -31,7 +31,7 @@ def _cancelled(peer: Peer) -> dict[str, str]:
 def test_cancel_reaches_a_plain_handler_whatever_it_does(serve: Serve, busy: str) -> None:
     peer = serve(f"import os, threading, time\ndef handler():\n    {STARTED}\n    {busy}")
     error = _cancelled(peer)
-    assert (error["code"], error["class"]) == ("cancelled", "stokehold.runner.errors.Cancelled")
+    assert (error["code"], error["class"]) == ("cancelled", "stokehold.Cancelled")
     assert "in handler" in error["traceback"]
     assert _cancelled(peer)["code"] == "cancelled"
 
