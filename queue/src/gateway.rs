@@ -63,7 +63,7 @@ pub struct LeaseRequest {
     pub want: u32,
     /// The largest VRAM class the worker can take now, GiB; 0 takes CPU jobs only.
     pub reach_gib: u32,
-    /// How long to wait for the first lease.
+    /// How long to wait for the first lease; the gateway waits no longer than half a lease.
     pub wait_ms: u64,
     /// Attempts that ended; answered before the wait when there are any and `want` is 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -25,9 +25,6 @@ use crate::pulls::Granted;
 use crate::state::App;
 use crate::{inputs, metrics};
 
-/// The longest a pull is held, milliseconds.
-const WAIT_MAX_MS: u64 = 60_000;
-
 /// S3 signs for no longer than a week.
 const SIGNED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -44,7 +41,8 @@ pub(super) async fn lease(
         if request.want == 0 {
             return Ok(None);
         }
-        let wait_ms = request.wait_ms.min(WAIT_MAX_MS);
+        // The pull of a worker that has gone silent must be over before its leases run out: it would be given their jobs again.
+        let wait_ms = request.wait_ms.min(app.queue.lease_ms() / 2);
         let held = if wait_ms > 0 { Some(app.hold()?) } else { None };
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
         app.pulls.lease(&worker.worker_id, request.want, request.reach_gib, deadline).await.map(Some)
