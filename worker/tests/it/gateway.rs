@@ -60,7 +60,7 @@ pub(crate) struct Seen {
     /// Calls answered, by route.
     pub(crate) calls: HashMap<String, usize>,
     queued: VecDeque<LeasedJob>,
-    held: HashSet<LeaseRef>,
+    held: HashMap<LeaseRef, LeasedJob>,
     endpoints: HashMap<String, RunnerSpec>,
     packages: HashMap<String, Vec<u8>>,
     /// The one token that is good; none before the first join.
@@ -152,7 +152,7 @@ impl Gateway {
 
     /// Takes a lease away: the next heartbeat says so.
     pub(crate) fn lose(&self, lease: &LeaseRef) {
-        assert!(self.seen().held.remove(lease), "the lease is not held");
+        assert!(self.seen().held.remove(lease).is_some(), "the lease is not held");
     }
 
     /// Makes routes answer 503, these and no others.
@@ -217,7 +217,7 @@ impl Seen {
             let lease = LeaseRef { job_id: report.job_id, fence: report.fence.clone() };
             if self.finished.contains_key(&report.job_id) {
                 FinishAnswer::AlreadyEnded
-            } else if self.held.remove(&lease) {
+            } else if self.held.remove(&lease).is_some() {
                 self.finished.insert(report.job_id, report);
                 FinishAnswer::Ok
             } else {
@@ -226,6 +226,10 @@ impl Seen {
         };
         reports.into_iter().map(finish).collect()
     }
+}
+
+fn lease_of(job: &LeasedJob) -> LeaseRef {
+    LeaseRef { job_id: job.job_id, fence: job.fence.clone() }
 }
 
 type App = State<Arc<Inner>>;
@@ -284,7 +288,7 @@ async fn lease(State(inner): App, Json(request): Json<LeaseRequest>) -> Json<Lea
                 let mut seen = inner.seen.lock().unwrap();
                 let count = seen.queued.len().min(request.want as usize);
                 let leases: Vec<LeasedJob> = seen.queued.drain(..count).collect();
-                seen.held.extend(leases.iter().map(|job| LeaseRef { job_id: job.job_id, fence: job.fence.clone() }));
+                seen.held.extend(leases.iter().map(|job| (lease_of(job), job.clone())));
                 if !leases.is_empty() || request.want == 0 {
                     return leases;
                 }
@@ -298,7 +302,8 @@ async fn lease(State(inner): App, Json(request): Json<LeaseRequest>) -> Json<Lea
 
 async fn extend(State(inner): App, Json(request): Json<ExtendRequest>) -> Json<ExtendReply> {
     inner.change(|seen| {
-        let answer = |lease: &LeaseRef| if seen.held.contains(lease) { ExtendAnswer::Held } else { ExtendAnswer::Lost };
+        let answer =
+            |lease: &LeaseRef| if seen.held.contains_key(lease) { ExtendAnswer::Held } else { ExtendAnswer::Lost };
         let leases = request.leases.iter().map(answer).collect();
         seen.status = request.status;
         seen.extended = request.leases;
@@ -313,8 +318,10 @@ async fn finish(State(inner): App, Json(request): Json<FinishRequest>) -> Json<F
 async fn release(State(inner): App, Json(request): Json<ReleaseRequest>) -> Json<ReleaseReply> {
     let released = inner.change(|seen| {
         let release = |lease: &LeaseRef| {
-            if seen.held.remove(lease) {
-                seen.released.push(lease.job_id);
+            if let Some(job) = seen.held.remove(lease) {
+                seen.released.push(job.job_id);
+                // It is the next to run, under another fence.
+                seen.queued.push_front(LeasedJob { fence: Fence::new(job.fence.counter() + 1, &nonce()), ..job });
                 FinishAnswer::Ok
             } else {
                 FinishAnswer::StaleFence
@@ -336,7 +343,7 @@ async fn events(State(inner): App, Json(request): Json<EventsRequest>) -> Status
 
 async fn uploads(State(inner): App, Json(request): Json<UploadsRequest>) -> Response {
     let lease = LeaseRef { job_id: request.job_id, fence: request.fence };
-    if !inner.seen.lock().unwrap().held.contains(&lease) {
+    if !inner.seen.lock().unwrap().held.contains_key(&lease) {
         return problem(StatusCode::CONFLICT, "stale_fence");
     }
     let upload = |file: &stokehold_queue::gateway::UploadFile| Upload {
