@@ -97,9 +97,12 @@ impl Attempts {
             let model = self.pool.model(&job).await.map_err(Stop::Fail)?;
             let turn = self.turn(&model, open).await?;
             let ready = self.pool.ready(&model).await?;
-            Ok::<_, Stop>((model, turn, ready))
+            let scratch = tempfile::Builder::new().prefix("run-").tempdir_in(&self.scratch);
+            let scratch = scratch.map_err(|error| Stop::Fail(infra(format!("no scratch space: {error}"))))?;
+            let files = self.fetch(&job.files, scratch.path()).await?;
+            Ok::<_, Stop>((model, turn, ready, scratch, files))
         };
-        let (model, turn, ready) = tokio::select! {
+        let (model, turn, ready, scratch, files) = tokio::select! {
             prepared = prepare => prepared?,
             () = lost.cancelled() => return Err(Stop::Lost),
             () = self.leaving.cancelled() => return Err(Stop::Release),
@@ -108,9 +111,6 @@ impl Attempts {
         timing.boot_ms = millis(ready.boot);
         timing.load_ms = millis(ready.load);
 
-        let scratch = tempfile::Builder::new().prefix("run-").tempdir_in(&self.scratch);
-        let scratch = scratch.map_err(|error| Stop::Fail(infra(format!("no scratch space: {error}"))))?;
-        let files = self.fetch(&job.files, scratch.path()).await?;
         let started = Instant::now();
         let end = self.execute(&ready.runner, job, files, scratch.path(), lease, lost).await?;
         self.load.ran(started.elapsed());
@@ -154,8 +154,9 @@ impl Attempts {
         tokio::pin!(both);
         loop {
             tokio::select! {
-                turn = &mut both => return turn.ok_or(Stop::Release),
+                biased;
                 () = self.draining.cancelled() => return Err(Stop::Release),
+                turn = &mut both => return turn.ok_or(Stop::Release),
                 () = tokio::time::sleep(PATIENCE) => {
                     if open.is_too_many() {
                         return Err(Stop::Release);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use futures::{TryStreamExt, stream};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -12,6 +13,9 @@ use stokehold_wire::OutputFile;
 
 use crate::gateway::{Error, Gateway};
 use crate::transfer::{FILE_BYTES_MAX, Source, Transfer, measure};
+
+/// Small files are bound by round trips, large ones by the line: a few at once serve both.
+const UPLOADS_AT_ONCE: usize = 4;
 
 /// Why there is no report of success.
 pub(crate) enum StoreError {
@@ -95,11 +99,11 @@ async fn upload(
         Err(Error::Refused { code, .. }) if code == "stale_fence" => return Err(StoreError::Stale),
         Err(error) => return Err(failed(ErrorCode::Infra, format!("no upload URLs: {error}"))),
     };
-    for (upload, source) in reply.uploads.iter().zip(sources) {
-        let put = transfer.put(&upload.url, &upload.headers, source).await;
-        put.map_err(|error| failed(ErrorCode::Infra, format!("the result could not be stored: {error}")))?;
-    }
-    Ok(())
+    let puts = reply.uploads.iter().zip(sources).map(Ok);
+    let stored = stream::iter(puts).try_for_each_concurrent(UPLOADS_AT_ONCE, |(upload, source)| {
+        transfer.put(&upload.url, &upload.headers, source)
+    });
+    stored.await.map_err(|error| failed(ErrorCode::Infra, format!("the result could not be stored: {error}")))
 }
 
 /// Completes each `{"$file": name}` in the result with what is known of that file.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use stokehold_queue::gateway::{LeasedJob, RunnerSpec};
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::sync::{OnceCell, Semaphore};
+use tracing::Instrument as _;
 
 use crate::environment::{Environment, EnvironmentSpec, Environments};
 use crate::gateway::{Error, Gateway};
@@ -189,7 +190,9 @@ impl Pool {
             gpu: reservation.as_ref().map(|reservation| reservation.card),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
-        let runner = Runner::start(&launch, reservation, self.load_timeout).await.map_err(start_failure)?;
+        let span = tracing::info_span!("runner.load", endpoint.id = %version.name, endpoint.version = version.version);
+        let loading = Runner::start(&launch, reservation, self.load_timeout).instrument(span);
+        let runner = loading.await.map_err(start_failure)?;
         let runner = Arc::new(runner);
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");
         let ready =

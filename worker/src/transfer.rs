@@ -10,12 +10,16 @@ use reqwest::{Body, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest pause between two pieces of a transfer.
+/// Longest pause between two pieces of a download. An upload shows no pieces: it may take this long, and what its bytes need.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The slowest upload that is waited for.
+const UPLOAD_BYTES_PER_S: u64 = 256 * 1024;
 
 const TRIES: u32 = 5;
 const WAIT_MIN: Duration = Duration::from_millis(200);
@@ -40,8 +44,7 @@ pub(crate) enum Source<'a> {
 
 impl Transfer {
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(IDLE_TIMEOUT).build()?;
-        Ok(Self { http })
+        Ok(Self { http: reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).build()? })
     }
 
     /// Puts an object. Repeating is safe: the key belongs to this attempt alone.
@@ -69,7 +72,8 @@ impl Transfer {
                 (Body::wrap_stream(ReaderStream::with_capacity(file, 256 * 1024)), size_bytes)
             }
         };
-        let mut request = self.http.put(url).body(body);
+        let limit = IDLE_TIMEOUT + Duration::from_secs(size_bytes / UPLOAD_BYTES_PER_S);
+        let mut request = self.http.put(url).timeout(limit).body(body);
         for (name, value) in headers {
             request = request.header(name, value);
         }
@@ -92,10 +96,11 @@ impl Transfer {
     }
 
     async fn get_once(&self, url: &str, into: &Path) -> anyhow::Result<()> {
-        let answer = checked(self.http.get(url).send().await.map_err(reqwest::Error::without_url)?)?;
+        let answer = timeout(IDLE_TIMEOUT, self.http.get(url).send()).await?;
+        let answer = checked(answer.map_err(reqwest::Error::without_url)?)?;
         let (mut file, mut size_bytes) = (File::create(into).await?, 0);
         let mut body = answer.bytes_stream();
-        while let Some(piece) = body.next().await {
+        while let Some(piece) = timeout(IDLE_TIMEOUT, body.next()).await? {
             let piece = piece.map_err(reqwest::Error::without_url)?;
             size_bytes += piece.len() as u64;
             anyhow::ensure!(size_bytes <= FILE_BYTES_MAX, "the file is larger than {FILE_BYTES_MAX} bytes");

@@ -23,6 +23,9 @@ const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Of that, this much is passed on; then one line says that the rest is not.
 const LOG_BYTES_FORWARDED: u64 = 1024 * 1024;
 
+/// A larger output is only in the result: the gateway keeps none as an event.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
 /// A healthy runner beats once a second, whatever its handler does.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
@@ -78,6 +81,8 @@ struct Running {
     messages: mpsc::Sender<JobMessage>,
     log_bytes: u64,
     cut: bool,
+    /// Messages that found no room.
+    unheard: u64,
     stderr: Tail,
 }
 
@@ -183,7 +188,7 @@ impl Driver {
 
     async fn begin(&mut self, number: u64, request: RunRequest, end: oneshot::Sender<RunEnd>) -> Result<(), Fatal> {
         let RunRequest { job, attempt, scratch, files, input, messages } = request;
-        let running = Running { end, messages, log_bytes: 0, cut: false, stderr: Tail::default() };
+        let running = Running { end, messages, log_bytes: 0, cut: false, unheard: 0, stderr: Tail::default() };
         self.runs.insert(number, running);
         let scratch = scratch.to_string_lossy().into_owned();
         self.send(&Control::Run { run: number, job, attempt, scratch, files }, input.get().as_bytes()).await
@@ -248,8 +253,15 @@ impl Driver {
             }
             Report::Progress { run, fraction, message } => self.tell(run, JobMessage::Progress { fraction, message }),
             Report::Output { run, index } => {
-                let value = json(body).map_err(|why| Fatal::Broken(format!("an output is {why}")))?;
-                self.tell(run, JobMessage::Output { index, value });
+                let message = if body.len() > OUTPUT_BYTES_MAX {
+                    let text =
+                        format!("output {index} is over {OUTPUT_BYTES_MAX} bytes and is shown in the result only\n");
+                    JobMessage::Log { stream: LogStream::Stderr, text }
+                } else {
+                    let value = json(body).map_err(|why| Fatal::Broken(format!("an output is {why}")))?;
+                    JobMessage::Output { index, value }
+                };
+                self.tell(run, message);
             }
             Report::Done { run, run_ms, files } => {
                 if let Some(running) = self.runs.remove(&run) {
@@ -267,10 +279,9 @@ impl Driver {
         Ok(())
     }
 
-    fn tell(&self, run: u64, message: JobMessage) {
-        if let Some(running) = self.runs.get(&run) {
-            // A slow gateway costs messages, never the run.
-            let _ = running.messages.try_send(message);
+    fn tell(&mut self, run: u64, message: JobMessage) {
+        if let Some(running) = self.runs.get_mut(&run) {
+            running.tell(message);
         }
     }
 
@@ -337,8 +348,24 @@ impl Running {
             self.cut = true;
             format!("(more than {LOG_BYTES_FORWARDED} bytes of log: the rest is not kept)\n")
         };
-        let _ = self.messages.try_send(JobMessage::Log { stream, text });
+        self.tell(JobMessage::Log { stream, text });
         Ok(())
+    }
+
+    /// A slow gateway costs messages, never the run. Where some are missing, a line says so.
+    fn tell(&mut self, message: JobMessage) {
+        if self.unheard > 0 {
+            let text = format!(
+                "({} messages of the job were lost here: they came faster than they could be told)\n",
+                self.unheard
+            );
+            if self.messages.try_send(JobMessage::Log { stream: LogStream::Stderr, text }).is_ok() {
+                self.unheard = 0;
+            }
+        }
+        if self.messages.try_send(message).is_err() {
+            self.unheard += 1;
+        }
     }
 }
 
