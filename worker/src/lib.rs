@@ -15,6 +15,7 @@ mod output;
 mod package;
 mod pool;
 mod runner;
+mod scratch;
 mod transfer;
 pub mod uv;
 mod worker;

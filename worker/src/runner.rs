@@ -2,6 +2,7 @@
 
 mod driver;
 mod process;
+mod streams;
 mod tail;
 
 use std::collections::BTreeMap;

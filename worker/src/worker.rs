@@ -25,6 +25,7 @@ use crate::ledger::Ledger;
 use crate::load::Load;
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
+use crate::scratch::Scratch;
 use crate::transfer::Transfer;
 use crate::uv::ensure_uv;
 
@@ -48,8 +49,7 @@ const BATCH: usize = 100;
 /// # Errors
 /// When it cannot begin: no `uv`, no data directory, a join that is refused.
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let scratch = config.data_dir.join("scratch");
-    std::fs::create_dir_all(&scratch)?;
+    let scratch = Scratch::open(&config.data_dir)?;
     let uv = ensure_uv(config.uv.as_deref(), &config.cache_dir).await?;
     let environments = Environments::open(EnvironmentsConfig {
         dir: config.cache_dir.clone(),
@@ -75,7 +75,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
     let pool = PoolConfig {
         environments,
         packages: Packages::open(&config.cache_dir)?,
-        scratch: scratch.clone(),
+        scratch: scratch.path(),
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
         ledger: Ledger::new(inventory.gpus()),
@@ -86,7 +86,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         pool: Pool::new(Arc::clone(&gateway), pool),
         slots: Arc::new(Semaphore::new(config.slots as usize)),
         load: Arc::new(Load::new(config.slots)),
-        scratch,
+        scratch: scratch.path(),
         next_run: AtomicU64::new(1),
         draining: shutdown.clone(),
         leaving: CancellationToken::new(),

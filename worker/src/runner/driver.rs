@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 use stokehold_queue::gateway::{JobMessage, LogStream};
 use stokehold_wire::{Control, Decoder, Report, Stream, encode};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, timeout};
 
 use super::process::{self, Launch, Process};
+use super::streams::{Source, Streams};
 use super::tail::Tail;
 use super::{RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
 use crate::ledger::Reservation;
@@ -33,8 +33,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 const COMMANDS: usize = 1_024;
-const CHUNKS: usize = 64;
-const READ_BYTES: usize = 64 * 1024;
 
 pub(super) enum Command {
     Run { number: u64, request: RunRequest, end: oneshot::Sender<RunEnd> },
@@ -43,28 +41,18 @@ pub(super) enum Command {
     Stop(oneshot::Sender<()>),
 }
 
-/// Bytes that came from the process, by where they came from. `None`: that source has ended.
-type Chunk = (Source, Option<Vec<u8>>);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
-    Wire,
-    Stdout,
-    Stderr,
-}
-
 pub(super) async fn start(
     launch: &Launch,
     reservation: Option<Reservation>,
     load_timeout: Duration,
 ) -> Result<Runner, StartError> {
     let started = Instant::now();
-    let (process, wire) = Process::spawn(launch).map_err(|error| StartError::Spawn(error.to_string()))?;
+    let (process, writer, streams) = Process::spawn(launch).map_err(|error| StartError::Spawn(error.to_string()))?;
     let pid = process.pid;
     let (commands, inbox) = mpsc::channel(COMMANDS);
     let (loaded, loading) = oneshot::channel();
     let load = Control::Load { entry: launch.entry.clone(), max_concurrency: launch.max_concurrency };
-    tokio::spawn(Driver::new(process, wire, inbox, loaded, reservation).run(load));
+    tokio::spawn(Driver::new(process, writer, streams, inbox, loaded, reservation).run(load));
     let runner = |boot, load| Runner { commands, pid, boot, load };
     match timeout(load_timeout, loading).await {
         Ok(Ok(Ok(load))) => Ok(runner(started.elapsed().saturating_sub(load), load)),
@@ -96,7 +84,7 @@ struct Driver {
     process: Process,
     reservation: Option<Reservation>,
     writer: OwnedWriteHalf,
-    chunks: mpsc::Receiver<Chunk>,
+    streams: Streams,
     inbox: mpsc::Receiver<Command>,
     loaded: Option<oneshot::Sender<Result<Duration, StartError>>>,
     decoder: Decoder,
@@ -109,27 +97,18 @@ struct Driver {
 
 impl Driver {
     fn new(
-        mut process: Process,
-        wire: UnixStream,
+        process: Process,
+        writer: OwnedWriteHalf,
+        streams: Streams,
         inbox: mpsc::Receiver<Command>,
         loaded: oneshot::Sender<Result<Duration, StartError>>,
         reservation: Option<Reservation>,
     ) -> Self {
-        let (sender, chunks) = mpsc::channel(CHUNKS);
-        let (stdout, stderr) = (process.child.stdout.take(), process.child.stderr.take());
-        let (reader, writer) = wire.into_split();
-        pump(Source::Wire, reader, sender.clone());
-        if let Some(stdout) = stdout {
-            pump(Source::Stdout, stdout, sender.clone());
-        }
-        if let Some(stderr) = stderr {
-            pump(Source::Stderr, stderr, sender);
-        }
         Self {
             process,
             reservation,
             writer,
-            chunks,
+            streams,
             inbox,
             loaded: Some(loaded),
             decoder: Decoder::default(),
@@ -155,7 +134,7 @@ impl Driver {
             let silence = self.heard + SILENCE_MAX;
             let stop_by = self.stopping.as_ref().map(|(by, _)| *by);
             tokio::select! {
-                chunk = self.chunks.recv() => match chunk {
+                chunk = self.streams.next() => match chunk {
                     Some((source, Some(bytes))) => self.take(source, &bytes)?,
                     // The wire's end, or everything's: the process is going; its exit says how.
                     Some((Source::Wire, None)) | None => return Ok(()),
@@ -300,7 +279,7 @@ impl Driver {
             }
         };
         let last_words = tokio::time::Instant::now() + LAST_WORDS;
-        while let Ok(Some(chunk)) = tokio::time::timeout_at(last_words, self.chunks.recv()).await {
+        while let Ok(Some(chunk)) = tokio::time::timeout_at(last_words, self.streams.next()).await {
             if let ((source, Some(bytes)), None) = (chunk, &fatal)
                 && self.take(source, &bytes).is_err()
             {
@@ -367,23 +346,6 @@ impl Running {
             self.unheard += 1;
         }
     }
-}
-
-/// Reads one of the process's streams into the driver's channel, which pushes back when the driver is behind.
-fn pump(source: Source, mut stream: impl AsyncRead + Unpin + Send + 'static, into: mpsc::Sender<Chunk>) {
-    tokio::spawn(async move {
-        let mut buffer = vec![0; READ_BYTES];
-        loop {
-            let chunk = match stream.read(&mut buffer).await {
-                Ok(0) | Err(_) => None,
-                Ok(count) => Some(buffer[..count].to_vec()),
-            };
-            let ended = chunk.is_none();
-            if into.send((source, chunk)).await.is_err() || ended {
-                return;
-            }
-        }
-    });
 }
 
 fn json(body: Vec<u8>) -> Result<Box<RawValue>, &'static str> {

@@ -10,7 +10,11 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, Command};
+
+use super::streams::Streams;
 
 /// The wire's descriptor in the child: the first after the standard three.
 const WIRE_FD: i32 = 3;
@@ -57,8 +61,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it; the socket is our end of the wire.
-    pub(super) fn spawn(launch: &Launch) -> std::io::Result<(Self, UnixStream)> {
+    /// Starts it, with our end of its wire and of its standard streams.
+    pub(super) fn spawn(launch: &Launch) -> std::io::Result<(Self, OwnedWriteHalf, Streams)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = Command::new(&launch.python);
@@ -74,11 +78,16 @@ impl Process {
             .kill_on_drop(true)
             .fd_mappings(vec![FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: WIRE_FD }])
             .map_err(std::io::Error::other)?;
-        let child = command.spawn()?;
+        let mut child = command.spawn()?;
         // The command still holds the child's end: while it lives, the wire would never say that the child is gone.
         drop(command);
-        let pid = child.id().ok_or_else(|| std::io::Error::other("the process ended while it was started"))?;
-        Ok((Self { child, pid }, UnixStream::from_std(ours)?))
+        let gone = || std::io::Error::other("the process ended while it was started");
+        let pid = child.id().ok_or_else(gone)?;
+        let stdout = child.stdout.take().ok_or_else(gone)?.into_owned_fd()?;
+        let stderr = child.stderr.take().ok_or_else(gone)?.into_owned_fd()?;
+        let (reader, writer) = UnixStream::from_std(ours)?.into_split();
+        let streams = Streams::new(reader, Receiver::from_owned_fd(stdout)?, Receiver::from_owned_fd(stderr)?);
+        Ok((Self { child, pid }, writer, streams))
     }
 }
 
