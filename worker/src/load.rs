@@ -52,6 +52,11 @@ impl Load {
         self.slots + ahead
     }
 
+    /// Whether another end is due within moments: leases are open, and jobs are short.
+    pub(crate) fn is_more_to_come(&self) -> bool {
+        self.count() > 0 && self.capacity() > self.slots
+    }
+
     /// Leases that count.
     pub(crate) fn count(&self) -> u32 {
         self.lock().open

@@ -32,8 +32,8 @@ use crate::uv::ensure_uv;
 /// How long a lease call is held when there is nothing to do.
 const LEASE_WAIT: Duration = Duration::from_secs(20);
 
-/// A lease call that is answered within this time carries the next reports; they do not go out by themselves meanwhile.
-const SOON: Duration = Duration::from_millis(2);
+/// How long an end waits for others to be told with it, while others are sure to come.
+const LINGER: Duration = Duration::from_millis(5);
 
 /// A lease call under way at shutdown may have been granted something already: it has this long to say so.
 const LAST_ANSWER: Duration = Duration::from_millis(200);
@@ -139,6 +139,12 @@ struct Outbox {
     releases: Vec<LeaseRef>,
 }
 
+impl Outbox {
+    fn is_empty(&self) -> bool {
+        self.reports.is_empty() && self.releases.is_empty()
+    }
+}
+
 impl Worker {
     async fn beat(self: Arc<Self>, joined: JoinReply, stop: CancellationToken) {
         let rhythm = Rhythm {
@@ -160,22 +166,23 @@ impl Worker {
         let mut outbox = Outbox::default();
         let mut asking: JoinSet<Result<LeaseReply, Error>> = JoinSet::new();
         let mut telling: JoinSet<()> = JoinSet::new();
-        let mut asked = Instant::now();
-        let mut ask_from = asked;
+        let mut ask_from = Instant::now();
+        let mut ended_at = ask_from;
         loop {
             let want = self.want();
             if asking.is_empty() && want > 0 && ask_from <= Instant::now() {
-                asked = Instant::now();
                 let reports: Vec<FinishReport> = outbox.reports.drain(..outbox.reports.len().min(BATCH)).collect();
                 asking.spawn(self.ask(want, reports));
             }
-            // Reports wait for the lease call under way only as long as it may come back at once.
-            let tell_at = if asking.is_empty() && want > 0 { ask_from } else { asked + SOON };
-            let to_tell = telling.is_empty() && !(outbox.reports.is_empty() && outbox.releases.is_empty());
+            let tell_at = if self.attempts.load.is_more_to_come() { ended_at + LINGER } else { ended_at };
+            let to_tell = telling.is_empty() && !outbox.is_empty();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
                 Some(end) = ended.recv() => {
+                    if outbox.is_empty() {
+                        ended_at = Instant::now();
+                    }
                     Self::close(end, &mut outbox);
                     while let Ok(end) = ended.try_recv() {
                         Self::close(end, &mut outbox);
