@@ -137,7 +137,7 @@ impl Store {
 }
 
 /// Takes the write permission off every file, so that a runner cannot change, through a hard link, what other environments
-/// and uv's cache share with it. Folders stay writable: Python keeps its bytecode there. Best effort: root is not held back.
+/// and uv's cache share with it. Folders stay writable, so that they can be removed. Best effort: root is not held back.
 fn protect(folder: &Path) -> io::Result<Bytes> {
     walk(folder, &mut |path, metadata| {
         let mode = metadata.mode();
