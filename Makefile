@@ -108,7 +108,7 @@ it: stoke redis $(WHEEL) $(CLIENT_PYTHON) sdk/js/dist/.built ## Run the end-to-e
 sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
 
-lint: $(UV) $(DEV_PYTHON) $(DENY) $(JS) ## Check formatting, lints, types, licences
+lint: $(UV) $(DEV_PYTHON) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
