@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+/// A heartbeat names at most 1,000 leases: those of the slots, those held ahead, and those whose end is not told yet.
+const SLOTS_MAX: u32 = 800;
+
 /// A text that never prints itself.
 #[derive(Clone)]
 pub struct Secret(String);
@@ -153,7 +156,7 @@ impl TryFrom<RawConfig> for Config {
             gateway_url: raw.gateway_url.trim_end_matches('/').to_owned(),
             join_token: Secret::new(raw.join_token),
             name: if raw.name.is_empty() { host_name() } else { raw.name },
-            slots: if raw.slots == 0 { automatic_slots() } else { raw.slots.min(1_000) },
+            slots: if raw.slots == 0 { automatic_slots() } else { raw.slots.min(SLOTS_MAX) },
             data_dir: std::path::absolute(&raw.data_dir)
                 .map_err(|error| ConfigError { name: "data_dir", why: error.to_string() })?,
             cache_dir: set(raw.cache_dir).unwrap_or_else(user_cache_dir),

@@ -107,6 +107,8 @@ fn environment(launch: &Launch) -> BTreeMap<String, String> {
         ("TMPDIR", home),
         ("PYTHONUNBUFFERED", "1".to_owned()),
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
+        // NVML counts cards by their place on the bus; CUDA by itself puts the fastest first.
+        ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
         ("CUDA_VISIBLE_DEVICES", launch.gpu.map_or_else(String::new, |gpu| gpu.to_string())),
         ("STOKE_WIRE_FD", WIRE_FD.to_string()),
     ];

@@ -21,6 +21,16 @@ async fn a_loaded_runner_is_used_again_and_only_the_first_job_pays_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_handler_sees_nothing_of_its_workers_environment_but_what_is_meant_for_it() {
+    let stage = Stage::single().await;
+    let environment = result(&stage.end_of("environment").await);
+    assert_eq!(environment["CUDA_VISIBLE_DEVICES"], "");
+    assert_ne!(environment["HOME"], std::env::var("HOME").unwrap_or_default());
+    let leaked = |name: &&String| name.starts_with("CARGO") || name.starts_with("STOKE");
+    assert_eq!(environment.as_object().unwrap().keys().find(leaked), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_raises_fails_its_job_and_goes_on() {
     let stage = Stage::single().await;
     let pid = result(&stage.end_of("fine").await)["pid"].clone();

@@ -19,6 +19,10 @@ def fine(path: str, count: int) -> object:
     return {"pid": os.getpid(), "count": count}
 
 
+def environment(path: str, count: int) -> object:
+    return dict(os.environ)
+
+
 def wait(path: str, count: int) -> object:
     """Until the file is there."""
     while not os.path.exists(path):
