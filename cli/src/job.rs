@@ -1,5 +1,6 @@
 //! A job as the API shows it, and what the subcommands make of it.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -171,7 +172,9 @@ async fn download(client: &Client, path: &str, to: &Path) -> Result<()> {
     let bar = progress::transfer(format!("saving {}", to.display()), answer.content_length().unwrap_or_default());
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     tokio::fs::create_dir_all(folder).await?;
-    let (file, beside) = tempfile::NamedTempFile::new_in(folder)?.into_parts();
+    // Results are no secrets: the mode that the user's umask gives, not the private one of temporary files.
+    let mode = std::fs::Permissions::from_mode(0o666);
+    let (file, beside) = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?.into_parts();
     let mut file = tokio::fs::File::from_std(file);
     let mut body = answer.bytes_stream();
     while let Some(piece) = body.next().await {

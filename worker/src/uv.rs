@@ -168,7 +168,8 @@ impl Uv {
     /// A Python of this version on this machine, installed by uv if there is none.
     pub(crate) async fn find_python(&self, version: &str) -> Result<PathBuf, Error> {
         // `--system`: the environment of whoever started us is not a base for others.
-        const FIND: [&str; 5] = ["python", "find", "--system", "--no-project", "--quiet"];
+        // Not `--quiet`: that silences the answer as well.
+        const FIND: [&str; 4] = ["python", "find", "--system", "--no-project"];
         let find = || {
             let mut command = self.command(FIND);
             command.arg(version);
@@ -243,6 +244,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = ensure_uv(Some(&folder.path().join("absent")), folder.path()).await.unwrap_err().to_string();
         assert!(error.contains("absent") && error.contains("STOKE_UV"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_python_is_found_by_its_version() {
+        let asked = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"];
+        let version = child::run("asking", python("python3".as_ref(), asked), VERSION_LIMIT).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let found = ensure_uv(None, folder.path()).await.unwrap().find_python(version.trim()).await.unwrap();
+        assert!(found.is_file(), "{}", found.display());
     }
 
     #[tokio::test]
