@@ -133,7 +133,7 @@ impl Builder {
         let (_, place) = client.post("/v1/packages", Some(&body)).await?;
         if place["exists"] != true {
             let place: Place = serde_json::from_value(place).context("the API gave the package no place")?;
-            upload::put(client, &path, package.size_bytes, &place).await?;
+            upload::put(client, &shown, &path, package.size_bytes, &place).await?;
         }
         drop(archive);
 

@@ -98,23 +98,20 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
 /// Prints the result of an ended job, or with `json` the whole job. A job that did not succeed is an error.
 pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path>, json: bool) -> Result<()> {
     let job = Job::decode(ended)?;
-    if json {
-        output::json(ended)?;
+    if job.state != "succeeded" {
+        if json {
+            output::json(ended)?;
+        }
+        return job.succeeded();
     }
-    job.succeeded()?;
-    if json && out.is_none() {
-        return Ok(());
-    }
-    let result = job::result(client, &job).await?;
-    if !json {
-        output::json(&result)?;
-    }
+    let result = if json && out.is_none() { Value::Null } else { job::result(client, &job).await? };
+    // Before anything is printed: whoever reads it may have seen enough and close the pipe.
     if let Some(folder) = out {
         for path in job::save_files(client, &result, folder).await? {
             output::note(format_args!("saved {}", path.display()));
         }
     }
-    Ok(())
+    output::json(if json { ended } else { &result })
 }
 
 async fn body(client: &Client, args: &SubmitArgs) -> Result<Value> {

@@ -59,13 +59,12 @@ pub(crate) async fn input_file(client: &Client, path: &Path) -> Result<String> {
     let body = json!({"name": name, "size_bytes": measured.size_bytes, "sha256": measured.sha256});
     let (_, answer) = client.post("/v1/files", Some(&body)).await?;
     let id = answer["id"].as_str().context("the API gave the file no id")?.to_owned();
-    put(client, path, measured.size_bytes, &Place::deserialize(&answer)?).await?;
+    put(client, &name, path, measured.size_bytes, &Place::deserialize(&answer)?).await?;
     Ok(id)
 }
 
-/// PUTs a file to its place; again when that fails in passing, which is safe: the place takes these bytes and no others.
-pub(crate) async fn put(client: &Client, path: &Path, size_bytes: u64, place: &Place) -> Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+/// PUTs a file, called `name` in messages, to its place; again when that fails in passing, which is safe: the place takes these bytes and no others.
+pub(crate) async fn put(client: &Client, name: &str, path: &Path, size_bytes: u64, place: &Place) -> Result<()> {
     let timeout = UPLOAD_TIMEOUT_MIN + Duration::from_secs(size_bytes / BYTES_PER_S_MIN);
     for tried in 1.. {
         let bar = progress::transfer(format!("uploading {name}"), size_bytes);
