@@ -176,6 +176,7 @@ impl Stack {
     pub fn start_worker(&self, name: &str, env: &[(&str, &str)]) -> Worker {
         let token = self.stoke_ok(&["token", "create", "--kind", "join", "--name", name, "--json"]);
         let token: Value = serde_json::from_str(&token).expect("--json prints JSON");
+        let log = self.data.join(format!("{name}.log"));
         let child = Command::new(stoke_binary())
             .args(["worker", "--name", name])
             .env("STOKE_GATEWAY_URL", &self.url)
@@ -184,10 +185,10 @@ impl Stack {
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(fs::File::create(&log).expect("the data directory can be written"))
             .spawn()
             .expect("stoke worker starts");
-        Worker { child }
+        Worker { child, log }
     }
 
     fn kill(&mut self) {
@@ -213,6 +214,7 @@ impl Drop for Stack {
 /// A worker of a test's own. Killed when dropped.
 pub struct Worker {
     child: Child,
+    log: PathBuf,
 }
 
 impl Worker {
@@ -220,6 +222,12 @@ impl Worker {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it has logged so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Signals it and its runners.

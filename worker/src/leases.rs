@@ -61,7 +61,7 @@ impl Leases {
         let Some(held) = self.lock().remove(lease) else { return };
         // An end that was taken, and is not answered yet, takes the lease with it.
         if held.is_running {
-            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, "lease lost: its attempt is stopped");
+            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, "stale_fence: the lease is lost, its attempt is stopped and never told");
             held.lost.cancel();
         }
     }

@@ -345,7 +345,7 @@ impl Worker {
             match answer {
                 FinishAnswer::Ok | FinishAnswer::AlreadyEnded => {}
                 FinishAnswer::StaleFence | FinishAnswer::NotFound => {
-                    tracing::warn!(job.id = %report.job_id, fence = %report.fence, ?answer, "an end was refused: the job went on without us");
+                    tracing::warn!(job.id = %report.job_id, fence = %report.fence, ?answer, "stale_fence: an end was refused, the job went on without us");
                 }
             }
         }
