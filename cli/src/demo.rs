@@ -47,6 +47,7 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<()> {
+    fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
     let folder = tempfile::Builder::new().prefix("stokehold-demo-").tempdir()?;
     let log = folder.path().join("demo.log");
     let log_file = File::create(&log)?;
@@ -98,7 +99,6 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
         let environment = builder.environment("environment of the SDK", DRIVER_LOCK, "").await?;
         let driver = folder.join("driver.py");
         fs::write(&driver, DRIVER)?;
-        fs::create_dir_all(&args.out).with_context(|| format!("cannot create {}", args.out.display()))?;
         let mut command = Command::new(&environment.python);
         command.arg(&driver).arg(&args.out).args(global.json.then_some("--json"));
         command.env("STOKE_URL", &url).env("STOKE_TOKEN", &token).env_remove("PYTHONPATH");
