@@ -28,7 +28,7 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim lint fmt bless openapi bench ci wheel clean stoke redis
+.PHONY: help demo dev test it sim lint fmt bless openapi bench ci wheel garage clean stoke redis
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -83,6 +83,7 @@ sdk/js/dist/.built: $(JS_SOURCES) $(JS)
 	@touch $@
 
 # A foreign S3 server, for tests only: what passes on ours must pass on another.
+garage: $(GARAGE) ## Build the second S3 server of the tests
 $(GARAGE):
 	@echo "building garage $(GARAGE_VERSION), the second S3 server of the tests (some minutes, once)" >&2
 	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/garage --version $(GARAGE_VERSION) garage 1>&2
