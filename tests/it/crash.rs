@@ -103,15 +103,47 @@ async fn a_worker_that_wakes_after_its_lease_is_refused_and_never_seen() {
     assert_ne!(job["result"]["pid"], sleeper_pid, "{job}");
     assert!(!sleeper.log().contains("stale_fence"));
     signal(sleeper.pid(), Signal::SIGCONT);
-    // Either its report is refused or its heartbeat is, whichever comes first. Its log is a file: nothing signals a new line.
+    // Its report is refused, or its heartbeat, or it has noticed its own silence, whichever comes first; that the gateway refuses
+    // it is the test below. Its log is a file: nothing signals a new line.
+    let gives_up = || ["stale_fence", "lease lost"].iter().any(|words| sleeper.log().contains(words));
     for _ in 0..2_000 {
-        if sleeper.log().contains("stale_fence") {
+        if gives_up() {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
-    assert!(sleeper.log().contains("stale_fence"), "{}", sleeper.log());
+    assert!(gives_up(), "{}", sleeper.log());
     assert_eq!(api.get(&format!("/v1/jobs/{id}")).await, job, "what the sleeper says changes nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_under_a_lease_that_ran_out_is_answered_stale_fence() {
+    let (stack, _dir) = api::stack(&["--workers", "0"]);
+    let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
+    let api = Api::of(&stack);
+    let id = api.submit("slow", json!({"n": 1})).await;
+    // The late worker is this test: it leases the job, says nothing while another runs it, then reports a result of its own.
+    let http = reqwest::Client::new();
+    let post = async |route: &str, token: &str, body: Value| -> Value {
+        let request = http.post(format!("{}/worker/v1/{route}", stack.url)).bearer_auth(token).json(&body);
+        request.send().await.unwrap().error_for_status().unwrap().json().await.unwrap()
+    };
+    let made = stack.stoke_ok(&["token", "create", "--kind", "join", "--name", "late", "--json"]);
+    let join_token = serde_json::from_str::<Value>(&made).unwrap()["token"].as_str().unwrap().to_owned();
+    let join = json!({"protocol": 1, "release": "test", "name": "late", "slots": 1, "gpus": []});
+    let joined = post("join", &join_token, join).await;
+    let token = joined["token"].as_str().unwrap();
+    let leased = post("lease", token, json!({"want": 1, "reach_gib": 0, "wait_ms": 0})).await;
+    let lease = &leased["leases"][0];
+    assert_eq!(lease["job_id"], id.as_str(), "{leased}");
+
+    let _other = stack.start_worker("other", &[]);
+    let job = api.ended(&id).await;
+    assert_eq!(outcomes(&job), ["lost", "succeeded"], "{job}");
+    let late = json!({"job_id": id, "fence": lease["fence"], "outcome": "succeeded", "result": "too late"});
+    let answer = post("finish", token, json!({"finish": [late]})).await;
+    assert_eq!(answer["finished"], json!(["stale_fence"]), "{answer}");
+    assert_eq!(api.get(&format!("/v1/jobs/{id}")).await, job, "what it said is never seen");
 }
 
 #[tokio::test(flavor = "multi_thread")]

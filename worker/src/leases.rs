@@ -57,18 +57,18 @@ impl Leases {
         self.lock().keys().cloned().collect()
     }
 
-    fn lose(&self, lease: &LeaseRef) {
+    fn lose(&self, lease: &LeaseRef, why: &str) {
         let Some(held) = self.lock().remove(lease) else { return };
         // An end that was taken, and is not answered yet, takes the lease with it.
         if held.is_running {
-            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, "stale_fence: the lease is lost, its attempt is stopped and never told");
+            tracing::warn!(job.id = %lease.job_id, fence = %lease.fence, why, "lease lost: its attempt is stopped");
             held.lost.cancel();
         }
     }
 
     fn lose_all(&self) {
         for lease in self.refs() {
-            self.lose(&lease);
+            self.lose(&lease, "the gateway is silent");
         }
     }
 
@@ -110,7 +110,7 @@ pub(crate) async fn keep(
                 for (lease, answer) in request.leases.iter().zip(reply.leases) {
                     match answer {
                         ExtendAnswer::Held => {}
-                        ExtendAnswer::Lost => leases.lose(lease),
+                        ExtendAnswer::Lost => leases.lose(lease, "stale_fence"),
                     }
                 }
             }
