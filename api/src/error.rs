@@ -240,6 +240,8 @@ impl From<QueueError> for Problem {
             QueueError::Full => {
                 Self::new(Code::QueueFull, "the queue has no room; nothing was accepted, try again later")
             }
+            // Only the feeder of batches can meet it, and it never answers a request.
+            QueueError::StaleGuard => Self::new(Code::Internal, INTERNAL),
             QueueError::IdempotencyConflict { key } => Self::new(
                 Code::IdempotencyConflict,
                 format!("idempotency key {key:?} was used with another request in the last 24 hours; use a new key"),

@@ -28,6 +28,7 @@ mod stamp;
 mod state;
 pub mod token;
 mod waits;
+mod work;
 
 pub use config::Config;
 pub use run::{app, run};

@@ -1,6 +1,6 @@
 //! One subscription per replica: what the queue says without being asked, handed to whoever waits for it.
 
-use stokehold_queue::queue::Signal;
+use stokehold_queue::queue::{Signal, Work};
 use tokio::sync::mpsc;
 
 use crate::state::App;
@@ -19,8 +19,10 @@ pub(crate) async fn run(app: App, mut heard: mpsc::Receiver<Signal>) {
                 }
             }
             Some(Signal::Job(id)) => app.waits.tell(id),
+            Some(Signal::Work(work)) => app.work.tell(work),
             Some(Signal::Missed) => {
                 app.waits.tell_all();
+                Work::ALL.into_iter().for_each(|work| app.work.tell(work));
                 app.pulls.wake_all();
             }
             None => {

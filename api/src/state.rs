@@ -18,6 +18,7 @@ use crate::patience::Patience;
 use crate::pulls::Pulls;
 use crate::signals;
 use crate::waits::Waits;
+use crate::work::Bells;
 
 /// The pause before a repeat, times 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
@@ -39,6 +40,9 @@ pub struct Parts {
     pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
+    pub(crate) work: Bells,
+    /// This replica's name for as long as it lives.
+    pub(crate) replica: String,
     pub(crate) held: Arc<Semaphore>,
     pub(crate) ready: crate::routes::health::Readiness,
     pub(crate) shutdown: CancellationToken,
@@ -73,7 +77,9 @@ impl App {
             tokens: auth::cache(),
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
-            pulls: Pulls::new(queue.clone(), replica, patience, shutdown.clone()),
+            pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
+            work: Bells::default(),
+            replica,
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
             ready: crate::routes::health::Readiness::default(),
             patience,

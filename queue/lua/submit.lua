@@ -1,15 +1,19 @@
 #!lua
 -- submit: nothing -> queued | scheduled, for all jobs of the call or for none.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 index_keep_ms | then per job:
---       id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash
--- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1}
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 index_keep_ms | 4 batch ("" = none) | 5 lines fed before |
+--       6 lines fed afterwards | then per job: id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash
+-- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
+--       {"stale_guard"} the batch was fed otherwise
 local now, PER_JOB = clock(ARGV[1]), 8
-local count = (#ARGV - 3) / PER_JOB
+local HEAD = 6
+local count = (#ARGV - HEAD) / PER_JOB
 local known = {}
 
+if ARGV[4] ~= '' and redis.call('HGET', ROOT .. ':b:' .. ARGV[4], 'fed') ~= ARGV[5] then return {'stale_guard'} end
+
 for n = 1, count do
-  local base = 3 + (n - 1) * PER_JOB
+  local base = HEAD + (n - 1) * PER_JOB
   if ARGV[base + 7] ~= '' then
     local held = redis.call('GET', ROOT .. ':i:' .. ARGV[base + 2] .. ':' .. ARGV[base + 7])
     if held then
@@ -21,9 +25,10 @@ for n = 1, count do
   if not known[n] and redis.call('EXISTS', job_key(ARGV[base + 1])) == 1 then known[n] = ARGV[base + 1] end
 end
 
+if ARGV[4] ~= '' then redis.call('HSET', ROOT .. ':b:' .. ARGV[4], 'fed', ARGV[6]) end
 local reply, classes = {'ok'}, {}
 for n = 1, count do
-  local base = 3 + (n - 1) * PER_JOB
+  local base = HEAD + (n - 1) * PER_JOB
   local id, tenant, lane = ARGV[base + 1], ARGV[base + 2], ARGV[base + 3]
   if not known[n] then
     local run_after = tonumber(ARGV[base + 6])

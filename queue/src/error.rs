@@ -21,6 +21,9 @@ pub enum Error {
         /// The key.
         key: String,
     },
+    /// It certainly did not happen: another replica has fed this part of the batch, or the batch is gone.
+    #[error("the batch has been fed by another replica")]
+    StaleGuard,
     /// A stored value is not what this version writes.
     #[error("{key} holds what this version cannot read: {why}")]
     Corrupt {

@@ -102,7 +102,7 @@ impl JobState {
 }
 
 /// What a submitter fixed once and for all. Stored as one JSON field of the record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct JobSpec {
     /// Whose job it is.
     pub tenant: String,
@@ -126,6 +126,161 @@ pub struct JobSpec {
     /// Uploaded files the input names, by file id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+    /// It must have started by then, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_by_ms: Option<u64>,
+    /// It must have ended by then, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// How long after its end it stays in the queue; the queue's own default when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention_ms: Option<u64>,
+    /// How many of the tenant's jobs with the same key may run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<Concurrency>,
+    /// When and after which failures it is tried again.
+    #[serde(default, skip_serializing_if = "RetryPolicy::is_default")]
+    pub retry: RetryPolicy,
+    /// The jobs it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<Dependency>,
+    /// Whom to tell of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hook: Option<Hook>,
+    /// The batch that it is a line of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchLine>,
+    /// The ended job that it tries again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<JobId>,
+    /// The schedule that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// The job that it is a step of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_of: Option<JobId>,
+}
+
+/// At most `max` of a tenant's jobs with the same `key` run at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Concurrency {
+    /// The caller's own word, 1 to 255 characters.
+    pub key: String,
+    /// At least 1.
+    pub max: u32,
+}
+
+/// When a failed attempt is tried again. How often is [`JobSpec::max_attempts`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// The first retry waits at most this long, milliseconds; each further one twice as long.
+    pub backoff_ms: u64,
+    /// No retry waits longer, milliseconds.
+    pub backoff_max_ms: u64,
+    /// The part of the wait that is drawn, 0 to 1: the wait is `1 - jitter` to 1 times the backoff.
+    pub jitter: f64,
+    /// The failures that are tried again; empty means all that may be.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<ErrorCode>,
+}
+
+impl Default for RetryPolicy {
+    /// 1 s, doubling up to 60 s, half of it drawn.
+    fn default() -> Self {
+        Self { backoff_ms: 1_000, backoff_max_ms: 60_000, jitter: 0.5, on: Vec::new() }
+    }
+}
+
+impl RetryPolicy {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A job that another waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependency {
+    /// The job waited for.
+    pub job: JobId,
+    /// Which end of it will do.
+    #[serde(default)]
+    pub on: DependencyOn,
+}
+
+/// Which end of a job lets those that wait for it go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DependencyOn {
+    /// Only `succeeded`; any other end fails the waiting job.
+    #[default]
+    Success,
+    /// Any end.
+    Completion,
+}
+
+/// Whom to tell of a job, and of what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hook {
+    /// Where to POST.
+    pub url: String,
+    /// What of.
+    pub events: Vec<HookEvent>,
+}
+
+/// What a webhook tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HookEvent {
+    /// An attempt started.
+    #[serde(rename = "job.started")]
+    JobStarted,
+    /// The handler gave an output before its end.
+    #[serde(rename = "job.output")]
+    JobOutput,
+    /// The handler told of its progress.
+    #[serde(rename = "job.progress")]
+    JobProgress,
+    /// The job ended, however.
+    #[serde(rename = "job.completed")]
+    JobCompleted,
+    /// The batch ended, however.
+    #[serde(rename = "batch.completed")]
+    BatchCompleted,
+}
+
+impl HookEvent {
+    /// Every event.
+    pub const ALL: [Self; 5] =
+        [Self::JobStarted, Self::JobOutput, Self::JobProgress, Self::JobCompleted, Self::BatchCompleted];
+
+    /// The word for it, in Redis, JSON and metrics alike.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::JobStarted => "job.started",
+            Self::JobOutput => "job.output",
+            Self::JobProgress => "job.progress",
+            Self::JobCompleted => "job.completed",
+            Self::BatchCompleted => "batch.completed",
+        }
+    }
+
+    /// The event a word stands for.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.as_str() == word)
+    }
+}
+
+/// A job's place in its batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchLine {
+    /// The batch, `batch_<32 hex>`.
+    pub id: String,
+    /// The line of its input, from 1.
+    pub line: u64,
+    /// What its owner calls the line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_id: Option<String>,
 }
 
 /// The VRAM sizes that real cards come in, GiB; 0 is "no GPU". A job stands on the shelf of the smallest that fits it.
@@ -242,8 +397,12 @@ pub enum ErrorCode {
     LogFlood,
     /// The runner broke its protocol.
     Protocol,
-    /// No card was big enough at run time.
+    /// The card's memory ran out, also when the job had it alone.
     OomGpu,
+    /// It crashed its runner again and again, on more than one worker: not retried.
+    Poison,
+    /// A job that it waits for, or one of its steps, did not succeed.
+    DependencyFailed,
     /// The worker went silent; its lease ended.
     WorkerLost,
     /// The worker could not do its part (S3, disk): costs the user nothing.
@@ -255,27 +414,33 @@ impl ErrorCode {
     #[must_use]
     pub fn fault(self) -> Fault {
         match self {
-            Self::Rejected | Self::BadOutput | Self::ResultTooLarge | Self::LogFlood => Fault::Final,
-            Self::HandlerError
-            | Self::SetupFailed
-            | Self::EnvironmentFailed
-            | Self::RunnerExited
-            | Self::RunnerCrashed
-            | Self::Timeout
-            | Self::Protocol
-            | Self::OomGpu => Fault::Model,
+            Self::Rejected
+            | Self::BadOutput
+            | Self::ResultTooLarge
+            | Self::LogFlood
+            | Self::Poison
+            | Self::DependencyFailed => Fault::Final,
+            Self::HandlerError | Self::SetupFailed | Self::EnvironmentFailed | Self::Timeout | Self::Protocol => {
+                Fault::Model
+            }
+            Self::RunnerExited | Self::RunnerCrashed => Fault::Crash,
+            Self::OomGpu => Fault::Oom,
             Self::WorkerLost | Self::Infra => Fault::Infra,
         }
     }
 }
 
 /// Whose failure an attempt's end is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The model's, and it would happen again: the job fails now.
     Final,
     /// The model's: retried within `max_attempts`.
     Model,
+    /// The model's, and it took its runner with it: as [`Fault::Model`], and counted on its own as well ([`crate::retry::POISON_CRASHES`]).
+    Crash,
+    /// The card's: retried within a budget of its own ([`crate::retry::MAX_OOM_ATTEMPTS`]).
+    Oom,
     /// Ours: retried within a budget of its own ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
     Infra,
 }

@@ -12,7 +12,9 @@
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | trimmed by age |
 //! | `:e:<id>` | STREAM | what a job said: progress, log, output | retention after its end |
 //! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
+//! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
+//! | `:signal:all` | channel | work that any replica may do | |
 //!
 //! A lane is named `<priority digit>:<class>:<tenant>:<endpoint>`. The registry lives below a root of its own, `{prefix:registry}`.
 
@@ -58,6 +60,10 @@ impl Keys {
 
     pub(crate) fn signal(&self, replica: &str) -> String {
         format!("{}:signal:{replica}", self.root)
+    }
+
+    pub(crate) fn role(&self, role: &str) -> String {
+        format!("{}:role:{role}", self.root)
     }
 
     pub(crate) fn shelf(&self, priority: u8, class: u32) -> String {

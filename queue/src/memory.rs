@@ -280,7 +280,7 @@ impl Inner {
             FinishOutcome::Failed { error } => {
                 let (used, most) = match error.code.fault() {
                     Fault::Final => (1, 1),
-                    Fault::Model => {
+                    Fault::Model | Fault::Crash | Fault::Oom => {
                         record.failures += 1;
                         (record.failures, spec.max_attempts)
                     }
@@ -294,7 +294,7 @@ impl Inner {
                     self.record(id).job.error = Some(error.clone());
                     self.step(id, JobEvent::Fail);
                 } else {
-                    let due = now + backoff_ms(used, jitter(id, &report.fence));
+                    let due = now + backoff_ms(&spec.retry, used, jitter(id, &report.fence));
                     let record = self.record(id);
                     record.fence += 1;
                     record.job.run_after_ms = Some(due);

@@ -28,6 +28,17 @@ impl Submitted {
     }
 }
 
+/// A piece of a batch may be fed once: the batch must have been fed up to `from_line`, and is then fed up to `to_line`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchGuard {
+    /// `batch_<32 hex>`.
+    pub batch: String,
+    /// Lines fed before.
+    pub from_line: u64,
+    /// Lines fed afterwards.
+    pub to_line: u64,
+}
+
 /// Who asks for leases, and for what.
 #[derive(Debug, Clone)]
 pub struct LeaseQuery {
@@ -98,8 +109,42 @@ pub enum Signal {
     Wake(u64),
     /// A watched job changed state or said something.
     Job(JobId),
+    /// There is something to do that any replica may do; the one that does it first takes it.
+    Work(Work),
     /// The connection was lost and is back: signals may have been missed, look at everything again.
     Missed,
+}
+
+/// The kinds of work that a replica is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// A webhook waits to be delivered.
+    Hooks,
+    /// A job that others wait for has ended.
+    Settle,
+    /// A batch has something to feed, collect or complete.
+    Batches,
+}
+
+impl Work {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Hooks, Self::Settle, Self::Batches];
+
+    /// The word that scripts publish.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hooks => "hooks",
+            Self::Settle => "settle",
+            Self::Batches => "batches",
+        }
+    }
+
+    /// The kind a word stands for.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|work| work.as_str() == word)
+    }
 }
 
 /// Which jobs to list.

@@ -13,7 +13,8 @@ use crate::id::JobId;
 use crate::job::{Job, JobSpec, JobState, NewJob, Priority, VRAM_CLASSES_GIB};
 use crate::keys::Keys;
 use crate::queue::{
-    CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted, Swept, Waiter,
+    BatchGuard, CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted,
+    Swept, Waiter,
 };
 use crate::record;
 use crate::registry::Registry;
@@ -118,6 +119,51 @@ impl RedisQueue {
         redis::cmd("PING").query_async(&mut self.connection.redis()).await.map_err(Error::redis("ping"))
     }
 
+    /// Whether `replica` is the one that does `role` for the next `ttl_ms`: a sweep that needs no second pair of hands. Correctness
+    /// never rests on it, since two may believe it at once.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, ask again.
+    pub async fn claim_role(&self, role: &str, replica: &str, ttl_ms: u64) -> Result<bool, Error> {
+        let (mut redis, key, step) = (self.connection.redis(), self.keys.role(role), "claim a role");
+        let claimed: Option<String> = redis::cmd("SET")
+            .arg(&key)
+            .arg(replica)
+            .arg("NX")
+            .arg("PX")
+            .arg(ttl_ms)
+            .query_async(&mut redis)
+            .await
+            .map_err(Error::redis(step))?;
+        if claimed.is_some() {
+            return Ok(true);
+        }
+        let holder: Option<String> = redis.get(&key).await.map_err(Error::redis(step))?;
+        if holder.as_deref() != Some(replica) {
+            return Ok(false);
+        }
+        let _: bool =
+            redis.pexpire(&key, i64::try_from(ttl_ms).unwrap_or(i64::MAX)).await.map_err(Error::redis(step))?;
+        Ok(true)
+    }
+
+    /// Submits the next lines of a batch, if nobody else has. The same jobs may be handed in again after an unknown outcome.
+    ///
+    /// # Errors
+    /// [`Error::StaleGuard`] when these lines have been fed already; as [`Queue::submit`] otherwise.
+    pub async fn feed(&self, guard: &BatchGuard, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
+        self.accept(Some(guard), jobs).await
+    }
+
+    async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
+        bounded("jobs", jobs.len(), SUBMIT_MAX)?;
+        // Twice the retention: a job may wait as long as it is kept afterwards and still be listed.
+        let index_keep_ms = self.config.retention_ms.saturating_mul(2);
+        scripts::Submit { keys: &self.keys, clock: &self.config.clock, index_keep_ms, guard, jobs }
+            .run(&self.connection)
+            .await
+    }
+
     async fn record(&self, id: JobId) -> Result<Option<Job>, Error> {
         let fields: HashMap<String, String> =
             self.connection.redis().hgetall(self.keys.job(id)).await.map_err(Error::redis("read a job"))?;
@@ -171,12 +217,7 @@ fn bounded(what: &str, len: usize, max: usize) -> Result<(), Error> {
 
 impl Queue for RedisQueue {
     async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Error> {
-        bounded("jobs", jobs.len(), SUBMIT_MAX)?;
-        // Twice the retention: a job may wait as long as it is kept afterwards and still be listed.
-        let index_keep_ms = self.config.retention_ms.saturating_mul(2);
-        scripts::Submit { keys: &self.keys, clock: &self.config.clock, index_keep_ms, jobs: &jobs }
-            .run(&self.connection)
-            .await
+        self.accept(None, &jobs).await
     }
 
     async fn lease(&self, query: LeaseQuery) -> Result<Vec<Lease>, Error> {
@@ -359,7 +400,8 @@ impl Queue for RedisQueue {
     }
 
     async fn listen(&self, replica: &str) -> Result<mpsc::Receiver<Signal>, Error> {
-        signals::listen(self.client.clone(), self.keys.signal(replica)).await
+        let channels = [self.keys.signal(replica), self.keys.signal("all")];
+        signals::listen(self.client.clone(), channels).await
     }
 }
 

@@ -1,26 +1,31 @@
 //! When a failed attempt is tried again. Pure; the jitter is passed in. `lua/finish.lua` computes the same.
 
-use std::time::Duration;
-
 use crate::id::{Fence, JobId};
-
-/// The first retry waits at most this long.
-pub const RETRY_BASE: Duration = Duration::from_secs(1);
-
-/// No retry waits longer.
-pub const RETRY_MAX: Duration = Duration::from_secs(60);
+use crate::job::RetryPolicy;
 
 /// How often a job may lose its worker, or fail by our fault, before it fails (P5). Apart from `max_attempts`: a lost worker is
 /// not the user's doing.
 pub const MAX_INFRA_ATTEMPTS: u32 = 10;
 
-/// The wait before the retry after the `used`-th failure (1, 2, ...), milliseconds: `base * 2^(used - 1)`, at most [`RETRY_MAX`],
-/// times 0.5 to 1 by `jitter` (0 to 1). After the third failure with full jitter: 1 s * 4 = 4 s.
+/// How often a job may run out of the card's memory before it fails as `oom_gpu`: once among others, once alone, once on another
+/// worker.
+pub const MAX_OOM_ATTEMPTS: u32 = 3;
+
+/// A job that crashed its runner this often ...
+pub const POISON_CRASHES: u32 = 3;
+
+/// ... on at least this many workers is poison (P5).
+pub const POISON_WORKERS: u32 = 2;
+
+/// The wait before the retry after the `used`-th failure (1, 2, ...), milliseconds: `backoff * 2^(used - 1)`, at most
+/// `backoff_max`, times `1 - policy.jitter` to 1 by `jitter` (0 to 1). By the default policy after the third failure with full
+/// jitter: 1 s * 4 = 4 s.
 #[must_use]
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and RETRY_MAX")]
-pub fn backoff_ms(used: u32, jitter: f64) -> u64 {
-    let doubled = RETRY_BASE.as_millis() as f64 * 2f64.powf(f64::from(used.saturating_sub(1)));
-    (doubled.min(RETRY_MAX.as_millis() as f64) * (0.5 + jitter.clamp(0.0, 1.0) / 2.0)) as u64
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and backoff_max")]
+pub fn backoff_ms(policy: &RetryPolicy, used: u32, jitter: f64) -> u64 {
+    let doubled = policy.backoff_ms as f64 * 2f64.powf(f64::from(used.saturating_sub(1)));
+    let drawn = 1.0 - policy.jitter + policy.jitter * jitter.clamp(0.0, 1.0);
+    (doubled.min(policy.backoff_max_ms as f64) * drawn) as u64
 }
 
 /// The jitter of the retry that follows the attempt under `fence`: 0 to 1, spread evenly over jobs and attempts, and always the
@@ -41,8 +46,11 @@ mod tests {
 
     #[test]
     fn backoff_doubles_up_to_its_bound_and_keeps_at_least_half() {
-        assert_eq!([backoff_ms(1, 1.0), backoff_ms(2, 1.0), backoff_ms(3, 1.0)], [1_000, 2_000, 4_000]);
-        assert_eq!([backoff_ms(1, 0.0), backoff_ms(7, 1.0), backoff_ms(u32::MAX, 1.0)], [500, 60_000, 60_000]);
+        let wait = |used, jitter| backoff_ms(&RetryPolicy::default(), used, jitter);
+        assert_eq!([wait(1, 1.0), wait(2, 1.0), wait(3, 1.0)], [1_000, 2_000, 4_000]);
+        assert_eq!([wait(1, 0.0), wait(7, 1.0), wait(u32::MAX, 1.0)], [500, 60_000, 60_000]);
+        let exact = RetryPolicy { backoff_ms: 10, jitter: 0.0, ..RetryPolicy::default() };
+        assert_eq!([backoff_ms(&exact, 2, 0.0), backoff_ms(&exact, 2, 1.0)], [20, 20]);
     }
 
     #[test]

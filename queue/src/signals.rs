@@ -6,7 +6,7 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 
 use crate::error::Error;
-use crate::queue::Signal;
+use crate::queue::{Signal, Work};
 
 /// A replica that falls this far behind is better off looking at everything again.
 const BACKLOG: usize = 10_000;
@@ -16,8 +16,8 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Subscribes now, so that no signal sent after this returns is missed, and keeps the subscription alive until the receiver is
 /// dropped. After each break [`Signal::Missed`] says that something may have been lost.
-pub(crate) async fn listen(client: redis::Client, channel: String) -> Result<mpsc::Receiver<Signal>, Error> {
-    let mut messages = subscribe(&client, &channel).await.map_err(Error::redis("subscribe"))?;
+pub(crate) async fn listen(client: redis::Client, channels: [String; 2]) -> Result<mpsc::Receiver<Signal>, Error> {
+    let mut messages = subscribe(&client, &channels).await.map_err(Error::redis("subscribe"))?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
     tokio::spawn(async move {
         loop {
@@ -26,7 +26,7 @@ pub(crate) async fn listen(client: redis::Client, channel: String) -> Result<mps
                     Some(message) => forward(&message, &sender),
                     None => {
                         messages = tokio::select! {
-                            renewed = resubscribe(&client, &channel) => renewed,
+                            renewed = resubscribe(&client, &channels) => renewed,
                             () = sender.closed() => return,
                         };
                         if sender.send(Signal::Missed).await.is_err() {
@@ -41,17 +41,20 @@ pub(crate) async fn listen(client: redis::Client, channel: String) -> Result<mps
     Ok(receiver)
 }
 
-async fn subscribe(client: &redis::Client, channel: &str) -> Result<redis::aio::PubSubStream, redis::RedisError> {
+async fn subscribe(
+    client: &redis::Client,
+    channels: &[String; 2],
+) -> Result<redis::aio::PubSubStream, redis::RedisError> {
     let mut subscription = client.get_async_pubsub().await?;
-    subscription.subscribe(channel).await?;
+    subscription.subscribe(channels).await?;
     Ok(subscription.into_on_message())
 }
 
 /// The one reconnect loop: doubling waits with full jitter, for ever.
-async fn resubscribe(client: &redis::Client, channel: &str) -> redis::aio::PubSubStream {
+async fn resubscribe(client: &redis::Client, channels: &[String; 2]) -> redis::aio::PubSubStream {
     let mut wait = RECONNECT_MIN;
     loop {
-        match tokio::time::timeout(RECONNECT_MAX, subscribe(client, channel)).await {
+        match tokio::time::timeout(RECONNECT_MAX, subscribe(client, channels)).await {
             Ok(Ok(messages)) => return messages,
             Ok(Err(error)) => tracing::warn!(%error, "cannot subscribe to the queue's signals, trying again"),
             Err(_) => tracing::warn!("subscribing to the queue's signals timed out, trying again"),
@@ -67,6 +70,7 @@ fn forward(message: &redis::Msg, sender: &mpsc::Sender<Signal>) {
     let signal = match text.split_once(' ') {
         Some(("wake", waiter)) => waiter.parse().ok().map(Signal::Wake),
         Some(("job", id)) => id.parse().ok().map(Signal::Job),
+        Some(("work", word)) => Work::from_word(word).map(Signal::Work),
         _ => None,
     };
     match signal {

@@ -259,6 +259,7 @@ fn check(request: SubmitRequest, deployed: &Deployed, tenant: &str, at: &str) ->
             max_attempts,
             metadata,
             files,
+            ..JobSpec::default()
         },
         input: request.input,
         run_after_ms,

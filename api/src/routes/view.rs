@@ -273,6 +273,8 @@ pub(crate) enum ErrorWord {
     LogFlood,
     Protocol,
     OomGpu,
+    Poison,
+    DependencyFailed,
     WorkerLost,
     Infra,
 }

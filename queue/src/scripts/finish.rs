@@ -4,9 +4,9 @@ use super::{Connection, FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport};
-use crate::job::{Fault, JobError, Timing};
+use crate::job::{Fault, JobError, RetryPolicy, Timing};
 use crate::keys::Keys;
-use crate::retry::{MAX_INFRA_ATTEMPTS, RETRY_BASE, RETRY_MAX, jitter};
+use crate::retry::{MAX_INFRA_ATTEMPTS, jitter};
 
 /// Call of `finish.lua`.
 pub(crate) struct Finish<'a> {
@@ -20,7 +20,8 @@ impl Finish<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<FinishAnswer>, Error> {
         let mut call = FINISH.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(self.retention_ms);
-        call.arg(millis(RETRY_BASE)).arg(millis(RETRY_MAX)).arg(MAX_INFRA_ATTEMPTS);
+        let policy = RetryPolicy::default();
+        call.arg(policy.backoff_ms).arg(policy.backoff_max_ms).arg(MAX_INFRA_ATTEMPTS);
         for report in self.reports {
             call.arg(report.job_id.to_string()).arg(&report.fence.0);
             match &report.outcome {
@@ -45,7 +46,7 @@ impl Finish<'_> {
 fn kind(error: &JobError) -> &'static str {
     match error.code.fault() {
         Fault::Final => "final",
-        Fault::Model => "model",
+        Fault::Model | Fault::Crash | Fault::Oom => "model",
         Fault::Infra => "infra",
     }
 }
@@ -61,10 +62,6 @@ fn tail(timing: &Timing, error: Option<&JobError>) -> Result<String, Error> {
 
 fn json<T: Serialize>(value: &T) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|error| Error::Corrupt { key: "a report".to_owned(), why: error.to_string() })
-}
-
-fn millis(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn answer(script: &Script, word: &str) -> Result<FinishAnswer, Error> {

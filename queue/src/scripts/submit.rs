@@ -6,13 +6,14 @@ use crate::error::Error;
 use crate::id::JobId;
 use crate::job::NewJob;
 use crate::keys::{self, IDEMPOTENCY_TTL_MS, Keys};
-use crate::queue::Submitted;
+use crate::queue::{BatchGuard, Submitted};
 
 /// Call of `submit.lua`.
 pub(crate) struct Submit<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
     pub(crate) index_keep_ms: u64,
+    pub(crate) guard: Option<&'a BatchGuard>,
     pub(crate) jobs: &'a [NewJob],
 }
 
@@ -20,6 +21,10 @@ impl Submit<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<Submitted>, Error> {
         let mut call = SUBMIT.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(IDEMPOTENCY_TTL_MS).arg(self.index_keep_ms);
+        match self.guard {
+            Some(guard) => call.arg(&guard.batch).arg(guard.from_line).arg(guard.to_line),
+            None => call.arg("").arg("").arg(""),
+        };
         for job in self.jobs {
             let spec = serde_json::to_string(&job.spec)
                 .map_err(|error| Error::Corrupt { key: "a job's spec".to_owned(), why: error.to_string() })?;
@@ -51,6 +56,7 @@ impl Submit<'_> {
                 })
                 .collect::<Option<_>>()
                 .map(Ok),
+            "stale_guard" => Some(Err(Error::StaleGuard)),
             "conflict" => {
                 let number = usize::from_redis_value_ref(rest.first()?).ok()?;
                 let key = self.jobs.get(number - 1)?.idempotency.as_ref()?.key.clone();

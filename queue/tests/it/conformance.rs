@@ -28,6 +28,7 @@ pub(crate) fn spec(endpoint: &str) -> JobSpec {
         max_attempts: 3,
         metadata: BTreeMap::new(),
         files: vec![],
+        ..JobSpec::default()
     }
 }
 
