@@ -23,6 +23,7 @@ mod query;
 mod routes;
 mod run;
 mod serve;
+pub mod settle;
 mod signals;
 mod stamp;
 mod state;

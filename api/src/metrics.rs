@@ -13,6 +13,8 @@ const HTTP_SECONDS: &str = "stokehold_http_request_duration_seconds";
 const CONNECTIONS: &str = "stokehold_http_connections";
 const JOBS_SUBMITTED: &str = "stokehold_jobs_submitted_total";
 const JOBS_PROMOTED: &str = "stokehold_jobs_promoted_total";
+const JOBS_EXPIRED: &str = "stokehold_jobs_expired_total";
+const JOBS_SETTLED: &str = "stokehold_jobs_settled_total";
 const LEASES_GRANTED: &str = "stokehold_leases_granted_total";
 const LEASES_REAPED: &str = "stokehold_leases_reaped_total";
 const PULLS_PARKED: &str = "stokehold_pulls_parked";
@@ -91,6 +93,14 @@ pub(crate) fn promoted(jobs: u32) {
 
 pub(crate) fn leased(leases: usize) {
     counter!(LEASES_GRANTED).increment(leases as u64);
+}
+
+pub(crate) fn expired(jobs: u32) {
+    counter!(JOBS_EXPIRED).increment(jobs.into());
+}
+
+pub(crate) fn settled(verdict: &'static str) {
+    counter!(JOBS_SETTLED, "verdict" => verdict).increment(1);
 }
 
 pub(crate) fn reaped(leases: u32) {

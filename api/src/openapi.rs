@@ -11,13 +11,15 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
-use crate::routes::{endpoints, events, files, health, jobs, packages, results, submit, workers};
+use crate::routes::{endpoints, events, files, health, jobs, limits, packages, redrive, results, submit, workers};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stokehold", description = "Jobs for GPUs: submit, follow, fetch. Errors are problem+json with a stable `code`."),
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
+        redrive::retry, redrive::retry_many, redrive::cancel_many, redrive::dead_letters,
+        limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
         files::create, files::get, workers::list, health::healthz, health::readyz, health::metrics,
     ),
@@ -26,6 +28,7 @@ use crate::routes::{endpoints, events, files, health, jobs, packages, results, s
     security(("bearer" = [])),
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
+        (name = "limits", description = "How much a tenant may take."),
         (name = "endpoints", description = "What jobs run on."),
         (name = "files", description = "Inputs that are too big for JSON."),
         (name = "workers", description = "Who runs the jobs."),

@@ -216,6 +216,9 @@ pub struct StepRun {
     /// Where its time went.
     #[serde(default)]
     pub timing: Timing,
+    /// What it cost; `None` when its worker's price is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd_micros: Option<u64>,
 }
 
 /// What a step says.
@@ -639,6 +642,9 @@ pub struct Attempt {
     /// Where its time went.
     #[serde(default)]
     pub timing: Timing,
+    /// What it cost: its time at the price its worker stands for. `None` when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd_micros: Option<u64>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
@@ -690,6 +696,8 @@ pub struct Job {
     pub attempts: Vec<Attempt>,
     /// The result, once `succeeded`.
     pub result: Option<JobResult>,
+    /// The result of a job that has run and is `blocked` until its steps allow it.
+    pub held: Option<JobResult>,
     /// The last error, once `failed` or `expired`.
     pub error: Option<JobError>,
     /// The latest progress.

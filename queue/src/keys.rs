@@ -88,6 +88,10 @@ impl Keys {
         format!("{}:ready", self.root)
     }
 
+    pub(crate) fn dead(&self, tenant: &str) -> String {
+        format!("{}:dead:{tenant}", self.root)
+    }
+
     pub(crate) fn limits(&self) -> String {
         format!("{}:limits", self.root)
     }

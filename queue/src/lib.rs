@@ -15,6 +15,7 @@ pub mod job;
 mod keys;
 #[cfg(feature = "redis")]
 mod memory;
+pub mod pipeline;
 #[cfg(feature = "redis")]
 pub mod queue;
 #[cfg(feature = "redis")]

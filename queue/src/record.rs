@@ -22,6 +22,8 @@ struct ClosedAttempt {
     #[serde(default)]
     timing: Timing,
     #[serde(default)]
+    cost_usd_micros: Option<u64>,
+    #[serde(default)]
     error: Option<JobError>,
 }
 
@@ -48,6 +50,7 @@ impl Decoder<'_> {
             state,
             attempts: self.attempts(state)?,
             result: if state == JobState::Succeeded { self.result()? } else { None },
+            held: if state == JobState::Blocked { self.result()? } else { None },
             error: self.optional("error", json)?,
             progress: self.optional("progress", json)?,
             run_after_ms: self.optional("run_after", number)?,
@@ -69,6 +72,7 @@ impl Decoder<'_> {
                 ended_ms: Some(closed.ended_ms),
                 outcome: closed.outcome,
                 timing: Timing { queued_ms: closed.queued_ms, ..closed.timing },
+                cost_usd_micros: closed.cost_usd_micros,
                 error: closed.error,
             });
         }
@@ -82,6 +86,7 @@ impl Decoder<'_> {
                 ended_ms: None,
                 outcome: AttemptOutcome::Running,
                 timing: Timing { queued_ms: self.required("queued", number)?, ..Timing::default() },
+                cost_usd_micros: None,
                 error: None,
             });
         }
@@ -106,7 +111,10 @@ impl Decoder<'_> {
             Some(won) => won,
             None => (self.text("attempt").unwrap_or(""), self.text("fence").unwrap_or("")),
         };
-        Ok((number(attempt).map_err(|error: std::num::ParseIntError| self.corrupt("attempt", error))?, Fence(fence.to_owned())))
+        Ok((
+            number(attempt).map_err(|error: std::num::ParseIntError| self.corrupt("attempt", error))?,
+            Fence(fence.to_owned()),
+        ))
     }
 
     fn text(&self, name: &str) -> Option<&str> {

@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::id::JobId;
-use crate::job::{Job, JobSpec, JobState, NewJob};
+use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
 use crate::keys::Keys;
 use crate::queue::{
     BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue,
@@ -32,6 +32,9 @@ const LIST_SCAN_MAX: usize = 1_000;
 const LIST_STEP: usize = 100;
 
 const WATCH_MS: u64 = 60_000;
+
+/// More jobs than one `expire` or `finish` ends in a millisecond.
+const DEAD_SAME_MS_MAX: usize = 1_000;
 
 /// How to reach the queue, and its times.
 #[derive(Clone)]
@@ -158,6 +161,49 @@ impl RedisQueue {
         self.accept(Some(guard), jobs).await
     }
 
+    /// A tenant's dead letters: failed and expired jobs that were not tried again, newest first, after the place of the last one
+    /// seen. `None` for one whose record has gone since.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn dead(
+        &self,
+        tenant: &str,
+        after: Option<(u64, JobId)>,
+        most: usize,
+    ) -> Result<Vec<((u64, JobId), Option<Job>)>, Error> {
+        let (mut redis, step) = (self.connection.redis(), "list dead letters");
+        let from = after.map_or_else(|| "+inf".to_owned(), |(ended_ms, _)| ended_ms.to_string());
+        // Those that ended in the same millisecond as the last one seen come again: a bound on them is one call's work.
+        let rows: Vec<(String, f64)> = redis::cmd("ZREVRANGEBYSCORE")
+            .arg(self.keys.dead(tenant))
+            .arg(from)
+            .arg("-inf")
+            .arg("WITHSCORES")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(most + DEAD_SAME_MS_MAX)
+            .query_async(&mut redis)
+            .await
+            .map_err(Error::redis(step))?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "unix ms fits a double's 53 bits")]
+        let places: Vec<(u64, JobId)> = rows
+            .into_iter()
+            .filter_map(|(id, ended_ms)| Some((ended_ms as u64, id.parse().ok()?)))
+            .filter(|place| after.is_none_or(|after| *place < after))
+            .take(most)
+            .collect();
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipe = redis::pipe();
+        for (_, id) in &places {
+            pipe.hgetall(self.keys.job(*id));
+        }
+        let records: Vec<HashMap<String, String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        places.into_iter().zip(records).map(|(place, fields)| Ok((place, record::decode(place.1, &fields)?))).collect()
+    }
+
     async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         bounded("jobs", jobs.len(), SUBMIT_MAX)?;
         scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, jobs }.run(&self.connection).await
@@ -171,26 +217,27 @@ impl RedisQueue {
 
     /// The jobs of these ids that match, in order.
     async fn matching(&self, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
-        if filter.state.is_none() && filter.endpoint.is_none() && filter.metadata.is_empty() {
+        if filter.takes_all() {
             return Ok(ids.to_vec());
         }
         let mut pipe = redis::pipe();
         for id in ids {
-            pipe.hmget(self.keys.job(*id), &["state", "spec"]);
+            pipe.hmget(self.keys.job(*id), &["state", "spec", "error"]);
         }
-        let rows: Vec<(Option<String>, Option<String>)> =
+        let rows: Vec<(Option<String>, Option<String>, Option<String>)> =
             pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("list jobs"))?;
-        let matches = |state: &str, spec: &str| {
-            filter.state.is_none_or(|wanted| JobState::from_word(state) == Some(wanted))
-                && serde_json::from_str::<JobSpec>(spec).is_ok_and(|spec| {
-                    filter.endpoint.as_ref().is_none_or(|wanted| *wanted == spec.endpoint)
-                        && filter.metadata.iter().all(|(key, value)| spec.metadata.get(key) == Some(value))
-                })
+        let matches = |state: &str, spec: &str, error: Option<&String>| {
+            // Of a large record only what was asked for is decoded.
+            let error = error.filter(|_| filter.error_code.is_some());
+            let code = error.and_then(|error| serde_json::from_str::<JobError>(error).ok()).map(|error| error.code);
+            JobState::from_word(state).is_some_and(|state| {
+                serde_json::from_str::<JobSpec>(spec).is_ok_and(|spec| filter.matches(state, &spec, code))
+            })
         };
         Ok(ids
             .iter()
             .zip(rows)
-            .filter(|(_, row)| matches!(row, (Some(state), Some(spec)) if matches(state, spec)))
+            .filter(|(_, row)| matches!(row, (Some(state), Some(spec), error) if matches(state, spec, error.as_ref())))
             .map(|(id, _)| *id)
             .collect())
     }
@@ -441,13 +488,7 @@ fn limits_text(limits: &Limits) -> String {
     fn text<T: ToString>(value: Option<T>) -> String {
         value.map_or(String::new(), |value| value.to_string())
     }
-    [
-        text(limits.weight),
-        text(limits.max_running),
-        text(limits.max_open),
-        text(limits.starts_per_minute),
-    ]
-    .join("|")
+    [text(limits.weight), text(limits.max_running), text(limits.max_open), text(limits.starts_per_minute)].join("|")
 }
 
 fn limits_of(text: &str) -> Limits {
