@@ -12,6 +12,10 @@
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | trimmed by age |
 //! | `:e:<id>` | STREAM | what a job said: progress, log, output | retention after its end |
 //! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
+//! | `:schedule:<id>` | HASH | a schedule | until deleted |
+//! | `:schedules` | ZSET | schedules that are not paused by when to look at them, unix ms | while not empty |
+//! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all of score 0: ids sort by creation | while not empty |
+//! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` takes a tick only while it stands | until deleted |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
@@ -64,6 +68,14 @@ impl Keys {
 
     pub(crate) fn role(&self, role: &str) -> String {
         format!("{}:role:{role}", self.root)
+    }
+
+    pub(crate) fn schedule(&self, id: &str) -> String {
+        format!("{}:schedule:{id}", self.root)
+    }
+
+    pub(crate) fn schedules_of(&self, tenant: &str) -> String {
+        format!("{}:schedules:{tenant}", self.root)
     }
 
     pub(crate) fn shelf(&self, priority: u8, class: u32) -> String {
