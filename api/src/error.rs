@@ -193,6 +193,11 @@ impl Problem {
         self.code
     }
 
+    /// What is wrong and what to change.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// What a client is told when `step` did not answer in time.
     pub(crate) fn unavailable(step: &str) -> Self {
         tracing::warn!(step, "a call behind the API did not answer in time");

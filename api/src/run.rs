@@ -16,6 +16,7 @@ use tower_http::cors::{Any, CorsLayer};
 use crate::config::Config;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
+use crate::schedules::Scheduler;
 use crate::state::App;
 use crate::{error, gateway, metrics, routes, serve};
 
@@ -40,9 +41,11 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
         .await
         .context("failed to listen to the queue")?;
     let maintenance = tokio::spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
+    let scheduler = tokio::spawn(Scheduler::new(app.clone()).run(shutdown.clone()));
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");
     serve::serve(listener, self::app(app), connections, shutdown).await;
+    scheduler.await.context("the scheduler panicked")?;
     maintenance.await.context("queue maintenance panicked")
 }
 
@@ -64,7 +67,7 @@ fn cors() -> CorsLayer {
     let ours = ["idempotency-key", "prefer", "last-event-id"].map(HeaderName::from_static);
     CorsLayer::new()
         .allow_origin(Any)
-        .allow_methods([Method::GET, Method::POST])
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(
             [header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID].into_iter().chain(ours).collect::<Vec<_>>(),
         )

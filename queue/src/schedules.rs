@@ -266,12 +266,16 @@ impl Schedules {
         let (now_ms, next_due, rows): (u64, String, Vec<redis::Value>) = self.connection.eval(script, &call).await?;
         let mut due = Vec::with_capacity(rows.len());
         for row in &rows {
-            let (id, seen_ms, guard, fields) = <(String, u64, String, HashMap<String, String>)>::from_redis_value_ref(row)
-                .map_err(|error| Error::Corrupt { key: "the due schedules".to_owned(), why: error.to_string() })?;
+            let (id, seen_ms, guard, fields) =
+                <(String, u64, String, HashMap<String, String>)>::from_redis_value_ref(row)
+                    .map_err(|error| Error::Corrupt { key: "the due schedules".to_owned(), why: error.to_string() })?;
             match decode(&id, &fields) {
-                Ok(Some(schedule)) => due.extend(
-                    schedule.due_ms.map(|due_ms| Due { due_ms, seen_ms, guard: guard.parse().ok(), schedule }),
-                ),
+                Ok(Some(schedule)) => due.extend(schedule.due_ms.map(|due_ms| Due {
+                    due_ms,
+                    seen_ms,
+                    guard: guard.parse().ok(),
+                    schedule,
+                })),
                 Ok(None) => {}
                 // One that a newer version wrote must not stop the others.
                 Err(error) => {
@@ -283,7 +287,11 @@ impl Schedules {
         let next_due_ms = match next_due.as_str() {
             "" => None,
             // A score is a double and may come as 1.7e12.
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "unix ms fits a double's 53 bits")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "unix ms fits a double's 53 bits"
+            )]
             score => score.parse::<f64>().ok().map(|score| score as u64),
         };
         Ok(DueRound { now_ms, next_due_ms, due })

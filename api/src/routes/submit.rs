@@ -52,9 +52,9 @@ const SHARD: u8 = 0;
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubmitRequest {
     /// The endpoint's name.
-    endpoint: String,
+    pub(crate) endpoint: String,
     /// One of its versions; the current one when absent.
-    version: Option<u32>,
+    pub(crate) version: Option<u32>,
     /// What the handler gets; must match the endpoint's input schema. A file is `{"$file": "<id>"}`.
     #[schema(value_type = serde_json::Value)]
     input: Box<RawValue>,
@@ -208,7 +208,7 @@ async fn prepare_bulk(
 }
 
 /// A request found good.
-struct Checked {
+pub(crate) struct Checked {
     job: NewJob,
     input: Value,
     /// All else that was asked for, before any default took its place: a deploy between two tries must not make them differ.
@@ -216,7 +216,7 @@ struct Checked {
 }
 
 /// `at` is the pointer to the request in the body.
-fn check(request: SubmitRequest, deployed: &Deployed, tenant: &str, at: &str) -> Result<Checked, Problem> {
+pub(crate) fn check(request: SubmitRequest, deployed: &Deployed, tenant: &str, at: &str) -> Result<Checked, Problem> {
     let version = &deployed.version;
     let timeout_s = request.timeout_s.unwrap_or(version.spec.timeout_s);
     if !(1..=TIMEOUT_MAX_S).contains(&timeout_s) {
@@ -291,7 +291,7 @@ impl Checked {
     }
 
     /// The job under `key`; hash of this request alone.
-    fn keyed(mut self, key: Option<String>) -> NewJob {
+    pub(crate) fn keyed(mut self, key: Option<String>) -> NewJob {
         if let Some(key) = key {
             let mut hash = Sha256::new();
             self.fingerprint(&mut hash);
