@@ -10,11 +10,11 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::id::JobId;
-use crate::job::{Job, JobSpec, JobState, NewJob, Priority, VRAM_CLASSES_GIB};
+use crate::job::{Job, JobSpec, JobState, NewJob};
 use crate::keys::Keys;
 use crate::queue::{
-    BatchGuard, CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted,
-    Swept, Waiter,
+    BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue,
+    Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use crate::record;
 use crate::registry::Registry;
@@ -43,8 +43,10 @@ pub struct RedisConfig {
     pub prefix: String,
     /// How long a lease lasts unless extended. Default 30 s.
     pub lease_ms: u64,
-    /// How long an ended job's record is kept. Default 3 days.
+    /// How long an ended job's record is kept here before it moves to history, unless the job says otherwise. Default 1 day.
     pub retention_ms: u64,
+    /// How long work waits before it may go ahead of more urgent work. Default 5 minutes.
+    pub age_after_ms: u64,
     /// Where time comes from; tests put a clock of their own here.
     pub clock: Clock,
 }
@@ -55,7 +57,8 @@ impl Default for RedisConfig {
             url: "redis://127.0.0.1:6379".to_owned(),
             prefix: "stoke".to_owned(),
             lease_ms: 30_000,
-            retention_ms: 3 * 24 * 60 * 60 * 1000,
+            retention_ms: 24 * 60 * 60 * 1000,
+            age_after_ms: 5 * 60 * 1000,
             clock: Clock::Own,
         }
     }
@@ -164,11 +167,7 @@ impl RedisQueue {
 
     async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         bounded("jobs", jobs.len(), SUBMIT_MAX)?;
-        // Twice the retention: a job may wait as long as it is kept afterwards and still be listed.
-        let index_keep_ms = self.config.retention_ms.saturating_mul(2);
-        scripts::Submit { keys: &self.keys, clock: &self.config.clock, index_keep_ms, guard, jobs }
-            .run(&self.connection)
-            .await
+        scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, jobs }.run(&self.connection).await
     }
 
     async fn record(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -229,8 +228,8 @@ impl Queue for RedisQueue {
 
     async fn lease(&self, query: LeaseQuery) -> Result<Vec<Lease>, Error> {
         bounded("leases wanted", query.want as usize, BATCH_MAX)?;
-        let lease_ms = self.config.lease_ms;
-        scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, query: &query }
+        let RedisConfig { lease_ms, age_after_ms, .. } = self.config;
+        scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, age_after_ms, query: &query }
             .run(&self.connection)
             .await
     }
@@ -270,9 +269,10 @@ impl Queue for RedisQueue {
         scripts::Release { keys: &self.keys, clock: &self.config.clock, leases }.run(&self.connection).await
     }
 
-    async fn cancel(&self, tenant: &str, id: JobId) -> Result<CancelAnswer, Error> {
+    async fn cancel(&self, tenant: &str, ids: &[JobId]) -> Result<Vec<CancelAnswer>, Error> {
+        bounded("jobs", ids.len(), BATCH_MAX)?;
         let retention_ms = self.config.retention_ms;
-        scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, id }
+        scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, ids }
             .run(&self.connection)
             .await
     }
@@ -289,6 +289,46 @@ impl Queue for RedisQueue {
         }
         let retention_ms = self.config.retention_ms;
         scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms }.run(&self.connection).await
+    }
+
+    async fn expire(&self) -> Result<Swept, Error> {
+        let retention_ms = self.config.retention_ms;
+        scripts::Expire { keys: &self.keys, clock: &self.config.clock, retention_ms }.run(&self.connection).await
+    }
+
+    async fn due(&self, claim_ms: u64) -> Result<Vec<Due>, Error> {
+        scripts::TakeDue { keys: &self.keys, clock: &self.config.clock, claim_ms }.run(&self.connection).await
+    }
+
+    async fn unblock(&self, id: JobId) -> Result<bool, Error> {
+        scripts::Unblock { keys: &self.keys, clock: &self.config.clock, id }.run(&self.connection).await
+    }
+
+    async fn settle(&self, settlement: &Settlement) -> Result<bool, Error> {
+        let retention_ms = self.config.retention_ms;
+        scripts::Settle { keys: &self.keys, clock: &self.config.clock, retention_ms, settlement }
+            .run(&self.connection)
+            .await
+    }
+
+    async fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> Result<(), Error> {
+        let mut call = scripts::LIMIT.call(&[self.keys.root()]);
+        call.arg(gate.to_string()).arg(limits.map_or(String::new(), limits_text));
+        let _: Vec<String> = self.connection.eval(&scripts::LIMIT, &call).await?;
+        Ok(())
+    }
+
+    async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
+        let field = gate.to_string();
+        let (limits, open, running): (Option<String>, Option<u64>, Option<u64>) = redis::pipe()
+            .hget(self.keys.limits(), &field)
+            .hget(self.keys.open(), &field)
+            .hget(self.keys.running(), &field)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("read limits"))?;
+        let usage = Usage { open: open.unwrap_or(0), running: running.unwrap_or(0) };
+        Ok((limits.map_or_else(Limits::default, |text| limits_of(&text)), usage))
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -360,30 +400,9 @@ impl Queue for RedisQueue {
     }
 
     async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {
-        let mut redis = self.connection.redis();
-        let mut shelves = redis::pipe();
-        for priority in Priority::ALL {
-            for class in VRAM_CLASSES_GIB {
-                shelves.zrange(self.keys.shelf(priority.digit(), class), 0, 999);
-            }
-        }
-        let lanes: Vec<Vec<String>> =
-            shelves.query_async(&mut redis).await.map_err(Error::redis("read the shelves"))?;
-        let lanes: Vec<String> = lanes.into_iter().flatten().collect();
-        if lanes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut lengths = redis::pipe();
-        for lane in &lanes {
-            let [queue, front] = self.keys.lane(lane);
-            lengths.xlen(queue).xlen(front);
-        }
-        let lengths: Vec<u64> = lengths.query_async(&mut redis).await.map_err(Error::redis("measure the lanes"))?;
-        let mut depths: Vec<LaneDepth> = lanes
-            .into_iter()
-            .zip(lengths.chunks_exact(2))
-            .map(|(lane, lengths)| LaneDepth { lane, jobs: lengths.iter().sum() })
-            .collect();
+        let ready: HashMap<String, u64> =
+            self.connection.redis().hgetall(self.keys.ready()).await.map_err(Error::redis("read the lanes"))?;
+        let mut depths: Vec<LaneDepth> = ready.into_iter().map(|(lane, jobs)| LaneDepth { lane, jobs }).collect();
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         depths.truncate(1_000);
         Ok(depths)
@@ -422,4 +441,29 @@ fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {
     let message: String = entry.get("m").ok_or_else(|| corrupt("no message".to_owned()))?;
     let message = serde_json::from_str(&message).map_err(|error| corrupt(error.to_string()))?;
     Ok(KeptEvent { id: entry.id.clone(), attempt, message })
+}
+
+/// As `lua/lib/gates.lua` reads it.
+fn limits_text(limits: &Limits) -> String {
+    fn text<T: ToString>(value: Option<T>) -> String {
+        value.map_or(String::new(), |value| value.to_string())
+    }
+    [
+        text(limits.weight),
+        text(limits.max_running),
+        text(limits.max_open),
+        text(limits.starts_per_minute),
+    ]
+    .join("|")
+}
+
+fn limits_of(text: &str) -> Limits {
+    let mut parts = text.split('|');
+    let mut next = || parts.next().unwrap_or("");
+    Limits {
+        weight: next().parse().ok(),
+        max_running: next().parse().ok(),
+        max_open: next().parse().ok(),
+        starts_per_minute: next().parse().ok(),
+    }
 }

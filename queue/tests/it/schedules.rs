@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::value::RawValue;
 use stokehold_queue::job::NewJob;
-use stokehold_queue::queue::{ListFilter, Submitted};
+use stokehold_queue::queue::{Gate, Limits, ListFilter, Submitted};
 use stokehold_queue::schedules::{Due, Missed, SCHEDULES_MAX, Schedule, ScheduleSpec, TickError, Ticked};
 use stokehold_queue::{Clock, Error, ManualClock, Queue, RedisQueue, Schedules};
 
@@ -226,6 +226,24 @@ async fn schedule_ticks_that_are_refused_are_told_and_the_schedule_goes_on() {
     assert!(schedules.advance(&due, &done).await.unwrap());
     assert!(!schedules.advance(&due, &done).await.unwrap(), "it has moved on");
     assert_eq!((get().await.last_error, get().await.ticks, get().await.last_job_id), (None, 1, Some(id)));
+}
+
+#[tokio::test]
+async fn schedule_ticks_are_bound_by_the_quota_and_a_repeat_is_not() {
+    let (server, _dir) = server(&[]);
+    let clock = ManualClock::new(START_MS);
+    let queue = queue(&server, Clock::Manual(clock.clone())).await;
+    let schedules = queue.schedules();
+    schedules.create(&schedule(Some(START_MS))).await.unwrap();
+    let most = Limits { max_open: Some(1), ..Limits::default() };
+    queue.limit(&Gate::Tenant("acme".into()), Some(&most)).await.unwrap();
+    let due = one_due(&schedules).await;
+    let Some(Submitted::New(id)) = schedules.submit(&due, START_MS, tick_job()).await.unwrap() else {
+        panic!("a new job");
+    };
+    assert!(matches!(schedules.submit(&due, START_MS + 1_000, tick_job()).await, Err(Error::Quota { .. })));
+    let again = schedules.submit(&due, START_MS, tick_job()).await.unwrap();
+    assert_eq!(again, Some(Submitted::Repeat(id)), "what one that died left behind is found again");
 }
 
 #[tokio::test]
