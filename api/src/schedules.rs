@@ -21,6 +21,12 @@ pub(crate) const JOB_AT: &str = "/job";
 pub(crate) async fn to_job(app: &App, tenant: &str, request: SubmitRequest) -> Result<NewJob, Problem> {
     let deployed = app.catalog.resolve(tenant, &request.endpoint, request.version).await?;
     let job = submit::check(request, &deployed, tenant, JOB_AT)?.keyed(None);
+    if !job.spec.depends_on.is_empty() {
+        return Err(Problem::field(
+            format!("{JOB_AT}/input"),
+            "names another job's result; a schedule's job waits for no other",
+        ));
+    }
     inputs::require_files(&app.objects, tenant, &job.spec.files.iter().collect()).await?;
     Ok(job)
 }

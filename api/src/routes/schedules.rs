@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use stokehold_queue::Schedules;
-use stokehold_queue::schedules::{Missed, Schedule, ScheduleSpec, TickError};
+use stokehold_queue::schedules::{Missed, Schedule, ScheduleSpec};
 use utoipa::ToSchema;
 
 use super::submit::SubmitRequest;
@@ -96,8 +96,9 @@ pub(crate) struct ScheduleView {
     last_at: Option<String>,
     /// That job.
     last_job_id: Option<String>,
-    /// Why the last tick made no job; null when it made one.
-    last_error: Option<TickErrorView>,
+    /// Why the last tick made no job: the `code` that `POST /v1/jobs` would have answered, a colon, and what to change. Null when it
+    /// made one.
+    last_error: Option<String>,
     /// How many ticks have made a job.
     ticks: u64,
     /// RFC 3339.
@@ -105,18 +106,6 @@ pub(crate) struct ScheduleView {
     /// The job of each tick, as it was given.
     #[schema(value_type = serde_json::Value)]
     job: Box<RawValue>,
-}
-
-/// Why a tick made no job.
-#[derive(Serialize, ToSchema)]
-#[schema(as = TickError)]
-pub(crate) struct TickErrorView {
-    /// The tick, RFC 3339.
-    at: String,
-    /// The `code` that `POST /v1/jobs` would have answered.
-    code: String,
-    /// What is wrong and what to change.
-    message: String,
 }
 
 /// What is done with ticks that nobody was there for.
@@ -151,11 +140,7 @@ impl From<Schedule> for ScheduleView {
             next_at: schedule.due_ms.map(rfc3339),
             last_at: schedule.last_at_ms.map(rfc3339),
             last_job_id: schedule.last_job_id.map(|id| id.to_string()),
-            last_error: schedule.last_error.map(|TickError { at_ms, code, message }| TickErrorView {
-                at: rfc3339(at_ms),
-                code,
-                message,
-            }),
+            last_error: schedule.last_error.map(|error| format!("{}: {}", error.code, error.message)),
             ticks: schedule.ticks,
             created_at: rfc3339(created_ms),
             job: schedule.job,
