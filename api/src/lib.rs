@@ -22,6 +22,7 @@ mod pulls;
 mod query;
 mod routes;
 mod run;
+mod schedules;
 mod serve;
 pub mod settle;
 mod signals;

@@ -9,6 +9,7 @@ pub(crate) mod limits;
 pub(crate) mod packages;
 pub(crate) mod redrive;
 pub(crate) mod results;
+pub(crate) mod schedules;
 pub(crate) mod submit;
 pub(crate) mod view;
 pub(crate) mod workers;
@@ -34,6 +35,10 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/jobs/{id}/events", get(events::events))
         .route("/v1/jobs/{id}/result", get(results::result))
         .route("/v1/jobs/{id}/files/{name}", get(results::file))
+        .route("/v1/schedules", post(schedules::create).get(schedules::list))
+        .route("/v1/schedules/{id}", get(schedules::get).delete(schedules::delete))
+        .route("/v1/schedules/{id}/pause", post(schedules::pause))
+        .route("/v1/schedules/{id}/resume", post(schedules::resume))
         .route("/v1/packages", post(packages::create))
         .route("/v1/endpoints", post(endpoints::deploy).get(endpoints::list))
         .route("/v1/endpoints/{name}", get(endpoints::get))

@@ -53,8 +53,9 @@ for n, new in ipairs(jobs) do
     end
   end
 end
--- What a batch has been promised is fed whatever the quota says; its own window bounds it.
-if batch == '' then
+-- What a batch has been promised is fed whatever the quota says; its own window bounds it. A schedule uses the guard as well, to
+-- end with its delete or pause, but has been promised nothing.
+if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
   for gate, more in pairs(wanted) do
     local most = limits(gate).max_open
     if most then

@@ -28,6 +28,10 @@
 //! | `:parked` | ZSET | waiting pulls `<replica>/<waiter>` by reach, GiB | while not empty |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
+//! | `:schedule:<id>` | HASH | a schedule | until deleted |
+//! | `:schedules` | ZSET | schedules that are not paused by when to look at them, unix ms | while not empty |
+//! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all of score 0: ids sort by creation | while not empty |
+//! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` takes a tick only while it stands | until deleted |
 //! | `:b:<batch>` `:b:<batch>:ended` | HASH, LIST | a batch and its counts; its jobs as they end | see batches.rs |
 //! | `:w:<message>` `:hooks` `:wl:<tenant>` | HASH, ZSET, ZSET | a webhook's message; those due; a tenant's log | see outbox.rs |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
@@ -82,6 +86,14 @@ impl Keys {
 
     pub(crate) fn role(&self, role: &str) -> String {
         format!("{}:role:{role}", self.root)
+    }
+
+    pub(crate) fn schedule(&self, id: &str) -> String {
+        format!("{}:schedule:{id}", self.root)
+    }
+
+    pub(crate) fn schedules_of(&self, tenant: &str) -> String {
+        format!("{}:schedules:{tenant}", self.root)
     }
 
     pub(crate) fn ready(&self) -> String {

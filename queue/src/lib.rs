@@ -26,6 +26,8 @@ mod redis;
 pub mod registry;
 pub mod retry;
 #[cfg(feature = "redis")]
+pub mod schedules;
+#[cfg(feature = "redis")]
 mod scripts;
 #[cfg(feature = "redis")]
 mod signals;
@@ -44,3 +46,5 @@ pub use queue::Queue;
 pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
 pub use registry::{Registry, TokenKind, TokenRecord, WorkerRecord};
+#[cfg(feature = "redis")]
+pub use schedules::Schedules;

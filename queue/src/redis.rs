@@ -18,6 +18,7 @@ use crate::queue::{
 };
 use crate::record;
 use crate::registry::Registry;
+use crate::schedules::Schedules;
 use crate::scripts::{self, Connection};
 use crate::{fitness, signals};
 
@@ -101,6 +102,12 @@ impl RedisQueue {
     #[must_use]
     pub fn registry(&self) -> Registry {
         Registry::new(self.connection.clone(), &self.config.prefix)
+    }
+
+    /// The schedules.
+    #[must_use]
+    pub fn schedules(&self) -> Schedules {
+        Schedules::new(self.clone(), self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
     /// How long a lease lasts unless extended, milliseconds.

@@ -65,7 +65,7 @@ macro_rules! scripts {
         });)*
         /// Every script, for the tests that hold all of them to the house rules.
         #[cfg(test)]
-        static ALL: [&LazyLock<Script>; 17] = [$(&$constant),*];
+        static ALL: &[&LazyLock<Script>] = &[$(&$constant),*];
     };
 }
 
@@ -98,6 +98,11 @@ scripts! {
     SETTLE "settle" PRELUDE;
     LIMIT "limit" PRELUDE;
     DEPLOY "deploy" "";
+    SCHEDULE_PUT "schedule_put" PRELUDE;
+    SCHEDULE_HOLD "schedule_hold" PRELUDE;
+    SCHEDULE_DROP "schedule_drop" PRELUDE;
+    SCHEDULE_DUE "schedule_due" PRELUDE;
+    SCHEDULE_TICK "schedule_tick" PRELUDE;
 }
 
 /// One multiplexed connection that reconnects by itself, for ever, with backoff and jitter. Calls on it are pipelined.

@@ -27,8 +27,8 @@ const MANY_MAX: u32 = 1_000;
 const LIMIT: u32 = 20;
 const LIMIT_MAX: u32 = 100;
 
-/// Records one call looks at, however few match.
-const SCAN_MAX: usize = 5_000;
+/// Records one call looks at, however few match: all that one Redis holds, so that `more` with nothing found means what it says.
+const SCAN_MAX: usize = 1_000_000;
 
 /// Which jobs; at least one member.
 #[derive(Deserialize, ToSchema)]

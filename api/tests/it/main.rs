@@ -8,6 +8,7 @@ mod connections;
 mod events;
 mod openapi;
 mod routes;
+mod schedules;
 mod stack;
 mod waiting;
 mod worker;

@@ -5,3 +5,4 @@ mod conformance;
 mod memory;
 mod model;
 mod redis;
+mod schedules;
