@@ -16,7 +16,10 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
   });
 }
 
-/** A signal that is aborted by the caller's or by silence: `heard()` winds the clock up again, `close()` stops it. */
+/**
+ * A signal that is aborted by the caller's or by silence: `heard()` winds the clock up again, `rest()` stops it while
+ * nothing is due, `close()` for good.
+ */
 export class Silence {
   readonly signal: AbortSignal;
   /** Whether it was silence. */
@@ -45,8 +48,12 @@ export class Silence {
     }, this.#limitMs);
   }
 
-  close(): void {
+  rest(): void {
     clearTimeout(this.#timer);
+  }
+
+  close(): void {
+    this.rest();
     this.#caller?.removeEventListener("abort", this.#stop);
   }
 }
