@@ -6,12 +6,16 @@ import { Http } from "./internal/http.js";
 import type { CallOptions } from "./internal/options.js";
 import { getEndpoint, listEndpoints, listVersions, type Endpoint } from "./resources/endpoints.js";
 import { upload, type FileRef, type UploadOptions } from "./resources/files.js";
+import { Batches } from "./resources/batches.js";
 import { FeedbackResource } from "./resources/feedback.js";
 import type { JobEvent } from "./resources/events.js";
 import { Job, type WaitOptions } from "./resources/job.js";
 import { Jobs, type ListOptions } from "./resources/jobs.js";
+import { LimitsResource } from "./resources/limits.js";
 import { Pipeline } from "./resources/pipelines.js";
 import type { SubmitManyOptions, SubmitOptions } from "./resources/submit.js";
+import { Webhooks } from "./resources/webhooks.js";
+import { Schedules } from "./resources/schedules.js";
 import { acceptedRecord } from "./resources/record.js";
 
 export interface StokeholdOptions {
@@ -32,7 +36,11 @@ const DEFAULT_URL = "http://127.0.0.1:7070";
 /** Speaks to one Stokehold API. Holds no connection that would have to be closed. */
 export class Stokehold {
   readonly jobs: Jobs;
+  readonly batches: Batches;
+  readonly schedules: Schedules;
+  readonly webhooks: Webhooks;
   readonly feedback: FeedbackResource;
+  readonly limits: LimitsResource;
   readonly #http: Http;
 
   constructor(options: StokeholdOptions = {}) {
@@ -52,7 +60,11 @@ export class Stokehold {
       fetch: options.fetch ?? globalThis.fetch,
     });
     this.jobs = new Jobs(this.#http);
+    this.batches = new Batches(this.#http);
+    this.schedules = new Schedules(this.#http);
+    this.webhooks = new Webhooks(this.#http);
     this.feedback = new FeedbackResource(this.#http);
+    this.limits = new LimitsResource(this.#http);
   }
 
   get baseUrl(): string {

@@ -31,6 +31,7 @@ test("the public names are these", () => {
     "JobCancelled", "JobError", "JobExpired", "JobFailed", "JobPoisoned", "JobRejected", "NotFound", "NotRetryable",
     "NothingToRetry", "OutOfGpuMemory", "PartlySubmitted", "QuotaExceeded", "RateLimited", "ServerError", "Stokehold",
     "StokeholdError", "TimedOut", "Unauthorized", "Unavailable", "WaitTimeout", "WebhookVerificationError",
+    "verifyWebhook",
   ]);
 });
 

@@ -27,6 +27,7 @@ export class Silence {
   readonly #controller = new AbortController();
   readonly #stop = (): void => this.#controller.abort(this.#caller?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #closed = false;
 
   readonly #caller: AbortSignal | undefined;
   readonly #limitMs: number;
@@ -42,6 +43,7 @@ export class Silence {
 
   heard(): void {
     clearTimeout(this.#timer);
+    if (this.#closed) return; // a body that is still being sent to who has answered already
     this.#timer = setTimeout(() => {
       this.passed = true;
       this.#controller.abort();
@@ -54,6 +56,7 @@ export class Silence {
 
   close(): void {
     this.rest();
+    this.#closed = true;
     this.#caller?.removeEventListener("abort", this.#stop);
   }
 }

@@ -7,7 +7,16 @@ import { part, type CallOptions } from "../internal/options.js";
 import { follow, type JobEvent } from "./events.js";
 import { rateJob, type Feedback, type Rating } from "./feedback.js";
 import { hydrate } from "./files.js";
-import { isTerminal, type Attempt, type Failure, type JobRecord, type JobState, type JobStep, type Progress, type Timing } from "./record.js";
+import {
+  isTerminal,
+  type Attempt,
+  type Failure,
+  type JobRecord,
+  type JobState,
+  type JobStep,
+  type Progress,
+  type Timing,
+} from "./record.js";
 
 export interface WaitOptions extends CallOptions {
   /** Throw `WaitTimeout` after this many seconds; it runs on. Not given: wait for ever. */

@@ -91,7 +91,8 @@ export class Pipeline {
       bytes += new TextEncoder().encode(body).byteLength + 1;
     }
     if (bytes > BULK_BYTES_MAX) {
-      throw new TypeError(`the pipeline has ${bytes} bytes of JSON, and one request takes ${BULK_BYTES_MAX}; upload large inputs`);
+      const why = `the pipeline has ${bytes} bytes of JSON, and one request takes ${BULK_BYTES_MAX}`;
+      throw new TypeError(`${why}; upload large inputs`);
     }
     const ids = await sendBulk(this.#http, bodies, key, signal);
     const named = (dependency: Dependency): Dependency => {
