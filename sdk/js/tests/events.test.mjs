@@ -104,7 +104,8 @@ for (const [where, cut] of Object.entries(CUTS)) {
       const told = await collect(client.events(JOB_ID));
       const story = NUMBERED.map(([type, body]) => (type === "done" ? { type, job: body } : { type, ...body }));
       assert.deepEqual(told, story, `${take} at a time`);
-      assert.equal(api.requests.length, Math.ceil(NUMBERED.length / take));
+      // More, when a connection broke before its reader was there.
+      assert.ok(api.requests.length >= Math.ceil(NUMBERED.length / take));
     }
   });
 }

@@ -79,10 +79,14 @@ function isHeaders(headers: WebhookHeaders): headers is Headers {
 }
 
 function checkTime(timestamp: string, toleranceS: number): void {
-  if (!/^\d{1,15}$/.test(timestamp)) throw new WebhookVerificationError("the webhook's timestamp is not in unix seconds");
+  if (!/^\d{1,15}$/.test(timestamp)) {
+    throw new WebhookVerificationError("the webhook's timestamp is not in unix seconds");
+  }
   const ageS = Math.floor(Date.now() / 1000) - Number(timestamp);
   if (ageS > toleranceS) throw new WebhookVerificationError(`the webhook is ${ageS} s old, more than ${toleranceS}`);
-  if (-ageS > toleranceS) throw new WebhookVerificationError(`the webhook is of ${-ageS} s from now, more than ${toleranceS}`);
+  if (-ageS > toleranceS) {
+    throw new WebhookVerificationError(`the webhook is of ${-ageS} s from now, more than ${toleranceS}`);
+  }
 }
 
 function keyOf(secret: string): Uint8Array<ArrayBuffer> {
@@ -112,6 +116,8 @@ function concat(head: Uint8Array, tail: Uint8Array): Uint8Array<ArrayBuffer> {
 /** In a time that depends on the length of `given` alone, which is no secret. */
 function equal(given: string, expected: string): boolean {
   let different = given.length ^ expected.length;
-  for (let at = 0; at < given.length; at += 1) different |= given.charCodeAt(at) ^ expected.charCodeAt(at % expected.length);
+  for (let at = 0; at < given.length; at += 1) {
+    different |= given.charCodeAt(at) ^ expected.charCodeAt(at % expected.length);
+  }
   return different === 0;
 }

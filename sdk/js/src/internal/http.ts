@@ -95,7 +95,7 @@ export class Http {
     return parse<T>(await this.ask(call, (response) => response.text()));
   }
 
-  /** That it was gone already is told only to the first try: after a lost answer it is what was asked for. */
+  /** That it is gone already is an error to the first try alone: after a lost answer it is what was asked for. */
   async delete(path: string, options: RouteOptions): Promise<void> {
     let tries = 0;
     const call = this.route("DELETE", path, options);
@@ -127,7 +127,8 @@ export class Http {
   }
 
   /** The call of a route of the API. */
-  route(method: string, path: string, { signal, headers, holdS = 0, deadlineMs, once = false }: RouteOptions): Call {
+  route(method: string, path: string, options: RouteOptions): Call {
+    const { signal, headers, holdS = 0, deadlineMs, once = false } = options;
     return {
       method,
       url: this.baseUrl + path,

@@ -105,6 +105,6 @@ async function* chunksOf<T>(stream: ReadableStream<T>): AsyncGenerator<T, void, 
 
 function oneLine(text: string): string {
   const line = text.replace(/\r?\n$/, "");
-  if (line.includes("\n")) throw new TypeError("a string among the lines has a line break; it stands for one line of JSON");
+  if (line.includes("\n")) throw new TypeError("a string among the lines has a line break; it is one line of JSON");
   return line;
 }

@@ -4,7 +4,7 @@ import type { Priority } from "./record.js";
 
 export type BatchState = "validating" | "running" | "finalizing" | "completed" | "failed" | "cancelled" | "expired";
 
-/** `accepted` = `total` - `invalid` = `succeeded` + `failed` + `cancelled` + `expired` + `open`, whenever it is looked at. */
+/** At every look `accepted` = `total` - `invalid` = `succeeded` + `failed` + `cancelled` + `expired` + `open`. */
 export interface BatchCounts {
   /** Lines seen; grows while it is `validating`. */
   total: number;

@@ -86,7 +86,8 @@ export class Batches {
    * Accepts a batch. Lines are sent as they are made; in browsers, which stream no bodies over HTTP/1.1, as one `Blob`.
    *
    * A `Blob`, an array or a `Set` is sent again from its start when the connection is lost under way; a generator or a
-   * stream, whose lines come but once, makes that a `ConnectionFailed`. An `idempotencyKey` makes it safe to call again.
+   * stream, whose lines come but once, makes that a `ConnectionFailed`. Calling again with the same `idempotencyKey` and
+   * the same lines is safe.
    */
   async create(options: CreateBatchOptions): Promise<Batch> {
     const { lines, inputFile, inputKey, metadata, signal, idempotencyKey } = options;
@@ -137,7 +138,8 @@ export class Batches {
     const watched = bar !== undefined || onProgress !== undefined;
     const ending = { what: "batch" as const, ended: hasEnded, ...(watched ? { pollS: WATCH_S } : {}) };
     try {
-      return await untilEnd(tell(await this.retrieve(id, { ...(signal && { signal }) })), ending, look, timeoutS, signal);
+      const first: Batch = await this.#http.get(`/v1/batches/${part(id)}`, { signal });
+      return await untilEnd(tell(first), ending, look, timeoutS, signal);
     } finally {
       bar?.close();
     }
@@ -157,7 +159,8 @@ export class Batches {
 
   #lines<L extends object>(id: Id, what: string, signal: AbortSignal | undefined): AsyncGenerator<L, void, void> {
     // OpenAI's lines have no number, but each its own id.
-    const key = (line: { line?: number; custom_id?: string }): number | string | undefined => line.line ?? line.custom_id;
+    const key = (line: { line?: number; custom_id?: string }): number | string | undefined =>
+      line.line ?? line.custom_id;
     return jsonl<L>(this.#http, `/v1/batches/${part(id)}/${what}`, { signal, key });
   }
 }
@@ -182,6 +185,6 @@ function asked(options: CreateBatchOptions): Record<string, string | number | un
 
 function fileId(file: string | FileRef | undefined): string | undefined {
   if (!(file instanceof FileRef)) return file;
-  if (file.id === undefined) throw new TypeError(`${file.name} is of a job's result; upload it to make it a batch's input`);
+  if (file.id === undefined) throw new TypeError(`${file.name} is a result's file; upload it to make a batch of it`);
   return file.id;
 }

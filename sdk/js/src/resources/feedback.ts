@@ -39,7 +39,7 @@ export interface FeedbackStats {
   mean_score: number | null;
 }
 
-/** A rated job with what it was given and what it made. A large result is left out, and `result_url` says where it is. */
+/** A rated job with what it was given and what it made. Of a large result there is only the `result_url`. */
 export interface FeedbackExample extends Feedback {
   input: unknown;
   result?: unknown;

@@ -121,8 +121,8 @@ export class Jobs {
     return rateJob(this.#http, id, rating, options);
   }
 
-  async *#list(path: string, asking: URLSearchParams, signal: AbortSignal | undefined): AsyncGenerator<Job, void, void> {
-    for await (const record of pages<"jobs", JobRecord>(this.#http, path, "jobs", asking, signal)) {
+  async *#list(route: string, by: URLSearchParams, signal: AbortSignal | undefined): AsyncGenerator<Job, void, void> {
+    for await (const record of pages<"jobs", JobRecord>(this.#http, route, "jobs", by, signal)) {
       yield new Job(this.#http, record);
     }
   }
@@ -134,6 +134,7 @@ export class Jobs {
   }
 }
 
-function asked({ state, endpoint, batch, schedule, priority, errorCode }: JobFilter): Record<string, string | undefined> {
+function asked(filter: JobFilter): Record<string, string | undefined> {
+  const { state, endpoint, batch, schedule, priority, errorCode } = filter;
   return { state, endpoint, batch, schedule, priority, error_code: errorCode };
 }

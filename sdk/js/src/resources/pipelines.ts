@@ -111,7 +111,8 @@ export class Pipeline {
   /** Another pipeline's step has a place there, which would be some other job's here. */
   #own(dependency: Dependency): void {
     const step = typeof dependency === "object" && "job" in dependency ? dependency.job : dependency;
-    if (step instanceof PipelineStep && !this.#steps.has(step)) throw new TypeError(`${step.id} is of another pipeline`);
+    if (!(step instanceof PipelineStep) || this.#steps.has(step)) return;
+    throw new TypeError(`${step.id} is of another pipeline`);
   }
 }
 

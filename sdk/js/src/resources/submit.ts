@@ -3,13 +3,13 @@
 import { PartlySubmitted } from "../core/error.js";
 import { uuid } from "../internal/crypto.js";
 import type { Http } from "../internal/http.js";
-import type { CallOptions } from "../internal/options.js";
+import type { CallOptions, Id } from "../internal/options.js";
 import { InputEncoder } from "./files.js";
 import { Job } from "./job.js";
 import { acceptedRecord, type JobDependency, type JobHookEvent, type JobRecord, type Priority } from "./record.js";
 
 /** A job to wait for: until it succeeded, or with `on: "completion"` until it has ended, well or not. */
-export type Dependency = string | { readonly id: string } | { job: string | { readonly id: string }; on?: JobDependency["on"] };
+export type Dependency = Id | { job: Id; on?: JobDependency["on"] };
 
 /** What may be said of a job beside its endpoint and its input. */
 export interface JobOptions {

@@ -69,7 +69,8 @@ export class Webhooks {
   }
 
   /** Newest first, fetched page by page as they are looked at. */
-  deliveries({ job, batch, state, pageSize = 100, signal }: DeliveriesOptions = {}): AsyncGenerator<Delivery, void, void> {
+  deliveries(options: DeliveriesOptions = {}): AsyncGenerator<Delivery, void, void> {
+    const { job, batch, state, pageSize = 100, signal } = options;
     const asked = query({ limit: pageSize, job, batch, state });
     return pages(this.#http, "/v1/webhooks/deliveries", "deliveries", asked, signal);
   }
