@@ -110,13 +110,13 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
 /// See a tenant's limits
 #[utoipa::path(get, operation_id = "get_limits", path = "/v1/limits/{tenant}", tag = "limits",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "Limits, and what is taken of them.", body = LimitsView), crate::openapi::Problems))]
+    responses((status = 200, description = "Its limits.", body = LimitsBody), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     _: Caller<LimitsRead>,
     Path(tenant): Path<String>,
-) -> Result<JsonAnswer<LimitsView>, Problem> {
-    Ok(JsonAnswer(read(&app, &tenant_gate(tenant)?).await?))
+) -> Result<JsonAnswer<LimitsBody>, Problem> {
+    Ok(JsonAnswer(read(&app, &tenant_gate(tenant)?).await?.limits))
 }
 
 /// Set a tenant's limits
@@ -124,13 +124,13 @@ pub(crate) async fn get(
 /// All of them at once: what is not given is lifted.
 #[utoipa::path(put, operation_id = "set_limits", path = "/v1/limits/{tenant}", tag = "limits", request_body = LimitsBody,
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "As they are now.", body = LimitsView), crate::openapi::Problems))]
+    responses((status = 200, description = "As they are now.", body = LimitsBody), crate::openapi::Problems))]
 pub(crate) async fn set(
     State(app): State<App>,
     _: Caller<LimitsWrite>,
     Path(tenant): Path<String>,
     Json(body): Json<LimitsBody>,
-) -> Result<JsonAnswer<LimitsView>, Problem> {
+) -> Result<JsonAnswer<LimitsBody>, Problem> {
     let (gate, limits) = (tenant_gate(tenant)?, body.checked(true)?);
     write(&app, &gate, limits).await
 }
@@ -141,13 +141,13 @@ pub(crate) async fn set(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "Limits, and what is taken of them.", body = LimitsView), crate::openapi::Problems))]
+    responses((status = 200, description = "Its limits.", body = LimitsBody), crate::openapi::Problems))]
 pub(crate) async fn get_endpoint(
     State(app): State<App>,
     _: Caller<LimitsRead>,
     Path((tenant, name)): Path<(String, String)>,
-) -> Result<JsonAnswer<LimitsView>, Problem> {
-    Ok(JsonAnswer(read(&app, &endpoint_gate(tenant, name)?).await?))
+) -> Result<JsonAnswer<LimitsBody>, Problem> {
+    Ok(JsonAnswer(read(&app, &endpoint_gate(tenant, name)?).await?.limits))
 }
 
 /// Set the limits of a tenant's endpoint
@@ -156,13 +156,13 @@ pub(crate) async fn get_endpoint(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "As they are now.", body = LimitsView), crate::openapi::Problems))]
+    responses((status = 200, description = "As they are now.", body = LimitsBody), crate::openapi::Problems))]
 pub(crate) async fn set_endpoint(
     State(app): State<App>,
     _: Caller<LimitsWrite>,
     Path((tenant, name)): Path<(String, String)>,
     Json(body): Json<LimitsBody>,
-) -> Result<JsonAnswer<LimitsView>, Problem> {
+) -> Result<JsonAnswer<LimitsBody>, Problem> {
     let (gate, limits) = (endpoint_gate(tenant, name)?, body.checked(false)?);
     write(&app, &gate, limits).await
 }
@@ -184,8 +184,8 @@ async fn read(app: &App, gate: &Gate) -> Result<LimitsView, Problem> {
     Ok(LimitsView { limits: limits.into(), usage: usage.into() })
 }
 
-async fn write(app: &App, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsView>, Problem> {
+async fn write(app: &App, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsBody>, Problem> {
     let limits = (limits != Limits::default()).then_some(limits);
     app.ask_again("set limits", || app.queue.limit(gate, limits.as_ref())).await?;
-    Ok(JsonAnswer(read(app, gate).await?))
+    Ok(JsonAnswer(read(app, gate).await?.limits))
 }
