@@ -19,7 +19,9 @@ use crate::{Global, output, progress};
 )]
 pub(crate) struct CancelArgs {
     /// The jobs' ids
-    #[arg(value_name = "JOB", conflicts_with_all = ["all", "endpoint", "state", "batch", "schedule", "priority", "metadata"])]
+    #[arg(value_name = "JOB", conflicts_with_all = [
+        "all", "endpoint", "state", "batch", "schedule", "priority", "metadata",
+    ])]
     ids: Vec<String>,
     /// Cancel every job that the filter finds
     #[arg(long)]

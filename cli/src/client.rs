@@ -166,16 +166,16 @@ impl Client {
 
     /// Sends a call until it is answered, a few times at most: what it asks for is idempotent, or carries a key.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<(StatusCode, Value)> {
-        self.tries(call, |failure| failure.passing).await
+        self.tries(call, true).await
     }
 
     /// Sends a call that must not be done twice: again only where it was certainly not done.
     pub(crate) async fn once(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let call = Call { method, path, body, headers: &[], hold: Duration::ZERO };
-        Ok(self.tries(&call, |failure| failure.refused).await?.1)
+        Ok(self.tries(&call, false).await?.1)
     }
 
-    async fn tries(&self, call: &Call<'_>, again: impl Fn(&Failure) -> bool) -> Result<(StatusCode, Value)> {
+    async fn tries(&self, call: &Call<'_>, idempotent: bool) -> Result<(StatusCode, Value)> {
         for tried in 1.. {
             let mut request = self.request(call.method.clone(), call.path).timeout(ANSWER_TIMEOUT + call.hold);
             if let Some(body) = call.body {
@@ -194,7 +194,10 @@ impl Client {
                 }
                 Err(failure) => failure,
             };
-            if tried >= retry::TRIES || !again(&failure) {
+            if !idempotent && failure.passing && !failure.refused {
+                return Err(failure.error.context("it may have been done all the same; look before you do it again"));
+            }
+            if tried >= retry::TRIES || !failure.passing {
                 return Err(failure.error);
             }
             tokio::time::sleep(retry::pause(tried, failure.asked)).await;
@@ -309,6 +312,27 @@ mod tests {
     #[test]
     fn segments_cannot_leave_their_place() {
         assert_eq!(segment("a/../b?c=é"), "a%2F..%2Fb%3Fc%3D%C3%A9");
+    }
+
+    #[tokio::test]
+    async fn what_must_not_be_done_twice_is_sent_again_only_when_it_was_refused() {
+        use std::sync::{Arc, Mutex};
+
+        for (first, tries) in [(429, 2), (503, 1), (404, 1)] {
+            let count = Arc::new(Mutex::new(0));
+            let seen = count.clone();
+            let answer = move || async move {
+                let mut tries = seen.lock().expect("is whole");
+                *tries += 1;
+                let status = if *tries == 1 { first } else { 204 };
+                axum::http::StatusCode::from_u16(status).expect("is one")
+            };
+            let routes = axum::Router::new().route("/v1/x", axum::routing::post(answer));
+            let done = crate::stub::serve(routes).await.once(Method::POST, "/v1/x", None).await;
+            assert_eq!((done.is_ok(), *count.lock().expect("is whole")), (first == 429, tries), "{first}");
+            let unsure = done.is_err_and(|error| error.to_string().contains("look before"));
+            assert_eq!(unsure, first == 503);
+        }
     }
 
     #[test]

@@ -67,7 +67,8 @@ pub(crate) async fn cancel_all(client: &Client, filter: &Map<String, Value>, see
     }
 }
 
-/// Tries every job again that `filter` finds, `limit` at most. Returns `[old, new]` ids, and tells `seen` how many they are so far.
+/// Tries every job again that `filter` finds, `limit` at most. Returns `[old, new]` ids, and tells `seen` how many they
+/// are so far.
 pub(crate) async fn retry_all(
     client: &Client,
     filter: &Map<String, Value>,

@@ -93,7 +93,7 @@ fn facts(job: &Job) -> Table {
         None => batch.clone(),
     });
     let after: Vec<String> = job.depends_on.iter().map(|on| format!("{} ({})", on.job, on.on)).collect();
-    let cost = job.cost_usd_micros.map(|micros| format!("${}.{:06}", micros / 1_000_000, micros.abs() % 1_000_000));
+    let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros / 1e6));
     let given = [
         ("batch", batch),
         ("retry of", job.retry_of.clone()),

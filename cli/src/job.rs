@@ -56,7 +56,7 @@ pub(crate) struct Job {
     #[serde(default)]
     pub(crate) steps: Vec<Step>,
     #[serde(default)]
-    pub(crate) cost_usd_micros: Option<i64>,
+    pub(crate) cost_usd_micros: Option<f64>,
 }
 
 /// A job that it runs after.

@@ -48,7 +48,8 @@ pub(super) async fn run(global: &Global, client: &Client, kind: Kind, id: &str, 
 /// Says what was saved.
 pub(super) fn said(kind: Kind, lines: u64, to: Option<&Path>) {
     if let Some(path) = to {
-        output::note(format_args!("saved {} {} in {}", output::count(lines), kind.word(), path.display()));
+        let lines = if lines == 1 { "1 line".to_owned() } else { format!("{} lines", output::count(lines)) };
+        output::note(format_args!("saved the {} in {}: {lines}", kind.word(), path.display()));
     }
 }
 

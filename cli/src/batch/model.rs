@@ -114,6 +114,9 @@ impl Batch {
 
     /// How fast it goes and how long it will still take, as far as the API knows.
     pub(crate) fn pace(&self, now_ms: u64) -> Option<String> {
+        if self.has_ended() {
+            return None;
+        }
         let rate = self.rate_per_s.filter(|rate| *rate > 0.0).map(|rate| match rate {
             // A line every minute has a rate too.
             ..0.1 => format!("{:.1} a minute", rate * 60.0),
