@@ -7,6 +7,8 @@ mod boot;
 mod connections;
 mod events;
 mod openapi;
+mod pipelines;
+mod redrive;
 mod routes;
 mod schedules;
 mod stack;
