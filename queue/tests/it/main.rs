@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod conformance;
+mod diagram;
 mod fairness;
 mod memory;
 mod model;
