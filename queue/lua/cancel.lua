@@ -24,6 +24,6 @@ elseif state ~= 'blocked' then
   return {'already_ended', state}
 end
 redis.call('HSET', key, 'state', 'cancelled', 'ended', now, 'fence', fence_counter(job[2]) + 1)
-bury(id, ARGV[2])
+bury(id, ARGV[2], now)
 notify(id, job[7], now)
 return {'cancelled'}

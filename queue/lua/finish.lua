@@ -24,7 +24,7 @@ local function finish(id, fence, kind, value, tail, jitter)
 
   if succeeded then
     redis.call('HSET', key, 'state', 'succeeded', 'ended', now, kind, value)
-    bury(id, retention)
+    bury(id, retention, now)
   else
     local budget, used, most = 'failures', (tonumber(job[8]) or 0) + 1, 1
     if kind == 'infra' then
@@ -35,7 +35,7 @@ local function finish(id, fence, kind, value, tail, jitter)
     redis.call('HSET', key, budget, used)
     if used >= most then
       redis.call('HSET', key, 'state', 'failed', 'ended', now, 'error', value)
-      bury(id, retention)
+      bury(id, retention, now)
     else
       -- Full backoff in the upper half: base * 2^(used - 1), at most retry_max, times 0.5 to 1 (retry.rs).
       local delay = math.floor(math.min(retry_max, retry_base * 2 ^ (used - 1)) * (0.5 + jitter / 2))

@@ -83,9 +83,11 @@ local function close_attempt(id, attempt, worker, fence, leased, queued, now, ou
   end
 end
 
--- Ends a job for good: its record and its events live on for the retention time.
-local function bury(id, retention_ms)
-  redis.call('HDEL', job_key(id), 'watch', 'entry', 'run_after', 'progress', 'worker', 'leased', 'queued')
-  redis.call('PEXPIRE', job_key(id), retention_ms)
-  redis.call('PEXPIRE', events_key(id), retention_ms)
+-- Ends a job for good: its record and its events stay for the retention time, its own or else the queue's; then the history
+-- sweep archives the record and `forget` deletes both. Nothing here expires by itself: what is not archived is not lost.
+local function bury(id, retention_ms, now)
+  local key = job_key(id)
+  redis.call('HDEL', key, 'watch', 'entry', 'run_after', 'progress', 'worker', 'leased', 'queued')
+  local own = cjson.decode(redis.call('HGET', key, 'spec'))['retention_ms']
+  redis.call('ZADD', ROOT .. ':ended', now + tonumber(own or retention_ms), id)
 end

@@ -14,7 +14,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 
     redis.call('HSET', key, 'lost', lost, 'fence', fence_counter(job[2]) + 1)
     if lost >= tonumber(ARGV[4]) then
       redis.call('HSET', key, 'state', 'failed', 'ended', now, 'error', ARGV[5])
-      bury(id, ARGV[3])
+      bury(id, ARGV[3], now)
     else
       local entry, class = enqueue(id, job[8], true)
       redis.call('HSET', key, 'state', 'queued', 'entry', entry)

@@ -1,16 +1,16 @@
 #!lua
 -- submit: nothing -> queued | scheduled, for all jobs of the call or for none.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 index_keep_ms | 4 batch ("" = none) | 5 lines fed before |
---       6 lines fed afterwards | then per job: id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before |
+--       5 lines fed afterwards | then per job: id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
 --       {"stale_guard"} the batch was fed otherwise
 local now, PER_JOB = clock(ARGV[1]), 8
-local HEAD = 6
+local HEAD = 5
 local count = (#ARGV - HEAD) / PER_JOB
 local known = {}
 
-if ARGV[4] ~= '' and redis.call('HGET', ROOT .. ':b:' .. ARGV[4], 'fed') ~= ARGV[5] then return {'stale_guard'} end
+if ARGV[3] ~= '' and redis.call('HGET', ROOT .. ':b:' .. ARGV[3], 'fed') ~= ARGV[4] then return {'stale_guard'} end
 
 for n = 1, count do
   local base = HEAD + (n - 1) * PER_JOB
@@ -25,7 +25,7 @@ for n = 1, count do
   if not known[n] and redis.call('EXISTS', job_key(ARGV[base + 1])) == 1 then known[n] = ARGV[base + 1] end
 end
 
-if ARGV[4] ~= '' then redis.call('HSET', ROOT .. ':b:' .. ARGV[4], 'fed', ARGV[6]) end
+if ARGV[3] ~= '' then redis.call('HSET', ROOT .. ':b:' .. ARGV[3], 'fed', ARGV[5]) end
 local reply, classes = {'ok'}, {}
 for n = 1, count do
   local base = HEAD + (n - 1) * PER_JOB
@@ -42,7 +42,8 @@ for n = 1, count do
         'entry', entry)
       classes[class] = true
     end
-    redis.call('XADD', ROOT .. ':index:' .. tenant, 'MINID', '~', math.max(0, now - tonumber(ARGV[3])), '*', 'j', id)
+    -- The record knows its entry, so that forgetting the job forgets that too.
+    redis.call('HSET', job_key(id), 'ix', redis.call('XADD', ROOT .. ':index:' .. tenant, '*', 'j', id))
     if ARGV[base + 7] ~= '' then
       redis.call('SET', ROOT .. ':i:' .. tenant .. ':' .. ARGV[base + 7], id .. ' ' .. ARGV[base + 8], 'PX', ARGV[2])
     end

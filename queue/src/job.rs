@@ -520,8 +520,9 @@ pub struct Progress {
     pub message: String,
 }
 
-/// The whole record, decoded.
-#[derive(Debug, Clone)]
+/// The whole record, decoded. Serialised it is what the archive keeps for ever: a member may be added with a default, never taken
+/// away or given another meaning.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     /// Its id.
     pub id: JobId,
@@ -532,16 +533,22 @@ pub struct Job {
     /// Where it stands.
     pub state: JobState,
     /// Every attempt so far, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
     /// The result, once `succeeded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<JobResult>,
     /// The last error, once `failed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
     /// The latest progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// When a `scheduled` job becomes ready, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_after_ms: Option<u64>,
     /// When it ended, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
 

@@ -2,15 +2,16 @@
 //!
 //! | key below `{prefix:shard}` | type | what | life |
 //! |---|---|---|---|
-//! | `:j:<id>` | HASH | the job record, the truth | retention after its end |
+//! | `:j:<id>` | HASH | the job record, the truth | until it is archived |
 //! | `:q:<lane>` `:f:<lane>` | STREAM | ready jobs, and those served first (reaped, released, retried) | while not empty |
 //! | `:shelf:<priority>:<class>` | ZSET | lanes with ready jobs, by turn | while not empty |
 //! | `:turn` | STRING | counter that orders lanes | for ever |
 //! | `:leases` | ZSET | running jobs by the end of their lease, unix ms | while not empty |
 //! | `:scheduled` | ZSET | waiting jobs by due time, unix ms | while not empty |
 //! | `:parked` | ZSET | waiting pulls `<replica>/<waiter>` by reach, GiB | while not empty |
-//! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | trimmed by age |
-//! | `:e:<id>` | STREAM | what a job said: progress, log, output | retention after its end |
+//! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | entries as long as their record |
+//! | `:e:<id>` | STREAM | what a job said: progress, log, output | as long as the record |
+//! | `:ended` | ZSET | ended jobs by when the history sweep may take them, unix ms | while not empty |
 //! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
@@ -54,6 +55,10 @@ impl Keys {
         format!("{}:index:{tenant}", self.root)
     }
 
+    pub(crate) fn ended(&self) -> String {
+        format!("{}:ended", self.root)
+    }
+
     pub(crate) fn parked(&self) -> String {
         format!("{}:parked", self.root)
     }
@@ -89,8 +94,9 @@ pub(crate) fn idempotency(key: &str) -> String {
     hex::encode(&Sha256::digest(key.as_bytes())[..16])
 }
 
-/// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions and one
-/// per endpoint of all of them.
+/// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions, one
+/// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
+/// somebody has judged: what is counted of it.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
     root: String,
@@ -119,6 +125,14 @@ impl RegistryKeys {
 
     pub(crate) fn endpoints(&self, tenant: &str) -> String {
         format!("{}:endpoints:{tenant}", self.root)
+    }
+
+    pub(crate) fn feedback(&self, tenant: &str) -> String {
+        format!("{}:feedback:{tenant}", self.root)
+    }
+
+    pub(crate) fn judged(&self, id: JobId) -> String {
+        format!("{}:fb:{id}", self.root)
     }
 
     pub(crate) fn versions(&self, tenant: &str, name: &str) -> String {

@@ -555,11 +555,7 @@ impl Queue for MemoryQueue {
         let inner = self.lock();
         let ids = inner.index.get(tenant).map_or(&[][..], Vec::as_slice);
         let end = cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or(ids.len()).min(ids.len());
-        let matches = |job: &Job| {
-            filter.state.is_none_or(|state| state == job.state)
-                && filter.endpoint.as_ref().is_none_or(|endpoint| *endpoint == job.spec.endpoint)
-                && filter.metadata.iter().all(|(key, value)| job.spec.metadata.get(key) == Some(value))
-        };
+        let matches = |job: &Job| filter.matches(job.state, &job.spec, job.error.as_ref().map(|error| error.code));
         let mut jobs = Vec::new();
         for (place, id) in ids[..end].iter().enumerate().rev() {
             let Some(record) = inner.jobs.get(id).filter(|record| matches(&record.job)) else { continue };

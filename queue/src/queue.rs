@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
 use crate::id::{Fence, JobId};
-use crate::job::{Job, JobSpec, JobState, NewJob};
+use crate::job::{ErrorCode, Job, JobSpec, JobState, NewJob, Priority};
 
 /// What became of one submitted job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +156,42 @@ pub struct ListFilter {
     pub endpoint: Option<String>,
     /// Only with these labels, all of them.
     pub metadata: Vec<(String, String)>,
+    /// Only lines of this batch.
+    pub batch: Option<String>,
+    /// Only those that this schedule made.
+    pub schedule: Option<String>,
+    /// Only this urgent.
+    pub priority: Option<Priority>,
+    /// Only those that failed like this.
+    pub error_code: Option<ErrorCode>,
+}
+
+impl ListFilter {
+    /// Whether every job passes.
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        let Self { state, endpoint, metadata, batch, schedule, priority, error_code } = self;
+        state.is_none()
+            && endpoint.is_none()
+            && metadata.is_empty()
+            && batch.is_none()
+            && schedule.is_none()
+            && priority.is_none()
+            && error_code.is_none()
+    }
+
+    /// Whether a job in this state, with this fixed part and this last error, passes.
+    #[must_use]
+    pub fn matches(&self, state: JobState, spec: &JobSpec, error_code: Option<ErrorCode>) -> bool {
+        let Self { state: wanted, endpoint, metadata, batch, schedule, priority, error_code: code } = self;
+        wanted.is_none_or(|wanted| wanted == state)
+            && endpoint.as_ref().is_none_or(|wanted| *wanted == spec.endpoint)
+            && metadata.iter().all(|(key, value)| spec.metadata.get(key) == Some(value))
+            && batch.as_ref().is_none_or(|wanted| spec.batch.as_ref().is_some_and(|line| line.id == *wanted))
+            && schedule.as_ref().is_none_or(|wanted| spec.schedule.as_ref() == Some(wanted))
+            && priority.is_none_or(|wanted| wanted == spec.priority)
+            && code.is_none_or(|wanted| error_code == Some(wanted))
+    }
 }
 
 /// One page of a list, newest first.

@@ -8,9 +8,11 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::feedback::FeedbackCounters;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
+use crate::history::History;
 use crate::id::JobId;
-use crate::job::{Job, JobSpec, JobState, NewJob, Priority, VRAM_CLASSES_GIB};
+use crate::job::{Job, JobError, JobSpec, JobState, NewJob, Priority, VRAM_CLASSES_GIB};
 use crate::keys::Keys;
 use crate::queue::{
     BatchGuard, CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted,
@@ -42,7 +44,7 @@ pub struct RedisConfig {
     pub prefix: String,
     /// How long a lease lasts unless extended. Default 30 s.
     pub lease_ms: u64,
-    /// How long an ended job's record is kept. Default 3 days.
+    /// How long an ended job stays before the history sweep takes it, unless the job says otherwise. Default 24 h.
     pub retention_ms: u64,
     /// Where time comes from; tests put a clock of their own here.
     pub clock: Clock,
@@ -54,7 +56,7 @@ impl Default for RedisConfig {
             url: "redis://127.0.0.1:6379".to_owned(),
             prefix: "stoke".to_owned(),
             lease_ms: 30_000,
-            retention_ms: 3 * 24 * 60 * 60 * 1000,
+            retention_ms: 24 * 60 * 60 * 1000,
             clock: Clock::Own,
         }
     }
@@ -95,6 +97,24 @@ impl RedisQueue {
     #[must_use]
     pub fn registry(&self) -> Registry {
         Registry::new(self.connection.clone(), &self.config.prefix)
+    }
+
+    /// The jobs that have ended and wait to be archived.
+    #[must_use]
+    pub fn history(&self) -> History {
+        History::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// What people thought of results.
+    #[must_use]
+    pub fn feedback(&self) -> FeedbackCounters {
+        FeedbackCounters::new(self.connection.clone(), &self.config.prefix)
+    }
+
+    /// How long an ended job stays unless it says otherwise, milliseconds.
+    #[must_use]
+    pub fn retention_ms(&self) -> u64 {
+        self.config.retention_ms
     }
 
     /// How long a lease lasts unless extended, milliseconds.
@@ -157,11 +177,7 @@ impl RedisQueue {
 
     async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         bounded("jobs", jobs.len(), SUBMIT_MAX)?;
-        // Twice the retention: a job may wait as long as it is kept afterwards and still be listed.
-        let index_keep_ms = self.config.retention_ms.saturating_mul(2);
-        scripts::Submit { keys: &self.keys, clock: &self.config.clock, index_keep_ms, guard, jobs }
-            .run(&self.connection)
-            .await
+        scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, jobs }.run(&self.connection).await
     }
 
     async fn record(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -172,26 +188,27 @@ impl RedisQueue {
 
     /// The jobs of these ids that match, in order.
     async fn matching(&self, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
-        if filter.state.is_none() && filter.endpoint.is_none() && filter.metadata.is_empty() {
+        if filter.takes_all() {
             return Ok(ids.to_vec());
         }
         let mut pipe = redis::pipe();
         for id in ids {
-            pipe.hmget(self.keys.job(*id), &["state", "spec"]);
+            pipe.hmget(self.keys.job(*id), &["state", "spec", "error"]);
         }
-        let rows: Vec<(Option<String>, Option<String>)> =
+        let rows: Vec<(Option<String>, Option<String>, Option<String>)> =
             pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("list jobs"))?;
-        let matches = |state: &str, spec: &str| {
-            filter.state.is_none_or(|wanted| JobState::from_word(state) == Some(wanted))
-                && serde_json::from_str::<JobSpec>(spec).is_ok_and(|spec| {
-                    filter.endpoint.as_ref().is_none_or(|wanted| *wanted == spec.endpoint)
-                        && filter.metadata.iter().all(|(key, value)| spec.metadata.get(key) == Some(value))
-                })
+        let matches = |state: &str, spec: &str, error: Option<&String>| {
+            // Of a large record only what was asked for is decoded.
+            let error = error.filter(|_| filter.error_code.is_some());
+            let code = error.and_then(|error| serde_json::from_str::<JobError>(error).ok()).map(|error| error.code);
+            JobState::from_word(state).is_some_and(|state| {
+                serde_json::from_str::<JobSpec>(spec).is_ok_and(|spec| filter.matches(state, &spec, code))
+            })
         };
         Ok(ids
             .iter()
             .zip(rows)
-            .filter(|(_, row)| matches!(row, (Some(state), Some(spec)) if matches(state, spec)))
+            .filter(|(_, row)| matches!(row, (Some(state), Some(spec), error) if matches(state, spec, error.as_ref())))
             .map(|(id, _)| *id)
             .collect())
     }

@@ -4,7 +4,9 @@
 mod cancel;
 mod event;
 mod extend;
+mod feedback;
 mod finish;
+mod forget;
 mod lease;
 mod release;
 mod submit;
@@ -21,7 +23,9 @@ use crate::error::Error;
 pub(crate) use cancel::Cancel;
 pub(crate) use event::AppendEvents;
 pub(crate) use extend::Extend;
+pub(crate) use feedback::Judge;
 pub(crate) use finish::Finish;
+pub(crate) use forget::Forget;
 pub(crate) use lease::TakeLeases;
 pub(crate) use release::Release;
 pub(crate) use submit::Submit;
@@ -63,7 +67,7 @@ macro_rules! scripts {
         });)*
         /// Every script, for the tests that hold all of them to the house rules.
         #[cfg(test)]
-        static ALL: [&LazyLock<Script>; 12] = [$(&$constant),*];
+        static ALL: [&LazyLock<Script>; 14] = [$(&$constant),*];
     };
 }
 
@@ -81,7 +85,9 @@ scripts! {
     EVENT "event" PRELUDE;
     WATCH "watch" PRELUDE;
     WAKE "wake" PRELUDE;
+    FORGET "forget" PRELUDE;
     DEPLOY "deploy" "";
+    FEEDBACK "feedback" "";
 }
 
 /// One multiplexed connection that reconnects by itself, for ever, with backoff and jitter. Calls on it are pipelined.

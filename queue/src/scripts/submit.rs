@@ -12,7 +12,6 @@ use crate::queue::{BatchGuard, Submitted};
 pub(crate) struct Submit<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
-    pub(crate) index_keep_ms: u64,
     pub(crate) guard: Option<&'a BatchGuard>,
     pub(crate) jobs: &'a [NewJob],
 }
@@ -20,7 +19,7 @@ pub(crate) struct Submit<'a> {
 impl Submit<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<Submitted>, Error> {
         let mut call = SUBMIT.call(&[self.keys.root()]);
-        call.arg(self.clock.script_arg()).arg(IDEMPOTENCY_TTL_MS).arg(self.index_keep_ms);
+        call.arg(self.clock.script_arg()).arg(IDEMPOTENCY_TTL_MS);
         match self.guard {
             Some(guard) => call.arg(&guard.batch).arg(guard.from_line).arg(guard.to_line),
             None => call.arg("").arg("").arg(""),
