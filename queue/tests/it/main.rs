@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod conformance;
+mod history;
 mod memory;
 mod model;
 mod redis;
