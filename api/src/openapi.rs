@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
-use crate::routes::{endpoints, events, files, health, jobs, packages, results, submit, workers};
+use crate::routes::{endpoints, events, feedback, files, health, jobs, packages, results, submit, workers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -19,7 +19,7 @@ use crate::routes::{endpoints, events, files, health, jobs, packages, results, s
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        files::create, files::get, workers::list, health::healthz, health::readyz, health::metrics,
+        feedback::give, feedback::summary, feedback::export, files::create, files::get, workers::list, health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
     modifiers(&Bearer),
@@ -27,6 +27,7 @@ use crate::routes::{endpoints, events, files, health, jobs, packages, results, s
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
         (name = "endpoints", description = "What jobs run on."),
+        (name = "feedback", description = "What people thought of results."),
         (name = "files", description = "Inputs that are too big for JSON."),
         (name = "workers", description = "Who runs the jobs."),
         (name = "health", description = "For machines that watch this one."),

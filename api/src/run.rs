@@ -14,6 +14,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::config::Config;
+use crate::history::Sweeper;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
 use crate::state::App;
@@ -40,10 +41,12 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
         .await
         .context("failed to listen to the queue")?;
     let maintenance = tokio::spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
+    let sweeper = tokio::spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");
     serve::serve(listener, self::app(app), connections, shutdown).await;
-    maintenance.await.context("queue maintenance panicked")
+    maintenance.await.context("queue maintenance panicked")?;
+    sweeper.await.context("the history sweep panicked")
 }
 
 /// Every route, around a running replica. Needs no socket.

@@ -89,7 +89,7 @@ pub(crate) async fn events(
     };
     let job = own(&app, &caller.tenant, &id).await?;
     let held = app.hold()?;
-    let story = story(app, job.id, after);
+    let story = story(app, caller.tenant, job.id, after);
     let story = async_stream::stream! {
         let _held = held;
         for await event in story {
@@ -100,14 +100,19 @@ pub(crate) async fn events(
 }
 
 /// The stream breaks off when the queue cannot be asked; the client resumes where it was.
-fn story(app: App, id: JobId, mut after: String) -> impl Stream<Item = Result<Event, Infallible>> {
+fn story(app: App, tenant: String, id: JobId, mut after: String) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
         let deadline = Instant::now() + STREAM_MAX;
         let mut follow = app.waits.follow(id);
         let mut told = None;
         loop {
             // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
-            let Ok(Some(job)) = follow.look().await else { return };
+            let job = match follow.look().await {
+                // Archived jobs have ended, and what they said is gone.
+                Ok(None) => app.find_job(&tenant, id).await,
+                seen => seen,
+            };
+            let Ok(Some(job)) = job else { return };
             let state = StateData { state: job.state, attempt: job.attempts.last().map_or(0, |last| last.attempt) };
             let now = (state.state, state.attempt);
             // An end is told after what was said before it, except to somebody who has not been told any state yet.

@@ -117,7 +117,7 @@ pub(crate) async fn one(
 
     let submitted = app.ask_again("submit", || app.queue.submit(vec![job.clone()])).await?;
     match submitted.first() {
-        Some(Submitted::Repeat(id)) => repeated(&app, *id, wait_s).await,
+        Some(Submitted::Repeat(id)) => repeated(&app, &caller.tenant, *id, wait_s).await,
         _ => {
             metrics::submitted(job.spec.priority, 1);
             accepted(&app, &job, wait_s).await
@@ -343,11 +343,11 @@ async fn wait_for_end(app: &App, id: JobId, wait_s: u64) -> Option<Job> {
     job.state.is_terminal().then_some(job)
 }
 
-async fn repeated(app: &App, id: JobId, wait_s: u64) -> Result<Response, Problem> {
+async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Response, Problem> {
     let ended = if wait_s > 0 { wait_for_end(app, id, wait_s).await } else { None };
     let job = match ended {
         Some(job) => Some(job),
-        None => app.ask("read a job", app.queue.get(id)).await?,
+        None => app.find_job(tenant, id).await?,
     };
     let job = job
         .ok_or_else(|| Problem::new(Code::NotFound, "this key's job has ended and is no longer kept; use a new key"))?;
