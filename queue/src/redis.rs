@@ -188,7 +188,7 @@ impl RedisQueue {
 
     /// The jobs of these ids that match, in order.
     async fn matching(&self, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
-        if filter.takes_all() {
+        if filter.takes_all() || ids.is_empty() {
             return Ok(ids.to_vec());
         }
         let mut pipe = redis::pipe();

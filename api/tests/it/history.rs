@@ -51,7 +51,7 @@ async fn swept(stack: &Stack, ids: &[&str]) {
 async fn done(stack: &Stack, worker: &Worker<'_>, text: &str) -> String {
     let id = stack.submit(text).await;
     let lease = worker.lease().await;
-    worker.tell(&lease, json!({"type": "progress", "fraction": 0.5, "message": "half"})).await;
+    worker.tell(&lease, json!({"event": "progress", "fraction": 0.5, "message": "half"})).await;
     worker.succeed(&lease, json!({"said": text})).await;
     id
 }
@@ -199,7 +199,7 @@ async fn history_leaves_nothing_of_a_job_in_redis() {
         let jobs: Vec<Value> =
             (0..1_000).map(|n| json!({"endpoint": "echo", "input": {"text": format!("{round}/{n}")}})).collect();
         let submitted = stack.json(stack.post("/v1/jobs/bulk", &json!({"jobs": jobs}))).await;
-        ids.extend(submitted["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_owned()));
+        ids.extend(submitted["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()));
     }
     let mut open = ids.len();
     while open > 0 {
