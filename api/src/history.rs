@@ -135,7 +135,8 @@ impl App {
         if let Some(job) = self.ask("read a job", self.queue.get(id)).await? {
             return Ok(Some(job).filter(|job| job.spec.tenant == tenant));
         }
-        self.archived("find a job", self.history.get(tenant, id)).await
+        // Boxed: every route that reads a job would carry its size, and few get here.
+        self.archived("find a job", Box::pin(self.history.get(tenant, id))).await
     }
 
     /// One page of a tenant's archived jobs, newest first, without those that the queue still has: whoever reads a whole list has
@@ -147,7 +148,8 @@ impl App {
         cursor: Cursor,
         limit: usize,
     ) -> Result<(Vec<Job>, Option<Cursor>), Problem> {
-        let (mut jobs, next) = self.archived("list jobs", self.history.list(tenant, filter, cursor, limit)).await?;
+        let (mut jobs, next) =
+            self.archived("list jobs", Box::pin(self.history.list(tenant, filter, cursor, limit))).await?;
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         if !ids.is_empty() {
             let mut present = self.ask("look for jobs", self.queue.history().present(&ids)).await?.into_iter();

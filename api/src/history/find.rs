@@ -79,18 +79,11 @@ impl History {
     ) -> Result<(Vec<Job>, Option<Cursor>), Error> {
         let mut scan =
             Scan { filter, limit, before: cursor.0, asked: Instant::now(), jobs: Vec::new(), cost: Cost::default() };
-        let mut day = match scan.before {
-            Some(id) => Some(day_of(id)),
-            None => self.last_day(tenant, Date::MAX).await?,
-        };
-        while let Some(date) = day {
-            if self.scan_day(tenant, date, &mut scan).await? {
+        let mut days = self.days(tenant, scan.before.map_or(Date::MAX, day_of));
+        while let Some(day) = days.next().await? {
+            if self.scan_day(tenant, day, &mut scan).await? {
                 return Ok((scan.jobs, Some(Cursor(scan.before))));
             }
-            day = match date.previous_day() {
-                Some(date) => self.last_day(tenant, date).await?,
-                None => None,
-            };
         }
         Ok((scan.jobs, None))
     }

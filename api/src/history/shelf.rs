@@ -66,30 +66,10 @@ impl History {
         self.listings.invalidate(&(tenant.to_owned(), day));
     }
 
-    /// A tenant's last archived day up to `upto`.
-    pub(crate) async fn last_day(&self, tenant: &str, upto: Date) -> Result<Option<Date>, Error> {
+    /// A tenant's archived days up to `upto`, newest first.
+    pub(crate) fn days(&self, tenant: &str, upto: Date) -> Days<'_> {
         let root = format!("archive/{tenant}/");
-        for year in self.numbers(&root, 4).await?.into_iter().rev() {
-            let in_year = format!("{root}{year:04}/");
-            for month in self.numbers(&in_year, 2).await?.into_iter().rev() {
-                let Some(month) = u8::try_from(month).ok().and_then(|month| Month::try_from(month).ok()) else {
-                    continue;
-                };
-                let first = Date::from_calendar_date(i32::from(year), month, 1);
-                if first.is_ok_and(|first| first > upto) {
-                    continue;
-                }
-                let in_month = format!("{in_year}{:02}/", u8::from(month));
-                for day in self.numbers(&in_month, 2).await?.into_iter().rev() {
-                    let day = u8::try_from(day).unwrap_or(0);
-                    let date = Date::from_calendar_date(i32::from(year), month, day);
-                    if let Some(date) = date.ok().filter(|date| *date <= upto) {
-                        return Ok(Some(date));
-                    }
-                }
-            }
-        }
-        Ok(None)
+        Days { history: self, root, upto, years: None, months: Vec::new(), days: Vec::new() }
     }
 
     /// The folders below a prefix that are numbers of so many digits, ascending.
@@ -129,5 +109,50 @@ impl History {
         let unpacked = tokio::task::spawn_blocking(move || Segment::unpack(&owned, &packed)).await;
         let stopped = |_| Error::Corrupt { key: key.to_owned(), why: "unpacking it panicked".to_owned() };
         unpacked.map_err(stopped)?.map(Some)
+    }
+}
+
+/// Days, one after the other; a month's are listed when the first of them is asked for.
+pub(crate) struct Days<'a> {
+    history: &'a History,
+    root: String,
+    upto: Date,
+    /// What is left of the years, of a year's months and of a month's days, ascending.
+    years: Option<Vec<u16>>,
+    months: Vec<(u16, Month)>,
+    days: Vec<Date>,
+}
+
+impl Days<'_> {
+    /// The next older day.
+    pub(crate) async fn next(&mut self) -> Result<Option<Date>, Error> {
+        loop {
+            if let Some(day) = self.days.pop() {
+                return Ok(Some(day));
+            }
+            if let Some((year, month)) = self.months.pop() {
+                let prefix = format!("{}{year:04}/{:02}/", self.root, u8::from(month));
+                let days =
+                    self.history.numbers(&prefix, 2).await?.into_iter().filter_map(|day| {
+                        Date::from_calendar_date(i32::from(year), month, u8::try_from(day).ok()?).ok()
+                    });
+                self.days = days.filter(|day| *day <= self.upto).collect();
+                continue;
+            }
+            let years = match &mut self.years {
+                Some(years) => years,
+                unasked => unasked.insert(self.history.numbers(&self.root, 4).await?),
+            };
+            let Some(year) = years.pop() else { return Ok(None) };
+            let last = (self.upto.year(), u8::from(self.upto.month()));
+            if i32::from(year) <= last.0 {
+                let months = self.history.numbers(&format!("{}{year:04}/", self.root), 2).await?;
+                self.months = months
+                    .into_iter()
+                    .filter_map(|month| Some((year, Month::try_from(u8::try_from(month).ok()?).ok()?)))
+                    .filter(|(year, month)| (i32::from(*year), u8::from(*month)) <= last)
+                    .collect();
+            }
+        }
     }
 }

@@ -34,8 +34,8 @@ const ROLE_MS: u64 = 180_000;
 /// Segments written at once.
 const WRITES_AT_ONCE: usize = 8;
 
-/// A record that cannot be read is looked at again after this long.
-const CORRUPT_AGAIN_MS: u64 = 60 * 60 * 1000;
+/// What is due and cannot be archived is looked at again after this long.
+const STAYING_AGAIN_MS: u64 = 60 * 60 * 1000;
 
 /// Days tidied up in one round, and merges in one of them.
 const DAYS_TIDIED: usize = 8;
@@ -111,6 +111,7 @@ impl Sweeper {
                 break;
             }
         }
+        metrics::ended(self.app.queue.history().waiting().await?);
         summary.merges = self.tidy(deadline).await?;
         Ok(summary)
     }
@@ -121,12 +122,16 @@ impl Sweeper {
         for (id, error) in &due.corrupt {
             tracing::error!(job.id = %id, error = error as &dyn std::error::Error, "an ended job cannot be archived; it stays");
         }
-        let corrupt: Vec<JobId> = due.corrupt.iter().map(|(id, _)| *id).collect();
-        queue.defer(&corrupt, CORRUPT_AGAIN_MS).await?;
+        let open: Vec<JobId> = due.jobs.iter().filter(|job| !job.state.is_terminal()).map(|job| job.id).collect();
+        for id in &open {
+            tracing::error!(job.id = %id, "a job is due to be archived and has not ended; it stays");
+        }
+        let staying: Vec<JobId> = due.corrupt.iter().map(|(id, _)| *id).chain(open).collect();
+        queue.defer(&staying, STAYING_AGAIN_MS).await?;
         queue.forget(&due.gone).await?;
 
         let mut days: BTreeMap<(String, Date), Vec<Line>> = BTreeMap::new();
-        for job in &due.jobs {
+        for job in due.jobs.iter().filter(|job| job.state.is_terminal()) {
             days.entry(place(job)).or_default().push(Line::of(job)?);
         }
         drop(due);
