@@ -13,13 +13,11 @@ for _, id in ipairs(ARGV) do
   elseif TERMINAL[job[1]] then
     redis.call('DEL', job_key(id), events_key(id))
     redis.call('ZREM', ROOT .. ':ended', id)
-    local tenant = string.match(job[3] or '', '^%d+:%d+:([^:]*):')
-    if tenant then
-      redis.call('ZREM', ROOT .. ':dead:' .. tenant, id)
-      if job[2] then
-        redis.call('XDEL', ROOT .. ':index:' .. tenant, job[2])
-        touched[tenant] = true
-      end
+    local tenant = select(3, parts_of(job[3]))
+    redis.call('ZREM', ROOT .. ':dead:' .. tenant, id)
+    if job[2] then
+      redis.call('XDEL', ROOT .. ':index:' .. tenant, job[2])
+      touched[tenant] = true
     end
     forgotten = forgotten + 1
   end

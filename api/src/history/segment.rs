@@ -226,13 +226,17 @@ pub(crate) mod tests {
                 ended_ms: Some(2),
                 outcome: AttemptOutcome::Succeeded,
                 timing: Timing { run_ms: 1, ..Timing::default() },
+                cost_usd_micros: Some(3),
                 error: None,
             }],
             result: Some(JobResult::Inline(RawValue::from_string("{\"n\":1.50}".to_owned()).unwrap())),
+            held: None,
             error: None,
             progress: None,
             run_after_ms: None,
             ended_ms: Some(2),
+            steps: Vec::new(),
+            revision: String::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use stokehold_queue::job::{Job, JobState};
+use stokehold_queue::job::{ErrorCode, Job, JobState};
 use stokehold_queue::queue::{CancelAnswer, ListFilter};
 use stokehold_queue::{JobId, Queue};
 use tokio::time::Instant;
@@ -154,7 +154,7 @@ fn filter(params: &mut Params) -> Result<ListFilter, Problem> {
         batch: params.take("batch", "a batch's id", text)?,
         schedule: params.take("schedule", "a schedule's id", text)?,
         priority: params.take("priority", "one of interactive, standard, batch", word)?,
-        error_code: params.take("error_code", "one of the codes that a job's error may have", word)?,
+        error_code: params.take("error_code", "one of the codes that a job's error may have", ErrorCode::from_word)?,
     })
 }
 
@@ -179,21 +179,32 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = parse_id(&id)?;
-    match app.ask_again("cancel", || app.queue.cancel(&caller.tenant, id)).await? {
-        CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled) => {}
-        CancelAnswer::AlreadyEnded(state) => return Err(already_ended(state)),
+    let ids = [id];
+    let answers = app.ask_again("cancel", || app.queue.cancel(&caller.tenant, &ids)).await?;
+    match answers.first() {
+        Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled)) => {}
+        Some(CancelAnswer::AlreadyEnded(state)) => return Err(already_ended(*state)),
         // Unless it is archived, and then it has ended.
-        CancelAnswer::NotFound => {}
+        None | Some(CancelAnswer::NotFound) => {}
     }
     let job = app.find_job(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
     if job.state != JobState::Cancelled {
         return Err(already_ended(job.state));
     }
+    cancel_step(&app, &job).await?;
     Ok(Json(JobView::new(&job, &app.config)).into_response())
 }
 
 fn already_ended(state: JobState) -> Problem {
     Problem::new(Code::AlreadyEnded, format!("the job has already ended: it is {}", state.as_str()))
+}
+
+/// The step of a cancelled job that still waits or runs has nothing left to decide.
+async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
+    let Some(run) = job.steps.last().filter(|run| run.decision.is_none()) else { return Ok(()) };
+    let ids = [run.job];
+    app.ask_again("cancel a step", || app.queue.cancel(&job.spec.tenant, &ids)).await?;
+    Ok(())
 }
 
 /// The caller's own job of this id, archived or not. To everybody else it does not exist.

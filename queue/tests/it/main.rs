@@ -6,3 +6,4 @@ mod history;
 mod memory;
 mod model;
 mod redis;
+mod schedules;
