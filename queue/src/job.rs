@@ -419,6 +419,14 @@ pub struct Timing {
     pub upload_ms: u64,
 }
 
+impl Timing {
+    /// The time that a slot was taken, milliseconds.
+    #[must_use]
+    pub fn occupied_ms(&self) -> u64 {
+        self.env_ms + self.boot_ms + self.load_ms + self.run_ms + self.upload_ms
+    }
+}
+
 /// Why an attempt or a job failed, in words a user can act on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobError {

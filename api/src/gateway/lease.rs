@@ -47,7 +47,7 @@ pub(super) async fn lease(
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
         app.pulls.lease(&worker.worker_id, request.want, request.reach_gib, deadline).await.map(Some)
     };
-    let (finished, granted) = tokio::try_join!(finish::report(&app, request.finish), pull)?;
+    let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, request.finish), pull)?;
     let Some(granted) = granted else {
         return Ok(respond(&LeaseReply { leases: Vec::new(), finished }, None));
     };

@@ -4,7 +4,7 @@ use super::{Connection, FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport};
-use crate::job::{Fault, JobError, Timing};
+use crate::job::{Fault, JobError};
 use crate::keys::Keys;
 use crate::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, jitter};
 
@@ -25,13 +25,13 @@ impl Finish<'_> {
             call.arg(report.job_id.to_string()).arg(&report.fence.0);
             match &report.outcome {
                 FinishOutcome::Succeeded { result } => {
-                    call.arg("inline").arg(result.get()).arg(tail(&report.timing, None)?)
+                    call.arg("inline").arg(result.get()).arg(tail(report, None)?)
                 }
                 FinishOutcome::Stored { size_bytes } => {
-                    call.arg("stored").arg(size_bytes).arg(tail(&report.timing, None)?)
+                    call.arg("stored").arg(size_bytes).arg(tail(report, None)?)
                 }
                 FinishOutcome::Failed { error } => {
-                    call.arg(kind(error)).arg(json(error)?).arg(tail(&report.timing, Some(error))?)
+                    call.arg(kind(error)).arg(json(error)?).arg(tail(report, Some(error))?)
                 }
             };
             call.arg(jitter(report.job_id, &report.fence)).arg(match &report.outcome {
@@ -56,12 +56,15 @@ fn kind(error: &JobError) -> &'static str {
 }
 
 /// What closes the attempt's history entry: JSON members after a comma.
-fn tail(timing: &Timing, error: Option<&JobError>) -> Result<String, Error> {
-    let timing = json(timing)?;
-    Ok(match error {
-        Some(error) => format!(r#","timing":{timing},"error":{}"#, json(error)?),
-        None => format!(r#","timing":{timing}"#),
-    })
+fn tail(report: &FinishReport, error: Option<&JobError>) -> Result<String, Error> {
+    let mut tail = format!(r#","timing":{}"#, json(&report.timing)?);
+    if let Some(cost) = report.cost_usd_micros {
+        tail.push_str(&format!(r#","cost_usd_micros":{cost}"#));
+    }
+    if let Some(error) = error {
+        tail.push_str(&format!(r#","error":{}"#, json(error)?));
+    }
+    Ok(tail)
 }
 
 pub(super) fn json<T: Serialize>(value: &T) -> Result<String, Error> {

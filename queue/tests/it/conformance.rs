@@ -53,7 +53,7 @@ pub(crate) fn fail(lease: &Lease, code: ErrorCode) -> FinishReport {
 
 fn report(lease: &Lease, outcome: FinishOutcome) -> FinishReport {
     let timing = Timing { run_ms: 5, ..Timing::default() };
-    FinishReport { job_id: lease.job_id, fence: lease.fence.clone(), timing, outcome }
+    FinishReport { job_id: lease.job_id, fence: lease.fence.clone(), timing, cost_usd_micros: None, outcome }
 }
 
 fn held(lease: &Lease) -> LeaseRef {

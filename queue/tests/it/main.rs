@@ -2,6 +2,8 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod conformance;
+mod diagram;
+mod fairness;
 mod history;
 mod memory;
 mod model;
