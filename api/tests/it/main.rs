@@ -6,6 +6,8 @@ mod bad_input;
 mod boot;
 mod connections;
 mod events;
+mod feedback;
+mod history;
 mod openapi;
 mod pipelines;
 mod redrive;

@@ -4,6 +4,7 @@
 mod conformance;
 mod diagram;
 mod fairness;
+mod history;
 mod memory;
 mod model;
 mod redis;
