@@ -13,8 +13,8 @@ use crate::id::JobId;
 use crate::job::{Job, JobSpec, JobState, NewJob};
 use crate::keys::Keys;
 use crate::queue::{
-    BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue,
-    Settlement, Signal, Submitted, Swept, Usage, Waiter,
+    AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits,
+    ListFilter, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use crate::record;
 use crate::registry::Registry;
@@ -57,7 +57,7 @@ impl Default for RedisConfig {
             prefix: "stoke".to_owned(),
             lease_ms: 30_000,
             retention_ms: 24 * 60 * 60 * 1000,
-            age_after_ms: 5 * 60 * 1000,
+            age_after_ms: AGE_AFTER_MS,
             clock: Clock::Own,
         }
     }
@@ -441,13 +441,7 @@ fn limits_text(limits: &Limits) -> String {
     fn text<T: ToString>(value: Option<T>) -> String {
         value.map_or(String::new(), |value| value.to_string())
     }
-    [
-        text(limits.weight),
-        text(limits.max_running),
-        text(limits.max_open),
-        text(limits.starts_per_minute),
-    ]
-    .join("|")
+    [text(limits.weight), text(limits.max_running), text(limits.max_open), text(limits.starts_per_minute)].join("|")
 }
 
 fn limits_of(text: &str) -> Limits {
