@@ -7,7 +7,7 @@ use stokehold_queue::gateway::{
     ExtendAnswer, FinishAnswer, FinishOutcome, FinishReport, JobEventReport, JobMessage, LeaseRef, LogStream,
 };
 use stokehold_queue::job::{
-    AttemptOutcome, ErrorCode, Idempotency, JobError, JobResult, JobSpec, JobState, NewJob, Priority, Timing,
+    AttemptOutcome, ErrorCode, Idempotency, JobError, JobResult, JobSpec, JobState, NewJob, Priority, Stage, StepSpec, Timing,
 };
 use stokehold_queue::queue::{CancelAnswer, Lease, LeaseQuery, ListFilter, Signal, Submitted, Waiter};
 use stokehold_queue::retry::MAX_INFRA_ATTEMPTS;
@@ -36,8 +36,25 @@ pub(crate) fn job(endpoint: &str) -> NewJob {
     of(spec(endpoint))
 }
 
+pub(crate) fn raw(json: &str) -> Box<RawValue> {
+    RawValue::from_string(json.into()).unwrap()
+}
+
+pub(crate) fn step_spec(endpoint: &str, stage: Stage) -> StepSpec {
+    StepSpec {
+        name: endpoint.into(),
+        stage,
+        endpoint: endpoint.into(),
+        version: 1,
+        vram_class_gib: 0,
+        thresholds: BTreeMap::new(),
+        timeout_ms: 1_000,
+        max_attempts: 1,
+    }
+}
+
 fn of(spec: JobSpec) -> NewJob {
-    let input = RawValue::from_string(r#"{"text": "hi"}"#.into()).unwrap();
+    let input = raw(r#"{"text": "hi"}"#);
     NewJob { id: JobId::new(0), spec, input, run_after_ms: 0, idempotency: None }
 }
 
