@@ -72,8 +72,8 @@ fn shape() -> impl Strategy<Value = Shape> {
         .prop_flat_map(|sizes| prop::collection::vec((any::<usize>(), any::<bool>()), sizes));
     let steps = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
     let key = prop::option::weighted(0.3, (0..2usize, 1..3u32));
-    (some(1..5_000u64), some(1..40_000u64), some(1..60_000u64), key, depends_on, steps, prop::bool::weighted(0.2)).prop_map(
-        |(delay_ms, start_by_ms, deadline_ms, key, depends_on, steps, on)| Shape {
+    (some(1..5_000u64), some(1..40_000u64), some(1..60_000u64), key, depends_on, steps, prop::bool::weighted(0.2))
+        .prop_map(|(delay_ms, start_by_ms, deadline_ms, key, depends_on, steps, on)| Shape {
             delay_ms,
             start_by_ms,
             deadline_ms,
@@ -81,8 +81,7 @@ fn shape() -> impl Strategy<Value = Shape> {
             depends_on,
             steps,
             on,
-        },
-    )
+        })
 }
 
 fn limits() -> impl Strategy<Value = Option<Limits>> {
@@ -193,7 +192,8 @@ impl Pair {
             }
             Verb::Cancel(n, jobs) => {
                 let Some((_, tenant)) = self.id(*n) else { return };
-                let ids: Vec<JobId> = (0..*jobs).filter_map(|more| self.id(n.wrapping_add(more))).map(|(id, _)| id).collect();
+                let ids: Vec<JobId> =
+                    (0..*jobs).filter_map(|more| self.id(n.wrapping_add(more))).map(|(id, _)| id).collect();
                 both!(self, |queue| queue.cancel(tenant, &ids)).unwrap();
             }
             Verb::Limit { tenant, endpoint, limits } => {
@@ -344,7 +344,16 @@ fn facts(job: &Job) -> impl PartialEq + std::fmt::Debug + use<> {
         .collect();
     let revision = (job.state == JobState::Blocked).then(|| job.revision.clone());
     let times = (job.run_after_ms, job.ended_ms);
-    (job.state, times, job.error.clone(), job.result.is_some(), job.input.get().to_owned(), job.steps.clone(), revision, attempts)
+    (
+        job.state,
+        times,
+        job.error.clone(),
+        job.result.is_some(),
+        job.input.get().to_owned(),
+        job.steps.clone(),
+        revision,
+        attempts,
+    )
 }
 
 fn job_is_sane(job: &Job) -> bool {

@@ -104,7 +104,8 @@ impl Draw {
 
     fn job(&mut self, now: u64, before: &[NewJob]) -> NewJob {
         let tenant = format!("t{}", self.below(5));
-        let waits_for = (!before.is_empty() && self.below(5) == 0).then(|| &before[self.below(before.len() as u64) as usize]);
+        let waits_for =
+            (!before.is_empty() && self.below(5) == 0).then(|| &before[self.below(before.len() as u64) as usize]);
         let depends_on = waits_for.filter(|other| other.spec.tenant == tenant).map(|other| Dependency {
             job: other.id,
             on: if self.below(2) == 0 { DependencyOn::Success } else { DependencyOn::Completion },
@@ -128,8 +129,7 @@ impl Draw {
             ..spec
         };
         let run_after_ms = if self.below(5) == 0 { now + self.below(50_000) } else { 0 };
-        let idempotency = (self.below(20) == 0)
-            .then(|| Idempotency { key: nonce(), request_hash: "h".into() });
+        let idempotency = (self.below(20) == 0).then(|| Idempotency { key: nonce(), request_hash: "h".into() });
         NewJob { run_after_ms, idempotency, ..of(spec) }
     }
 }

@@ -83,7 +83,8 @@ pub(super) async fn a_failed_dependency_is_told_at_once<Q: Queue>(queue: &Q, _: 
 
 pub(super) async fn a_cancelled_dependency_is_told_too<Q: Queue>(queue: &Q, _: &ManualClock) {
     let first = submit(queue, [spec("echo")]).await[0];
-    let waiting = submit(queue, [after(&[first], DependencyOn::Success), after(&[first], DependencyOn::Completion)]).await;
+    let waiting =
+        submit(queue, [after(&[first], DependencyOn::Success), after(&[first], DependencyOn::Completion)]).await;
     cancels(queue, first).await;
     assert_eq!(settle_all(queue).await, waiting);
     assert_eq!(state(queue, waiting[0]).await, JobState::Failed);
@@ -138,7 +139,8 @@ pub(super) async fn what_has_ended_already_is_not_waited_for<Q: Queue>(queue: &Q
 async fn refused<Q: Queue>(queue: &Q, jobs: Vec<NewJob>, number: usize, missing: JobId) {
     let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
     let refused = queue.submit(jobs).await;
-    let named = matches!(&refused, Err(Error::NoDependency { number: n, job }) if *n == number && *job == missing.to_string());
+    let named =
+        matches!(&refused, Err(Error::NoDependency { number: n, job }) if *n == number && *job == missing.to_string());
     assert!(named, "{refused:?}");
     for id in ids {
         assert!(queue.get(id).await.unwrap().is_none(), "nothing of the call is accepted");
