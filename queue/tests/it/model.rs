@@ -50,20 +50,40 @@ enum Fate {
 
 #[derive(Debug, Clone)]
 enum Verb {
-    Submit { jobs: usize, tenant: usize, endpoint: usize, priority: usize, class: u32, shape: Shape },
-    Lease { worker: usize, want: u32, reach_gib: u32 },
+    Submit {
+        jobs: usize,
+        tenant: usize,
+        endpoint: usize,
+        priority: usize,
+        class: u32,
+        shape: Shape,
+    },
+    Lease {
+        worker: usize,
+        want: u32,
+        reach_gib: u32,
+    },
     Succeed(usize),
     Fail(usize, ErrorCode),
     Release(usize),
     Extend(usize),
     Cancel(usize, usize),
-    Limit { tenant: usize, endpoint: Option<usize>, limits: Option<Limits> },
-    Due { fate: Fate, stale: bool },
+    Limit {
+        tenant: usize,
+        endpoint: Option<usize>,
+        limits: Option<Limits>,
+    },
+    Due {
+        fate: Fate,
+        stale: bool,
+    },
     Settle(usize, Fate),
     Promote,
     Reap,
     Expire,
     Advance(u64),
+    /// One worker: leases one job after the other and ends each after so many ms.
+    Run(Vec<u64>),
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -126,6 +146,31 @@ fn verb() -> impl Strategy<Value = Verb> {
     ]
 }
 
+/// Verbs that keep the shelves full, so that every start is decided by tags, turns and age.
+fn busy_verb() -> impl Strategy<Value = Verb> {
+    let any = any::<usize>();
+    let shape = prop_oneof![6 => Just(Shape::default()), 1 => shape()];
+    let priority = prop_oneof![6 => Just(1usize), 1 => 0..3usize];
+    let class = prop_oneof![4 => Just(0), 1 => Just(24)];
+    let run = prop::collection::vec(prop::sample::select(vec![10, 900, 1_000, 7_000]), 1..25);
+    prop_oneof![
+        6 => (1..20usize, 0..3usize, 0..3usize, priority, class, shape).prop_map(
+            |(jobs, tenant, endpoint, priority, class, shape)| Verb::Submit { jobs, tenant, endpoint, priority, class, shape }
+        ),
+        8 => run.prop_map(Verb::Run),
+        3 => (0..2usize, 1..8u32).prop_map(|(worker, want)| Verb::Lease { worker, want, reach_gib: 24 }),
+        4 => any.prop_map(Verb::Succeed),
+        1 => any.prop_map(|n| Verb::Fail(n, ErrorCode::HandlerError)),
+        1 => any.prop_map(Verb::Release),
+        1 => (any, 1..4usize).prop_map(|(n, jobs)| Verb::Cancel(n, jobs)),
+        1 => (0..3usize, prop::option::of(0..3usize), limits())
+            .prop_map(|(tenant, endpoint, limits)| Verb::Limit { tenant, endpoint, limits }),
+        1 => Just(Verb::Promote),
+        1 => Just(Verb::Reap),
+        1 => prop_oneof![3 => 1..5_000u64, 1 => Just(300_000)].prop_map(Verb::Advance),
+    ]
+}
+
 /// The two queues side by side, with the leases each has given for the same job and attempt.
 struct Pair {
     redis: RedisQueue,
@@ -167,17 +212,21 @@ impl Pair {
                     self.ids.extend(new.iter().map(|new| (new.id, TENANTS[*tenant])));
                 }
             }
-            Verb::Lease { worker, want, reach_gib } => {
-                let worker_id = ["w1", "w2"][*worker].to_owned();
-                let query = LeaseQuery { worker_id, want: *want, reach_gib: *reach_gib, park: None };
-                let redis = self.redis.lease(query.clone()).await.unwrap();
-                let memory = self.memory.lease(query).await.unwrap();
-                let facts = |leases: &[Lease]| -> Vec<(JobId, u32, u64)> {
-                    leases.iter().map(|lease| (lease.job_id, lease.attempt, lease.fence.counter())).collect()
-                };
-                assert_eq!(facts(&redis), facts(&memory), "the same jobs in the same order");
-                self.leases.extend(redis.into_iter().zip(memory));
+            Verb::Run(times) => {
+                for took in times {
+                    let had = self.leases.len();
+                    self.lease("w1", 1, 24).await;
+                    self.clock.advance_ms(*took);
+                    if let [(redis, memory)] = &self.leases[had..] {
+                        let (redis, memory) = ([succeed(redis)], [succeed(memory)]);
+                        assert_eq!(
+                            self.redis.finish(&redis).await.unwrap(),
+                            self.memory.finish(&memory).await.unwrap()
+                        );
+                    }
+                }
             }
+            Verb::Lease { worker, want, reach_gib } => self.lease(["w1", "w2"][*worker], *want, *reach_gib).await,
             Verb::Succeed(n) => self.finish(*n, succeed).await,
             Verb::Fail(n, code) => self.finish(*n, |lease| fail(lease, *code)).await,
             Verb::Release(n) => {
@@ -217,6 +266,17 @@ impl Pair {
             Verb::Expire => drop(both!(self, |queue| queue.expire())),
             Verb::Advance(ms) => self.clock.advance_ms(*ms),
         }
+    }
+
+    async fn lease(&mut self, worker: &str, want: u32, reach_gib: u32) {
+        let query = LeaseQuery { worker_id: worker.to_owned(), want, reach_gib, park: None };
+        let redis = self.redis.lease(query.clone()).await.unwrap();
+        let memory = self.memory.lease(query).await.unwrap();
+        let facts = |leases: &[Lease]| -> Vec<(JobId, u32, u64)> {
+            leases.iter().map(|lease| (lease.job_id, lease.attempt, lease.fence.counter())).collect()
+        };
+        assert_eq!(facts(&redis), facts(&memory), "the same jobs in the same order");
+        self.leases.extend(redis.into_iter().zip(memory));
     }
 
     fn id(&self, n: usize) -> Option<(JobId, &'static str)> {
@@ -373,7 +433,7 @@ fn lua_and_the_state_table_agree_after_every_step() {
     let cases = std::env::var("STOKE_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     runner
-        .run(&prop::collection::vec(verb(), 1..60), |verbs| {
+        .run(&prop_oneof![prop::collection::vec(verb(), 1..60), prop::collection::vec(busy_verb(), 20..50)], |verbs| {
             runtime.block_on(async {
                 let clock = ManualClock::new(START_MS);
                 let redis = crate::redis::queue(&server, Clock::Manual(clock.clone())).await;
