@@ -63,7 +63,11 @@ end
 local function finish(id, fence, kind, value, tail, jitter, code)
   local job = load(id)
   if not job then return 'not_found' end
-  if job.fence ~= fence then return 'stale_fence' end
+  if job.fence ~= fence then
+    -- The attempt whose result waits to be allowed, told again.
+    local won = redis.call('HGET', job_key(id), 'won')
+    return won and string.match(won, ' (.*)$') == fence and 'already_ended' or 'stale_fence'
+  end
   if TERMINAL[job.state] then return 'already_ended' end
   if job.state ~= 'running' then return 'stale_fence' end
 

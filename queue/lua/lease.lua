@@ -13,10 +13,12 @@ local PASSED_MAX = 19 -- aged work gets at least every twentieth start
 local IN_THE_WAY = 100 -- entries and lanes a call may clear that give no lease
 local reply, leases, taken, cleared = {'ok'}, {}, 0, 0
 
--- A job whose key is taken waits apart, in the order of its coming.
-local function wait_for_key(id, gate)
-  redis.call('ZADD', waiting_key(gate), redis.call('INCR', ROOT .. ':turn'), id)
-  redis.call('HSET', job_key(id), 'entry', 'k')
+-- A job whose key is taken waits apart, in the order of its coming. It keeps its place when it was let go on too early.
+local function wait_for_key(id, lane, gate)
+  local key = job_key(id)
+  redis.call('HSETNX', key, 'line', redis.call('INCR', ROOT .. ':turn'))
+  redis.call('ZADD', waiting_key(gate), redis.call('HGET', key, 'line'), id .. ' ' .. lane)
+  redis.call('HSET', key, 'entry', 'k')
 end
 
 -- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes all the same.
@@ -25,11 +27,13 @@ local function take(entry, id, lane, charged)
   local job = redis.call('HMGET', key, 'state', 'entry', 'spec', 'input', 'attempt', 'fence', 'watch', 'ckey', 'start_by',
     'deadline', 'hook')
   if job[1] ~= 'queued' or job[2] ~= entry then return false end
+  -- Its time is over, and `expire`, which has not come by yet, ends it.
+  if tonumber(job[9] or math.huge) <= now or tonumber(job[10] or math.huge) <= now then return false end
   local tenant = select(3, parts_of(lane))
   if job[8] then
     local gate, most = key_gate(tenant, job[8]), tonumber(string.match(job[8], '^%d+'))
     if tonumber(redis.call('HGET', ROOT .. ':running', gate) or 0) >= most then
-      wait_for_key(id, gate)
+      wait_for_key(id, lane, gate)
       return false
     end
     redis.call('HINCRBY', ROOT .. ':running', gate, 1)
@@ -120,7 +124,7 @@ local function serve(priority, class, lead, most)
   if jobs < most then jobs = jobs + take_from(lane_key(lane), '', lane, most - jobs, charged) end
   if jobs > 0 then
     redis.call('ZADD', shelf, 'XX', tag + jobs * step, tenant)
-    redis.call('HSET', fair_key(priority, class), 'v', tag + (jobs - 1) * step)
+    redis.call('HSET', fair_key(priority, class), ':now', tag + (jobs - 1) * step)
     redis.call('ZINCRBY', tags_key(priority), jobs * charged / tenants, class)
     start_at(gate, jobs, now)
     start_at(lane_gate, jobs, now)
@@ -180,6 +184,7 @@ while taken < want and cleared < IN_THE_WAY do
   end
 end
 for priority = 1, 2 do
+  if not waits[priority] then passed[priority] = 0 end
   if passed[priority] ~= before[priority] then
     if passed[priority] == 0 then
       redis.call('HDEL', ROOT .. ':passed', priority)

@@ -30,25 +30,28 @@ end
 local function idempotency_field(new) return ROOT .. ':i:' .. new.tenant .. ':' .. new.idempotency_key end
 
 -- First look, then write: a refusal leaves nothing behind.
-local known, here, wanted = {}, {}, {}
+local known, here, keys_here, wanted, gates = {}, {}, {}, {}, {}
 for n, new in ipairs(jobs) do
   if new.idempotency_key ~= '' then
-    local held = redis.call('GET', idempotency_field(new))
+    local held = redis.call('GET', idempotency_field(new)) or keys_here[idempotency_field(new)]
     if held then
       local id, hash = string.match(held, '^(%x+) (.*)$')
       if hash ~= new.request_hash then return {'conflict', n} end
       known[n] = id
     end
   end
-  if not known[n] and redis.call('EXISTS', job_key(new.id)) == 1 then known[n] = new.id end
+  if not known[n] and (here[new.id] or redis.call('EXISTS', job_key(new.id)) == 1) then known[n] = new.id end
   if not known[n] then
-    here[new.id] = true
     for _, dependency in ipairs(new.depends_on) do
       local lane = redis.call('HGET', job_key(dependency[1]), 'lane')
       local owned = lane and select(3, parts_of(lane)) == new.tenant
-      if not owned and not here[dependency[1]] then return {'no_dependency', n, dependency[1]} end
+      -- Of this call only one that comes before: nothing may wait for itself.
+      if not owned and here[dependency[1]] ~= new.tenant then return {'no_dependency', n, dependency[1]} end
     end
+    here[new.id] = new.tenant
+    if new.idempotency_key ~= '' then keys_here[idempotency_field(new)] = new.id .. ' ' .. new.request_hash end
     for _, gate in ipairs({'t:' .. new.tenant, 'e:' .. new.tenant .. ':' .. new.endpoint}) do
+      if not wanted[gate] then gates[#gates + 1] = gate end
       wanted[gate] = (wanted[gate] or 0) + 1
     end
   end
@@ -56,8 +59,8 @@ end
 -- What a batch has been promised is fed whatever the quota says; its own window bounds it. A schedule uses the guard as well, to
 -- end with its delete or pause, but has been promised nothing.
 if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
-  for gate, more in pairs(wanted) do
-    local most = limits(gate).max_open
+  for _, gate in ipairs(gates) do
+    local most, more = limits(gate).max_open, wanted[gate]
     if most then
       local open = tonumber(redis.call('HGET', ROOT .. ':open', gate) or 0)
       if open + more > most then return {'quota', gate, most, open} end

@@ -8,7 +8,7 @@
 //! | `:q:<lane>` `:f:<lane>` | STREAM | ready jobs, and those served first (reaped, released, retried) | while not empty |
 //! | `:lanes:<priority>:<class>:<tenant>` | ZSET | a tenant's lanes with ready jobs, by turn | while not empty |
 //! | `:shelf:<priority>:<class>` | ZSET | tenants with ready jobs, by start tag | while not empty |
-//! | `:fair:<priority>:<class>` | HASH | the shelf's virtual time `v`, and tags of tenants that left it ahead | while the shelf is not empty |
+//! | `:fair:<priority>:<class>` | HASH | the shelf's virtual time `:now`, and tags of tenants that left it ahead | while the shelf is not empty |
 //! | `:tags:<priority>` | ZSET | classes with ready jobs, by tag | while not empty |
 //! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
 //! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | for ever |
@@ -18,7 +18,7 @@
 //! | `:limits` `:rate` | HASH | limits of a gate, theoretical arrival time of its next start | for ever |
 //! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
 //! | `:holds` | ZSET | gates that time opens, by due time | until then |
-//! | `:waiting:<gate>` | ZSET | jobs that wait for their concurrency key, by turn | while not empty |
+//! | `:waiting:<gate>` | ZSET | jobs that wait for their concurrency key, `<id> <lane>` by turn | while not empty |
 //! | `:leases` | ZSET | running jobs by the end of their lease, unix ms | while not empty |
 //! | `:scheduled` | ZSET | waiting jobs by due time, unix ms | while not empty |
 //! | `:deadlines` | ZSET | open jobs by the time they expire, unix ms | while not empty |

@@ -9,6 +9,9 @@ use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, J
 use crate::id::{Fence, JobId};
 use crate::job::{ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, StepRun};
 
+/// How long work waits before it may go ahead of more urgent work, unless the queue is set up otherwise: 5 minutes.
+pub const AGE_AFTER_MS: u64 = 5 * 60 * 1000;
+
 /// What became of one submitted job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {

@@ -15,8 +15,8 @@ use crate::id::JobId;
 use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
 use crate::keys::Keys;
 use crate::queue::{
-    BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue,
-    Settlement, Signal, Submitted, Swept, Usage, Waiter,
+    AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits,
+    ListFilter, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use crate::record;
 use crate::registry::Registry;
@@ -63,7 +63,7 @@ impl Default for RedisConfig {
             prefix: "stoke".to_owned(),
             lease_ms: 30_000,
             retention_ms: 24 * 60 * 60 * 1000,
-            age_after_ms: 5 * 60 * 1000,
+            age_after_ms: AGE_AFTER_MS,
             clock: Clock::Own,
         }
     }

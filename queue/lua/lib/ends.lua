@@ -41,11 +41,13 @@ local function depart(job, now)
     stop(job, now)
   elseif job.state == 'scheduled' then
     redis.call('ZREM', ROOT .. ':scheduled', job.id)
+  elseif job.state == 'blocked' then
+    redis.call('ZREM', ROOT .. ':settle', 'ready ' .. job.id)
   elseif job.state == 'queued' then
     count(ROOT .. ':ready', job.lane, -1)
     local gate = job.ckey and key_gate(job.tenant, job.ckey)
     if job.entry == 'k' then
-      redis.call('ZREM', waiting_key(gate), job.id)
+      redis.call('ZREM', waiting_key(gate), job.id .. ' ' .. job.lane)
       return
     end
     local front = string.match(job.entry, '^f(.*)$')
@@ -68,7 +70,7 @@ end
 local function bury(job, state, now, retention_ms, ...)
   local key, id = job_key(job.id), job.id
   redis.call('HSET', key, 'state', state, 'ended', text(now), ...)
-  redis.call('HDEL', key, 'watch', 'entry', 'run_after', 'progress', 'worker', 'leased', 'queued', 'charged', 'waits')
+  redis.call('HDEL', key, 'watch', 'entry', 'run_after', 'progress', 'worker', 'leased', 'queued', 'charged', 'waits', 'line')
   if job.deadline or job.start_by then redis.call('ZREM', ROOT .. ':deadlines', id) end
   redis.call('ZADD', ROOT .. ':ended', now + (job.keep or retention_ms), id)
   count(ROOT .. ':open', 't:' .. job.tenant, -1)

@@ -6,8 +6,10 @@ local function limits(gate)
   if known_limits[gate] == nil then
     local stored = redis.call('HGET', ROOT .. ':limits', gate)
     local weight, running, open, rate = string.match(stored or '|||', '^([^|]*)|([^|]*)|([^|]*)|([^|]*)$')
+    weight = tonumber(weight) or 1
     known_limits[gate] = {
-      weight = tonumber(weight) or 1, max_running = tonumber(running), max_open = tonumber(open), rate = tonumber(rate),
+      -- Nothing may be divided by 0: the tags it gives are no numbers, and every later script of the shelf would fail on them.
+      weight = weight > 0 and weight or 1, max_running = tonumber(running), max_open = tonumber(open), rate = tonumber(rate),
     }
   end
   return known_limits[gate]
@@ -19,6 +21,7 @@ local function room(gate, now)
   local limit, most = limits(gate), math.huge
   if limit.max_running then most = limit.max_running - tonumber(redis.call('HGET', ROOT .. ':running', gate) or 0) end
   if not limit.rate or most < 1 then return most end
+  if limit.rate <= 0 then return 0 end
   local every, burst = 60000 / limit.rate, math.max(1, math.floor(limit.rate / 60))
   local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate) or 0))
   local allowed = math.floor((now + burst * every - arrival) / every + 1e-6)
@@ -28,7 +31,7 @@ end
 local function start_at(gate, jobs, now)
   redis.call('HINCRBY', ROOT .. ':running', gate, jobs)
   local rate = limits(gate).rate
-  if rate then
+  if rate and rate > 0 then
     local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate) or 0))
     redis.call('HSET', ROOT .. ':rate', gate, arrival + jobs * 60000 / rate)
   end

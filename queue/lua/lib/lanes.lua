@@ -5,6 +5,7 @@
 -- start tag, and each job moves the tag on by its cost over the tenant's weight. The cost is milliseconds of a card: expected
 -- when the job starts, corrected when it stops. A tenant that comes back starts at the shelf's virtual time, so that it is
 -- neither owed for its absence nor punished for having been alone.
+-- In `:fair`, `:now` is the shelf's virtual time and every other field a tenant: no tenant's name has a colon.
 -- The classes of one priority share in the same way, each weighing as much as it has tenants.
 local EXPECTED_MS = 1000 -- of an endpoint that has never run
 
@@ -16,7 +17,7 @@ end
 local function stand(priority, class, tenant)
   local shelf = shelf_key(priority, class)
   if redis.call('ZSCORE', shelf, tenant) then return end
-  local fair = redis.call('HMGET', fair_key(priority, class), 'v', tenant)
+  local fair = redis.call('HMGET', fair_key(priority, class), ':now', tenant)
   redis.call('ZADD', shelf, math.max(tonumber(fair[1] or 0), tonumber(fair[2] or 0)), tenant)
   if fair[2] then redis.call('HDEL', fair_key(priority, class), tenant) end
   if redis.call('ZCARD', shelf) == 1 then
@@ -34,7 +35,7 @@ local function step_off(priority, class, tenant)
   if redis.call('ZCARD', shelf) == 0 then
     redis.call('ZREM', tags_key(priority), class)
     redis.call('DEL', fair)
-  elseif tonumber(tag) > tonumber(redis.call('HGET', fair, 'v') or 0) then
+  elseif tonumber(tag) > tonumber(redis.call('HGET', fair, ':now') or 0) then
     redis.call('HSET', fair, tenant, tag)
   end
 end
@@ -44,8 +45,9 @@ local function charge(priority, class, tenant, cost)
   local by, shelf = cost / limits('t:' .. tenant).weight, shelf_key(priority, class)
   if redis.call('ZSCORE', shelf, tenant) then
     redis.call('ZINCRBY', shelf, by, tenant)
-  elseif redis.call('HEXISTS', fair_key(priority, class), tenant) == 1 then
-    redis.call('HINCRBYFLOAT', fair_key(priority, class), tenant, by)
+  else
+    local left_at = redis.call('HGET', fair_key(priority, class), tenant)
+    if left_at then redis.call('HSET', fair_key(priority, class), tenant, tonumber(left_at) + by) end
   end
 end
 
@@ -109,18 +111,21 @@ local function resume(gate)
   end
 end
 
--- A job with a concurrency key may go on: the one that waits longest for it returns to its lane.
+-- Jobs with a concurrency key may go on: of each lane the one that waits longest for it returns there. One of each, since one
+-- lane may be closed, or have no worker, for as long as it likes; those that come too late wait again, in their old place.
 local function next_in_key(gate)
-  for _ = 1, 100 do
-    local popped = redis.call('ZPOPMIN', waiting_key(gate))
-    local id = popped[1]
-    if not id then return end
-    local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'lane')
-    if job[1] == 'queued' and job[2] == 'k' then
-      count(ROOT .. ':ready', job[3], -1)
-      redis.call('HSET', job_key(id), 'entry', enqueue(id, job[3], true))
-      wake(select(2, parts_of(job[3])))
-      return
+  local seen = {}
+  for _, member in ipairs(redis.call('ZRANGE', waiting_key(gate), 0, 99)) do
+    local id, lane = string.match(member, '^(%x+) (.*)$')
+    if not seen[lane] then
+      seen[lane] = true
+      redis.call('ZREM', waiting_key(gate), member)
+      local job = redis.call('HMGET', job_key(id), 'state', 'entry')
+      if job[1] == 'queued' and job[2] == 'k' then
+        count(ROOT .. ':ready', lane, -1)
+        redis.call('HSET', job_key(id), 'entry', enqueue(id, lane, true))
+        wake(select(2, parts_of(lane)))
+      end
     end
   end
 end

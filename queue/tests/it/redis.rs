@@ -4,15 +4,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::gateway::FinishAnswer;
-use stokehold_queue::job::JobState;
-use stokehold_queue::queue::LeaseQuery;
+use stokehold_queue::job::{
+    Concurrency, Dependency, DependencyOn, ErrorCode, Idempotency, JobError, JobSpec, JobState, NewJob, Priority, Stage,
+};
+use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Limits, Settlement, Verdict};
 use stokehold_queue::{
     Clock, Durability, Error, ManualClock, Queue, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce,
 };
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
 
-use crate::conformance::{self, LEASE_MS, START_MS, job, succeed};
+use crate::conformance::{self, LEASE_MS, START_MS, fail, held, job, of, query, spec, step_spec, succeed};
 
 /// A server of this test's own.
 pub(crate) fn server(extra: &[&str]) -> (RedisServer, TempDir) {
@@ -69,23 +71,188 @@ async fn every_key_of_a_shard_lies_in_one_cluster_slot() {
     assert_eq!(slots.len(), 1, "{keys:?}");
 }
 
+/// What a queue without open jobs may keep: records, what they leave for lists and history, and what is learnt for ever.
+const KEPT: [&str; 7] = [":j:", ":index:", ":turn", ":ended", ":cost", ":dead:", ":i:"];
+
+async fn left_over(server: &RedisServer) -> Vec<String> {
+    let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut raw(server).await).await.unwrap();
+    keys.into_iter().filter(|key| !KEPT.iter().any(|part| key.contains(part))).collect()
+}
+
 #[tokio::test]
 async fn a_drained_queue_leaves_only_records_behind() {
     let (server, _dir) = server(&[]);
     let queue = queue(&server, Clock::Own).await;
     queue.submit((0..50).map(|_| job("echo")).collect()).await.unwrap();
     for _ in 0..5 {
-        let query = LeaseQuery { worker_id: "w".into(), want: 10, reach_gib: 0, park: None };
-        let leases = queue.lease(query).await.unwrap();
+        let leases = queue.lease(query(10, 0)).await.unwrap();
         queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
     }
+    assert_eq!(left_over(&server).await, [""; 0]);
+}
+
+/// SplitMix64: the same history at every run.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % most
+    }
+
+    fn job(&mut self, now: u64, before: &[NewJob]) -> NewJob {
+        let tenant = format!("t{}", self.below(5));
+        let waits_for =
+            (!before.is_empty() && self.below(5) == 0).then(|| &before[self.below(before.len() as u64) as usize]);
+        let depends_on = waits_for.filter(|other| other.spec.tenant == tenant).map(|other| Dependency {
+            job: other.id,
+            on: if self.below(2) == 0 { DependencyOn::Success } else { DependencyOn::Completion },
+        });
+        let mut within = |most| (self.below(5) == 0).then(|| now + self.below(most));
+        let spec = JobSpec {
+            tenant,
+            start_by_ms: within(100_000),
+            deadline_ms: within(200_000),
+            ..spec(["a", "b", "c"][self.below(3) as usize])
+        };
+        let concurrency = (self.below(3) == 0)
+            .then(|| Concurrency { key: format!("k{}", self.below(4)), max: 1 + self.below(2) as u32 });
+        let steps = if self.below(10) == 0 { vec![step_spec("guard", Stage::After)] } else { vec![] };
+        let spec = JobSpec {
+            priority: Priority::ALL[self.below(3) as usize],
+            vram_class_gib: [0, 8, 24][self.below(3) as usize],
+            depends_on: depends_on.into_iter().collect(),
+            concurrency,
+            steps,
+            ..spec
+        };
+        let run_after_ms = if self.below(5) == 0 { now + self.below(50_000) } else { 0 };
+        let idempotency = (self.below(20) == 0).then(|| Idempotency { key: nonce(), request_hash: "h".into() });
+        NewJob { run_after_ms, idempotency, ..of(spec) }
+    }
+}
+
+/// Ends an attempt in one of the ways there are, or leaves it to the reaper.
+async fn end_somehow(queue: &RedisQueue, draw: &mut Draw, lease: &Lease) {
+    match draw.below(12) {
+        0 => drop(queue.release(&[held(lease)]).await.unwrap()),
+        1 => drop(queue.cancel(&lease.spec.tenant, &[lease.job_id]).await.unwrap()),
+        2 => {}
+        3..6 => {
+            let code = ErrorCode::ALL[draw.below(ErrorCode::ALL.len() as u64) as usize];
+            queue.finish(&[fail(lease, code)]).await.unwrap();
+        }
+        _ => drop(queue.finish(&[succeed(lease)]).await.unwrap()),
+    }
+}
+
+/// Everything that is done without being asked, once.
+async fn sweep(queue: &RedisQueue, draw: &mut Draw) {
+    queue.promote().await.unwrap();
+    queue.reap().await.unwrap();
+    queue.expire().await.unwrap();
+    for due in queue.due(1).await.unwrap() {
+        match due {
+            Due::Ended(id) => drop(queue.unblock(id).await.unwrap()),
+            Due::Ready(id) => {
+                let job = queue.get(id).await.unwrap().unwrap();
+                let verdict = match (draw.below(4), job.attempts.is_empty()) {
+                    (0, _) => Verdict::Fail { error: JobError::new(ErrorCode::DependencyFailed, "no") },
+                    (_, true) => Verdict::Queue { input: None },
+                    (_, false) => Verdict::Succeed { result: None },
+                };
+                queue.settle(&Settlement { id, revision: job.revision, steps: vec![], verdict }).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_counter_is_left_however_jobs_end() {
+    let (server, _dir) = server(&[]);
+    let clock = ManualClock::new(START_MS);
+    let queue = queue(&server, Clock::Manual(clock.clone())).await;
+    let mut draw = Draw(3);
+    let endpoint = |endpoint: &str| Gate::Endpoint { tenant: "t1".into(), endpoint: endpoint.into() };
+    let gates = [
+        (Gate::Tenant("t0".into()), Limits { max_running: Some(3), weight: Some(0.5), ..Limits::default() }),
+        (Gate::Tenant("t2".into()), Limits { starts_per_minute: Some(600), ..Limits::default() }),
+        (endpoint("a"), Limits { max_running: Some(1), starts_per_minute: Some(300), ..Limits::default() }),
+        (endpoint("b"), Limits { max_running: Some(0), ..Limits::default() }),
+    ];
+    for (gate, limits) in &gates {
+        queue.limit(gate, Some(limits)).await.unwrap();
+    }
+    let mut jobs: Vec<NewJob> = Vec::new();
+    for _ in 0..20 {
+        let first = jobs.len();
+        for _ in 0..100 {
+            jobs.push(draw.job(clock.now_ms(), &jobs));
+        }
+        queue.submit(jobs[first..].to_vec()).await.unwrap();
+        for lease in queue.lease(query(20, 24)).await.unwrap() {
+            end_somehow(&queue, &mut draw, &lease).await;
+        }
+        clock.advance_ms(draw.below(2_000));
+        sweep(&queue, &mut draw).await;
+    }
+    let any = job("a").id;
+    let some: Vec<_> = (0..50).map(|_| &jobs[draw.below(2_000) as usize]).collect();
+    for job in some {
+        queue.cancel(&job.spec.tenant, &[job.id, any]).await.unwrap();
+    }
+    let mut open = u64::MAX;
+    for round in 0.. {
+        for lease in queue.lease(query(50, 24)).await.unwrap() {
+            end_somehow(&queue, &mut draw, &lease).await;
+        }
+        clock.advance_ms(draw.below(5_000));
+        sweep(&queue, &mut draw).await;
+        if round == 20 {
+            queue.limit(&endpoint("b"), None).await.unwrap();
+        }
+        open = 0;
+        for tenant in 0..5 {
+            open += queue.usage(&Gate::Tenant(format!("t{tenant}"))).await.unwrap().1.open;
+        }
+        if open == 0 && round > 20 {
+            break;
+        }
+        assert!(round < 2_000, "{open} jobs never end: {:?}", left_over(&server).await);
+    }
+    assert_eq!(open, 0);
+    sweep(&queue, &mut draw).await;
+    assert!(queue.lease(query(50, 24)).await.unwrap().is_empty());
+    for (gate, _) in &gates {
+        queue.limit(gate, None).await.unwrap();
+    }
+    for job in &jobs {
+        assert!(queue.get(job.id).await.unwrap().unwrap().state.is_terminal());
+    }
+    assert_eq!(left_over(&server).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_record_is_kept_as_long_as_its_job_says() {
+    let (server, _dir) = server(&[]);
+    let clock = ManualClock::new(START_MS);
+    let queue = queue(&server, Clock::Manual(clock)).await;
+    let short = of(JobSpec { retention_ms: Some(5_000), ..spec("echo") });
+    let usual = job("echo");
+    let ids = [short.id, usual.id];
+    queue.submit(vec![short, usual]).await.unwrap();
+    queue.cancel("acme", &ids).await.unwrap();
     let mut redis = raw(&server).await;
-    let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap();
-    let left: Vec<&String> = keys
-        .iter()
-        .filter(|key| ![":j:", ":index:", ":turn", ":ended", ":cost"].iter().any(|part| key.contains(part)))
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    let keys: Vec<String> = ::redis::cmd("KEYS").arg("*:ended").query_async(&mut redis).await.unwrap();
+    let mut until = Vec::new();
+    for id in ids {
+        let score: u64 =
+            ::redis::cmd("ZSCORE").arg(&keys[0]).arg(id.to_string()).query_async(&mut redis).await.unwrap();
+        until.push(score - START_MS);
+    }
+    assert_eq!(until, [5_000, RedisConfig::default().retention_ms]);
 }
 
 #[tokio::test]
@@ -148,7 +315,7 @@ async fn the_reaper_gives_workers_one_lease_period_after_redis_came_up() {
     assert_eq!(queue.get(lease.job_id).await.unwrap().unwrap().state, JobState::Running);
 }
 
-fn spec(entry: &str) -> EndpointSpec {
+fn endpoint_spec(entry: &str) -> EndpointSpec {
     serde_json::from_value(serde_json::json!({
         "package_sha256": "00", "package_size_bytes": 1, "entry": entry, "input_schema": {},
     }))
@@ -159,10 +326,10 @@ fn spec(entry: &str) -> EndpointSpec {
 async fn versions_are_immutable_numbered_and_only_added_when_something_changed() {
     let (server, _dir) = server(&[]);
     let registry = queue(&server, Clock::Own).await.registry();
-    let (first, created) = registry.deploy("t", "echo", spec("a.py:f")).await.unwrap();
+    let (first, created) = registry.deploy("t", "echo", endpoint_spec("a.py:f")).await.unwrap();
     assert_eq!((first.version, created), (1, true));
-    assert_eq!(registry.deploy("t", "echo", spec("a.py:f")).await.unwrap(), (first.clone(), false));
-    let (second, created) = registry.deploy("t", "echo", spec("a.py:g")).await.unwrap();
+    assert_eq!(registry.deploy("t", "echo", endpoint_spec("a.py:f")).await.unwrap(), (first.clone(), false));
+    let (second, created) = registry.deploy("t", "echo", endpoint_spec("a.py:g")).await.unwrap();
     assert_eq!((second.version, created), (2, true));
 
     assert_eq!(registry.endpoint("t", "echo", None).await.unwrap(), Some(second.clone()));

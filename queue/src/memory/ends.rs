@@ -1,0 +1,291 @@
+//! As `lua/lib/ends.lua` and `lua/finish.lua`: how jobs leave where they stand, and how they end.
+
+use std::collections::BTreeSet;
+
+use super::gates::{gates_of, key_gate};
+use super::shelves::ShelfName;
+use super::{Inner, Place, SWEEP_MAX};
+use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef};
+use crate::id::JobId;
+use crate::job::{AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Stage, Timing};
+use crate::keys;
+use crate::queue::{CancelAnswer, Swept, Work};
+use crate::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, backoff_ms, jitter};
+use crate::state::JobEvent;
+
+fn shelf_of(spec: &JobSpec) -> ShelfName {
+    (spec.priority.digit(), spec.vram_class_gib)
+}
+
+impl Inner {
+    fn close_attempt(&mut self, id: JobId, outcome: AttemptOutcome, timing: Timing, error: Option<JobError>) {
+        let now = self.now;
+        if let Some(attempt) = self.record(id).job.attempts.last_mut() {
+            attempt.ended_ms = Some(now);
+            attempt.outcome = outcome;
+            attempt.timing = Timing { queued_ms: attempt.timing.queued_ms, ..timing };
+            attempt.error = error;
+        }
+    }
+
+    fn took_ms(&mut self, id: JobId) -> f64 {
+        let now = self.now as f64;
+        self.record(id).job.attempts.last().map_or(0.0, |attempt| now - attempt.leased_ms as f64)
+    }
+
+    /// A running job gives back its lease and its slots, and pays for what it took.
+    fn stop(&mut self, id: JobId) {
+        let took = self.took_ms(id);
+        let record = self.record(id);
+        let (spec, charged) = (record.job.spec.clone(), record.charged);
+        self.leases.remove(&id);
+        for gate in gates_of(&spec) {
+            self.running.take_one(&gate);
+            self.resume(&gate);
+        }
+        if let Some((gate, _)) = key_gate(&spec) {
+            self.running.take_one(&gate);
+            self.next_in_key(&gate);
+        }
+        self.charge(shelf_of(&spec), &spec.tenant, took - charged);
+    }
+
+    /// Takes a job out of whatever it stands in.
+    fn depart(&mut self, id: JobId) {
+        let record = self.record(id);
+        let (state, place, lane, key) =
+            (record.job.state, record.place, keys::lane(&record.job.spec), key_gate(&record.job.spec));
+        match state {
+            JobState::Running => self.stop(id),
+            JobState::Scheduled => {
+                self.scheduled.remove(&id);
+            }
+            JobState::Blocked => {
+                self.due.remove(&(true, id));
+            }
+            JobState::Queued => {
+                self.ready.take_one(&lane);
+                if let (Place::Key, Some((gate, _))) = (place, &key) {
+                    return self.leave_key(id, &lane, gate);
+                }
+                if let Some(lane) = self.lanes.get_mut(&lane) {
+                    lane.front.retain(|other| *other != id);
+                    lane.queue.retain(|other| *other != id);
+                }
+                self.tidy_lane(&lane);
+                // It may have been let back into its lane in the place of one that stopped: the next in line takes it.
+                if let Some((gate, _)) = key {
+                    self.next_in_key(&gate);
+                }
+            }
+            JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::Expired => {}
+        }
+    }
+
+    /// Back to the front of its lane, under a new fence. Returns the class to wake.
+    fn requeue(&mut self, id: JobId, event: JobEvent) -> u32 {
+        self.step(id, event);
+        let record = self.record(id);
+        record.bump_fence();
+        record.job.progress = None;
+        self.enqueue(id, true)
+    }
+
+    /// Ends a job that has departed.
+    pub(super) fn bury(&mut self, id: JobId, event: JobEvent, error: Option<JobError>) {
+        self.step(id, event);
+        let record = self.record(id);
+        record.job.run_after_ms = None;
+        record.job.error = error;
+        record.line = None;
+        let (gates, batch) = (gates_of(&record.job.spec), record.job.spec.batch.is_some());
+        self.deadlines.remove(&id);
+        for gate in gates {
+            self.open.take_one(&gate);
+        }
+        if batch {
+            self.announce(Work::Batches);
+        }
+        if self.dependents.contains_key(&id) {
+            let now = self.now as f64;
+            self.due.put((false, id), now);
+            self.announce(Work::Settle);
+        }
+    }
+
+    /// Counts a crash. True when the job has crashed too often on too many workers.
+    fn is_poison(&mut self, id: JobId) -> bool {
+        let record = self.record(id);
+        record.crashes += 1;
+        let worker = record.job.attempts.last().map(|attempt| attempt.worker_id.clone()).unwrap_or_default();
+        record.crashed.insert(worker);
+        record.crashes >= POISON_CRASHES && record.crashed.len() >= POISON_WORKERS as usize
+    }
+
+    fn fail(&mut self, report: &FinishReport, error: &JobError) {
+        let (id, fault) = (report.job_id, error.code.fault());
+        if fault == Fault::Crash && self.is_poison(id) {
+            return self.bury(id, JobEvent::Fail, Some(JobError::poison()));
+        }
+        let now = self.now;
+        let record = self.record(id);
+        let policy = &record.job.spec.retry;
+        let tried_again = policy.on.is_empty() || policy.on.contains(&error.code);
+        let (budget, most) = match fault {
+            Fault::Infra => (&mut record.lost, MAX_INFRA_ATTEMPTS),
+            Fault::Oom => (&mut record.oom, MAX_OOM_ATTEMPTS),
+            Fault::Model | Fault::Crash if tried_again => (&mut record.failures, record.job.spec.max_attempts),
+            Fault::Model | Fault::Crash | Fault::Final => (&mut record.failures, 1),
+        };
+        *budget += 1;
+        let used = *budget;
+        if used >= most {
+            return self.bury(id, JobEvent::Fail, Some(error.clone()));
+        }
+        let due = now + backoff_ms(policy, used, jitter(id, &report.fence));
+        record.bump_fence();
+        record.job.run_after_ms = Some(due);
+        record.job.progress = None;
+        self.scheduled.put(id, due as f64);
+        self.step(id, JobEvent::Retry);
+    }
+
+    pub(super) fn finish(&mut self, report: &FinishReport) -> FinishAnswer {
+        let id = report.job_id;
+        let Some(record) = self.jobs.get(&id) else { return FinishAnswer::NotFound };
+        if record.fence.as_ref() != Some(&report.fence) {
+            let won = record.won.as_ref() == Some(&report.fence);
+            return if won { FinishAnswer::AlreadyEnded } else { FinishAnswer::StaleFence };
+        }
+        if record.job.state.is_terminal() {
+            return FinishAnswer::AlreadyEnded;
+        }
+        if record.job.state != JobState::Running {
+            return FinishAnswer::StaleFence;
+        }
+        let (spec, attempt) = (record.job.spec.clone(), record.attempt);
+        let result = match &report.outcome {
+            FinishOutcome::Succeeded { result } => Ok(JobResult::Inline(result.clone())),
+            FinishOutcome::Stored { size_bytes } => {
+                let key = format!("{}{OUTPUT_NAME}", Job::attempt_prefix(&spec.tenant, id, attempt, &report.fence));
+                Ok(JobResult::Object { key, size_bytes: *size_bytes })
+            }
+            FinishOutcome::Failed { error } => Err(error),
+        };
+        let outcome = if result.is_ok() { AttemptOutcome::Succeeded } else { AttemptOutcome::Failed };
+        self.close_attempt(id, outcome, report.timing, result.as_ref().err().map(|error| (*error).clone()));
+        let took = self.took_ms(id);
+        self.learn_cost(&spec.tenant, &spec.endpoint, took);
+        self.stop(id);
+        match result {
+            Err(error) => self.fail(report, error),
+            Ok(result) if spec.steps.iter().any(|step| step.stage == Stage::After) => {
+                // The result is there and nobody sees it before the steps that follow have allowed it.
+                self.step(id, JobEvent::Hold);
+                let now = self.now as f64;
+                let record = self.record(id);
+                record.result = Some(result);
+                record.won = Some(report.fence.clone());
+                record.waits = 0;
+                record.bump_fence();
+                record.job.progress = None;
+                self.due.put((true, id), now);
+                self.announce(Work::Settle);
+            }
+            Ok(result) => {
+                self.record(id).result = Some(result);
+                self.bury(id, JobEvent::Succeed, None);
+            }
+        }
+        FinishAnswer::Ok
+    }
+
+    /// The class to wake, when it was released.
+    pub(super) fn release(&mut self, lease: &LeaseRef) -> Result<u32, FinishAnswer> {
+        let id = lease.job_id;
+        match self.jobs.get(&id) {
+            None => Err(FinishAnswer::NotFound),
+            Some(record) if !record.holds(&lease.fence) => Err(FinishAnswer::StaleFence),
+            Some(_) => {
+                self.close_attempt(id, AttemptOutcome::Released, Timing::default(), None);
+                self.stop(id);
+                Ok(self.requeue(id, JobEvent::Release))
+            }
+        }
+    }
+
+    /// Ends a job wherever it stands, against its will.
+    fn end(&mut self, id: JobId, event: JobEvent, outcome: AttemptOutcome, error: Option<JobError>) {
+        if self.record(id).job.state == JobState::Running {
+            self.close_attempt(id, outcome, Timing::default(), None);
+        }
+        self.depart(id);
+        self.record(id).bump_fence();
+        self.bury(id, event, error);
+    }
+
+    pub(super) fn cancel(&mut self, tenant: &str, id: JobId) -> CancelAnswer {
+        let Some(record) = self.jobs.get(&id).filter(|record| record.job.spec.tenant == tenant) else {
+            return CancelAnswer::NotFound;
+        };
+        if record.job.state.is_terminal() {
+            return CancelAnswer::AlreadyEnded(record.job.state);
+        }
+        self.end(id, JobEvent::Cancel, AttemptOutcome::Cancelled, None);
+        CancelAnswer::Cancelled
+    }
+
+    pub(super) fn expire(&mut self) -> Swept {
+        let mut jobs = 0;
+        for id in self.deadlines.due(self.now, SWEEP_MAX) {
+            self.deadlines.remove(&id);
+            let now = self.now;
+            let record = self.record(id);
+            if record.job.state.is_terminal() {
+                continue;
+            }
+            let in_time = record.job.spec.deadline_ms.is_none_or(|deadline| deadline > now);
+            let error = if in_time { JobError::queue_timeout() } else { JobError::deadline() };
+            self.end(id, JobEvent::Expire, AttemptOutcome::Expired, Some(error));
+            jobs += 1;
+        }
+        Swept { jobs, next_due_ms: self.deadlines.next_due_ms() }
+    }
+
+    pub(super) fn reap(&mut self) -> Swept {
+        let ids = self.leases.due(self.now, SWEEP_MAX);
+        let mut classes = BTreeSet::new();
+        for id in &ids {
+            self.close_attempt(*id, AttemptOutcome::Lost, Timing::default(), Some(JobError::worker_lost()));
+            self.stop(*id);
+            let record = self.record(*id);
+            record.lost += 1;
+            if record.lost >= MAX_INFRA_ATTEMPTS {
+                record.bump_fence();
+                self.bury(*id, JobEvent::Fail, Some(JobError::worker_lost()));
+            } else {
+                classes.insert(self.requeue(*id, JobEvent::Reap));
+            }
+        }
+        self.wake_all(classes);
+        Swept { jobs: super::count(&ids), next_due_ms: self.leases.next_due_ms() }
+    }
+
+    pub(super) fn promote(&mut self) -> Swept {
+        let ids = self.scheduled.due(self.now, SWEEP_MAX);
+        let mut classes = BTreeSet::new();
+        for id in &ids {
+            self.scheduled.remove(id);
+            let tried_before = self.record(*id).attempt > 0;
+            self.step(*id, JobEvent::Promote);
+            classes.insert(self.enqueue(*id, tried_before));
+        }
+        for gate in self.holds.due(self.now, SWEEP_MAX) {
+            self.holds.remove(&gate);
+            self.resume(&gate);
+        }
+        self.wake_all(classes);
+        let next = [self.scheduled.next_due_ms(), self.holds.next_due_ms()];
+        Swept { jobs: super::count(&ids), next_due_ms: next.into_iter().flatten().min() }
+    }
+}

@@ -1,0 +1,108 @@
+//! As `lua/lib/gates.lua`: limits that jobs pass through one after the other, by the same names. What is said there is not said
+//! again here.
+
+use std::collections::HashMap;
+
+use super::Inner;
+use crate::job::JobSpec;
+use crate::queue::Limits;
+
+pub(super) fn tenant_gate(tenant: &str) -> String {
+    format!("t:{tenant}")
+}
+
+pub(super) fn endpoint_gate(tenant: &str, endpoint: &str) -> String {
+    format!("e:{tenant}:{endpoint}")
+}
+
+pub(super) fn gates_of(spec: &JobSpec) -> [String; 2] {
+    [tenant_gate(&spec.tenant), endpoint_gate(&spec.tenant, &spec.endpoint)]
+}
+
+/// The gate of the job's concurrency key, and how many may pass it at once.
+pub(super) fn key_gate(spec: &JobSpec) -> Option<(String, u64)> {
+    let concurrency = spec.concurrency.as_ref()?;
+    Some((format!("k:{}:{}", spec.tenant, concurrency.key), u64::from(concurrency.max)))
+}
+
+/// Numbers that go with their last unit, so that a drained queue leaves nothing behind.
+#[derive(Debug, Default)]
+pub(super) struct Counts(HashMap<String, u64>);
+
+impl Counts {
+    pub(super) fn of(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    pub(super) fn add(&mut self, name: &str, by: u64) {
+        *self.0.entry(name.to_owned()).or_default() += by;
+    }
+
+    pub(super) fn take_one(&mut self, name: &str) {
+        let left = self.of(name).saturating_sub(1);
+        if left == 0 {
+            self.0.remove(name)
+        } else {
+            self.0.insert(name.to_owned(), left)
+        };
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, u64)> {
+        self.0.iter().map(|(name, number)| (name, *number))
+    }
+}
+
+/// A gate's rate: milliseconds between starts, and how many a burst lets through.
+fn rate(limits: &Limits) -> Option<(f64, f64)> {
+    let rate = f64::from(limits.starts_per_minute?);
+    Some((60_000.0 / rate, (rate / 60.0).floor().max(1.0)))
+}
+
+impl Inner {
+    pub(super) fn limits_of(&self, gate: &str) -> Limits {
+        self.limits.get(gate).copied().unwrap_or_default()
+    }
+
+    pub(super) fn weight(&self, tenant: &str) -> f64 {
+        self.limits_of(&tenant_gate(tenant)).weight.filter(|weight| *weight > 0.0).unwrap_or(1.0)
+    }
+
+    /// How many may start now, and when to look again if only time can let the next one through.
+    pub(super) fn room(&self, gate: &str) -> (f64, Option<f64>) {
+        let (limits, now) = (self.limits_of(gate), self.now as f64);
+        let places = limits.max_running.map_or(f64::INFINITY, |most| f64::from(most) - self.running.of(gate) as f64);
+        let Some((every, burst)) = rate(&limits).filter(|_| places >= 1.0) else { return (places, None) };
+        if limits.starts_per_minute == Some(0) {
+            return (0.0, None);
+        }
+        let arrival = now.max(self.rates.get(gate).copied().unwrap_or(0.0));
+        let allowed = ((now + burst * every - arrival) / every + 1e-6).floor();
+        (places.min(allowed), Some((arrival + every - burst * every).ceil()))
+    }
+
+    pub(super) fn start_at(&mut self, gate: &str, jobs: u64) {
+        self.running.add(gate, jobs);
+        if let Some(rate) = self.limits_of(gate).starts_per_minute.filter(|rate| *rate > 0) {
+            let arrival = (self.now as f64).max(self.rates.get(gate).copied().unwrap_or(0.0));
+            self.rates.insert(gate.to_owned(), arrival + jobs as f64 * 60_000.0 / f64::from(rate));
+        }
+    }
+
+    /// Takes `member` out of the way until the gate opens: when one that runs stops, or at `due`.
+    pub(super) fn hold(&mut self, gate: &str, member: String, due: Option<f64>) {
+        let now = self.now as f64;
+        self.held.entry(gate.to_owned()).or_default().put_new(member, now);
+        if let Some(due) = due {
+            self.holds.put(gate.to_owned(), due);
+        }
+    }
+
+    pub(super) fn limit(&mut self, gate: &str, limits: Option<&Limits>) {
+        match limits {
+            Some(limits) => self.limits.insert(gate.to_owned(), *limits),
+            None => self.limits.remove(gate),
+        };
+        self.rates.remove(gate);
+        self.resume(gate);
+    }
+}

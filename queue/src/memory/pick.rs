@@ -1,0 +1,266 @@
+//! As `lua/lease.lua`: which jobs a worker gets.
+
+use super::gates::{endpoint_gate, key_gate, tenant_gate};
+use super::shelves::{ShelfName, parts_of};
+use super::{Inner, Place};
+use crate::id::{Fence, JobId, nonce};
+use crate::job::{Attempt, AttemptOutcome, Timing};
+use crate::queue::{AGE_AFTER_MS, Lease, LeaseQuery};
+use crate::state::JobEvent;
+
+const PASSED_MAX: u32 = 19;
+const PASSED_KEPT: u32 = 1_000;
+const IN_THE_WAY: usize = 100;
+
+/// One look through the shelves.
+struct Pull<'a> {
+    query: &'a LeaseQuery,
+    nonce: String,
+    lease_ms: u64,
+    leases: Vec<Lease>,
+    /// Entries and lanes out of the way that gave no lease.
+    cleared: usize,
+    passed: [u32; 3],
+    waits: [bool; 3],
+}
+
+impl Pull<'_> {
+    fn left(&self) -> usize {
+        self.query.want as usize - self.leases.len()
+    }
+}
+
+/// What to serve next: from which shelf, how far its class lies behind the next one, and at most how many.
+struct Choice {
+    shelf: ShelfName,
+    lead: f64,
+    most: usize,
+}
+
+impl Inner {
+    pub(super) fn lease(&mut self, query: &LeaseQuery, lease_ms: u64) -> Vec<Lease> {
+        loop {
+            let mut pull = Pull {
+                query,
+                nonce: nonce(),
+                lease_ms,
+                leases: Vec::new(),
+                cleared: 0,
+                passed: self.passed,
+                waits: [0, 1, 2].map(|priority: usize| !self.tags[priority].is_empty()),
+            };
+            self.look(&mut pull);
+            for priority in [1, 2] {
+                let passed = if pull.waits[priority] { pull.passed[priority] } else { 0 };
+                self.passed[priority] = passed.min(PASSED_KEPT);
+            }
+            if !pull.leases.is_empty() {
+                // The wake that brought this worker here may have stood for more jobs than it took: pass it on.
+                if let Some(more) = self.choose(&pull) {
+                    self.wake(more.shelf.1);
+                }
+            } else if pull.cleared >= IN_THE_WAY {
+                continue;
+            } else if let Some(waiter) = &query.park {
+                self.parked.insert((query.reach_gib, waiter.to_string()));
+            }
+            return pull.leases;
+        }
+    }
+
+    fn look(&mut self, pull: &mut Pull<'_>) {
+        while pull.left() > 0 && pull.cleared < IN_THE_WAY {
+            let Some(choice) = self.choose(pull) else { return };
+            let (had, priority) = (pull.leases.len(), usize::from(choice.shelf.0));
+            self.serve(pull, &choice);
+            let taken = u32::try_from(pull.leases.len() - had).unwrap_or(u32::MAX);
+            if taken > 0 {
+                if priority > 0 {
+                    pull.passed[priority] = 0;
+                }
+                for lower in priority + 1..3 {
+                    pull.passed[lower] = if pull.waits[lower] { pull.passed[lower] + taken } else { 0 };
+                }
+            }
+        }
+    }
+
+    fn choose(&self, pull: &Pull<'_>) -> Option<Choice> {
+        let class_of = |priority| self.class_of(priority, pull.query.reach_gib);
+        for priority in [1, 2] {
+            if pull.passed[usize::from(priority)] >= PASSED_MAX
+                && let Some((class, lead)) = class_of(priority)
+                && self.is_aged((priority, class))
+            {
+                return Some(Choice { shelf: (priority, class), lead, most: 1 });
+            }
+        }
+        for priority in [0, 1, 2] {
+            let Some((class, lead)) = class_of(priority) else { continue };
+            // Not further than the next who has been passed over too often.
+            let most = (usize::from(priority) + 1..3)
+                .filter(|lower| pull.waits[*lower] && pull.passed[*lower] < PASSED_MAX)
+                .map(|lower| (PASSED_MAX - pull.passed[lower]) as usize)
+                .fold(pull.left(), usize::min);
+            return Some(Choice { shelf: (priority, class), lead, most });
+        }
+        None
+    }
+
+    /// The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest first.
+    fn class_of(&self, priority: u8, reach: u32) -> Option<(u32, f64)> {
+        let tags = &self.tags[usize::from(priority)];
+        let within: Vec<(u32, f64)> =
+            tags.iter().map(|(class, tag)| (*class, tag)).filter(|(c, _)| *c <= reach).collect();
+        let (best, tag) = *within.iter().min_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+        let rival =
+            within.iter().filter(|(class, _)| *class != best).map(|(_, tag)| *tag).fold(f64::INFINITY, f64::min);
+        Some((best, rival - tag))
+    }
+
+    /// Whether the job that would be served next has waited too long.
+    fn is_aged(&self, shelf: ShelfName) -> bool {
+        let head = || {
+            let (tenant, _) = self.shelves.get(&shelf)?.tenants.first()?;
+            let (name, _) = self.lanes_of.get(&(shelf, tenant.clone()))?.first()?;
+            let lane = self.lanes.get(name)?;
+            lane.front.front().or(lane.queue.front()).copied()
+        };
+        head()
+            .and_then(|id| self.jobs.get(&id))
+            .is_some_and(|record| self.now.saturating_sub(record.ready_ms) >= AGE_AFTER_MS)
+    }
+
+    /// Serves the tenant whose turn it is: at most as many as it is due before the next tenant, from one of its lanes.
+    fn serve(&mut self, pull: &mut Pull<'_>, choice: &Choice) {
+        let name = choice.shelf;
+        // A class with a tag has a shelf with a tenant; the opposite is a broken invariant.
+        let shelf = self.shelves.get(&name).expect("a class with a tag has a shelf");
+        let mut head = shelf.tenants.iter().map(|(tenant, tag)| (tenant.clone(), tag));
+        let (tenant, tag) = head.next().expect("a shelf has a tenant");
+        let rival = head.next().map(|(_, tag)| tag);
+        drop(head);
+        let gate = tenant_gate(&tenant);
+        let (places, due) = self.room(&gate);
+        if places < 1.0 {
+            self.hold_tenant(&gate, name, &tenant, due);
+            pull.cleared += 1;
+            return;
+        }
+        let among = (name, tenant.clone());
+        let Some(lane) = self.lanes_of.get(&among).and_then(|lanes| lanes.first()).map(|(lane, _)| lane.clone()) else {
+            self.step_off(name, &tenant);
+            pull.cleared += 1;
+            return;
+        };
+        let endpoint = parts_of(&lane).2.to_owned();
+        let lane_gate = endpoint_gate(&tenant, &endpoint);
+        let (lane_places, lane_due) = self.room(&lane_gate);
+        if lane_places < 1.0 {
+            self.hold_lane(&lane, lane_due);
+            pull.cleared += 1;
+            return;
+        }
+
+        let charged = self.expected_ms(&tenant, &endpoint);
+        let step = charged / self.weight(&tenant);
+        let tenants = self.shelves.get(&name).map_or(1, |shelf| shelf.tenants.len()) as f64;
+        let siblings = self.lanes_of.get(&among).map_or(1, |lanes| lanes.len()) as f64;
+        let mut most = (choice.most as f64).min(places).min(lane_places);
+        most = most.min((choice.lead / (charged / tenants)).floor() + 1.0);
+        if let Some(rival) = rival {
+            most = most.min(((rival - tag) / step).floor() + 1.0);
+        }
+        if siblings > 1.0 {
+            most = (most / siblings).ceil().min(most);
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and `want`")]
+        let most = most as usize;
+        let mut jobs = self.take_from(pull, true, &lane, most, charged);
+        if jobs < most {
+            jobs += self.take_from(pull, false, &lane, most - jobs, charged);
+        }
+        if jobs > 0 {
+            if let Some(shelf) = self.shelves.get_mut(&name) {
+                if shelf.tenants.score(&tenant).is_some() {
+                    shelf.tenants.put(tenant.clone(), tag + jobs as f64 * step);
+                }
+                shelf.now = tag + (jobs - 1) as f64 * step;
+            }
+            let tags = &mut self.tags[usize::from(name.0)];
+            let before = tags.score(&name.1).unwrap_or(0.0);
+            tags.put(name.1, before + jobs as f64 * charged / tenants);
+            self.start_at(&gate, jobs as u64);
+            self.start_at(&lane_gate, jobs as u64);
+        }
+        if self.tidy_lane(&lane) && siblings > 1.0 {
+            let turn = self.next_turn();
+            if let Some(lanes) = self.lanes_of.get_mut(&among) {
+                lanes.put(lane, turn);
+            }
+        }
+    }
+
+    fn take_from(&mut self, pull: &mut Pull<'_>, front: bool, name: &str, most: usize, charged: f64) -> usize {
+        let Some(lane) = self.lanes.get_mut(name) else { return 0 };
+        let jobs = if front { &mut lane.front } else { &mut lane.queue };
+        let ids: Vec<JobId> = jobs.drain(..most.min(jobs.len())).collect();
+        let taken = ids.iter().filter(|id| self.take(pull, **id, name, charged)).count();
+        pull.cleared += ids.len() - taken;
+        taken
+    }
+
+    /// One job: from its lane to a running attempt, unless its time is over or its key is taken.
+    fn take(&mut self, pull: &mut Pull<'_>, id: JobId, lane: &str, charged: f64) -> bool {
+        let now = self.now;
+        let record = self.record(id);
+        record.place = Place::Nowhere;
+        let key = key_gate(&record.job.spec);
+        if record.start_by_ms.is_some_and(|due| due <= now) || record.job.spec.deadline_ms.is_some_and(|due| due <= now)
+        {
+            return false;
+        }
+        if let Some((gate, most)) = key {
+            if self.running.of(&gate) >= most {
+                self.wait_for_key(id, lane, gate);
+                return false;
+            }
+            self.running.add(&gate, 1);
+        }
+        self.step(id, JobEvent::Lease);
+        let record = self.record(id);
+        record.attempt += 1;
+        let fence = Fence::new(record.fence_counter() + 1, &pull.nonce);
+        record.fence = Some(fence.clone());
+        record.charged = charged;
+        let started_by = record.start_by_ms.take();
+        let deadline = record.job.spec.deadline_ms;
+        record.job.attempts.push(Attempt {
+            attempt: record.attempt,
+            worker_id: pull.query.worker_id.clone(),
+            fence: fence.clone(),
+            leased_ms: now,
+            ended_ms: None,
+            outcome: AttemptOutcome::Running,
+            timing: Timing { queued_ms: now.saturating_sub(record.ready_ms), ..Timing::default() },
+            cost_usd_micros: None,
+            error: None,
+        });
+        pull.leases.push(Lease {
+            job_id: id,
+            spec: record.job.spec.clone(),
+            input: record.job.input.clone(),
+            attempt: record.attempt,
+            fence,
+        });
+        if started_by.is_some() {
+            self.deadlines.remove(&id);
+            if let Some(deadline) = deadline {
+                self.deadlines.put(id, deadline as f64);
+            }
+        }
+        self.ready.take_one(lane);
+        self.leases.put(id, (now + pull.lease_ms) as f64);
+        true
+    }
+}

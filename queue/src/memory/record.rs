@@ -1,0 +1,111 @@
+//! One job and what the queue keeps of it.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+
+use crate::id::Fence;
+use crate::job::{Job, JobResult, JobState, NewJob};
+use crate::queue::KeptEvent;
+
+/// Where a queued job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Front,
+    Lane,
+    /// Among those that wait for its concurrency key.
+    Key,
+    /// Taken out of its lane: it runs, or its time is over and `expire` has not come by yet.
+    Nowhere,
+}
+
+pub(super) struct Record {
+    pub(super) job: Job,
+    pub(super) attempt: u32,
+    pub(super) fence: Option<Fence>,
+    pub(super) settled: u64,
+    pub(super) place: Place,
+    /// Its place among those that wait for its concurrency key, once it has waited.
+    pub(super) line: Option<f64>,
+    pub(super) start_by_ms: Option<u64>,
+    pub(super) ready_ms: u64,
+    pub(super) charged: f64,
+    pub(super) waits: i64,
+    /// Given, but shown only when the job has succeeded: steps may have to allow it first.
+    pub(super) result: Option<JobResult>,
+    /// The fence of the attempt that gave a result which had to be allowed.
+    pub(super) won: Option<Fence>,
+    pub(super) failures: u32,
+    pub(super) lost: u32,
+    pub(super) oom: u32,
+    pub(super) crashes: u32,
+    /// The workers it crashed on.
+    pub(super) crashed: BTreeSet<String>,
+    pub(super) events: VecDeque<KeptEvent>,
+    pub(super) event_count: u64,
+    pub(super) watchers: HashSet<String>,
+}
+
+impl Record {
+    pub(super) fn new(job: NewJob) -> Self {
+        Self {
+            start_by_ms: job.spec.start_by_ms,
+            job: Job {
+                id: job.id,
+                spec: job.spec,
+                input: job.input,
+                state: JobState::Queued,
+                attempts: Vec::new(),
+                result: None,
+                held: None,
+                error: None,
+                progress: None,
+                run_after_ms: None,
+                ended_ms: None,
+                steps: Vec::new(),
+                revision: String::new(),
+            },
+            attempt: 0,
+            fence: None,
+            settled: 0,
+            place: Place::Nowhere,
+            line: None,
+            ready_ms: 0,
+            charged: 0.0,
+            waits: 0,
+            result: None,
+            won: None,
+            failures: 0,
+            lost: 0,
+            oom: 0,
+            crashes: 0,
+            crashed: BTreeSet::new(),
+            events: VecDeque::new(),
+            event_count: 0,
+            watchers: HashSet::new(),
+        }
+    }
+
+    /// Whether `fence` is the right to end the running attempt.
+    pub(super) fn holds(&self, fence: &Fence) -> bool {
+        self.job.state == JobState::Running && self.fence.as_ref() == Some(fence)
+    }
+
+    pub(super) fn fence_counter(&self) -> u64 {
+        self.fence.as_ref().map_or(0, Fence::counter)
+    }
+
+    /// Whoever held the job no longer does.
+    pub(super) fn bump_fence(&mut self) {
+        self.fence = Some(Fence((self.fence_counter() + 1).to_string()));
+    }
+
+    pub(super) fn revision(&self) -> String {
+        format!("{}#{}", self.fence.as_ref().map_or("", |fence| &fence.0), self.settled)
+    }
+
+    /// As others see it.
+    pub(super) fn shown(&self) -> Job {
+        let result = self.result.clone().filter(|_| self.job.state == JobState::Succeeded);
+        let held = self.result.clone().filter(|_| self.job.state == JobState::Blocked);
+        Job { result, held, revision: self.revision(), ..self.job.clone() }
+    }
+}

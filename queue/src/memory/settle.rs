@@ -1,0 +1,227 @@
+//! As `lua/submit.lua`, `lua/lib/create.lua`, `lua/unblock.lua` and `lua/settle.lua`: how jobs begin, and what becomes of those
+//! that wait for others.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::gates::gates_of;
+use super::{Inner, Record, SWEEP_MAX};
+use crate::error::Error;
+use crate::id::JobId;
+use crate::job::{DependencyOn, JobResult, JobState, NewJob};
+use crate::queue::{Due, Settlement, Submitted, Verdict, Work};
+use crate::state::JobEvent;
+
+impl Inner {
+    pub(super) fn submit(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Error> {
+        let known = self.look_at(&jobs)?;
+        let (mut answers, mut classes) = (Vec::with_capacity(jobs.len()), BTreeSet::new());
+        for (job, known) in jobs.into_iter().zip(known) {
+            let id = job.id;
+            if let Some(first) = known {
+                answers.push(if first == id { Submitted::New(id) } else { Submitted::Repeat(first) });
+                continue;
+            }
+            answers.push(Submitted::New(id));
+            if let Some(idempotency) = &job.idempotency {
+                let key = (job.spec.tenant.clone(), idempotency.key.clone());
+                self.idempotency.insert(key, (id, idempotency.request_hash.clone()));
+            }
+            let blocked = job.waits();
+            classes.extend(self.create(job, blocked));
+        }
+        self.wake_all(classes);
+        Ok(answers)
+    }
+
+    /// First look, then write: a refusal leaves nothing behind. Answers the ids of those that are there already.
+    fn look_at(&self, jobs: &[NewJob]) -> Result<Vec<Option<JobId>>, Error> {
+        let mut here: HashMap<JobId, &str> = HashMap::new();
+        let mut keys_here: HashMap<(&str, &str), (JobId, &str)> = HashMap::new();
+        let mut wanted: Vec<(String, u64)> = Vec::new();
+        let mut all = Vec::with_capacity(jobs.len());
+        for (number, job) in jobs.iter().enumerate() {
+            let tenant = job.spec.tenant.as_str();
+            let mut known = None;
+            if let Some(idempotency) = &job.idempotency {
+                let kept = self.idempotency.get(&(tenant.to_owned(), idempotency.key.clone()));
+                let first = kept.map(|(id, hash)| (*id, hash.as_str()));
+                known = match first.or_else(|| keys_here.get(&(tenant, idempotency.key.as_str())).copied()) {
+                    Some((_, hash)) if hash != idempotency.request_hash => {
+                        return Err(Error::IdempotencyConflict { key: idempotency.key.clone() });
+                    }
+                    first => first.map(|(id, _)| id),
+                };
+            }
+            if known.is_none() && (here.contains_key(&job.id) || self.jobs.contains_key(&job.id)) {
+                known = Some(job.id);
+            }
+            all.push(known);
+            if known.is_some() {
+                continue;
+            }
+            for dependency in &job.spec.depends_on {
+                let owned = self.jobs.get(&dependency.job).is_some_and(|record| record.job.spec.tenant == tenant);
+                // Of this call only one that comes before: nothing may wait for itself.
+                if !owned && here.get(&dependency.job) != Some(&tenant) {
+                    return Err(Error::NoDependency { number, job: dependency.job.to_string() });
+                }
+            }
+            here.insert(job.id, tenant);
+            if let Some(idempotency) = &job.idempotency {
+                keys_here.insert((tenant, &idempotency.key), (job.id, &idempotency.request_hash));
+            }
+            for gate in gates_of(&job.spec) {
+                match wanted.iter_mut().find(|(other, _)| *other == gate) {
+                    Some((_, number)) => *number += 1,
+                    None => wanted.push((gate, 1)),
+                }
+            }
+        }
+        for (gate, more) in wanted {
+            if let Some(most) = self.limits_of(&gate).max_open
+                && self.open.of(&gate) + more > most
+            {
+                return Err(Error::Quota { open: self.open.of(&gate), gate, most });
+            }
+        }
+        Ok(all)
+    }
+
+    /// How a job begins. Returns the class to wake, if any.
+    fn create(&mut self, new: NewJob, blocked: bool) -> Option<u32> {
+        let (id, now, run_after_ms) = (new.id, self.now, new.run_after_ms);
+        let mut waits = 0;
+        for dependency in &new.spec.depends_on {
+            // One that has ended otherwise than wished is for `settle` to see.
+            if self.jobs.get(&dependency.job).is_some_and(|record| !record.job.state.is_terminal()) {
+                self.dependents.entry(dependency.job).or_default().push_back((id, dependency.on));
+                waits += 1;
+            }
+        }
+        let spec = &new.spec;
+        let due = spec.deadline_ms.into_iter().chain(spec.start_by_ms).min();
+        for gate in gates_of(spec) {
+            self.open.add(&gate, 1);
+        }
+        self.index.entry(spec.tenant.clone()).or_default().push(id);
+        let mut record = Record::new(new);
+        record.waits = waits;
+        if let Some(due) = due {
+            self.deadlines.put(id, due as f64);
+        }
+        let later = run_after_ms > now;
+        if later {
+            record.job.run_after_ms = Some(run_after_ms);
+        }
+        if blocked {
+            record.job.state = JobState::Blocked;
+            self.jobs.insert(id, record);
+            if waits == 0 {
+                self.due.put((true, id), now as f64);
+                self.announce(Work::Settle);
+            }
+            None
+        } else if later {
+            record.job.state = JobState::Scheduled;
+            self.jobs.insert(id, record);
+            self.scheduled.put(id, run_after_ms as f64);
+            None
+        } else {
+            self.jobs.insert(id, record);
+            Some(self.enqueue(id, false))
+        }
+    }
+
+    pub(super) fn due(&mut self, claim_ms: u64) -> Vec<Due> {
+        let (found, until) = (self.due.due(self.now, SWEEP_MAX), (self.now + claim_ms) as f64);
+        for member in &found {
+            self.due.put(*member, until);
+        }
+        found.into_iter().map(|(ready, id)| if ready { Due::Ready(id) } else { Due::Ended(id) }).collect()
+    }
+
+    pub(super) fn unblock(&mut self, id: JobId) -> bool {
+        let succeeded = self.jobs.get(&id).is_some_and(|record| record.job.state == JobState::Succeeded);
+        for _ in 0..SWEEP_MAX {
+            let Some((waiting, on)) = self.dependents.get_mut(&id).and_then(|dependents| dependents.pop_front()) else {
+                self.dependents.remove(&id);
+                self.due.remove(&(false, id));
+                return true;
+            };
+            let now = self.now as f64;
+            let Some(record) = self.jobs.get_mut(&waiting).filter(|record| record.job.state == JobState::Blocked)
+            else {
+                continue;
+            };
+            record.waits -= 1;
+            if record.waits <= 0 || (on == DependencyOn::Success && !succeeded) {
+                self.due.put((true, waiting), now);
+            }
+        }
+        false
+    }
+
+    pub(super) fn settle(&mut self, settlement: &Settlement) -> bool {
+        let id = settlement.id;
+        let blocked = self.jobs.get(&id).filter(|record| record.job.state == JobState::Blocked);
+        if blocked.is_some_and(|record| record.revision() != settlement.revision) {
+            return false;
+        }
+        let waits = blocked.is_some();
+        self.due.remove(&(true, id));
+        if !waits {
+            return false;
+        }
+        let now = self.now;
+        let record = self.record(id);
+        record.settled += 1;
+        if !settlement.steps.is_empty() {
+            record.job.steps.clone_from(&settlement.steps);
+        }
+        match &settlement.verdict {
+            Verdict::Queue { input } => {
+                if let Some(input) = input {
+                    record.job.input.clone_from(input);
+                }
+                match record.job.run_after_ms.filter(|due| *due > now) {
+                    Some(due) => {
+                        self.step(id, JobEvent::Defer);
+                        self.scheduled.put(id, due as f64);
+                    }
+                    None => {
+                        self.step(id, JobEvent::Unblock);
+                        let class = self.enqueue(id, false);
+                        self.wake(class);
+                    }
+                }
+            }
+            Verdict::Step { input, job } => {
+                if let Some(input) = input {
+                    record.job.input.clone_from(input);
+                }
+                record.waits = 1;
+                let mut job = (**job).clone();
+                // Whatever it says of itself: it waits for nothing, and for no time.
+                (job.run_after_ms, job.idempotency) = (0, None);
+                self.dependents.entry(job.id).or_default().push_back((id, DependencyOn::Completion));
+                let depends_on = std::mem::take(&mut job.spec.depends_on);
+                let step = job.id;
+                let class = self.create(job, false);
+                self.record(step).job.spec.depends_on = depends_on;
+                self.wake_all(class.into_iter().collect());
+                self.tell_watchers(id);
+            }
+            Verdict::Succeed { result } => {
+                if let Some(result) = result {
+                    record.result = Some(JobResult::Inline(result.clone()));
+                }
+                self.bury(id, JobEvent::Allow, None);
+            }
+            Verdict::Fail { error } => {
+                record.result = None;
+                self.bury(id, JobEvent::Fail, Some(error.clone()));
+            }
+        }
+        true
+    }
+}

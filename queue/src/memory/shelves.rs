@@ -1,0 +1,231 @@
+//! As `lua/lib/lanes.lua`: where ready jobs stand, and whose turn it is. Every sum is made in the same order as there, since tags
+//! decide by their last bit.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::gates::endpoint_gate;
+use super::ranked::Ranked;
+use super::{Inner, Place};
+use crate::id::JobId;
+use crate::keys;
+
+/// The expected run of an endpoint that has never run, milliseconds.
+const EXPECTED_MS: f64 = 1_000.0;
+
+/// A shelf's name: priority and class.
+pub(super) type ShelfName = (u8, u32);
+
+/// Tenants with ready jobs.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    /// By start tag.
+    pub(super) tenants: Ranked<String>,
+    /// Its virtual time.
+    pub(super) now: f64,
+    /// Tags of tenants that left it ahead.
+    left: HashMap<String, f64>,
+}
+
+/// The jobs of a lane that may be leased.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    pub(super) front: VecDeque<JobId>,
+    pub(super) queue: VecDeque<JobId>,
+}
+
+impl Lane {
+    pub(super) fn is_empty(&self) -> bool {
+        self.front.is_empty() && self.queue.is_empty()
+    }
+}
+
+/// `<priority>:<class>:<tenant>:<endpoint>`, taken apart.
+pub(super) fn parts_of(lane: &str) -> (ShelfName, &str, &str) {
+    let mut parts = lane.splitn(4, ':');
+    let mut next = || parts.next().unwrap_or("");
+    let (priority, class, tenant, endpoint) = (next(), next(), next(), next());
+    ((priority.parse().unwrap_or(0), class.parse().unwrap_or(0)), tenant, endpoint)
+}
+
+fn member_of(shelf: ShelfName) -> String {
+    format!("{}:{}", shelf.0, shelf.1)
+}
+
+impl Inner {
+    pub(super) fn next_turn(&mut self) -> f64 {
+        self.turn += 1;
+        self.turn as f64
+    }
+
+    pub(super) fn expected_ms(&self, tenant: &str, endpoint: &str) -> f64 {
+        self.costs.get(&format!("{tenant}:{endpoint}")).copied().unwrap_or(EXPECTED_MS)
+    }
+
+    /// Puts a tenant on a shelf, if it is not there.
+    fn stand(&mut self, name: ShelfName, tenant: &str) {
+        let shelf = self.shelves.entry(name).or_default();
+        if shelf.tenants.score(&tenant.to_owned()).is_some() {
+            return;
+        }
+        let left_at = shelf.left.remove(tenant).unwrap_or(0.0);
+        shelf.tenants.put(tenant.to_owned(), shelf.now.max(left_at));
+        if shelf.tenants.len() == 1 {
+            let tags = &mut self.tags[usize::from(name.0)];
+            let first = tags.first().map_or(0.0, |(_, tag)| tag);
+            tags.put_new(name.1, first);
+        }
+    }
+
+    /// Takes a tenant off a shelf.
+    pub(super) fn step_off(&mut self, name: ShelfName, tenant: &str) {
+        let Some(shelf) = self.shelves.get_mut(&name) else { return };
+        let Some(tag) = shelf.tenants.score(&tenant.to_owned()) else { return };
+        shelf.tenants.remove(&tenant.to_owned());
+        if shelf.tenants.is_empty() {
+            self.tags[usize::from(name.0)].remove(&name.1);
+            self.shelves.remove(&name);
+        } else if tag > shelf.now {
+            shelf.left.insert(tenant.to_owned(), tag);
+        }
+    }
+
+    /// Moves a tenant's tag by `cost` ms of a card.
+    pub(super) fn charge(&mut self, name: ShelfName, tenant: &str, cost: f64) {
+        let by = cost / self.weight(tenant);
+        let Some(shelf) = self.shelves.get_mut(&name) else { return };
+        if let Some(tag) = shelf.tenants.score(&tenant.to_owned()) {
+            shelf.tenants.put(tenant.to_owned(), tag + by);
+        } else if let Some(left_at) = shelf.left.get_mut(tenant) {
+            *left_at += by;
+        }
+    }
+
+    /// What a run of this endpoint costs, for the next one that starts. Kept with one decimal, as the script keeps it.
+    pub(super) fn learn_cost(&mut self, tenant: &str, endpoint: &str, took: f64) {
+        const SMOOTHING: f64 = 0.2;
+        let field = format!("{tenant}:{endpoint}");
+        let expected = self.costs.get(&field).map_or(took, |before| before + (took - before) * SMOOTHING);
+        let kept = format!("{:.1}", expected.max(0.1)).parse().unwrap_or(expected);
+        self.costs.insert(field, kept);
+    }
+
+    /// Puts a lane back among its tenant's.
+    fn open_lane(&mut self, lane: &str) {
+        let (name, tenant, _) = parts_of(lane);
+        let turn = self.next_turn();
+        self.lanes_of.entry((name, tenant.to_owned())).or_default().put_new(lane.to_owned(), turn);
+        self.stand(name, tenant);
+    }
+
+    /// Puts a job at the end of its lane, or at the front. Returns the class to wake.
+    pub(super) fn enqueue(&mut self, id: JobId, at_front: bool) -> u32 {
+        let now = self.now;
+        let record = self.record(id);
+        record.ready_ms = now;
+        record.place = if at_front { Place::Front } else { Place::Lane };
+        record.job.run_after_ms = None;
+        let name = keys::lane(&record.job.spec);
+        let class = record.job.spec.vram_class_gib;
+        let lane = self.lanes.entry(name.clone()).or_default();
+        if at_front {
+            lane.front.push_back(id)
+        } else {
+            lane.queue.push_back(id)
+        }
+        self.ready.add(&name, 1);
+        self.open_lane(&name);
+        class
+    }
+
+    /// Takes a lane without jobs away. True when there are some left.
+    pub(super) fn tidy_lane(&mut self, name: &str) -> bool {
+        if self.lanes.get(name).is_some_and(|lane| !lane.is_empty()) {
+            return true;
+        }
+        self.lanes.remove(name);
+        let (shelf, tenant, _) = parts_of(name);
+        self.close_lane(shelf, tenant, name);
+        false
+    }
+
+    /// Takes a lane out of its tenant's turns.
+    pub(super) fn close_lane(&mut self, shelf: ShelfName, tenant: &str, name: &str) {
+        let among = (shelf, tenant.to_owned());
+        if let Some(lanes) = self.lanes_of.get_mut(&among) {
+            lanes.remove(&name.to_owned());
+            if lanes.is_empty() {
+                self.lanes_of.remove(&among);
+            }
+        }
+        if !self.lanes_of.contains_key(&among) {
+            self.step_off(shelf, tenant);
+        }
+    }
+
+    /// Holds a tenant's jobs of one shelf at its own gate.
+    pub(super) fn hold_tenant(&mut self, gate: &str, shelf: ShelfName, tenant: &str, due: Option<f64>) {
+        self.hold(gate, member_of(shelf), due);
+        self.step_off(shelf, tenant);
+    }
+
+    /// Lets those held at a gate try again.
+    pub(super) fn resume(&mut self, gate: &str) {
+        let Some(held) = self.held.remove(gate) else { return };
+        self.holds.remove(&gate.to_owned());
+        for (member, _) in held.iter() {
+            if let Some(tenant) = gate.strip_prefix("t:") {
+                let (shelf, _, _) = parts_of(member);
+                if self.lanes_of.contains_key(&(shelf, tenant.to_owned())) {
+                    self.stand(shelf, tenant);
+                    self.wake(shelf.1);
+                }
+            } else if self.lanes.get(member).is_some_and(|lane| !lane.is_empty()) {
+                self.open_lane(member);
+                self.wake(parts_of(member).0.1);
+            }
+        }
+    }
+
+    /// Holds a lane at its endpoint's gate.
+    pub(super) fn hold_lane(&mut self, lane: &str, due: Option<f64>) {
+        let (shelf, tenant, endpoint) = parts_of(lane);
+        self.hold(&endpoint_gate(tenant, endpoint), lane.to_owned(), due);
+        self.close_lane(shelf, tenant, lane);
+    }
+
+    /// A job whose key is taken waits apart, in the order of its coming.
+    pub(super) fn wait_for_key(&mut self, id: JobId, lane: &str, gate: String) {
+        let turn = self.next_turn();
+        let record = self.record(id);
+        record.place = Place::Key;
+        let line = *record.line.get_or_insert(turn);
+        self.waiting.entry(gate).or_default().put((id, lane.to_owned()), line);
+    }
+
+    pub(super) fn leave_key(&mut self, id: JobId, lane: &str, gate: &str) {
+        if let Some(waiting) = self.waiting.get_mut(gate) {
+            waiting.remove(&(id, lane.to_owned()));
+            if waiting.is_empty() {
+                self.waiting.remove(gate);
+            }
+        }
+    }
+
+    /// Of each lane the job that waits longest for this key goes on.
+    pub(super) fn next_in_key(&mut self, gate: &str) {
+        const LOOKED_AT: usize = 100;
+        let Some(waiting) = self.waiting.get(gate) else { return };
+        let mut next: Vec<(JobId, String)> = Vec::new();
+        for ((id, lane), _) in waiting.iter().take(LOOKED_AT) {
+            if next.iter().all(|(_, other)| other != lane) {
+                next.push((*id, lane.clone()));
+            }
+        }
+        for (id, lane) in next {
+            self.leave_key(id, &lane, gate);
+            self.ready.take_one(&lane);
+            let class = self.enqueue(id, true);
+            self.wake(class);
+        }
+    }
+}

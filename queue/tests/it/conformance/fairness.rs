@@ -1,0 +1,117 @@
+//! Who gets how much of the cards.
+
+use std::collections::HashMap;
+
+use stokehold_queue::job::JobSpec;
+use stokehold_queue::queue::{Lease, Limits};
+use stokehold_queue::{ManualClock, Queue};
+
+use super::{limit_tenant, one, owned, query, spec, submit, succeeds};
+
+/// Runs one job after the other on one slot, each for as long as `took` says; answers whose they were.
+async fn run<Q: Queue>(queue: &Q, clock: &ManualClock, jobs: usize, took: impl Fn(&Lease) -> u64) -> Vec<String> {
+    let mut tenants = Vec::new();
+    for _ in 0..jobs {
+        let lease = one(queue).await;
+        clock.advance_ms(took(&lease));
+        succeeds(queue, &lease).await;
+        tenants.push(lease.spec.tenant);
+    }
+    tenants
+}
+
+fn many(tenant: &str, endpoint: &str, jobs: usize) -> Vec<JobSpec> {
+    vec![owned(tenant, endpoint); jobs]
+}
+
+fn share(tenants: &[String], tenant: &str) -> usize {
+    tenants.iter().filter(|other| *other == tenant).count()
+}
+
+pub(super) async fn nobody_starts_later_than_alone_at_its_share<Q: Queue>(queue: &Q, _: &ManualClock) {
+    submit(queue, many("flood", "echo", 1_000)).await;
+    submit(queue, many("flood", "echo", 1_000)).await;
+    for tenant in 1..20 {
+        submit(queue, many(&format!("quiet-{tenant}"), "echo", 5)).await;
+    }
+    let (mut started, mut counts) = (0, HashMap::<String, usize>::new());
+    for want in [1, 3, 16, 50, 50] {
+        for lease in queue.lease(query(want, 0)).await.unwrap() {
+            started += 1;
+            let mine = counts.entry(lease.spec.tenant.clone()).or_default();
+            *mine += 1;
+            // Alone, on a twentieth of the slots, its n-th job would start with the 20 n-th start.
+            let alone = *mine * 20;
+            assert!(lease.spec.tenant == "flood" || started <= alone, "{counts:?} after {started} starts");
+        }
+    }
+    assert_eq!(counts.len(), 20);
+    assert_eq!(counts["flood"], 120 - 19 * 5);
+}
+
+pub(super) async fn a_share_is_as_large_as_its_weight<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    limit_tenant(queue, "paying", Limits { weight: Some(3.0), ..Limits::default() }).await;
+    submit(queue, many("paying", "echo", 60)).await;
+    submit(queue, many("trying", "echo", 60)).await;
+    let tenants = run(queue, clock, 40, |_| 1_000).await;
+    assert_eq!((share(&tenants, "paying"), share(&tenants, "trying")), (30, 10));
+}
+
+pub(super) async fn seconds_of_a_card_are_shared_and_not_jobs<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, many("slow", "video", 30)).await;
+    submit(queue, many("quick", "text", 200)).await;
+    let took = |lease: &Lease| if lease.spec.tenant == "slow" { 10_000 } else { 1_000 };
+    let tenants = run(queue, clock, 110, took).await;
+    let slow = share(&tenants, "slow");
+    assert!((9..=11).contains(&slow), "{slow} of 110 starts took half of the time");
+}
+
+pub(super) async fn a_wrong_estimate_is_made_good_after_the_finish<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, many("slow", "unknown", 2)).await;
+    submit(queue, many("quick", "echo", 40)).await;
+    let took = |lease: &Lease| if lease.spec.tenant == "slow" { 20_000 } else { 1_000 };
+    let tenants = run(queue, clock, 30, took).await;
+    let slow: Vec<usize> = (0..30).filter(|n| tenants[*n] == "slow").collect();
+    assert_eq!(slow.len(), 2);
+    assert!((20..=22).contains(&(slow[1] - slow[0])), "the second waits until the other has had as much: {slow:?}");
+}
+
+pub(super) async fn who_comes_back_is_neither_owed_nor_punished<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, many("steady", "echo", 100)).await;
+    submit(queue, many("comes", "echo", 1)).await;
+    run(queue, clock, 50, |_| 1_000).await;
+    submit(queue, many("comes", "echo", 50)).await;
+    let tenants = run(queue, clock, 20, |_| 1_000).await;
+    let comes = share(&tenants, "comes");
+    assert!((9..=11).contains(&comes), "{comes} of 20, though it had nothing of the 50 before: {tenants:?}");
+}
+
+pub(super) async fn the_classes_of_a_priority_share_a_large_card<Q: Queue>(queue: &Q, _: &ManualClock) {
+    for class in [0, 24] {
+        submit(queue, (0..40).map(|_| JobSpec { vram_class_gib: class, ..spec("echo") })).await;
+    }
+    let mut classes = Vec::new();
+    for _ in 0..20 {
+        classes.push(queue.lease(query(1, 24)).await.unwrap()[0].spec.vram_class_gib);
+    }
+    assert_eq!(classes.iter().filter(|class| **class == 24).count(), 10, "{classes:?}");
+}
+
+pub(super) async fn no_name_of_a_tenant_moves_the_shelf<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    for tenant in ["v", "now", "other"] {
+        submit(queue, many(tenant, "echo", 40)).await;
+    }
+    run(queue, clock, 30, |_| 1_000).await;
+    // Each leaves the shelf ahead of the others, and comes back.
+    for tenant in ["v", "now"] {
+        limit_tenant(queue, tenant, Limits { max_running: Some(0), ..Limits::default() }).await;
+    }
+    run(queue, clock, 5, |_| 1_000).await;
+    for tenant in ["v", "now"] {
+        limit_tenant(queue, tenant, Limits::default()).await;
+    }
+    let tenants = run(queue, clock, 30, |_| 1_000).await;
+    for tenant in ["v", "now", "other"] {
+        assert!((9..=11).contains(&share(&tenants, tenant)), "{tenant} of {tenants:?}");
+    }
+}

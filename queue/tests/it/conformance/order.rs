@@ -1,0 +1,93 @@
+//! What goes first.
+
+use stokehold_queue::job::{JobSpec, JobState, NewJob, Priority};
+use stokehold_queue::queue::AGE_AFTER_MS;
+use stokehold_queue::{JobId, ManualClock, Queue};
+
+use super::{ids, job, of, one, query, spec, state, submit, take};
+
+pub(super) async fn a_lane_is_first_in_first_out<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let jobs: Vec<NewJob> = (0..10).map(|_| job("echo")).collect();
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    queue.submit(jobs).await.unwrap();
+    let leased: Vec<JobId> = queue.lease(query(100, 0)).await.unwrap().iter().map(|lease| lease.job_id).collect();
+    assert_eq!(leased, ids);
+}
+
+pub(super) async fn urgent_priorities_go_first<Q: Queue>(queue: &Q, _: &ManualClock) {
+    for priority in [Priority::Batch, Priority::Standard, Priority::Interactive] {
+        queue.submit(vec![of(JobSpec { priority, ..spec("echo") })]).await.unwrap();
+    }
+    let leases = queue.lease(query(3, 0)).await.unwrap();
+    let priorities: Vec<Priority> = leases.iter().map(|lease| lease.spec.priority).collect();
+    assert_eq!(priorities, Priority::ALL);
+}
+
+pub(super) async fn lanes_take_turns<Q: Queue>(queue: &Q, _: &ManualClock) {
+    queue.submit((0..100).map(|_| job("flood")).collect()).await.unwrap();
+    queue.submit(vec![of(JobSpec { tenant: "other".into(), ..spec("flood") }), job("quiet")]).await.unwrap();
+    let leases = queue.lease(query(6, 0)).await.unwrap();
+    assert_eq!(leases.len(), 6);
+    assert!(leases.iter().any(|lease| lease.spec.endpoint == "quiet"), "an endpoint with one job is not starved");
+    assert!(leases.iter().any(|lease| lease.spec.tenant == "other"), "nor is a tenant with one job");
+}
+
+pub(super) async fn a_worker_gets_only_what_fits_and_the_biggest_first<Q: Queue>(queue: &Q, _: &ManualClock) {
+    for vram_class_gib in [0, 24, 8, 80] {
+        queue.submit(vec![of(JobSpec { vram_class_gib, ..spec("echo") })]).await.unwrap();
+    }
+    let leases = queue.lease(query(10, 24)).await.unwrap();
+    let classes: Vec<u32> = leases.iter().map(|lease| lease.spec.vram_class_gib).collect();
+    assert_eq!(classes, [24, 8, 0]);
+}
+
+pub(super) async fn a_job_for_later_waits_for_its_time<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let due = clock.now_ms() + 1_000;
+    let later = NewJob { run_after_ms: due, ..job("echo") };
+    let id = later.id;
+    queue.submit(vec![later]).await.unwrap();
+    assert_eq!(state(queue, id).await, JobState::Scheduled);
+    let swept = queue.promote().await.unwrap();
+    assert_eq!((swept.jobs, swept.next_due_ms), (0, Some(due)));
+    clock.advance_ms(1_000);
+    let swept = queue.promote().await.unwrap();
+    assert_eq!((swept.jobs, swept.next_due_ms), (1, None));
+    assert_eq!(one(queue).await.job_id, id);
+}
+
+fn urgent(priority: Priority) -> JobSpec {
+    JobSpec { priority, ..spec("echo") }
+}
+
+pub(super) async fn old_work_gets_every_twentieth_start<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let old = submit(queue, (0..3).map(|_| urgent(Priority::Batch))).await;
+    clock.advance_ms(AGE_AFTER_MS);
+    submit(queue, (0..100).map(|_| urgent(Priority::Interactive))).await;
+    let mut started = Vec::new();
+    for want in [1, 7, 100] {
+        started.extend(ids(&take(queue, want).await));
+    }
+    let places: Vec<usize> = old.iter().map(|id| started.iter().position(|other| other == id).unwrap() + 1).collect();
+    assert_eq!(places, [20, 40, 60]);
+}
+
+pub(super) async fn young_work_waits_however_often_it_is_passed_over<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, [urgent(Priority::Standard)]).await;
+    clock.advance_ms(AGE_AFTER_MS - 1);
+    submit(queue, (0..60).map(|_| urgent(Priority::Interactive))).await;
+    let started = take(queue, 60).await;
+    assert!(started.iter().all(|lease| lease.spec.priority == Priority::Interactive));
+    assert_eq!(one(queue).await.spec.priority, Priority::Standard);
+}
+
+pub(super) async fn old_work_that_no_worker_here_can_take_stops_nobody<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, [JobSpec { vram_class_gib: 80, ..urgent(Priority::Standard) }]).await;
+    clock.advance_ms(AGE_AFTER_MS);
+    submit(queue, (0..60).map(|_| urgent(Priority::Interactive))).await;
+    for _ in 0..6 {
+        assert_eq!(take(queue, 10).await.len(), 10);
+    }
+    submit(queue, [urgent(Priority::Interactive)]).await;
+    let large = queue.lease(query(1, 80)).await.unwrap();
+    assert_eq!(large[0].spec.vram_class_gib, 80, "it is the first thing that a larger card takes");
+}

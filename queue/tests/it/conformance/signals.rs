@@ -1,0 +1,88 @@
+//! What replicas are told without asking, and what jobs say.
+
+use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream};
+use stokehold_queue::job::{JobSpec, JobState};
+use stokehold_queue::queue::{Signal, Waiter};
+use stokehold_queue::{Fence, ManualClock, Queue};
+
+use super::{job, of, one, parking, query, spec, succeed};
+
+pub(super) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    for (reach, waiter) in [(80, 1), (24, 2), (0, 3), (24, 4)] {
+        assert!(queue.lease(parking(reach, waiter)).await.unwrap().is_empty());
+    }
+    let submit = async |vram_class_gib| {
+        queue.submit(vec![of(JobSpec { vram_class_gib, ..spec("echo") })]).await.unwrap();
+    };
+    submit(16).await;
+    assert_eq!(signals.recv().await, Some(Signal::Wake(2)));
+    submit(0).await;
+    assert_eq!(signals.recv().await, Some(Signal::Wake(3)));
+    submit(141).await;
+    submit(48).await;
+    assert_eq!(signals.recv().await, Some(Signal::Wake(1)), "nobody was woken for what nobody can take");
+    assert!(signals.try_recv().is_err());
+}
+
+pub(super) async fn a_wake_is_passed_on_while_there_is_work<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    for waiter in 1..=3 {
+        queue.lease(parking(0, waiter)).await.unwrap();
+    }
+    queue.submit(vec![job("echo"), job("echo")]).await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Wake(1)));
+    one(queue).await;
+    assert_eq!(signals.recv().await, Some(Signal::Wake(2)), "the first left a job: the next is woken");
+    one(queue).await;
+    assert!(signals.try_recv().is_err(), "nothing is left: the third sleeps on");
+}
+
+pub(super) async fn a_waiter_that_left_says_whether_a_wake_is_under_way<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let waiter = |waiter| Waiter { replica: "api-1".into(), waiter };
+    queue.lease(parking(0, 1)).await.unwrap();
+    assert!(queue.unpark(&waiter(1)).await.unwrap(), "nothing was under way");
+
+    queue.lease(parking(0, 2)).await.unwrap();
+    queue.lease(parking(0, 3)).await.unwrap();
+    queue.submit(vec![job("echo")]).await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Wake(2)));
+    assert!(!queue.unpark(&waiter(2)).await.unwrap());
+    queue.wake_next().await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Wake(3)), "the wake is not lost");
+}
+
+pub(super) async fn a_watched_job_signals_each_change<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let new = job("echo");
+    let id = new.id;
+    queue.submit(vec![new, job("unwatched")]).await.unwrap();
+    assert_eq!(queue.watch(id, "api-1").await.unwrap().unwrap().state, JobState::Queued);
+    let leases = queue.lease(query(2, 0)).await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Job(id)));
+    queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Job(id)));
+    assert_eq!(queue.watch(id, "api-1").await.unwrap().unwrap().state, JobState::Succeeded);
+    assert!(signals.try_recv().is_err(), "the other job is nobody's business");
+}
+
+pub(super) async fn events_are_kept_in_order_and_only_from_the_holder<Q: Queue>(queue: &Q, _: &ManualClock) {
+    queue.submit(vec![job("echo")]).await.unwrap();
+    let lease = one(queue).await;
+    let event = |fence: &Fence, event| JobEventReport { job_id: lease.job_id, fence: fence.clone(), event };
+    let log = |text: &str| JobMessage::Log { stream: LogStream::Stdout, text: text.into() };
+    let progress = JobMessage::Progress { fraction: 0.5, message: "half".into() };
+    let stale = Fence::new(lease.fence.counter(), "0000000000000000");
+    let events = [event(&lease.fence, log("one")), event(&stale, log("forged")), event(&lease.fence, progress)];
+    queue.append_events(&events).await.unwrap();
+
+    let kept = queue.read_events(lease.job_id, "", 10).await.unwrap();
+    assert_eq!(kept.len(), 2);
+    assert!(matches!(&kept[0].message, JobMessage::Log { text, .. } if text == "one"));
+    assert_eq!(kept[0].attempt, 1);
+    let rest = queue.read_events(lease.job_id, &kept[0].id, 10).await.unwrap();
+    assert!(matches!(&rest[..], [event] if matches!(event.message, JobMessage::Progress { .. })));
+    let job = queue.get(lease.job_id).await.unwrap().unwrap();
+    assert_eq!(job.progress.unwrap().message, "half");
+}
