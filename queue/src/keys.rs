@@ -12,6 +12,9 @@
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | trimmed by age |
 //! | `:e:<id>` | STREAM | what a job said: progress, log, output | retention after its end |
 //! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
+//! | `:hooks` | ZSET | webhook deliveries by the time of their next try, unix ms | while not empty |
+//! | `:w:<message>` | HASH | a webhook delivery: what, whom, its tries, its body | 7 days after its end |
+//! | `:wl:<tenant>` | ZSET | the tenant's deliveries by their time, unix ms, for lists only | the newest 10,000 |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
@@ -74,6 +77,19 @@ impl Keys {
         [format!("{}:q:{lane}", self.root), format!("{}:f:{lane}", self.root)]
     }
 
+    /// Due webhook deliveries.
+    pub(crate) fn hooks(&self) -> String {
+        format!("{}:hooks", self.root)
+    }
+
+    pub(crate) fn delivery(&self, message: &str) -> String {
+        format!("{}:w:{message}", self.root)
+    }
+
+    pub(crate) fn deliveries(&self, tenant: &str) -> String {
+        format!("{}:wl:{tenant}", self.root)
+    }
+
     pub(crate) fn probe(&self) -> String {
         format!("{}:probe", self.root)
     }
@@ -90,7 +106,7 @@ pub(crate) fn idempotency(key: &str) -> String {
 }
 
 /// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions and one
-/// per endpoint of all of them.
+/// per endpoint of all of them, and one HASH of the webhook secret's generation (never a secret).
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
     root: String,
@@ -119,6 +135,10 @@ impl RegistryKeys {
 
     pub(crate) fn endpoints(&self, tenant: &str) -> String {
         format!("{}:endpoints:{tenant}", self.root)
+    }
+
+    pub(crate) fn webhook(&self, tenant: &str) -> String {
+        format!("{}:webhook:{tenant}", self.root)
     }
 
     pub(crate) fn versions(&self, tenant: &str, name: &str) -> String {

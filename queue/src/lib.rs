@@ -16,6 +16,8 @@ mod keys;
 #[cfg(feature = "redis")]
 mod memory;
 #[cfg(feature = "redis")]
+pub mod outbox;
+#[cfg(feature = "redis")]
 pub mod queue;
 #[cfg(feature = "redis")]
 mod record;
@@ -38,8 +40,10 @@ pub use id::{Fence, JobId, ParseJobIdError, nonce};
 #[cfg(feature = "redis")]
 pub use memory::MemoryQueue;
 #[cfg(feature = "redis")]
+pub use outbox::Outbox;
+#[cfg(feature = "redis")]
 pub use queue::Queue;
 #[cfg(feature = "redis")]
 pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
-pub use registry::{Registry, TokenKind, TokenRecord, WorkerRecord};
+pub use registry::{Registry, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};

@@ -12,6 +12,7 @@ use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, L
 use crate::id::JobId;
 use crate::job::{Job, JobSpec, JobState, NewJob, Priority, VRAM_CLASSES_GIB};
 use crate::keys::Keys;
+use crate::outbox::Outbox;
 use crate::queue::{
     BatchGuard, CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted,
     Swept, Waiter,
@@ -95,6 +96,12 @@ impl RedisQueue {
     #[must_use]
     pub fn registry(&self) -> Registry {
         Registry::new(self.connection.clone(), &self.config.prefix)
+    }
+
+    /// The webhook deliveries.
+    #[must_use]
+    pub fn outbox(&self) -> Outbox {
+        Outbox::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
     /// How long a lease lasts unless extended, milliseconds.

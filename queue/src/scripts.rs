@@ -63,7 +63,7 @@ macro_rules! scripts {
         });)*
         /// Every script, for the tests that hold all of them to the house rules.
         #[cfg(test)]
-        static ALL: [&LazyLock<Script>; 12] = [$(&$constant),*];
+        static ALL: [&LazyLock<Script>; 16] = [$(&$constant),*];
     };
 }
 
@@ -81,6 +81,10 @@ scripts! {
     EVENT "event" PRELUDE;
     WATCH "watch" PRELUDE;
     WAKE "wake" PRELUDE;
+    HOOK_CLAIM "hook_claim" PRELUDE;
+    HOOK_BODY "hook_body" PRELUDE;
+    HOOK_REPORT "hook_report" PRELUDE;
+    HOOK_REPLAY "hook_replay" PRELUDE;
     DEPLOY "deploy" "";
 }
 

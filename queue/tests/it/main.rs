@@ -4,4 +4,5 @@
 mod conformance;
 mod memory;
 mod model;
+mod outbox;
 mod redis;
