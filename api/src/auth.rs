@@ -45,7 +45,7 @@ macro_rules! scopes {
     };
 }
 
-scopes! { JobsRead JobsWrite EndpointsRead EndpointsWrite FilesRead FilesWrite WorkersRead }
+scopes! { JobsRead JobsWrite EndpointsRead EndpointsWrite FilesRead FilesWrite WebhooksRead WebhooksWrite WorkersRead }
 
 impl<S: Asked> FromRequestParts<App> for Caller<S> {
     type Rejection = Problem;

@@ -11,7 +11,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
-use crate::routes::{endpoints, events, files, health, jobs, packages, results, submit, workers};
+use crate::routes::{endpoints, events, files, health, jobs, packages, results, submit, webhooks, workers};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -19,7 +19,8 @@ use crate::routes::{endpoints, events, files, health, jobs, packages, results, s
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        files::create, files::get, workers::list, health::healthz, health::readyz, health::metrics,
+        files::create, files::get,
+        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
     modifiers(&Bearer),
@@ -28,6 +29,7 @@ use crate::routes::{endpoints, events, files, health, jobs, packages, results, s
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
         (name = "endpoints", description = "What jobs run on."),
         (name = "files", description = "Inputs that are too big for JSON."),
+        (name = "webhooks", description = "Events sent to you, signed after Standard Webhooks."),
         (name = "workers", description = "Who runs the jobs."),
         (name = "health", description = "For machines that watch this one."),
     ),

@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
 use crate::state::App;
+use crate::webhooks::deliver::Deliverer;
 use crate::{error, gateway, metrics, routes, serve};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
@@ -39,11 +40,13 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     let app = App::start(config, queue, objects, durability, shutdown.clone())
         .await
         .context("failed to listen to the queue")?;
+    let deliveries = tokio::spawn(Deliverer::new(app.clone())?.run(shutdown.clone()));
     let maintenance = tokio::spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");
     serve::serve(listener, self::app(app), connections, shutdown).await;
-    maintenance.await.context("queue maintenance panicked")
+    maintenance.await.context("queue maintenance panicked")?;
+    deliveries.await.context("the delivery of webhooks panicked")
 }
 
 /// Every route, around a running replica. Needs no socket.

@@ -70,8 +70,7 @@ impl Breakers {
             let oldest = self.0.iter().min_by_key(|(_, (_, seen_ms))| *seen_ms).map(|(name, _)| name.clone());
             oldest.and_then(|name| self.0.remove(&name));
         }
-        let (state, seen_ms) =
-            self.0.entry(receiver.to_owned()).or_insert((State::Closed { failures: 0 }, now_ms));
+        let (state, seen_ms) = self.0.entry(receiver.to_owned()).or_insert((State::Closed { failures: 0 }, now_ms));
         *seen_ms = now_ms;
         *state = match *state {
             State::Closed { failures } if failures + 1 < OPENS_AFTER => State::Closed { failures: failures + 1 },

@@ -97,15 +97,15 @@ fn allowed_v4(ip: Ipv4Addr, private: bool) -> bool {
     }
     let [a, b, c, _] = ip.octets();
     let refused = match (a, b, c) {
-        (0, _, _) => true,                // "this network"
-        (100, 64..=127, _) => true,       // carrier NAT
-        (192, 0, 0 | 2) => true,          // protocol assignments, documentation
+        (0, _, _) => true,                                                              // "this network"
+        (100, 64..=127, _) => true,                                                     // carrier NAT
+        (192, 0, 0 | 2) => true, // protocol assignments, documentation
         (192, 31 | 52 | 175, _) => matches!((b, c), (31, 196) | (52, 193) | (175, 48)), // AS112, AMT
-        (192, 88, 99) => true,            // 6to4 relays
-        (198, 18 | 19, _) => true,        // benchmarks
+        (192, 88, 99) => true,   // 6to4 relays
+        (198, 18 | 19, _) => true, // benchmarks
         (198, 51, 100) | (203, 0, 113) => true, // documentation
-        (168, 63, 129) => true,           // Azure's platform address, which answers inside every virtual network
-        (224..=255, _, _) => true,        // multicast, reserved, broadcast
+        (168, 63, 129) => true,  // Azure's platform address, which answers inside every virtual network
+        (224..=255, _, _) => true, // multicast, reserved, broadcast
         _ => false,
     };
     !refused

@@ -10,4 +10,5 @@ mod openapi;
 mod routes;
 mod stack;
 mod waiting;
+mod webhooks;
 mod worker;
