@@ -202,7 +202,7 @@ async fn a_bad_receiver_gets_it_in_the_end_with_one_id_and_the_log_tells_the_sto
     {
         let got = receiver.got.lock().unwrap();
         assert_eq!(got.len(), 4);
-        assert!(got.iter().all(|got| got.id() == id && got.body == got[0].body && got.verifies(&secret["secret"])));
+        assert!(got.iter().all(|one| one.id() == id && one.body == got[0].body && one.verifies(&secret["secret"])));
         let body: Value = serde_json::from_str(&got[0].body).unwrap();
         assert_eq!(body["type"], "job.completed");
         assert_eq!((&body["data"]["id"], &body["data"]["input"]), (&json!(job), &json!({"text": "hello"})));
@@ -257,7 +257,7 @@ async fn a_receiver_that_is_gone_is_left_alone_until_a_replay() {
     let delivered = rig.until(&id, |delivery| delivery.state == DeliveryState::Delivered).await;
     assert_eq!(statuses(&delivered), [Some(410), Some(204)]);
     let got = receiver.got.lock().unwrap();
-    assert!(got.len() == 2 && got.iter().all(|got| got.id() == id && got.body == got[0].body));
+    assert!(got.len() == 2 && got.iter().all(|one| one.id() == id && one.body == got[0].body));
 }
 
 #[tokio::test]
@@ -303,6 +303,63 @@ async fn a_receiver_that_hangs_does_not_hold_up_the_others() {
     let delivered = rig.until(&id, |delivery| delivery.state == DeliveryState::Delivered).await;
     assert_eq!(statuses(&delivered), [Some(200)]);
     assert!(hanging.most_inside.load(Ordering::SeqCst) <= 4);
+}
+
+#[tokio::test]
+async fn what_was_sent_but_not_reported_is_sent_again_with_the_same_id() {
+    // As if the replica had died between the request and the report: its claim is all that there is, and that runs out.
+    let receiver = Receiver::start([Plan::Hang, Plan::Answer(200)]).await;
+    let rig = Rig::start(&[&receiver]).await;
+    let id = rig.seed_delivery(&JobId::new(0).to_string(), &receiver.url()).await;
+    while receiver.visits() == 0 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    rig.move_to(rig.read_delivery(&id).await.next_try_ms.unwrap()).await;
+    let delivered = rig.until(&id, |delivery| delivery.state == DeliveryState::Delivered).await;
+    assert_eq!(statuses(&delivered), [Some(200)]);
+    let got = receiver.got.lock().unwrap();
+    assert!(got.len() == 2 && got.iter().all(|one| one.id() == id && one.body == got[0].body));
+}
+
+#[tokio::test]
+async fn a_failing_receiver_is_left_alone_but_for_one_probe() {
+    let receiver = Receiver::start([Plan::Answer(503)]).await;
+    let rig = Rig::start(&[&receiver]).await;
+    let start_ms = rig.clock.now_ms();
+    let mut ids = Vec::new();
+    for _ in 0..30 {
+        ids.push(rig.seed_delivery(&JobId::new(0).to_string(), &receiver.url()).await);
+    }
+    // All have been tried, or put off because the receiver has enough to do or fails.
+    for id in &ids {
+        rig.until(id, |delivery| delivery.tried > 0 || delivery.held_ms > 0).await;
+    }
+    let visits = receiver.visits();
+    assert!((5..30).contains(&visits), "{visits}");
+    // Before the breaker's half minute is over nothing goes, after it one does.
+    rig.move_to(start_ms + 20_000).await;
+    for id in &ids {
+        rig.until(id, |delivery| delivery.next_try_ms.is_some_and(|at_ms| at_ms > start_ms + 20_000)).await;
+    }
+    assert_eq!(receiver.visits(), visits);
+    rig.move_to(start_ms + 40_000).await;
+    for id in &ids {
+        rig.until(id, |delivery| delivery.next_try_ms.is_some_and(|at_ms| at_ms > start_ms + 40_000)).await;
+    }
+    // A claim moves that time as well: the probe has come to its end when its try is in the log.
+    let probe = async {
+        loop {
+            let mut tried = 0;
+            for id in &ids {
+                tried += rig.read_delivery(id).await.tries.len();
+            }
+            if tried > visits {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, probe).await.expect("the probe is reported");
+    assert_eq!(receiver.visits(), visits + 1);
 }
 
 #[tokio::test]

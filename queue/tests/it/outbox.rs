@@ -248,7 +248,7 @@ async fn a_list_forgets_whose_record_is_gone() {
     let page = rig.outbox.list("acme", &DeliveryFilter::default(), None, 2).await.unwrap();
     assert_eq!(page.deliveries.iter().map(|delivery| &delivery.id).collect::<Vec<_>>(), [&kept]);
     let left: Vec<String> = redis.zrange("{stoke:0}:wl:acme", 0, -1).await.unwrap();
-    assert_eq!(left, [kept.clone()]);
+    assert_eq!(left, std::slice::from_ref(&kept));
     // The same for what is due.
     assert_eq!(rig.claim().await.len(), 1);
     let due: usize = redis.zcard("{stoke:0}:hooks").await.unwrap();
