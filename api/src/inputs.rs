@@ -36,6 +36,11 @@ pub(crate) fn check(schema: &Validator, input: &Value, at: &str) -> Result<Vec<S
         let detail = format!("{}: {}", first.path, first.message);
         return Err(Problem::new(Code::InvalidInput, detail).with_errors(errors));
     }
+    files(input, at)
+}
+
+/// The ids of the files that an input names.
+pub(crate) fn files(input: &Value, at: &str) -> Result<Vec<String>, Problem> {
     let mut files = BTreeSet::new();
     named_files(input, at, &mut files)?;
     if files.len() > FILES_MAX {

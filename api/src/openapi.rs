@@ -11,23 +11,33 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
-use crate::routes::{endpoints, events, files, health, jobs, packages, results, submit, webhooks, workers};
+use crate::routes::{
+    endpoints, events, feedback, files, health, jobs, limits, packages, redrive, results, schedules, submit, webhooks,
+    workers,
+};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stokehold", description = "Jobs for GPUs: submit, follow, fetch. Errors are problem+json with a stable `code`."),
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
+        redrive::retry, redrive::retry_many, redrive::cancel_many, redrive::dead_letters,
+        limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
+        schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        files::create, files::get,
-        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, health::healthz, health::readyz, health::metrics,
+        feedback::give, feedback::summary, feedback::export, files::create, files::get,
+        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list,
+        health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
     modifiers(&Bearer),
     security(("bearer" = [])),
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
+        (name = "limits", description = "How much a tenant may take."),
+        (name = "schedules", description = "Jobs that come back by the clock."),
         (name = "endpoints", description = "What jobs run on."),
+        (name = "feedback", description = "What people thought of results."),
         (name = "files", description = "Inputs that are too big for JSON."),
         (name = "webhooks", description = "Events sent to you, signed after Standard Webhooks."),
         (name = "workers", description = "Who runs the jobs."),

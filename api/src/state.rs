@@ -7,13 +7,14 @@ use std::time::Duration;
 use moka::sync::Cache;
 use stokehold_objects::Objects;
 use stokehold_queue::{Durability, Error as QueueError, Queue, RedisQueue, Registry, TokenRecord, WorkerRecord, nonce};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::error::{Code, Problem};
+use crate::history::History;
 use crate::patience::Patience;
 use crate::pulls::Pulls;
 use crate::signals;
@@ -33,6 +34,7 @@ pub struct Parts {
     pub(crate) queue: RedisQueue,
     pub(crate) registry: Registry,
     pub(crate) objects: Objects,
+    pub(crate) history: History,
     pub(crate) patience: Patience,
     pub(crate) durability: Durability,
     pub(crate) catalog: Catalog,
@@ -41,6 +43,8 @@ pub struct Parts {
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
     pub(crate) work: Bells,
+    /// Rung here when a schedule may tick sooner than the scheduler knows.
+    pub(crate) rescheduled: Notify,
     /// This replica's name for as long as it lives.
     pub(crate) replica: String,
     pub(crate) held: Arc<Semaphore>,
@@ -79,6 +83,8 @@ impl App {
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::default(),
+            history: History::new(objects.clone()),
+            rescheduled: Notify::new(),
             replica,
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
             ready: crate::routes::health::Readiness::default(),

@@ -122,11 +122,15 @@ pub enum Scope {
     WebhooksWrite,
     /// See the workers of the whole installation: for operators.
     WorkersRead,
+    /// See any tenant's limits: for operators.
+    LimitsRead,
+    /// Set any tenant's limits: for operators.
+    LimitsWrite,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::EndpointsRead,
@@ -136,6 +140,8 @@ impl Scope {
         Self::WebhooksRead,
         Self::WebhooksWrite,
         Self::WorkersRead,
+        Self::LimitsRead,
+        Self::LimitsWrite,
     ];
 
     /// The word for it.
@@ -151,6 +157,8 @@ impl Scope {
             Self::WebhooksRead => "webhooks:read",
             Self::WebhooksWrite => "webhooks:write",
             Self::WorkersRead => "workers:read",
+            Self::LimitsRead => "limits:read",
+            Self::LimitsWrite => "limits:write",
         }
     }
 

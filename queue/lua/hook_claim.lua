@@ -11,7 +11,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', hooks, '-inf', now, 'LIMIT', 0, 
   local record = redis.call('HMGET', key, 'event', 'subject', 'tenant', 'url', 'created', 'state', 'tries', 'held', 'log',
     'body')
   if record[6] == 'pending' then
-    local until_ms = string.format('%.0f', now + ARGV[3])
+    local until_ms = text(now + ARGV[3])
     redis.call('ZADD', hooks, until_ms, id)
     redis.call('HSET', key, 'claim', ARGV[4])
     table.insert(record, 1, id)
@@ -22,5 +22,5 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', hooks, '-inf', now, 'LIMIT', 0, 
   end
 end
 local next_due = redis.call('ZRANGE', hooks, 0, 0, 'WITHSCORES')
-if next_due[2] then reply[1] = string.format('%.0f', tonumber(next_due[2])) end
+if next_due[2] then reply[1] = text(tonumber(next_due[2])) end
 return reply

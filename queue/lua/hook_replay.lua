@@ -12,6 +12,6 @@ if record[2] ~= 'pending' then
   redis.call('HSET', key, 'state', 'pending', 'tries', 0, 'held', 0)
   redis.call('PERSIST', key)
 end
-if not record[3] then redis.call('ZADD', ROOT .. ':hooks', string.format('%.0f', now), id) end
-redis.call('PUBLISH', ROOT .. ':signal:all', 'work hooks')
+if not record[3] then redis.call('ZADD', ROOT .. ':hooks', text(now), id) end
+announce('hooks')
 return {'ok'}

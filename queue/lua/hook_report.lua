@@ -22,7 +22,7 @@ for n = 5, #ARGV, 5 do
       redis.call('HINCRBY', key, 'tries', 1)
     end
     if outcome == 'put_off' or outcome == 'retry' then
-      redis.call('ZADD', ROOT .. ':hooks', string.format('%.0f', now + delay_ms), id)
+      redis.call('ZADD', ROOT .. ':hooks', text(now + delay_ms), id)
     else
       redis.call('HSET', key, 'state', outcome)
       redis.call('ZREM', ROOT .. ':hooks', id)

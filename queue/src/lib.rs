@@ -7,8 +7,12 @@ mod clock;
 pub mod endpoint;
 mod error;
 #[cfg(feature = "redis")]
+pub mod feedback;
+#[cfg(feature = "redis")]
 mod fitness;
 pub mod gateway;
+#[cfg(feature = "redis")]
+pub mod history;
 mod id;
 pub mod job;
 #[cfg(feature = "redis")]
@@ -17,6 +21,7 @@ mod keys;
 mod memory;
 #[cfg(feature = "redis")]
 pub mod outbox;
+pub mod pipeline;
 #[cfg(feature = "redis")]
 pub mod queue;
 #[cfg(feature = "redis")]
@@ -26,6 +31,8 @@ mod redis;
 #[cfg(feature = "redis")]
 pub mod registry;
 pub mod retry;
+#[cfg(feature = "redis")]
+pub mod schedules;
 #[cfg(feature = "redis")]
 mod scripts;
 #[cfg(feature = "redis")]
@@ -47,3 +54,5 @@ pub use queue::Queue;
 pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
 pub use registry::{Registry, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
+#[cfg(feature = "redis")]
+pub use schedules::Schedules;

@@ -4,9 +4,12 @@
 mod cancel;
 mod event;
 mod extend;
+mod feedback;
 mod finish;
+mod forget;
 mod lease;
 mod release;
+mod settle;
 mod submit;
 mod sweep;
 
@@ -21,11 +24,14 @@ use crate::error::Error;
 pub(crate) use cancel::Cancel;
 pub(crate) use event::AppendEvents;
 pub(crate) use extend::Extend;
+pub(crate) use feedback::Judge;
 pub(crate) use finish::Finish;
+pub(crate) use forget::Forget;
 pub(crate) use lease::TakeLeases;
 pub(crate) use release::Release;
+pub(crate) use settle::{Settle, TakeDue, Unblock};
 pub(crate) use submit::Submit;
-pub(crate) use sweep::{Promote, Reap};
+pub(crate) use sweep::{Expire, Promote, Reap};
 
 /// Redis's own default of 500 ms has killed worker pools elsewhere; a slow fsync alone can take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,11 +69,20 @@ macro_rules! scripts {
         });)*
         /// Every script, for the tests that hold all of them to the house rules.
         #[cfg(test)]
-        static ALL: [&LazyLock<Script>; 16] = [$(&$constant),*];
+        static ALL: &[&LazyLock<Script>] = &[$(&$constant),*];
     };
 }
 
-const PRELUDE: &str = include_str!("../lua/prelude.lua");
+/// Spliced into each script, in this order: a part uses those before it.
+const PRELUDE: &str = concat!(
+    include_str!("../lua/lib/keys.lua"),
+    include_str!("../lua/lib/signals.lua"),
+    include_str!("../lua/lib/gates.lua"),
+    include_str!("../lua/lib/lanes.lua"),
+    include_str!("../lua/lib/outbox.lua"),
+    include_str!("../lua/lib/ends.lua"),
+    include_str!("../lua/lib/create.lua"),
+);
 
 scripts! {
     SUBMIT "submit" PRELUDE;
@@ -85,7 +100,19 @@ scripts! {
     HOOK_BODY "hook_body" PRELUDE;
     HOOK_REPORT "hook_report" PRELUDE;
     HOOK_REPLAY "hook_replay" PRELUDE;
+    FORGET "forget" PRELUDE;
+    EXPIRE "expire" PRELUDE;
+    DUE "due" PRELUDE;
+    UNBLOCK "unblock" PRELUDE;
+    SETTLE "settle" PRELUDE;
+    LIMIT "limit" PRELUDE;
     DEPLOY "deploy" "";
+    FEEDBACK "feedback" "";
+    SCHEDULE_PUT "schedule_put" PRELUDE;
+    SCHEDULE_HOLD "schedule_hold" PRELUDE;
+    SCHEDULE_DROP "schedule_drop" PRELUDE;
+    SCHEDULE_DUE "schedule_due" PRELUDE;
+    SCHEDULE_TICK "schedule_tick" PRELUDE;
 }
 
 /// One multiplexed connection that reconnects by itself, for ever, with backoff and jitter. Calls on it are pipelined.
@@ -140,7 +167,7 @@ mod tests {
         let files: BTreeSet<String> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("lua/ is there")
             .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
-            .filter(|name| name != "prelude.lua")
+            .filter(|name| name != "lib")
             .collect();
         let wrapped: BTreeSet<String> = ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
         assert_eq!(files, wrapped);

@@ -238,7 +238,7 @@ fn is_batch(id: &str) -> bool {
 }
 
 fn is_word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
 }
 
 /// `<milliseconds>.<id>`.
@@ -256,6 +256,7 @@ mod tests {
     fn only_what_is_made_here_is_an_id_or_a_cursor() {
         let id = "msg_0192f0c1a2b37cde8f00112233445500_completed";
         assert!(is_message(id) && is_cursor(&format!("1795240200123.{id}")));
+        assert!(is_message("msg_0192f0c1a2b37cde8f00112233445500_progress_1795240200123-0"));
         for wrong in ["", "msg_", "msg_A", "msg_a:b", "msg_a/b", "msg_ä", "x", &format!("msg_{}", "a".repeat(200))] {
             assert!(!is_message(wrong) && !is_cursor(&format!("1.{wrong}")), "{wrong}");
         }

@@ -18,6 +18,7 @@ use super::client::{Answer, Client, TRY_MAX};
 use super::lanes::{Lanes, Place};
 use super::sign::Secrets;
 use super::{payload, schedule};
+use crate::error::Problem;
 use crate::metrics;
 use crate::state::App;
 
@@ -165,16 +166,16 @@ impl Shared {
     }
 
     /// What to send, the same on every try. `None` when the claim was lost meanwhile.
-    async fn body(&self, claimed: &Claimed) -> Result<Option<String>, Error> {
+    async fn body(&self, claimed: &Claimed) -> Result<Option<String>, Problem> {
         if let Some(body) = &claimed.body {
             return Ok(Some(body.clone()));
         }
         let body = payload::build(&self.app, &claimed.delivery).await?;
-        self.outbox.fix_body(&claimed.delivery.id, &claimed.claim, &body).await
+        Ok(self.outbox.fix_body(&claimed.delivery.id, &claimed.claim, &body).await?)
     }
 
     /// The body and the headers that prove it.
-    async fn message(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, Error> {
+    async fn message(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, Problem> {
         let delivery = &claimed.delivery;
         let Some(body) = self.body(claimed).await? else { return Ok(None) };
         let generation = self.app.registry.webhook_generation(&delivery.tenant).await?;
@@ -218,11 +219,9 @@ async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
     let (headers, body) = match timeout(STEP_MAX, shared.message(&claimed)).await {
         Ok(Ok(Some(message))) => message,
         Ok(Ok(None)) => return,
-        Ok(Err(error)) => {
-            {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, webhook = delivery.id, "what a webhook says cannot be made, trying again");
-            }
+        Ok(Err(problem)) => {
+            let code = problem.code();
+            tracing::warn!(?code, webhook = delivery.id, "what a webhook says cannot be made, trying again");
             return shared.tell(report(&claimed, Outcome::PutOff { delay_ms: LANE_PAUSE_MS }, None)).await;
         }
         // It comes back when its claim runs out.

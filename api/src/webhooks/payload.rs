@@ -1,12 +1,13 @@
 //! What a webhook says: `{"type", "timestamp", "data"}` after Standard Webhooks, links rather than data, under 20 kB.
 
 use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use stokehold_queue::JobId;
 use stokehold_queue::job::HookEvent;
 use stokehold_queue::outbox::Delivery;
-use stokehold_queue::{Error, JobId, Queue};
 
+use crate::error::{Code, INTERNAL, Problem};
 use crate::routes::view::JobView;
 use crate::stamp::rfc3339;
 use crate::state::App;
@@ -25,19 +26,23 @@ struct Payload<'a, D> {
 /// What a delivery sends.
 ///
 /// # Errors
-/// [`Error::Unavailable`]: try again.
-pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<String, Error> {
+/// When what it tells of cannot be read now: try again.
+pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<String, Problem> {
     let data = subject(app, delivery).await?;
-    body(delivery, data.as_deref())
-        .map_err(|error| Error::Corrupt { key: format!("what {} tells of", delivery.subject), why: error.to_string() })
+    body(delivery, data.as_deref()).map_err(|error| unwritable(delivery, &error))
 }
 
-/// The job as the API shows it; `None` when the queue has it no more.
-async fn subject(app: &App, delivery: &Delivery) -> Result<Option<Box<RawValue>>, Error> {
+/// The job as the API shows it; `None` when neither the queue nor history has it any more.
+async fn subject(app: &App, delivery: &Delivery) -> Result<Option<Box<RawValue>>, Problem> {
     let Ok(id) = delivery.subject.parse::<JobId>() else { return Ok(None) };
-    let job = app.queue.get(id).await?.filter(|job| job.spec.tenant == delivery.tenant);
-    let view = job.as_ref().map(|job| serde_json::value::to_raw_value(&JobView::new(job, &app.config))).transpose();
-    view.map_err(|error| Error::Corrupt { key: format!("job {id}"), why: error.to_string() })
+    let job = app.find_job(&delivery.tenant, id).await?;
+    let view = job.as_ref().map(|job| to_raw_value(&JobView::new(job, &app.config))).transpose();
+    view.map_err(|error| unwritable(delivery, &error))
+}
+
+fn unwritable(delivery: &Delivery, error: &serde_json::Error) -> Problem {
+    tracing::error!(%error, webhook = delivery.id, "what a webhook tells of cannot be written as JSON");
+    Problem::new(Code::Internal, INTERNAL)
 }
 
 /// The body around `data`, shortened until it fits: the receiver has the id to ask for the rest with.
@@ -118,7 +123,7 @@ mod tests {
     }
 
     fn sent(data: &Value) -> Value {
-        let raw = serde_json::value::to_raw_value(data).unwrap();
+        let raw = to_raw_value(data).unwrap();
         let text = body(&delivery(), Some(&raw)).unwrap();
         assert!(text.len() < BODY_BYTES);
         serde_json::from_str(&text).unwrap()

@@ -12,11 +12,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use redis::AsyncCommands;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
 use stokehold_api::config::Webhooks;
+use stokehold_queue::job::{Hook, HookEvent, JobSpec, NewJob};
 use stokehold_queue::outbox::{Delivery, DeliveryState};
-use stokehold_queue::{Clock, JobId, ManualClock, now_ms};
+use stokehold_queue::{Clock, JobId, ManualClock, Queue, now_ms};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
@@ -221,6 +223,35 @@ async fn a_bad_receiver_gets_it_in_the_end_with_one_id_and_the_log_tells_the_sto
     );
     let listed = rig.stack.json(rig.stack.get(&format!("/v1/webhooks/deliveries?job={job}&state=delivered"))).await;
     assert_eq!(listed["deliveries"], json!([shown]));
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_reaches_its_receiver() {
+    let receiver = Receiver::start([Plan::Answer(200)]).await;
+    let rig = Rig::start(&[&receiver]).await;
+    let hook = Hook { url: receiver.url(), events: vec![HookEvent::JobCompleted] };
+    let id = JobId::new(0);
+    let job = NewJob {
+        id,
+        spec: JobSpec {
+            tenant: "acme".to_owned(),
+            endpoint: "echo".to_owned(),
+            version: 1,
+            timeout_ms: 60_000,
+            max_attempts: 1,
+            hook: Some(hook),
+            ..JobSpec::default()
+        },
+        input: RawValue::from_string("{}".to_owned()).unwrap(),
+        run_after_ms: 0,
+        idempotency: None,
+    };
+    rig.stack.queue.submit(vec![job]).await.unwrap();
+    rig.stack.queue.cancel("acme", &[id]).await.unwrap();
+    let message = format!("msg_{id}_completed");
+    rig.until(&message, |delivery| delivery.state == DeliveryState::Delivered).await;
+    let body: Value = serde_json::from_str(&receiver.got.lock().unwrap()[0].body).unwrap();
+    assert_eq!((&body["type"], &body["data"]["state"]), (&json!("job.completed"), &json!("cancelled")));
 }
 
 #[tokio::test]

@@ -2,7 +2,11 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod conformance;
+mod diagram;
+mod fairness;
+mod history;
 mod memory;
 mod model;
 mod outbox;
 mod redis;
+mod schedules;
