@@ -13,7 +13,7 @@ use crate::token::TokenKey;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 21] = [
+pub const ENV: [(&str, &str); 24] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
@@ -35,6 +35,9 @@ pub const ENV: [(&str, &str); 21] = [
     ("STOKE_LIMIT_QUEUE_TIMEOUT_MS", "limits.queue_timeout_ms"),
     ("STOKE_LIMIT_FILE_BYTES", "limits.file_bytes"),
     ("STOKE_LIMIT_PACKAGE_BYTES", "limits.package_bytes"),
+    ("STOKE_WEBHOOK_ALLOW_PRIVATE", "webhooks.allow_private"),
+    ("STOKE_WEBHOOK_ALLOW_HTTP", "webhooks.allow_http"),
+    ("STOKE_WEBHOOK_PORTS", "webhooks.ports"),
 ];
 
 /// What the API needs to know.
@@ -56,6 +59,19 @@ pub struct Config {
     pub ephemeral: bool,
     /// What one replica takes on.
     pub limits: Limits,
+    /// Where webhooks may go.
+    pub webhooks: Webhooks,
+}
+
+/// Where webhooks may go. The default, as in `config.default.toml`, is public addresses over https.
+#[derive(Debug, Clone, Default)]
+pub struct Webhooks {
+    /// Loopback and private networks too. Link-local addresses, and what clouds keep there, never.
+    pub allow_private: bool,
+    /// Plain http too.
+    pub allow_http: bool,
+    /// Only to these ports; empty means 443 and 8443, with `allow_http` 80 and 8080 as well.
+    pub ports: Vec<u16>,
 }
 
 /// What one replica takes on.
@@ -125,6 +141,15 @@ struct RawConfig {
     redis: RawRedis,
     s3: RawS3,
     limits: Limits,
+    webhooks: RawWebhooks,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawWebhooks {
+    allow_private: bool,
+    allow_http: bool,
+    ports: String,
 }
 
 #[derive(Deserialize)]
@@ -197,7 +222,18 @@ impl Config {
             extend_every_ms: raw.extend_every_ms,
             ephemeral: raw.ephemeral,
             limits: raw.limits,
+            webhooks: raw.webhooks.mean()?,
         })
+    }
+}
+
+impl RawWebhooks {
+    fn mean(self) -> Result<Webhooks, Error> {
+        let named = self.ports.split(',').map(str::trim).filter(|port| !port.is_empty());
+        let ports = named.map(|port| port.parse().ok().filter(|port| *port > 0)).collect::<Option<_>>();
+        let why = || "must be ports with commas between them, as \"443,8443\", or empty".to_owned();
+        let ports = ports.ok_or_else(|| Error::Setting { setting: "webhooks.ports", why: why() })?;
+        Ok(Webhooks { allow_private: self.allow_private, allow_http: self.allow_http, ports })
     }
 }
 
@@ -283,6 +319,18 @@ mod tests {
                 settings = settings[section].as_table().unwrap().clone();
             }
             assert!(settings.contains_key(key), "{path}");
+        }
+    }
+
+    #[test]
+    fn webhooks_go_to_public_addresses_over_https_unless_told_otherwise() {
+        let Webhooks { allow_private, allow_http, ports } = load("", &[]).unwrap().webhooks;
+        assert_eq!((allow_private, allow_http, ports), (false, false, Vec::new()));
+        let env = [("STOKE_WEBHOOK_ALLOW_HTTP", "true"), ("STOKE_WEBHOOK_PORTS", "443, 9000")];
+        let Webhooks { allow_private, allow_http, ports } = load("", &env).unwrap().webhooks;
+        assert_eq!((allow_private, allow_http, ports), (false, true, vec![443, 9_000]));
+        for wrong in ["http", "0", "65536", "443;80"] {
+            assert!(load("", &[("STOKE_WEBHOOK_PORTS", wrong)]).unwrap_err().to_string().contains("webhooks.ports"));
         }
     }
 

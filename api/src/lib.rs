@@ -32,6 +32,7 @@ mod stamp;
 mod state;
 pub mod token;
 mod waits;
+mod webhooks;
 mod work;
 
 pub use config::Config;

@@ -21,6 +21,7 @@ const LEASES_GRANTED: &str = "stokehold_leases_granted_total";
 const LEASES_REAPED: &str = "stokehold_leases_reaped_total";
 const PULLS_PARKED: &str = "stokehold_pulls_parked";
 const ATTEMPTS_FINISHED: &str = "stokehold_attempts_finished_total";
+const WEBHOOK_TRIES: &str = "stokehold_webhook_tries_total";
 const SCHEDULE_TICKS: &str = "stokehold_schedule_ticks_total";
 const QUEUE_DEPTH: &str = "stokehold_queue_depth_jobs";
 
@@ -54,6 +55,7 @@ fn describe() {
     describe_counter!(LEASES_REAPED, "Leases that ran out and were taken back by this replica.");
     describe_gauge!(PULLS_PARKED, "Workers' pulls that wait for a job on this replica.");
     describe_counter!(ATTEMPTS_FINISHED, "Reported ends of attempts, by what was reported and what became of it.");
+    describe_counter!(WEBHOOK_TRIES, "Tries to deliver a webhook, by what became of them.");
     describe_counter!(SCHEDULE_TICKS, "Ticks of schedules, by what became of them: a job, none (refused), or missed.");
     describe_gauge!(QUEUE_DEPTH, "Jobs ready to be leased, by priority and VRAM class in GiB.");
 }
@@ -130,6 +132,10 @@ pub(crate) fn finished(outcome: &'static str, answer: FinishAnswer) {
         FinishAnswer::NotFound => "not_found",
     };
     counter!(ATTEMPTS_FINISHED, "outcome" => outcome, "answer" => answer).increment(1);
+}
+
+pub(crate) fn webhook_tried(outcome: &'static str) {
+    counter!(WEBHOOK_TRIES, "outcome" => outcome).increment(1);
 }
 
 /// `outcome` is `submitted`, `refused` or `missed`.

@@ -12,7 +12,8 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
 use crate::routes::{
-    endpoints, events, feedback, files, health, jobs, limits, packages, redrive, results, schedules, submit, workers,
+    endpoints, events, feedback, files, health, jobs, limits, packages, redrive, results, schedules, submit, webhooks,
+    workers,
 };
 
 #[derive(OpenApi)]
@@ -24,7 +25,8 @@ use crate::routes::{
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        feedback::give, feedback::summary, feedback::export, files::create, files::get, workers::list,
+        feedback::give, feedback::summary, feedback::export, files::create, files::get,
+        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list,
         health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
@@ -37,6 +39,7 @@ use crate::routes::{
         (name = "endpoints", description = "What jobs run on."),
         (name = "feedback", description = "What people thought of results."),
         (name = "files", description = "Inputs that are too big for JSON."),
+        (name = "webhooks", description = "Events sent to you, signed after Standard Webhooks."),
         (name = "workers", description = "Who runs the jobs."),
         (name = "health", description = "For machines that watch this one."),
     ),

@@ -13,6 +13,7 @@ pub(crate) mod results;
 pub(crate) mod schedules;
 pub(crate) mod submit;
 pub(crate) mod view;
+pub(crate) mod webhooks;
 pub(crate) mod workers;
 
 use axum::Router;
@@ -49,6 +50,11 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/endpoints/{name}/versions", get(endpoints::versions))
         .route("/v1/files", post(files::create))
         .route("/v1/files/{id}", get(files::get))
+        .route("/v1/webhooks/secret", get(webhooks::secret))
+        .route("/v1/webhooks/secret/rotate", post(webhooks::rotate))
+        .route("/v1/webhooks/deliveries", get(webhooks::list))
+        .route("/v1/webhooks/deliveries/{id}", get(webhooks::get))
+        .route("/v1/webhooks/deliveries/{id}/replay", post(webhooks::replay))
         .route("/v1/workers", get(workers::list))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

@@ -21,6 +21,7 @@ use crate::observe::{self, REQUEST_ID};
 use crate::schedules::Scheduler;
 use crate::settle::Settler;
 use crate::state::App;
+use crate::webhooks::deliver::Deliverer;
 use crate::{error, gateway, metrics, routes, serve};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
@@ -47,6 +48,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(Deliverer::new(app.clone())?.run(shutdown.clone()));
     loops.spawn(Scheduler::new(app.clone()).run(shutdown.clone()));
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");

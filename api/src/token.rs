@@ -47,10 +47,21 @@ impl TokenKey {
         hex::decode(hash).is_ok_and(|hash| self.mac(token).verify_slice(&hash).is_ok())
     }
 
+    /// 32 bytes that only who has the key can tell, others for each `label`. A label never reads like a token, so that nothing
+    /// derived here says anything of a token's hash.
+    pub(crate) fn derive(&self, label: &str) -> [u8; 32] {
+        debug_assert!(Token::parse(label).is_none());
+        self.mac_of(label).finalize().into_bytes().into()
+    }
+
     fn mac(&self, token: &Token<'_>) -> Hmac<Sha256> {
+        self.mac_of(token.body)
+    }
+
+    fn mac_of(&self, text: &str) -> Hmac<Sha256> {
         #[expect(clippy::expect_used, reason = "HMAC takes a key of any length")]
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes a key of any length");
-        mac.update(token.body.as_bytes());
+        mac.update(text.as_bytes());
         mac
     }
 }
@@ -105,6 +116,10 @@ pub enum Scope {
     FilesRead,
     /// Upload files.
     FilesWrite,
+    /// See webhook deliveries and the secret that signs them.
+    WebhooksRead,
+    /// Replay webhook deliveries and rotate the secret.
+    WebhooksWrite,
     /// See the workers of the whole installation: for operators.
     WorkersRead,
     /// See any tenant's limits: for operators.
@@ -115,13 +130,15 @@ pub enum Scope {
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::EndpointsRead,
         Self::EndpointsWrite,
         Self::FilesRead,
         Self::FilesWrite,
+        Self::WebhooksRead,
+        Self::WebhooksWrite,
         Self::WorkersRead,
         Self::LimitsRead,
         Self::LimitsWrite,
@@ -137,6 +154,8 @@ impl Scope {
             Self::EndpointsWrite => "endpoints:write",
             Self::FilesRead => "files:read",
             Self::FilesWrite => "files:write",
+            Self::WebhooksRead => "webhooks:read",
+            Self::WebhooksWrite => "webhooks:write",
             Self::WorkersRead => "workers:read",
             Self::LimitsRead => "limits:read",
             Self::LimitsWrite => "limits:write",

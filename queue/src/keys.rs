@@ -33,7 +33,9 @@
 //! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all of score 0: ids sort by creation | while not empty |
 //! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` takes a tick only while it stands | until deleted |
 //! | `:b:<batch>` `:b:<batch>:ended` | HASH, LIST | a batch and its counts; its jobs as they end | see batches.rs |
-//! | `:w:<message>` `:hooks` `:wl:<tenant>` | HASH, ZSET, ZSET | a webhook's message; those due; a tenant's log | see outbox.rs |
+//! | `:hooks` | ZSET | webhook deliveries by the time of their next try, unix ms | while not empty |
+//! | `:w:<message>` | HASH | a webhook delivery: what, whom, its tries, its body | 7 days after its end |
+//! | `:wl:<tenant>` | ZSET | the tenant's deliveries by their time, unix ms, for lists only | the newest 10,000 |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
@@ -120,6 +122,19 @@ impl Keys {
         format!("{}:running", self.root)
     }
 
+    /// Due webhook deliveries.
+    pub(crate) fn hooks(&self) -> String {
+        format!("{}:hooks", self.root)
+    }
+
+    pub(crate) fn delivery(&self, message: &str) -> String {
+        format!("{}:w:{message}", self.root)
+    }
+
+    pub(crate) fn deliveries(&self, tenant: &str) -> String {
+        format!("{}:wl:{tenant}", self.root)
+    }
+
     pub(crate) fn probe(&self) -> String {
         format!("{}:probe", self.root)
     }
@@ -137,7 +152,8 @@ pub(crate) fn idempotency(key: &str) -> String {
 
 /// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions, one
 /// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
-/// somebody has judged: what is counted of it.
+/// somebody has judged: what is counted of it;
+/// and per tenant one HASH of the webhook secret's generation, never a secret.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
     root: String,
@@ -166,6 +182,10 @@ impl RegistryKeys {
 
     pub(crate) fn endpoints(&self, tenant: &str) -> String {
         format!("{}:endpoints:{tenant}", self.root)
+    }
+
+    pub(crate) fn webhook(&self, tenant: &str) -> String {
+        format!("{}:webhook:{tenant}", self.root)
     }
 
     pub(crate) fn feedback(&self, tenant: &str) -> String {

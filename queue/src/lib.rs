@@ -19,6 +19,8 @@ pub mod job;
 mod keys;
 #[cfg(feature = "redis")]
 mod memory;
+#[cfg(feature = "redis")]
+pub mod outbox;
 pub mod pipeline;
 #[cfg(feature = "redis")]
 pub mod queue;
@@ -45,10 +47,12 @@ pub use id::{Fence, JobId, ParseJobIdError, nonce};
 #[cfg(feature = "redis")]
 pub use memory::MemoryQueue;
 #[cfg(feature = "redis")]
+pub use outbox::Outbox;
+#[cfg(feature = "redis")]
 pub use queue::Queue;
 #[cfg(feature = "redis")]
 pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
-pub use registry::{Registry, TokenKind, TokenRecord, WorkerRecord};
+pub use registry::{Registry, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 #[cfg(feature = "redis")]
 pub use schedules::Schedules;

@@ -14,6 +14,7 @@ use crate::history::History;
 use crate::id::JobId;
 use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
 use crate::keys::Keys;
+use crate::outbox::Outbox;
 use crate::queue::{
     AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits,
     ListFilter, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
@@ -104,6 +105,12 @@ impl RedisQueue {
     #[must_use]
     pub fn registry(&self) -> Registry {
         Registry::new(self.connection.clone(), &self.config.prefix)
+    }
+
+    /// The webhook deliveries.
+    #[must_use]
+    pub fn outbox(&self) -> Outbox {
+        Outbox::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
     /// The jobs that have ended and wait to be archived.

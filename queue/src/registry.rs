@@ -76,6 +76,15 @@ pub struct WorkerRecord {
     pub status: WorkerStatus,
 }
 
+/// Which of a tenant's webhook secrets is the current one. The secrets themselves are derived from it and stored nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WebhookGeneration {
+    /// 0, 1, ...: how often the secret was rotated.
+    pub generation: u32,
+    /// When it last was, unix milliseconds.
+    pub rotated_ms: Option<u64>,
+}
+
 impl WorkerRecord {
     /// What `occupied_ms` of one slot cost: an equal part of the machine's price. `None` when the price is not known. An hour on
     /// one of 4 slots at 2 dollars: 500,000.
@@ -271,6 +280,37 @@ impl Registry {
         let mut workers: Vec<WorkerRecord> = self.members(&self.keys.workers(), |id| self.keys.worker(id)).await?;
         workers.sort_by(|a, b| (&a.name, &a.worker_id).cmp(&(&b.name, &b.worker_id)));
         Ok(workers)
+    }
+
+    /// The generation of a tenant's webhook secret.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn webhook_generation(&self, tenant: &str) -> Result<WebhookGeneration, Error> {
+        let (generation, rotated_ms): (Option<u32>, Option<u64>) = self
+            .connection
+            .redis()
+            .hmget(self.keys.webhook(tenant), &["generation", "rotated"])
+            .await
+            .map_err(Error::redis("read the generation of a webhook secret"))?;
+        Ok(WebhookGeneration { generation: generation.unwrap_or(0), rotated_ms })
+    }
+
+    /// Makes the next webhook secret of a tenant the current one.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; ask for the generation before repeating, for each call makes a new one.
+    pub async fn rotate_webhook(&self, tenant: &str) -> Result<WebhookGeneration, Error> {
+        let (key, now_ms) = (self.keys.webhook(tenant), now_ms());
+        let (generation,): (u32,) = redis::pipe()
+            .atomic()
+            .hincr(&key, "generation", 1)
+            .hset(&key, "rotated", now_ms)
+            .ignore()
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("rotate a webhook secret"))?;
+        Ok(WebhookGeneration { generation, rotated_ms: Some(now_ms) })
     }
 
     /// The records of a set's members; members whose record has expired are dropped from the set.

@@ -96,6 +96,10 @@ scripts! {
     EVENT "event" PRELUDE;
     WATCH "watch" PRELUDE;
     WAKE "wake" PRELUDE;
+    HOOK_CLAIM "hook_claim" PRELUDE;
+    HOOK_BODY "hook_body" PRELUDE;
+    HOOK_REPORT "hook_report" PRELUDE;
+    HOOK_REPLAY "hook_replay" PRELUDE;
     FORGET "forget" PRELUDE;
     EXPIRE "expire" PRELUDE;
     DUE "due" PRELUDE;

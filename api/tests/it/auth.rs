@@ -37,6 +37,11 @@ async fn each_route_asks_for_its_scope() {
         (Method::GET, "/v1/endpoints/a/versions".to_owned(), Scope::EndpointsRead),
         (Method::POST, "/v1/files".to_owned(), Scope::FilesWrite),
         (Method::GET, "/v1/files/a".to_owned(), Scope::FilesRead),
+        (Method::GET, "/v1/webhooks/secret".to_owned(), Scope::WebhooksRead),
+        (Method::POST, "/v1/webhooks/secret/rotate".to_owned(), Scope::WebhooksWrite),
+        (Method::GET, "/v1/webhooks/deliveries".to_owned(), Scope::WebhooksRead),
+        (Method::GET, "/v1/webhooks/deliveries/msg_a".to_owned(), Scope::WebhooksRead),
+        (Method::POST, "/v1/webhooks/deliveries/msg_a/replay".to_owned(), Scope::WebhooksWrite),
         (Method::GET, "/v1/workers".to_owned(), Scope::WorkersRead),
     ];
     for (method, path, scope) in routes {

@@ -15,4 +15,5 @@ mod routes;
 mod schedules;
 mod stack;
 mod waiting;
+mod webhooks;
 mod worker;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use stokehold_api::config::Limits;
+use stokehold_api::config::{Limits, Webhooks};
 use stokehold_api::token::{Scope, TokenKey, mint};
 use stokehold_api::{Config, run};
 use stokehold_objects::ObjectsConfig;
@@ -194,6 +194,7 @@ pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
         extend_every_ms: 3_000,
         ephemeral: false,
         limits: Limits::default(),
+        webhooks: Webhooks::default(),
     }
 }
 

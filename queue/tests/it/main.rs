@@ -7,5 +7,6 @@ mod fairness;
 mod history;
 mod memory;
 mod model;
+mod outbox;
 mod redis;
 mod schedules;

@@ -1,0 +1,162 @@
+//! Which receivers are left alone for a while because they fail. Kept in this replica's memory: a new replica finds out by itself,
+//! at the price of a few tries. Pure: the time is passed in.
+
+use std::collections::HashMap;
+
+/// Failures in a row that open it.
+const OPENS_AFTER: u32 = 5;
+
+/// How long it stays open the first time, longer than any try takes, so that what was under way when it opened is back before it
+/// lets a probe through. Each failed probe doubles it, up to [`OPEN_MAX_MS`].
+const OPEN_MS: u64 = 30_000;
+const OPEN_MAX_MS: u64 = 10 * 60_000;
+
+/// A probe that is not back after this long is lost, and another may go. Longer than any try takes.
+const PROBE_MS: u64 = 60_000;
+
+/// While a probe is under way, the others ask again after this long.
+const PROBE_PAUSE_MS: u64 = 5_000;
+
+/// Receivers remembered. Only failing ones are; the one not heard of for longest makes room.
+const RECEIVERS_MAX: usize = 10_000;
+
+/// Whether a try may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// Yes.
+    Go,
+    /// Not before this time, unix milliseconds.
+    Until(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    /// Tries go.
+    Closed { failures: u32 },
+    /// None goes.
+    Open { until_ms: u64, open_ms: u64 },
+    /// One is under way to find out.
+    HalfOpen { since_ms: u64, open_ms: u64 },
+}
+
+/// The breakers of all receivers that failed lately.
+#[derive(Default)]
+pub(crate) struct Breakers(HashMap<String, (State, u64)>);
+
+impl Breakers {
+    /// Asks before a try. Once an open time is over, the first that asks is the probe and the rest wait for what it finds.
+    pub(crate) fn ask(&mut self, receiver: &str, now_ms: u64) -> Gate {
+        let Some((state, seen_ms)) = self.0.get_mut(receiver) else { return Gate::Go };
+        *seen_ms = now_ms;
+        let open_ms = match *state {
+            State::Closed { .. } => return Gate::Go,
+            State::Open { until_ms, .. } if now_ms < until_ms => return Gate::Until(until_ms),
+            State::HalfOpen { since_ms, .. } if now_ms < since_ms + PROBE_MS => {
+                return Gate::Until(now_ms + PROBE_PAUSE_MS);
+            }
+            State::Open { open_ms, .. } | State::HalfOpen { open_ms, .. } => open_ms,
+        };
+        *state = State::HalfOpen { since_ms: now_ms, open_ms };
+        Gate::Go
+    }
+
+    /// Tells how a try went. `failed` means that the receiver is in trouble, not that it disliked this message.
+    pub(crate) fn tell(&mut self, receiver: &str, failed: bool, now_ms: u64) {
+        if !failed {
+            self.0.remove(receiver);
+            return;
+        }
+        if !self.0.contains_key(receiver) && self.0.len() >= RECEIVERS_MAX {
+            let oldest = self.0.iter().min_by_key(|(_, (_, seen_ms))| *seen_ms).map(|(name, _)| name.clone());
+            oldest.and_then(|name| self.0.remove(&name));
+        }
+        let (state, seen_ms) = self.0.entry(receiver.to_owned()).or_insert((State::Closed { failures: 0 }, now_ms));
+        *seen_ms = now_ms;
+        *state = match *state {
+            State::Closed { failures } if failures + 1 < OPENS_AFTER => State::Closed { failures: failures + 1 },
+            State::Closed { .. } => State::Open { until_ms: now_ms + OPEN_MS, open_ms: OPEN_MS },
+            open @ State::Open { .. } => open,
+            State::HalfOpen { open_ms, .. } => {
+                let open_ms = (open_ms * 2).min(OPEN_MAX_MS);
+                State::Open { until_ms: now_ms + open_ms, open_ms }
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "https://a.test:443";
+
+    fn opened(now_ms: u64) -> Breakers {
+        let mut breakers = Breakers::default();
+        for _ in 0..OPENS_AFTER {
+            assert_eq!(breakers.ask(A, now_ms), Gate::Go);
+            breakers.tell(A, true, now_ms);
+        }
+        breakers
+    }
+
+    #[test]
+    fn five_failures_in_a_row_open_it_and_no_other() {
+        let mut breakers = opened(1_000);
+        assert_eq!(breakers.ask(A, 1_000), Gate::Until(31_000));
+        assert_eq!(breakers.ask("https://b.test:443", 1_000), Gate::Go);
+        let mut breakers = Breakers::default();
+        for _ in 0..3 {
+            (0..4).for_each(|_| breakers.tell(A, true, 0));
+            breakers.tell(A, false, 0);
+        }
+        assert_eq!(breakers.ask(A, 0), Gate::Go);
+    }
+
+    #[test]
+    fn one_probe_at_a_time_finds_out() {
+        let mut breakers = opened(0);
+        assert_eq!(breakers.ask(A, 29_999), Gate::Until(30_000));
+        assert_eq!(breakers.ask(A, 30_000), Gate::Go);
+        assert_eq!(breakers.ask(A, 30_001), Gate::Until(35_001));
+        breakers.tell(A, false, 30_500);
+        assert_eq!((breakers.ask(A, 30_500), breakers.ask(A, 30_500)), (Gate::Go, Gate::Go));
+        assert!(breakers.0.is_empty(), "a receiver that works is forgotten");
+    }
+
+    #[test]
+    fn each_failed_probe_doubles_the_wait_up_to_ten_minutes() {
+        let (mut breakers, mut now_ms, mut waits) = (opened(0), 0, Vec::new());
+        for _ in 0..7 {
+            let Gate::Until(until_ms) = breakers.ask(A, now_ms) else { panic!("it is open") };
+            waits.push((until_ms - now_ms) / 1_000);
+            now_ms = until_ms;
+            assert_eq!(breakers.ask(A, now_ms), Gate::Go);
+            breakers.tell(A, true, now_ms);
+        }
+        assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
+    }
+
+    #[test]
+    fn what_was_under_way_when_it_opened_does_not_make_it_longer() {
+        let mut breakers = opened(0);
+        breakers.tell(A, true, 15_000);
+        assert_eq!(breakers.ask(A, 15_000), Gate::Until(30_000));
+    }
+
+    #[test]
+    fn a_lost_probe_is_replaced() {
+        let mut breakers = opened(0);
+        assert_eq!(breakers.ask(A, 30_000), Gate::Go);
+        assert_eq!(breakers.ask(A, 90_000), Gate::Go);
+    }
+
+    #[test]
+    fn it_remembers_so_many_and_no_more() {
+        let mut breakers = Breakers::default();
+        for n in 0..RECEIVERS_MAX as u64 + 10 {
+            breakers.tell(&n.to_string(), true, n);
+        }
+        assert_eq!(breakers.0.len(), RECEIVERS_MAX);
+        assert!(!breakers.0.contains_key("0") && breakers.0.contains_key("10009"));
+    }
+}

@@ -1,0 +1,305 @@
+//! The loop that delivers. Every replica runs it; the claims in the outbox keep two from sending the same at once.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::http::{HeaderMap, HeaderValue};
+use stokehold_queue::outbox::{Claimed, Delivery, Outbox, Outcome, Report, Try};
+use stokehold_queue::queue::Work;
+use stokehold_queue::{Error, now_ms};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::breaker::{Breakers, Gate};
+use super::client::{Answer, Client, TRY_MAX};
+use super::lanes::{Lanes, Place};
+use super::sign::Secrets;
+use super::{payload, schedule};
+use crate::error::Problem;
+use crate::metrics;
+use crate::state::App;
+
+/// A claim lasts longer than a wait in a lane, the preparation, the try and its report together. Who is killed in between leaves
+/// the delivery to others after this long.
+const CLAIM_MS: u64 = 60_000;
+
+/// Deliveries in hand at once.
+const IN_HAND_MAX: usize = 64;
+
+/// The longest sleep between two looks at the outbox.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// How long one look, and the reading of what to send, may take.
+const STEP_MAX: Duration = Duration::from_secs(10);
+
+/// How long those under way are waited for at shutdown. What is cut off is sent again by another replica.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The pause of a delivery whose receiver's lane is full, times 1 to 2.
+const LANE_PAUSE_MS: u64 = 2_000;
+
+/// A breaker may hold a delivery back for so long in all. Then it is tried whatever the breaker says, so that one of very many to a
+/// dead receiver comes to its end as well.
+const HELD_MAX_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// What one look at the outbox did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Deliveries that are being tried now.
+    pub(crate) started: usize,
+    /// Deliveries put off: their receiver is failing, or has enough to do.
+    pub(crate) put_off: usize,
+    /// More may be due than there are hands.
+    pub(crate) full: bool,
+    /// When the next one falls due, unix milliseconds, if any is known.
+    pub(crate) next_due_ms: Option<u64>,
+}
+
+/// The loop.
+pub(crate) struct Deliverer {
+    shared: Arc<Shared>,
+    in_hand: JoinSet<()>,
+}
+
+impl Deliverer {
+    /// For the outbox of `app`.
+    ///
+    /// # Errors
+    /// When the system's certificates cannot be read.
+    pub(crate) fn new(app: App) -> anyhow::Result<Self> {
+        let client = Client::new(&app.config.webhooks).context("failed to set up the client that sends webhooks")?;
+        let outbox = app.queue.outbox();
+        let shared = Shared { app, outbox, client, breakers: Mutex::default(), lanes: Lanes::default() };
+        Ok(Self { shared: Arc::new(shared), in_hand: JoinSet::new() })
+    }
+
+    /// Looks and delivers until `shutdown`.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            let summary = match timeout(STEP_MAX, self.run_once()).await {
+                Ok(Ok(summary)) => summary,
+                Ok(Err(error)) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "the outbox cannot be read, trying again");
+                    Summary::default()
+                }
+                Err(_) => {
+                    tracing::warn!("the outbox does not answer, trying again");
+                    Summary::default()
+                }
+            };
+            tokio::select! {
+                () = self.shared.app.work.wait(Work::Hooks, self.shared.pause(&summary)) => {}
+                // A free hand matters only when there is more to do.
+                Some(_) = self.in_hand.join_next(), if summary.full => {}
+                () = shutdown.cancelled() => break,
+            }
+        }
+        let _ = timeout(GRACE, async { while self.in_hand.join_next().await.is_some() {} }).await;
+    }
+
+    /// Claims what is due, as far as there are hands, and starts to deliver it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: what was claimed comes back by itself.
+    pub(crate) async fn run_once(&mut self) -> Result<Summary, Error> {
+        while self.in_hand.try_join_next().is_some() {}
+        let hands = IN_HAND_MAX - self.in_hand.len();
+        if hands == 0 {
+            return Ok(Summary { full: true, ..Summary::default() });
+        }
+        let claims = self.shared.outbox.claim(hands, CLAIM_MS).await?;
+        let mut summary =
+            Summary { full: claims.deliveries.len() == hands, next_due_ms: claims.next_due_ms, ..Summary::default() };
+        let mut put_off = Vec::new();
+        for claimed in claims.deliveries {
+            match self.shared.admit(&claimed.delivery) {
+                Ok(place) => {
+                    summary.started += 1;
+                    self.in_hand.spawn(deliver(self.shared.clone(), place, claimed));
+                }
+                Err(delay_ms) => put_off.push(report(&claimed, Outcome::PutOff { delay_ms }, None)),
+            }
+        }
+        summary.put_off = put_off.len();
+        self.shared.outbox.report(&put_off).await?;
+        Ok(summary)
+    }
+}
+
+/// What the tries have in common.
+struct Shared {
+    app: App,
+    outbox: Outbox,
+    client: Client,
+    breakers: Mutex<Breakers>,
+    lanes: Lanes,
+}
+
+impl Shared {
+    /// The queue's time, so that a test that moves that moves this.
+    fn now_ms(&self) -> u64 {
+        self.app.config.redis.clock.now_ms()
+    }
+
+    /// How long to sleep.
+    fn pause(&self, summary: &Summary) -> Duration {
+        let due = summary.next_due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
+        // Something overdue that was not claimed must not make this spin; nor must clocks that differ.
+        due.map_or(ROUND, |due| due.clamp(Duration::from_millis(10), ROUND))
+    }
+
+    /// A place in the receiver's lane, or for how long to leave it alone, milliseconds.
+    fn admit(&self, delivery: &Delivery) -> Result<Place, u64> {
+        let receiver = receiver(delivery);
+        let spread_ms = rand::random_range(0..=LANE_PAUSE_MS);
+        let place = self.lanes.enter(&receiver).ok_or(LANE_PAUSE_MS + spread_ms)?;
+        let now_ms = self.now_ms();
+        let gate = self.breakers.lock().unwrap_or_else(PoisonError::into_inner).ask(&receiver, now_ms);
+        match gate {
+            Gate::Until(until_ms) if delivery.held_ms < HELD_MAX_MS => Err(until_ms.saturating_sub(now_ms) + spread_ms),
+            Gate::Go | Gate::Until(_) => Ok(place),
+        }
+    }
+
+    /// What to send, the same on every try. `None` when the claim was lost meanwhile.
+    async fn body(&self, claimed: &Claimed) -> Result<Option<String>, Problem> {
+        if let Some(body) = &claimed.body {
+            return Ok(Some(body.clone()));
+        }
+        let body = payload::build(&self.app, &claimed.delivery).await?;
+        Ok(self.outbox.fix_body(&claimed.delivery.id, &claimed.claim, &body).await?)
+    }
+
+    /// The body and the headers that prove it.
+    async fn message(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, Problem> {
+        let delivery = &claimed.delivery;
+        let Some(body) = self.body(claimed).await? else { return Ok(None) };
+        let generation = self.app.registry.webhook_generation(&delivery.tenant).await?;
+        // The receiver compares with its own clock, so this is the wall clock's time.
+        let now_ms = now_ms();
+        let secrets = Secrets::of(&self.app.config.token_key, &delivery.tenant, generation, now_ms);
+        let timestamp_s = now_ms / 1_000;
+        let mut headers = HeaderMap::new();
+        let signature = secrets.sign(&delivery.id, timestamp_s, &body);
+        for (name, text) in [("webhook-id", delivery.id.as_str()), ("webhook-signature", &signature)] {
+            let value = HeaderValue::from_str(text).map_err(|error| Error::Corrupt {
+                key: format!("{name} of {}", delivery.id),
+                why: error.to_string(),
+            })?;
+            headers.insert(name, value);
+        }
+        headers.insert("webhook-timestamp", timestamp_s.into());
+        Ok(Some((headers, body)))
+    }
+
+    /// Says what became of it, twice more if that fails. When all fail the claim runs out and it is sent again.
+    async fn tell(&self, report: Report) {
+        let reports = [report];
+        for _ in 0..3 {
+            match self.outbox.report(&reports).await {
+                Ok(_) => return,
+                Err(error) => {
+                    let (error, webhook) = (&error as &dyn std::error::Error, &reports[0].id);
+                    tracing::warn!(error, webhook, "what became of a webhook cannot be kept");
+                }
+            }
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+/// One delivery, from its lane to its report.
+async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
+    let Some(_turn) = place.turn().await else { return };
+    let delivery = &claimed.delivery;
+    let (headers, body) = match timeout(STEP_MAX, shared.message(&claimed)).await {
+        Ok(Ok(Some(message))) => message,
+        Ok(Ok(None)) => return,
+        Ok(Err(problem)) => {
+            let code = problem.code();
+            tracing::warn!(?code, webhook = delivery.id, "what a webhook says cannot be made, trying again");
+            return shared.tell(report(&claimed, Outcome::PutOff { delay_ms: LANE_PAUSE_MS }, None)).await;
+        }
+        // It comes back when its claim runs out.
+        Err(_) => return tracing::warn!(webhook = delivery.id, "what a webhook says cannot be read in time"),
+    };
+    let (at_ms, started) = (now_ms(), Instant::now());
+    let answer = Box::pin(shared.client.post(&delivery.url, headers, body)).await;
+    let duration_ms = u64::try_from(started.elapsed().min(2 * TRY_MAX).as_millis()).unwrap_or_default();
+    shared.breakers.lock().unwrap_or_else(PoisonError::into_inner).tell(
+        place.receiver(),
+        is_trouble(&answer),
+        shared.now_ms(),
+    );
+    let (status, retry_after, error) = told(&answer);
+    let outcome = schedule::decide(delivery.tried, status, retry_after, rand::random());
+    metrics::webhook_tried(match outcome {
+        Outcome::Delivered => "delivered",
+        Outcome::Retry { .. } | Outcome::PutOff { .. } => "failed",
+        Outcome::Exhausted => "exhausted",
+        Outcome::Disabled => "disabled",
+    });
+    shared.tell(report(&claimed, outcome, Some(Try { at_ms, status, error, duration_ms }))).await;
+}
+
+fn report(claimed: &Claimed, outcome: Outcome, tried: Option<Try>) -> Report {
+    Report { id: claimed.delivery.id.clone(), claim: claimed.claim.clone(), outcome, tried }
+}
+
+/// Who shares a lane and a breaker: one tenant's deliveries to one host. Many tenants use the same hosts, and the dead hook of one
+/// must not keep the others' events back.
+fn receiver(delivery: &Delivery) -> String {
+    let origin = Url::parse(&delivery.url).map(|url| url.origin().ascii_serialization()).unwrap_or_default();
+    format!("{} {origin}", delivery.tenant)
+}
+
+/// Whether the receiver is in trouble, so that leaving it alone helps. One that answers 404 is not.
+fn is_trouble(answer: &Answer) -> bool {
+    match answer {
+        Answer::Status { status, .. } => matches!(status, 429 | 500..),
+        Answer::Refused(_) | Answer::Failed(_) => true,
+    }
+}
+
+/// An answer as it counts and as the log shows it.
+fn told(answer: &Answer) -> (Option<u16>, Option<Duration>, Option<String>) {
+    match answer {
+        Answer::Status { status, retry_after } => {
+            let redirect = (300..400).contains(status).then(|| "a redirect is not followed".to_owned());
+            (Some(*status), *retry_after, redirect)
+        }
+        Answer::Refused(refused) => (None, None, Some(format!("not sent: the URL {refused}"))),
+        Answer::Failed(failure) => (None, None, Some(failure.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::webhooks::client::Failure;
+    use crate::webhooks::guard::Refused;
+
+    #[test]
+    fn a_receiver_that_answers_is_in_no_trouble() {
+        let status = |status| Answer::Status { status, retry_after: None };
+        for answer in [200, 307, 400, 404, 410].map(status) {
+            assert!(!is_trouble(&answer), "{answer:?}");
+        }
+        for answer in [status(429), status(500), Answer::Failed(Failure::Timeout), Answer::Refused(Refused::Address)] {
+            assert!(is_trouble(&answer), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn the_log_says_why_without_saying_where() {
+        let error = |answer: Answer| told(&answer).2.unwrap_or_default();
+        assert_eq!(error(Answer::Refused(Refused::Address)), "not sent: the URL must lead to a public address");
+        assert_eq!(error(Answer::Failed(Failure::Timeout)), "no answer within 15 s");
+        assert_eq!(error(Answer::Status { status: 302, retry_after: None }), "a redirect is not followed");
+        assert_eq!(error(Answer::Status { status: 500, retry_after: None }), "");
+    }
+}

@@ -1,0 +1,92 @@
+//! When a delivery is tried again, and when it is over. Pure: the randomness is passed in.
+
+use std::time::Duration;
+
+use stokehold_queue::outbox::Outcome;
+
+/// The pauses between the ten tries, as Standard Webhooks recommends: 75 h 35 min 5 s in all.
+pub(crate) const WAITS: [Duration; 9] = [
+    Duration::from_secs(5),
+    Duration::from_secs(5 * 60),
+    Duration::from_secs(30 * 60),
+    Duration::from_secs(2 * 3600),
+    Duration::from_secs(5 * 3600),
+    Duration::from_secs(10 * 3600),
+    Duration::from_secs(14 * 3600),
+    Duration::from_secs(20 * 3600),
+    Duration::from_secs(24 * 3600),
+];
+
+/// Each pause is drawn from 1 - JITTER to 1 + JITTER times the table's, so that what failed together does not come back together.
+const JITTER: f64 = 0.1;
+
+/// The receiver wants no more of it.
+const GONE: u16 = 410;
+
+/// What follows from the try after `tried` earlier ones. `status` is what the receiver answered, `None` when it did not;
+/// `jitter` is drawn from 0 to 1.
+pub(crate) fn decide(tried: u32, status: Option<u16>, retry_after: Option<Duration>, jitter: f64) -> Outcome {
+    match status {
+        Some(200..=299) => return Outcome::Delivered,
+        Some(GONE) => return Outcome::Disabled,
+        // All else is a failure, a redirect too: following it could lead anywhere.
+        Some(_) | None => {}
+    }
+    let place = tried as usize;
+    let Some(wait) = WAITS.get(place) else {
+        return Outcome::Exhausted;
+    };
+    let wait = wait.mul_f64(1.0 - JITTER + 2.0 * JITTER * jitter);
+    // A receiver may ask for a longer pause, up to the one that would come next: no receiver keeps its events here for ever.
+    let longest = WAITS.get(place + 1).copied().unwrap_or(wait);
+    let wait = wait.max(retry_after.unwrap_or_default().min(longest));
+    Outcome::Retry { delay_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delay_ms(tried: u32, retry_after_s: Option<u64>, jitter: f64) -> u64 {
+        match decide(tried, Some(500), retry_after_s.map(Duration::from_secs), jitter) {
+            Outcome::Retry { delay_ms } => delay_ms,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn ten_tries_take_three_days_and_a_bit() {
+        let total: Duration = WAITS.iter().sum();
+        assert_eq!(total, Duration::from_secs(75 * 3600 + 35 * 60 + 5));
+        let delays: u64 = (0..9).map(|tried| delay_ms(tried, None, 0.5)).sum();
+        assert_eq!(u128::from(delays), total.as_millis());
+        assert_eq!(decide(9, Some(500), None, 0.5), Outcome::Exhausted);
+        assert_eq!(decide(9, None, Some(Duration::from_secs(60)), 0.5), Outcome::Exhausted);
+        assert_eq!(decide(99, None, None, 0.5), Outcome::Exhausted);
+    }
+
+    #[test]
+    fn a_pause_is_drawn_within_a_tenth() {
+        assert_eq!((delay_ms(1, None, 0.0), delay_ms(1, None, 1.0)), (270_000, 330_000));
+    }
+
+    #[test]
+    fn only_2xx_delivers_and_only_410_stops() {
+        for status in [200, 202, 204, 299] {
+            assert_eq!(decide(0, Some(status), None, 0.5), Outcome::Delivered);
+        }
+        assert_eq!(decide(0, Some(410), None, 0.5), Outcome::Disabled);
+        for status in [100, 199, 300, 301, 302, 304, 307, 308, 400, 401, 404, 429, 500, 503] {
+            assert_eq!(decide(0, Some(status), None, 0.5), Outcome::Retry { delay_ms: 5_000 }, "{status}");
+        }
+        assert_eq!(decide(0, None, None, 0.5), Outcome::Retry { delay_ms: 5_000 });
+    }
+
+    #[test]
+    fn a_receiver_may_ask_for_a_longer_pause_up_to_the_next() {
+        assert_eq!(delay_ms(0, Some(1), 0.5), 5_000);
+        assert_eq!(delay_ms(0, Some(60), 0.5), 60_000);
+        assert_eq!(delay_ms(0, Some(100_000), 0.5), 300_000);
+        assert_eq!(delay_ms(8, Some(10_000_000), 0.5), 86_400_000);
+    }
+}

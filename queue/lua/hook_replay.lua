@@ -1,0 +1,17 @@
+#!lua
+-- hook_replay: delivered | exhausted | disabled -> pending, due now, with all its tries before it again. A pending one becomes due
+-- now, unless it is being tried at this moment.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 tenant | 3 id
+-- Reply {"ok"} | {"not_found"}
+local now, id = clock(ARGV[1]), ARGV[3]
+local key = ROOT .. ':w:' .. id
+local record = redis.call('HMGET', key, 'tenant', 'state', 'claim')
+if record[1] ~= ARGV[2] then return {'not_found'} end
+if record[2] ~= 'pending' then
+  redis.call('HSET', key, 'state', 'pending', 'tries', 0, 'held', 0)
+  redis.call('PERSIST', key)
+end
+if not record[3] then redis.call('ZADD', ROOT .. ':hooks', text(now), id) end
+announce('hooks')
+return {'ok'}

@@ -1,0 +1,37 @@
+#!lua
+-- hook_report: claimed -> pending again | delivered | exhausted | disabled, if the caller's claim is still the last one.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most tries kept | 3 life after the end, ms | 4 the same when it is listed no more
+--       then per report: id | claim | "retry" | "put_off" | "delivered" | "exhausted" | "disabled" | delay_ms | try JSON or ""
+-- Reply {"ok" | "stale_claim", ...} in order
+local now, reply = clock(ARGV[1]), {}
+for n = 5, #ARGV, 5 do
+  local id, claim, outcome, delay_ms, try = ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4]
+  local key = ROOT .. ':w:' .. id
+  local record = redis.call('HMGET', key, 'state', 'claim', 'log', 'tenant')
+  if record[1] == 'pending' and record[2] == claim then
+    redis.call('HDEL', key, 'claim')
+    if outcome == 'put_off' then
+      redis.call('HINCRBY', key, 'held', delay_ms)
+    else
+      -- One JSON object per line, so that nothing here has to read it.
+      local log = (record[3] and record[3] ~= '') and (record[3] .. '\n' .. try) or try
+      local _, breaks = string.gsub(log, '\n', '')
+      for _ = 1, breaks + 1 - ARGV[2] do log = string.sub(log, string.find(log, '\n', 1, true) + 1) end
+      redis.call('HSET', key, 'log', log)
+      redis.call('HINCRBY', key, 'tries', 1)
+    end
+    if outcome == 'put_off' or outcome == 'retry' then
+      redis.call('ZADD', ROOT .. ':hooks', text(now + delay_ms), id)
+    else
+      redis.call('HSET', key, 'state', outcome)
+      redis.call('ZREM', ROOT .. ':hooks', id)
+      local listed = redis.call('ZSCORE', ROOT .. ':wl:' .. record[4], id)
+      redis.call('PEXPIRE', key, listed and ARGV[3] or ARGV[4])
+    end
+    reply[#reply + 1] = 'ok'
+  else
+    reply[#reply + 1] = 'stale_claim'
+  end
+end
+return reply

@@ -1,0 +1,257 @@
+//! The outbox: webhook events that the scripts wrote with the very change they tell of, and the record of how each was delivered.
+//! Whoever delivers claims for a while and reports under the claim; who dies in between leaves it to the next.
+
+mod record;
+
+use redis::AsyncCommands;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::id::nonce;
+use crate::keys::Keys;
+use crate::scripts::{Connection, HOOK_BODY, HOOK_CLAIM, HOOK_REPLAY, HOOK_REPORT};
+
+pub use record::{Claimed, Claims, Delivery, DeliveryFilter, DeliveryPage, DeliveryState, Outcome, Report, Try};
+use record::{SHOWN, corrupt, decode, decode_claimed};
+
+/// Most deliveries one claim takes and one call reports.
+pub const CLAIM_MAX: usize = 100;
+
+/// Tries that a record keeps: two full schedules and some; older ones make room.
+const TRIES_KEPT: u32 = 25;
+
+/// How long a record is kept after its end.
+const KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
+
+/// The same for one that the tenant's list had no room for: only who knows its id can still see it.
+const UNLISTED_MS: u64 = 60 * 60 * 1000;
+
+/// A list looks at this many ids and this many records a call, however few match.
+const IDS_MAX: usize = 10_000;
+const RECORDS_MAX: usize = 1_000;
+const LIST_STEP: usize = 500;
+
+/// The outbox. Clones share one connection.
+#[derive(Clone)]
+pub struct Outbox {
+    connection: Connection,
+    keys: Keys,
+    clock: Clock,
+}
+
+impl Outbox {
+    pub(crate) fn new(connection: Connection, keys: Keys, clock: Clock) -> Self {
+        Self { connection, keys, clock }
+    }
+
+    /// Takes up to `most` due deliveries. Others get them after `visibility_ms` unless they have been reported by then.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; what was claimed comes back by itself.
+    pub async fn claim(&self, most: usize, visibility_ms: u64) -> Result<Claims, Error> {
+        let claim = nonce();
+        let mut call = HOOK_CLAIM.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(most.min(CLAIM_MAX)).arg(visibility_ms).arg(&claim);
+        let reply: redis::Value = self.connection.eval(&HOOK_CLAIM, &call).await?;
+        let redis::Value::Array(reply) = reply else {
+            return Err(Error::Corrupt { key: "the reply of hook_claim".to_owned(), why: format!("{reply:?}") });
+        };
+        let mut reply = reply.into_iter();
+        let next_due: String = reply.next().map(read).transpose()?.unwrap_or_default();
+        let mut deliveries = Vec::new();
+        for row in reply {
+            let row: Vec<Option<String>> = read(row)?;
+            match decode_claimed(row, &claim) {
+                Ok(claimed) => deliveries.push(claimed),
+                // One bad record must not hold up the rest; it comes back with every claim and stays in the log.
+                Err(error) => tracing::error!(%error, "a webhook delivery cannot be read"),
+            }
+        }
+        Ok(Claims { deliveries, next_due_ms: next_due.parse().ok() })
+    }
+
+    /// Fixes what a claimed delivery sends, and says what that is; `None` when the claim is no longer the caller's.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn fix_body(&self, id: &str, claim: &str, body: &str) -> Result<Option<String>, Error> {
+        let mut call = HOOK_BODY.call(&[self.keys.root()]);
+        call.arg(id).arg(claim).arg(body);
+        let mut reply: Vec<String> = self.connection.eval(&HOOK_BODY, &call).await?;
+        Ok(if reply.len() == 2 { reply.pop() } else { None })
+    }
+
+    /// Says what became of claimed deliveries. `false` in a report's place: its claim was no longer the caller's and nothing
+    /// happened.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat; what was reported already answers `false`.
+    pub async fn report(&self, reports: &[Report]) -> Result<Vec<bool>, Error> {
+        if reports.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut call = HOOK_REPORT.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(TRIES_KEPT).arg(KEPT_MS).arg(UNLISTED_MS);
+        for report in reports {
+            let (word, delay_ms) = match report.outcome {
+                Outcome::Delivered => ("delivered", 0),
+                Outcome::Retry { delay_ms } => ("retry", delay_ms),
+                Outcome::PutOff { delay_ms } => ("put_off", delay_ms),
+                Outcome::Exhausted => ("exhausted", 0),
+                Outcome::Disabled => ("disabled", 0),
+            };
+            let tried = report.tried.as_ref().map(serde_json::to_string).transpose();
+            let tried = tried.map_err(|error| corrupt(&report.id, error.to_string()))?.unwrap_or_default();
+            call.arg(&report.id).arg(&report.claim).arg(word).arg(delay_ms).arg(tried);
+        }
+        let reply: Vec<String> = self.connection.eval(&HOOK_REPORT, &call).await?;
+        Ok(reply.iter().map(|word| word == "ok").collect())
+    }
+
+    /// A tenant's delivery.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn get(&self, tenant: &str, id: &str) -> Result<Option<Delivery>, Error> {
+        let found = self.read(&[id.to_owned()]).await?.pop().flatten();
+        Ok(found.filter(|delivery| delivery.tenant == tenant))
+    }
+
+    /// One page of a tenant's deliveries, newest first. `cursor` is a page's `next_cursor`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn list(
+        &self,
+        tenant: &str,
+        filter: &DeliveryFilter,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<DeliveryPage, Error> {
+        let limit = limit.max(1) as usize;
+        let prefix = filter.id_prefix();
+        let mut place = match cursor {
+            Some(cursor) => self.after(tenant, cursor).await?,
+            None => 0,
+        };
+        let (mut page, mut gone, mut ids_seen, mut records_seen) = (DeliveryPage::default(), Vec::new(), 0, 0);
+        'pages: loop {
+            let rows = self.ids(tenant, place).await?;
+            let wanted: Vec<&(String, f64)> =
+                rows.iter().filter(|(id, _)| prefix.as_ref().is_none_or(|prefix| id.starts_with(prefix))).collect();
+            // As many records at a time as could fill the page; bodies are not read.
+            for part in wanted.chunks(limit) {
+                let ids: Vec<String> = part.iter().map(|(id, _)| id.clone()).collect();
+                records_seen += ids.len();
+                for (row, delivery) in part.iter().zip(self.read(&ids).await?) {
+                    let Some(delivery) = delivery else {
+                        gone.push(row.0.clone());
+                        continue;
+                    };
+                    if filter.state.is_none_or(|state| state == delivery.state) {
+                        page.deliveries.push(delivery);
+                    }
+                    if page.deliveries.len() == limit {
+                        page.next_cursor = Some(cursor_of(row));
+                        break 'pages;
+                    }
+                }
+                if records_seen >= RECORDS_MAX {
+                    page.next_cursor = part.last().map(|row| cursor_of(row));
+                    break 'pages;
+                }
+            }
+            ids_seen += rows.len();
+            place += rows.len();
+            if rows.len() < LIST_STEP {
+                break;
+            }
+            if ids_seen >= IDS_MAX {
+                page.next_cursor = rows.last().map(cursor_of);
+                break;
+            }
+        }
+        // The next page starts at the cursor's place, so that one stays.
+        gone.retain(|id| page.next_cursor.as_ref().is_none_or(|cursor| !cursor.ends_with(id)));
+        self.forget(tenant, &gone).await?;
+        Ok(page)
+    }
+
+    /// Makes a tenant's delivery due now, with the same id and body. `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; a repeat may send it once more.
+    pub async fn replay(&self, tenant: &str, id: &str) -> Result<Option<Delivery>, Error> {
+        let mut call = HOOK_REPLAY.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(tenant).arg(id);
+        let reply: Vec<String> = self.connection.eval(&HOOK_REPLAY, &call).await?;
+        if reply.first().is_some_and(|word| word == "ok") { self.get(tenant, id).await } else { Ok(None) }
+    }
+
+    /// The place after a cursor's in the tenant's list. One that has been trimmed stands for its time.
+    async fn after(&self, tenant: &str, cursor: &str) -> Result<usize, Error> {
+        let (score, id) = cursor.split_once('.').unwrap_or((cursor, ""));
+        let (key, mut redis) = (self.keys.deliveries(tenant), self.connection.redis());
+        let rank: Option<usize> = redis.zrevrank(&key, id).await.map_err(Error::redis("list webhook deliveries"))?;
+        match rank {
+            Some(rank) => Ok(rank + 1),
+            None => redis
+                .zcount(&key, score.parse::<u64>().unwrap_or(0), "+inf")
+                .await
+                .map_err(Error::redis("list webhook deliveries")),
+        }
+    }
+
+    /// A stretch of the tenant's list, with times.
+    async fn ids(&self, tenant: &str, place: usize) -> Result<Vec<(String, f64)>, Error> {
+        redis::cmd("ZREVRANGE")
+            .arg(self.keys.deliveries(tenant))
+            .arg(place)
+            .arg(place + LIST_STEP - 1)
+            .arg("WITHSCORES")
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("list webhook deliveries"))
+    }
+
+    /// Takes those whose record is gone off the tenant's list.
+    async fn forget(&self, tenant: &str, gone: &[String]) -> Result<(), Error> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let forgotten: Result<u32, _> = self.connection.redis().zrem(self.keys.deliveries(tenant), gone).await;
+        forgotten.map(|_| ()).map_err(Error::redis("list webhook deliveries"))
+    }
+
+    /// The records of these ids, in order.
+    async fn read(&self, ids: &[String]) -> Result<Vec<Option<Delivery>>, Error> {
+        let mut pipe = redis::pipe();
+        for id in ids {
+            pipe.hmget(self.keys.delivery(id), &SHOWN).zscore(self.keys.hooks(), id);
+        }
+        let rows: Vec<redis::Value> =
+            pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("read webhook deliveries"))?;
+        let mut rows = rows.into_iter();
+        let mut records = Vec::with_capacity(ids.len());
+        for id in ids {
+            let (Some(row), Some(score)) = (rows.next(), rows.next()) else { break };
+            let (row, score): (Vec<Option<String>>, Option<f64>) = (read(row)?, read(score)?);
+            records.push(if row.iter().all(Option::is_none) { None } else { Some(decode(id, whole(score), row)?) });
+        }
+        Ok(records)
+    }
+}
+
+/// A score in whole milliseconds.
+fn whole(score: Option<f64>) -> Option<u64> {
+    format!("{:.0}", score?).parse().ok()
+}
+
+fn read<T: redis::FromRedisValue>(value: redis::Value) -> Result<T, Error> {
+    redis::from_redis_value(value).map_err(|error| corrupt("a reply", error.to_string()))
+}
+
+/// Where the page after this row starts.
+fn cursor_of((id, score): &(String, f64)) -> String {
+    format!("{score:.0}.{id}")
+}
