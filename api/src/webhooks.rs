@@ -17,7 +17,6 @@ pub(crate) mod sign;
 use crate::config::Webhooks;
 
 /// Whether a job's or a batch's events may be sent to this URL; the error completes "webhook ...".
-#[expect(dead_code, reason = "submit calls it once it takes a webhook")]
 pub(crate) fn check_url(config: &Webhooks, url: &str) -> Result<(), String> {
     guard::check_url(config, url).map(|_| ()).map_err(|refused| refused.to_string())
 }

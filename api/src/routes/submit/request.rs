@@ -12,9 +12,10 @@ use utoipa::ToSchema;
 
 use super::dependencies::{self, DependencyRequest};
 use super::target::Target;
+use crate::config::Webhooks;
 use crate::error::Problem;
 use crate::routes::view::PriorityWord;
-use crate::{inputs, json, stamp};
+use crate::{inputs, json, stamp, webhooks};
 
 /// The longest that one attempt may be allowed: a week.
 pub(crate) const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
@@ -141,7 +142,7 @@ pub(crate) fn check(
     let metadata = request.metadata.unwrap_or_default();
     check_metadata(&metadata, at)?;
     let concurrency = concurrency(request.concurrency_key, request.concurrency_max, at)?;
-    let hook = hook(request.webhook, request.webhook_events, at)?;
+    let hook = hook(&target.webhooks, request.webhook, request.webhook_events, at)?;
 
     let input_at = format!("{at}/input");
     let mut input = json::strict_value(request.input.get(), &input_at)
@@ -214,13 +215,19 @@ fn concurrency(key: Option<String>, max: Option<u32>, at: &str) -> Result<Option
     }
 }
 
-fn hook(url: Option<String>, events: Option<Vec<HookEvent>>, at: &str) -> Result<Option<Hook>, Problem> {
+fn hook(
+    config: &Webhooks,
+    url: Option<String>,
+    events: Option<Vec<HookEvent>>,
+    at: &str,
+) -> Result<Option<Hook>, Problem> {
     let Some(url) = url else {
         return match events {
             None => Ok(None),
             Some(_) => Err(Problem::field(format!("{at}/webhook_events"), "are nothing without a webhook")),
         };
     };
+    webhooks::check_url(config, &url).map_err(|why| Problem::field(format!("{at}/webhook"), why))?;
     let events = events.unwrap_or_else(|| vec![HookEvent::JobCompleted]);
     if events.is_empty() || events.contains(&HookEvent::BatchCompleted) {
         let message = "must be some of job.started, job.output, job.progress, job.completed";

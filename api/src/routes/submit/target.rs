@@ -6,6 +6,7 @@ use stokehold_queue::endpoint::StepConfig;
 use stokehold_queue::job::{Stage, StepSpec};
 
 use crate::catalog::Deployed;
+use crate::config::Webhooks;
 use crate::error::Problem;
 use crate::state::App;
 
@@ -14,6 +15,8 @@ use crate::state::App;
 pub(crate) struct Target {
     pub(crate) deployed: Arc<Deployed>,
     pub(crate) steps: Vec<StepSpec>,
+    /// Where webhooks may go.
+    pub(crate) webhooks: Webhooks,
 }
 
 impl Target {
@@ -27,7 +30,7 @@ impl Target {
                 steps.push(step(app, tenant, stage, config).await?);
             }
         }
-        Ok(Self { deployed, steps })
+        Ok(Self { deployed, steps, webhooks: app.config.webhooks.clone() })
     }
 }
 
