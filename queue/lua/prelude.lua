@@ -11,6 +11,11 @@ local function lane_key(lane) return ROOT .. ':q:' .. lane end
 local function front_key(lane) return ROOT .. ':f:' .. lane end
 local function shelf_key(priority, class) return ROOT .. ':shelf:' .. priority .. ':' .. class end
 
+local function batch_key(batch) return ROOT .. ':b:' .. batch end
+
+-- Numbers as text: Lua would write a large one as 1.7e+12.
+local function text(number) return string.format('%.0f', number) end
+
 -- The clock: Redis TIME in unix ms, unless a test hands in its own.
 local function clock(given)
   if given ~= '' then return tonumber(given) end
@@ -83,8 +88,33 @@ local function close_attempt(id, attempt, worker, fence, leased, queued, now, ou
   end
 end
 
+-- Tells every replica that there is work which any of them may do.
+local function announce(work) redis.call('PUBLISH', ROOT .. ':signal:all', 'work ' .. work) end
+
+-- The outbox: what webhooks tell of is written in the very script that commits it. The same `msg` again changes nothing.
+local function outbox(now, msg, event, subject, tenant, url)
+  local key, list = ROOT .. ':w:' .. msg, ROOT .. ':wl:' .. tenant
+  if redis.call('EXISTS', key) == 1 then return end
+  redis.call('HSET', key, 'event', event, 'subject', subject, 'tenant', tenant, 'url', url, 'created', text(now),
+    'state', 'pending', 'tries', 0)
+  redis.call('ZADD', ROOT .. ':hooks', now, msg)
+  redis.call('ZADD', list, now, msg)
+  redis.call('ZREMRANGEBYRANK', list, 0, -10001)
+  announce('hooks')
+end
+
+-- A job of a batch has ended.
+local function count_in_batch(batch, state, id)
+  redis.call('HINCRBY', batch_key(batch), state, 1)
+  redis.call('RPUSH', batch_key(batch) .. ':ended', id)
+  announce('batches')
+end
+
 -- Ends a job for good: its record and its events live on for the retention time.
 local function bury(id, retention_ms)
+  local job = redis.call('HMGET', job_key(id), 'state', 'spec')
+  local batch = string.match(job[2], '"batch":{"id":"(batch_%x+)"')
+  if batch then count_in_batch(batch, job[1], id) end
   redis.call('HDEL', job_key(id), 'watch', 'entry', 'run_after', 'progress', 'worker', 'leased', 'queued')
   redis.call('PEXPIRE', job_key(id), retention_ms)
   redis.call('PEXPIRE', events_key(id), retention_ms)

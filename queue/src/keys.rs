@@ -12,6 +12,13 @@
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | trimmed by age |
 //! | `:e:<id>` | STREAM | what a job said: progress, log, output | retention after its end |
 //! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
+//! | `:b:<batch>` | HASH | a batch: its spec, its counts, how far it has come (batches.rs) | 30 days after its end |
+//! | `:b:<batch>:ended` | LIST | its ended jobs that are not written down yet | while not empty |
+//! | `:b:<batch>:parts` | LIST | names of the objects they are written down in | an hour after its end |
+//! | `:batches` | ZSET | batches that have not ended, by creation | while not empty |
+//! | `:batches:<tenant>` | ZSET | a tenant's batches, by name | as the batches, the last 10,000 |
+//! | `:batches_tidy` | ZSET | ended batches by the time there is something to tidy away | as the batches |
+//! | `:i:<tenant>:b:<hash>` | STRING | `<batch> <request hash>` of a batch's idempotency key | 24 h |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
@@ -72,6 +79,30 @@ impl Keys {
 
     pub(crate) fn lane(&self, lane: &str) -> [String; 2] {
         [format!("{}:q:{lane}", self.root), format!("{}:f:{lane}", self.root)]
+    }
+
+    pub(crate) fn batch(&self, id: &str) -> String {
+        format!("{}:b:{id}", self.root)
+    }
+
+    pub(crate) fn batch_ended(&self, id: &str) -> String {
+        format!("{}:b:{id}:ended", self.root)
+    }
+
+    pub(crate) fn batch_parts(&self, id: &str) -> String {
+        format!("{}:b:{id}:parts", self.root)
+    }
+
+    pub(crate) fn batches(&self) -> String {
+        format!("{}:batches", self.root)
+    }
+
+    pub(crate) fn batches_of(&self, tenant: &str) -> String {
+        format!("{}:batches:{tenant}", self.root)
+    }
+
+    pub(crate) fn batches_tidy(&self) -> String {
+        format!("{}:batches_tidy", self.root)
     }
 
     pub(crate) fn probe(&self) -> String {

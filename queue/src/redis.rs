@@ -6,6 +6,7 @@ use redis::AsyncCommands;
 use redis::streams::{StreamId, StreamRangeReply};
 use tokio::sync::mpsc;
 
+use crate::batches::Batches;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
@@ -95,6 +96,12 @@ impl RedisQueue {
     #[must_use]
     pub fn registry(&self) -> Registry {
         Registry::new(self.connection.clone(), &self.config.prefix)
+    }
+
+    /// Its batches.
+    #[must_use]
+    pub fn batches(&self) -> Batches {
+        Batches::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
     /// How long a lease lasts unless extended, milliseconds.

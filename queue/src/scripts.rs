@@ -63,7 +63,7 @@ macro_rules! scripts {
         });)*
         /// Every script, for the tests that hold all of them to the house rules.
         #[cfg(test)]
-        static ALL: [&LazyLock<Script>; 12] = [$(&$constant),*];
+        static ALL: [&LazyLock<Script>; 18] = [$(&$constant),*];
     };
 }
 
@@ -81,6 +81,12 @@ scripts! {
     EVENT "event" PRELUDE;
     WATCH "watch" PRELUDE;
     WAKE "wake" PRELUDE;
+    BATCH_CREATE "batch_create" PRELUDE;
+    BATCH_VALIDATE "batch_validate" PRELUDE;
+    BATCH_STOP "batch_stop" PRELUDE;
+    BATCH_COLLECT "batch_collect" PRELUDE;
+    BATCH_FINALIZE "batch_finalize" PRELUDE;
+    BATCH_END "batch_end" PRELUDE;
     DEPLOY "deploy" "";
 }
 
@@ -121,7 +127,7 @@ impl Connection {
 }
 
 /// A reply that no script of this version gives.
-fn unexpected(script: &Script, reply: &impl std::fmt::Debug) -> Error {
+pub(crate) fn unexpected(script: &Script, reply: &impl std::fmt::Debug) -> Error {
     Error::Corrupt { key: format!("the reply of {}", script.name), why: format!("{reply:?}") }
 }
 
