@@ -52,6 +52,8 @@ pub enum Code {
     NotReady,
     /// The job ended without a result.
     NoResult,
+    /// No line of the batch failed or expired.
+    NothingToRetry,
     /// A file is named but was not uploaded.
     FileMissing,
     /// The package was not uploaded.
@@ -92,6 +94,7 @@ impl Code {
             }
             Self::AlreadyEnded => (StatusCode::CONFLICT, "The job has already ended"),
             Self::NotReady => (StatusCode::CONFLICT, "There is no result yet"),
+            Self::NothingToRetry => (StatusCode::CONFLICT, "There is nothing to retry"),
             Self::NoResult => (StatusCode::CONFLICT, "The job ended without a result"),
             Self::FileMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A file was not uploaded"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
@@ -185,6 +188,11 @@ impl Problem {
     /// Nothing here that this caller may know of.
     pub fn not_found(what: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no such {what}"))
+    }
+
+    /// What is wrong here and what to change.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
     }
 
     /// Its code.

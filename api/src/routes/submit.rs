@@ -37,7 +37,7 @@ pub(crate) const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
 pub(crate) const ATTEMPTS_MAX: u32 = 100;
 
 /// How far ahead a job may be scheduled: 30 days.
-const AHEAD_MAX_MS: u64 = 30 * 24 * 3600 * 1000;
+pub(crate) const AHEAD_MAX_MS: u64 = 30 * 24 * 3600 * 1000;
 
 const METADATA_MAX: usize = 32;
 const METADATA_KEY_MAX: usize = 64;
@@ -45,7 +45,7 @@ const METADATA_VALUE_MAX: usize = 512;
 const IDEMPOTENCY_KEY_MAX: usize = 255;
 
 /// The shard that new jobs go to; there is one.
-const SHARD: u8 = 0;
+pub(crate) const SHARD: u8 = 0;
 
 /// A job to run.
 #[derive(Deserialize, ToSchema)]
@@ -268,7 +268,7 @@ fn check(request: SubmitRequest, deployed: &Deployed, tenant: &str, at: &str) ->
     Ok(Checked { job, input, asked: asked.to_string() })
 }
 
-fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> Result<(), Problem> {
+pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> Result<(), Problem> {
     let sound = |(key, value): (&String, &String)| {
         matches!(key.chars().count(), 1..=METADATA_KEY_MAX) && value.chars().count() <= METADATA_VALUE_MAX
     };
@@ -355,13 +355,13 @@ async fn repeated(app: &App, id: JobId, wait_s: u64) -> Result<Response, Problem
 }
 
 /// Says what an accepted job will survive.
-fn durable(app: &App, mut response: Response) -> Response {
+pub(crate) fn durable(app: &App, mut response: Response) -> Response {
     response.headers_mut().insert("stokehold-durability", HeaderValue::from_static(app.durability.as_str()));
     response
 }
 
 /// The key from the header or the body; both must agree.
-fn idempotency_key(headers: &HeaderMap, member: Option<String>) -> Result<Option<String>, Problem> {
+pub(crate) fn idempotency_key(headers: &HeaderMap, member: Option<String>) -> Result<Option<String>, Problem> {
     let header = match headers.get("idempotency-key") {
         None => None,
         Some(value) => {
@@ -376,7 +376,7 @@ fn idempotency_key(headers: &HeaderMap, member: Option<String>) -> Result<Option
     }
 }
 
-fn checked_key(key: String) -> Result<String, Problem> {
+pub(crate) fn checked_key(key: String) -> Result<String, Problem> {
     if matches!(key.len(), 1..=IDEMPOTENCY_KEY_MAX) && !key.chars().any(char::is_control) {
         return Ok(key);
     }
