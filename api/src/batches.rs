@@ -18,6 +18,7 @@ mod tidy;
 mod validate;
 
 use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -94,6 +95,8 @@ pub(crate) struct Runner {
     at_once: Arc<Semaphore>,
     bitmaps: Cache<String, Arc<bits::Lines>>,
     tasks: TaskTracker,
+    /// When this replica last looked for what is to be tidied away, unix milliseconds.
+    tidied: Arc<AtomicU64>,
 }
 
 impl Runner {
@@ -106,6 +109,7 @@ impl Runner {
             at_once: Arc::new(Semaphore::new(AT_ONCE)),
             bitmaps: Cache::new(BITMAPS_KEPT),
             tasks: TaskTracker::new(),
+            tidied: Arc::default(),
         }
     }
 
@@ -141,8 +145,7 @@ impl Runner {
                 match runner.app.shutdown.run_until_cancelled(work).await {
                     None | Some(Ok(()) | Err(Trouble::Overtaken)) => {}
                     Some(Err(error)) => {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::warn!(batch.id = id, error, "a step of a batch failed, trying again");
+                        report(id, &error);
                         sleep(PAUSE).await;
                     }
                 }
@@ -212,6 +215,11 @@ impl Runner {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn report(id: &str, error: &Trouble) {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(batch.id = id, error, "a step of a batch failed, trying again");
 }
 
 /// That this replica works on a batch, until it is dropped.

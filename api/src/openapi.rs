@@ -11,13 +11,14 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
-use crate::routes::{endpoints, events, files, health, jobs, packages, results, submit, workers};
+use crate::routes::{batches, endpoints, events, files, health, jobs, packages, results, submit, workers};
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stokehold", description = "Jobs for GPUs: submit, follow, fetch. Errors are problem+json with a stable `code`."),
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
+        batches::create, batches::list, batches::get, batches::cancel, batches::retry_failed, batches::results, batches::errors,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
         files::create, files::get, workers::list, health::healthz, health::readyz, health::metrics,
     ),
@@ -26,6 +27,7 @@ use crate::routes::{endpoints, events, files, health, jobs, packages, results, s
     security(("bearer" = [])),
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
+        (name = "batches", description = "Many inputs in one call."),
         (name = "endpoints", description = "What jobs run on."),
         (name = "files", description = "Inputs that are too big for JSON."),
         (name = "workers", description = "Who runs the jobs."),

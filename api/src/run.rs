@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
+use crate::batches::Runner;
 use crate::config::Config;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
@@ -40,9 +41,11 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
         .await
         .context("failed to listen to the queue")?;
     let maintenance = tokio::spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
+    let batches = tokio::spawn(Runner::new(app.clone()).run(shutdown.clone()));
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");
     serve::serve(listener, self::app(app), connections, shutdown).await;
+    batches.await.context("the work on batches panicked")?;
     maintenance.await.context("queue maintenance panicked")
 }
 

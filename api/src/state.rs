@@ -23,6 +23,9 @@ use crate::work::Bells;
 /// The pause before a repeat, times 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Batches whose lines come in at the same time: each holds two parts of 8 MiB.
+const BATCH_UPLOADS: usize = 4;
+
 /// The parts of a running replica. Clones share them.
 #[derive(Clone)]
 pub struct App(Arc<Parts>);
@@ -44,6 +47,8 @@ pub struct Parts {
     /// This replica's name for as long as it lives.
     pub(crate) replica: String,
     pub(crate) held: Arc<Semaphore>,
+    /// The right to send the lines of a batch.
+    pub(crate) uploads: Semaphore,
     pub(crate) ready: crate::routes::health::Readiness,
     pub(crate) shutdown: CancellationToken,
 }
@@ -80,6 +85,7 @@ impl App {
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::default(),
             replica,
+            uploads: Semaphore::new(BATCH_UPLOADS),
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
             ready: crate::routes::health::Readiness::default(),
             patience,

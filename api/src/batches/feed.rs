@@ -22,6 +22,9 @@ const WINDOW: u64 = 5_000;
 const CHUNK_JOBS: u64 = 500;
 const CHUNK_BYTES: usize = 4 << 20;
 
+/// Read from S3 at a time: about as much as a chunk of short lines needs.
+const PIECE: u64 = 256 << 10;
+
 /// Below this, what there is room for waits for more room: a call is dearer than a job.
 const ROOM_MIN: u64 = 100;
 
@@ -75,7 +78,7 @@ impl Runner {
     pub(super) async fn reader(&self, batch: &Batch, wrong: &Lines, jobs: u64) -> Result<(Reader, Place), Trouble> {
         let key = batch.input.as_ref().ok_or_else(|| Trouble::Broken("a running batch has no input".to_owned()))?;
         let mut place = if batch.place.jobs <= jobs { batch.place } else { Place::default() };
-        let mut reader = Reader::new(&self.app.objects, key, place.lines, place.bytes);
+        let mut reader = Reader::new(&self.app.objects, key, place.lines, place.bytes).with_piece(PIECE);
         while place.jobs < jobs {
             let Some(line) = reader.next().await? else { break };
             place.lines = line.number;
