@@ -118,7 +118,10 @@ impl Runner {
         let rounds = async {
             loop {
                 if let Err(error) = self.run_once().await {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "looking after batches failed, trying again");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "looking after batches failed, trying again"
+                    );
                 }
                 sleep(BREATH).await;
                 self.app.work.wait(Work::Batches, ROUND).await;

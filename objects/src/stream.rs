@@ -128,7 +128,8 @@ impl Upload {
         if self.begun.is_none() {
             check_key(&self.key)?;
             let create = client.create_multipart_upload().bucket(bucket).key(&self.key);
-            let created = create.content_type(&self.content_type).send().await.map_err(Error::sdk("begin an upload"))?;
+            let created =
+                create.content_type(&self.content_type).send().await.map_err(Error::sdk("begin an upload"))?;
             let id = created.upload_id.ok_or_else(|| Error::Refused {
                 step: "begin an upload",
                 code: "no upload id".to_owned(),

@@ -386,8 +386,11 @@ impl Batches {
             for id in &ids {
                 pipe.hgetall(self.keys.batch(id));
             }
-            let rows: Vec<HashMap<String, String>> =
-                if ids.is_empty() { Vec::new() } else { pipe.query_async(&mut redis).await.map_err(Error::redis("list batches"))? };
+            let rows: Vec<HashMap<String, String>> = if ids.is_empty() {
+                Vec::new()
+            } else {
+                pipe.query_async(&mut redis).await.map_err(Error::redis("list batches"))?
+            };
             for (id, row) in ids.iter().zip(&rows) {
                 let Some(batch) = record::decode(id, row)? else { continue };
                 if state.is_none_or(|wanted| wanted == batch.state) {
@@ -499,7 +502,11 @@ impl Batches {
     }
 
     async fn note(&self, id: &str, field: &str, value: String) -> Result<(), Error> {
-        self.connection.redis().hset(self.keys.batch(id), field, value).await.map_err(Error::redis("note a batch's course"))
+        self.connection
+            .redis()
+            .hset(self.keys.batch(id), field, value)
+            .await
+            .map_err(Error::redis("note a batch's course"))
     }
 
     /// Ended batches with something to tidy away by `now_ms`, at most `limit`.

@@ -30,7 +30,12 @@ impl Runner {
             whole.finish().await?;
         }
         if self.batches.end(&batch.id, PARTS_KEEP_MS).await? {
-            tracing::info!(batch.id = batch.id, succeeded = batch.succeeded, failed = batch.failed, "a batch has ended");
+            tracing::info!(
+                batch.id = batch.id,
+                succeeded = batch.succeeded,
+                failed = batch.failed,
+                "a batch has ended"
+            );
         }
         Ok(())
     }

@@ -163,12 +163,21 @@ mod tests {
         let openai = r#"{"custom_id": "b", "method": "POST", "url": "/v1/embeddings", "body": {"text": "y"}}"#;
         for format in [LineFormat::Auto, LineFormat::Stokehold] {
             let item = read(own, format).unwrap();
-            assert_eq!((item.custom_id.as_deref(), item.input.get(), item.at), (Some("a"), r#"{"text": "x"}"#, "/input"));
-            assert_eq!((item.endpoint.as_deref(), item.metadata["k"].as_str(), item.unique), (Some("echo"), "v", false));
+            assert_eq!(
+                (item.custom_id.as_deref(), item.input.get(), item.at),
+                (Some("a"), r#"{"text": "x"}"#, "/input")
+            );
+            assert_eq!(
+                (item.endpoint.as_deref(), item.metadata["k"].as_str(), item.unique),
+                (Some("echo"), "v", false)
+            );
         }
         for format in [LineFormat::Auto, LineFormat::Openai] {
             let item = read(openai, format).unwrap();
-            assert_eq!((item.custom_id.as_deref(), item.input.get(), item.at), (Some("b"), r#"{"text": "y"}"#, "/body"));
+            assert_eq!(
+                (item.custom_id.as_deref(), item.input.get(), item.at),
+                (Some("b"), r#"{"text": "y"}"#, "/body")
+            );
             assert!(item.unique && item.endpoint.is_none());
         }
         assert_eq!(read(r#"{"input": null}"#, LineFormat::Auto).unwrap().custom_id, None);

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use futures::Stream;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use stokehold_queue::JobId;
 use stokehold_queue::batches::{Batch, EndedLine};
 use stokehold_queue::job::{JobResult, JobState};
-use stokehold_queue::JobId;
 
 use super::Trouble;
 use crate::state::App;

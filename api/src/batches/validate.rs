@@ -284,9 +284,8 @@ impl Pass {
         let line = self.total;
         self.invalid += 1;
         self.wrong.insert(line);
-        let report = self
-            .report
-            .get_or_insert_with(|| self.app.objects.upload(&format!("{}{}", self.prefix, self.part), JSONL));
+        let report =
+            self.report.get_or_insert_with(|| self.app.objects.upload(&format!("{}{}", self.prefix, self.part), JSONL));
         report.write(&ErrorLine::invalid(line, wrong.custom_id.as_deref(), &wrong.message).text()).await?;
         if self.errors.len() < ERRORS_SHOWN {
             self.errors.push(LineError { line, message: wrong.message });
@@ -313,7 +312,9 @@ impl Pass {
                 }
             });
         }
-        let held = blocking(move || ready.into_iter().map(|outcome| outcome.and_then(hold_against)).collect::<Vec<_>>()).await?;
+        let held =
+            blocking(move || ready.into_iter().map(|outcome| outcome.and_then(hold_against)).collect::<Vec<_>>())
+                .await?;
         let named: BTreeSet<&String> =
             held.iter().flatten().flat_map(|(_, files)| files).filter(|id| !self.files.contains(*id)).collect();
         let missing = self.missing(&named).await?;
@@ -322,10 +323,11 @@ impl Pass {
             self.files.clear();
         }
         self.files.extend(found);
-        let there = |(custom_id, files): (Option<String>, Vec<String>)| match files.iter().find(|id| missing.contains(*id)) {
-            Some(id) => Err(Wrong::new(custom_id, format!("file {id:?} was not uploaded"))),
-            None => Ok(()),
-        };
+        let there =
+            |(custom_id, files): (Option<String>, Vec<String>)| match files.iter().find(|id| missing.contains(*id)) {
+                Some(id) => Err(Wrong::new(custom_id, format!("file {id:?} was not uploaded"))),
+                None => Ok(()),
+            };
         Ok(held.into_iter().map(|outcome| outcome.and_then(there)).collect())
     }
 

@@ -86,8 +86,8 @@ pub(crate) async fn list(
 ) -> Result<Json<BatchList>, Problem> {
     let states = BatchState::ALL.map(BatchState::as_str).join(", ");
     let state = params.take("state", &format!("one of {states}"), BatchState::from_word)?;
-    let cursor = params
-        .take("cursor", "the next_cursor of a page", |text| is_batch_id(text).then(|| text.to_owned()))?;
+    let cursor =
+        params.take("cursor", "the next_cursor of a page", |text| is_batch_id(text).then(|| text.to_owned()))?;
     let limit = params
         .take("limit", &format!("1 to {LIMIT_MAX}"), |text| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)))?
         .unwrap_or(LIMIT);
@@ -225,7 +225,8 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
         Created::Repeat(id) => (StatusCode::OK, id),
     };
     let batch = app.ask("read a batch", batches.get(id)).await?;
-    let batch = batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer kept; use a new key"))?;
+    let batch =
+        batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer kept; use a new key"))?;
     Ok(super::submit::durable(app, (status, Json(shown(app, &batch))).into_response()))
 }
 

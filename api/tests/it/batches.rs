@@ -41,7 +41,8 @@ fn adds_up(batch: &Value) {
     assert_eq!(count("accepted"), count("total") - count("invalid"), "{batch}");
     let ended = ["succeeded", "failed", "cancelled", "expired"].map(count).iter().sum::<u64>();
     assert_eq!(count("accepted"), ended + count("open"), "{batch}");
-    let over = ["finalizing", "completed", "failed", "cancelled", "expired"].contains(&batch["state"].as_str().unwrap());
+    let over =
+        ["finalizing", "completed", "failed", "cancelled", "expired"].contains(&batch["state"].as_str().unwrap());
     assert!(!over || count("open") == 0, "{batch}");
 }
 
@@ -145,7 +146,8 @@ async fn a_batch_runs_to_its_end_and_tells_of_each_line_once() {
     assert_eq!((&batch["state"], &batch["priority"]), (&json!("validating"), &json!("batch")));
     let batch = until(&stack, &id, |batch| batch["state"] == "running").await;
     assert_eq!((&batch["counts"]["total"], &batch["counts"]["invalid"]), (&json!(2_500), &json!(3)));
-    let wrong: Vec<u64> = batch["errors"].as_array().unwrap().iter().map(|error| error["line"].as_u64().unwrap()).collect();
+    let wrong: Vec<u64> =
+        batch["errors"].as_array().unwrap().iter().map(|error| error["line"].as_u64().unwrap()).collect();
     assert_eq!(wrong, [5, 18, 2_000]);
     assert!(batch["errors"][0]["message"].as_str().unwrap().contains("/input/text"));
 
@@ -176,8 +178,10 @@ async fn a_batch_runs_to_its_end_and_tells_of_each_line_once() {
     let again = work_until_ended(&stack, &id_of(&again)).await;
     assert_eq!((&again["counts"]["total"], &again["counts"]["failed"]), (&json!(249), &json!(249)));
     let errors = lines_of(&stack, &id_of(&again), "errors").await;
-    let names: BTreeMap<u64, String> =
-        errors.iter().map(|line| (line["line"].as_u64().unwrap(), line["custom_id"].as_str().unwrap().to_owned())).collect();
+    let names: BTreeMap<u64, String> = errors
+        .iter()
+        .map(|line| (line["line"].as_u64().unwrap(), line["custom_id"].as_str().unwrap().to_owned()))
+        .collect();
     assert_eq!((names.len(), names[&1].as_str(), names[&249].as_str()), (249, "c10", "c2500"));
 
     let listed = stack.json(stack.get("/v1/batches?state=completed&limit=1")).await;
@@ -191,7 +195,8 @@ async fn a_batch_runs_to_its_end_and_tells_of_each_line_once() {
 async fn wrong_lines_fail_the_batch_before_anything_runs() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;
-    let openai = |id: &str, text: Value| json!({"custom_id": id, "method": "POST", "url": "/v1/x", "body": {"text": text}});
+    let openai =
+        |id: &str, text: Value| json!({"custom_id": id, "method": "POST", "url": "/v1/x", "body": {"text": text}});
     let file = format!("file_{}", "0".repeat(32));
     let lines = json!([
         openai("a", json!("x")),
@@ -221,7 +226,11 @@ async fn wrong_lines_fail_the_batch_before_anything_runs() {
     assert_eq!((&empty["state"], &empty["counts"]["total"]), (&json!("failed"), &json!(0)));
     let blank = send(&stack, "", &[good_lines(1)[0].clone(), String::new(), "  ".to_owned()]).await;
     let blank = work_until_ended(&stack, &id_of(&blank)).await;
-    assert_eq!((&blank["state"], &blank["counts"]["total"]), (&json!("completed"), &json!(1)), "empty lines at the end are none");
+    assert_eq!(
+        (&blank["state"], &blank["counts"]["total"]),
+        (&json!("completed"), &json!(1)),
+        "empty lines at the end are none"
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use stokehold_queue::batches::{
-    Batch, BatchSpec, BatchState, Created, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop, Stopped, Verdict,
+    Batch, BatchSpec, BatchState, Created, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop, Stopped,
+    Verdict,
 };
 use stokehold_queue::job::{BatchLine, Idempotency, JobState, NewJob, Priority};
 use stokehold_queue::queue::{BatchGuard, LeaseQuery};
@@ -32,7 +33,12 @@ fn spec() -> BatchSpec {
 
 fn new(n: u8, key: Option<&str>) -> NewBatch {
     let idempotency = key.map(|key| Idempotency { key: key.to_owned(), request_hash: "h".to_owned() });
-    NewBatch { id: format!("batch_{n:032x}"), spec: spec(), input: Some("batches/t/x/input.jsonl".to_owned()), idempotency }
+    NewBatch {
+        id: format!("batch_{n:032x}"),
+        spec: spec(),
+        input: Some("batches/t/x/input.jsonl".to_owned()),
+        idempotency,
+    }
 }
 
 fn line(batch: &str, line: u64) -> NewJob {

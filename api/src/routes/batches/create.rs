@@ -116,7 +116,10 @@ pub(crate) async fn create(
     let input = format!("{}{input}", Batch::prefix_of(&caller.tenant, &id));
     let sources = [body.is_some(), wanted.lines.is_some(), wanted.input_file.is_some(), wanted.input_key.is_some()];
     if sources.into_iter().filter(|given| *given).count() != 1 {
-        return Err(Problem::field("/lines", "give one of lines, input_file and input_key, or send the lines as application/jsonl"));
+        return Err(Problem::field(
+            "/lines",
+            "give one of lines, input_file and input_key, or send the lines as application/jsonl",
+        ));
     }
     if let Some(body) = body {
         let declared = headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse::<u64>().ok());
@@ -303,7 +306,8 @@ async fn receive(app: &App, key: &str, mut body: Body, hash: &mut Sha256) -> Res
     let mut bytes = 0;
     loop {
         let frame = timeout(BODY_IDLE, body.frame()).await;
-        let frame = frame.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped coming; send it without pauses"))?;
+        let frame =
+            frame.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped coming; send it without pauses"))?;
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body broke off"))?;
         let Ok(data) = frame.into_data() else { continue };
