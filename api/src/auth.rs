@@ -45,7 +45,7 @@ macro_rules! scopes {
     };
 }
 
-scopes! { JobsRead JobsWrite EndpointsRead EndpointsWrite FilesRead FilesWrite WorkersRead }
+scopes! { JobsRead JobsWrite EndpointsRead EndpointsWrite FilesRead FilesWrite WorkersRead LimitsRead LimitsWrite }
 
 impl<S: Asked> FromRequestParts<App> for Caller<S> {
     type Rejection = Problem;

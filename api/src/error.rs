@@ -56,6 +56,12 @@ pub enum Code {
     NothingToRetry,
     /// A file is named but was not uploaded.
     FileMissing,
+    /// A job to wait for is named and is not there.
+    DependencyMissing,
+    /// The job cannot be tried again: it has not ended, or it succeeded.
+    NotRetryable,
+    /// As many jobs are open as the caller may have.
+    QuotaExceeded,
     /// The package was not uploaded.
     PackageMissing,
     /// The lease is no longer the caller's.
@@ -97,6 +103,9 @@ impl Code {
             Self::NothingToRetry => (StatusCode::CONFLICT, "There is nothing to retry"),
             Self::NoResult => (StatusCode::CONFLICT, "The job ended without a result"),
             Self::FileMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A file was not uploaded"),
+            Self::DependencyMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A job to wait for is not there"),
+            Self::NotRetryable => (StatusCode::CONFLICT, "The job cannot be tried again"),
+            Self::QuotaExceeded => (StatusCode::TOO_MANY_REQUESTS, "Too many open jobs"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
             Self::StaleFence => (StatusCode::CONFLICT, "The lease is lost"),
             Self::ProtocolMismatch => (StatusCode::CONFLICT, "The worker speaks another protocol version"),
@@ -117,7 +126,7 @@ impl Code {
     fn retry_after_s(self) -> Option<u32> {
         match self {
             Self::Unavailable | Self::RateLimited => Some(1),
-            Self::QueueFull => Some(5),
+            Self::QueueFull | Self::QuotaExceeded => Some(5),
             _ => None,
         }
     }
@@ -190,15 +199,16 @@ impl Problem {
         Self::new(Code::NotFound, format!("there is no such {what}"))
     }
 
-    /// What is wrong here and what to change.
-    pub(crate) fn detail(&self) -> &str {
-        &self.detail
-    }
-
     /// Its code.
     #[must_use]
     pub fn code(&self) -> Code {
         self.code
+    }
+
+    /// What it says of this case.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        &self.detail
     }
 
     /// What a client is told when `step` did not answer in time.
@@ -250,6 +260,19 @@ impl From<QueueError> for Problem {
             }
             // Only the feeder of batches can meet it, and it never answers a request.
             QueueError::StaleGuard => Self::new(Code::Internal, INTERNAL),
+            QueueError::NoDependency { job, .. } => Self::new(
+                Code::DependencyMissing,
+                format!("there is no job {job} to wait for; jobs can be waited for as long as they are in the queue"),
+            ),
+            QueueError::Quota { gate, most, open } => {
+                let whose = match gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
+                    Some((_, endpoint)) => format!("endpoint {endpoint:?} has"),
+                    None => "you have".to_owned(),
+                };
+                let detail =
+                    format!("{whose} {open} open jobs and may have {most}; nothing was accepted, try again later");
+                Self::new(Code::QuotaExceeded, detail)
+            }
             QueueError::IdempotencyConflict { key } => Self::new(
                 Code::IdempotencyConflict,
                 format!("idempotency key {key:?} was used with another request in the last 24 hours; use a new key"),

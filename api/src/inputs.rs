@@ -36,6 +36,11 @@ pub(crate) fn check(schema: &Validator, input: &Value, at: &str) -> Result<Vec<S
         let detail = format!("{}: {}", first.path, first.message);
         return Err(Problem::new(Code::InvalidInput, detail).with_errors(errors));
     }
+    files(input, at)
+}
+
+/// The ids of the files that an input names.
+pub(crate) fn files(input: &Value, at: &str) -> Result<Vec<String>, Problem> {
     let mut files = BTreeSet::new();
     named_files(input, at, &mut files)?;
     if files.len() > FILES_MAX {
@@ -45,7 +50,7 @@ pub(crate) fn check(schema: &Validator, input: &Value, at: &str) -> Result<Vec<S
 }
 
 /// The files that an input names which was found good before.
-pub(crate) fn files(input: &str) -> Vec<String> {
+pub(crate) fn files_of(input: &str) -> Vec<String> {
     // Most name none, and are not parsed for it.
     if !input.contains("$file") && !input.contains("\\u") {
         return Vec::new();

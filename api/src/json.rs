@@ -9,6 +9,7 @@ use axum::http::header::{CONTENT_LENGTH, EXPECT};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -227,6 +228,12 @@ impl<'de> Visitor<'de> for StrictVisitor {
         }
         Ok(Value::Object(object))
     }
+}
+
+/// A value as text, to be handed on.
+pub(crate) fn raw(value: &Value) -> Box<RawValue> {
+    // A value always has a text: its members' names are strings and its numbers finite.
+    to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 #[cfg(test)]

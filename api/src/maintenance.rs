@@ -1,10 +1,9 @@
-//! What keeps the queue moving when nobody calls: due jobs become ready, leases that ran out come back. Every replica does it;
+//! What keeps the queue moving when nobody calls: due jobs become ready, leases that ran out come back, late jobs expire. Every replica does it;
 //! doing it twice changes nothing.
 
 use std::time::Duration;
 
 use stokehold_queue::job::{Priority, VRAM_CLASSES_GIB};
-use stokehold_queue::queue::Swept;
 use stokehold_queue::{Error, Queue, now_ms};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +27,8 @@ pub struct Summary {
     pub promoted: u32,
     /// Leases taken back.
     pub reaped: u32,
+    /// Jobs that ran out of time.
+    pub expired: u32,
     /// When the next one falls due, unix milliseconds, if any is known.
     pub next_due_ms: Option<u64>,
 }
@@ -73,13 +74,16 @@ impl Maintenance {
     pub async fn run_once(&mut self) -> Result<Summary, Error> {
         let promoted = self.app.queue.promote().await?;
         let reaped = self.app.queue.reap().await?;
+        let expired = self.app.queue.expire().await?;
+        metrics::expired(expired.jobs);
         metrics::promoted(promoted.jobs);
         metrics::reaped(reaped.jobs);
         if self.measured.is_none_or(|at| at.elapsed() >= MEASURE_EVERY) {
             self.measured = Some(Instant::now());
             self.measure().await?;
         }
-        Ok(Summary { promoted: promoted.jobs, reaped: reaped.jobs, next_due_ms: earliest(promoted, reaped) })
+        let next_due_ms = [promoted, reaped, expired].into_iter().filter_map(|swept| swept.next_due_ms).min();
+        Ok(Summary { promoted: promoted.jobs, reaped: reaped.jobs, expired: expired.jobs, next_due_ms })
     }
 
     /// Measures what only the queue knows.
@@ -97,15 +101,11 @@ impl Maintenance {
     }
 }
 
-fn earliest(a: Swept, b: Swept) -> Option<u64> {
-    [a.next_due_ms, b.next_due_ms].into_iter().flatten().min()
-}
-
 /// How long to sleep. A full round may have left some behind, so the next follows at once.
 fn pause(summary: &Summary, now_ms: u64) -> Duration {
-    /// As many as one `promote` or `reap` moves.
+    /// As many as one `promote`, `reap` or `expire` moves.
     const FULL: u32 = 100;
-    if summary.promoted >= FULL || summary.reaped >= FULL {
+    if [summary.promoted, summary.reaped, summary.expired].into_iter().any(|moved| moved >= FULL) {
         return Duration::ZERO;
     }
     let due = summary.next_due_ms.map_or(ROUND, |due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_round_follows_when_something_falls_due_but_never_spins() {
-        let summary = |promoted, next_due_ms| Summary { promoted, reaped: 0, next_due_ms };
+        let summary = |promoted, next_due_ms| Summary { promoted, next_due_ms, ..Summary::default() };
         assert_eq!(pause(&summary(0, None), 1_000), ROUND);
         assert_eq!(pause(&summary(0, Some(1_250)), 1_000), Duration::from_millis(250));
         assert_eq!(pause(&summary(0, Some(99_000)), 1_000), ROUND);

@@ -13,10 +13,13 @@ const HTTP_SECONDS: &str = "stokehold_http_request_duration_seconds";
 const CONNECTIONS: &str = "stokehold_http_connections";
 const JOBS_SUBMITTED: &str = "stokehold_jobs_submitted_total";
 const JOBS_PROMOTED: &str = "stokehold_jobs_promoted_total";
+const JOBS_EXPIRED: &str = "stokehold_jobs_expired_total";
+const JOBS_SETTLED: &str = "stokehold_jobs_settled_total";
 const LEASES_GRANTED: &str = "stokehold_leases_granted_total";
 const LEASES_REAPED: &str = "stokehold_leases_reaped_total";
 const PULLS_PARKED: &str = "stokehold_pulls_parked";
 const ATTEMPTS_FINISHED: &str = "stokehold_attempts_finished_total";
+const SCHEDULE_TICKS: &str = "stokehold_schedule_ticks_total";
 const QUEUE_DEPTH: &str = "stokehold_queue_depth_jobs";
 
 /// From half a millisecond (a warm submit) to a minute (the longest wait).
@@ -47,6 +50,7 @@ fn describe() {
     describe_counter!(LEASES_REAPED, "Leases that ran out and were taken back by this replica.");
     describe_gauge!(PULLS_PARKED, "Workers' pulls that wait for a job on this replica.");
     describe_counter!(ATTEMPTS_FINISHED, "Reported ends of attempts, by what was reported and what became of it.");
+    describe_counter!(SCHEDULE_TICKS, "Ticks of schedules, by what became of them: a job, none (refused), or missed.");
     describe_gauge!(QUEUE_DEPTH, "Jobs ready to be leased, by priority and VRAM class in GiB.");
 }
 
@@ -93,6 +97,14 @@ pub(crate) fn leased(leases: usize) {
     counter!(LEASES_GRANTED).increment(leases as u64);
 }
 
+pub(crate) fn expired(jobs: u32) {
+    counter!(JOBS_EXPIRED).increment(jobs.into());
+}
+
+pub(crate) fn settled(verdict: &'static str) {
+    counter!(JOBS_SETTLED, "verdict" => verdict).increment(1);
+}
+
 pub(crate) fn reaped(leases: u32) {
     counter!(LEASES_REAPED).increment(leases.into());
 }
@@ -105,6 +117,11 @@ pub(crate) fn finished(outcome: &'static str, answer: FinishAnswer) {
         FinishAnswer::NotFound => "not_found",
     };
     counter!(ATTEMPTS_FINISHED, "outcome" => outcome, "answer" => answer).increment(1);
+}
+
+/// `outcome` is `submitted`, `refused` or `missed`.
+pub(crate) fn ticked(outcome: &'static str, ticks: u64) {
+    counter!(SCHEDULE_TICKS, "outcome" => outcome).increment(ticks);
 }
 
 pub(crate) fn queue_depth(priority: Priority, class_gib: u32, jobs: u64) {

@@ -24,6 +24,11 @@ pub(crate) fn is_file_id(text: &str) -> bool {
     text.strip_prefix("file_").is_some_and(|digits| digits.len() == 32 && is_lower_hex(digits))
 }
 
+/// A schedule's id: `sch_` and 32 hex digits.
+pub(crate) fn is_schedule_id(text: &str) -> bool {
+    text.strip_prefix("sch_").is_some_and(|digits| digits.len() == 32 && is_lower_hex(digits))
+}
+
 /// A MIME type, roughly: what may stand in a header and be signed.
 pub(crate) fn is_content_type(text: &str) -> bool {
     matches!(text.len(), 3..=200) && text.contains('/') && text.bytes().all(|b| (0x20..0x7f).contains(&b))

@@ -11,7 +11,9 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
-use crate::routes::{batches, endpoints, events, files, health, jobs, packages, results, submit, workers};
+use crate::routes::{
+    batches, endpoints, events, files, health, jobs, limits, packages, redrive, results, schedules, submit, workers,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -19,6 +21,9 @@ use crate::routes::{batches, endpoints, events, files, health, jobs, packages, r
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
         batches::create, batches::list, batches::get, batches::cancel, batches::retry_failed, batches::results, batches::errors,
+        redrive::retry, redrive::retry_many, redrive::cancel_many, redrive::dead_letters,
+        limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
+        schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
         files::create, files::get, workers::list, health::healthz, health::readyz, health::metrics,
     ),
@@ -28,6 +33,8 @@ use crate::routes::{batches, endpoints, events, files, health, jobs, packages, r
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
         (name = "batches", description = "Many inputs in one call."),
+        (name = "limits", description = "How much a tenant may take."),
+        (name = "schedules", description = "Jobs that come back by the clock."),
         (name = "endpoints", description = "What jobs run on."),
         (name = "files", description = "Inputs that are too big for JSON."),
         (name = "workers", description = "Who runs the jobs."),

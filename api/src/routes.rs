@@ -6,8 +6,11 @@ pub(crate) mod events;
 pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod jobs;
+pub(crate) mod limits;
 pub(crate) mod packages;
+pub(crate) mod redrive;
 pub(crate) mod results;
+pub(crate) mod schedules;
 pub(crate) mod submit;
 pub(crate) mod view;
 pub(crate) mod workers;
@@ -23,6 +26,13 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/jobs/bulk", post(submit::bulk))
         .route("/v1/jobs/{id}", get(jobs::get))
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/cancel", post(redrive::cancel_many))
+        .route("/v1/jobs/retry", post(redrive::retry_many))
+        .route("/v1/jobs/{id}/retry", post(redrive::retry))
+        .route("/v1/dead-letters", get(redrive::dead_letters))
+        .route("/v1/limits", get(limits::own))
+        .route("/v1/limits/{tenant}", get(limits::get).put(limits::set))
+        .route("/v1/limits/{tenant}/endpoints/{name}", get(limits::get_endpoint).put(limits::set_endpoint))
         .route("/v1/jobs/{id}/events", get(events::events))
         .route("/v1/jobs/{id}/result", get(results::result))
         .route("/v1/jobs/{id}/files/{name}", get(results::file))
@@ -32,6 +42,10 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/batches/{id}/retry-failed", post(batches::retry_failed))
         .route("/v1/batches/{id}/results", get(batches::results))
         .route("/v1/batches/{id}/errors", get(batches::errors))
+        .route("/v1/schedules", post(schedules::create).get(schedules::list))
+        .route("/v1/schedules/{id}", get(schedules::get).delete(schedules::delete))
+        .route("/v1/schedules/{id}/pause", post(schedules::pause))
+        .route("/v1/schedules/{id}/resume", post(schedules::resume))
         .route("/v1/packages", post(packages::create))
         .route("/v1/endpoints", post(endpoints::deploy).get(endpoints::list))
         .route("/v1/endpoints/{name}", get(endpoints::get))

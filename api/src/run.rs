@@ -8,6 +8,7 @@ use axum::http::{HeaderName, Method, header};
 use stokehold_objects::{Error as ObjectsError, Objects};
 use stokehold_queue::{Durability, Error as QueueError, RedisQueue};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -17,6 +18,8 @@ use crate::batches::Runner;
 use crate::config::Config;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
+use crate::settle::Settler;
+use crate::schedules::Scheduler;
 use crate::state::App;
 use crate::{error, gateway, metrics, routes, serve};
 
@@ -40,13 +43,18 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     let app = App::start(config, queue, objects, durability, shutdown.clone())
         .await
         .context("failed to listen to the queue")?;
-    let maintenance = tokio::spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
-    let batches = tokio::spawn(Runner::new(app.clone()).run(shutdown.clone()));
+    let mut loops = JoinSet::new();
+    loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(Runner::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(Scheduler::new(app.clone()).run(shutdown.clone()));
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");
     serve::serve(listener, self::app(app), connections, shutdown).await;
-    batches.await.context("the work on batches panicked")?;
-    maintenance.await.context("queue maintenance panicked")
+    while let Some(ended) = loops.join_next().await {
+        ended.context("a background loop panicked")?;
+    }
+    Ok(())
 }
 
 /// Every route, around a running replica. Needs no socket.
@@ -67,7 +75,7 @@ fn cors() -> CorsLayer {
     let ours = ["idempotency-key", "prefer", "last-event-id"].map(HeaderName::from_static);
     CorsLayer::new()
         .allow_origin(Any)
-        .allow_methods([Method::GET, Method::POST])
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         .allow_headers(
             [header::AUTHORIZATION, header::CONTENT_TYPE, REQUEST_ID].into_iter().chain(ours).collect::<Vec<_>>(),
         )

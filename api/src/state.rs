@@ -7,7 +7,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use stokehold_objects::Objects;
 use stokehold_queue::{Durability, Error as QueueError, Queue, RedisQueue, Registry, TokenRecord, WorkerRecord, nonce};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth;
@@ -44,6 +44,8 @@ pub struct Parts {
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
     pub(crate) work: Bells,
+    /// Rung here when a schedule may tick sooner than the scheduler knows.
+    pub(crate) rescheduled: Notify,
     /// This replica's name for as long as it lives.
     pub(crate) replica: String,
     pub(crate) held: Arc<Semaphore>,
@@ -84,6 +86,7 @@ impl App {
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::default(),
+            rescheduled: Notify::new(),
             replica,
             uploads: Semaphore::new(BATCH_UPLOADS),
             held: Arc::new(Semaphore::new(config.limits.held_requests)),

@@ -107,11 +107,15 @@ pub enum Scope {
     FilesWrite,
     /// See the workers of the whole installation: for operators.
     WorkersRead,
+    /// See any tenant's limits: for operators.
+    LimitsRead,
+    /// Set any tenant's limits: for operators.
+    LimitsWrite,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::EndpointsRead,
@@ -119,6 +123,8 @@ impl Scope {
         Self::FilesRead,
         Self::FilesWrite,
         Self::WorkersRead,
+        Self::LimitsRead,
+        Self::LimitsWrite,
     ];
 
     /// The word for it.
@@ -132,6 +138,8 @@ impl Scope {
             Self::FilesRead => "files:read",
             Self::FilesWrite => "files:write",
             Self::WorkersRead => "workers:read",
+            Self::LimitsRead => "limits:read",
+            Self::LimitsWrite => "limits:write",
         }
     }
 

@@ -1,29 +1,123 @@
 //! `stoke cancel`.
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::client::{Client, segment};
+use crate::filter::{self, FilterArgs};
 use crate::job::Job;
-use crate::{Global, output};
+use crate::{Global, output, progress};
 
-/// Cancel a job
+/// Cancel jobs: by id, or with --all every one that a filter finds
 #[derive(Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:
+  stoke cancel 0192f0c1a2b37cde8f00112233445500
+  stoke cancel --endpoint render --state queued --all"
+)]
 pub(crate) struct CancelArgs {
-    /// The job's id
-    id: String,
+    /// The jobs' ids
+    #[arg(value_name = "JOB", conflicts_with_all = [
+        "all", "endpoint", "state", "batch", "schedule", "priority", "metadata",
+    ])]
+    ids: Vec<String>,
+    /// Cancel every job that the filter finds
+    #[arg(long)]
+    all: bool,
+    /// Only jobs of this endpoint
+    #[arg(long, requires = "all")]
+    endpoint: Option<String>,
+    /// Only jobs in this state
+    #[arg(long, requires = "all", value_parser = ["scheduled", "blocked", "queued", "running"])]
+    state: Option<String>,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 pub(crate) async fn run(global: &Global, args: CancelArgs) -> Result<()> {
     let client = Client::connect(global)?;
-    let (_, cancelled) = client.post(&format!("/v1/jobs/{}/cancel", segment(&args.id)), None).await?;
+    match &args.ids[..] {
+        [] => matching(global, &client, &args).await,
+        [id] => one(global, &client, id).await,
+        ids => several(global, &client, ids).await,
+    }
+}
+
+async fn one(global: &Global, client: &Client, id: &str) -> Result<()> {
+    let cancelled = cancel(client, id).await?;
     if global.json {
         return output::json(&cancelled);
     }
-    let job = Job::decode(&cancelled)?;
-    if job.has_ended() {
-        output::line(format_args!("job {} is {}", job.id, job.state))
-    } else {
-        output::line(format_args!("job {} is {}; its worker has been told to stop it", job.id, job.state))
+    output::line(said(&Job::decode(&cancelled)?))
+}
+
+async fn several(global: &Global, client: &Client, ids: &[String]) -> Result<()> {
+    let (mut jobs, mut failed) = (Vec::new(), 0_usize);
+    for id in ids {
+        match cancel(client, id).await {
+            Ok(cancelled) => {
+                if !global.json {
+                    output::line(said(&Job::decode(&cancelled)?))?;
+                }
+                jobs.push(cancelled);
+            }
+            // The others are still meant.
+            Err(error) => {
+                output::note(format_args!("job {id}: {error:#}"));
+                failed += 1;
+            }
+        }
+    }
+    if global.json {
+        output::json(&json!({"jobs": jobs}))?;
+    }
+    ensure!(failed == 0, "{failed} of {} jobs were not cancelled", ids.len());
+    Ok(())
+}
+
+async fn matching(global: &Global, client: &Client, args: &CancelArgs) -> Result<()> {
+    let filter = args.filter.members(&[("endpoint", args.endpoint.as_deref()), ("state", args.state.as_deref())])?;
+    match (args.all, filter.is_empty()) {
+        (true, false) => (),
+        (false, false) => bail!("this cancels every job that the filter finds; say so with --all"),
+        (_, true) => {
+            bail!("say which jobs: by id, or with --endpoint, --state, --batch, --schedule, --priority or --metadata")
+        }
+    }
+    let spinner = progress::spinner("cancelling");
+    let cancelled =
+        filter::cancel_all(client, &filter, |n| spinner.set_message(format!("{} cancelled", output::count(n)))).await?;
+    spinner.finish_and_clear();
+    if global.json {
+        return output::json(&json!({"cancelled": cancelled}));
+    }
+    output::line(format_args!(
+        "{} jobs cancelled; workers have been told to stop those that run",
+        output::count(cancelled)
+    ))
+}
+
+async fn cancel(client: &Client, id: &str) -> Result<Value> {
+    Ok(client.post(&format!("/v1/jobs/{}/cancel", segment(id)), None).await?.1)
+}
+
+fn said(job: &Job) -> String {
+    let told = if job.has_ended() { "" } else { "; its worker has been told to stop it" };
+    format!("job {} is {}{told}", job.id, job.state)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::stub::parse;
+
+    #[test]
+    fn ids_and_filters_are_two_forms() {
+        assert!(parse("cancel 01").is_ok() && parse("cancel 01 02").is_ok());
+        assert!(parse("cancel --endpoint e --state queued --all").is_ok());
+        assert!(parse("cancel --batch batch_1 --metadata a=b --all").is_ok());
+        assert!(parse("cancel 01 --all").is_err_and(|said| said.contains("cannot be used with")));
+        assert!(parse("cancel --endpoint e").is_err_and(|said| said.contains("--all")));
     }
 }

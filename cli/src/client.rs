@@ -25,6 +25,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
+    /// For what this side sends piece by piece.
+    uploads: reqwest::Client,
     url: String,
     token: String,
 }
@@ -63,12 +65,17 @@ impl fmt::Display for Problem {
                 f.write_str("\nGive a token with --token or STOKE_TOKEN; `stoke token create` makes one.")
             }
             "unknown_endpoint" => f.write_str("\n`stoke endpoints` lists what is deployed."),
+            "not_retryable" => f.write_str(
+                "\nOnly jobs that failed, expired or were cancelled are tried again; `stoke dlq` lists them.",
+            ),
+            "nothing_to_retry" => f.write_str("\nNo line of the batch failed or expired."),
+            "forbidden" => f.write_str("\n`stoke token create --scope SCOPE,...` makes a token that may."),
             _ => Ok(()),
         }
     }
 }
 
-/// One request to the API. It may be sent again: what it asks for is idempotent, or carries a key.
+/// One request to the API.
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
@@ -76,6 +83,22 @@ pub(crate) struct Call<'a> {
     pub(crate) headers: &'a [(&'static str, &'a str)],
     /// How long the API is asked to hold its answer back.
     pub(crate) hold: Duration,
+}
+
+/// Why a request was not fulfilled, and what that means for the next try.
+pub(crate) struct Failure {
+    pub(crate) error: anyhow::Error,
+    /// It may go well when it is tried again.
+    pub(crate) passing: bool,
+    /// The API certainly did nothing.
+    refused: bool,
+    /// How long the API asked to wait.
+    pub(crate) asked: Option<Duration>,
+}
+
+/// Whether what failed may go well later: the API was not reached, or had other troubles than the request.
+pub(crate) fn may_pass(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Problem>().is_none_or(|problem| problem.status == 429 || problem.status >= 500)
 }
 
 impl Client {
@@ -103,21 +126,28 @@ impl Client {
         if parsed.is_none() {
             bail!("{url:?} is not the URL of an API; it looks like {DEFAULT_URL} (--url or STOKE_URL)");
         }
-        let http = reqwest::Client::builder()
-            .user_agent(concat!("stoke/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(SILENCE_TIMEOUT)
-            .build()?;
-        Ok(Self { http, url, token })
+        let builder = || {
+            let agent = concat!("stoke/", env!("CARGO_PKG_VERSION"));
+            reqwest::Client::builder().user_agent(agent).connect_timeout(CONNECT_TIMEOUT)
+        };
+        let http = builder().read_timeout(SILENCE_TIMEOUT).build()?;
+        // A read timeout counts from the start of a request until its answer begins, and would end a long upload.
+        let uploads = builder().build()?;
+        Ok(Self { http, uploads, url, token })
     }
 
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The client for presigned URLs, which get no token.
+    /// The client for other questions than those to the public API; they get no token.
     pub(crate) fn http(&self) -> &reqwest::Client {
         &self.http
+    }
+
+    /// The client for uploads to presigned URLs, which get no token. Each request needs a timeout of its own.
+    pub(crate) fn uploads(&self) -> &reqwest::Client {
+        &self.uploads
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value> {
@@ -134,8 +164,18 @@ impl Client {
         self.call(&Call { method: Method::POST, path, body, headers: &[], hold: Duration::ZERO }).await
     }
 
-    /// Sends a call until it is answered, a few times at most.
+    /// Sends a call until it is answered, a few times at most: what it asks for is idempotent, or carries a key.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<(StatusCode, Value)> {
+        self.tries(call, true).await
+    }
+
+    /// Sends a call that must not be done twice: again only where it was certainly not done.
+    pub(crate) async fn once(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
+        let call = Call { method, path, body, headers: &[], hold: Duration::ZERO };
+        Ok(self.tries(&call, false).await?.1)
+    }
+
+    async fn tries(&self, call: &Call<'_>, idempotent: bool) -> Result<(StatusCode, Value)> {
         for tried in 1.. {
             let mut request = self.request(call.method.clone(), call.path).timeout(ANSWER_TIMEOUT + call.hold);
             if let Some(body) = call.body {
@@ -144,27 +184,46 @@ impl Client {
             for (name, value) in call.headers {
                 request = request.header(*name, *value);
             }
-            let (error, asked) = match request.send().await {
-                Ok(answer) if answer.status().is_success() => {
-                    let status = answer.status();
-                    return Ok((status, answer.json().await.context("the API's answer is not JSON")?));
-                }
+            let failure = match self.answer(request.send().await).await {
                 Ok(answer) => {
-                    let (again, asked) = (is_passing(answer.status()), retry_after(&answer));
-                    let error = problem(answer).await;
-                    if !again {
-                        return Err(error);
-                    }
-                    (error, asked)
+                    let status = answer.status();
+                    let body = answer.bytes().await.context("the API's answer broke off")?;
+                    // 204 has none.
+                    let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
+                    return Ok((status, body.context("the API's answer is not JSON")?));
                 }
-                Err(error) => (self.unreachable(error), None),
+                Err(failure) => failure,
             };
-            if tried >= retry::TRIES {
-                return Err(error);
+            if !idempotent && failure.passing && !failure.refused {
+                return Err(failure.error.context("it may have been done all the same; look before you do it again"));
             }
-            tokio::time::sleep(retry::pause(tried, asked)).await;
+            if tried >= retry::TRIES || !failure.passing {
+                return Err(failure.error);
+            }
+            tokio::time::sleep(retry::pause(tried, failure.asked)).await;
         }
         bail!("never answered")
+    }
+
+    /// A POST whose body is sent piece by piece. It has no timeout: the caller watches how the body moves.
+    pub(crate) fn upload(&self, path: &str) -> RequestBuilder {
+        self.uploads.post(format!("{}{path}", self.url)).bearer_auth(&self.token).header(ACCEPT, "application/json")
+    }
+
+    /// What came of a request.
+    pub(crate) async fn answer(&self, sent: reqwest::Result<Response>) -> Result<Response, Failure> {
+        match sent {
+            Ok(answer) if answer.status().is_success() => Ok(answer),
+            Ok(answer) => {
+                let (status, asked) = (answer.status(), retry_after(&answer));
+                let refused = status == StatusCode::TOO_MANY_REQUESTS;
+                Err(Failure { error: problem(answer).await, passing: is_passing(status), refused, asked })
+            }
+            Err(error) => {
+                let refused = error.is_connect();
+                Err(Failure { error: self.unreachable(error), passing: true, refused, asked: None })
+            }
+        }
     }
 
     /// A GET whose body is read piece by piece. Redirects to the object store lose the token on the way.
@@ -173,8 +232,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = request.send().await.map_err(|error| self.unreachable(error))?;
-        if answer.status().is_success() { Ok(answer) } else { Err(problem(answer).await) }
+        self.answer(request.send().await).await.map_err(|failure| failure.error)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -207,6 +265,18 @@ pub(crate) fn segment(text: &str) -> String {
         }
         path
     })
+}
+
+/// A path with the members of its query that are given.
+pub(crate) fn query(path: &str, members: &[(&str, Option<&str>)]) -> String {
+    let mut query = path.to_owned();
+    for (name, value) in members {
+        if let Some(value) = value {
+            query.push(if query.contains('?') { '&' } else { '?' });
+            query.push_str(&format!("{}={}", segment(name), segment(value)));
+        }
+    }
+    query
 }
 
 fn is_passing(status: StatusCode) -> bool {
@@ -242,5 +312,32 @@ mod tests {
     #[test]
     fn segments_cannot_leave_their_place() {
         assert_eq!(segment("a/../b?c=é"), "a%2F..%2Fb%3Fc%3D%C3%A9");
+    }
+
+    #[tokio::test]
+    async fn what_must_not_be_done_twice_is_sent_again_only_when_it_was_refused() {
+        use std::sync::{Arc, Mutex};
+
+        for (first, tries) in [(429, 2), (503, 1), (404, 1)] {
+            let count = Arc::new(Mutex::new(0));
+            let seen = count.clone();
+            let answer = move || async move {
+                let mut tries = seen.lock().expect("is whole");
+                *tries += 1;
+                let status = if *tries == 1 { first } else { 204 };
+                axum::http::StatusCode::from_u16(status).expect("is one")
+            };
+            let routes = axum::Router::new().route("/v1/x", axum::routing::post(answer));
+            let done = crate::stub::serve(routes).await.once(Method::POST, "/v1/x", None).await;
+            assert_eq!((done.is_ok(), *count.lock().expect("is whole")), (first == 429, tries), "{first}");
+            let unsure = done.is_err_and(|error| error.to_string().contains("look before"));
+            assert_eq!(unsure, first == 503);
+        }
+    }
+
+    #[test]
+    fn queries_have_what_is_given() {
+        assert_eq!(query("/a", &[("b", None), ("c", Some("d&e")), ("f", Some("1"))]), "/a?c=d%26e&f=1");
+        assert_eq!(query("/a?x=1", &[("b", Some("2"))]), "/a?x=1&b=2");
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 
 use crate::client::{Client, segment};
 use crate::job::{self, Job};
@@ -43,19 +43,11 @@ pub(crate) async fn run(global: &Global, args: GetArgs) -> Result<()> {
 }
 
 fn show(job: &Job) -> Result<()> {
-    let mut facts = output::table(["job", &job.id]);
-    facts.add_row([Cell::new("state"), output::state_cell(&job.state)]);
-    facts.add_row(["endpoint", &job.endpoint()]);
-    facts.add_row(["created", &output::ago(&job.created_at)]);
-    if job.has_ended() {
-        facts.add_row(["ended", &output::ago(&job.ended_at)]);
-    } else if let Some(progress) = &job.progress {
-        facts.add_row(["progress", &format!("{:.0} % {}", progress.fraction * 100.0, progress.message)]);
+    output::line(facts(job).trim_fmt())?;
+    if !job.steps.is_empty() {
+        output::line("")?;
+        output::line(steps(job).trim_fmt())?;
     }
-    if let Some(url) = &job.result_url {
-        facts.add_row(["result", url]);
-    }
-    output::line(facts.trim_fmt())?;
     if job.attempts.is_empty() {
         return Ok(());
     }
@@ -81,4 +73,81 @@ fn show(job: &Job) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn facts(job: &Job) -> Table {
+    let mut facts = output::table(["job", &job.id]);
+    facts.add_row([Cell::new("state"), output::state_cell(&job.state)]);
+    facts.add_row(["endpoint", &job.endpoint()]);
+    facts.add_row(["created", &output::ago(&job.created_at)]);
+    if job.has_ended() {
+        facts.add_row(["ended", &output::ago(&job.ended_at)]);
+    } else if let Some(progress) = &job.progress {
+        facts.add_row(["progress", &format!("{:.0} % {}", progress.fraction * 100.0, progress.message)]);
+    }
+    if !job.deadline_at.is_null() && !job.has_ended() {
+        facts.add_row(["deadline", &output::when(&job.deadline_at)]);
+    }
+    let batch = job.batch_id.as_ref().map(|batch| match job.line {
+        Some(line) => format!("{batch}, line {line}"),
+        None => batch.clone(),
+    });
+    let after: Vec<String> = job.depends_on.iter().map(|on| format!("{} ({})", on.job, on.on)).collect();
+    let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros / 1e6));
+    let given = [
+        ("batch", batch),
+        ("retry of", job.retry_of.clone()),
+        ("schedule", job.schedule_id.clone()),
+        ("after", Some(after.join(", ")).filter(|after| !after.is_empty())),
+        ("concurrency", job.concurrency_key.clone()),
+        ("webhook", job.webhook.clone()),
+        ("cost", cost),
+        ("result", job.result_url.clone()),
+    ];
+    for (name, value) in given {
+        if let Some(value) = value {
+            facts.add_row([name, &value]);
+        }
+    }
+    facts
+}
+
+fn steps(job: &Job) -> Table {
+    let mut table = output::table(["step", "stage", "endpoint", "job", "state", "decision", "run", "reason"]);
+    for step in &job.steps {
+        table.add_row([
+            Cell::new(output::cell(&step.name)),
+            Cell::new(&step.stage),
+            Cell::new(&step.endpoint),
+            Cell::new(step.job_id.as_deref().unwrap_or("-")),
+            output::state_cell(&output::cell(&step.state)),
+            step.decision.as_deref().map_or(Cell::new("-"), output::state_cell),
+            Cell::new(step.timing.map_or("-".to_owned(), |timing| output::millis(timing.run_ms))),
+            Cell::new(step.reason.as_deref().unwrap_or("-")),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_shows_where_it_comes_from_and_its_steps() {
+        let job = Job::decode(&json!({
+            "id": "02", "endpoint": "echo", "version": 1, "state": "failed", "batch_id": "batch_1", "line": 7, "retry_of": "01",
+            "depends_on": [{"job": "00", "on": "completion"}], "cost_usd_micros": 1_250_000,
+            "steps": [{"name": null, "stage": "before", "endpoint": "guard", "job_id": "03", "state": "succeeded", "decision": "reject",
+                "reason": "too rude", "scores": {}, "timing": {"run_ms": 12}, "cost_usd_micros": null}],
+        }))
+        .unwrap();
+        let shown = format!("{}\n{}", facts(&job).trim_fmt(), steps(&job).trim_fmt());
+        for part in ["batch_1, line 7", "01", "00 (completion)", "$1.250000", "guard", "reject", "too rude", "12 ms"] {
+            assert!(shown.contains(part), "{part}:\n{shown}");
+        }
+    }
 }

@@ -37,6 +37,53 @@ pub(crate) struct Job {
     pub(crate) result_url: Option<String>,
     #[serde(default)]
     pub(crate) error: Option<Failure>,
+    #[serde(default)]
+    pub(crate) deadline_at: Value,
+    #[serde(default)]
+    pub(crate) batch_id: Option<String>,
+    #[serde(default)]
+    pub(crate) line: Option<u64>,
+    #[serde(default)]
+    pub(crate) retry_of: Option<String>,
+    #[serde(default)]
+    pub(crate) schedule_id: Option<String>,
+    #[serde(default)]
+    pub(crate) depends_on: Vec<Dependency>,
+    #[serde(default)]
+    pub(crate) concurrency_key: Option<String>,
+    #[serde(default)]
+    pub(crate) webhook: Option<String>,
+    #[serde(default)]
+    pub(crate) steps: Vec<Step>,
+    #[serde(default)]
+    pub(crate) cost_usd_micros: Option<f64>,
+}
+
+/// A job that it runs after.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) job: String,
+    #[serde(default)]
+    pub(crate) on: String,
+}
+
+/// What runs before or after it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Step {
+    #[serde(default)]
+    pub(crate) name: Value,
+    pub(crate) stage: String,
+    pub(crate) endpoint: String,
+    #[serde(default)]
+    pub(crate) job_id: Option<String>,
+    #[serde(default)]
+    pub(crate) state: Value,
+    #[serde(default)]
+    pub(crate) decision: Option<String>,
+    #[serde(default)]
+    pub(crate) reason: Option<String>,
+    #[serde(default)]
+    pub(crate) timing: Option<Timing>,
 }
 
 /// How far it is.
@@ -112,6 +159,18 @@ impl Job {
     }
 }
 
+impl Failure {
+    /// As much as fits in a table: its first line.
+    pub(crate) fn in_short(&self) -> String {
+        let parts = [self.class.as_deref(), self.message.as_deref().and_then(|message| message.lines().next())];
+        parts
+            .into_iter()
+            .flatten()
+            .filter(|part| !part.is_empty())
+            .fold(self.code.clone(), |text, part| format!("{text}: {part}"))
+    }
+}
+
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let given = |text: &Option<String>| {
@@ -166,26 +225,43 @@ fn find_files<'a>(value: &'a Value, found: &mut Vec<(&'a str, &'a str)>) {
     }
 }
 
-/// Beside its place first, so that a file is there whole or not at all.
 async fn download(client: &Client, path: &str, to: &Path) -> Result<()> {
     let answer = client.stream(path, &[]).await?;
     let bar = progress::transfer(format!("saving {}", to.display()), answer.content_length().unwrap_or_default());
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tokio::fs::create_dir_all(folder).await?;
-    // Results are no secrets: the mode that the user's umask gives, not the private one of temporary files.
-    let mode = std::fs::Permissions::from_mode(0o666);
-    let (file, beside) = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?.into_parts();
-    let mut file = tokio::fs::File::from_std(file);
+    let mut place = Beside::create(to).await?;
     let mut body = answer.bytes_stream();
     while let Some(piece) = body.next().await {
         let piece = piece?;
-        file.write_all(&piece).await?;
+        place.file.write_all(&piece).await?;
         bar.inc(piece.len() as u64);
     }
-    file.flush().await?;
-    beside.persist(to)?;
+    place.keep().await?;
     bar.finish_and_clear();
     Ok(())
+}
+
+/// A file that is written beside its place first, so that it is there whole or not at all.
+pub(crate) struct Beside<'a> {
+    pub(crate) file: tokio::fs::File,
+    beside: tempfile::TempPath,
+    to: &'a Path,
+}
+
+impl<'a> Beside<'a> {
+    pub(crate) async fn create(to: &'a Path) -> Result<Self> {
+        let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        tokio::fs::create_dir_all(folder).await?;
+        // Results are no secrets: the mode that the user's umask gives, not the private one of temporary files.
+        let mode = std::fs::Permissions::from_mode(0o666);
+        let (file, beside) = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?.into_parts();
+        Ok(Self { file: tokio::fs::File::from_std(file), beside, to })
+    }
+
+    pub(crate) async fn keep(mut self) -> Result<()> {
+        self.file.flush().await?;
+        self.beside.persist(self.to)?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]

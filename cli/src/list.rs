@@ -2,15 +2,13 @@
 
 use anyhow::Result;
 use clap::Args;
-use comfy_table::Cell;
+use comfy_table::{Cell, Table};
 use serde_json::{Value, json};
 
-use crate::client::{Client, segment};
+use crate::client::Client;
 use crate::job::Job;
-use crate::{Global, output};
-
-/// The most the API gives at once.
-const PAGE: usize = 100;
+use crate::submit::options::Priority;
+use crate::{Global, output, pages};
 
 /// List jobs, the newest first
 #[derive(Args)]
@@ -21,6 +19,18 @@ pub(crate) struct ListArgs {
     /// Only jobs of this endpoint
     #[arg(long)]
     endpoint: Option<String>,
+    /// Only jobs of this batch
+    #[arg(long, value_name = "BATCH")]
+    batch: Option<String>,
+    /// Only jobs of this schedule
+    #[arg(long, value_name = "SCHEDULE")]
+    schedule: Option<String>,
+    /// Only jobs of this priority
+    #[arg(long, value_enum)]
+    priority: Option<Priority>,
+    /// Only jobs that ended with this error, as handler_error or timeout
+    #[arg(long, value_name = "CODE")]
+    error_code: Option<String>,
     /// At most so many
     #[arg(long, short, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
@@ -28,28 +38,24 @@ pub(crate) struct ListArgs {
 
 pub(crate) async fn run(global: &Global, args: ListArgs) -> Result<()> {
     let client = Client::connect(global)?;
-    let (limit, mut jobs, mut cursor) = (args.limit as usize, Vec::<Value>::new(), Value::Null);
-    while jobs.len() < limit {
-        let mut query = format!("/v1/jobs?limit={}", (limit - jobs.len()).min(PAGE));
-        for (name, value) in
-            [("state", args.state.as_deref()), ("endpoint", args.endpoint.as_deref()), ("cursor", cursor.as_str())]
-        {
-            if let Some(value) = value {
-                query.push_str(&format!("&{name}={}", segment(value)));
-            }
-        }
-        let mut page = client.get(&query).await?;
-        jobs.extend(page["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default());
-        cursor = page["next_cursor"].take();
-        if cursor.is_null() {
-            break;
-        }
-    }
+    let filter = [
+        ("state", args.state.as_deref()),
+        ("endpoint", args.endpoint.as_deref()),
+        ("batch", args.batch.as_deref()),
+        ("schedule", args.schedule.as_deref()),
+        ("priority", args.priority.map(Priority::word)),
+        ("error_code", args.error_code.as_deref()),
+    ];
+    let jobs = pages::collect(&client, "/v1/jobs", &filter, "jobs", args.limit).await?;
     if global.json {
         return output::json(&json!({"jobs": jobs}));
     }
+    output::print_table(&table(&jobs)?, "there are no such jobs")
+}
+
+fn table(jobs: &[Value]) -> Result<Table> {
     let mut table = output::table(["job", "endpoint", "state", "created", "attempts", "run"]);
-    for job in &jobs {
+    for job in jobs {
         let job = Job::decode(job)?;
         table.add_row([
             Cell::new(&job.id),
@@ -60,5 +66,5 @@ pub(crate) async fn run(global: &Global, args: ListArgs) -> Result<()> {
             Cell::new(job.timing.map_or("-".to_owned(), |timing| output::millis(timing.run_ms))),
         ]);
     }
-    output::print_table(&table, "there are no such jobs")
+    Ok(table)
 }

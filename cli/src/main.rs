@@ -1,32 +1,43 @@
 //! The `stoke` command: one file per subcommand. What they do is in the crates they call.
 
 mod api;
+mod batch;
 mod cancel;
 mod client;
 mod credentials;
 mod demo;
 mod deploy;
 mod dev;
+mod dlq;
 mod doctor;
 mod endpoints;
 mod events;
+mod feedback;
+mod filter;
 mod find_redis;
 mod get;
 mod guard;
 mod job;
+mod limits;
 mod list;
 mod logging;
 mod logs;
 mod output;
+mod pages;
 mod paths;
 mod progress;
+mod redrive;
 mod retry;
+mod schedule;
 mod schema;
 mod signals;
+#[cfg(test)]
+mod stub;
 mod submit;
 mod token;
 mod upload;
 mod wait;
+mod webhook;
 mod worker;
 mod workers;
 
@@ -72,7 +83,14 @@ enum Command {
     Get(get::GetArgs),
     Logs(logs::LogsArgs),
     Cancel(cancel::CancelArgs),
+    Retry(redrive::RetryArgs),
     List(list::ListArgs),
+    Dlq(dlq::DlqArgs),
+    Batch(batch::BatchArgs),
+    Schedule(schedule::ScheduleArgs),
+    Webhook(webhook::WebhookArgs),
+    Feedback(feedback::FeedbackArgs),
+    Limits(limits::LimitsArgs),
     Endpoints(endpoints::EndpointsArgs),
     Workers(workers::WorkersArgs),
     Token(token::TokenArgs),
@@ -115,6 +133,13 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Get(args) => Box::pin(get::run(global, args)).await,
         Command::Logs(args) => Box::pin(logs::run(global, args)).await,
         Command::Cancel(args) => Box::pin(cancel::run(global, args)).await,
+        Command::Retry(args) => Box::pin(redrive::run(global, args)).await,
+        Command::Dlq(args) => Box::pin(dlq::run(global, args)).await,
+        Command::Batch(args) => Box::pin(batch::run(global, args)).await,
+        Command::Schedule(args) => Box::pin(schedule::run(global, args)).await,
+        Command::Webhook(args) => Box::pin(webhook::run(global, args)).await,
+        Command::Feedback(args) => Box::pin(feedback::run(global, args)).await,
+        Command::Limits(args) => Box::pin(limits::run(global, args)).await,
         Command::List(args) => Box::pin(list::run(global, args)).await,
         Command::Endpoints(args) => Box::pin(endpoints::run(global, args)).await,
         Command::Workers(args) => Box::pin(workers::run(global, args)).await,
@@ -124,5 +149,17 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Worker(args) => Box::pin(worker::run(args)).await,
         Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,
         Command::Guard(args) => guard::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
     }
 }

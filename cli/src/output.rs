@@ -18,6 +18,16 @@ pub(crate) fn line(text: impl Display) -> Result<()> {
     }
 }
 
+/// Bytes on standard output, as they are.
+pub(crate) fn raw(bytes: &[u8]) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        // As above.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        done => Ok(done?),
+    }
+}
+
 /// A JSON document on standard output.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     line(serde_json::to_string_pretty(value)?)
@@ -64,10 +74,10 @@ pub(crate) fn table<const N: usize>(headings: [&str; N]) -> Table {
 pub(crate) fn state_cell(state: &str) -> Cell {
     let cell = Cell::new(state);
     match state {
-        "succeeded" | "ready" | "ok" => cell.fg(Color::Green),
-        "failed" | "lost" | "fail" => cell.fg(Color::Red),
-        "cancelled" | "expired" | "draining" | "warn" => cell.fg(Color::Yellow),
-        "running" => cell.fg(Color::Cyan),
+        "succeeded" | "completed" | "delivered" | "ready" | "ok" | "allow" => cell.fg(Color::Green),
+        "failed" | "exhausted" | "lost" | "fail" | "reject" => cell.fg(Color::Red),
+        "cancelled" | "expired" | "disabled" | "paused" | "draining" | "warn" => cell.fg(Color::Yellow),
+        "running" | "validating" | "finalizing" => cell.fg(Color::Cyan),
         _ => cell,
     }
 }
@@ -92,14 +102,36 @@ pub(crate) fn millis(ms: u64) -> String {
     }
 }
 
-/// How long ago an RFC 3339 time was.
+/// How long ago an RFC 3339 time was. Clocks differ: what lies ahead is said to be now.
 pub(crate) fn ago(at: &Value) -> String {
-    let at =
-        at.as_str().and_then(|at| time::OffsetDateTime::parse(at, &time::format_description::well_known::Rfc3339).ok());
-    let Some(at) = at else { return "-".to_owned() };
-    let at_ms = u64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
-    let ago_ms = stokehold_queue::now_ms().saturating_sub(at_ms);
-    if ago_ms < 1_000 { "now".to_owned() } else { format!("{} ago", millis(ago_ms)) }
+    let now = stokehold_queue::now_ms();
+    millis_of(at).map_or("-".to_owned(), |at| since(at.min(now), now))
+}
+
+/// How long ago an RFC 3339 time was, or how long it is until then.
+pub(crate) fn when(at: &Value) -> String {
+    millis_of(at).map_or("-".to_owned(), |at| since(at, stokehold_queue::now_ms()))
+}
+
+/// An RFC 3339 time as milliseconds since 1970.
+pub(crate) fn millis_of(at: &Value) -> Option<u64> {
+    let at = time::OffsetDateTime::parse(at.as_str()?, &time::format_description::well_known::Rfc3339).ok()?;
+    u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok()
+}
+
+fn since(at_ms: u64, now_ms: u64) -> String {
+    if at_ms.abs_diff(now_ms) < 1_000 {
+        "now".to_owned()
+    } else if at_ms < now_ms {
+        format!("{} ago", millis(now_ms - at_ms))
+    } else {
+        format!("in {}", millis(at_ms - now_ms))
+    }
+}
+
+/// A number with its thousands apart.
+pub(crate) fn count(count: u64) -> String {
+    indicatif::HumanCount(count).to_string()
 }
 
 /// Bytes as a person says them.
@@ -125,6 +157,13 @@ mod tests {
     fn durations_are_said_as_people_say_them() {
         let said: Vec<String> = [7, 1_250, 61_000, 3_660_000, 90_000_000].map(millis).to_vec();
         assert_eq!(said, ["7 ms", "1.2 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn times_lie_before_and_after_now() {
+        let said = [(0, 7_000), (7_000, 0), (7_000, 6_500)].map(|(at, now)| since(at, now));
+        assert_eq!(said, ["7.0 s ago", "in 7.0 s", "now"]);
+        assert_eq!(count(1_234_567), "1,234,567");
     }
 
     #[test]

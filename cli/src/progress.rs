@@ -23,6 +23,22 @@ pub(crate) fn transfer(message: impl Into<String>, bytes: u64) -> ProgressBar {
     bar
 }
 
+/// Bytes on their way, nobody knows how many.
+pub(crate) fn bytes(message: impl Into<String>) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(message.into());
+    bar.set_style(style("{spinner:.cyan} {msg} {binary_bytes} {binary_bytes_per_sec} {elapsed:.dim}"));
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+/// The lines of a batch.
+pub(crate) fn batch() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    bar.set_style(style("{spinner:.cyan} {prefix} {bar:30.cyan/dim} {human_pos}/{human_len} {msg} {elapsed:.dim}"));
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
 /// A job, from 0 to 1,000 thousandths.
 pub(crate) fn job() -> ProgressBar {
     let bar = ProgressBar::new(1_000);
@@ -32,6 +48,6 @@ pub(crate) fn job() -> ProgressBar {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are the three above.
+    // The templates are those above.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━╌")
 }

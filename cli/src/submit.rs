@@ -1,17 +1,20 @@
 //! `stoke submit`.
 
-use std::io::Read;
+pub(crate) mod input;
+pub(crate) mod options;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use anyhow::{Result, bail};
+use clap::Args;
 use reqwest::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::client::{Call, Client};
 use crate::job::{self, Job};
 use crate::{Global, output, upload, wait};
+use options::JobOptions;
 
 /// Submit a job, and wait for its result with --wait
 #[derive(Args)]
@@ -37,31 +40,17 @@ pub(crate) struct SubmitArgs {
     /// Save the files that the result names in this folder
     #[arg(long, short, value_name = "FOLDER", requires = "wait")]
     out: Option<PathBuf>,
-    /// How urgent it is
-    #[arg(long, value_enum)]
-    priority: Option<Priority>,
-    /// The longest that an attempt may run, seconds [default: the endpoint's]
-    #[arg(long, value_name = "SECONDS")]
-    timeout_s: Option<u64>,
-    /// Attempts before the job is given up [default: the endpoint's]
-    #[arg(long, value_name = "N")]
-    max_attempts: Option<u32>,
     /// Not before this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     run_after: Option<String>,
-    /// A label of your own; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    metadata: Vec<String>,
+    /// Only after this job; may be repeated
+    #[arg(long, value_name = "ID[:completion]")]
+    depends_on: Vec<String>,
+    #[command(flatten)]
+    options: JobOptions,
     /// The same key and the same job again give the job that is there
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Priority {
-    Interactive,
-    Standard,
-    Batch,
 }
 
 pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
@@ -115,52 +104,24 @@ pub(crate) async fn show_ended(client: &Client, ended: &Value, out: Option<&Path
 }
 
 async fn body(client: &Client, args: &SubmitArgs) -> Result<Value> {
-    let (endpoint, version) = match args.endpoint.split_once('@') {
-        Some((endpoint, version)) => {
-            let version: u32 =
-                version.parse().with_context(|| format!("{version:?} is no version; they are 1, 2, ..."))?;
-            (endpoint, Some(version))
-        }
-        None => (args.endpoint.as_str(), None),
-    };
-    let mut body = Map::new();
-    body.insert("endpoint".to_owned(), endpoint.into());
-    body.insert("input".to_owned(), input(client, args).await?);
-    let priority = args.priority.and_then(|priority| Some(priority.to_possible_value()?.get_name().to_owned()));
-    let given = [
-        ("version", version.map(Value::from)),
-        ("priority", priority.map(Value::from)),
-        ("timeout_s", args.timeout_s.map(Value::from)),
-        ("max_attempts", args.max_attempts.map(Value::from)),
-        ("run_after", args.run_after.clone().map(Value::from)),
-    ];
-    body.extend(given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-    if !args.metadata.is_empty() {
-        let metadata: Result<Map<String, Value>> =
-            args.metadata.iter().map(|pair| pair_of(pair).map(|(key, value)| (key.to_owned(), value.into()))).collect();
-        body.insert("metadata".to_owned(), metadata?.into());
+    let mut body = options::endpoint(&args.endpoint)?;
+    // What was typed wrong is said before anything is uploaded.
+    body.extend(args.options.members()?);
+    if let Some(time) = &args.run_after {
+        body.insert("run_after".to_owned(), time.as_str().into());
     }
+    if !args.depends_on.is_empty() {
+        let jobs: Result<Vec<Value>> = args.depends_on.iter().map(|job| options::dependency(job)).collect();
+        body.insert("depends_on".to_owned(), jobs?.into());
+    }
+    body.insert("input".to_owned(), input(client, args).await?);
     Ok(body.into())
 }
 
 async fn input(client: &Client, args: &SubmitArgs) -> Result<Value> {
-    let mut input = match args.input.as_deref() {
-        None => json!({}),
-        Some("-") => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            parse(&text, "standard input")?
-        }
-        Some(given) => match given.strip_prefix('@') {
-            Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-                parse(&text, path)?
-            }
-            None => parse(given, "--input")?,
-        },
-    };
+    let mut input = input::read(args.input.as_deref())?;
     for pair in &args.file {
-        let (key, path) = pair_of(pair)?;
+        let (key, path) = options::pair_of(pair)?;
         let Some(members) = input.as_object_mut() else {
             bail!("--file gives a member of the input, and the input is no JSON object");
         };
@@ -170,12 +131,33 @@ async fn input(client: &Client, args: &SubmitArgs) -> Result<Value> {
     Ok(input)
 }
 
-fn parse(text: &str, from: &str) -> Result<Value> {
-    serde_json::from_str(text)
-        .with_context(|| format!("{from} is not JSON; strings want double quotes, as in '{{\"text\": \"hi\"}}'"))
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::{Command, stub};
 
-fn pair_of(text: &str) -> Result<(&str, &str)> {
-    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    pair.with_context(|| format!("{text:?} is not KEY=VALUE"))
+    #[tokio::test]
+    async fn options_become_members() {
+        let line = "submit echo@2 --deadline-s 60 --queue-timeout-s 5 --retention-s 90 --concurrency-key user:3 --depends-on 01 \
+            --depends-on 02:completion --webhook https://x.test/h --webhook-event job.started --webhook-event job.completed \
+            --run-after 2026-11-21T05:50:00Z --priority batch --metadata a=b --timeout-s 7 --max-attempts 2";
+        let Command::Submit(args) = stub::parse(line).unwrap() else { panic!("is a submit") };
+        let client = Client::new("http://127.0.0.1:1".to_owned(), String::new()).unwrap();
+        let expected = json!({
+            "endpoint": "echo", "version": 2, "input": {}, "deadline_s": 60, "queue_timeout_s": 5, "retention_s": 90,
+            "concurrency_key": "user", "concurrency_max": 3,
+            "depends_on": [{"job": "01", "on": "success"}, {"job": "02", "on": "completion"}],
+            "webhook": "https://x.test/h", "webhook_events": ["job.started", "job.completed"],
+            "run_after": "2026-11-21T05:50:00Z", "priority": "batch", "metadata": {"a": "b"}, "timeout_s": 7, "max_attempts": 2,
+        });
+        assert_eq!(body(&client, &args).await.unwrap(), expected);
+    }
+
+    #[test]
+    fn webhook_events_are_checked() {
+        assert!(stub::parse("submit echo --webhook-event job.completed").is_err_and(|said| said.contains("--webhook")));
+        let said = stub::parse("submit echo --webhook https://x.test --webhook-event job.done").err().unwrap();
+        assert!(said.contains("job.started"), "{said}");
+    }
 }

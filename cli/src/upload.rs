@@ -1,5 +1,7 @@
 //! Putting local files where the API says: one presigned URL for one file's length and checksum.
 
+pub(crate) mod lines;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
@@ -72,7 +74,7 @@ pub(crate) async fn put(client: &Client, name: &str, path: &Path, size_bytes: u6
         let counted = bar.clone();
         let body =
             ReaderStream::with_capacity(file, 128 << 10).inspect_ok(move |piece| counted.inc(piece.len() as u64));
-        let mut request = client.http().put(&place.upload_url).timeout(timeout).header(CONTENT_LENGTH, size_bytes);
+        let mut request = client.uploads().put(&place.upload_url).timeout(timeout).header(CONTENT_LENGTH, size_bytes);
         for (header, value) in place.headers.iter().filter(|(header, _)| !header.eq_ignore_ascii_case("content-length"))
         {
             request = request.header(header, value);

@@ -259,6 +259,21 @@ impl Objects {
         }
     }
 
+    /// Copies an object inside the bucket, replacing what was there. `false` when there is nothing to copy.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::Refused`], [`Error::Unavailable`].
+    pub async fn copy(&self, from: &str, to: &str) -> Result<bool, Error> {
+        check_key(from)?;
+        check_key(to)?;
+        let source = format!("{}/{from}", self.bucket);
+        match self.client.copy_object().bucket(&self.bucket).copy_source(source).key(to).send().await {
+            Ok(_) => Ok(true),
+            Err(error) if status(&error) == Some(404) => Ok(false),
+            Err(error) => Err(Error::sdk("copy an object")(error)),
+        }
+    }
+
     /// Looks at an object; `None` when there is none.
     ///
     /// # Errors

@@ -1,55 +1,94 @@
 #!lua flags=allow-oom
--- finish: running -> succeeded | failed | scheduled (retry), for each report whose caller still holds the lease.
+-- finish: running -> succeeded | failed | scheduled (retry) | blocked (steps follow), for each report whose caller still holds
+-- the lease.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 retry_base_ms | 4 retry_max_ms | 5 max_infra_attempts | then per report:
---       id | fence | kind (inline, stored, final, model, infra) | value | tail | jitter (0 to 1)
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 max_infra_attempts | 4 max_oom_attempts | 5 poison_crashes |
+--       6 poison_workers | 7 error JSON of a poison job | then per report:
+--       id | fence | kind (inline, stored, final, model, crash, oom, infra) | value | tail | jitter (0 to 1) | error code
 --       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing and error, JSON after a comma
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
-local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 6
-local retry_base, retry_max, max_infra = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 7
+local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local poison = ARGV[7]
 local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = true}
 
-local function finish(id, fence, kind, value, tail, jitter)
-  local key = job_key(id)
-  local job = redis.call('HMGET', key, 'state', 'fence', 'attempt', 'worker', 'leased', 'queued', 'watch', 'failures', 'lost',
-    'spec')
-  if not job[1] then return 'not_found' end
-  if job[2] ~= fence then return 'stale_fence' end
-  if TERMINAL[job[1]] then return 'already_ended' end
-  if job[1] ~= 'running' then return 'stale_fence' end
+local function contains(list, value)
+  for _, one in ipairs(list) do
+    if one == value then return true end
+  end
+  return false
+end
+
+-- Counts a crash. True when the job has crashed too often on too many workers.
+local function is_poison(job)
+  local crashes, workers, distinct = (tonumber(job.crashes) or 0) + 1, job.crashed or '', 1
+  for worker in string.gmatch(workers, '%S+') do
+    if worker ~= job.worker then distinct = distinct + 1 end
+  end
+  if not string.find(' ' .. workers .. ' ', ' ' .. job.worker .. ' ', 1, true) then workers = workers .. ' ' .. job.worker end
+  redis.call('HSET', job_key(job.id), 'crashes', crashes, 'crashed', workers)
+  return crashes >= poison_crashes and distinct >= poison_workers
+end
+
+-- Charges a failure to its budget. Returns how often that budget was used and how often it may be, and the spec's retry policy.
+local function spend(job, kind, code)
+  local spec = cjson.decode(redis.call('HGET', job_key(job.id), 'spec'))
+  local policy = spec['retry'] or {backoff_ms = 1000, backoff_max_ms = 60000, jitter = 0.5}
+  local budget, most = 'failures', spec['max_attempts']
+  if kind == 'infra' then
+    budget, most = 'lost', max_infra
+  elseif kind == 'oom' then
+    budget, most = 'oom', max_oom
+  elseif kind == 'final' or (policy['on'] and not contains(policy['on'], code)) then
+    most = 1
+  end
+  local used = redis.call('HINCRBY', job_key(job.id), budget, 1)
+  return used, most, policy
+end
+
+local function fail(job, kind, value, jitter, code)
+  local key = job_key(job.id)
+  if kind == 'crash' and is_poison(job) then return bury(job, 'failed', now, retention, 'error', poison) end
+  local used, most, policy = spend(job, kind, code)
+  if used >= most then return bury(job, 'failed', now, retention, 'error', value) end
+  -- As retry.rs: backoff * 2^(used - 1), at most backoff_max, times 1 - policy.jitter to 1.
+  local doubled = math.min(policy['backoff_max_ms'], policy['backoff_ms'] * 2 ^ (used - 1))
+  local due = now + math.floor(doubled * (1 - policy['jitter'] + policy['jitter'] * jitter))
+  redis.call('HSET', key, 'state', 'scheduled', 'run_after', text(due), 'fence', fence_counter(job.fence) + 1)
+  redis.call('HDEL', key, 'worker', 'leased', 'queued', 'charged', 'progress')
+  redis.call('ZADD', ROOT .. ':scheduled', due, job.id)
+  notify(job.id, job.watch, now)
+end
+
+local function finish(id, fence, kind, value, tail, jitter, code)
+  local job = load(id)
+  if not job then return 'not_found' end
+  if job.fence ~= fence then return 'stale_fence' end
+  if TERMINAL[job.state] then return 'already_ended' end
+  if job.state ~= 'running' then return 'stale_fence' end
 
   local succeeded = kind == 'inline' or kind == 'stored'
-  close_attempt(id, job[3], job[4], fence, job[5], job[6], now, succeeded and 'succeeded' or 'failed', tail)
-  redis.call('ZREM', ROOT .. ':leases', id)
-
-  if succeeded then
-    redis.call('HSET', key, 'state', 'succeeded', 'ended', now, kind, value)
-    bury(id, retention)
+  close_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
+  learn_cost(job, now)
+  stop(job, now)
+  if not succeeded then
+    fail(job, kind, value, jitter, code)
+  elseif job.after then
+    -- The result is there and nobody sees it before the steps that follow have allowed it.
+    redis.call('HSET', job_key(id), 'state', 'blocked', 'waits', 0, kind, value, 'won', job.attempt .. ' ' .. fence, 'fence',
+      fence_counter(fence) + 1)
+    redis.call('HDEL', job_key(id), 'worker', 'leased', 'queued', 'charged', 'progress')
+    redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
+    announce('settle')
+    notify(id, job.watch, now)
   else
-    local budget, used, most = 'failures', (tonumber(job[8]) or 0) + 1, 1
-    if kind == 'infra' then
-      budget, used, most = 'lost', (tonumber(job[9]) or 0) + 1, max_infra
-    elseif kind == 'model' then
-      most = cjson.decode(job[10])['max_attempts']
-    end
-    redis.call('HSET', key, budget, used)
-    if used >= most then
-      redis.call('HSET', key, 'state', 'failed', 'ended', now, 'error', value)
-      bury(id, retention)
-    else
-      -- Full backoff in the upper half: base * 2^(used - 1), at most retry_max, times 0.5 to 1 (retry.rs).
-      local delay = math.floor(math.min(retry_max, retry_base * 2 ^ (used - 1)) * (0.5 + jitter / 2))
-      redis.call('HSET', key, 'state', 'scheduled', 'run_after', now + delay, 'fence', fence_counter(fence) + 1)
-      redis.call('HDEL', key, 'worker', 'leased', 'queued', 'progress')
-      redis.call('ZADD', ROOT .. ':scheduled', now + delay, id)
-    end
+    bury(job, 'succeeded', now, retention, kind, value)
   end
-  notify(id, job[7], now)
   return 'ok'
 end
 
 local reply = {}
-for n = 6, #ARGV, PER_REPORT do
-  reply[#reply + 1] = finish(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]))
+for n = 8, #ARGV, PER_REPORT do
+  reply[#reply + 1] = finish(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]), ARGV[n + 6])
 end
 return reply

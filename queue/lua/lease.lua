@@ -1,62 +1,190 @@
 #!lua flags=allow-oom
 -- lease: queued -> running, for up to `want` jobs from the shelves within reach; or the waiter is parked, in the same step.
--- Most urgent priority first, then the largest class, then lanes in turn, then a lane's front before its end.
+-- Most urgent priority first, then the class and the tenant whose turn it is by fair share, then a tenant's lanes in turn, then a
+-- lane's front before its end. Work that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
+-- urgent work once, so that nothing starves.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want | 4 reach_gib | 5 lease_ms | 6 nonce | 7 waiter ("" = do not park)
--- Reply {id, spec, input, attempt, fence, ...} five per lease, empty when there was nothing
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want | 4 reach_gib | 5 lease_ms | 6 nonce | 7 waiter ("" = do not park) |
+--       8 age_after_ms
+-- Reply {"ok" | "again", then per lease: id, spec, input, attempt, fence}; "again": much was in the way, call once more
 local now, worker, want, reach = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local expiry, nonce, waiter = now + tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local reply, leases, taken = {}, {}, 0
+local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
+local PASSED_MAX = 19 -- aged work gets at least every twentieth start
+local IN_THE_WAY = 100 -- entries and lanes a call may clear that give no lease
+local reply, leases, taken, cleared = {'ok'}, {}, 0, 0
 
--- One job: from its entry to a running attempt. A record that is gone or not queued is skipped; its entry goes all the same.
-local function take(entry, id)
+-- A job whose key is taken waits apart, in the order of its coming.
+local function wait_for_key(id, gate)
+  redis.call('ZADD', waiting_key(gate), redis.call('INCR', ROOT .. ':turn'), id)
+  redis.call('HSET', job_key(id), 'entry', 'k')
+end
+
+-- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes all the same.
+local function take(entry, id, lane, charged)
   local key = job_key(id)
-  local job = redis.call('HMGET', key, 'state', 'spec', 'input', 'attempt', 'fence', 'watch', 'entry')
-  if job[1] ~= 'queued' or job[7] ~= entry then return end
-  local attempt, fence = (tonumber(job[4]) or 0) + 1, (fence_counter(job[5]) + 1) .. '.' .. nonce
+  local job = redis.call('HMGET', key, 'state', 'entry', 'spec', 'input', 'attempt', 'fence', 'watch', 'ckey', 'start_by',
+    'deadline', 'hook')
+  if job[1] ~= 'queued' or job[2] ~= entry then return false end
+  local tenant = select(3, parts_of(lane))
+  if job[8] then
+    local gate, most = key_gate(tenant, job[8]), tonumber(string.match(job[8], '^%d+'))
+    if tonumber(redis.call('HGET', ROOT .. ':running', gate) or 0) >= most then
+      wait_for_key(id, gate)
+      return false
+    end
+    redis.call('HINCRBY', ROOT .. ':running', gate, 1)
+  end
+  local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
   local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))
-  redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'worker', worker, 'leased', now,
-    'queued', queued)
-  redis.call('HDEL', key, 'entry')
-  notify(id, job[6], now)
+  redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'worker', worker, 'leased', text(now),
+    'queued', text(queued), 'charged', string.format('%.1f', charged))
+  redis.call('HDEL', key, 'entry', 'start_by')
+  if job[9] then
+    if job[10] then redis.call('ZADD', ROOT .. ':deadlines', job[10], id) else redis.call('ZREM', ROOT .. ':deadlines', id) end
+  end
+  if job[11] then tell({id = id, hook = job[11], tenant = tenant}, 'job.started', attempt, now) end
+  notify(id, job[7], now)
+  count(ROOT .. ':ready', lane, -1)
   leases[#leases + 1] = expiry
   leases[#leases + 1] = id
-  for _, part in ipairs({id, job[2], job[3], tostring(attempt), fence}) do reply[#reply + 1] = part end
-  taken = taken + 1
+  for _, part in ipairs({id, job[3], job[4], tostring(attempt), fence}) do reply[#reply + 1] = part end
+  return true
 end
 
-local function take_from(stream, mark, most)
+local function take_from(stream, mark, lane, most, charged)
   local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', most)
-  if #entries == 0 then return end
-  local gone = {}
+  if #entries == 0 then return 0 end
+  local gone, jobs = {}, 0
   for n, entry in ipairs(entries) do
     gone[n] = entry[1]
-    take(mark .. entry[1], entry[2][2])
+    if take(mark .. entry[1], entry[2][2], lane, charged) then jobs = jobs + 1 end
   end
   redis.call('XDEL', stream, unpack(gone))
+  cleared = cleared + #entries - jobs
+  return jobs
 end
 
--- Whether a shelf within reach still has a lane after `want` was met.
-local more
-for priority = 0, 2 do
-  for _, class in ipairs(CLASSES) do
-    if class <= reach and not more then
-      local shelf = shelf_key(priority, class)
-      -- Bounded: each round takes at least one entry or removes a lane; ghosts are at most the entries of cancelled jobs.
-      for _ = 1, 100 do
-        local lanes = redis.call('ZCARD', shelf)
-        if lanes == 0 then break end
-        if taken >= want then more = class break end
-        local lane = redis.call('ZRANGE', shelf, 0, 0)[1]
-        local share = math.ceil((want - taken) / lanes)
-        local before = taken
-        take_from(front_key(lane), 'f', share)
-        share = share - (taken - before)
-        if share > 0 then take_from(lane_key(lane), '', share) end
-        if tidy_lane(lane) and lanes > 1 then
-          redis.call('ZADD', shelf, redis.call('INCR', ROOT .. ':turn'), lane)
-        end
+-- The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest first.
+local function class_of(priority)
+  local tags, best, tag, rival = redis.call('ZRANGE', tags_key(priority), 0, -1, 'WITHSCORES'), nil, nil, math.huge
+  for n = 1, #tags, 2 do
+    local class, mine = tonumber(tags[n]), tonumber(tags[n + 1])
+    if class <= reach then
+      if not best or mine < tag or (mine == tag and class > best) then
+        rival = tag or rival
+        best, tag = class, mine
+      else
+        rival = math.min(rival, mine)
       end
+    end
+  end
+  return best, rival - (tag or 0)
+end
+
+-- Serves the tenant whose turn it is: at most `most` jobs, as many as it is due before the next tenant, from one of its lanes.
+local function serve(priority, class, lead, most)
+  local shelf = shelf_key(priority, class)
+  local head = redis.call('ZRANGE', shelf, 0, 1, 'WITHSCORES')
+  local tenant, tag = head[1], tonumber(head[2])
+  local gate, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
+  local places, due = room(gate, now)
+  if places < 1 then
+    hold(gate, priority .. ':' .. class, now, due)
+    step_off(priority, class, tenant)
+    cleared = cleared + 1
+    return
+  end
+  local lane = redis.call('ZRANGE', lanes, 0, 0)[1]
+  if not lane then
+    step_off(priority, class, tenant)
+    cleared = cleared + 1
+    return
+  end
+  local endpoint = select(4, parts_of(lane))
+  local lane_gate = 'e:' .. tenant .. ':' .. endpoint
+  local lane_places, lane_due = room(lane_gate, now)
+  if lane_places < 1 then
+    hold(lane_gate, lane, now, lane_due)
+    redis.call('ZREM', lanes, lane)
+    if redis.call('EXISTS', lanes) == 0 then step_off(priority, class, tenant) end
+    cleared = cleared + 1
+    return
+  end
+
+  local charged = expected_ms(tenant, endpoint)
+  local step, tenants, siblings = charged / limits(gate).weight, redis.call('ZCARD', shelf), redis.call('ZCARD', lanes)
+  most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
+  if head[4] then most = math.min(most, math.floor((tonumber(head[4]) - tag) / step) + 1) end
+  if siblings > 1 then most = math.min(most, math.ceil(most / siblings)) end
+  local jobs = take_from(front_key(lane), 'f', lane, most, charged)
+  if jobs < most then jobs = jobs + take_from(lane_key(lane), '', lane, most - jobs, charged) end
+  if jobs > 0 then
+    redis.call('ZADD', shelf, 'XX', tag + jobs * step, tenant)
+    redis.call('HSET', fair_key(priority, class), 'v', tag + (jobs - 1) * step)
+    redis.call('ZINCRBY', tags_key(priority), jobs * charged / tenants, class)
+    start_at(gate, jobs, now)
+    start_at(lane_gate, jobs, now)
+    taken = taken + jobs
+  end
+  if tidy_lane(lane) and siblings > 1 then redis.call('ZADD', lanes, redis.call('INCR', ROOT .. ':turn'), lane) end
+end
+
+-- Whether the job that would be served next has waited too long.
+local function is_aged(priority, class)
+  local tenant = redis.call('ZRANGE', shelf_key(priority, class), 0, 0)[1]
+  local lane = tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
+  if not lane then return false end
+  for _, stream in ipairs({front_key(lane), lane_key(lane)}) do
+    local entry = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+    if entry then return now - tonumber(string.match(entry[1], '%d+')) >= age_after end
+  end
+  return false
+end
+
+local passed = redis.call('HMGET', ROOT .. ':passed', 1, 2)
+passed = {tonumber(passed[1] or 0), tonumber(passed[2] or 0)}
+local before = {passed[1], passed[2]}
+local waits = {redis.call('EXISTS', tags_key(1)) == 1, redis.call('EXISTS', tags_key(2)) == 1}
+
+-- What to serve next: priority, class, lead, most.
+local function choose()
+  for priority = 1, 2 do
+    if passed[priority] >= PASSED_MAX then
+      local class, lead = class_of(priority)
+      if class and is_aged(priority, class) then return priority, class, lead, 1 end
+    end
+  end
+  for priority = 0, 2 do
+    local class, lead = class_of(priority)
+    if class then
+      -- Not further than the next who has been passed over too often.
+      local most = want - taken
+      for lower = priority + 1, 2 do
+        if waits[lower] and passed[lower] < PASSED_MAX then most = math.min(most, PASSED_MAX - passed[lower]) end
+      end
+      return priority, class, lead, most
+    end
+  end
+end
+
+while taken < want and cleared < IN_THE_WAY do
+  local priority, class, lead, most = choose()
+  if not priority then break end
+  local had = taken
+  serve(priority, class, lead, most)
+  if taken > had then
+    if priority > 0 then passed[priority] = 0 end
+    for lower = priority + 1, 2 do
+      passed[lower] = waits[lower] and passed[lower] + taken - had or 0
+    end
+  end
+end
+for priority = 1, 2 do
+  if passed[priority] ~= before[priority] then
+    if passed[priority] == 0 then
+      redis.call('HDEL', ROOT .. ':passed', priority)
+    else
+      redis.call('HSET', ROOT .. ':passed', priority, math.min(passed[priority], 1000))
     end
   end
 end
@@ -64,7 +192,10 @@ end
 if taken > 0 then
   redis.call('ZADD', ROOT .. ':leases', unpack(leases))
   -- The wake that brought this worker here may have stood for more jobs than it took: pass it on.
+  local _, more = choose()
   if more then wake(more) end
+elseif cleared >= IN_THE_WAY then
+  reply[1] = 'again'
 elseif waiter ~= '' then
   redis.call('ZADD', ROOT .. ':parked', reach, waiter)
 end

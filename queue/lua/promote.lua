@@ -1,21 +1,28 @@
 #!lua flags=allow-oom
--- promote: scheduled -> queued, for jobs whose time has come. A retry goes to the front: it has waited its turn before.
+-- promote: scheduled -> queued, for jobs whose time has come. A retry goes to the front: it has waited its turn before. Gates that
+-- only time could open are opened.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most
 -- Reply {number moved, next_due_ms ("" = none)}
 local now, moved, classes = clock(ARGV[1]), 0, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':scheduled', '-inf', now, 'LIMIT', 0, ARGV[2])) do
   redis.call('ZREM', ROOT .. ':scheduled', id)
-  local job = redis.call('HMGET', job_key(id), 'state', 'lane', 'attempt', 'watch')
-  if job[1] == 'scheduled' then
-    local entry, class = enqueue(id, job[2], job[3] and true or false)
+  local job = load(id)
+  if job and job.state == 'scheduled' then
+    local entry = enqueue(id, job.lane, job.attempt and true or false)
     redis.call('HSET', job_key(id), 'state', 'queued', 'entry', entry)
     redis.call('HDEL', job_key(id), 'run_after')
-    notify(id, job[4], now)
-    classes[class] = true
+    notify(id, job.watch, now)
+    classes[job.class] = true
     moved = moved + 1
   end
 end
+for _, gate in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':holds', '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  redis.call('ZREM', ROOT .. ':holds', gate)
+  resume(gate)
+end
 for class in pairs(classes) do wake(class) end
-local next_due = redis.call('ZRANGE', ROOT .. ':scheduled', 0, 0, 'WITHSCORES')
-return {moved, next_due[2] or ''}
+local job_due = redis.call('ZRANGE', ROOT .. ':scheduled', 0, 0, 'WITHSCORES')[2]
+local gate_due = redis.call('ZRANGE', ROOT .. ':holds', 0, 0, 'WITHSCORES')[2]
+if job_due and gate_due and tonumber(gate_due) < tonumber(job_due) then job_due = gate_due end
+return {moved, job_due or gate_due or ''}

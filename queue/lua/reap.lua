@@ -6,22 +6,17 @@
 local now, moved, classes = clock(ARGV[1]), 0, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 'LIMIT', 0, ARGV[2])) do
   redis.call('ZREM', ROOT .. ':leases', id)
-  local key = job_key(id)
-  local job = redis.call('HMGET', key, 'state', 'fence', 'attempt', 'worker', 'leased', 'queued', 'watch', 'lane', 'lost')
-  if job[1] == 'running' then
-    close_attempt(id, job[3], job[4], job[2], job[5], job[6], now, 'lost', ',"error":' .. ARGV[5])
-    local lost = (tonumber(job[9]) or 0) + 1
-    redis.call('HSET', key, 'lost', lost, 'fence', fence_counter(job[2]) + 1)
+  local job = load(id)
+  if job and job.state == 'running' then
+    close_attempt(job, now, 'lost', ',"error":' .. ARGV[5])
+    stop(job, now)
+    local lost = redis.call('HINCRBY', job_key(id), 'lost', 1)
     if lost >= tonumber(ARGV[4]) then
-      redis.call('HSET', key, 'state', 'failed', 'ended', now, 'error', ARGV[5])
-      bury(id, ARGV[3])
+      bury(job, 'failed', now, ARGV[3], 'fence', fence_counter(job.fence) + 1, 'error', ARGV[5])
     else
-      local entry, class = enqueue(id, job[8], true)
-      redis.call('HSET', key, 'state', 'queued', 'entry', entry)
-      redis.call('HDEL', key, 'worker', 'leased', 'queued', 'progress')
-      classes[class] = true
+      requeue(job, now)
+      classes[job.class] = true
     end
-    notify(id, job[7], now)
     moved = moved + 1
   end
 end

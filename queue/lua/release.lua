@@ -5,21 +5,16 @@
 -- Reply {"ok" | "stale_fence" | "not_found", ...} in order
 local now, reply, classes = clock(ARGV[1]), {}, {}
 for n = 2, #ARGV, 2 do
-  local id, fence = ARGV[n], ARGV[n + 1]
-  local key = job_key(id)
-  local job = redis.call('HMGET', key, 'state', 'fence', 'attempt', 'worker', 'leased', 'queued', 'watch', 'lane')
-  if not job[1] then
+  local job = load(ARGV[n])
+  if not job then
     reply[#reply + 1] = 'not_found'
-  elseif job[1] ~= 'running' or job[2] ~= fence then
+  elseif job.state ~= 'running' or job.fence ~= ARGV[n + 1] then
     reply[#reply + 1] = 'stale_fence'
   else
-    close_attempt(id, job[3], job[4], fence, job[5], job[6], now, 'released', '')
-    redis.call('ZREM', ROOT .. ':leases', id)
-    local entry, class = enqueue(id, job[8], true)
-    redis.call('HSET', key, 'state', 'queued', 'fence', fence_counter(fence) + 1, 'entry', entry)
-    redis.call('HDEL', key, 'worker', 'leased', 'queued', 'progress')
-    notify(id, job[7], now)
-    classes[class] = true
+    close_attempt(job, now, 'released', '')
+    stop(job, now)
+    requeue(job, now)
+    classes[job.class] = true
     reply[#reply + 1] = 'ok'
   end
 end

@@ -1,53 +1,81 @@
 #!lua
--- submit: nothing -> queued | scheduled, for all jobs of the call or for none.
+-- submit: nothing -> queued | scheduled | blocked, for all jobs of the call or for none.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 index_keep_ms | 4 batch ("" = none) | 5 lines fed before |
---       6 lines fed afterwards | then per job: id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
+--       then per job: id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
+--       blocked ("1" = settle it first) | number of fields | field, value ... | number of dependencies | id, on ...
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
---       {"stale_guard"} the batch was fed otherwise
-local now, PER_JOB = clock(ARGV[1]), 8
-local HEAD = 6
-local count = (#ARGV - HEAD) / PER_JOB
-local known = {}
+--       {"stale_guard"} the batch was fed otherwise | {"no_dependency", number of the job, id} |
+--       {"quota", gate, most, open}
+local now, batch = clock(ARGV[1]), ARGV[3]
+if batch ~= '' and redis.call('HGET', batch_key(batch), 'fed') ~= ARGV[4] then return {'stale_guard'} end
 
-if ARGV[4] ~= '' and redis.call('HGET', ROOT .. ':b:' .. ARGV[4], 'fed') ~= ARGV[5] then return {'stale_guard'} end
+local jobs, at = {}, 6
+local function following()
+  at = at + 1
+  return ARGV[at - 1]
+end
+while at <= #ARGV do
+  local new = {
+    id = following(), tenant = following(), lane = following(), spec = following(), input = following(),
+    run_after = tonumber(following()), idempotency_key = following(), request_hash = following(), blocked = following() == '1',
+    fields = {}, depends_on = {},
+  }
+  new.endpoint = select(4, parts_of(new.lane))
+  for n = 1, 2 * tonumber(following()) do new.fields[n] = following() end
+  for n = 1, tonumber(following()) do new.depends_on[n] = {following(), following()} end
+  jobs[#jobs + 1] = new
+end
 
-for n = 1, count do
-  local base = HEAD + (n - 1) * PER_JOB
-  if ARGV[base + 7] ~= '' then
-    local held = redis.call('GET', ROOT .. ':i:' .. ARGV[base + 2] .. ':' .. ARGV[base + 7])
+local function idempotency_field(new) return ROOT .. ':i:' .. new.tenant .. ':' .. new.idempotency_key end
+
+-- First look, then write: a refusal leaves nothing behind.
+local known, here, wanted = {}, {}, {}
+for n, new in ipairs(jobs) do
+  if new.idempotency_key ~= '' then
+    local held = redis.call('GET', idempotency_field(new))
     if held then
       local id, hash = string.match(held, '^(%x+) (.*)$')
-      if hash ~= ARGV[base + 8] then return {'conflict', n} end
+      if hash ~= new.request_hash then return {'conflict', n} end
       known[n] = id
     end
   end
-  if not known[n] and redis.call('EXISTS', job_key(ARGV[base + 1])) == 1 then known[n] = ARGV[base + 1] end
-end
-
-if ARGV[4] ~= '' then redis.call('HSET', ROOT .. ':b:' .. ARGV[4], 'fed', ARGV[6]) end
-local reply, classes = {'ok'}, {}
-for n = 1, count do
-  local base = HEAD + (n - 1) * PER_JOB
-  local id, tenant, lane = ARGV[base + 1], ARGV[base + 2], ARGV[base + 3]
+  if not known[n] and redis.call('EXISTS', job_key(new.id)) == 1 then known[n] = new.id end
   if not known[n] then
-    local run_after = tonumber(ARGV[base + 6])
-    if run_after > now then
-      redis.call('HSET', job_key(id), 'state', 'scheduled', 'lane', lane, 'spec', ARGV[base + 4], 'input', ARGV[base + 5],
-        'run_after', run_after)
-      redis.call('ZADD', ROOT .. ':scheduled', run_after, id)
-    else
-      local entry, class = enqueue(id, lane, false)
-      redis.call('HSET', job_key(id), 'state', 'queued', 'lane', lane, 'spec', ARGV[base + 4], 'input', ARGV[base + 5],
-        'entry', entry)
-      classes[class] = true
+    here[new.id] = true
+    for _, dependency in ipairs(new.depends_on) do
+      local lane = redis.call('HGET', job_key(dependency[1]), 'lane')
+      local owned = lane and select(3, parts_of(lane)) == new.tenant
+      if not owned and not here[dependency[1]] then return {'no_dependency', n, dependency[1]} end
     end
-    redis.call('XADD', ROOT .. ':index:' .. tenant, 'MINID', '~', math.max(0, now - tonumber(ARGV[3])), '*', 'j', id)
-    if ARGV[base + 7] ~= '' then
-      redis.call('SET', ROOT .. ':i:' .. tenant .. ':' .. ARGV[base + 7], id .. ' ' .. ARGV[base + 8], 'PX', ARGV[2])
+    for _, gate in ipairs({'t:' .. new.tenant, 'e:' .. new.tenant .. ':' .. new.endpoint}) do
+      wanted[gate] = (wanted[gate] or 0) + 1
     end
   end
-  reply[n + 1] = known[n] or id
+end
+-- What a batch has been promised is fed whatever the quota says; its own window bounds it. A schedule uses the guard as well, to
+-- end with its delete or pause, but has been promised nothing.
+if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
+  for gate, more in pairs(wanted) do
+    local most = limits(gate).max_open
+    if most then
+      local open = tonumber(redis.call('HGET', ROOT .. ':open', gate) or 0)
+      if open + more > most then return {'quota', gate, most, open} end
+    end
+  end
+end
+
+if batch ~= '' then redis.call('HSET', batch_key(batch), 'fed', ARGV[5]) end
+local reply, classes = {'ok'}, {}
+for n, new in ipairs(jobs) do
+  if not known[n] then
+    local class = create(new, now)
+    if class then classes[class] = true end
+    if new.idempotency_key ~= '' then
+      redis.call('SET', idempotency_field(new), new.id .. ' ' .. new.request_hash, 'PX', ARGV[2])
+    end
+  end
+  reply[n + 1] = known[n] or new.id
 end
 for class in pairs(classes) do wake(class) end
 return reply

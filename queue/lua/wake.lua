@@ -4,8 +4,8 @@
 -- ARGV  none
 -- Reply {"ok"}
 for priority = 0, 2 do
-  for _, class in ipairs(CLASSES) do
-    if redis.call('ZCARD', shelf_key(priority, class)) > 0 and wake(class) then return {'ok'} end
+  for _, class in ipairs(redis.call('ZRANGE', tags_key(priority), 0, -1)) do
+    if wake(class) then return {'ok'} end
   end
 end
 return {'ok'}

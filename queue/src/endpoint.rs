@@ -1,7 +1,11 @@
 //! Endpoints: what was deployed, version by version. Passive data; a version never changes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::job::RetryPolicy;
 
 /// One deployed version of a model. Immutable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +53,33 @@ pub struct EndpointSpec {
     /// Default attempts.
     #[serde(default = "default_max_attempts")]
     pub max_attempts: u32,
+    /// When and after which failures its jobs are tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryPolicy>,
+    /// What must allow an input before it runs, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<StepConfig>,
+    /// What must allow an output before anybody sees it, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<StepConfig>,
+}
+
+/// An endpoint that another one asks before or after each of its jobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepConfig {
+    /// What it is called in the job's record.
+    pub name: String,
+    /// The endpoint that decides.
+    pub endpoint: String,
+    /// One of its versions; the one that is current at each submit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
+    /// The most that each label's score may be, 0 to 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub thresholds: BTreeMap<String, f64>,
+    /// Longest one attempt of it may run; the deciding endpoint's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<u64>,
 }
 
 fn one() -> u32 {

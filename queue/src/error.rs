@@ -24,6 +24,24 @@ pub enum Error {
     /// It certainly did not happen: another replica has fed this part of the batch, or the batch is gone.
     #[error("the batch has been fed by another replica")]
     StaleGuard,
+    /// It certainly did not happen: a job names one to wait for that is not in the queue.
+    #[error("job {job} is not in the queue")]
+    NoDependency {
+        /// The number of the job that names it, from 0.
+        number: usize,
+        /// The one it names.
+        job: String,
+    },
+    /// It certainly did not happen: there are as many open jobs as there may be.
+    #[error("{open} of {most} jobs are open")]
+    Quota {
+        /// `t:<tenant>` or `e:<tenant>:<endpoint>`.
+        gate: String,
+        /// As many may be open.
+        most: u64,
+        /// As many are.
+        open: u64,
+    },
     /// A stored value is not what this version writes.
     #[error("{key} holds what this version cannot read: {why}")]
     Corrupt {

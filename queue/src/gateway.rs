@@ -26,6 +26,9 @@ pub struct JoinRequest {
     pub slots: u32,
     /// Its cards; empty is a CPU worker.
     pub gpus: Vec<Gpu>,
+    /// What an hour of the whole machine costs, all slots together; 0 when its operator does not say.
+    #[serde(default)]
+    pub price_usd_micros_per_hour: u64,
 }
 
 /// One card, as the worker reads it.
@@ -116,6 +119,9 @@ pub struct FinishReport {
     /// Where the time went.
     #[serde(default)]
     pub timing: Timing,
+    /// What the attempt cost. Never taken from a worker: the gateway fills it in from the price it knows.
+    #[serde(skip)]
+    pub cost_usd_micros: Option<u64>,
     /// The end itself.
     #[serde(flatten)]
     pub outcome: FinishOutcome,
@@ -407,7 +413,7 @@ mod wire {
                 }
                 Outcome::Failed => FinishOutcome::Failed { error: report.error.ok_or("missing field `error`")? },
             };
-            Ok(Self { job_id: report.job_id, fence: report.fence, timing: report.timing, outcome })
+            Ok(Self { job_id: report.job_id, fence: report.fence, timing: report.timing, cost_usd_micros: None, outcome })
         }
     }
 

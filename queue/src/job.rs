@@ -159,6 +159,78 @@ pub struct JobSpec {
     /// The job that it is a step of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_of: Option<JobId>,
+    /// What must allow it before and after it runs, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepSpec>,
+}
+
+/// An endpoint that must allow a job: its input before it runs, or its output afterwards.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepSpec {
+    /// What it is called in the job's record; the endpoint's name unless its owner chose another.
+    pub name: String,
+    /// When it runs.
+    pub stage: Stage,
+    /// The endpoint that decides.
+    pub endpoint: String,
+    /// Its version, fixed at submit.
+    pub version: u32,
+    /// The class of card that endpoint needs, GiB.
+    #[serde(default)]
+    pub vram_class_gib: u32,
+    /// The most that each label's score may be, 0 to 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub thresholds: BTreeMap<String, f64>,
+    /// Longest one attempt of it may run, milliseconds.
+    pub timeout_ms: u64,
+    /// Its attempts.
+    pub max_attempts: u32,
+}
+
+/// When a step runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Before the job: it sees the input, and may stop the job before it costs anything.
+    Before,
+    /// After the job: it sees input and output, and may keep the output back.
+    After,
+}
+
+/// A step of a job, as far as it has come.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepRun {
+    /// The job that runs it.
+    pub job: JobId,
+    /// Where that job stands, as last seen.
+    pub state: JobState,
+    /// What it said, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+    /// Why it rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How much of each label it saw, 0 to 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scores: BTreeMap<String, f64>,
+    /// Where its time went.
+    #[serde(default)]
+    pub timing: Timing,
+    /// What it cost; `None` when its worker's price is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd_micros: Option<u64>,
+}
+
+/// What a step says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// Go on.
+    Allow,
+    /// The job fails as `rejected`.
+    Reject,
+    /// Go on with another input or output.
+    Rewrite,
 }
 
 /// At most `max` of a tenant's jobs with the same `key` run at once.
@@ -307,6 +379,14 @@ pub struct NewJob {
     pub idempotency: Option<Idempotency>,
 }
 
+impl NewJob {
+    /// Whether it starts blocked: something must be looked at before it may run.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        !self.spec.depends_on.is_empty() || self.spec.steps.iter().any(|step| step.stage == Stage::Before)
+    }
+}
+
 /// What makes two submits the same submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
@@ -339,6 +419,14 @@ pub struct Timing {
     pub upload_ms: u64,
 }
 
+impl Timing {
+    /// The time that a slot was taken, milliseconds.
+    #[must_use]
+    pub fn occupied_ms(&self) -> u64 {
+        self.env_ms + self.boot_ms + self.load_ms + self.run_ms + self.upload_ms
+    }
+}
+
 /// Why an attempt or a job failed, in words a user can act on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobError {
@@ -358,16 +446,35 @@ pub struct JobError {
 }
 
 impl JobError {
+    /// One that is said in a sentence.
+    #[must_use]
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, class: String::new(), message: message.into(), traceback: None, stderr: None }
+    }
+
     /// Why a reaped attempt ended.
     #[must_use]
     pub fn worker_lost() -> Self {
-        Self {
-            code: ErrorCode::WorkerLost,
-            class: String::new(),
-            message: "the worker went silent and its lease ran out".to_owned(),
-            traceback: None,
-            stderr: None,
-        }
+        Self::new(ErrorCode::WorkerLost, "the worker went silent and its lease ran out")
+    }
+
+    /// Why a job fails that takes its runners with it.
+    #[must_use]
+    pub fn poison() -> Self {
+        let message = "it crashed its runner again and again, on more than one worker; its attempts say how";
+        Self::new(ErrorCode::Poison, message)
+    }
+
+    /// Why a job expires that nobody started in time.
+    #[must_use]
+    pub fn queue_timeout() -> Self {
+        Self::new(ErrorCode::QueueTimeout, "it was not started within its queue_timeout_s")
+    }
+
+    /// Why a job expires that did not end in time.
+    #[must_use]
+    pub fn deadline() -> Self {
+        Self::new(ErrorCode::Deadline, "it had not ended within its deadline_s")
     }
 }
 
@@ -403,6 +510,10 @@ pub enum ErrorCode {
     Poison,
     /// A job that it waits for, or one of its steps, did not succeed.
     DependencyFailed,
+    /// It was not started by `start_by_ms`.
+    QueueTimeout,
+    /// It had not ended by `deadline_ms`.
+    Deadline,
     /// The worker went silent; its lease ended.
     WorkerLost,
     /// The worker could not do its part (S3, disk): costs the user nothing.
@@ -410,6 +521,59 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// Every code.
+    pub const ALL: [Self; 18] = [
+        Self::HandlerError,
+        Self::Rejected,
+        Self::SetupFailed,
+        Self::EnvironmentFailed,
+        Self::RunnerExited,
+        Self::RunnerCrashed,
+        Self::Timeout,
+        Self::BadOutput,
+        Self::ResultTooLarge,
+        Self::LogFlood,
+        Self::Protocol,
+        Self::OomGpu,
+        Self::Poison,
+        Self::DependencyFailed,
+        Self::QueueTimeout,
+        Self::Deadline,
+        Self::WorkerLost,
+        Self::Infra,
+    ];
+
+    /// The word for it, in Redis, JSON and metrics alike.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HandlerError => "handler_error",
+            Self::Rejected => "rejected",
+            Self::SetupFailed => "setup_failed",
+            Self::EnvironmentFailed => "environment_failed",
+            Self::RunnerExited => "runner_exited",
+            Self::RunnerCrashed => "runner_crashed",
+            Self::Timeout => "timeout",
+            Self::BadOutput => "bad_output",
+            Self::ResultTooLarge => "result_too_large",
+            Self::LogFlood => "log_flood",
+            Self::Protocol => "protocol",
+            Self::OomGpu => "oom_gpu",
+            Self::Poison => "poison",
+            Self::DependencyFailed => "dependency_failed",
+            Self::QueueTimeout => "queue_timeout",
+            Self::Deadline => "deadline",
+            Self::WorkerLost => "worker_lost",
+            Self::Infra => "infra",
+        }
+    }
+
+    /// The code a word stands for.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == word)
+    }
+
     /// Whose failure it is, which decides the budget it is charged to and whether a retry makes sense.
     #[must_use]
     pub fn fault(self) -> Fault {
@@ -419,7 +583,9 @@ impl ErrorCode {
             | Self::ResultTooLarge
             | Self::LogFlood
             | Self::Poison
-            | Self::DependencyFailed => Fault::Final,
+            | Self::DependencyFailed
+            | Self::QueueTimeout
+            | Self::Deadline => Fault::Final,
             Self::HandlerError | Self::SetupFailed | Self::EnvironmentFailed | Self::Timeout | Self::Protocol => {
                 Fault::Model
             }
@@ -484,6 +650,9 @@ pub struct Attempt {
     /// Where its time went.
     #[serde(default)]
     pub timing: Timing,
+    /// What it cost: its time at the price its worker stands for. `None` when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd_micros: Option<u64>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
@@ -535,7 +704,9 @@ pub struct Job {
     pub attempts: Vec<Attempt>,
     /// The result, once `succeeded`.
     pub result: Option<JobResult>,
-    /// The last error, once `failed`.
+    /// The result of a job that has run and is `blocked` until its steps allow it.
+    pub held: Option<JobResult>,
+    /// The last error, once `failed` or `expired`.
     pub error: Option<JobError>,
     /// The latest progress.
     pub progress: Option<Progress>,
@@ -543,6 +714,10 @@ pub struct Job {
     pub run_after_ms: Option<u64>,
     /// When it ended, unix milliseconds.
     pub ended_ms: Option<u64>,
+    /// Its steps, as far as they have come, in the order of [`JobSpec::steps`].
+    pub steps: Vec<StepRun>,
+    /// What `settle` compares: changes with every move and every settlement.
+    pub revision: String,
 }
 
 impl Job {

@@ -2,15 +2,31 @@
 //!
 //! | key below `{prefix:shard}` | type | what | life |
 //! |---|---|---|---|
-//! | `:j:<id>` | HASH | the job record, the truth | retention after its end |
+//! | `:j:<id>` | HASH | the job record, the truth | until history has it |
+//! | `:e:<id>` | STREAM | what a job said: progress, log, output | as the record |
+//! | `:d:<id>` | LIST | jobs that wait for this one, `<id> <success or completion>` | until it has ended |
 //! | `:q:<lane>` `:f:<lane>` | STREAM | ready jobs, and those served first (reaped, released, retried) | while not empty |
-//! | `:shelf:<priority>:<class>` | ZSET | lanes with ready jobs, by turn | while not empty |
-//! | `:turn` | STRING | counter that orders lanes | for ever |
+//! | `:lanes:<priority>:<class>:<tenant>` | ZSET | a tenant's lanes with ready jobs, by turn | while not empty |
+//! | `:shelf:<priority>:<class>` | ZSET | tenants with ready jobs, by start tag | while not empty |
+//! | `:fair:<priority>:<class>` | HASH | the shelf's virtual time `v`, and tags of tenants that left it ahead | while the shelf is not empty |
+//! | `:tags:<priority>` | ZSET | classes with ready jobs, by tag | while not empty |
+//! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
+//! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | for ever |
+//! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
+//! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
+//! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
+//! | `:limits` `:rate` | HASH | limits of a gate, theoretical arrival time of its next start | for ever |
+//! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
+//! | `:holds` | ZSET | gates that time opens, by due time | until then |
+//! | `:waiting:<gate>` | ZSET | jobs that wait for their concurrency key, by turn | while not empty |
 //! | `:leases` | ZSET | running jobs by the end of their lease, unix ms | while not empty |
 //! | `:scheduled` | ZSET | waiting jobs by due time, unix ms | while not empty |
+//! | `:deadlines` | ZSET | open jobs by the time they expire, unix ms | while not empty |
+//! | `:settle` | ZSET | `ended <id>` and `ready <id>` to settle, by time | while not empty |
+//! | `:ended` | ZSET | ended jobs by the time they may move to history | until then |
+//! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not tried again, by end | until history has them |
 //! | `:parked` | ZSET | waiting pulls `<replica>/<waiter>` by reach, GiB | while not empty |
-//! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | trimmed by age |
-//! | `:e:<id>` | STREAM | what a job said: progress, log, output | retention after its end |
+//! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
 //! | `:b:<batch>` | HASH | a batch: its spec, its counts, how far it has come (batches.rs) | 30 days after its end |
 //! | `:b:<batch>:ended` | LIST | its ended jobs that are not written down yet | while not empty |
@@ -19,11 +35,16 @@
 //! | `:batches:<tenant>` | ZSET | a tenant's batches, by name | as the batches, the last 10,000 |
 //! | `:batches_tidy` | ZSET | ended batches by the time there is something to tidy away | as the batches |
 //! | `:i:<tenant>:b:<hash>` | STRING | `<batch> <request hash>` of a batch's idempotency key | 24 h |
+//! | `:schedule:<id>` | HASH | a schedule | until deleted |
+//! | `:schedules` | ZSET | schedules that are not paused by when to look at them, unix ms | while not empty |
+//! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all of score 0: ids sort by creation | while not empty |
+//! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` takes a tick only while it stands | until deleted |
+//! | `:w:<message>` `:hooks` `:wl:<tenant>` | HASH, ZSET, ZSET | a webhook's message; those due; a tenant's log | see outbox.rs |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
 //!
-//! A lane is named `<priority digit>:<class>:<tenant>:<endpoint>`. The registry lives below a root of its own, `{prefix:registry}`.
+//! A gate is `t:<tenant>`, `e:<tenant>:<endpoint>` or `k:<tenant>:<concurrency key>`. A lane is named `<priority digit>:<class>:<tenant>:<endpoint>`. The registry lives below a root of its own, `{prefix:registry}`.
 
 use sha2::{Digest, Sha256};
 
@@ -73,12 +94,32 @@ impl Keys {
         format!("{}:role:{role}", self.root)
     }
 
-    pub(crate) fn shelf(&self, priority: u8, class: u32) -> String {
-        format!("{}:shelf:{priority}:{class}", self.root)
+    pub(crate) fn schedule(&self, id: &str) -> String {
+        format!("{}:schedule:{id}", self.root)
     }
 
-    pub(crate) fn lane(&self, lane: &str) -> [String; 2] {
-        [format!("{}:q:{lane}", self.root), format!("{}:f:{lane}", self.root)]
+    pub(crate) fn schedules_of(&self, tenant: &str) -> String {
+        format!("{}:schedules:{tenant}", self.root)
+    }
+
+    pub(crate) fn ready(&self) -> String {
+        format!("{}:ready", self.root)
+    }
+
+    pub(crate) fn dead(&self, tenant: &str) -> String {
+        format!("{}:dead:{tenant}", self.root)
+    }
+
+    pub(crate) fn limits(&self) -> String {
+        format!("{}:limits", self.root)
+    }
+
+    pub(crate) fn open(&self) -> String {
+        format!("{}:open", self.root)
+    }
+
+    pub(crate) fn running(&self) -> String {
+        format!("{}:running", self.root)
     }
 
     pub(crate) fn batch(&self, id: &str) -> String {

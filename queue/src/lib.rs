@@ -17,6 +17,7 @@ pub mod job;
 mod keys;
 #[cfg(feature = "redis")]
 mod memory;
+pub mod pipeline;
 #[cfg(feature = "redis")]
 pub mod queue;
 #[cfg(feature = "redis")]
@@ -26,6 +27,8 @@ mod redis;
 #[cfg(feature = "redis")]
 pub mod registry;
 pub mod retry;
+#[cfg(feature = "redis")]
+pub mod schedules;
 #[cfg(feature = "redis")]
 mod scripts;
 #[cfg(feature = "redis")]
@@ -47,3 +50,5 @@ pub use queue::Queue;
 pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
 pub use registry::{Registry, TokenKind, TokenRecord, WorkerRecord};
+#[cfg(feature = "redis")]
+pub use schedules::Schedules;

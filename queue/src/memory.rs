@@ -17,7 +17,8 @@ use crate::job::{
 };
 use crate::keys;
 use crate::queue::{
-    CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted, Swept, Waiter,
+    CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue, Settlement,
+    Signal, Submitted, Swept, Usage, Waiter,
 };
 use crate::retry::{MAX_INFRA_ATTEMPTS, backoff_ms, jitter};
 use crate::state::{self, JobEvent};
@@ -97,10 +98,13 @@ impl Record {
                 state: JobState::Queued,
                 attempts: Vec::new(),
                 result: None,
+                held: None,
                 error: None,
                 progress: None,
                 run_after_ms: None,
                 ended_ms: None,
+                steps: Vec::new(),
+                revision: String::new(),
             },
             attempt: 0,
             fence: 0,
@@ -238,6 +242,7 @@ impl Inner {
             ended_ms: None,
             outcome: AttemptOutcome::Running,
             timing: Timing { queued_ms: now.saturating_sub(record.ready_ms), ..Timing::default() },
+            cost_usd_micros: None,
             error: None,
         });
         let lease = Lease {
@@ -491,8 +496,33 @@ impl Queue for MemoryQueue {
         Ok(answers)
     }
 
-    async fn cancel(&self, tenant: &str, id: JobId) -> Result<CancelAnswer, Error> {
-        Ok(self.lock().cancel(tenant, id))
+    async fn cancel(&self, tenant: &str, ids: &[JobId]) -> Result<Vec<CancelAnswer>, Error> {
+        let mut inner = self.lock();
+        Ok(ids.iter().map(|id| inner.cancel(tenant, *id)).collect())
+    }
+
+    async fn expire(&self) -> Result<Swept, Error> {
+        todo!()
+    }
+
+    async fn due(&self, _: u64) -> Result<Vec<Due>, Error> {
+        todo!()
+    }
+
+    async fn unblock(&self, _: JobId) -> Result<bool, Error> {
+        todo!()
+    }
+
+    async fn settle(&self, _: &Settlement) -> Result<bool, Error> {
+        todo!()
+    }
+
+    async fn limit(&self, _: &Gate, _: Option<&Limits>) -> Result<(), Error> {
+        todo!()
+    }
+
+    async fn usage(&self, _: &Gate) -> Result<(Limits, Usage), Error> {
+        todo!()
     }
 
     async fn promote(&self) -> Result<Swept, Error> {
@@ -555,11 +585,7 @@ impl Queue for MemoryQueue {
         let inner = self.lock();
         let ids = inner.index.get(tenant).map_or(&[][..], Vec::as_slice);
         let end = cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or(ids.len()).min(ids.len());
-        let matches = |job: &Job| {
-            filter.state.is_none_or(|state| state == job.state)
-                && filter.endpoint.as_ref().is_none_or(|endpoint| *endpoint == job.spec.endpoint)
-                && filter.metadata.iter().all(|(key, value)| job.spec.metadata.get(key) == Some(value))
-        };
+        let matches = |job: &Job| filter.matches(job.state, &job.spec, job.error.as_ref().map(|error| error.code));
         let mut jobs = Vec::new();
         for (place, id) in ids[..end].iter().enumerate().rev() {
             let Some(record) = inner.jobs.get(id).filter(|record| matches(&record.job)) else { continue };

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
 use crate::id::{Fence, JobId};
-use crate::job::{Job, JobSpec, JobState, NewJob};
+use crate::job::{ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, StepRun};
 
 /// What became of one submitted job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,101 @@ pub enum CancelAnswer {
     NotFound,
 }
 
-/// What a round of `promote` or `reap` did.
+/// Work of `settle`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Due {
+    /// This job has ended, and others may wait for it: [`Queue::unblock`].
+    Ended(JobId),
+    /// This blocked job has nothing left to wait for: [`Queue::settle`].
+    Ready(JobId),
+}
+
+/// What becomes of a blocked job.
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    /// The job.
+    pub id: JobId,
+    /// [`Job::revision`] as it was when this was decided.
+    pub revision: String,
+    /// Its steps from now on.
+    pub steps: Vec<StepRun>,
+    /// What happens to it.
+    pub verdict: Verdict,
+}
+
+/// What happens to a blocked job.
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    /// It may run, with this input if it is another than before.
+    Queue {
+        /// JSON.
+        input: Option<Box<RawValue>>,
+    },
+    /// One of its steps runs next; the job waits for that.
+    Step {
+        /// The job's own input, if it is another than before.
+        input: Option<Box<RawValue>>,
+        /// The job that runs the step.
+        job: Box<NewJob>,
+    },
+    /// It has succeeded, with this result if it is another than its attempt gave.
+    Succeed {
+        /// JSON, at most [`crate::job::INLINE_RESULT_BYTES`].
+        result: Option<Box<RawValue>>,
+    },
+    /// It has failed.
+    Fail {
+        /// Why.
+        error: JobError,
+    },
+}
+
+/// Whose limits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Gate {
+    /// A tenant's.
+    Tenant(String),
+    /// Of one of a tenant's endpoints.
+    Endpoint {
+        /// The tenant.
+        tenant: String,
+        /// The endpoint's name.
+        endpoint: String,
+    },
+}
+
+impl std::fmt::Display for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tenant(tenant) => write!(f, "t:{tenant}"),
+            Self::Endpoint { tenant, endpoint } => write!(f, "e:{tenant}:{endpoint}"),
+        }
+    }
+}
+
+/// What may pass a gate. `None` is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Limits {
+    /// Share of a shelf beside other tenants; 1 when absent. Of tenants only.
+    pub weight: Option<f64>,
+    /// Jobs that run at once.
+    pub max_running: Option<u32>,
+    /// Jobs that have not ended.
+    pub max_open: Option<u64>,
+    /// Starts a minute; a burst is what one second lets through, at least one.
+    pub starts_per_minute: Option<u32>,
+}
+
+/// What a tenant or an endpoint takes now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Jobs that have not ended.
+    pub open: u64,
+    /// Jobs that run.
+    pub running: u64,
+}
+
+/// What a round of `promote`, `reap` or `expire` did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Jobs moved.
@@ -156,6 +250,42 @@ pub struct ListFilter {
     pub endpoint: Option<String>,
     /// Only with these labels, all of them.
     pub metadata: Vec<(String, String)>,
+    /// Only lines of this batch.
+    pub batch: Option<String>,
+    /// Only those that this schedule made.
+    pub schedule: Option<String>,
+    /// Only this urgent.
+    pub priority: Option<Priority>,
+    /// Only those that failed like this.
+    pub error_code: Option<ErrorCode>,
+}
+
+impl ListFilter {
+    /// Whether every job passes.
+    #[must_use]
+    pub fn takes_all(&self) -> bool {
+        let Self { state, endpoint, metadata, batch, schedule, priority, error_code } = self;
+        state.is_none()
+            && endpoint.is_none()
+            && metadata.is_empty()
+            && batch.is_none()
+            && schedule.is_none()
+            && priority.is_none()
+            && error_code.is_none()
+    }
+
+    /// Whether a job in this state, with this fixed part and this last error, passes.
+    #[must_use]
+    pub fn matches(&self, state: JobState, spec: &JobSpec, error_code: Option<ErrorCode>) -> bool {
+        let Self { state: wanted, endpoint, metadata, batch, schedule, priority, error_code: code } = self;
+        wanted.is_none_or(|wanted| wanted == state)
+            && endpoint.as_ref().is_none_or(|wanted| *wanted == spec.endpoint)
+            && metadata.iter().all(|(key, value)| spec.metadata.get(key) == Some(value))
+            && batch.as_ref().is_none_or(|wanted| spec.batch.as_ref().is_some_and(|line| line.id == *wanted))
+            && schedule.as_ref().is_none_or(|wanted| spec.schedule.as_ref() == Some(wanted))
+            && priority.is_none_or(|wanted| wanted == spec.priority)
+            && code.is_none_or(|wanted| error_code == Some(wanted))
+    }
 }
 
 /// One page of a list, newest first.
@@ -217,14 +347,33 @@ pub trait Queue: Send + Sync + 'static {
     /// Hands leases back unharmed, to the front of their lanes (at most 100).
     fn release(&self, leases: &[LeaseRef]) -> impl Future<Output = Result<Vec<FinishAnswer>, Error>> + Send;
 
-    /// Ends a job at its owner's wish. A running attempt loses its lease in the same step. A job of another tenant is `NotFound`.
-    fn cancel(&self, tenant: &str, id: JobId) -> impl Future<Output = Result<CancelAnswer, Error>> + Send;
+    /// Ends jobs at their owner's wish (at most 100). A running attempt loses its lease in the same step. A job of another tenant
+    /// is `NotFound`.
+    fn cancel(&self, tenant: &str, ids: &[JobId]) -> impl Future<Output = Result<Vec<CancelAnswer>, Error>> + Send;
 
     /// Moves scheduled jobs whose time has come into their lanes (at most 100 a call).
     fn promote(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
 
     /// Takes back leases that ran out (at most 100 a call): to the front, or failed when the budget is spent.
     fn reap(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
+
+    /// Ends jobs whose time is over (at most 100 a call).
+    fn expire(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
+
+    /// What there is to settle (at most 100), claimed for `claim_ms`: what is not settled by then is given out again.
+    fn due(&self, claim_ms: u64) -> impl Future<Output = Result<Vec<Due>, Error>> + Send;
+
+    /// Tells those that wait for an ended job of it (at most 100 a call). `true` when that were all.
+    fn unblock(&self, id: JobId) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Decides what becomes of a blocked job. `false` when it has moved, or was settled, since it was looked at.
+    fn settle(&self, settlement: &Settlement) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Sets what a tenant, or one of its endpoints, may take; `None` lifts every limit.
+    fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// What a tenant, or one of its endpoints, may take and takes now.
+    fn usage(&self, gate: &Gate) -> impl Future<Output = Result<(Limits, Usage), Error>> + Send;
 
     /// The record, if there is one.
     fn get(&self, id: JobId) -> impl Future<Output = Result<Option<Job>, Error>> + Send;

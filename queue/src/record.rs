@@ -22,6 +22,8 @@ struct ClosedAttempt {
     #[serde(default)]
     timing: Timing,
     #[serde(default)]
+    cost_usd_micros: Option<u64>,
+    #[serde(default)]
     error: Option<JobError>,
 }
 
@@ -47,11 +49,14 @@ impl Decoder<'_> {
             input: self.required("input", raw)?,
             state,
             attempts: self.attempts(state)?,
-            result: self.result()?,
+            result: if state == JobState::Succeeded { self.result()? } else { None },
+            held: if state == JobState::Blocked { self.result()? } else { None },
             error: self.optional("error", json)?,
             progress: self.optional("progress", json)?,
             run_after_ms: self.optional("run_after", number)?,
             ended_ms: self.optional("ended", number)?,
+            steps: self.optional("steps", json)?.unwrap_or_default(),
+            revision: format!("{}#{}", self.text("fence").unwrap_or(""), self.text("settled").unwrap_or("0")),
         })
     }
 
@@ -67,6 +72,7 @@ impl Decoder<'_> {
                 ended_ms: Some(closed.ended_ms),
                 outcome: closed.outcome,
                 timing: Timing { queued_ms: closed.queued_ms, ..closed.timing },
+                cost_usd_micros: closed.cost_usd_micros,
                 error: closed.error,
             });
         }
@@ -80,6 +86,7 @@ impl Decoder<'_> {
                 ended_ms: None,
                 outcome: AttemptOutcome::Running,
                 timing: Timing { queued_ms: self.required("queued", number)?, ..Timing::default() },
+                cost_usd_micros: None,
                 error: None,
             });
         }
@@ -92,10 +99,26 @@ impl Decoder<'_> {
         }
         let Some(size_bytes) = self.optional("stored", number)? else { return Ok(None) };
         let spec: crate::job::JobSpec = self.required("spec", json)?;
-        let fence = self.required("fence", |text| Ok::<_, Error>(Fence(text.to_owned())))?;
-        let attempt = self.required("attempt", number)?;
+        let (attempt, fence) = self.winner()?;
         let key = format!("{}{}", Job::attempt_prefix(&spec.tenant, self.id, attempt, &fence), crate::job::OUTPUT_NAME);
         Ok(Some(JobResult::Object { key, size_bytes }))
+    }
+
+    /// The attempt that gave the result. One that steps had to allow was fenced off since, so it is written down apart.
+    fn winner(&self) -> Result<(u32, Fence), Error> {
+        let apart = self.text("won").and_then(|won| won.split_once(' '));
+        let (attempt, fence) = match apart {
+            Some(won) => won,
+            None => (self.text("attempt").unwrap_or(""), self.text("fence").unwrap_or("")),
+        };
+        Ok((
+            number(attempt).map_err(|error: std::num::ParseIntError| self.corrupt("attempt", error))?,
+            Fence(fence.to_owned()),
+        ))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
     }
 
     fn required<T, E: std::fmt::Display>(

@@ -11,14 +11,15 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::id::JobId;
-use crate::job::{Job, JobSpec, JobState, NewJob, Priority, VRAM_CLASSES_GIB};
+use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
 use crate::keys::Keys;
 use crate::queue::{
-    BatchGuard, CancelAnswer, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, ListFilter, Queue, Signal, Submitted,
-    Swept, Waiter,
+    BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue,
+    Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use crate::record;
 use crate::registry::Registry;
+use crate::schedules::Schedules;
 use crate::scripts::{self, Connection};
 use crate::{fitness, signals};
 
@@ -34,6 +35,9 @@ const LIST_STEP: usize = 100;
 
 const WATCH_MS: u64 = 60_000;
 
+/// More jobs than one `expire` or `finish` ends in a millisecond.
+const DEAD_SAME_MS_MAX: usize = 1_000;
+
 /// How to reach the queue, and its times.
 #[derive(Clone)]
 pub struct RedisConfig {
@@ -43,8 +47,10 @@ pub struct RedisConfig {
     pub prefix: String,
     /// How long a lease lasts unless extended. Default 30 s.
     pub lease_ms: u64,
-    /// How long an ended job's record is kept. Default 3 days.
+    /// How long an ended job's record is kept here before it moves to history, unless the job says otherwise. Default 1 day.
     pub retention_ms: u64,
+    /// How long work waits before it may go ahead of more urgent work. Default 5 minutes.
+    pub age_after_ms: u64,
     /// Where time comes from; tests put a clock of their own here.
     pub clock: Clock,
 }
@@ -55,7 +61,8 @@ impl Default for RedisConfig {
             url: "redis://127.0.0.1:6379".to_owned(),
             prefix: "stoke".to_owned(),
             lease_ms: 30_000,
-            retention_ms: 3 * 24 * 60 * 60 * 1000,
+            retention_ms: 24 * 60 * 60 * 1000,
+            age_after_ms: 5 * 60 * 1000,
             clock: Clock::Own,
         }
     }
@@ -102,6 +109,12 @@ impl RedisQueue {
     #[must_use]
     pub fn batches(&self) -> Batches {
         Batches::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// The schedules.
+    #[must_use]
+    pub fn schedules(&self) -> Schedules {
+        Schedules::new(self.clone(), self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
     /// How long a lease lasts unless extended, milliseconds.
@@ -162,13 +175,52 @@ impl RedisQueue {
         self.accept(Some(guard), jobs).await
     }
 
+    /// A tenant's dead letters: failed and expired jobs that were not tried again, newest first, after the place of the last one
+    /// seen. `None` for one whose record has gone since.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn dead(
+        &self,
+        tenant: &str,
+        after: Option<(u64, JobId)>,
+        most: usize,
+    ) -> Result<Vec<((u64, JobId), Option<Job>)>, Error> {
+        let (mut redis, step) = (self.connection.redis(), "list dead letters");
+        let from = after.map_or_else(|| "+inf".to_owned(), |(ended_ms, _)| ended_ms.to_string());
+        // Those that ended in the same millisecond as the last one seen come again: a bound on them is one call's work.
+        let rows: Vec<(String, f64)> = redis::cmd("ZREVRANGEBYSCORE")
+            .arg(self.keys.dead(tenant))
+            .arg(from)
+            .arg("-inf")
+            .arg("WITHSCORES")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(most + DEAD_SAME_MS_MAX)
+            .query_async(&mut redis)
+            .await
+            .map_err(Error::redis(step))?;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "unix ms fits a double's 53 bits")]
+        let places: Vec<(u64, JobId)> = rows
+            .into_iter()
+            .filter_map(|(id, ended_ms)| Some((ended_ms as u64, id.parse().ok()?)))
+            .filter(|place| after.is_none_or(|after| *place < after))
+            .take(most)
+            .collect();
+        if places.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipe = redis::pipe();
+        for (_, id) in &places {
+            pipe.hgetall(self.keys.job(*id));
+        }
+        let records: Vec<HashMap<String, String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        places.into_iter().zip(records).map(|(place, fields)| Ok((place, record::decode(place.1, &fields)?))).collect()
+    }
+
     async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         bounded("jobs", jobs.len(), SUBMIT_MAX)?;
-        // Twice the retention: a job may wait as long as it is kept afterwards and still be listed.
-        let index_keep_ms = self.config.retention_ms.saturating_mul(2);
-        scripts::Submit { keys: &self.keys, clock: &self.config.clock, index_keep_ms, guard, jobs }
-            .run(&self.connection)
-            .await
+        scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, jobs }.run(&self.connection).await
     }
 
     async fn record(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -179,26 +231,27 @@ impl RedisQueue {
 
     /// The jobs of these ids that match, in order.
     async fn matching(&self, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
-        if filter.state.is_none() && filter.endpoint.is_none() && filter.metadata.is_empty() {
+        if filter.takes_all() {
             return Ok(ids.to_vec());
         }
         let mut pipe = redis::pipe();
         for id in ids {
-            pipe.hmget(self.keys.job(*id), &["state", "spec"]);
+            pipe.hmget(self.keys.job(*id), &["state", "spec", "error"]);
         }
-        let rows: Vec<(Option<String>, Option<String>)> =
+        let rows: Vec<(Option<String>, Option<String>, Option<String>)> =
             pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("list jobs"))?;
-        let matches = |state: &str, spec: &str| {
-            filter.state.is_none_or(|wanted| JobState::from_word(state) == Some(wanted))
-                && serde_json::from_str::<JobSpec>(spec).is_ok_and(|spec| {
-                    filter.endpoint.as_ref().is_none_or(|wanted| *wanted == spec.endpoint)
-                        && filter.metadata.iter().all(|(key, value)| spec.metadata.get(key) == Some(value))
-                })
+        let matches = |state: &str, spec: &str, error: Option<&String>| {
+            // Of a large record only what was asked for is decoded.
+            let error = error.filter(|_| filter.error_code.is_some());
+            let code = error.and_then(|error| serde_json::from_str::<JobError>(error).ok()).map(|error| error.code);
+            JobState::from_word(state).is_some_and(|state| {
+                serde_json::from_str::<JobSpec>(spec).is_ok_and(|spec| filter.matches(state, &spec, code))
+            })
         };
         Ok(ids
             .iter()
             .zip(rows)
-            .filter(|(_, row)| matches!(row, (Some(state), Some(spec)) if matches(state, spec)))
+            .filter(|(_, row)| matches!(row, (Some(state), Some(spec), error) if matches(state, spec, error.as_ref())))
             .map(|(id, _)| *id)
             .collect())
     }
@@ -229,8 +282,8 @@ impl Queue for RedisQueue {
 
     async fn lease(&self, query: LeaseQuery) -> Result<Vec<Lease>, Error> {
         bounded("leases wanted", query.want as usize, BATCH_MAX)?;
-        let lease_ms = self.config.lease_ms;
-        scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, query: &query }
+        let RedisConfig { lease_ms, age_after_ms, .. } = self.config;
+        scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, age_after_ms, query: &query }
             .run(&self.connection)
             .await
     }
@@ -270,9 +323,10 @@ impl Queue for RedisQueue {
         scripts::Release { keys: &self.keys, clock: &self.config.clock, leases }.run(&self.connection).await
     }
 
-    async fn cancel(&self, tenant: &str, id: JobId) -> Result<CancelAnswer, Error> {
+    async fn cancel(&self, tenant: &str, ids: &[JobId]) -> Result<Vec<CancelAnswer>, Error> {
+        bounded("jobs", ids.len(), BATCH_MAX)?;
         let retention_ms = self.config.retention_ms;
-        scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, id }
+        scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, ids }
             .run(&self.connection)
             .await
     }
@@ -289,6 +343,46 @@ impl Queue for RedisQueue {
         }
         let retention_ms = self.config.retention_ms;
         scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms }.run(&self.connection).await
+    }
+
+    async fn expire(&self) -> Result<Swept, Error> {
+        let retention_ms = self.config.retention_ms;
+        scripts::Expire { keys: &self.keys, clock: &self.config.clock, retention_ms }.run(&self.connection).await
+    }
+
+    async fn due(&self, claim_ms: u64) -> Result<Vec<Due>, Error> {
+        scripts::TakeDue { keys: &self.keys, clock: &self.config.clock, claim_ms }.run(&self.connection).await
+    }
+
+    async fn unblock(&self, id: JobId) -> Result<bool, Error> {
+        scripts::Unblock { keys: &self.keys, clock: &self.config.clock, id }.run(&self.connection).await
+    }
+
+    async fn settle(&self, settlement: &Settlement) -> Result<bool, Error> {
+        let retention_ms = self.config.retention_ms;
+        scripts::Settle { keys: &self.keys, clock: &self.config.clock, retention_ms, settlement }
+            .run(&self.connection)
+            .await
+    }
+
+    async fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> Result<(), Error> {
+        let mut call = scripts::LIMIT.call(&[self.keys.root()]);
+        call.arg(gate.to_string()).arg(limits.map_or(String::new(), limits_text));
+        let _: Vec<String> = self.connection.eval(&scripts::LIMIT, &call).await?;
+        Ok(())
+    }
+
+    async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
+        let field = gate.to_string();
+        let (limits, open, running): (Option<String>, Option<u64>, Option<u64>) = redis::pipe()
+            .hget(self.keys.limits(), &field)
+            .hget(self.keys.open(), &field)
+            .hget(self.keys.running(), &field)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("read limits"))?;
+        let usage = Usage { open: open.unwrap_or(0), running: running.unwrap_or(0) };
+        Ok((limits.map_or_else(Limits::default, |text| limits_of(&text)), usage))
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -360,30 +454,9 @@ impl Queue for RedisQueue {
     }
 
     async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {
-        let mut redis = self.connection.redis();
-        let mut shelves = redis::pipe();
-        for priority in Priority::ALL {
-            for class in VRAM_CLASSES_GIB {
-                shelves.zrange(self.keys.shelf(priority.digit(), class), 0, 999);
-            }
-        }
-        let lanes: Vec<Vec<String>> =
-            shelves.query_async(&mut redis).await.map_err(Error::redis("read the shelves"))?;
-        let lanes: Vec<String> = lanes.into_iter().flatten().collect();
-        if lanes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut lengths = redis::pipe();
-        for lane in &lanes {
-            let [queue, front] = self.keys.lane(lane);
-            lengths.xlen(queue).xlen(front);
-        }
-        let lengths: Vec<u64> = lengths.query_async(&mut redis).await.map_err(Error::redis("measure the lanes"))?;
-        let mut depths: Vec<LaneDepth> = lanes
-            .into_iter()
-            .zip(lengths.chunks_exact(2))
-            .map(|(lane, lengths)| LaneDepth { lane, jobs: lengths.iter().sum() })
-            .collect();
+        let ready: HashMap<String, u64> =
+            self.connection.redis().hgetall(self.keys.ready()).await.map_err(Error::redis("read the lanes"))?;
+        let mut depths: Vec<LaneDepth> = ready.into_iter().map(|(lane, jobs)| LaneDepth { lane, jobs }).collect();
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         depths.truncate(1_000);
         Ok(depths)
@@ -422,4 +495,23 @@ fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {
     let message: String = entry.get("m").ok_or_else(|| corrupt("no message".to_owned()))?;
     let message = serde_json::from_str(&message).map_err(|error| corrupt(error.to_string()))?;
     Ok(KeptEvent { id: entry.id.clone(), attempt, message })
+}
+
+/// As `lua/lib/gates.lua` reads it.
+fn limits_text(limits: &Limits) -> String {
+    fn text<T: ToString>(value: Option<T>) -> String {
+        value.map_or(String::new(), |value| value.to_string())
+    }
+    [text(limits.weight), text(limits.max_running), text(limits.max_open), text(limits.starts_per_minute)].join("|")
+}
+
+fn limits_of(text: &str) -> Limits {
+    let mut parts = text.split('|');
+    let mut next = || parts.next().unwrap_or("");
+    Limits {
+        weight: next().parse().ok(),
+        max_running: next().parse().ok(),
+        max_open: next().parse().ok(),
+        starts_per_minute: next().parse().ok(),
+    }
 }

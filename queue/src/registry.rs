@@ -65,12 +65,30 @@ pub struct WorkerRecord {
     pub slots: u32,
     /// Its cards.
     pub gpus: Vec<Gpu>,
+    /// What an hour of the whole machine costs; 0 when nobody says.
+    #[serde(default)]
+    pub price_usd_micros_per_hour: u64,
     /// When it joined, unix milliseconds.
     pub joined_ms: u64,
     /// When it was last heard of, unix milliseconds.
     pub seen_ms: u64,
     /// What it last said of itself.
     pub status: WorkerStatus,
+}
+
+impl WorkerRecord {
+    /// What `occupied_ms` of one slot cost: an equal part of the machine's price. `None` when the price is not known. An hour on
+    /// one of 4 slots at 2 dollars: 500,000.
+    #[must_use]
+    pub fn cost_usd_micros(&self, occupied_ms: u64) -> Option<u64> {
+        const HOUR_MS: u128 = 3_600_000;
+        if self.price_usd_micros_per_hour == 0 {
+            return None;
+        }
+        let cost = u128::from(self.price_usd_micros_per_hour) * u128::from(occupied_ms)
+            / (HOUR_MS * u128::from(self.slots.max(1)));
+        Some(u64::try_from(cost).unwrap_or(u64::MAX))
+    }
 }
 
 /// The registry.

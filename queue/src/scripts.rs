@@ -7,6 +7,7 @@ mod extend;
 mod finish;
 mod lease;
 mod release;
+mod settle;
 mod submit;
 mod sweep;
 
@@ -24,8 +25,9 @@ pub(crate) use extend::Extend;
 pub(crate) use finish::Finish;
 pub(crate) use lease::TakeLeases;
 pub(crate) use release::Release;
+pub(crate) use settle::{Settle, TakeDue, Unblock};
 pub(crate) use submit::Submit;
-pub(crate) use sweep::{Promote, Reap};
+pub(crate) use sweep::{Expire, Promote, Reap};
 
 /// Redis's own default of 500 ms has killed worker pools elsewhere; a slow fsync alone can take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,11 +65,20 @@ macro_rules! scripts {
         });)*
         /// Every script, for the tests that hold all of them to the house rules.
         #[cfg(test)]
-        static ALL: [&LazyLock<Script>; 18] = [$(&$constant),*];
+        static ALL: &[&LazyLock<Script>] = &[$(&$constant),*];
     };
 }
 
-const PRELUDE: &str = include_str!("../lua/prelude.lua");
+/// Spliced into each script, in this order: a part uses those before it.
+const PRELUDE: &str = concat!(
+    include_str!("../lua/lib/keys.lua"),
+    include_str!("../lua/lib/signals.lua"),
+    include_str!("../lua/lib/gates.lua"),
+    include_str!("../lua/lib/lanes.lua"),
+    include_str!("../lua/lib/outbox.lua"),
+    include_str!("../lua/lib/ends.lua"),
+    include_str!("../lua/lib/create.lua"),
+);
 
 scripts! {
     SUBMIT "submit" PRELUDE;
@@ -81,13 +92,23 @@ scripts! {
     EVENT "event" PRELUDE;
     WATCH "watch" PRELUDE;
     WAKE "wake" PRELUDE;
+    EXPIRE "expire" PRELUDE;
+    DUE "due" PRELUDE;
+    UNBLOCK "unblock" PRELUDE;
+    SETTLE "settle" PRELUDE;
+    LIMIT "limit" PRELUDE;
+    DEPLOY "deploy" "";
+    SCHEDULE_PUT "schedule_put" PRELUDE;
+    SCHEDULE_HOLD "schedule_hold" PRELUDE;
+    SCHEDULE_DROP "schedule_drop" PRELUDE;
+    SCHEDULE_DUE "schedule_due" PRELUDE;
+    SCHEDULE_TICK "schedule_tick" PRELUDE;
     BATCH_CREATE "batch_create" PRELUDE;
     BATCH_VALIDATE "batch_validate" PRELUDE;
     BATCH_STOP "batch_stop" PRELUDE;
     BATCH_COLLECT "batch_collect" PRELUDE;
     BATCH_FINALIZE "batch_finalize" PRELUDE;
     BATCH_END "batch_end" PRELUDE;
-    DEPLOY "deploy" "";
 }
 
 /// One multiplexed connection that reconnects by itself, for ever, with backoff and jitter. Calls on it are pipelined.
@@ -142,7 +163,7 @@ mod tests {
         let files: BTreeSet<String> = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
             .expect("lua/ is there")
             .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
-            .filter(|name| name != "prelude.lua")
+            .filter(|name| name != "lib")
             .collect();
         let wrapped: BTreeSet<String> = ALL.iter().map(|script| format!("{}.lua", script.name)).collect();
         assert_eq!(files, wrapped);

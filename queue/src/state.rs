@@ -9,6 +9,8 @@ pub enum JobEvent {
     Lease,
     /// Its attempt ended with a result.
     Succeed,
+    /// Its attempt ended with a result that others must allow first.
+    Hold,
     /// Its attempt failed and the budget has another: it waits out the backoff.
     Retry,
     /// Its attempt failed, or was lost, and the budget is spent.
@@ -21,6 +23,10 @@ pub enum JobEvent {
     Promote,
     /// The last job it waited for has ended.
     Unblock,
+    /// As [`JobEvent::Unblock`], before its time has come.
+    Defer,
+    /// The last step after it has allowed its result.
+    Allow,
     /// Its owner ends it.
     Cancel,
     /// Its deadline passed.
@@ -29,15 +35,18 @@ pub enum JobEvent {
 
 impl JobEvent {
     /// Every event.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Lease,
         Self::Succeed,
+        Self::Hold,
         Self::Retry,
         Self::Fail,
         Self::Release,
         Self::Reap,
         Self::Promote,
         Self::Unblock,
+        Self::Defer,
+        Self::Allow,
         Self::Cancel,
         Self::Expire,
     ];
@@ -63,26 +72,54 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
     match (state, event) {
         (S::Scheduled, E::Promote) | (S::Blocked, E::Unblock) | (S::Running, E::Release | E::Reap) => Ok(S::Queued),
         (S::Queued, E::Lease) => Ok(S::Running),
-        (S::Running, E::Succeed) => Ok(S::Succeeded),
-        (S::Running, E::Retry) => Ok(S::Scheduled),
-        (S::Running, E::Fail) => Ok(S::Failed),
+        (S::Running, E::Succeed) | (S::Blocked, E::Allow) => Ok(S::Succeeded),
+        (S::Running, E::Hold) => Ok(S::Blocked),
+        (S::Running, E::Retry) | (S::Blocked, E::Defer) => Ok(S::Scheduled),
+        (S::Running | S::Blocked, E::Fail) => Ok(S::Failed),
         (S::Scheduled | S::Blocked | S::Queued | S::Running, E::Cancel) => Ok(S::Cancelled),
         (S::Scheduled | S::Blocked | S::Queued | S::Running, E::Expire) => Ok(S::Expired),
 
-        (S::Scheduled, E::Lease | E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Unblock)
-        | (S::Blocked, E::Lease | E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Promote)
-        | (S::Queued, E::Succeed | E::Retry | E::Fail | E::Release | E::Reap | E::Promote | E::Unblock)
-        | (S::Running, E::Lease | E::Promote | E::Unblock)
-        | (
-            S::Succeeded | S::Failed | S::Cancelled | S::Expired,
+        (
+            S::Scheduled,
             E::Lease
             | E::Succeed
+            | E::Hold
+            | E::Retry
+            | E::Fail
+            | E::Release
+            | E::Reap
+            | E::Unblock
+            | E::Defer
+            | E::Allow,
+        )
+        | (S::Blocked, E::Lease | E::Succeed | E::Hold | E::Retry | E::Release | E::Reap | E::Promote)
+        | (
+            S::Queued,
+            E::Succeed
+            | E::Hold
             | E::Retry
             | E::Fail
             | E::Release
             | E::Reap
             | E::Promote
             | E::Unblock
+            | E::Defer
+            | E::Allow,
+        )
+        | (S::Running, E::Lease | E::Promote | E::Unblock | E::Defer | E::Allow)
+        | (
+            S::Succeeded | S::Failed | S::Cancelled | S::Expired,
+            E::Lease
+            | E::Succeed
+            | E::Hold
+            | E::Retry
+            | E::Fail
+            | E::Release
+            | E::Reap
+            | E::Promote
+            | E::Unblock
+            | E::Defer
+            | E::Allow
             | E::Cancel
             | E::Expire,
         ) => Err(IllegalMove { state, event }),
@@ -110,9 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_running_job_can_get_a_result() {
+    fn only_a_running_job_can_get_a_result_and_only_a_held_one_can_be_allowed() {
         for state in JobState::ALL {
             assert_eq!(next(state, JobEvent::Succeed).is_ok(), state == JobState::Running);
+            assert_eq!(next(state, JobEvent::Allow).is_ok(), state == JobState::Blocked);
         }
     }
 }

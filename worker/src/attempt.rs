@@ -82,7 +82,7 @@ impl Attempts {
                 FinishOutcome::Failed { error }
             }
         };
-        End::Report(FinishReport { job_id: lease.job_id, fence: lease.fence, timing, outcome })
+        End::Report(FinishReport { job_id: lease.job_id, fence: lease.fence, timing, cost_usd_micros: None, outcome })
     }
 
     async fn outcome(

@@ -60,6 +60,8 @@ pub struct RawConfig {
     pub max_loaded: usize,
     /// Bytes of environments kept.
     pub environments_bytes: u64,
+    /// What an hour of this machine costs.
+    pub price_usd_per_hour: f64,
 }
 
 /// What it means.
@@ -78,6 +80,7 @@ pub struct Config {
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
     pub(crate) environments_bytes: u64,
+    pub(crate) price_usd_micros_per_hour: u64,
 }
 
 /// A setting that is not usable.
@@ -119,6 +122,7 @@ impl RawConfig {
         number(&var, "STOKE_LOAD_TIMEOUT_MS", &mut raw.load_timeout_ms)?;
         number(&var, "STOKE_MAX_LOADED", &mut raw.max_loaded)?;
         number(&var, "STOKE_ENVIRONMENTS_BYTES", &mut raw.environments_bytes)?;
+        number(&var, "STOKE_PRICE_USD_PER_HOUR", &mut raw.price_usd_per_hour)?;
         Ok(raw)
     }
 }
@@ -129,7 +133,7 @@ fn number<T: std::str::FromStr>(
     into: &mut T,
 ) -> Result<(), ConfigError> {
     if let Some(value) = var(name) {
-        *into = value.parse().map_err(|_| ConfigError { name, why: format!("{value:?} is not a whole number") })?;
+        *into = value.parse().map_err(|_| ConfigError { name, why: format!("{value:?} is not a number it could be") })?;
     }
     Ok(())
 }
@@ -167,8 +171,17 @@ impl TryFrom<RawConfig> for Config {
             load_timeout: Duration::from_millis(raw.load_timeout_ms),
             max_loaded: raw.max_loaded,
             environments_bytes: raw.environments_bytes,
+            price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,
         })
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a thousand million")]
+fn micros(usd: f64) -> Result<u64, ConfigError> {
+    if !(0.0..=1_000.0).contains(&usd) {
+        return Err(ConfigError { name: "price_usd_per_hour", why: format!("{usd} is not 0 to 1000") });
+    }
+    Ok((usd * 1e6).round() as u64)
 }
 
 fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
@@ -219,6 +232,8 @@ mod tests {
     fn what_cannot_be_is_refused_by_name() {
         let refused = |set: &[(&str, &str)]| config(set).unwrap_err().to_string();
         assert!(refused(&[]).starts_with("join_token"));
+        let negative = refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_PRICE_USD_PER_HOUR", "-1")]);
+        assert!(negative.starts_with("price_usd_per_hour"));
         assert!(refused(&[("STOKE_SLOTS", "many")]).starts_with("STOKE_SLOTS"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_FAKE_GPUS", "big")]).starts_with("fake_gpus"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_GATEWAY_URL", "ftp://x")]).starts_with("gateway_url"));

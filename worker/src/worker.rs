@@ -64,6 +64,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         name: config.name.clone(),
         slots: config.slots,
         gpus: inventory.gpus().to_vec(),
+        price_usd_micros_per_hour: config.price_usd_micros_per_hour,
     };
     let gateway = Arc::new(Gateway::new(&config.gateway_url, config.join_token.clone(), join)?);
     let joined = tokio::select! {

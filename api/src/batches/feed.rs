@@ -1,8 +1,6 @@
 //! Feeding: the good lines of a batch become jobs, few enough at a time that the queue's memory never holds the whole batch.
 
-use std::sync::Arc;
-
-use stokehold_queue::batches::{Batch, BatchState, Place};
+use stokehold_queue::batches::{Batch, Place};
 use stokehold_queue::job::{BatchLine, JobSpec, NewJob};
 use stokehold_queue::queue::{BatchGuard, Submitted};
 use stokehold_queue::{Error as QueueError, JobId};
@@ -11,8 +9,7 @@ use super::bits::Lines;
 use super::lines::{self, Item};
 use super::reader::Reader;
 use super::{Runner, Trouble};
-use crate::catalog::Deployed;
-use crate::routes::submit::SHARD;
+use crate::routes::submit::{SHARD, Target};
 use crate::{inputs, metrics};
 
 /// Jobs of one batch in the queue, ended ones that are not written down included.
@@ -53,8 +50,8 @@ impl Runner {
             let item = lines::parse(&text, batch.spec.format).map_err(|wrong| {
                 Trouble::Broken(format!("line {} was good and is not any more: {}", line.number, wrong.message))
             })?;
-            let deployed = self.endpoint(batch, &item).await?;
-            jobs.push(job(batch, line.number, item, &deployed));
+            let target = self.target(batch, &item).await?;
+            jobs.push(job(batch, line.number, item, target));
         }
         if jobs.is_empty() {
             return Err(Trouble::Broken(format!("the input ends before line {} of its jobs", batch.fed + 1)));
@@ -89,16 +86,15 @@ impl Runner {
     }
 
     /// The endpoint of a line, in the version that it was held against.
-    async fn endpoint(&self, batch: &Batch, item: &Item) -> Result<Arc<Deployed>, Trouble> {
-        debug_assert_eq!(batch.state, BatchState::Running, "versions are known once it runs");
+    async fn target(&self, batch: &Batch, item: &Item) -> Result<Target, Trouble> {
         let name = item.endpoint.as_deref().unwrap_or(&batch.spec.endpoint);
-        Ok(self.app.catalog.resolve(&batch.spec.tenant, name, batch.versions.get(name).copied()).await?)
+        Ok(Target::resolve(&self.app, &batch.spec.tenant, name, batch.versions.get(name).copied()).await?)
     }
 }
 
 /// The job of one line.
-fn job(batch: &Batch, line: u64, item: Item, deployed: &Deployed) -> NewJob {
-    let (spec, version) = (&batch.spec, &deployed.version);
+fn job(batch: &Batch, line: u64, item: Item, target: Target) -> NewJob {
+    let (spec, version) = (&batch.spec, &target.deployed.version);
     NewJob {
         id: JobId::of_line(&batch.id, spec.created_ms, line, SHARD),
         spec: JobSpec {
@@ -106,12 +102,14 @@ fn job(batch: &Batch, line: u64, item: Item, deployed: &Deployed) -> NewJob {
             endpoint: version.name.clone(),
             version: version.version,
             priority: spec.priority,
-            vram_class_gib: deployed.vram_class_gib,
+            vram_class_gib: target.deployed.vram_class_gib,
             timeout_ms: spec.timeout_s.unwrap_or(version.spec.timeout_s) * 1000,
             max_attempts: spec.max_attempts.unwrap_or(version.spec.max_attempts),
             metadata: item.metadata,
-            files: inputs::files(item.input.get()),
+            files: inputs::files_of(item.input.get()),
             deadline_ms: spec.deadline_ms,
+            retry: version.spec.retry.clone().unwrap_or_default(),
+            steps: target.steps,
             batch: Some(BatchLine { id: batch.id.clone(), line, custom_id: item.custom_id }),
             ..JobSpec::default()
         },

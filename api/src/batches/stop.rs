@@ -1,8 +1,7 @@
 //! Ending the jobs of a batch that its owner has cancelled. Those that were never fed are counted by the script that stopped it.
 
-use futures::{StreamExt, TryStreamExt};
 use stokehold_queue::batches::Batch;
-use stokehold_queue::{JobId, Queue};
+use stokehold_queue::{BATCH_MAX, JobId, Queue};
 
 use super::bits::Lines;
 use super::{Runner, Trouble};
@@ -10,9 +9,6 @@ use crate::routes::submit::SHARD;
 
 /// Jobs looked at in one call.
 const PIECE: usize = 500;
-
-/// Cancels under way at once.
-const AT_ONCE: usize = 16;
 
 impl Runner {
     /// Cancels what is open. The open ones are among the last that were fed, so it goes backwards and stops when none is left.
@@ -34,12 +30,9 @@ impl Runner {
                 .filter(|(_, state)| state.is_some_and(|state| !state.is_terminal()))
                 .map(|(id, _)| id)
                 .collect();
-            let queue = &self.app.queue;
-            futures::stream::iter(open)
-                .map(|id| queue.cancel(&batch.spec.tenant, id))
-                .buffer_unordered(AT_ONCE)
-                .try_collect::<Vec<_>>()
-                .await?;
+            for ids in open.chunks(BATCH_MAX) {
+                self.app.queue.cancel(&batch.spec.tenant, ids).await?;
+            }
             if self.batches.get(&batch.id).await?.is_none_or(|now| now.open() == 0) {
                 return Ok(());
             }

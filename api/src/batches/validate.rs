@@ -18,6 +18,7 @@ use super::results::ErrorLine;
 use super::{Runner, Trouble};
 use crate::catalog::Deployed;
 use crate::error::Code;
+use crate::routes::submit::{Target, refers};
 use crate::state::App;
 use crate::{inputs, json, names};
 
@@ -346,8 +347,8 @@ impl Pass {
         if self.deployed.len() >= ENDPOINTS_MAX {
             return Ok(Err(format!("/endpoint: the lines of a batch name at most {ENDPOINTS_MAX} endpoints")));
         }
-        match self.app.catalog.resolve(&self.tenant, name, None).await {
-            Ok(deployed) => {
+        match Target::resolve(&self.app, &self.tenant, name, None).await {
+            Ok(Target { deployed, .. }) => {
                 self.versions.insert(name.to_owned(), deployed.version.version);
                 self.deployed.insert(name.to_owned(), deployed.clone());
                 Ok(Ok(deployed))
@@ -380,7 +381,10 @@ fn hold_against((item, deployed): (Item, Arc<Deployed>)) -> Result<Held, Wrong> 
     let at = item.at;
     let checked = json::strict_value(item.input.get(), at)
         .map_err(|error| format!("{}: {}", error.path, error.message))
-        .and_then(|input| inputs::check(&deployed.input, &input, at).map_err(|problem| problem.detail().to_owned()));
+        .and_then(|input| match refers(&input) {
+            true => Err(format!("{at}: names another job's result; the lines of a batch wait for nothing")),
+            false => inputs::check(&deployed.input, &input, at).map_err(|problem| problem.detail().to_owned()),
+        });
     match checked {
         Ok(files) => Ok((item.custom_id, files)),
         Err(message) => Err(Wrong::new(item.custom_id, message)),

@@ -40,18 +40,24 @@ pub(super) async fn extend(
 
 /// Notes that the worker is alive, and how it is.
 async fn seen(app: &App, worker_id: &str, status: WorkerStatus) -> Result<(), Problem> {
-    let known = match app.workers.get(worker_id) {
-        Some(known) => known,
-        None => app
-            .ask("read a worker", app.registry.worker(worker_id))
-            .await?
-            .map(Arc::new)
-            .ok_or_else(|| Problem::new(Code::Unauthorized, "this worker is not known any more; join again"))?,
-    };
+    let known = known(app, worker_id)
+        .await?
+        .ok_or_else(|| Problem::new(Code::Unauthorized, "this worker is not known any more; join again"))?;
     let record = WorkerRecord { seen_ms: now_ms(), status, ..WorkerRecord::clone(&known) };
     app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
-    app.workers.insert(worker_id.to_owned(), known);
     Ok(())
+}
+
+/// What this worker said of itself when it joined.
+pub(super) async fn known(app: &App, worker_id: &str) -> Result<Option<Arc<WorkerRecord>>, Problem> {
+    if let Some(known) = app.workers.get(worker_id) {
+        return Ok(Some(known));
+    }
+    let known = app.ask("read a worker", app.registry.worker(worker_id)).await?.map(Arc::new);
+    if let Some(known) = &known {
+        app.workers.insert(worker_id.to_owned(), known.clone());
+    }
+    Ok(known)
 }
 
 /// A fresh token when the old one has lived half its life.

@@ -6,6 +6,7 @@ use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT
 use stokehold_queue::{BATCH_MAX, Queue};
 
 use super::BODY_MAX;
+use super::extend::known;
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
 use crate::json::Json;
@@ -20,22 +21,30 @@ const STDERR_MAX: usize = 8 << 10;
 /// `finish`: only reports.
 pub(super) async fn finish(
     State(app): State<App>,
-    _: JoinedWorker,
+    worker: JoinedWorker,
     Json(request): Json<FinishRequest, BODY_MAX>,
 ) -> Result<JsonAnswer<FinishReply>, Problem> {
-    Ok(JsonAnswer(FinishReply { finished: report(&app, request.finish).await? }))
+    Ok(JsonAnswer(FinishReply { finished: report(&app, &worker.worker_id, request.finish).await? }))
 }
 
 /// Ends attempts. Repeating a report whose outcome is unknown is safe, so it is repeated here already.
-pub(super) async fn report(app: &App, reports: Vec<FinishReport>) -> Result<Vec<FinishAnswer>, Problem> {
+pub(super) async fn report(
+    app: &App,
+    worker_id: &str,
+    reports: Vec<FinishReport>,
+) -> Result<Vec<FinishAnswer>, Problem> {
     if reports.is_empty() {
         return Ok(Vec::new());
     }
     if reports.len() > BATCH_MAX {
         return Err(Problem::field("/finish", format!("must be at most {BATCH_MAX} reports")));
     }
-    let reports: Vec<FinishReport> =
+    let worker = known(app, worker_id).await?;
+    let mut reports: Vec<FinishReport> =
         try_join_all(reports.into_iter().enumerate().map(|(n, report)| checked(app, n, report))).await?;
+    for report in &mut reports {
+        report.cost_usd_micros = worker.as_ref().and_then(|worker| worker.cost_usd_micros(report.timing.occupied_ms()));
+    }
     let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;
     for (report, answer) in reports.iter().zip(&answers) {
         let outcome = match report.outcome {

@@ -32,6 +32,7 @@ pub(super) async fn join(
         release: request.release,
         slots: request.slots,
         gpus: request.gpus,
+        price_usd_micros_per_hour: request.price_usd_micros_per_hour,
         joined_ms: now_ms,
         seen_ms: now_ms,
         status: WorkerStatus::default(),

@@ -47,7 +47,7 @@ pub(super) async fn lease(
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
         app.pulls.lease(&worker.worker_id, request.want, request.reach_gib, deadline).await.map(Some)
     };
-    let (finished, granted) = tokio::try_join!(finish::report(&app, request.finish), pull)?;
+    let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, request.finish), pull)?;
     let Some(granted) = granted else {
         return Ok(respond(&LeaseReply { leases: Vec::new(), finished }, None));
     };
@@ -64,8 +64,9 @@ async fn told(objects: &Objects, lease: &Lease) -> Result<LeasedJob, Problem> {
     let ttl = (URL_TTL + Duration::from_millis(spec.timeout_ms)).min(SIGNED_MAX);
     // One after the other: signing is arithmetic, nobody is asked.
     let mut files = BTreeMap::new();
-    for id in &spec.files {
-        files.insert(id.clone(), objects.presign_get(&inputs::file_key(&spec.tenant, id), ttl).await?);
+    for id in named_files(lease)? {
+        let url = objects.presign_get(&inputs::file_key(&spec.tenant, &id), ttl).await?;
+        files.insert(id, url);
     }
     Ok(LeasedJob {
         job_id: lease.job_id,
@@ -78,6 +79,15 @@ async fn told(objects: &Objects, lease: &Lease) -> Result<LeasedJob, Problem> {
         input: lease.input.clone(),
         files,
     })
+}
+
+/// The files of a job's input. One that came together from others' results names more than was known at its submit.
+fn named_files(lease: &Lease) -> Result<Vec<String>, Problem> {
+    if lease.spec.depends_on.is_empty() && lease.spec.steps.is_empty() {
+        return Ok(lease.spec.files.clone());
+    }
+    let input = serde_json::from_str(lease.input.get()).unwrap_or_default();
+    inputs::files(&input, "/input")
 }
 
 fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Response {

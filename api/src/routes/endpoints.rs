@@ -1,5 +1,7 @@
 //! `/v1/endpoints`: deploying and seeing endpoints.
 
+mod steps;
+
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -9,6 +11,7 @@ use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
 use stokehold_queue::job::{VRAM_CLASSES_GIB, vram_class_gib};
 use utoipa::ToSchema;
 
+use self::steps::{RetryRequest, StepRequest};
 use super::packages;
 use super::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S};
 use crate::auth::{Caller, EndpointsRead, EndpointsWrite};
@@ -58,6 +61,14 @@ pub(crate) struct DeployRequest {
     timeout_s: Option<u64>,
     /// Attempts of a job that does not say. Default 3.
     max_attempts: Option<u32>,
+    /// When and after which failures its jobs are tried again.
+    retry: Option<RetryRequest>,
+    /// Endpoints that must allow an input before it runs: up to 8.
+    #[serde(default)]
+    before: Vec<StepRequest>,
+    /// Endpoints that must allow an output before anybody sees it: up to 8.
+    #[serde(default)]
+    after: Vec<StepRequest>,
 }
 
 /// One version of an endpoint. It never changes.
@@ -82,6 +93,12 @@ pub(crate) struct VersionView {
     max_concurrency: u32,
     timeout_s: u64,
     max_attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<RetryRequest>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    before: Vec<StepRequest>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    after: Vec<StepRequest>,
 }
 
 /// Endpoints by name, each with its current version.
@@ -113,6 +130,9 @@ impl From<EndpointVersion> for VersionView {
             max_concurrency: spec.max_concurrency,
             timeout_s: spec.timeout_s,
             max_attempts: spec.max_attempts,
+            retry: spec.retry.map(RetryRequest::from),
+            before: spec.before.into_iter().map(StepRequest::from).collect(),
+            after: spec.after.into_iter().map(StepRequest::from).collect(),
         }
     }
 }
@@ -258,6 +278,9 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         max_concurrency,
         timeout_s,
         max_attempts,
+        retry: request.retry.map(|retry| retry.checked("/retry")).transpose()?,
+        before: steps::checked(request.before, "/before")?,
+        after: steps::checked(request.after, "/after")?,
     };
     Ok((request.name, spec))
 }

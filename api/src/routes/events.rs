@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use stokehold_queue::gateway::{JobMessage, LogStream};
 use stokehold_queue::job::{Job, JobState};
 use stokehold_queue::queue::KeptEvent;
-use stokehold_queue::{JobId, Queue};
+use stokehold_queue::{Fence, JobId, Queue};
 use tokio::time::Instant;
 
 use super::jobs::{is_cursor, own};
@@ -80,16 +80,14 @@ pub(crate) async fn events(
     params: Params,
 ) -> Result<Response, Problem> {
     params.finish()?;
-    let after = match headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default()) {
-        None | Some("") => String::new(),
-        Some(text) if is_cursor(text) => text.to_owned(),
-        Some(_) => {
-            return Err(Problem::field("Last-Event-ID", "must be the id of an event of this stream"));
-        }
+    let seen = match headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default()) {
+        None | Some("") => Seen::default(),
+        Some(text) => Seen::parse(text)
+            .ok_or_else(|| Problem::field("Last-Event-ID", "must be the id of an event of this stream"))?,
     };
     let job = own(&app, &caller.tenant, &id).await?;
     let held = app.hold()?;
-    let story = story(app, job.id, after);
+    let story = story(app, job.id, seen);
     let story = async_stream::stream! {
         let _held = held;
         for await event in story {
@@ -100,37 +98,40 @@ pub(crate) async fn events(
 }
 
 /// The stream breaks off when the queue cannot be asked; the client resumes where it was.
-fn story(app: App, id: JobId, mut after: String) -> impl Stream<Item = Result<Event, Infallible>> {
+fn story(app: App, id: JobId, mut seen: Seen) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
         let deadline = Instant::now() + STREAM_MAX;
         let mut follow = app.waits.follow(id);
-        let mut told = None;
         loop {
             // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
             let Ok(Some(job)) = follow.look().await else { return };
+            let rank = rank(&job);
             let state = StateData { state: job.state, attempt: job.attempts.last().map_or(0, |last| last.attempt) };
-            let now = (state.state, state.attempt);
             // An end is told after what was said before it, except to somebody who has not been told any state yet.
-            if told.is_none() || (told != Some(now) && !job.state.is_terminal()) {
-                told = Some(now);
-                yield Ok(event("state", &state));
+            if seen.rank == 0 || (seen.rank < rank && !job.state.is_terminal()) {
+                seen.rank = rank;
+                yield Ok(event("state", &state).id(seen.to_string()));
             }
             loop {
-                let Ok(kept) = app.ask("read events", app.queue.read_events(id, &after, PAGE)).await else { return };
+                let Ok(kept) = app.ask("read events", app.queue.read_events(id, &seen.entry, PAGE)).await else { return };
                 let full = kept.len() == PAGE as usize;
                 for kept in kept {
-                    yield Ok(said(&kept));
-                    after = kept.id;
+                    seen.entry.clone_from(&kept.id);
+                    yield Ok(said(&kept).id(seen.to_string()));
                 }
                 if !full {
                     break;
                 }
             }
             if job.state.is_terminal() {
-                if told != Some(now) {
-                    yield Ok(event("state", &state));
+                if seen.rank < rank {
+                    seen.rank = rank;
+                    yield Ok(event("state", &state).id(seen.to_string()));
                 }
-                yield Ok(done(&job, &app));
+                if seen.rank == rank {
+                    seen.rank = rank + 1;
+                    yield Ok(event("done", &JobView::new(&job, &app.config)).id(seen.to_string()));
+                }
                 return;
             }
             if !follow.changed(deadline).await {
@@ -140,22 +141,71 @@ fn story(app: App, id: JobId, mut after: String) -> impl Stream<Item = Result<Ev
     }
 }
 
+/// How far somebody has followed a job, which is what an event's id says: `<entry>.<rank>`. Both only grow, so that nothing
+/// overtakes the end, and who comes back with the last id that it saw misses nothing and hears nothing twice.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// The last kept event; empty before the first.
+    entry: String,
+    /// The rank of the last state told, see [`rank`]; 0 before the first.
+    rank: u64,
+}
+
+impl Seen {
+    fn parse(text: &str) -> Option<Self> {
+        let (entry, rank) = text.rsplit_once('.')?;
+        let entry = if entry == "0" { "" } else { entry };
+        (entry.is_empty() || is_cursor(entry)).then_some(())?;
+        Some(Self { entry: entry.to_owned(), rank: rank.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let entry = if self.entry.is_empty() { "0" } else { &self.entry };
+        write!(f, "{entry}.{}", self.rank)
+    }
+}
+
+/// A number that grows with each move of the job: by the counter of its fence, and under the same fence by the order in which
+/// states follow one another. One is left free above each end for `done`, and 0 for those who have heard nothing.
+fn rank(job: &Job) -> u64 {
+    let order = match job.state {
+        JobState::Blocked => 1,
+        JobState::Scheduled => 2,
+        JobState::Queued => 3,
+        JobState::Running => 4,
+        JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::Expired => 5,
+    };
+    Fence(job.revision.split('#').next().unwrap_or_default().to_owned()).counter() * 8 + order
+}
+
 fn said(kept: &KeptEvent) -> Event {
     let attempt = kept.attempt;
-    let event = match &kept.message {
+    match &kept.message {
         JobMessage::Progress { fraction, message } => event("progress", &ProgressData { fraction: *fraction, message }),
         JobMessage::Log { stream, text } => event("log", &LogData { stream: *stream, text, attempt }),
         JobMessage::Output { index, value } => event("output", &OutputData { index: *index, value, attempt }),
-    };
-    event.id(&kept.id)
-}
-
-fn done(job: &Job, app: &App) -> Event {
-    event("done", &JobView::new(job, &app.config))
+    }
 }
 
 /// One event on one line: what was submitted may hold line breaks between its tokens, which mean nothing there.
 fn event(name: &str, data: &impl Serialize) -> Event {
     let text = serde_json::to_string(data).unwrap_or_default().replace(['\r', '\n'], " ");
     Event::default().event(name).data(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_events_id_survives_its_text() {
+        for seen in [Seen { entry: String::new(), rank: 3 }, Seen { entry: "1700000000000-7".to_owned(), rank: 12 }] {
+            assert_eq!(Seen::parse(&seen.to_string()), Some(seen));
+        }
+        for wrong in ["", "1", "1-1", ".", "x.1", "1-1.x", "1-1.-1"] {
+            assert_eq!(Seen::parse(wrong), None, "{wrong}");
+        }
+    }
 }

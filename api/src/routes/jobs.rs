@@ -78,6 +78,7 @@ pub(crate) async fn list(
         endpoint: params
             .take("endpoint", "an endpoint's name", |name| names::is_name(name).then(|| name.to_owned()))?,
         metadata: params.take_all("metadata."),
+        ..ListFilter::default()
     };
     let cursor = params.take("cursor", "the next_cursor of a page", |text| is_cursor(text).then(|| text.to_owned()))?;
     let limit = params
@@ -105,18 +106,29 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = parse_id(&id)?;
-    match app.ask_again("cancel", || app.queue.cancel(&caller.tenant, id)).await? {
-        CancelAnswer::NotFound => return Err(Problem::not_found("job")),
-        CancelAnswer::AlreadyEnded(state) if state != JobState::Cancelled => {
+    let ids = [id];
+    let answers = app.ask_again("cancel", || app.queue.cancel(&caller.tenant, &ids)).await?;
+    match answers.first() {
+        None | Some(CancelAnswer::NotFound) => return Err(Problem::not_found("job")),
+        Some(CancelAnswer::AlreadyEnded(state)) if *state != JobState::Cancelled => {
             return Err(Problem::new(
                 Code::AlreadyEnded,
                 format!("the job has already ended: it is {}", state.as_str()),
             ));
         }
-        CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(_) => {}
+        Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(_)) => {}
     }
     let job = own(&app, &caller.tenant, &id.to_string()).await?;
+    cancel_step(&app, &job).await?;
     Ok(Json(JobView::new(&job, &app.config)).into_response())
+}
+
+/// The step of a cancelled job that still waits or runs has nothing left to decide.
+async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
+    let Some(run) = job.steps.last().filter(|run| run.decision.is_none()) else { return Ok(()) };
+    let ids = [run.job];
+    app.ask_again("cancel a step", || app.queue.cancel(&job.spec.tenant, &ids)).await?;
+    Ok(())
 }
 
 /// The caller's own job of this id. To everybody else it does not exist.

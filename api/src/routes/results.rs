@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, LOCATION};
 use axum::response::{IntoResponse, Response};
-use stokehold_queue::job::{Job, JobResult};
+use stokehold_queue::job::{Job, JobResult, JobState};
 
 use super::jobs::own;
 use crate::auth::{Caller, JobsRead};
@@ -59,7 +59,8 @@ pub(crate) async fn file(
     Path((id, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let job = own(&app, &caller.tenant, &id).await?;
-    let Some(winner) = job.winner() else {
+    // A result that steps have yet to allow is nobody's to see.
+    let Some(winner) = job.winner().filter(|_| job.state == JobState::Succeeded) else {
         return Err(without_result(&job));
     };
     if !names::is_file_name(&name) {

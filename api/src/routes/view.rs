@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use stokehold_queue::JobId;
 use stokehold_queue::job::{
-    Attempt, AttemptOutcome, ErrorCode, Job, JobError, JobResult, JobState, NewJob, Priority, Timing,
+    Attempt, AttemptOutcome, Decision, DependencyOn, ErrorCode, HookEvent, Job, JobError, JobResult, JobSpec, JobState,
+    NewJob, Priority, Stage, StepRun, StepSpec, Timing,
 };
 use utoipa::ToSchema;
 
@@ -32,6 +34,8 @@ pub(crate) struct JobView<'a> {
     created_at: String,
     /// When a scheduled job becomes ready, RFC 3339.
     run_after: Option<String>,
+    /// When it expires, unless it has ended by then, RFC 3339.
+    deadline_at: Option<String>,
     /// RFC 3339, once it has ended.
     ended_at: Option<String>,
     /// The input as it was submitted.
@@ -39,6 +43,31 @@ pub(crate) struct JobView<'a> {
     input: &'a RawValue,
     /// The caller's own labels.
     metadata: &'a BTreeMap<String, String>,
+    /// The jobs that it waits for, or has waited for.
+    depends_on: Vec<DependencyView>,
+    /// The batch it is a line of.
+    batch_id: Option<&'a str>,
+    /// The line of that batch's input, from 1.
+    line: Option<u64>,
+    /// What the line is called.
+    custom_id: Option<&'a str>,
+    /// The job that this one tries again.
+    retry_of: Option<String>,
+    /// The schedule that made it.
+    schedule_id: Option<&'a str>,
+    /// The job that it is a step of.
+    step_of: Option<String>,
+    /// Of the caller's jobs with the same key only so many run at once.
+    concurrency_key: Option<&'a str>,
+    /// Who is told of it.
+    webhook: Option<&'a str>,
+    /// What of.
+    #[schema(value_type = Vec<String>)]
+    webhook_events: &'a [HookEvent],
+    /// The endpoints that were asked before and after, as far as it has come.
+    steps: Vec<StepView<'a>>,
+    /// What it has cost so far, its steps included; null when the workers' prices are not known.
+    cost_usd_micros: Option<u64>,
     /// The latest that the running job told.
     progress: Option<ProgressView<'a>>,
     /// Every attempt so far, oldest first.
@@ -52,6 +81,46 @@ pub(crate) struct JobView<'a> {
     result_url: Option<String>,
     /// Why it failed.
     error: Option<ErrorView<'a>>,
+}
+
+/// A job that is waited for.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Dependency)]
+pub(crate) struct DependencyView {
+    /// Its id.
+    job: String,
+    /// `success`, or `completion` when any end will do.
+    #[schema(value_type = String)]
+    on: DependencyOn,
+}
+
+/// An endpoint that is asked whether a job may run, or whether its output may be seen.
+#[derive(Serialize, ToSchema)]
+#[schema(as = StepRun)]
+pub(crate) struct StepView<'a> {
+    /// What the endpoint calls it.
+    name: &'a str,
+    /// `before` or `after`.
+    #[schema(value_type = String)]
+    stage: Stage,
+    /// The endpoint that decides.
+    endpoint: &'a str,
+    /// The job that runs it; null while its turn has not come.
+    job_id: Option<String>,
+    /// Where that job stands, as last seen.
+    #[schema(value_type = Option<StateWord>)]
+    state: Option<JobState>,
+    /// `allow`, `reject` or `rewrite`; null until it has decided.
+    #[schema(value_type = Option<String>)]
+    decision: Option<Decision>,
+    /// Why it rejected.
+    reason: Option<&'a str>,
+    /// How much of each label it saw, 0 to 1.
+    scores: &'a BTreeMap<String, f64>,
+    /// Where its time went.
+    timing: Option<TimingView>,
+    /// What it has cost; null when the worker's price is not known.
+    cost_usd_micros: Option<u64>,
 }
 
 /// One try at a job.
@@ -71,6 +140,8 @@ pub(crate) struct AttemptView<'a> {
     ended_at: Option<String>,
     /// Where its time went.
     timing: TimingView,
+    /// What it has cost; null when the worker's price is not known.
+    cost_usd_micros: Option<u64>,
     /// Why it failed.
     error: Option<ErrorView<'a>>,
 }
@@ -125,16 +196,11 @@ impl<'a> JobView<'a> {
     pub(crate) fn new(job: &'a Job, config: &Config) -> Self {
         let created_ms = job.created_ms();
         Self {
-            id: job.id.to_string(),
-            endpoint: &job.spec.endpoint,
-            version: job.spec.version,
             state: job.state,
-            priority: job.spec.priority,
-            created_at: rfc3339(created_ms),
             run_after: job.run_after_ms.map(rfc3339),
             ended_at: job.ended_ms.map(rfc3339),
-            input: &job.input,
-            metadata: &job.spec.metadata,
+            steps: steps(&job.spec.steps, &job.steps),
+            cost_usd_micros: cost_usd_micros(job),
             progress: job
                 .progress
                 .as_ref()
@@ -151,23 +217,55 @@ impl<'a> JobView<'a> {
             result_url: (job.state == JobState::Succeeded)
                 .then(|| format!("{}/v1/jobs/{}/result", config.public_url, job.id)),
             error: job.error.as_ref().map(ErrorView::new),
+            ..Self::of(job.id, &job.spec, &job.input)
         }
     }
 
     /// A job that has just been accepted, shown without asking for its record.
     pub(crate) fn accepted(job: &'a NewJob, now_ms: u64) -> Self {
         let scheduled = job.run_after_ms > now_ms;
+        let state = match (job.waits(), scheduled) {
+            (true, _) => JobState::Blocked,
+            (false, true) => JobState::Scheduled,
+            (false, false) => JobState::Queued,
+        };
         Self {
-            id: job.id.to_string(),
-            endpoint: &job.spec.endpoint,
-            version: job.spec.version,
-            state: if scheduled { JobState::Scheduled } else { JobState::Queued },
-            priority: job.spec.priority,
-            created_at: rfc3339(job.id.created_ms()),
+            state,
             run_after: scheduled.then(|| rfc3339(job.run_after_ms)),
+            ..Self::of(job.id, &job.spec, &job.input)
+        }
+    }
+
+    /// What was fixed at submit; the rest is as it is before anything has happened.
+    fn of(id: JobId, spec: &'a JobSpec, input: &'a RawValue) -> Self {
+        Self {
+            id: id.to_string(),
+            endpoint: &spec.endpoint,
+            version: spec.version,
+            state: JobState::Queued,
+            priority: spec.priority,
+            created_at: rfc3339(id.created_ms()),
+            run_after: None,
+            deadline_at: spec.deadline_ms.map(rfc3339),
             ended_at: None,
-            input: &job.input,
-            metadata: &job.spec.metadata,
+            input,
+            metadata: &spec.metadata,
+            depends_on: spec
+                .depends_on
+                .iter()
+                .map(|dependency| DependencyView { job: dependency.job.to_string(), on: dependency.on })
+                .collect(),
+            batch_id: spec.batch.as_ref().map(|batch| batch.id.as_str()),
+            line: spec.batch.as_ref().map(|batch| batch.line),
+            custom_id: spec.batch.as_ref().and_then(|batch| batch.custom_id.as_deref()),
+            retry_of: spec.retry_of.map(|id| id.to_string()),
+            schedule_id: spec.schedule.as_deref(),
+            step_of: spec.step_of.map(|id| id.to_string()),
+            concurrency_key: spec.concurrency.as_ref().map(|concurrency| concurrency.key.as_str()),
+            webhook: spec.hook.as_ref().map(|hook| hook.url.as_str()),
+            webhook_events: spec.hook.as_ref().map_or(&[], |hook| &hook.events),
+            steps: steps(&spec.steps, &[]),
+            cost_usd_micros: None,
             progress: None,
             attempts: Vec::new(),
             timing: None,
@@ -176,6 +274,33 @@ impl<'a> JobView<'a> {
             error: None,
         }
     }
+}
+
+fn steps<'a>(specs: &'a [StepSpec], runs: &'a [StepRun]) -> Vec<StepView<'a>> {
+    static NONE: BTreeMap<String, f64> = BTreeMap::new();
+    let view = |(n, spec): (usize, &'a StepSpec)| {
+        let run = runs.get(n);
+        StepView {
+            name: &spec.name,
+            stage: spec.stage,
+            endpoint: &spec.endpoint,
+            job_id: run.map(|run| run.job.to_string()),
+            state: run.map(|run| run.state),
+            decision: run.and_then(|run| run.decision),
+            reason: run.and_then(|run| run.reason.as_deref()),
+            scores: run.map_or(&NONE, |run| &run.scores),
+            timing: run.filter(|run| run.state.is_terminal()).map(|run| TimingView::new(&run.timing)),
+            cost_usd_micros: run.and_then(|run| run.cost_usd_micros),
+        }
+    };
+    specs.iter().enumerate().map(view).collect()
+}
+
+/// Attempts and steps together; `None` when no part's price is known.
+fn cost_usd_micros(job: &Job) -> Option<u64> {
+    let attempts = job.attempts.iter().filter_map(|attempt| attempt.cost_usd_micros);
+    let steps = job.steps.iter().filter_map(|run| run.cost_usd_micros);
+    attempts.chain(steps).reduce(|sum, cost| sum + cost)
 }
 
 impl<'a> AttemptView<'a> {
@@ -187,6 +312,7 @@ impl<'a> AttemptView<'a> {
             started_at: rfc3339(attempt.leased_ms),
             ended_at: attempt.ended_ms.map(rfc3339),
             timing: TimingView::new(&attempt.timing),
+            cost_usd_micros: attempt.cost_usd_micros,
             error: attempt.error.as_ref().map(ErrorView::new),
         }
     }
@@ -275,6 +401,8 @@ pub(crate) enum ErrorWord {
     OomGpu,
     Poison,
     DependencyFailed,
+    QueueTimeout,
+    Deadline,
     WorkerLost,
     Infra,
 }

@@ -98,19 +98,18 @@ async fn work(queue: &RedisQueue) -> usize {
         .iter()
         .map(|lease| {
             let outcome = if lease.input.get().contains("\"fail ") {
-                let error = json!({"code": "rejected", "message": "as asked"});
-                let error: JobError = serde_json::from_value(error).unwrap_or(JobError {
-                    code: ErrorCode::Rejected,
-                    class: String::new(),
-                    message: "as asked".to_owned(),
-                    traceback: None,
-                    stderr: None,
-                });
+                let error = JobError::new(ErrorCode::Rejected, "as asked");
                 FinishOutcome::Failed { error }
             } else {
                 FinishOutcome::Succeeded { result: lease.input.clone() }
             };
-            FinishReport { job_id: lease.job_id, fence: lease.fence.clone(), outcome, timing: Timing::default() }
+            FinishReport {
+                job_id: lease.job_id,
+                fence: lease.fence.clone(),
+                outcome,
+                timing: Timing::default(),
+                cost_usd_micros: None,
+            }
         })
         .collect();
     queue.finish(&reports).await.unwrap();

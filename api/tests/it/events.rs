@@ -72,8 +72,8 @@ async fn the_story_is_told_live_and_again_from_any_point() {
     assert_eq!(names(&again), ["state", "progress", "log", "output", "done"]);
     let log = live[3].id.as_deref();
     let resumed = read(&stack, &id, log, |_| false).await;
-    assert_eq!(names(&resumed), ["state", "output", "done"]);
-    assert_eq!(resumed[1].data, live[4].data);
+    assert_eq!(names(&resumed), ["output", "state", "done"]);
+    assert_eq!(resumed[0].data, live[4].data);
 }
 
 #[tokio::test]

@@ -36,6 +36,12 @@ impl<'a> Worker<'a> {
         self.stack.json(self.post("finish", &json!({"finish": [report]}))).await["finished"][0].clone()
     }
 
+    pub(crate) async fn fail(&self, lease: &Value, code: &str) -> Value {
+        let error = json!({"code": code, "message": "no luck"});
+        let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "failed", "error": error});
+        self.stack.json(self.post("finish", &json!({"finish": [report]}))).await["finished"][0].clone()
+    }
+
     /// Tells one event of a job.
     pub(crate) async fn tell(&self, lease: &Value, mut event: Value) {
         event["job_id"] = lease["job_id"].clone();

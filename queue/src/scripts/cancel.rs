@@ -12,22 +12,25 @@ pub(crate) struct Cancel<'a> {
     pub(crate) clock: &'a Clock,
     pub(crate) retention_ms: u64,
     pub(crate) tenant: &'a str,
-    pub(crate) id: JobId,
+    pub(crate) ids: &'a [JobId],
 }
 
 impl Cancel<'_> {
-    pub(crate) async fn run(&self, connection: &Connection) -> Result<CancelAnswer, Error> {
+    pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<CancelAnswer>, Error> {
         let mut call = CANCEL.call(&[self.keys.root()]);
-        call.arg(self.clock.script_arg()).arg(self.retention_ms).arg(self.id.to_string()).arg(self.tenant);
-        let reply: Vec<String> = connection.eval(&CANCEL, &call).await?;
-        let words: Vec<&str> = reply.iter().map(String::as_str).collect();
-        match words.as_slice() {
-            ["cancelled"] => Ok(CancelAnswer::Cancelled),
-            ["not_found"] => Ok(CancelAnswer::NotFound),
-            ["already_ended", state] => {
-                JobState::from_word(state).map(CancelAnswer::AlreadyEnded).ok_or_else(|| unexpected(&CANCEL, &state))
-            }
-            other => Err(unexpected(&CANCEL, &other)),
+        call.arg(self.clock.script_arg()).arg(self.retention_ms).arg(self.tenant);
+        for id in self.ids {
+            call.arg(id.to_string());
         }
+        let reply: Vec<String> = connection.eval(&CANCEL, &call).await?;
+        let answer = |word: &String| match word.as_str() {
+            "cancelled" => Ok(CancelAnswer::Cancelled),
+            "not_found" => Ok(CancelAnswer::NotFound),
+            ended => match ended.strip_prefix("ended ").and_then(JobState::from_word) {
+                Some(state) => Ok(CancelAnswer::AlreadyEnded(state)),
+                None => Err(unexpected(&CANCEL, &word)),
+            },
+        };
+        reply.iter().map(answer).collect()
     }
 }

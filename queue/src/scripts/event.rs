@@ -20,13 +20,14 @@ impl AppendEvents<'_> {
         let mut call = EVENT.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(EVENTS_KEPT);
         for report in self.events {
-            let progress = match &report.event {
+            let (kind, progress) = match &report.event {
                 JobMessage::Progress { fraction, message } => {
-                    json(&Progress { fraction: *fraction, message: message.clone() })?
+                    ("progress", json(&Progress { fraction: *fraction, message: message.clone() })?)
                 }
-                JobMessage::Log { .. } | JobMessage::Output { .. } => String::new(),
+                JobMessage::Log { .. } => ("log", String::new()),
+                JobMessage::Output { .. } => ("output", String::new()),
             };
-            call.arg(report.job_id.to_string()).arg(&report.fence.0).arg(progress).arg(json(&report.event)?);
+            call.arg(report.job_id.to_string()).arg(&report.fence.0).arg(kind).arg(progress).arg(json(&report.event)?);
         }
         let _: Vec<String> = connection.eval(&EVENT, &call).await?;
         Ok(())

@@ -4,9 +4,9 @@ use super::{Connection, FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport};
-use crate::job::{Fault, JobError, RetryPolicy, Timing};
+use crate::job::{Fault, JobError};
 use crate::keys::Keys;
-use crate::retry::{MAX_INFRA_ATTEMPTS, jitter};
+use crate::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, jitter};
 
 /// Call of `finish.lua`.
 pub(crate) struct Finish<'a> {
@@ -19,23 +19,25 @@ pub(crate) struct Finish<'a> {
 impl Finish<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<FinishAnswer>, Error> {
         let mut call = FINISH.call(&[self.keys.root()]);
-        call.arg(self.clock.script_arg()).arg(self.retention_ms);
-        let policy = RetryPolicy::default();
-        call.arg(policy.backoff_ms).arg(policy.backoff_max_ms).arg(MAX_INFRA_ATTEMPTS);
+        call.arg(self.clock.script_arg()).arg(self.retention_ms).arg(MAX_INFRA_ATTEMPTS).arg(MAX_OOM_ATTEMPTS);
+        call.arg(POISON_CRASHES).arg(POISON_WORKERS).arg(json(&JobError::poison())?);
         for report in self.reports {
             call.arg(report.job_id.to_string()).arg(&report.fence.0);
             match &report.outcome {
                 FinishOutcome::Succeeded { result } => {
-                    call.arg("inline").arg(result.get()).arg(tail(&report.timing, None)?)
+                    call.arg("inline").arg(result.get()).arg(tail(report, None)?)
                 }
                 FinishOutcome::Stored { size_bytes } => {
-                    call.arg("stored").arg(size_bytes).arg(tail(&report.timing, None)?)
+                    call.arg("stored").arg(size_bytes).arg(tail(report, None)?)
                 }
                 FinishOutcome::Failed { error } => {
-                    call.arg(kind(error)).arg(json(error)?).arg(tail(&report.timing, Some(error))?)
+                    call.arg(kind(error)).arg(json(error)?).arg(tail(report, Some(error))?)
                 }
             };
-            call.arg(jitter(report.job_id, &report.fence));
+            call.arg(jitter(report.job_id, &report.fence)).arg(match &report.outcome {
+                FinishOutcome::Failed { error } => error.code.as_str(),
+                FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => "",
+            });
         }
         let reply: Vec<String> = connection.eval(&FINISH, &call).await?;
         reply.iter().map(|word| answer(&FINISH, word)).collect()
@@ -46,21 +48,26 @@ impl Finish<'_> {
 fn kind(error: &JobError) -> &'static str {
     match error.code.fault() {
         Fault::Final => "final",
-        Fault::Model | Fault::Crash | Fault::Oom => "model",
+        Fault::Model => "model",
+        Fault::Crash => "crash",
+        Fault::Oom => "oom",
         Fault::Infra => "infra",
     }
 }
 
 /// What closes the attempt's history entry: JSON members after a comma.
-fn tail(timing: &Timing, error: Option<&JobError>) -> Result<String, Error> {
-    let timing = json(timing)?;
-    Ok(match error {
-        Some(error) => format!(r#","timing":{timing},"error":{}"#, json(error)?),
-        None => format!(r#","timing":{timing}"#),
-    })
+fn tail(report: &FinishReport, error: Option<&JobError>) -> Result<String, Error> {
+    let mut tail = format!(r#","timing":{}"#, json(&report.timing)?);
+    if let Some(cost) = report.cost_usd_micros {
+        tail.push_str(&format!(r#","cost_usd_micros":{cost}"#));
+    }
+    if let Some(error) = error {
+        tail.push_str(&format!(r#","error":{}"#, json(error)?));
+    }
+    Ok(tail)
 }
 
-fn json<T: Serialize>(value: &T) -> Result<String, Error> {
+pub(super) fn json<T: Serialize>(value: &T) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|error| Error::Corrupt { key: "a report".to_owned(), why: error.to_string() })
 }
 

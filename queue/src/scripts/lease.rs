@@ -12,32 +12,47 @@ pub(crate) struct TakeLeases<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
     pub(crate) lease_ms: u64,
+    pub(crate) age_after_ms: u64,
     pub(crate) query: &'a LeaseQuery,
 }
 
 impl TakeLeases<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<Lease>, Error> {
+        loop {
+            let mut reply = self.once(connection).await?.into_iter();
+            match reply.next().as_deref() {
+                Some("ok") => return decode(reply),
+                // Each such call clears what was in the way, so that this ends.
+                Some("again") => {}
+                word => return Err(unexpected(&LEASE, &word)),
+            }
+        }
+    }
+
+    async fn once(&self, connection: &Connection) -> Result<Vec<String>, Error> {
         let query = self.query;
         let waiter = query.park.as_ref().map_or(String::new(), |waiter| waiter.to_string());
         let mut call = LEASE.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(&query.worker_id).arg(query.want).arg(query.reach_gib);
-        call.arg(self.lease_ms).arg(nonce()).arg(waiter);
-        let reply: Vec<String> = connection.eval(&LEASE, &call).await?;
-        let mut leases = Vec::with_capacity(reply.len() / 5);
-        let mut parts = reply.into_iter();
-        while let Some(id) = parts.next() {
-            let lease = (|| {
-                let (spec, input, attempt, fence) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-                Some(Lease {
-                    job_id: id.parse().ok()?,
-                    spec: serde_json::from_str(&spec).ok()?,
-                    input: RawValue::from_string(input).ok()?,
-                    attempt: attempt.parse().ok()?,
-                    fence: Fence(fence),
-                })
-            })();
-            leases.push(lease.ok_or_else(|| unexpected(&LEASE, &id))?);
-        }
-        Ok(leases)
+        call.arg(self.lease_ms).arg(nonce()).arg(waiter).arg(self.age_after_ms);
+        connection.eval(&LEASE, &call).await
     }
+}
+
+fn decode(mut parts: impl Iterator<Item = String>) -> Result<Vec<Lease>, Error> {
+    let mut leases = Vec::new();
+    while let Some(id) = parts.next() {
+        let lease = (|| {
+            let (spec, input, attempt, fence) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+            Some(Lease {
+                job_id: id.parse().ok()?,
+                spec: serde_json::from_str(&spec).ok()?,
+                input: RawValue::from_string(input).ok()?,
+                attempt: attempt.parse().ok()?,
+                fence: Fence(fence),
+            })
+        })();
+        leases.push(lease.ok_or_else(|| unexpected(&LEASE, &id))?);
+    }
+    Ok(leases)
 }

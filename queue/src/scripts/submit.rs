@@ -1,10 +1,10 @@
-use redis::FromRedisValue;
+use redis::{Cmd, FromRedisValue};
 
 use super::{Connection, SUBMIT, unexpected};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::id::JobId;
-use crate::job::NewJob;
+use crate::job::{DependencyOn, Hook, JobSpec, NewJob, Stage};
 use crate::keys::{self, IDEMPOTENCY_TTL_MS, Keys};
 use crate::queue::{BatchGuard, Submitted};
 
@@ -12,7 +12,6 @@ use crate::queue::{BatchGuard, Submitted};
 pub(crate) struct Submit<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
-    pub(crate) index_keep_ms: u64,
     pub(crate) guard: Option<&'a BatchGuard>,
     pub(crate) jobs: &'a [NewJob],
 }
@@ -20,24 +19,27 @@ pub(crate) struct Submit<'a> {
 impl Submit<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<Submitted>, Error> {
         let mut call = SUBMIT.call(&[self.keys.root()]);
-        call.arg(self.clock.script_arg()).arg(IDEMPOTENCY_TTL_MS).arg(self.index_keep_ms);
+        call.arg(self.clock.script_arg()).arg(IDEMPOTENCY_TTL_MS);
         match self.guard {
             Some(guard) => call.arg(&guard.batch).arg(guard.from_line).arg(guard.to_line),
             None => call.arg("").arg("").arg(""),
         };
         for job in self.jobs {
-            let spec = serde_json::to_string(&job.spec)
-                .map_err(|error| Error::Corrupt { key: "a job's spec".to_owned(), why: error.to_string() })?;
-            call.arg(job.id.to_string())
-                .arg(&job.spec.tenant)
-                .arg(keys::lane(&job.spec))
-                .arg(spec)
-                .arg(job.input.get());
+            describe(&mut call, job)?;
             call.arg(job.run_after_ms);
             match &job.idempotency {
                 Some(idempotency) => call.arg(keys::idempotency(&idempotency.key)).arg(&idempotency.request_hash),
                 None => call.arg("").arg(""),
             };
+            call.arg(u8::from(job.waits()));
+            fields(&mut call, &job.spec);
+            call.arg(job.spec.depends_on.len());
+            for dependency in &job.spec.depends_on {
+                call.arg(dependency.job.to_string()).arg(match dependency.on {
+                    DependencyOn::Success => "success",
+                    DependencyOn::Completion => "completion",
+                });
+            }
         }
         let reply: Vec<redis::Value> = connection.eval(&SUBMIT, &call).await?;
         self.decode(&reply).ok_or_else(|| unexpected(&SUBMIT, &reply))?
@@ -57,6 +59,15 @@ impl Submit<'_> {
                 .collect::<Option<_>>()
                 .map(Ok),
             "stale_guard" => Some(Err(Error::StaleGuard)),
+            "no_dependency" => {
+                let number = usize::from_redis_value_ref(rest.first()?).ok()?.checked_sub(1)?;
+                Some(Err(Error::NoDependency { number, job: String::from_redis_value_ref(rest.get(1)?).ok()? }))
+            }
+            "quota" => {
+                let number = |at: usize| u64::from_redis_value_ref(rest.get(at)?).ok();
+                let gate = String::from_redis_value_ref(rest.first()?).ok()?;
+                Some(Err(Error::Quota { gate, most: number(1)?, open: number(2)? }))
+            }
             "conflict" => {
                 let number = usize::from_redis_value_ref(rest.first()?).ok()?;
                 let key = self.jobs.get(number - 1)?.idempotency.as_ref()?.key.clone();
@@ -65,4 +76,39 @@ impl Submit<'_> {
             _ => None,
         }
     }
+}
+
+/// id, tenant, lane, spec, input: what every script that makes a job begins with.
+pub(super) fn describe(call: &mut Cmd, job: &NewJob) -> Result<(), Error> {
+    let spec = serde_json::to_string(&job.spec)
+        .map_err(|error| Error::Corrupt { key: "a job's spec".to_owned(), why: error.to_string() })?;
+    call.arg(job.id.to_string()).arg(&job.spec.tenant).arg(keys::lane(&job.spec)).arg(spec).arg(job.input.get());
+    Ok(())
+}
+
+/// What the scripts decide by, as fields of the record: their number, then each with its value.
+pub(super) fn fields(call: &mut Cmd, spec: &JobSpec) {
+    let number = |value: Option<u64>| value.map(|value| value.to_string());
+    let fields: Vec<(&str, String)> = [
+        ("deadline", number(spec.deadline_ms)),
+        ("start_by", number(spec.start_by_ms)),
+        ("keep", number(spec.retention_ms)),
+        ("ckey", spec.concurrency.as_ref().map(|concurrency| format!("{}:{}", concurrency.max, concurrency.key))),
+        ("hook", spec.hook.as_ref().map(hook)),
+        ("batch", spec.batch.as_ref().map(|batch| batch.id.clone())),
+        ("retry_of", spec.retry_of.map(|id| id.to_string())),
+        ("after", spec.steps.iter().any(|step| step.stage == Stage::After).then(|| "1".to_owned())),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect();
+    call.arg(fields.len());
+    for (name, value) in fields {
+        call.arg(name).arg(value);
+    }
+}
+
+fn hook(hook: &Hook) -> String {
+    let events: Vec<&str> = hook.events.iter().map(|event| event.as_str()).collect();
+    format!("{} {}", events.join(","), hook.url)
 }

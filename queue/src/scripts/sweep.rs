@@ -1,4 +1,5 @@
-use super::{Connection, PROMOTE, REAP, Script, unexpected};
+use super::finish::json;
+use super::{Connection, EXPIRE, PROMOTE, REAP, Script, unexpected};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::job::JobError;
@@ -32,11 +33,26 @@ pub(crate) struct Reap<'a> {
 
 impl Reap<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Swept, Error> {
-        let error = serde_json::to_string(&JobError::worker_lost())
-            .map_err(|error| Error::Corrupt { key: "an error".to_owned(), why: error.to_string() })?;
+        let error = json(&JobError::worker_lost())?;
         let mut call = REAP.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(SWEEP_MAX).arg(self.retention_ms).arg(MAX_INFRA_ATTEMPTS).arg(error);
         swept(&REAP, connection.eval(&REAP, &call).await?)
+    }
+}
+
+/// Call of `expire.lua`.
+pub(crate) struct Expire<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) clock: &'a Clock,
+    pub(crate) retention_ms: u64,
+}
+
+impl Expire<'_> {
+    pub(crate) async fn run(&self, connection: &Connection) -> Result<Swept, Error> {
+        let mut call = EXPIRE.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(SWEEP_MAX).arg(self.retention_ms);
+        call.arg(json(&JobError::queue_timeout())?).arg(json(&JobError::deadline())?);
+        swept(&EXPIRE, connection.eval(&EXPIRE, &call).await?)
     }
 }
 

@@ -192,9 +192,7 @@ async fn what_is_stopped_is_fed_no_more_and_counted_at_once() {
     let ids: Vec<JobId> = (1..=11).map(|n| line(&id, n).id).collect();
     let states = batches.states(&ids).await.unwrap();
     assert!(states[..10].iter().all(|state| *state == Some(JobState::Queued)) && states[10].is_none());
-    for id in &ids[..10] {
-        queue.cancel("t", *id).await.unwrap();
-    }
+    queue.cancel("t", &ids[..10]).await.unwrap();
     assert!(batches.collect(&id, 0, 10, &[]).await.unwrap() && batches.finalize(&id).await.unwrap());
     assert!(batches.end(&id, 1).await.unwrap());
     let batch = batches.get(&id).await.unwrap().unwrap();

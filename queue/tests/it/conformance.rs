@@ -53,7 +53,7 @@ pub(crate) fn fail(lease: &Lease, code: ErrorCode) -> FinishReport {
 
 fn report(lease: &Lease, outcome: FinishOutcome) -> FinishReport {
     let timing = Timing { run_ms: 5, ..Timing::default() };
-    FinishReport { job_id: lease.job_id, fence: lease.fence.clone(), timing, outcome }
+    FinishReport { job_id: lease.job_id, fence: lease.fence.clone(), timing, cost_usd_micros: None, outcome }
 }
 
 fn held(lease: &Lease) -> LeaseRef {
@@ -359,13 +359,13 @@ async fn a_released_job_is_first_again_and_has_lost_nothing<Q: Queue>(queue: &Q,
 async fn a_cancelled_job_never_gets_a_result<Q: Queue>(queue: &Q, _: &ManualClock) {
     queue.submit(vec![job("echo")]).await.unwrap();
     let lease = one(queue).await;
-    assert_eq!(queue.cancel("acme", lease.job_id).await.unwrap(), CancelAnswer::Cancelled);
+    assert_eq!(queue.cancel("acme", &[lease.job_id]).await.unwrap()[0], CancelAnswer::Cancelled);
     assert_eq!(queue.finish(&[succeed(&lease)]).await.unwrap(), [FinishAnswer::StaleFence]);
     assert_eq!(queue.extend(&[held(&lease)]).await.unwrap(), [ExtendAnswer::Lost], "its worker learns");
     let job = queue.get(lease.job_id).await.unwrap().unwrap();
     assert!(job.result.is_none());
     assert_eq!((job.state, job.attempts[0].outcome), (JobState::Cancelled, AttemptOutcome::Cancelled));
-    let again = queue.cancel("acme", lease.job_id).await.unwrap();
+    let again = queue.cancel("acme", &[lease.job_id]).await.unwrap()[0];
     assert_eq!(again, CancelAnswer::AlreadyEnded(JobState::Cancelled));
     assert_eq!(queue.lease(query(1, 0)).await.unwrap().len(), 0);
 }
@@ -376,7 +376,7 @@ async fn a_cancelled_job_leaves_its_lane<Q: Queue>(queue: &Q, clock: &ManualCloc
     let (doomed_id, kept_id, later_id) = (doomed.id, kept.id, later.id);
     queue.submit(vec![doomed, kept, later]).await.unwrap();
     for id in [doomed_id, later_id] {
-        assert_eq!(queue.cancel("acme", id).await.unwrap(), CancelAnswer::Cancelled);
+        assert_eq!(queue.cancel("acme", &[id]).await.unwrap()[0], CancelAnswer::Cancelled);
     }
     assert_eq!(queue.depth().await.unwrap()[0].jobs, 1);
     clock.advance_ms(5);
@@ -389,7 +389,7 @@ async fn another_tenants_job_cannot_be_cancelled<Q: Queue>(queue: &Q, _: &Manual
     let new = job("echo");
     let id = new.id;
     queue.submit(vec![new]).await.unwrap();
-    assert_eq!(queue.cancel("other", id).await.unwrap(), CancelAnswer::NotFound);
+    assert_eq!(queue.cancel("other", &[id]).await.unwrap()[0], CancelAnswer::NotFound);
     assert_eq!(state(queue, id).await, JobState::Queued);
 }
 
@@ -522,7 +522,7 @@ async fn unknown_ids_are_not_found<Q: Queue>(queue: &Q, _: &ManualClock) {
     let lease = LeaseRef { job_id: id, fence: Fence::new(1, "x") };
     assert!(queue.get(id).await.unwrap().is_none());
     assert!(queue.watch(id, "api-1").await.unwrap().is_none());
-    assert_eq!(queue.cancel("acme", id).await.unwrap(), CancelAnswer::NotFound);
+    assert_eq!(queue.cancel("acme", &[id]).await.unwrap()[0], CancelAnswer::NotFound);
     assert_eq!(queue.extend(std::slice::from_ref(&lease)).await.unwrap(), [ExtendAnswer::Lost]);
     assert_eq!(queue.release(&[lease]).await.unwrap(), [FinishAnswer::NotFound]);
     assert!(queue.read_events(id, "", 10).await.unwrap().is_empty());

@@ -3,6 +3,9 @@
 
 mod batches;
 mod conformance;
+mod diagram;
+mod fairness;
 mod memory;
 mod model;
 mod redis;
+mod schedules;

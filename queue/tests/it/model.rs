@@ -96,7 +96,10 @@ impl Pair {
             }
             Verb::Cancel(n) => {
                 let Some(id) = (!self.ids.is_empty()).then(|| self.ids[n % self.ids.len()]) else { return };
-                assert_eq!(self.redis.cancel("acme", id).await.unwrap(), self.memory.cancel("acme", id).await.unwrap());
+                assert_eq!(
+                    self.redis.cancel("acme", &[id]).await.unwrap(),
+                    self.memory.cancel("acme", &[id]).await.unwrap()
+                );
             }
             Verb::Promote => {
                 assert_eq!(self.redis.promote().await.unwrap(), self.memory.promote().await.unwrap());

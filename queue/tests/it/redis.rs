@@ -81,8 +81,10 @@ async fn a_drained_queue_leaves_only_records_behind() {
     }
     let mut redis = raw(&server).await;
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap();
-    let left: Vec<&String> =
-        keys.iter().filter(|key| ![":j:", ":index:", ":turn"].iter().any(|part| key.contains(part))).collect();
+    let left: Vec<&String> = keys
+        .iter()
+        .filter(|key| ![":j:", ":index:", ":turn", ":ended", ":cost"].iter().any(|part| key.contains(part)))
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }
 

@@ -3,22 +3,19 @@
 import { DEFAULT_RETRY, type RetryPolicy } from "./core/retry.js";
 import { env } from "./internal/env.js";
 import { Http } from "./internal/http.js";
+import type { CallOptions } from "./internal/options.js";
 import { getEndpoint, listEndpoints, listVersions, type Endpoint } from "./resources/endpoints.js";
 import { upload, type FileRef, type UploadOptions } from "./resources/files.js";
-import {
-  cancelJob,
-  getJob,
-  Job,
-  listJobs,
-  submit,
-  submitMany,
-  type CallOptions,
-  type JobEvent,
-  type ListOptions,
-  type SubmitManyOptions,
-  type SubmitOptions,
-  type WaitOptions,
-} from "./resources/jobs.js";
+import { Batches } from "./resources/batches.js";
+import { FeedbackResource } from "./resources/feedback.js";
+import type { JobEvent } from "./resources/events.js";
+import { Job, type WaitOptions } from "./resources/job.js";
+import { Jobs, type ListOptions } from "./resources/jobs.js";
+import { LimitsResource } from "./resources/limits.js";
+import { Pipeline } from "./resources/pipelines.js";
+import type { SubmitManyOptions, SubmitOptions } from "./resources/submit.js";
+import { Webhooks } from "./resources/webhooks.js";
+import { Schedules } from "./resources/schedules.js";
 import { acceptedRecord } from "./resources/record.js";
 
 export interface StokeholdOptions {
@@ -38,6 +35,12 @@ const DEFAULT_URL = "http://127.0.0.1:7070";
 
 /** Speaks to one Stokehold API. Holds no connection that would have to be closed. */
 export class Stokehold {
+  readonly jobs: Jobs;
+  readonly batches: Batches;
+  readonly schedules: Schedules;
+  readonly webhooks: Webhooks;
+  readonly feedback: FeedbackResource;
+  readonly limits: LimitsResource;
   readonly #http: Http;
 
   constructor(options: StokeholdOptions = {}) {
@@ -56,6 +59,12 @@ export class Stokehold {
       retry: { ...DEFAULT_RETRY, ...options.retry },
       fetch: options.fetch ?? globalThis.fetch,
     });
+    this.jobs = new Jobs(this.#http);
+    this.batches = new Batches(this.#http);
+    this.schedules = new Schedules(this.#http);
+    this.webhooks = new Webhooks(this.#http);
+    this.feedback = new FeedbackResource(this.#http);
+    this.limits = new LimitsResource(this.#http);
   }
 
   get baseUrl(): string {
@@ -64,7 +73,7 @@ export class Stokehold {
 
   /** Queues one job. A `Blob`, a `Uint8Array` or a file anywhere in `input` is uploaded first. */
   submit(endpoint: string, input?: unknown, options: SubmitOptions = {}): Promise<Job> {
-    return submit(this.#http, endpoint, input, options);
+    return this.jobs.submit(endpoint, input, options);
   }
 
   /**
@@ -73,12 +82,12 @@ export class Stokehold {
    * Each request is accepted whole or not at all; when a later one fails, `PartlySubmitted` holds the earlier jobs.
    */
   submitMany(endpoint: string, inputs: Iterable<unknown>, options: SubmitManyOptions = {}): Promise<Job[]> {
-    return submitMany(this.#http, endpoint, inputs, options);
+    return this.jobs.submitMany(endpoint, inputs, options);
   }
 
   /** A job by its id. */
   get(id: string, options: CallOptions = {}): Promise<Job> {
-    return getJob(this.#http, id, options);
+    return this.jobs.retrieve(id, options);
   }
 
   /** A job, once it has ended, well or not. */
@@ -93,17 +102,22 @@ export class Stokehold {
 
   /** Everything a job tells from its start, live, to its end. A lost connection is taken up again where it broke. */
   events(id: string, options: CallOptions = {}): AsyncGenerator<JobEvent, void, void> {
-    return new Job(this.#http, acceptedRecord(id, "", "standard", null)).events(options);
+    return new Job(this.#http, acceptedRecord(id, "")).events(options);
   }
 
   /** Ends a job without a result. Throws `Conflict` when it has already ended otherwise. */
-  async cancel(id: string, options: CallOptions = {}): Promise<Job> {
-    return new Job(this.#http, await cancelJob(this.#http, id, options));
+  cancel(id: string, options: CallOptions = {}): Promise<Job> {
+    return this.jobs.cancel(id, options);
   }
 
   /** Jobs, newest first, fetched page by page as they are looked at. */
   list(options: ListOptions = {}): AsyncGenerator<Job, void, void> {
-    return listJobs(this.#http, options);
+    return this.jobs.list(options);
+  }
+
+  /** Jobs that wait for each other, to be queued together: `submit` each, then `run`. */
+  pipeline(): Pipeline {
+    return new Pipeline(this.#http);
   }
 
   /** Uploads bytes. What comes back may stand anywhere in an input. */

@@ -61,6 +61,67 @@ test("a lost connection is taken up where it broke", async () => {
   assert.deepEqual(resumed, [undefined, "1-0", "1-0", "1-0", "1-0", "3-0"]);
 });
 
+// As the API of today tells it: every event has an id, and a state may come again as it was.
+/** @type {[string, object][]} */
+const NUMBERED = [
+  ["state", { state: "queued", attempt: 0 }],
+  ["state", { state: "running", attempt: 1 }],
+  ...Array.from({ length: 9 }, (_, index) => /** @type {[string, object]} */ (["output", { index, value: "grüß", attempt: 1 }])),
+  ["state", { state: "queued", attempt: 1 }],
+  ["state", { state: "queued", attempt: 1 }],
+  ["log", { stream: "stderr", text: "again\n", attempt: 2 }],
+  ["done", job("succeeded")],
+];
+
+/**
+ * Goes on after `Last-Event-ID` for `take` whole events, then for the first `cut` bytes of the next, then breaks.
+ * @param {number} take @param {(event: Buffer) => number} cut @returns {import("./server.mjs").Answer}
+ */
+const resuming = (take, cut) => (response) => {
+  const after = response.req.headers["last-event-id"];
+  const events = NUMBERED.map(([name, body], rank) => Buffer.from(sse(name, body, `1-0.${rank}`)));
+  const from = after === undefined ? 0 : Number(String(after).split(".")[1]) + 1;
+  const next = events[from + take];
+  const part = next === undefined ? Buffer.alloc(0) : next.subarray(0, cut(next));
+  response.writeHead(200, { "content-type": "text/event-stream" });
+  response.write(Buffer.concat([...events.slice(from, from + take), part]), () => setTimeout(() => response.destroy(), 2));
+};
+
+/** @type {Record<string, (event: Buffer) => number>} */
+const CUTS = {
+  "between two events": () => 0,
+  "in the middle of a line": (event) => event.length - 6,
+  "in the middle of a character": (event) => Math.max(0, event.indexOf("ü") + 1),
+  "between id and data": (event) => event.indexOf("data:"),
+  "before the empty line": (event) => event.length - 1,
+};
+
+for (const [where, cut] of Object.entries(CUTS)) {
+  test(`nothing is lost or repeated when connections break ${where}`, async () => {
+    for (let take = 1; take <= NUMBERED.length; take += 1) {
+      api.requests.length = 0;
+      api.on(ROUTE, resuming(take, cut));
+      const told = await collect(client.events(JOB_ID));
+      const story = NUMBERED.map(([type, body]) => (type === "done" ? { type, job: body } : { type, ...body }));
+      assert.deepEqual(told, story, `${take} at a time`);
+      // More, when a connection broke before its reader was there.
+      assert.ok(api.requests.length >= Math.ceil(NUMBERED.length / take));
+    }
+  });
+}
+
+test("an event that is told again is not given again", async () => {
+  const [first, second] = NUMBERED.map(([name, body], rank) => sse(name, body, `1-0.${rank}`));
+  api.on(ROUTE, stream(first ?? ""), stream(first ?? "", second ?? ""), stream(sse("done", job("succeeded"), "1-0.2")));
+  assert.deepEqual((await collect(client.events(JOB_ID))).map(({ type }) => type), ["state", "state", "done"]);
+});
+
+test("connections that bring nothing new are counted, whatever else they bring", async () => {
+  api.on(ROUTE, stream(": hello\n\n", sse("state", { state: "queued", attempt: 0 }, "1-0.0")));
+  await assert.rejects(collect(client.events(JOB_ID)), /again and again/);
+  assert.equal(api.requests.length, 6, "the one that told the state, and as many retries as the policy allows");
+});
+
 test("a stream that never tells anything ends, and a refused one throws", async () => {
   api.on(ROUTE, stream());
   await assert.rejects(collect(client.events(JOB_ID)), /again and again/);

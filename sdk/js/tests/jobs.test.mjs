@@ -27,9 +27,11 @@ const body = (request) => JSON.parse(request?.body.toString() ?? "null");
 
 test("the public names are these", () => {
   assert.deepEqual(Object.keys(stokehold).sort(), [
-    "ApiError", "BadRequest", "Conflict", "ConnectionFailed", "FileRef", "Forbidden", "InvalidInput", "Job", "JobCancelled",
-    "JobError", "JobExpired", "JobFailed", "NotFound", "PartlySubmitted", "RateLimited", "ServerError", "Stokehold",
-    "StokeholdError", "TimedOut", "Unauthorized", "Unavailable", "WaitTimeout",
+    "ApiError", "BadRequest", "Conflict", "ConnectionFailed", "DependencyFailed", "FileRef", "Forbidden", "InvalidInput", "Job",
+    "JobCancelled", "JobError", "JobExpired", "JobFailed", "JobPoisoned", "JobRejected", "NotFound", "NotRetryable",
+    "NothingToRetry", "OutOfGpuMemory", "PartlySubmitted", "QuotaExceeded", "RateLimited", "ServerError", "Stokehold",
+    "StokeholdError", "TimedOut", "Unauthorized", "Unavailable", "WaitTimeout", "WebhookVerificationError",
+    "verifyWebhook",
   ]);
 });
 
@@ -42,6 +44,14 @@ test("submit sends what was given and nothing else", async () => {
     priority: "batch",
     timeoutS: 9,
     maxAttempts: 2,
+    queueTimeoutS: 60,
+    deadlineS: 600,
+    retentionS: 3600,
+    concurrencyKey: "user-7",
+    concurrencyMax: 3,
+    dependsOn: ["a1", { id: "a2" }, { job: "a3", on: "completion" }],
+    webhook: "https://example.com/hook",
+    webhookEvents: ["job.started", "job.completed"],
     runAfter: new Date("2027-01-02T00:00:00Z"),
     metadata: { team: "a" },
     idempotencyKey: "mine",
@@ -59,6 +69,14 @@ test("submit sends what was given and nothing else", async () => {
     priority: "batch",
     timeout_s: 9,
     max_attempts: 2,
+    queue_timeout_s: 60,
+    deadline_s: 600,
+    retention_s: 3600,
+    concurrency_key: "user-7",
+    concurrency_max: 3,
+    depends_on: [{ job: "a1", on: "success" }, { job: "a2", on: "success" }, { job: "a3", on: "completion" }],
+    webhook: "https://example.com/hook",
+    webhook_events: ["job.started", "job.completed"],
     run_after: "2027-01-02T00:00:00.000Z",
     metadata: { team: "a" },
   });
@@ -99,6 +117,9 @@ const CAUSES = [
   [403, "forbidden", stokehold.Forbidden],
   [404, "unknown_endpoint", stokehold.NotFound],
   [409, "not_ready", stokehold.Conflict],
+  [409, "not_retryable", stokehold.NotRetryable],
+  [409, "nothing_to_retry", stokehold.NothingToRetry],
+  [429, "quota_exceeded", stokehold.QuotaExceeded],
   [429, "queue_full", stokehold.RateLimited],
   [500, "internal", stokehold.ServerError],
   [503, "unavailable", stokehold.Unavailable],
@@ -194,6 +215,76 @@ test("a job without a result throws what happened", async () => {
   assert.deepEqual([failed.code, failed.className, failed.traceback, failed.stderr], ["handler_error", "ValueError", "tb", "last words"]);
   await assert.rejects(client.result(JOB_ID), stokehold.JobCancelled);
   await assert.rejects(client.result(JOB_ID), stokehold.JobExpired);
+});
+
+/** @type {[string, typeof stokehold.JobFailed][]} */
+const FAILURES = [
+  ["poison", stokehold.JobPoisoned],
+  ["rejected", stokehold.JobRejected],
+  ["dependency_failed", stokehold.DependencyFailed],
+  ["oom_gpu", stokehold.OutOfGpuMemory],
+  ["timeout", stokehold.JobFailed],
+];
+
+for (const [code, Kind] of FAILURES) {
+  test(`a job that failed by ${code} throws ${Kind.name}`, async () => {
+    const error = { code, class: "", message: "why", traceback: null, stderr: null };
+    api.on(`GET /v1/jobs/${JOB_ID}`, ok(job("failed", { error })));
+    await assert.rejects(client.result(JOB_ID), (thrown) => {
+      assert.ok(thrown instanceof stokehold.JobFailed);
+      assert.deepEqual([thrown.constructor, thrown.code], [Kind, code]);
+      return true;
+    });
+  });
+}
+
+test("a job is done again, rated, and shows what it went through", async () => {
+  const steps = [{ name: "check", stage: "before", endpoint: "prompt-check", decision: "allow" }];
+  api.on(`GET /v1/jobs/${JOB_ID}`, ok(job("failed", { steps, cost_usd_micros: 1250 })));
+  api.on(`POST /v1/jobs/${JOB_ID}/retry`, ok(job("queued", { id: "new", retry_of: JOB_ID }), 202), problem(409, "not_retryable", "no"));
+  api.on(`POST /v1/jobs/${JOB_ID}/feedback`, ok({ job_id: JOB_ID, score: 4 }));
+  const failed = await client.jobs.retrieve(JOB_ID);
+  assert.deepEqual([failed.steps[0]?.decision, failed.costUsdMicros], ["allow", 1250]);
+  const again = await failed.retry();
+  assert.deepEqual([again.id, again.record.retry_of, failed.id], ["new", JOB_ID, JOB_ID]);
+  await assert.rejects(client.jobs.retry(JOB_ID), stokehold.NotRetryable);
+  assert.equal((await failed.feedback({ accepted: true, score: 4, labels: ["sharp"], comment: "good" })).score, 4);
+  assert.deepEqual(body(api.requests.at(-1)), { accepted: true, score: 4, labels: ["sharp"], comment: "good" });
+  assert.deepEqual(failed.ref("/a/0"), { $job: JOB_ID, pointer: "/a/0" });
+  assert.throws(() => failed.ref("a"), /JSON pointer/);
+});
+
+test("many are retried and cancelled a thousand at a time, each request with its own key", async () => {
+  const pair = { id: "a", new_id: "b" };
+  api.on(
+    "POST /v1/jobs/retry",
+    ok({ retried: [pair], more: true }),
+    ok({ retried: [{ id: "c", new_id: "d" }], more: true }),
+    ok({ retried: [pair], more: true }), // says nothing new: enough
+  );
+  api.on("POST /v1/jobs/cancel", ok({ cancelled: 1000, more: true }), drop, ok({ cancelled: 3, more: false }));
+  assert.deepEqual(await client.jobs.retryMany({ state: "failed", errorCode: "oom_gpu" }), [pair, { id: "c", new_id: "d" }]);
+  assert.equal(await client.jobs.cancelMany({ batch: "batch_1", metadata: { team: "a" } }), 1003);
+  assert.deepEqual(body(api.requests[0]), { filter: { state: "failed", error_code: "oom_gpu" }, limit: 1000 });
+  assert.deepEqual(body(api.requests[3]), { filter: { batch: "batch_1", metadata: { team: "a" } }, limit: 1000 });
+  assert.equal(new Set(api.requests.map(({ headers }) => headers["idempotency-key"])).size, 5);
+});
+
+test("dead letters come page by page, and lists take every filter", async () => {
+  api.on(
+    "GET /v1/dead-letters",
+    ok({ jobs: [job("failed", { id: "a" })], next_cursor: "x" }),
+    ok({ jobs: [job("expired", { id: "b" })], next_cursor: null }),
+  );
+  api.on("GET /v1/jobs", ok({ jobs: [], next_cursor: null }));
+  const ids = [];
+  for await (const { id } of client.jobs.deadLetters({ endpoint: "echo", errorCode: "poison", pageSize: 1 })) ids.push(id);
+  assert.deepEqual(ids, ["a", "b"]);
+  assert.deepEqual(api.requests[1]?.query, { limit: "1", endpoint: "echo", error_code: "poison", cursor: "x" });
+  const none = client.jobs.list({ batch: "batch_1", schedule: "sch_1", priority: "batch", errorCode: "oom_gpu" });
+  assert.equal((await none.next()).done, true);
+  const asked = { limit: "100", batch: "batch_1", schedule: "sch_1", priority: "batch", error_code: "oom_gpu" };
+  assert.deepEqual(api.requests[2]?.query, asked);
 });
 
 test("cancel, refresh, endpoints", async () => {

@@ -113,6 +113,9 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         max_concurrency: 1,
         timeout_s: 600,
         max_attempts: 3,
+        retry: None,
+        before: vec![],
+        after: vec![],
     }
 }
 

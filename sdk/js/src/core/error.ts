@@ -8,15 +8,23 @@
 // │   ├── Forbidden           the token lacks a scope
 // │   ├── NotFound            no such job, endpoint, version or file
 // │   ├── Conflict            it is in another state than the request supposes
+// │   │   ├── NotRetryable    the job is not one that failed, expired or was cancelled
+// │   │   └── NothingToRetry  no line of the batch failed or expired
 // │   ├── RateLimited         too much at once; `retryAfterS` says when to come back
+// │   │   └── QuotaExceeded   the tenant's own limit, of its open or running jobs or of their starts
 // │   ├── Unavailable         something behind the API is away; repeating is safe
 // │   └── ServerError         a defect of the server
 // ├── ConnectionFailed        no answer: refused, reset, cut off
 // ├── TimedOut                no answer in time
-// ├── WaitTimeout             the job had not ended in time; it runs on
+// ├── WaitTimeout             the job or the batch had not ended in time; it runs on
 // ├── PartlySubmitted         `submitMany` failed half way; `jobs` are those accepted
+// ├── WebhookVerificationError  what came is not what Stokehold signed
 // └── JobError                the job ended without a result
 //     ├── JobFailed
+//     │   ├── JobPoisoned         it crashed whatever ran it, and is not tried again
+//     │   ├── JobRejected         the handler, or a step before or after it, refused the input or the output
+//     │   ├── DependencyFailed    a job or a step that it depends on failed
+//     │   └── OutOfGpuMemory      it needs more than the GPU has
 //     ├── JobCancelled
 //     └── JobExpired
 //
@@ -84,8 +92,14 @@ export class Forbidden extends ApiError {}
 export class NotFound extends ApiError {}
 /** The thing is in another state than the request supposes. */
 export class Conflict extends ApiError {}
+/** The job is not one that failed, expired or was cancelled. */
+export class NotRetryable extends Conflict {}
+/** No line of the batch failed or expired. */
+export class NothingToRetry extends Conflict {}
 /** Too much at once; `retryAfterS` says when to come back. */
 export class RateLimited extends ApiError {}
+/** The tenant's own limit is reached; `retryAfterS` says when to come back. */
+export class QuotaExceeded extends RateLimited {}
 /** Something behind the API is away; repeating with the same idempotency key is safe. */
 export class Unavailable extends ApiError {}
 /** A defect of the server. */
@@ -96,16 +110,25 @@ export class ConnectionFailed extends StokeholdError {}
 /** No answer in time. */
 export class TimedOut extends StokeholdError {}
 
-/** The job had not ended in time. It was not cancelled and runs on. */
+/** The job or the batch had not ended in time. It was not cancelled and runs on. */
 export class WaitTimeout extends StokeholdError {
   constructor(
-    readonly jobId: string,
+    readonly what: "job" | "batch",
+    readonly id: string,
     readonly timeoutS: number,
     readonly state: string,
   ) {
-    super(`job ${jobId} is still ${state} after ${timeoutS} s; it runs on, wait for it again or cancel it`);
+    super(`${what} ${id} is still ${state} after ${timeoutS} s; it runs on, wait for it again or cancel it`);
+  }
+
+  /** The same as `id`. */
+  get jobId(): string {
+    return this.id;
   }
 }
+
+/** What came as a webhook is not what Stokehold signed with this secret, or not lately. Answer 4xx and do nothing. */
+export class WebhookVerificationError extends StokeholdError {}
 
 /** `submitMany` failed after a part was accepted; `cause` says why. `jobs` are those of the first inputs. */
 export class PartlySubmitted<J = unknown> extends StokeholdError {
@@ -144,18 +167,34 @@ export class JobError extends StokeholdError {
 
 /** Every attempt failed; what it tells is the last one's. */
 export class JobFailed extends JobError {}
+/** It crashed whatever ran it, on more than one worker, and is not tried again. */
+export class JobPoisoned extends JobFailed {}
+/** The handler, or a step before or after it, refused the input or the output. */
+export class JobRejected extends JobFailed {}
+/** A job or a step that it depends on failed. */
+export class DependencyFailed extends JobFailed {}
+/** It needs more memory than the GPU has. */
+export class OutOfGpuMemory extends JobFailed {}
 /** It was cancelled. */
 export class JobCancelled extends JobError {}
-/** Its deadline passed before it ended. */
+/** It had to be started or to have ended by a time, and was not. */
 export class JobExpired extends JobError {}
+
+const BY_FAILURE: Readonly<Record<string, typeof JobFailed>> = {
+  poison: JobPoisoned,
+  rejected: JobRejected,
+  dependency_failed: DependencyFailed,
+  oom_gpu: OutOfGpuMemory,
+};
 
 /** The error for a job that ended, but not `succeeded`. */
 export function jobError({ id, state, error }: JobRecord): JobError {
   if (state === "cancelled") return new JobCancelled(id, `job ${id} was cancelled`, error);
-  if (state === "expired") return new JobExpired(id, `job ${id} expired: its deadline passed before it ended`, error);
+  if (state === "expired") return new JobExpired(id, `job ${id} expired: it did not start or end in time`, error);
   if (error === null) return new JobFailed(id, `job ${id} failed`, null);
   const what = [error.class, error.message].filter(Boolean).join(": ");
-  return new JobFailed(id, `job ${id} failed (${error.code}): ${what}`, error);
+  const Kind = BY_FAILURE[error.code] ?? JobFailed;
+  return new Kind(id, `job ${id} failed (${error.code}): ${what}`, error);
 }
 
 const BY_STATUS: Readonly<Record<number, typeof ApiError>> = {
@@ -171,6 +210,9 @@ const BY_STATUS: Readonly<Record<number, typeof ApiError>> = {
 const BY_CODE: Readonly<Record<string, typeof ApiError>> = {
   invalid_input: InvalidInput,
   idempotency_conflict: Conflict,
+  not_retryable: NotRetryable,
+  nothing_to_retry: NothingToRetry,
+  quota_exceeded: QuotaExceeded,
 };
 
 /** An answer that is no problem+json (a proxy's error page) is quoted up to here. */

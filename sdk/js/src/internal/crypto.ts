@@ -1,4 +1,4 @@
-// Random ids and SHA-256 from the platform.
+// Random ids, SHA-256 and HMAC from the platform.
 
 /** Not a literal, so that bundlers for browsers leave it alone. Node 18 alone has no global `crypto`. */
 const NODE_CRYPTO: string = "node:crypto";
@@ -19,11 +19,22 @@ export async function uuid(): Promise<string> {
 
 /** SHA-256 in lower-case hex. */
 export async function sha256(bytes: ArrayBuffer): Promise<string> {
+  return hex(new Uint8Array(await (await subtle()).digest("SHA-256", bytes)));
+}
+
+/** HMAC-SHA256. */
+export async function hmacSha256(key: Uint8Array<ArrayBuffer>, bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
+  const crypto = await subtle();
+  const imported = await crypto.importKey("raw", key, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  return new Uint8Array(await crypto.sign("HMAC", imported, bytes));
+}
+
+async function subtle(): Promise<SubtleCrypto> {
   const crypto = await webCrypto();
   if (crypto.subtle === undefined) {
-    throw new TypeError("files need SHA-256, which browsers offer on https and localhost pages only");
+    throw new TypeError("files and webhooks need SHA-256, which browsers offer on https and localhost pages only");
   }
-  return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)));
+  return crypto.subtle;
 }
 
 function hex(bytes: Uint8Array): string {

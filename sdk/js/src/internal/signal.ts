@@ -16,7 +16,10 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
   });
 }
 
-/** A signal that is aborted by the caller's or by silence: `heard()` winds the clock up again, `close()` stops it. */
+/**
+ * A signal that is aborted by the caller's or by silence: `heard()` winds the clock up again, `rest()` stops it while
+ * nothing is due, `close()` for good.
+ */
 export class Silence {
   readonly signal: AbortSignal;
   /** Whether it was silence. */
@@ -24,6 +27,7 @@ export class Silence {
   readonly #controller = new AbortController();
   readonly #stop = (): void => this.#controller.abort(this.#caller?.reason);
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #closed = false;
 
   readonly #caller: AbortSignal | undefined;
   readonly #limitMs: number;
@@ -39,14 +43,20 @@ export class Silence {
 
   heard(): void {
     clearTimeout(this.#timer);
+    if (this.#closed) return; // a body that is still being sent to who has answered already
     this.#timer = setTimeout(() => {
       this.passed = true;
       this.#controller.abort();
     }, this.#limitMs);
   }
 
-  close(): void {
+  rest(): void {
     clearTimeout(this.#timer);
+  }
+
+  close(): void {
+    this.rest();
+    this.#closed = true;
     this.#caller?.removeEventListener("abort", this.#stop);
   }
 }

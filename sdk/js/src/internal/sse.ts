@@ -5,6 +5,8 @@ import { StokeholdError } from "../core/error.js";
 export interface Message {
   name: string;
   data: string;
+  /** What this very event said; undefined when it said none. */
+  id: string | undefined;
 }
 
 /** Far above the largest event, a `done` with the job's whole input; more is not this protocol. */
@@ -13,7 +15,7 @@ const EVENT_CHARS_MAX = 32 << 20;
 export class SseParser {
   /** The id of the last whole event: an id taken before its event was whole would skip that event on the next connection. */
   lastId: string;
-  #id: string;
+  #id: string | undefined;
   #name = "";
   #data: string[] = [];
   #size = 0;
@@ -21,7 +23,7 @@ export class SseParser {
   #skipLf = false;
 
   constructor(lastId: string) {
-    this.lastId = this.#id = lastId;
+    this.lastId = lastId;
   }
 
   /** The events that this text completes. */
@@ -37,8 +39,9 @@ export class SseParser {
         this.#field(line);
         continue;
       }
-      this.lastId = this.#id;
-      const message = { name: this.#name, data: this.#data.join("\n") };
+      if (this.#id !== undefined) this.lastId = this.#id;
+      const message = { name: this.#name, data: this.#data.join("\n"), id: this.#id };
+      this.#id = undefined;
       this.#name = "";
       this.#data = [];
       this.#size = 0;

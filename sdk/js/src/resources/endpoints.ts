@@ -2,6 +2,26 @@
 
 import type { Http } from "../internal/http.js";
 
+/** An endpoint that looks at each input before it runs, or at each output after. */
+export interface EndpointStep {
+  name: string | null;
+  endpoint: string;
+  version: number | null;
+  /** It refuses what scores higher, 0 to 1. */
+  thresholds: Record<string, number>;
+  timeout_s: number | null;
+}
+
+/** When an attempt is followed by another. */
+export interface EndpointRetry {
+  backoff_s: number | null;
+  backoff_max_s: number | null;
+  /** 0 to 1. */
+  jitter: number | null;
+  /** Job error codes; null is those that are the handler's fault. */
+  on: string[] | null;
+}
+
 /** One deployed version of an endpoint. Immutable. Members are named as the API names them. */
 export interface Endpoint {
   name: string;
@@ -18,6 +38,9 @@ export interface Endpoint {
   max_concurrency: number;
   timeout_s: number;
   max_attempts: number;
+  retry?: EndpointRetry | null;
+  before?: EndpointStep[];
+  after?: EndpointStep[];
 }
 
 /** Every endpoint's current version. */

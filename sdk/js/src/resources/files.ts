@@ -85,7 +85,8 @@ type Embedded = Blob | Uint8Array | FileRef;
 
 /** Turns inputs into JSON, uploading each `Blob`, `Uint8Array` and foreign file in them once. */
 export class InputEncoder {
-  readonly #ids = new Map<Embedded, string>();
+  /** Weak: a batch's lines may name more bytes than there is memory for. */
+  readonly #ids = new WeakMap<Embedded, string>();
 
   constructor(
     private readonly http: Http,

@@ -39,6 +39,30 @@ export interface Attempt {
   error: Failure | null;
 }
 
+/** Another job that this one waits for: until it `succeeded`, or until it has ended at all. */
+export interface JobDependency {
+  job: string;
+  on: "success" | "completion";
+}
+
+/** One look at a job's input or output by an endpoint that may refuse or rewrite it. */
+export interface JobStep {
+  name: string;
+  stage: "before" | "after";
+  endpoint: string;
+  job_id: string | null;
+  state: JobState;
+  /** Null until it has decided. */
+  decision: "allow" | "reject" | "rewrite" | null;
+  reason: string | null;
+  scores: Record<string, number> | null;
+  timing: Timing | null;
+  cost_usd_micros: number | null;
+}
+
+/** What of a job a webhook tells. */
+export type JobHookEvent = "job.started" | "job.output" | "job.progress" | "job.completed";
+
 /** The whole of it. Times are RFC 3339 in UTC. */
 export interface JobRecord {
   id: string;
@@ -49,6 +73,8 @@ export interface JobRecord {
   priority: Priority;
   created_at: string | null;
   run_after: string | null;
+  /** It must have ended by then, or it is `expired`. */
+  deadline_at: string | null;
   ended_at: string | null;
   input: unknown;
   metadata: Record<string, string>;
@@ -60,6 +86,20 @@ export interface JobRecord {
   result: unknown;
   result_url: string | null;
   error: Failure | null;
+  /** The batch that it is of, with its line (from 1) and that line's own id. */
+  batch_id: string | null;
+  line: number | null;
+  custom_id: string | null;
+  /** The job that it does again. */
+  retry_of: string | null;
+  schedule_id: string | null;
+  depends_on: JobDependency[];
+  concurrency_key: string | null;
+  webhook: string | null;
+  webhook_events: JobHookEvent[];
+  steps: JobStep[];
+  /** Micro-dollars; null when it is not known. */
+  cost_usd_micros: number | null;
 }
 
 /** Whether it has ended: nothing changes it again. */
@@ -67,16 +107,25 @@ export function isTerminal(state: JobState): boolean {
   return state === "succeeded" || state === "failed" || state === "cancelled" || state === "expired";
 }
 
+/** What the caller of a bulk submit said of a job. */
+export interface Told {
+  priority?: Priority | undefined;
+  runAfter?: string | null;
+  dependsOn?: JobDependency[];
+}
+
 /** What is known of a job from a bulk submit, which answers ids alone. */
-export function acceptedRecord(id: string, endpoint: string, priority: Priority, runAfter: string | null): JobRecord {
+export function acceptedRecord(id: string, endpoint: string, told: Told = {}): JobRecord {
+  const { priority = "standard", runAfter = null, dependsOn = [] } = told;
   return {
     id,
     endpoint,
     version: null,
-    state: runAfter === null ? "queued" : "scheduled",
+    state: runAfter !== null ? "scheduled" : dependsOn.length > 0 ? "blocked" : "queued",
     priority,
     created_at: null,
     run_after: runAfter,
+    deadline_at: null,
     ended_at: null,
     input: null,
     metadata: {},
@@ -86,5 +135,16 @@ export function acceptedRecord(id: string, endpoint: string, priority: Priority,
     result: null,
     result_url: null,
     error: null,
+    batch_id: null,
+    line: null,
+    custom_id: null,
+    retry_of: null,
+    schedule_id: null,
+    depends_on: dependsOn,
+    concurrency_key: null,
+    webhook: null,
+    webhook_events: [],
+    steps: [],
+    cost_usd_micros: null,
   };
 }

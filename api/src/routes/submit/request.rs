@@ -1,0 +1,305 @@
+//! A job as it is asked for: what may be asked, and what it means.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use stokehold_queue::job::{Concurrency, Hook, HookEvent, Idempotency, JobSpec, NewJob, Priority};
+use stokehold_queue::{JobId, now_ms};
+use utoipa::ToSchema;
+
+use super::dependencies::{self, DependencyRequest};
+use super::target::Target;
+use crate::error::Problem;
+use crate::routes::view::PriorityWord;
+use crate::{inputs, json, stamp};
+
+/// The longest that one attempt may be allowed: a week.
+pub(crate) const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
+
+/// The most attempts that a job may be allowed.
+pub(crate) const ATTEMPTS_MAX: u32 = 100;
+
+/// How far ahead a job may be scheduled, and how long it may be given: 30 days.
+pub(crate) const AHEAD_MAX_S: u64 = 30 * 24 * 3600;
+
+const RETENTION_MIN_S: u64 = 60;
+const CONCURRENCY_KEY_MAX: usize = 255;
+const CONCURRENCY_MAX: u32 = 10_000;
+const METADATA_MAX: usize = 32;
+const METADATA_KEY_MAX: usize = 64;
+const METADATA_VALUE_MAX: usize = 512;
+
+/// The shard that new jobs go to; there is one.
+pub(crate) const SHARD: u8 = 0;
+
+/// A job to run.
+#[derive(Clone, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SubmitRequest {
+    /// The endpoint's name.
+    pub(crate) endpoint: String,
+    /// One of its versions; the current one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<u32>,
+    /// What the handler gets; must match the endpoint's input schema. A file is `{"$file": "<id>"}`, another job's result
+    /// `{"$job": "<id>", "pointer": "/a/b"}`.
+    #[schema(value_type = serde_json::Value)]
+    pub(crate) input: Box<RawValue>,
+    /// How urgent it is. Default `standard`.
+    #[schema(value_type = Option<PriorityWord>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) priority: Option<Priority>,
+    /// Longest one attempt may run. Default: the endpoint's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout_s: Option<u64>,
+    /// How many attempts may fail by the handler's fault. Default: the endpoint's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_attempts: Option<u32>,
+    /// Not before this time, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) run_after: Option<String>,
+    /// It expires when it has not started so long after the submit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) queue_timeout_s: Option<u64>,
+    /// It expires when it has not ended so long after the submit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline_s: Option<u64>,
+    /// How long after its end it stays in the queue's memory before it moves to history. Default: the server's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retention_s: Option<u64>,
+    /// Of your jobs with the same key only `concurrency_max` run at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency_key: Option<String>,
+    /// Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency_max: Option<u32>,
+    /// The jobs that it waits for: up to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) depends_on: Option<Vec<DependencyRequest>>,
+    /// An https URL that is told of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) webhook: Option<String>,
+    /// What it is told of. Default `["job.completed"]`.
+    #[schema(value_type = Option<Vec<String>>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) webhook_events: Option<Vec<HookEvent>>,
+    /// Labels of your own: up to 32, to list jobs by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata: Option<BTreeMap<String, String>>,
+    /// Repeating a submit with this key within 24 hours gives the first one's job. The same as the header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) idempotency_key: Option<String>,
+}
+
+/// A request found good.
+pub(crate) struct Checked {
+    pub(crate) job: NewJob,
+    input: Value,
+    /// All else that was asked for, before any default took its place: a deploy between two tries must not make them differ.
+    asked: String,
+}
+
+/// Checks a request. `at` is the pointer to it in the body; `before` are the ids of the jobs before it in the same call.
+pub(crate) fn check(
+    request: SubmitRequest,
+    target: &Target,
+    tenant: &str,
+    at: &str,
+    before: &[JobId],
+) -> Result<Checked, Problem> {
+    let (deployed, now) = (&target.deployed, now_ms());
+    let version = &deployed.version;
+    let asked = Value::Array(vec![
+        of(&request.endpoint),
+        of(&request.version),
+        of(&request.priority),
+        of(&request.timeout_s),
+        of(&request.max_attempts),
+        of(&request.run_after),
+        of(&request.metadata),
+        of(&(request.queue_timeout_s, request.deadline_s, request.retention_s)),
+        of(&(&request.concurrency_key, request.concurrency_max)),
+        of(&request.depends_on),
+        of(&(&request.webhook, &request.webhook_events)),
+    ]);
+    let timeout_s = within(request.timeout_s, 1, TIMEOUT_MAX_S, at, "timeout_s")?.unwrap_or(version.spec.timeout_s);
+    let max_attempts = within(request.max_attempts.map(u64::from), 1, u64::from(ATTEMPTS_MAX), at, "max_attempts")?
+        .map_or(version.spec.max_attempts, |attempts| u32::try_from(attempts).unwrap_or(ATTEMPTS_MAX));
+    let run_after_ms = match &request.run_after {
+        None => 0,
+        Some(text) => stamp::parse(text).filter(|ms| *ms <= now + AHEAD_MAX_S * 1000).ok_or_else(|| {
+            Problem::field(format!("{at}/run_after"), "must be a time as 2026-11-21T05:50:00Z, at most 30 days ahead")
+        })?,
+    };
+    let from_now = |seconds: Option<u64>| seconds.map(|seconds| now + seconds * 1000);
+    let start_by_ms = from_now(within(request.queue_timeout_s, 1, AHEAD_MAX_S, at, "queue_timeout_s")?);
+    let deadline_ms = from_now(within(request.deadline_s, 1, AHEAD_MAX_S, at, "deadline_s")?);
+    let retention_s = within(request.retention_s, RETENTION_MIN_S, AHEAD_MAX_S, at, "retention_s")?;
+    let metadata = request.metadata.unwrap_or_default();
+    check_metadata(&metadata, at)?;
+    let concurrency = concurrency(request.concurrency_key, request.concurrency_max, at)?;
+    let hook = hook(request.webhook, request.webhook_events, at)?;
+
+    let input_at = format!("{at}/input");
+    let mut input = json::strict_value(request.input.get(), &input_at)
+        .map_err(|error| Problem::field(error.path, error.message))?;
+    let refers = dependencies::refers(&input);
+    // As it was asked for: repeating a bulk call must not make it another one because its jobs have new ids.
+    let original = refers.then(|| input.clone());
+    let depends_on = dependencies::read(request.depends_on.unwrap_or_default(), &mut input, before, at)?;
+    // What refers to another job's result is not there yet; the handler's own check sees it when it is.
+    let files =
+        if refers { inputs::files(&input, &input_at)? } else { inputs::check(&deployed.input, &input, &input_at)? };
+    let raw = if refers { json::raw(&input) } else { request.input };
+    let job = NewJob {
+        id: JobId::new(SHARD),
+        spec: JobSpec {
+            tenant: tenant.to_owned(),
+            endpoint: version.name.clone(),
+            version: version.version,
+            priority: request.priority.unwrap_or_default(),
+            vram_class_gib: deployed.vram_class_gib,
+            timeout_ms: timeout_s * 1000,
+            max_attempts,
+            metadata,
+            files,
+            start_by_ms,
+            deadline_ms,
+            retention_ms: retention_s.map(|seconds| seconds * 1000),
+            concurrency,
+            retry: version.spec.retry.clone().unwrap_or_default(),
+            depends_on,
+            hook,
+            steps: target.steps.clone(),
+            ..JobSpec::default()
+        },
+        input: raw,
+        run_after_ms,
+        idempotency: None,
+    };
+    Ok(Checked { job, input: original.unwrap_or(input), asked: asked.to_string() })
+}
+
+fn of(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
+fn within(value: Option<u64>, least: u64, most: u64, at: &str, name: &str) -> Result<Option<u64>, Problem> {
+    match value {
+        Some(value) if !(least..=most).contains(&value) => {
+            Err(Problem::field(format!("{at}/{name}"), format!("must be {least} to {most}")))
+        }
+        value => Ok(value),
+    }
+}
+
+fn concurrency(key: Option<String>, max: Option<u32>, at: &str) -> Result<Option<Concurrency>, Problem> {
+    match (key, max) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Problem::field(format!("{at}/concurrency_max"), "is nothing without a concurrency_key")),
+        (Some(key), max) => {
+            if !matches!(key.chars().count(), 1..=CONCURRENCY_KEY_MAX) || key.chars().any(char::is_control) {
+                let message = format!("must be 1 to {CONCURRENCY_KEY_MAX} printable characters");
+                return Err(Problem::field(format!("{at}/concurrency_key"), message));
+            }
+            let max = max.unwrap_or(1);
+            if !(1..=CONCURRENCY_MAX).contains(&max) {
+                return Err(Problem::field(format!("{at}/concurrency_max"), format!("must be 1 to {CONCURRENCY_MAX}")));
+            }
+            Ok(Some(Concurrency { key, max }))
+        }
+    }
+}
+
+fn hook(url: Option<String>, events: Option<Vec<HookEvent>>, at: &str) -> Result<Option<Hook>, Problem> {
+    let Some(url) = url else {
+        return match events {
+            None => Ok(None),
+            Some(_) => Err(Problem::field(format!("{at}/webhook_events"), "are nothing without a webhook")),
+        };
+    };
+    let events = events.unwrap_or_else(|| vec![HookEvent::JobCompleted]);
+    if events.is_empty() || events.contains(&HookEvent::BatchCompleted) {
+        let message = "must be some of job.started, job.output, job.progress, job.completed";
+        return Err(Problem::field(format!("{at}/webhook_events"), message));
+    }
+    Ok(Some(Hook { url, events }))
+}
+
+/// Checks the caller's labels.
+pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> Result<(), Problem> {
+    let sound = |(key, value): (&String, &String)| {
+        matches!(key.chars().count(), 1..=METADATA_KEY_MAX) && value.chars().count() <= METADATA_VALUE_MAX
+    };
+    if metadata.len() > METADATA_MAX || !metadata.iter().all(sound) {
+        let message = format!(
+            "must be at most {METADATA_MAX} labels with names of 1 to {METADATA_KEY_MAX} and values of at most \
+             {METADATA_VALUE_MAX} characters"
+        );
+        return Err(Problem::field(format!("{at}/metadata"), message));
+    }
+    Ok(())
+}
+
+impl Checked {
+    /// Adds what makes two requests the same request.
+    pub(crate) fn fingerprint(&self, hash: &mut Sha256) {
+        hash.update(&self.asked);
+        canonical(&self.input, hash);
+        hash.update([0]);
+    }
+
+    /// The job under `key`; hash of this request alone.
+    pub(crate) fn keyed(mut self, key: Option<String>) -> NewJob {
+        if let Some(key) = key {
+            let mut hash = Sha256::new();
+            self.fingerprint(&mut hash);
+            self.job.idempotency = Some(Idempotency { key, request_hash: hex::encode(hash.finalize()) });
+        }
+        self.job
+    }
+}
+
+/// Feeds JSON with its members in order, so that the same value hashes the same however it was written.
+pub(crate) fn canonical(value: &Value, hash: &mut Sha256) {
+    match value {
+        Value::Object(members) => {
+            let sorted: BTreeMap<&String, &Value> = members.iter().collect();
+            hash.update("{");
+            for (name, value) in sorted {
+                hash.update(Value::from(name.as_str()).to_string());
+                canonical(value, hash);
+            }
+            hash.update("}");
+        }
+        Value::Array(items) => {
+            hash.update("[");
+            for item in items {
+                canonical(item, hash);
+                hash.update(",");
+            }
+            hash.update("]");
+        }
+        plain => hash.update(plain.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_value_hashes_the_same_however_it_was_written() {
+        let hash = |text: &str| {
+            let mut hash = Sha256::new();
+            canonical(&serde_json::from_str(text).unwrap(), &mut hash);
+            hash.finalize()
+        };
+        assert_eq!(hash(r#"{"a": 1, "b": [true, "x"]}"#), hash(r#"{ "b":[true,"\u0078"],"a":1}"#));
+        assert_ne!(hash(r#"["ab"]"#), hash(r#"["a", "b"]"#));
+        assert_ne!(hash(r#"{"a": {"b": 1}}"#), hash(r#"{"a": {}, "b": 1}"#));
+    }
+}

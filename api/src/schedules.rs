@@ -1,0 +1,37 @@
+//! Schedules: when they tick, what runs of what was missed, and the loop that makes jobs of ticks.
+
+pub(crate) mod cron;
+pub(crate) mod plan;
+mod scheduler;
+
+use serde_json::value::RawValue;
+use stokehold_queue::job::NewJob;
+
+use crate::error::Problem;
+use crate::routes::submit::{self, SubmitRequest, Target};
+use crate::state::App;
+use crate::{inputs, json};
+
+pub(crate) use scheduler::Scheduler;
+
+/// Where the request stands in the one that made the schedule.
+pub(crate) const JOB_AT: &str = "/job";
+
+/// The job that a schedule's request makes now, checked as `POST /v1/jobs` checks it: against what is deployed now.
+pub(crate) async fn to_job(app: &App, tenant: &str, request: SubmitRequest) -> Result<NewJob, Problem> {
+    let target = Target::resolve(app, tenant, &request.endpoint, request.version).await?;
+    let job = submit::check(request, &target, tenant, JOB_AT, &[])?.keyed(None);
+    if !job.spec.depends_on.is_empty() {
+        return Err(Problem::field(
+            format!("{JOB_AT}/input"),
+            "names another job's result; a schedule's job waits for no other",
+        ));
+    }
+    inputs::require_files(&app.objects, tenant, &job.spec.files.iter().collect()).await?;
+    Ok(job)
+}
+
+/// As [`to_job`], of a stored request.
+async fn stored_job(app: &App, tenant: &str, request: &RawValue) -> Result<NewJob, Problem> {
+    to_job(app, tenant, json::parse(request.get().as_bytes())?).await
+}

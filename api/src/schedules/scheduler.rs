@@ -1,0 +1,190 @@
+//! The loop that makes jobs of ticks. Every replica runs it; that exactly one job comes of a tick is the queue's promise
+//! (`queue/src/schedules.rs`), so nobody needs to be the leader.
+
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use stokehold_queue::Error;
+use stokehold_queue::queue::Submitted;
+use stokehold_queue::schedules::{Due, Schedules, TickError, Ticked};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::cron::Cron;
+use super::plan::plan;
+use super::stored_job;
+use crate::error::{Code, Problem};
+use crate::metrics;
+use crate::state::App;
+
+/// The longest sleep between two rounds: another replica may have taken a schedule that ticks sooner than was known here.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// The shortest, so that nothing makes this spin.
+const BREATH: Duration = Duration::from_millis(5);
+
+/// How long one round may take.
+const ROUND_MAX: Duration = Duration::from_secs(10);
+
+/// Schedules that one round works on at once.
+const AT_ONCE: usize = 16;
+
+/// When what a tick needs does not answer, or its schedule was changed meanwhile, it is looked at again so much later.
+const PUT_OFF_MS: u64 = 1_000;
+
+/// When the record cannot be used by this version.
+const PUT_ASIDE_MS: u64 = 60_000;
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Ticks that have a job now, whichever replica made it.
+    pub(crate) ticks: u64,
+    /// When the round looked, by the queue's clock, unix milliseconds.
+    pub(crate) now_ms: u64,
+    /// When the next schedule falls due, unix milliseconds, if any is known.
+    pub(crate) next_due_ms: Option<u64>,
+}
+
+/// The loop.
+pub(crate) struct Scheduler {
+    app: App,
+    schedules: Schedules,
+}
+
+impl Scheduler {
+    /// For the schedules of `app`'s queue.
+    pub(crate) fn new(app: App) -> Self {
+        let schedules = app.queue.schedules();
+        Self { app, schedules }
+    }
+
+    /// Rounds until `shutdown`. A round that fails is tried again with the next.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        loop {
+            let begun = Instant::now();
+            let pause = match timeout(ROUND_MAX, self.run_once()).await {
+                Ok(Ok(summary)) => pause(&summary, begun.elapsed()),
+                Ok(Err(error)) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "ticking schedules failed, trying again");
+                    ROUND
+                }
+                Err(_) => {
+                    tracing::warn!("ticking schedules timed out, trying again");
+                    ROUND
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.app.rescheduled.notified() => {}
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    /// One round: every schedule that is due, up to the queue's bound.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: the next round does what this one did not.
+    pub(crate) async fn run_once(&self) -> Result<Summary, Error> {
+        let round = self.schedules.due().await?;
+        // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
+        let ticks: Vec<_> = round.due.iter().map(|due| self.tick(due, round.now_ms)).collect();
+        let done: Vec<(u64, Option<u64>)> =
+            futures::stream::iter(ticks).buffer_unordered(AT_ONCE).try_collect().await?;
+        let next_due_ms = done.iter().filter_map(|(_, next_ms)| *next_ms).chain(round.next_due_ms).min();
+        Ok(Summary { ticks: done.iter().map(|(ticks, _)| ticks).sum(), now_ms: round.now_ms, next_due_ms })
+    }
+
+    /// Makes the jobs of one schedule's due ticks, then moves it on. How many it made, and when to look at it next.
+    async fn tick(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), Error> {
+        let (id, spec) = (&due.schedule.id, &due.schedule.spec);
+        let Ok(cron) = Cron::parse(&spec.cron, &spec.time_zone) else {
+            tracing::error!(schedule.id = id, cron = spec.cron, "a schedule's times cannot be read any more");
+            return self.put_off(due, now_ms + PUT_ASIDE_MS).await;
+        };
+        let plan = plan(&cron, due.due_ms, due.seen_ms, spec.missed, spec.grace_ms);
+        let mut ticked = Ticked { next_ms: plan.next, ..Ticked::default() };
+        for tick_ms in &plan.run {
+            match self.submit(due, *tick_ms).await {
+                Ok(Some(submitted)) => {
+                    ticked.jobs += 1;
+                    ticked.last = Some((*tick_ms, submitted.id()));
+                    ticked.error = None;
+                }
+                // Deleted or paused since it was looked at.
+                Ok(None) => return self.put_off(due, now_ms + PUT_OFF_MS).await,
+                Err(problem) if is_passing(problem.code()) => {
+                    tracing::warn!(schedule.id = id, problem = problem.detail(), "a tick has to wait");
+                    return self.put_off(due, now_ms + PUT_OFF_MS).await;
+                }
+                Err(problem) => {
+                    tracing::warn!(schedule.id = id, problem = problem.detail(), "a tick was refused");
+                    ticked.error = Some(refusal(*tick_ms, &problem));
+                }
+            }
+        }
+        if self.schedules.advance(due, &ticked).await? {
+            metrics::ticked("submitted", ticked.jobs);
+            metrics::ticked("refused", plan.run.len() as u64 - ticked.jobs);
+            metrics::ticked("missed", plan.missed);
+            if plan.missed > 0 {
+                tracing::warn!(schedule.id = id, ticks = plan.missed, "ticks of a schedule were missed");
+            }
+        }
+        Ok((ticked.jobs, ticked.next_ms))
+    }
+
+    async fn put_off(&self, due: &Due, look_ms: u64) -> Result<(u64, Option<u64>), Error> {
+        self.schedules.put_off(due, look_ms).await?;
+        Ok((0, Some(look_ms)))
+    }
+
+    /// `None` when there is no such schedule any more.
+    async fn submit(&self, due: &Due, tick_ms: u64) -> Result<Option<Submitted>, Problem> {
+        let job = stored_job(&self.app, &due.schedule.tenant, &due.schedule.job).await?;
+        let priority = job.spec.priority;
+        let submitted = self.app.ask("submit a tick", self.schedules.submit(due, tick_ms, job)).await?;
+        if let Some(Submitted::New(_)) = submitted {
+            metrics::submitted(priority, 1);
+        }
+        Ok(submitted)
+    }
+}
+
+/// Whether the same tick may do better in a moment. Everything else is the tick's own fault, and the schedule goes on without it.
+fn is_passing(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::QueueFull)
+}
+
+fn refusal(at_ms: u64, problem: &Problem) -> TickError {
+    let word = serde_json::to_value(problem.code()).ok();
+    let code = word.as_ref().and_then(|word| word.as_str()).unwrap_or("internal").to_owned();
+    TickError { at_ms, code, message: problem.detail().to_owned() }
+}
+
+/// How long to sleep after a round that took `elapsed`.
+fn pause(summary: &Summary, elapsed: Duration) -> Duration {
+    let due = summary
+        .next_due_ms
+        .map_or(ROUND, |due_ms| Duration::from_millis(due_ms.saturating_sub(summary.now_ms)).saturating_sub(elapsed));
+    due.clamp(BREATH, ROUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loop_wakes_on_the_dot_and_never_spins() {
+        let after = |next_due_ms, elapsed_ms| {
+            let summary = Summary { ticks: 0, now_ms: 10_000, next_due_ms };
+            pause(&summary, Duration::from_millis(elapsed_ms))
+        };
+        assert_eq!(after(None, 0), ROUND);
+        assert_eq!(after(Some(10_400), 0), Duration::from_millis(400));
+        assert_eq!(after(Some(10_400), 150), Duration::from_millis(250), "the round itself took a part of the wait");
+        assert_eq!(after(Some(99_000), 0), ROUND);
+        assert_eq!(after(Some(9_000), 0), BREATH);
+    }
+}

@@ -1,0 +1,43 @@
+//! What a job that another one waits for has come to.
+
+use serde_json::Value;
+use stokehold_queue::job::{Job, JobResult};
+use stokehold_queue::pipeline::Outcome;
+use stokehold_queue::{JobId, Queue};
+
+use crate::error::{Code, INTERNAL, Problem};
+use crate::state::App;
+
+/// The largest result that is read to become part of another job's input.
+const RESULT_MAX: u64 = 1 << 20;
+
+/// The job and its outcome, with its result if that is `wanted`; `None` when it is not kept, or another tenant's.
+pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Problem> {
+    let job = app.ask("read a job", app.queue.get(id)).await?;
+    let Some(job) = job.filter(|job| job.spec.tenant == tenant) else { return Ok(None) };
+    let result = match &job.result {
+        Some(result) if wanted => Some(value(app, result).await?),
+        _ => None,
+    };
+    let outcome = Outcome {
+        state: job.state,
+        result,
+        error: job.error.clone(),
+        timing: job.attempts.last().map(|last| last.timing).unwrap_or_default(),
+        cost_usd_micros: job.attempts.iter().filter_map(|attempt| attempt.cost_usd_micros).reduce(|a, b| a + b),
+    };
+    Ok(Some((job, outcome)))
+}
+
+/// A result as a value. One that is too large to be part of an input is null, which the reader's own check will refuse.
+pub(super) async fn value(app: &App, result: &JobResult) -> Result<Value, Problem> {
+    let broken = |_| Problem::new(Code::Internal, INTERNAL);
+    match result {
+        JobResult::Inline(text) => serde_json::from_str(text.get()).map_err(broken),
+        JobResult::Object { size_bytes, .. } if *size_bytes > RESULT_MAX => Ok(Value::Null),
+        JobResult::Object { key, .. } => {
+            let bytes = app.objects.get(key, RESULT_MAX).await?.unwrap_or_default();
+            serde_json::from_slice(&bytes).map_err(broken)
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Batches as tables.
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::{Cell, Table};
+use serde_json::{Value, json};
+use stokehold_queue::now_ms;
+
+use super::model::Batch;
+use crate::client::{Client, segment};
+use crate::{Global, output, pages};
+
+#[derive(Args)]
+pub(super) struct ListArgs {
+    /// Only batches in this state
+    #[arg(long, value_parser = ["validating", "running", "finalizing", "completed", "failed", "cancelled", "expired"])]
+    state: Option<String>,
+    /// At most so many
+    #[arg(long, short, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+}
+
+pub(super) async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
+    let filter = [("state", args.state.as_deref())];
+    let batches = pages::collect(client, "/v1/batches", &filter, "batches", args.limit).await?;
+    if global.json {
+        return output::json(&json!({"batches": batches}));
+    }
+    output::print_table(&table(&batches)?, "there are no such batches; `stoke batch submit FILE` makes one")
+}
+
+fn table(batches: &[Value]) -> Result<Table> {
+    let mut table =
+        output::table(["batch", "endpoint", "state", "created", "lines", "succeeded", "failed", "expired", "open"]);
+    for batch in batches {
+        let batch = Batch::decode(batch)?;
+        let counts = batch.counts;
+        let mut row = vec![
+            Cell::new(&batch.id),
+            Cell::new(batch.endpoint.as_deref().unwrap_or("-")),
+            output::state_cell(&batch.state),
+            Cell::new(output::ago(&batch.created_at)),
+        ];
+        let numbers = [counts.total, counts.succeeded, counts.failed, counts.expired, counts.open];
+        row.extend(numbers.map(|number| Cell::new(output::count(number))));
+        table.add_row(row);
+    }
+    Ok(table)
+}
+
+pub(super) async fn get(global: &Global, client: &Client, id: &str) -> Result<()> {
+    let found = client.get(&format!("/v1/batches/{}", segment(id))).await?;
+    if global.json {
+        return output::json(&found);
+    }
+    show(&Batch::decode(&found)?)
+}
+
+/// What a batch that was just made is called, and what to do with it.
+pub(super) fn accepted(global: &Global, accepted: &Value) -> Result<()> {
+    if global.json {
+        return output::json(accepted);
+    }
+    let batch = Batch::decode(accepted)?;
+    output::line(&batch.id)?;
+    output::note(output::dim(format_args!(
+        "{}; `stoke batch watch {id}` shows how far it is, `stoke batch results {id} -o FILE` saves the results",
+        batch.state,
+        id = batch.id
+    )));
+    Ok(())
+}
+
+/// Prints a batch that has ended. One that did not complete, or has failed lines, is an error.
+pub(super) fn show_ended(ended: &Value, json: bool) -> Result<()> {
+    let batch = Batch::decode(ended)?;
+    if json {
+        output::json(ended)?;
+    } else if batch.succeeded().is_ok() {
+        output::line(format_args!("batch {} is {}: {}", batch.id, batch.state, batch.counts))?;
+    }
+    batch.succeeded()
+}
+
+fn show(batch: &Batch) -> Result<()> {
+    output::line(facts(batch).trim_fmt())?;
+    if !batch.errors.is_empty() {
+        output::line("")?;
+        output::line(invalid(batch).trim_fmt())?;
+    }
+    Ok(())
+}
+
+fn facts(batch: &Batch) -> Table {
+    let counts = batch.counts;
+    let mut facts = output::table(["batch", &batch.id]);
+    facts.add_row([Cell::new("state"), output::state_cell(&batch.state)]);
+    facts.add_row(["endpoint", batch.endpoint.as_deref().unwrap_or("that of each line")]);
+    facts.add_row(["priority", &output::cell(&batch.priority)]);
+    facts.add_row(["created", &output::ago(&batch.created_at)]);
+    if batch.has_ended() {
+        facts.add_row(["ended", &output::ago(&batch.ended_at)]);
+    } else {
+        if !batch.deadline_at.is_null() {
+            facts.add_row(["deadline", &output::when(&batch.deadline_at)]);
+        }
+        if let Some(pace) = batch.pace(now_ms()) {
+            facts.add_row(["pace", &pace]);
+        }
+    }
+    if let Some(retry_of) = &batch.retry_of {
+        facts.add_row(["retry of", retry_of]);
+    }
+    facts.add_row(["lines", &output::count(counts.total)]);
+    let numbers = [
+        ("succeeded", counts.succeeded),
+        ("failed", counts.failed),
+        ("cancelled", counts.cancelled),
+        ("expired", counts.expired),
+        ("open", counts.open),
+        ("running", counts.running),
+    ];
+    for (name, number) in numbers {
+        facts.add_row([format!("  {name}"), output::count(number)]);
+    }
+    if counts.invalid > 0 {
+        let does = if batch.on_invalid == "skip" { "skipped" } else { "the batch fails" };
+        facts.add_row(["  invalid", &format!("{} ({does})", output::count(counts.invalid))]);
+    }
+    facts
+}
+
+fn invalid(batch: &Batch) -> Table {
+    let mut table = output::table(["line", "what is wrong with it"]);
+    for error in &batch.errors {
+        table.add_row([error.line.map_or("-".to_owned(), |line| line.to_string()), error.message.clone()]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn sample() -> Value {
+        json!({
+            "id": "batch_1", "endpoint": "echo", "state": "running", "priority": "batch", "on_invalid": "skip", "format": "stokehold",
+            "metadata": {}, "created_at": null, "retry_of": "batch_0", "rate_per_s": 2.0, "eta_at": null,
+            "counts": {"total": 1_234, "invalid": 1, "accepted": 1_233, "succeeded": 1_200, "failed": 3, "cancelled": 0, "expired": 0,
+                "open": 30, "running": 4},
+            "errors": [{"line": 9, "message": "input is missing"}],
+        })
+    }
+
+    #[test]
+    fn a_list_has_a_row_for_each() {
+        let shown = table(&[sample()]).unwrap().trim_fmt();
+        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["batch_1", "echo", "running", "-", "1,234", "1,200", "3", "0", "30"]);
+    }
+
+    #[test]
+    fn a_batch_shows_its_counts_and_invalid_lines() {
+        let batch = Batch::decode(&sample()).unwrap();
+        let shown = format!("{}\n{}", facts(&batch).trim_fmt(), invalid(&batch).trim_fmt());
+        for part in ["batch_0", "2.0/s", "1,234", "1 (skipped)", "9     input is missing"] {
+            assert!(shown.contains(part), "{part}:\n{shown}");
+        }
+    }
+}

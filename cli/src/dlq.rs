@@ -1,0 +1,176 @@
+//! `stoke dlq`.
+
+use anyhow::{Result, ensure};
+use clap::{Args, Subcommand};
+use comfy_table::{Cell, Table};
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::filter::{self, FilterArgs};
+use crate::job::Job;
+use crate::{Global, output, pages, progress};
+
+/// Jobs end here by failing or by expiring; a cancelled job was not wanted any more.
+const DEAD: [&str; 2] = ["failed", "expired"];
+
+const LIST_DEFAULT: u32 = 20;
+
+/// The longest list that one command prints; without --limit, tries again as many as there are.
+const LIST_MAX: u32 = 10_000;
+
+/// List jobs that failed or expired and were not tried again, or try them again
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke dlq --endpoint render
+  stoke dlq retry --endpoint render --error-code oom_gpu
+  stoke dlq retry --all")]
+pub(crate) struct DlqArgs {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    // These stand before or after the verb, and mean the same: a filter must never get lost on the way to `retry`.
+    /// Only jobs of this endpoint
+    #[arg(long, global = true)]
+    endpoint: Option<String>,
+    /// Only jobs that ended with this error, as handler_error or timeout
+    #[arg(long, global = true, value_name = "CODE")]
+    error_code: Option<String>,
+    /// At most so many [default: 20 to list, all to retry]
+    #[arg(long, short, global = true, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// List them, the newest first
+    List,
+    /// Try them again, each as a new job
+    Retry {
+        /// Every one of them
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        filter: FilterArgs,
+    },
+}
+
+pub(crate) async fn run(global: &Global, args: DlqArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let given = [("endpoint", args.endpoint.as_deref()), ("error_code", args.error_code.as_deref())];
+    match &args.verb {
+        None | Some(Verb::List) => {
+            let limit = args.limit.unwrap_or(LIST_DEFAULT).min(LIST_MAX);
+            let jobs = pages::collect(&client, "/v1/dead-letters", &given, "jobs", limit).await?;
+            list(global, &jobs)
+        }
+        Some(Verb::Retry { all, filter }) => {
+            let chosen = filter.members(&given)?;
+            ensure!(
+                *all || !chosen.is_empty(),
+                "say which jobs: --all, or --endpoint, --error-code, --batch, --schedule, --priority or --metadata"
+            );
+            let retried = retry(&client, filter, &given, args.limit.unwrap_or(u32::MAX)).await?;
+            if global.json {
+                let pairs: Vec<Value> = retried.iter().map(|[old, new]| json!({"id": old, "new_id": new})).collect();
+                return output::json(&json!({"retried": pairs}));
+            }
+            output::line(format_args!("{} jobs are tried again, as new jobs", output::count(retried.len() as u64)))
+        }
+    }
+}
+
+async fn retry(
+    client: &Client,
+    filter: &FilterArgs,
+    given: &[(&str, Option<&str>)],
+    limit: u32,
+) -> Result<Vec<[String; 2]>> {
+    let spinner = progress::spinner("trying again");
+    let (mut retried, mut left) = (Vec::new(), limit);
+    // One state after the other: without a state the filter would also find what was cancelled on purpose.
+    for state in DEAD {
+        let members = [given, &[("state", Some(state))]].concat();
+        let before = retried.len() as u64;
+        let seen = |n| spinner.set_message(format!("{} tried again", output::count(before + n)));
+        let done = filter::retry_all(client, &filter.members(&members)?, left, seen).await?;
+        left = left.saturating_sub(u32::try_from(done.len()).unwrap_or(u32::MAX));
+        retried.extend(done);
+    }
+    spinner.finish_and_clear();
+    Ok(retried)
+}
+
+fn list(global: &Global, jobs: &[Value]) -> Result<()> {
+    if global.json {
+        return output::json(&json!({"jobs": jobs}));
+    }
+    output::print_table(&table(jobs)?, "there are none: no job failed or expired that was not tried again")?;
+    if !jobs.is_empty() {
+        output::note(output::dim(
+            "`stoke get JOB` shows why, `stoke retry JOB` tries one again, `stoke dlq retry --all` all",
+        ));
+    }
+    Ok(())
+}
+
+fn table(jobs: &[Value]) -> Result<Table> {
+    let mut table = output::table(["job", "endpoint", "state", "ended", "attempts", "error"]);
+    for job in jobs {
+        let job = Job::decode(job)?;
+        table.add_row([
+            Cell::new(&job.id),
+            Cell::new(job.endpoint()),
+            output::state_cell(&job.state),
+            Cell::new(output::ago(&job.ended_at)),
+            Cell::new(job.attempts.len()),
+            Cell::new(job.error.as_ref().map_or("-".to_owned(), |error| error.in_short())),
+        ]);
+    }
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::sync::{Arc, Mutex};
+
+    use axum::routing::post;
+    use axum::{Json, Router};
+
+    use super::*;
+    use crate::{Command, stub};
+
+    #[test]
+    fn filters_stand_before_or_after_the_verb() {
+        for line in ["dlq --endpoint e retry", "dlq retry --endpoint e", "dlq --endpoint e", "dlq list --endpoint e"] {
+            let Command::Dlq(args) = stub::parse(line).unwrap() else { panic!("is a dlq") };
+            assert_eq!(args.endpoint.as_deref(), Some("e"), "{line}");
+        }
+        assert!(stub::parse("dlq retry --all --batch b --error-code poison --limit 5").is_ok());
+        assert!(stub::parse("dlq --all").is_err());
+    }
+
+    #[tokio::test]
+    async fn only_what_failed_or_expired_is_tried_again() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let answer = |Json(body): Json<Value>| async move {
+            let state = body["filter"]["state"].as_str().unwrap().to_owned();
+            seen.lock().unwrap().push(body["filter"].clone());
+            Json(json!({"retried": [{"id": state, "new_id": format!("{state}-again")}], "more": false}))
+        };
+        let client = stub::serve(Router::new().route("/v1/jobs/retry", post(answer))).await;
+        let done = retry(&client, &FilterArgs::default(), &[("endpoint", Some("e"))], u32::MAX).await.unwrap();
+        assert_eq!(done.len(), 2);
+        let expected = ["failed", "expired"].map(|state| json!({"endpoint": "e", "state": state}));
+        assert_eq!(*asked.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn the_error_fits_in_a_cell() {
+        let job = json!({"id": "1", "endpoint": "e", "version": 2, "state": "failed",
+            "error": {"code": "handler_error", "class": "LookupError", "message": "no such thing\nat all"}});
+        let shown = table(&[job]).unwrap().trim_fmt();
+        assert!(shown.contains("handler_error: LookupError: no such thing"), "{shown}");
+        assert!(!shown.contains("at all"), "{shown}");
+    }
+}

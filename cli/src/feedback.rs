@@ -1,0 +1,272 @@
+//! `stoke feedback`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+use comfy_table::Table;
+use futures::StreamExt;
+use serde_json::{Map, Value, json};
+use tokio::io::AsyncWriteExt;
+
+use crate::client::{Client, query, segment};
+use crate::{Global, job, output, progress};
+
+/// Say how good a job's result is, see how good an endpoint's are, and export a sample
+#[derive(Args)]
+#[command(
+    arg_required_else_help = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:
+  stoke feedback 0192f0c1a2b37cde8f00112233445500 --accepted --score 5 --label sharp
+  stoke feedback stats --endpoint render
+  stoke feedback export --endpoint render --sample 1000 --output sample.jsonl"
+)]
+pub(crate) struct FeedbackArgs {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// The job's id, as of `give`
+    #[arg(value_name = "JOB")]
+    job: Option<String>,
+    #[command(flatten)]
+    rating: Rating,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Say how good a job's result is; again replaces what was said
+    Give {
+        /// The job's id
+        #[arg(value_name = "JOB")]
+        job: String,
+        #[command(flatten)]
+        rating: Rating,
+    },
+    /// Show how good the results are, version by version
+    Stats {
+        /// Only this endpoint's
+        #[arg(long)]
+        endpoint: Option<String>,
+    },
+    Export(ExportArgs),
+}
+
+#[derive(Args, Debug, Default, PartialEq)]
+struct Rating {
+    /// The result was good enough
+    #[arg(long, conflicts_with = "rejected")]
+    accepted: bool,
+    /// The result was not good enough
+    #[arg(long)]
+    rejected: bool,
+    /// How good it was, from 1 to 5
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=5))]
+    score: Option<u8>,
+    /// A word for it; may be repeated
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
+    /// What else there is to say
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+}
+
+/// Print or save a random sample of rated jobs, with their inputs and results, as lines of JSON
+#[derive(Args)]
+struct ExportArgs {
+    /// Only this endpoint's, or those of one version as NAME@VERSION
+    #[arg(long)]
+    endpoint: Option<String>,
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    sample: u32,
+    /// Save them in this file [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(crate) async fn run(global: &Global, args: FeedbackArgs) -> Result<()> {
+    let (job, rating) = match (args.verb, args.job) {
+        (Some(_), Some(job)) => bail!("give {job:?} after the verb, as in `stoke feedback give {job} --accepted`"),
+        (Some(_), None) if args.rating != Rating::default() => {
+            bail!("a rating belongs to a job, as in `stoke feedback give JOB --accepted`")
+        }
+        (Some(Verb::Give { job, rating }), None) => (job, rating),
+        (Some(Verb::Stats { endpoint }), None) => return stats(global, &Client::connect(global)?, endpoint).await,
+        (Some(Verb::Export(args)), None) => return export(global, &Client::connect(global)?, &args).await,
+        (None, Some(job)) => (job, args.rating),
+        (None, None) => bail!("name the job, as in `stoke feedback JOB --accepted`"),
+    };
+    give(global, &job, &rating).await
+}
+
+async fn give(global: &Global, job: &str, rating: &Rating) -> Result<()> {
+    let body = rating.body();
+    ensure!(
+        !body.is_empty(),
+        "say how good the result of job {job} is: with --accepted or --rejected, --score, --label or --comment"
+    );
+    let client = Client::connect(global)?;
+    let (_, given) = client.post(&format!("/v1/jobs/{}/feedback", segment(job)), Some(&body.into())).await?;
+    if global.json {
+        return output::json(&given);
+    }
+    output::line(format_args!("job {job} is rated: {}", said(&given)))
+}
+
+impl Rating {
+    fn body(&self) -> Map<String, Value> {
+        let accepted = match (self.accepted, self.rejected) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        };
+        let given = [
+            ("accepted", accepted.map(Value::from)),
+            ("score", self.score.map(Value::from)),
+            ("labels", (!self.label.is_empty()).then(|| json!(self.label))),
+            ("comment", self.comment.as_deref().map(Value::from)),
+        ];
+        given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+    }
+}
+
+fn said(given: &Value) -> String {
+    let accepted =
+        given["accepted"].as_bool().map(|accepted| if accepted { "accepted" } else { "rejected" }.to_owned());
+    let score = given["score"].as_u64().map(|score| format!("{score} of 5"));
+    let labels = given["labels"].as_array().into_iter().flatten().map(output::cell);
+    let comment = given["comment"].as_str().filter(|comment| !comment.is_empty()).map(|comment| format!("{comment:?}"));
+    accepted.into_iter().chain(score).chain(labels).chain(comment).collect::<Vec<_>>().join(", ")
+}
+
+async fn stats(global: &Global, client: &Client, endpoint: Option<String>) -> Result<()> {
+    let found = client.get(&query("/v1/feedback", &[("endpoint", endpoint.as_deref())])).await?;
+    if global.json {
+        return output::json(&found);
+    }
+    output::print_table(&table(&found), "no job has been rated; `stoke feedback JOB --accepted` does it")
+}
+
+fn table(stats: &Value) -> Table {
+    let mut table = output::table(["endpoint", "rated", "accepted", "success", "mean score"]);
+    for version in stats["versions"].as_array().into_iter().flatten() {
+        let number = |name: &str| output::count(version[name].as_u64().unwrap_or_default());
+        table.add_row([
+            format!("{}@{}", output::cell(&version["endpoint"]), output::cell(&version["version"])),
+            number("rated"),
+            number("accepted"),
+            version["success_rate"].as_f64().map_or("-".to_owned(), |rate| format!("{:.1} %", rate * 100.0)),
+            version["mean_score"].as_f64().map_or("-".to_owned(), |score| format!("{score:.2}")),
+        ]);
+    }
+    table
+}
+
+async fn export(global: &Global, client: &Client, args: &ExportArgs) -> Result<()> {
+    let path = export_path(args)?;
+    let Some(to) = &args.output else {
+        let mut body = client.stream(&path, &[]).await?.bytes_stream();
+        while let Some(piece) = body.next().await {
+            output::raw(&piece.context("the answer broke off; what was printed is not all")?)?;
+        }
+        return Ok(());
+    };
+    save(client, &path, to).await.with_context(|| format!("the sample was not saved in {}", to.display()))?;
+    if global.json {
+        return output::json(&json!({"path": to}));
+    }
+    output::note(format_args!("saved {}", to.display()));
+    Ok(())
+}
+
+async fn save(client: &Client, path: &str, to: &Path) -> Result<()> {
+    let mut body = client.stream(path, &[]).await?.bytes_stream();
+    let (mut place, bar) = (job::Beside::create(to).await?, progress::bytes(format!("saving {}", to.display())));
+    while let Some(piece) = body.next().await {
+        let piece = piece.context("the answer broke off")?;
+        place.file.write_all(&piece).await?;
+        bar.inc(piece.len() as u64);
+    }
+    place.keep().await?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn export_path(args: &ExportArgs) -> Result<String> {
+    let (endpoint, version) =
+        match args.endpoint.as_deref().map(|endpoint| endpoint.split_once('@').unwrap_or((endpoint, ""))) {
+            Some((endpoint, version)) => (Some(endpoint), Some(version).filter(|version| !version.is_empty())),
+            None => (None, None),
+        };
+    if let Some(version) = version {
+        version.parse::<u32>().with_context(|| format!("{version:?} is no version; they are 1, 2, ..."))?;
+    }
+    let sample = args.sample.to_string();
+    Ok(query("/v1/feedback/export", &[("endpoint", endpoint), ("version", version), ("sample", Some(&sample))]))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use axum::Router;
+    use axum::routing::get;
+
+    use super::*;
+    use crate::{Command, stub};
+
+    fn parse(line: &str) -> FeedbackArgs {
+        let Command::Feedback(args) = stub::parse(line).unwrap() else { panic!("is one") };
+        args
+    }
+
+    #[test]
+    fn a_job_may_be_rated_with_and_without_the_verb() {
+        let options = "01 --rejected --score 2 --label blurred --label dark --comment no";
+        let FeedbackArgs { verb: None, job: Some(job), rating } = parse(&format!("feedback {options}")) else {
+            panic!()
+        };
+        let Some(Verb::Give { job: other, rating: same }) = parse(&format!("feedback give {options}")).verb else {
+            panic!()
+        };
+        assert_eq!((&job, &rating), (&other, &same));
+        let expected = json!({"accepted": false, "score": 2, "labels": ["blurred", "dark"], "comment": "no"});
+        assert_eq!(Value::from(rating.body()), expected);
+        assert_eq!(said(&expected), "rejected, 2 of 5, blurred, dark, \"no\"");
+        assert!(stub::parse("feedback 01 --score 6").is_err());
+        assert!(stub::parse("feedback 01 --accepted --rejected").is_err());
+    }
+
+    #[test]
+    fn an_export_parses_as_written() {
+        let path = |line: &str| match parse(line).verb {
+            Some(Verb::Export(args)) => export_path(&args),
+            _ => panic!("{line} is no export"),
+        };
+        assert_eq!(path("feedback export --sample 1000").unwrap(), "/v1/feedback/export?sample=1000");
+        let versioned = path("feedback --json export --endpoint e@3 --sample 5 -o x").unwrap();
+        assert_eq!(versioned, "/v1/feedback/export?endpoint=e&version=3&sample=5");
+        assert!(path("feedback export --endpoint e@new").is_err());
+    }
+
+    #[test]
+    fn stats_have_a_row_for_each_version() {
+        assert!(matches!(parse("feedback stats --endpoint e").verb, Some(Verb::Stats { endpoint: Some(_) })));
+        let stats = json!({"versions": [
+            {"endpoint": "e", "version": 2, "rated": 1_200, "accepted": 900, "success_rate": 0.75, "mean_score": 4.251},
+            {"endpoint": "e", "version": 1, "rated": 0, "accepted": 0, "success_rate": null, "mean_score": null},
+        ]});
+        let shown = table(&stats).trim_fmt();
+        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["e@2", "1,200", "900", "75.0", "%", "4.25"]);
+        assert_eq!(rows[2], ["e@1", "0", "0", "-", "-"]);
+    }
+
+    #[tokio::test]
+    async fn a_sample_is_saved() {
+        let client = stub::serve(Router::new().route("/v1/feedback/export", get(|| async { "{}\n{}\n" }))).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sample.jsonl");
+        save(&client, "/v1/feedback/export?sample=2", &path).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n{}\n");
+    }
+}

@@ -1,0 +1,78 @@
+//! `stoke retry`. (`retry.rs` is about requests.)
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use comfy_table::Cell;
+use serde_json::{Value, json};
+
+use crate::client::{Client, segment};
+use crate::{Global, output};
+
+/// Try jobs again that failed, expired or were cancelled, each as a new job
+#[derive(Args)]
+#[command(after_help = "`stoke dlq retry` tries all of them again, `stoke batch retry` those of a batch.")]
+pub(crate) struct RetryArgs {
+    /// The jobs' ids
+    #[arg(value_name = "JOB", required = true)]
+    ids: Vec<String>,
+}
+
+pub(crate) async fn run(global: &Global, args: RetryArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let (mut jobs, mut failed) = (Vec::new(), 0_usize);
+    for id in &args.ids {
+        match client.post(&format!("/v1/jobs/{}/retry", segment(id)), None).await {
+            Ok((_, job)) => jobs.push((id.as_str(), job)),
+            // The others are still meant.
+            Err(error) if args.ids.len() > 1 => {
+                output::note(format_args!("job {id}: {error:#}"));
+                failed += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    show(global.json, &jobs)?;
+    ensure!(failed == 0, "{failed} of {} jobs were not tried again", args.ids.len());
+    Ok(())
+}
+
+fn show(json: bool, jobs: &[(&str, Value)]) -> Result<()> {
+    if json {
+        return output::json(&retried(jobs)?);
+    }
+    let mut table = output::table(["job", "new job", "state"]);
+    for (old, job) in jobs {
+        table.add_row([Cell::new(old), Cell::new(new_id(job)?), output::state_cell(&output::cell(&job["state"]))]);
+    }
+    output::print_table(&table, "nothing was tried again")
+}
+
+/// As the API says it of many jobs at once.
+fn retried(jobs: &[(&str, Value)]) -> Result<Value> {
+    let pairs: Result<Vec<Value>> =
+        jobs.iter().map(|(old, job)| Ok(json!({"id": old, "new_id": new_id(job)?}))).collect();
+    Ok(json!({"retried": pairs?}))
+}
+
+fn new_id(job: &Value) -> Result<&str> {
+    job["id"].as_str().context("the API's answer is no job")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::stub::parse;
+
+    #[test]
+    fn old_and_new_ids_stand_side_by_side() {
+        let pairs = retried(&[("1", json!({"id": "11", "state": "queued"}))]).unwrap();
+        assert_eq!(pairs, json!({"retried": [{"id": "1", "new_id": "11"}]}));
+    }
+
+    #[test]
+    fn it_wants_a_job() {
+        assert!(parse("retry").is_err());
+        assert!(parse("retry 1 2").is_ok());
+    }
+}

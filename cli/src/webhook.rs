@@ -1,0 +1,217 @@
+//! `stoke webhook`.
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use comfy_table::{Cell, Table};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Client, segment};
+use crate::{Global, output, pages};
+
+const DELIVERIES: &str = "/v1/webhooks/deliveries";
+
+/// Show what was told to webhooks, tell it again, and print the secret that signs it
+#[derive(Args)]
+pub(crate) struct WebhookArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Print the secret that signs what webhooks are told
+    Secret {
+        /// Make a new one first; for 24 hours both sign
+        #[arg(long)]
+        rotate: bool,
+    },
+    List(ListArgs),
+    /// Show a delivery and its tries
+    Get {
+        /// The delivery's id
+        id: String,
+    },
+    /// Deliver it again, as the same message
+    Replay {
+        /// The delivery's id
+        id: String,
+    },
+}
+
+/// List deliveries, the newest first
+#[derive(Args)]
+struct ListArgs {
+    /// Only those about this job
+    #[arg(long, value_name = "JOB", conflicts_with = "batch")]
+    job: Option<String>,
+    /// Only those about this batch
+    #[arg(long, value_name = "BATCH")]
+    batch: Option<String>,
+    /// Only those in this state
+    #[arg(long, value_parser = ["pending", "delivered", "exhausted", "disabled"])]
+    state: Option<String>,
+    /// At most so many
+    #[arg(long, short, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+}
+
+pub(crate) async fn run(global: &Global, args: WebhookArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    match args.verb {
+        Verb::Secret { rotate } => secret(global, &client, rotate).await,
+        Verb::List(args) => list(global, &client, &args).await,
+        Verb::Get { id } => {
+            let found = client.get(&format!("{DELIVERIES}/{}", segment(&id))).await?;
+            if global.json { output::json(&found) } else { show(&found) }
+        }
+        Verb::Replay { id } => {
+            let (_, delivery) = client.post(&format!("{DELIVERIES}/{}/replay", segment(&id)), None).await?;
+            if global.json {
+                return output::json(&delivery);
+            }
+            output::line(format_args!(
+                "{id} is {}; `stoke webhook get {id}` shows its tries",
+                output::cell(&delivery["state"])
+            ))
+        }
+    }
+}
+
+async fn secret(global: &Global, client: &Client, rotate: bool) -> Result<()> {
+    let found = if rotate {
+        // Done twice, it would end the validity of the secret that the receivers know.
+        client.once(Method::POST, "/v1/webhooks/secret/rotate", None).await?
+    } else {
+        client.get("/v1/webhooks/secret").await?
+    };
+    if global.json {
+        return output::json(&found);
+    }
+    output::line(found["secret"].as_str().context("the API's answer has no secret")?)?;
+    if let Some(until) = found["previous_until"].as_str() {
+        output::note(output::dim(format_args!(
+            "the previous secret signs too, until {until}: give the receivers this one before"
+        )));
+    }
+    Ok(())
+}
+
+async fn list(global: &Global, client: &Client, args: &ListArgs) -> Result<()> {
+    let filter = [("job", args.job.as_deref()), ("batch", args.batch.as_deref()), ("state", args.state.as_deref())];
+    let deliveries = pages::collect(client, DELIVERIES, &filter, "deliveries", args.limit).await?;
+    if global.json {
+        return output::json(&json!({"deliveries": deliveries}));
+    }
+    output::print_table(&table(&deliveries), "there are no such deliveries")
+}
+
+fn table(deliveries: &[Value]) -> Table {
+    let mut table = output::table(["delivery", "event", "of", "state", "created", "tries", "last answer", "next"]);
+    for delivery in deliveries {
+        let tries = delivery["tries"].as_array().map_or(&[][..], Vec::as_slice);
+        table.add_row([
+            Cell::new(output::cell(&delivery["id"])),
+            Cell::new(output::cell(&delivery["event"])),
+            Cell::new(subject(delivery)),
+            output::state_cell(&output::cell(&delivery["state"])),
+            Cell::new(output::ago(&delivery["created_at"])),
+            Cell::new(tries.len()),
+            Cell::new(tries.last().map_or("-".to_owned(), answer)),
+            Cell::new(output::when(&delivery["next_try_at"])),
+        ]);
+    }
+    table
+}
+
+fn subject(delivery: &Value) -> String {
+    output::cell(if delivery["job_id"].is_null() { &delivery["batch_id"] } else { &delivery["job_id"] })
+}
+
+/// The status that a receiver answered with, or why there was none.
+fn answer(tried: &Value) -> String {
+    output::cell(if tried["status"].is_null() { &tried["error"] } else { &tried["status"] })
+}
+
+fn show(delivery: &Value) -> Result<()> {
+    output::line(facts(delivery).trim_fmt())?;
+    let tries = tries(delivery);
+    if tries.is_empty() {
+        return Ok(());
+    }
+    output::line("")?;
+    output::line(tries.trim_fmt())
+}
+
+fn facts(delivery: &Value) -> Table {
+    let mut facts = output::table(["delivery", delivery["id"].as_str().unwrap_or_default()]);
+    let state = output::cell(&delivery["state"]);
+    facts.add_row([Cell::new("state"), output::state_cell(&state)]);
+    facts.add_row(["event", &output::cell(&delivery["event"])]);
+    facts.add_row(["of", &subject(delivery)]);
+    facts.add_row(["url", &output::cell(&delivery["url"])]);
+    facts.add_row(["created", &output::ago(&delivery["created_at"])]);
+    match state.as_str() {
+        "pending" => facts.add_row(["next try", &output::when(&delivery["next_try_at"])]),
+        "exhausted" | "disabled" => facts.add_row(["next try", "never; `stoke webhook replay` delivers it again"]),
+        _ => &mut facts,
+    };
+    facts
+}
+
+fn tries(delivery: &Value) -> Table {
+    let mut table = output::table(["try", "at", "status", "took", "error"]);
+    for (n, tried) in delivery["tries"].as_array().into_iter().flatten().enumerate() {
+        table.add_row([
+            (n + 1).to_string(),
+            output::ago(&tried["at"]),
+            output::cell(&tried["status"]),
+            tried["duration_ms"].as_u64().map_or("-".to_owned(), output::millis),
+            output::cell(&tried["error"]),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stub::parse;
+
+    fn sample() -> Value {
+        json!({"id": "msg_1", "event": "job.completed", "url": "https://x.test/h", "job_id": null, "batch_id": "batch_1",
+        "state": "exhausted", "created_at": null, "next_try_at": null, "tries": [
+            {"at": null, "status": 503, "error": null, "duration_ms": 12},
+            {"at": null, "status": null, "error": "connection refused", "duration_ms": 1_500},
+        ]})
+    }
+
+    #[test]
+    fn every_verb_parses() {
+        for line in [
+            "secret",
+            "secret --rotate",
+            "list --job 01",
+            "list --batch b --state exhausted",
+            "get msg_1",
+            "replay msg_1",
+        ] {
+            assert!(parse(&format!("webhook {line}")).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_delivery_shows_its_tries() {
+        let shown = tries(&sample()).trim_fmt();
+        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["1", "-", "503", "12", "ms", "-"]);
+        assert_eq!(rows[2], ["2", "-", "-", "1.5", "s", "connection", "refused"]);
+        assert!(facts(&sample()).trim_fmt().contains("stoke webhook replay"));
+    }
+
+    #[test]
+    fn a_list_shows_the_last_answer() {
+        let shown = table(&[sample()]).trim_fmt();
+        assert!(shown.contains("batch_1") && shown.contains("connection refused"), "{shown}");
+    }
+}

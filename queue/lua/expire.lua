@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- expire: scheduled | blocked | queued | running -> expired, for jobs whose deadline has passed, or that were to start by now and
+-- have not.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 error JSON: not started in time | 5 error JSON: not ended in time
+-- Reply {number moved, next_due_ms ("" = none)}
+local now, moved = clock(ARGV[1]), 0
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':deadlines', '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  redis.call('ZREM', ROOT .. ':deadlines', id)
+  local job = load(id)
+  if job and not redis.call('HGET', job_key(id), 'ended') then
+    local in_time = not job.deadline or tonumber(job.deadline) > now
+    if job.state == 'running' then close_attempt(job, now, 'expired', '') end
+    depart(job, now)
+    bury(job, 'expired', now, ARGV[3], 'fence', fence_counter(job.fence) + 1, 'error', in_time and ARGV[4] or ARGV[5])
+    moved = moved + 1
+  end
+end
+local next_due = redis.call('ZRANGE', ROOT .. ':deadlines', 0, 0, 'WITHSCORES')
+return {moved, next_due[2] or ''}

@@ -1,0 +1,39 @@
+-- How a job begins: scheduled, blocked or queued. `new` has id, tenant, endpoint, lane, spec, input, run_after, fields (further
+-- fields of the record, flat) and depends_on ({id, "success" | "completion"} each). Returns the class to wake, if any.
+local function create(new, now)
+  local key, named = job_key(new.id), {}
+  for n = 1, #new.fields, 2 do named[new.fields[n]] = new.fields[n + 1] end
+  local waits = 0
+  for _, dependency in ipairs(new.depends_on) do
+    local state = redis.call('HGET', job_key(dependency[1]), 'state')
+    -- One that has ended otherwise than wished is for `settle` to see.
+    if state and state ~= 'succeeded' and state ~= 'failed' and state ~= 'cancelled' and state ~= 'expired' then
+      redis.call('RPUSH', dependents_key(dependency[1]), new.id .. ' ' .. dependency[2])
+      waits = waits + 1
+    end
+  end
+
+  local state, field, value, class = 'queued', 'entry', nil, nil
+  if new.blocked then
+    state, field, value = 'blocked', 'waits', waits
+    if new.run_after > now then redis.call('HSET', key, 'run_after', text(new.run_after)) end
+    if waits == 0 then
+      redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. new.id)
+      announce('settle')
+    end
+  elseif new.run_after > now then
+    state, field, value = 'scheduled', 'run_after', text(new.run_after)
+    redis.call('ZADD', ROOT .. ':scheduled', new.run_after, new.id)
+  else
+    value, class = enqueue(new.id, new.lane, false), select(2, parts_of(new.lane))
+  end
+  local index = redis.call('XADD', ROOT .. ':index:' .. new.tenant, '*', 'j', new.id)
+  redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, field, value, 'ix', index,
+    unpack(new.fields))
+  redis.call('HINCRBY', ROOT .. ':open', 't:' .. new.tenant, 1)
+  redis.call('HINCRBY', ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)
+  local due = math.min(tonumber(named.deadline or math.huge), tonumber(named.start_by or math.huge))
+  if due < math.huge then redis.call('ZADD', ROOT .. ':deadlines', due, new.id) end
+  if named.retry_of then redis.call('ZREM', ROOT .. ':dead:' .. new.tenant, named.retry_of) end
+  return class
+end

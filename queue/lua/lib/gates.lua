@@ -1,0 +1,43 @@
+-- Gates: limits that jobs pass through one after the other. `t:<tenant>` and `e:<tenant>:<endpoint>` have theirs in `:limits`,
+-- written "weight|max_running|max_open|starts_per_minute" with nothing where there is no limit; `k:<tenant>:<key>` is a
+-- concurrency key, and its limit stands in the job.
+local known_limits = {}
+local function limits(gate)
+  if known_limits[gate] == nil then
+    local stored = redis.call('HGET', ROOT .. ':limits', gate)
+    local weight, running, open, rate = string.match(stored or '|||', '^([^|]*)|([^|]*)|([^|]*)|([^|]*)$')
+    known_limits[gate] = {
+      weight = tonumber(weight) or 1, max_running = tonumber(running), max_open = tonumber(open), rate = tonumber(rate),
+    }
+  end
+  return known_limits[gate]
+end
+
+-- How many may start now, and when to look again if only time can let the next one through.
+-- The rate is GCRA (ITU-T I.371): `:rate` holds the theoretical arrival time; a burst is what one second lets through.
+local function room(gate, now)
+  local limit, most = limits(gate), math.huge
+  if limit.max_running then most = limit.max_running - tonumber(redis.call('HGET', ROOT .. ':running', gate) or 0) end
+  if not limit.rate or most < 1 then return most end
+  local every, burst = 60000 / limit.rate, math.max(1, math.floor(limit.rate / 60))
+  local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate) or 0))
+  local allowed = math.floor((now + burst * every - arrival) / every + 1e-6)
+  return math.min(most, allowed), math.ceil(arrival + every - burst * every)
+end
+
+local function start_at(gate, jobs, now)
+  redis.call('HINCRBY', ROOT .. ':running', gate, jobs)
+  local rate = limits(gate).rate
+  if rate then
+    local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate) or 0))
+    redis.call('HSET', ROOT .. ':rate', gate, arrival + jobs * 60000 / rate)
+  end
+end
+
+local function key_gate(tenant, ckey) return 'k:' .. tenant .. ':' .. string.match(ckey, '^%d+:(.*)$') end
+
+-- Takes `member` out of the way until the gate opens: when one that runs stops, or at `due`.
+local function hold(gate, member, now, due)
+  redis.call('ZADD', held_key(gate), 'NX', now, member)
+  if due then redis.call('ZADD', ROOT .. ':holds', due, gate) end
+end

@@ -1,0 +1,126 @@
+-- Where ready jobs stand. A shelf (priority, class) holds tenants by their start tag; a tenant's lanes on it take turns; a lane
+-- is two streams, the front being served first.
+--
+-- Fair sharing between the tenants of a shelf is start-time fair queueing (Goyal, Vin, Cheng 1996): a tenant is served at its
+-- start tag, and each job moves the tag on by its cost over the tenant's weight. The cost is milliseconds of a card: expected
+-- when the job starts, corrected when it stops. A tenant that comes back starts at the shelf's virtual time, so that it is
+-- neither owed for its absence nor punished for having been alone.
+-- The classes of one priority share in the same way, each weighing as much as it has tenants.
+local EXPECTED_MS = 1000 -- of an endpoint that has never run
+
+local function expected_ms(tenant, endpoint)
+  return tonumber(redis.call('HGET', ROOT .. ':cost', tenant .. ':' .. endpoint) or EXPECTED_MS)
+end
+
+-- Puts a tenant on a shelf, if it is not there.
+local function stand(priority, class, tenant)
+  local shelf = shelf_key(priority, class)
+  if redis.call('ZSCORE', shelf, tenant) then return end
+  local fair = redis.call('HMGET', fair_key(priority, class), 'v', tenant)
+  redis.call('ZADD', shelf, math.max(tonumber(fair[1] or 0), tonumber(fair[2] or 0)), tenant)
+  if fair[2] then redis.call('HDEL', fair_key(priority, class), tenant) end
+  if redis.call('ZCARD', shelf) == 1 then
+    local first = redis.call('ZRANGE', tags_key(priority), 0, 0, 'WITHSCORES')
+    redis.call('ZADD', tags_key(priority), 'NX', first[2] or 0, class)
+  end
+end
+
+-- Takes a tenant off a shelf. What it has had beyond the others is remembered while others stand there.
+local function step_off(priority, class, tenant)
+  local shelf, fair = shelf_key(priority, class), fair_key(priority, class)
+  local tag = redis.call('ZSCORE', shelf, tenant)
+  if not tag then return end
+  redis.call('ZREM', shelf, tenant)
+  if redis.call('ZCARD', shelf) == 0 then
+    redis.call('ZREM', tags_key(priority), class)
+    redis.call('DEL', fair)
+  elseif tonumber(tag) > tonumber(redis.call('HGET', fair, 'v') or 0) then
+    redis.call('HSET', fair, tenant, tag)
+  end
+end
+
+-- Moves a tenant's tag by `cost` ms of a card.
+local function charge(priority, class, tenant, cost)
+  local by, shelf = cost / limits('t:' .. tenant).weight, shelf_key(priority, class)
+  if redis.call('ZSCORE', shelf, tenant) then
+    redis.call('ZINCRBY', shelf, by, tenant)
+  elseif redis.call('HEXISTS', fair_key(priority, class), tenant) == 1 then
+    redis.call('HINCRBYFLOAT', fair_key(priority, class), tenant, by)
+  end
+end
+
+-- Puts a lane back among its tenant's.
+local function open_lane(lane)
+  local priority, class, tenant = parts_of(lane)
+  redis.call('ZADD', lanes_key(priority, class, tenant), 'NX', redis.call('INCR', ROOT .. ':turn'), lane)
+  stand(priority, class, tenant)
+end
+
+-- A stream's entry carries the time since when the job is ready. A test's clock may stand behind the stream's last entry.
+local function append(stream, id)
+  if MANUAL then
+    local entry = redis.pcall('XADD', stream, MANUAL .. '-*', 'j', id)
+    if type(entry) == 'string' then return entry end
+  end
+  return redis.call('XADD', stream, '*', 'j', id)
+end
+
+-- Puts a job at the end of its lane, or at the front. Returns where it stands: the entry's id, after an `f` in the front stream.
+local function enqueue(id, lane, at_front)
+  local entry = append(at_front and front_key(lane) or lane_key(lane), id)
+  redis.call('HINCRBY', ROOT .. ':ready', lane, 1)
+  open_lane(lane)
+  return (at_front and 'f' or '') .. entry
+end
+
+-- Takes a lane without jobs away; an empty stream is deleted, since it would keep its memory.
+local function tidy_lane(lane)
+  local left = false
+  for _, key in ipairs({front_key(lane), lane_key(lane)}) do
+    if redis.call('XLEN', key) == 0 then redis.call('DEL', key) else left = true end
+  end
+  if left then return true end
+  local priority, class, tenant = parts_of(lane)
+  local lanes = lanes_key(priority, class, tenant)
+  redis.call('ZREM', lanes, lane)
+  if redis.call('EXISTS', lanes) == 0 then step_off(priority, class, tenant) end
+  return false
+end
+
+-- Lets those held at a gate try again.
+local function resume(gate)
+  local held = held_key(gate)
+  local members = redis.call('ZRANGE', held, 0, 99)
+  if #members == 0 then return end
+  redis.call('ZREM', held, unpack(members))
+  redis.call('ZREM', ROOT .. ':holds', gate)
+  local tenant = string.match(gate, '^t:(.*)$')
+  for _, member in ipairs(members) do
+    if tenant then
+      local priority, class = string.match(member, '^(%d+):(%d+)$')
+      if redis.call('EXISTS', lanes_key(priority, class, tenant)) == 1 then
+        stand(priority, class, tenant)
+        wake(class)
+      end
+    elseif redis.call('EXISTS', lane_key(member), front_key(member)) > 0 then
+      open_lane(member)
+      wake(select(2, parts_of(member)))
+    end
+  end
+end
+
+-- A job with a concurrency key may go on: the one that waits longest for it returns to its lane.
+local function next_in_key(gate)
+  for _ = 1, 100 do
+    local popped = redis.call('ZPOPMIN', waiting_key(gate))
+    local id = popped[1]
+    if not id then return end
+    local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'lane')
+    if job[1] == 'queued' and job[2] == 'k' then
+      count(ROOT .. ':ready', job[3], -1)
+      redis.call('HSET', job_key(id), 'entry', enqueue(id, job[3], true))
+      wake(select(2, parts_of(job[3])))
+      return
+    end
+  end
+end

@@ -1,0 +1,12 @@
+#!lua flags=allow-oom
+-- schedule_drop: a schedule -> nothing. With its guard gone, `submit` refuses what any replica still means to submit for it.
+-- KEYS  1 root
+-- ARGV  1 tenant | 2 id
+-- Reply "ok" | "not_found"
+local id = ARGV[2]
+local key = ROOT .. ':schedule:' .. id
+if redis.call('HGET', key, 'tenant') ~= ARGV[1] then return 'not_found' end
+redis.call('DEL', key, ROOT .. ':b:' .. id)
+redis.call('ZREM', ROOT .. ':schedules', id)
+redis.call('ZREM', ROOT .. ':schedules:' .. ARGV[1], id)
+return 'ok'

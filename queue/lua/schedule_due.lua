@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- schedule_due: the schedules that are due, each with the time of the first look at its due tick, so that replicas that race, or
+-- repair what one that died left behind, plan alike.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most schedules | 3 most bytes of jobs | 4 how long a first look counts, ms
+-- Reply {now, when to look next ("" = unknown), {{id, first look, guard, fields and values of the record}, ...}}
+local now, bytes, due_now, whole = clock(ARGV[1]), 0, {}, true
+local ids = redis.call('ZRANGEBYSCORE', ROOT .. ':schedules', '-inf', now, 'LIMIT', 0, ARGV[2])
+for _, id in ipairs(ids) do
+  local key = ROOT .. ':schedule:' .. id
+  bytes = bytes + redis.call('HSTRLEN', key, 'job')
+  if bytes > tonumber(ARGV[3]) and #due_now > 0 then
+    whole = false
+    break
+  end
+  if redis.call('HEXISTS', key, 'due') == 0 then
+    redis.call('ZREM', ROOT .. ':schedules', id)
+  else
+    local seen = tonumber(redis.call('HGET', key, 'seen'))
+    if not seen or now - seen > tonumber(ARGV[4]) then
+      seen = now
+      redis.call('HSET', key, 'seen', now)
+    end
+    local guard = redis.call('HGET', ROOT .. ':b:' .. id, 'fed') or ''
+    due_now[#due_now + 1] = {id, seen, guard, redis.call('HGETALL', key)}
+  end
+end
+if not whole or #ids == tonumber(ARGV[2]) then return {now, tostring(0), due_now} end
+local after = redis.call('ZRANGEBYSCORE', ROOT .. ':schedules', string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+return {now, after[2] or '', due_now}

@@ -1,0 +1,21 @@
+#!lua
+-- schedule_put: nothing -> a schedule; the same id again changes nothing.
+-- KEYS  1 root
+-- ARGV  1 id | 2 tenant | 3 spec JSON | 4 job JSON | 5 due_ms ("" = paused) | 6 most schedules of a tenant
+-- Reply "ok" | "full"
+local id, tenant, due = ARGV[1], ARGV[2], ARGV[5]
+local key, list = ROOT .. ':schedule:' .. id, ROOT .. ':schedules:' .. tenant
+if redis.call('EXISTS', key) == 1 then return 'ok' end
+if redis.call('ZCARD', list) >= tonumber(ARGV[6]) then return 'full' end
+redis.call('HSET', key, 'tenant', tenant, 'spec', ARGV[3], 'job', ARGV[4], 'ticks', 0)
+-- The guard that `submit` holds every tick against: it counts pauses and resumes, and goes with the schedule.
+redis.call('HSET', ROOT .. ':b:' .. id, 'fed', 0)
+-- All of one score: ids sort by creation.
+redis.call('ZADD', list, 0, id)
+if due == '' then
+  redis.call('HSET', key, 'paused', 1)
+else
+  redis.call('HSET', key, 'due', due)
+  redis.call('ZADD', ROOT .. ':schedules', due, id)
+end
+return 'ok'

@@ -1,0 +1,28 @@
+#!lua flags=allow-oom
+-- schedule_tick: moves a schedule on to its next due time, if it still stands where the caller saw it.
+-- KEYS  1 root
+-- ARGV  1 id | 2 due_ms as seen | 3 the next due_ms ("" = never again, the same = not yet) | 4 when to look at it next, ms |
+--       5 jobs made | 6 last tick that made one, ms ("" = none) | 7 its job | 8 error JSON of the last tick ("" = it made a job)
+-- Reply "ok" | "moved"
+local id, next_due = ARGV[1], ARGV[3]
+local key, all = ROOT .. ':schedule:' .. id, ROOT .. ':schedules'
+if redis.call('HGET', key, 'due') ~= ARGV[2] then return 'moved' end
+if next_due == ARGV[2] then
+  redis.call('ZADD', all, ARGV[4], id)
+  return 'ok'
+end
+redis.call('HDEL', key, 'seen')
+if next_due == '' then
+  redis.call('HDEL', key, 'due')
+  redis.call('ZREM', all, id)
+else
+  redis.call('HSET', key, 'due', next_due)
+  redis.call('ZADD', all, ARGV[4], id)
+end
+if ARGV[6] ~= '' then
+  redis.call('HINCRBY', key, 'ticks', ARGV[5])
+  redis.call('HSET', key, 'last_at', ARGV[6], 'last_job', ARGV[7])
+  redis.call('HDEL', key, 'last_error')
+end
+if ARGV[8] ~= '' then redis.call('HSET', key, 'last_error', ARGV[8]) end
+return 'ok'

@@ -1,0 +1,54 @@
+#!lua flags=allow-oom
+-- settle: what becomes of a blocked job: blocked -> queued | scheduled | succeeded | failed, or it starts a step and stays blocked.
+-- Only if nobody has moved or settled it since the caller looked, so that of two who decide one is heard.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id | 4 revision as seen: "<fence>#<number of settlements>" | 5 steps JSON from now on ("" = as they are) |
+--       6 verb (queue, step, succeed, fail) | 7 input from now on ("" = as it is) |
+--       8 fail: error JSON; succeed: result from now on ("" = as it is) |
+--       then for `step`, the job: id | tenant | lane | spec | input | number of fields | field, value ...
+-- Reply {"ok" | "stale"}
+local now, retention, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
+local key, job = job_key(id), load(ARGV[3])
+local revision = job and (job.fence or '') .. '#' .. (redis.call('HGET', key, 'settled') or 0)
+if job and job.state == 'blocked' and revision ~= ARGV[4] then return {'stale'} end
+redis.call('ZREM', ROOT .. ':settle', 'ready ' .. id)
+if not job or job.state ~= 'blocked' then return {'stale'} end
+
+redis.call('HINCRBY', key, 'settled', 1)
+if ARGV[5] ~= '' then redis.call('HSET', key, 'steps', ARGV[5]) end
+if ARGV[7] ~= '' then redis.call('HSET', key, 'input', ARGV[7]) end
+if verb == 'queue' then
+  redis.call('HDEL', key, 'waits')
+  local run_after = tonumber(redis.call('HGET', key, 'run_after') or 0)
+  if run_after > now then
+    redis.call('HSET', key, 'state', 'scheduled')
+    redis.call('ZADD', ROOT .. ':scheduled', run_after, id)
+  else
+    redis.call('HDEL', key, 'run_after')
+    redis.call('HSET', key, 'state', 'queued', 'entry', enqueue(id, job.lane, false))
+    wake(job.class)
+  end
+  notify(id, job.watch, now)
+elseif verb == 'step' then
+  local new = {
+    id = ARGV[9], tenant = ARGV[10], lane = ARGV[11], spec = ARGV[12], input = ARGV[13], run_after = 0, fields = {},
+    depends_on = {},
+  }
+  new.endpoint = select(4, parts_of(new.lane))
+  for n = 1, 2 * tonumber(ARGV[14]) do new.fields[n] = ARGV[14 + n] end
+  redis.call('HSET', key, 'waits', 1)
+  redis.call('RPUSH', dependents_key(new.id), id .. ' completion')
+  local class = create(new, now)
+  if class then wake(class) end
+  notify(id, job.watch, now)
+elseif verb == 'succeed' then
+  if ARGV[8] ~= '' then
+    redis.call('HDEL', key, 'stored')
+    redis.call('HSET', key, 'inline', ARGV[8])
+  end
+  bury(job, 'succeeded', now, retention)
+elseif verb == 'fail' then
+  redis.call('HDEL', key, 'inline', 'stored')
+  bury(job, 'failed', now, retention, 'error', ARGV[8])
+end
+return {'ok'}

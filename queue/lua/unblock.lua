@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- unblock: tells those that wait for an ended job of it, at most `most` a call. One that has nothing left to wait for, or cannot
+-- succeed any more, becomes ready to be settled. Moves no job.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 id
+-- Reply {"done" | "more"}
+local now, id = clock(ARGV[1]), ARGV[3]
+local succeeded = redis.call('HGET', job_key(id), 'state') == 'succeeded'
+for _ = 1, tonumber(ARGV[2]) do
+  local entry = redis.call('LPOP', dependents_key(id))
+  if not entry then
+    redis.call('ZREM', ROOT .. ':settle', 'ended ' .. id)
+    return {'done'}
+  end
+  local waiting, on = string.match(entry, '^(%x+) (.*)$')
+  if redis.call('HGET', job_key(waiting), 'state') == 'blocked' then
+    local left = redis.call('HINCRBY', job_key(waiting), 'waits', -1)
+    if left <= 0 or (on == 'success' and not succeeded) then
+      redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. waiting)
+    end
+  end
+end
+return {'more'}

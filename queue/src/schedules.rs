@@ -1,0 +1,397 @@
+//! Schedules: jobs that come back by the clock. Redis only.
+//!
+//! A schedule is a record with a due time. Every replica looks for due ones; a tick is first submitted, under an idempotency key
+//! made of the schedule and the tick's time, and then the schedule is moved on by [`Schedules::advance`], which does nothing
+//! unless the schedule still stands where the caller saw it. So of any number of replicas exactly one job comes of a tick, and
+//! what one leaves undone by dying in between, the next finishes. Which ticks there are is for the caller to say.
+
+use std::collections::HashMap;
+
+use redis::{AsyncCommands, FromRedisValue};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::id::JobId;
+use crate::job::{Idempotency, NewJob};
+use crate::keys::Keys;
+use crate::queue::{BatchGuard, Submitted};
+use crate::redis::RedisQueue;
+use crate::scripts::{self, Connection, Script};
+
+/// Most schedules of one tenant.
+pub const SCHEDULES_MAX: usize = 10_000;
+
+/// Most schedules, and most bytes of their jobs, that one look answers. One schedule at least, however large its job.
+const DUE_MAX: usize = 100;
+const DUE_BYTES_MAX: usize = 8 << 20;
+
+/// How long the time of the first look at a tick counts: as long as a round of looking may take.
+const SEEN_MS: u64 = 10_000;
+
+/// What is done with ticks that nobody was there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// They are dropped.
+    Skip,
+    /// The latest of them runs.
+    #[default]
+    RunOnce,
+    /// All of them run.
+    RunAll,
+}
+
+/// What its owner fixed. Stored as one JSON field of the record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleSpec {
+    /// What its owner calls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The cron expression.
+    pub cron: String,
+    /// The IANA name of the zone whose clocks it follows.
+    pub time_zone: String,
+    /// What is done with missed ticks.
+    pub missed: Missed,
+    /// A tick later than this is missed, milliseconds.
+    pub grace_ms: u64,
+    /// When it was made, unix milliseconds.
+    pub created_ms: u64,
+}
+
+/// Why a tick made no job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TickError {
+    /// The tick, unix milliseconds.
+    pub at_ms: u64,
+    /// What kind of refusal; the API's word for it.
+    pub code: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// A schedule.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    /// `sch_<32 hex>`; ids sort by creation.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// What its owner fixed.
+    pub spec: ScheduleSpec,
+    /// The request that each tick submits, as its owner wrote it.
+    pub job: Box<RawValue>,
+    /// The next tick, unix milliseconds; none while paused.
+    pub due_ms: Option<u64>,
+    /// Whether it rests.
+    pub paused: bool,
+    /// How many ticks have made a job.
+    pub ticks: u64,
+    /// The last tick that made one, unix milliseconds.
+    pub last_at_ms: Option<u64>,
+    /// The job of that tick.
+    pub last_job_id: Option<JobId>,
+    /// Why the last tick made no job, if it made none.
+    pub last_error: Option<TickError>,
+}
+
+/// A schedule whose due time has come.
+#[derive(Debug, Clone)]
+pub struct Due {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// Its due time, unix milliseconds.
+    pub due_ms: u64,
+    /// When this due time was first looked at, unix milliseconds: the now to plan with.
+    pub seen_ms: u64,
+    guard: Option<u64>,
+}
+
+/// What one look found.
+#[derive(Debug, Clone)]
+pub struct DueRound {
+    /// The queue's clock, unix milliseconds.
+    pub now_ms: u64,
+    /// When the next one falls due, unix milliseconds, if any is known.
+    pub next_due_ms: Option<u64>,
+    /// The due ones.
+    pub due: Vec<Due>,
+}
+
+/// What became of the ticks up to a schedule's next due time.
+#[derive(Debug, Clone, Default)]
+pub struct Ticked {
+    /// The tick to come, unix milliseconds; none when there is none.
+    pub next_ms: Option<u64>,
+    /// Jobs made.
+    pub jobs: u64,
+    /// The last tick that made a job, and that job.
+    pub last: Option<(u64, JobId)>,
+    /// Why the last tick made none.
+    pub error: Option<TickError>,
+}
+
+/// Every schedule of this queue.
+#[derive(Clone)]
+pub struct Schedules {
+    queue: RedisQueue,
+    connection: Connection,
+    keys: Keys,
+    clock: Clock,
+}
+
+impl Schedules {
+    pub(crate) fn new(queue: RedisQueue, connection: Connection, keys: Keys, clock: Clock) -> Self {
+        Self { queue, connection, keys, clock }
+    }
+
+    /// A new schedule's id.
+    #[must_use]
+    pub fn new_id() -> String {
+        format!("sch_{}", Uuid::now_v7().simple())
+    }
+
+    /// The clock that ticks are measured by, unix milliseconds: that of Redis.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn now_ms(&self) -> Result<u64, Error> {
+        if let Clock::Manual(clock) = &self.clock {
+            return Ok(clock.now_ms());
+        }
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME")
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("read the clock"))?;
+        Ok(seconds * 1000 + micros / 1000)
+    }
+
+    /// Stores a new schedule, due at its `due_ms`, paused without one. The same id again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] when its tenant has [`SCHEDULES_MAX`]; [`Error::Full`]; [`Error::Unavailable`]: unknown, repeat.
+    pub async fn create(&self, schedule: &Schedule) -> Result<(), Error> {
+        let spec = serde_json::to_string(&schedule.spec).map_err(|error| corrupt(&schedule.id, &error))?;
+        let mut call = scripts::SCHEDULE_PUT.call(&[self.keys.root()]);
+        call.arg(&schedule.id).arg(&schedule.tenant).arg(spec).arg(schedule.job.get());
+        call.arg(number(schedule.due_ms)).arg(SCHEDULES_MAX);
+        match self.word(&scripts::SCHEDULE_PUT, &call).await?.as_str() {
+            "full" => Err(Error::TooLarge(format!("there are {SCHEDULES_MAX} schedules already; delete some"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// A tenant's schedule.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn get(&self, tenant: &str, id: &str) -> Result<Option<Schedule>, Error> {
+        let fields: HashMap<String, String> =
+            self.connection.redis().hgetall(self.keys.schedule(id)).await.map_err(Error::redis("read a schedule"))?;
+        Ok(decode(id, &fields)?.filter(|schedule| schedule.tenant == tenant))
+    }
+
+    /// A tenant's schedules, newest first: at most `limit` that are older than the one `before`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn list(&self, tenant: &str, before: Option<&str>, limit: usize) -> Result<Vec<Schedule>, Error> {
+        let step = "list schedules";
+        let mut redis = self.connection.redis();
+        let from = before.map_or_else(|| "+".to_owned(), |id| format!("({id}"));
+        let ids: Vec<String> = redis::cmd("ZREVRANGEBYLEX")
+            .arg(self.keys.schedules_of(tenant))
+            .arg(from)
+            .arg("-")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(limit)
+            .query_async(&mut redis)
+            .await
+            .map_err(Error::redis(step))?;
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipe = redis::pipe();
+        for id in &ids {
+            pipe.hgetall(self.keys.schedule(id));
+        }
+        let records: Vec<HashMap<String, String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        ids.iter().zip(&records).filter_map(|(id, fields)| decode(id, fields).transpose()).collect()
+    }
+
+    /// Deletes a schedule. After this has answered, no job comes of it. `false` when there was none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn delete(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+        let mut call = scripts::SCHEDULE_DROP.call(&[self.keys.root()]);
+        call.arg(tenant).arg(id);
+        Ok(self.word(&scripts::SCHEDULE_DROP, &call).await? == "ok")
+    }
+
+    /// Pauses a schedule. After this has answered, no job comes of it until it is resumed. `false` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn pause(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+        self.hold(tenant, id, String::new()).await
+    }
+
+    /// Resumes a paused schedule with its next tick at `due_ms`; one that is not paused stays as it is. `false` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn resume(&self, tenant: &str, id: &str, due_ms: u64) -> Result<bool, Error> {
+        self.hold(tenant, id, due_ms.to_string()).await
+    }
+
+    async fn hold(&self, tenant: &str, id: &str, due_ms: String) -> Result<bool, Error> {
+        let mut call = scripts::SCHEDULE_HOLD.call(&[self.keys.root()]);
+        call.arg(tenant).arg(id).arg(due_ms);
+        Ok(self.word(&scripts::SCHEDULE_HOLD, &call).await? == "ok")
+    }
+
+    /// The schedules that are due, the longest overdue first.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn due(&self) -> Result<DueRound, Error> {
+        let script = &scripts::SCHEDULE_DUE;
+        let mut call = script.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(DUE_MAX).arg(DUE_BYTES_MAX).arg(SEEN_MS);
+        let (now_ms, next_due, rows): (u64, String, Vec<redis::Value>) = self.connection.eval(script, &call).await?;
+        let mut due = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let (id, seen_ms, guard, fields) =
+                <(String, u64, String, HashMap<String, String>)>::from_redis_value_ref(row)
+                    .map_err(|error| Error::Corrupt { key: "the due schedules".to_owned(), why: error.to_string() })?;
+            match decode(&id, &fields) {
+                Ok(Some(schedule)) => due.extend(schedule.due_ms.map(|due_ms| Due {
+                    due_ms,
+                    seen_ms,
+                    guard: guard.parse().ok(),
+                    schedule,
+                })),
+                Ok(None) => {}
+                // One that a newer version wrote must not stop the others.
+                Err(error) => {
+                    tracing::error!(schedule.id = id, %error, "a schedule cannot be read, leaving it alone");
+                    self.put_aside(&id, &fields, now_ms).await?;
+                }
+            }
+        }
+        let next_due_ms = match next_due.as_str() {
+            "" => None,
+            // A score is a double and may come as 1.7e12.
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "unix ms fits a double's 53 bits"
+            )]
+            score => score.parse::<f64>().ok().map(|score| score as u64),
+        };
+        Ok(DueRound { now_ms, next_due_ms, due })
+    }
+
+    /// Submits the job of one tick. `None` when the schedule has been deleted or paused since it was looked at: then there is
+    /// no job and will be none. Submitting a tick again, by whomever, answers the first one's job for 24 hours.
+    ///
+    /// # Errors
+    /// As [`crate::Queue::submit`].
+    pub async fn submit(&self, due: &Due, tick_ms: u64, mut job: NewJob) -> Result<Option<Submitted>, Error> {
+        let Some(guard) = due.guard else {
+            return Ok(None);
+        };
+        let id = &due.schedule.id;
+        job.spec.schedule = Some(id.clone());
+        // The id is the hash as well: the endpoint's defaults may change between two tries, the schedule does not.
+        job.idempotency = Some(Idempotency { key: format!("schedule:{id}:{tick_ms}"), request_hash: id.clone() });
+        let guard = BatchGuard { batch: id.clone(), from_line: guard, to_line: guard };
+        match self.queue.feed(&guard, &[job]).await {
+            Ok(submitted) => Ok(submitted.into_iter().next()),
+            Err(Error::StaleGuard) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves a schedule on. `false` when it does not stand at `due` any more: another replica has done it, or its owner.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, the next round repeats it.
+    pub async fn advance(&self, due: &Due, ticked: &Ticked) -> Result<bool, Error> {
+        let error = match &ticked.error {
+            Some(error) => serde_json::to_string(error).map_err(|error| corrupt(&due.schedule.id, &error))?,
+            None => String::new(),
+        };
+        let (last_at, last_job) =
+            ticked.last.map_or_else(Default::default, |(at, job)| (at.to_string(), job.to_string()));
+        let mut call = scripts::SCHEDULE_TICK.call(&[self.keys.root()]);
+        call.arg(&due.schedule.id).arg(due.due_ms).arg(number(ticked.next_ms)).arg(number(ticked.next_ms));
+        call.arg(ticked.jobs).arg(last_at).arg(last_job).arg(error);
+        Ok(self.word(&scripts::SCHEDULE_TICK, &call).await? == "ok")
+    }
+
+    /// Looks at a due schedule again only at `look_ms`: what its tick needs does not answer at present, and others are waiting.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: then it is looked at earlier.
+    pub async fn put_off(&self, due: &Due, look_ms: u64) -> Result<bool, Error> {
+        self.look_again(&due.schedule.id, &due.due_ms.to_string(), look_ms).await
+    }
+
+    async fn put_aside(&self, id: &str, fields: &HashMap<String, String>, now_ms: u64) -> Result<(), Error> {
+        const ASIDE_MS: u64 = 60_000;
+        if let Some(due) = fields.get("due") {
+            self.look_again(id, due, now_ms + ASIDE_MS).await?;
+        }
+        Ok(())
+    }
+
+    async fn look_again(&self, id: &str, due: &str, look_ms: u64) -> Result<bool, Error> {
+        let mut call = scripts::SCHEDULE_TICK.call(&[self.keys.root()]);
+        call.arg(id).arg(due).arg(due).arg(look_ms).arg(0).arg("").arg("").arg("");
+        Ok(self.word(&scripts::SCHEDULE_TICK, &call).await? == "ok")
+    }
+
+    async fn word(&self, script: &Script, call: &redis::Cmd) -> Result<String, Error> {
+        self.connection.eval(script, call).await
+    }
+}
+
+fn number(ms: Option<u64>) -> String {
+    ms.map_or_else(String::new, |ms| ms.to_string())
+}
+
+fn corrupt(id: &str, why: &dyn std::fmt::Display) -> Error {
+    Error::Corrupt { key: format!("schedule {id}"), why: why.to_string() }
+}
+
+/// `None` when there is no such record.
+fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Option<Schedule>, Error> {
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let text = |name: &str| fields.get(name).ok_or_else(|| corrupt(id, &format!("no {name}")));
+    let whole = |name: &str| fields.get(name).map(|text| text.parse::<u64>()).transpose();
+    let broken = |error: &dyn std::fmt::Display| corrupt(id, error);
+    Ok(Some(Schedule {
+        id: id.to_owned(),
+        tenant: text("tenant")?.clone(),
+        spec: serde_json::from_str(text("spec")?).map_err(|error| broken(&error))?,
+        job: RawValue::from_string(text("job")?.clone()).map_err(|error| broken(&error))?,
+        due_ms: whole("due").map_err(|error| broken(&error))?,
+        paused: fields.contains_key("paused"),
+        ticks: whole("ticks").map_err(|error| broken(&error))?.unwrap_or(0),
+        last_at_ms: whole("last_at").map_err(|error| broken(&error))?,
+        last_job_id: fields.get("last_job").map(|id| id.parse()).transpose().map_err(|error| broken(&error))?,
+        last_error: fields
+            .get("last_error")
+            .map(|text| serde_json::from_str(text))
+            .transpose()
+            .map_err(|error| broken(&error))?,
+    }))
+}

@@ -1,0 +1,119 @@
+// JSON lines out of a streamed answer, over as many connections as it takes.
+
+import { apiError, ConnectionFailed, StokeholdError } from "../core/error.js";
+import { retryDelayMs } from "../core/retry.js";
+import { transportError, type Http } from "./http.js";
+import { pause, Silence } from "./signal.js";
+import { textOf } from "./text.js";
+
+/** Far above the longest line, a job's input with its result; more is not this protocol. */
+const LINE_CHARS_MAX = 64 << 20;
+
+/** Line numbers up to here cost a bit each, at most 128 MiB. */
+const LINES_MAX = 1 << 30;
+
+/** A server that looks for the next lines says nothing meanwhile. */
+const SILENCE_MS = 120_000;
+
+export interface JsonlOptions<R> {
+  signal: AbortSignal | undefined;
+  /**
+   * What tells a line from all others, when that is known. Lines come in any order, so a lost connection begins anew
+   * and those that were given are passed over; without it, a connection lost after the first line throws.
+   */
+  key?: (line: R) => number | string | undefined;
+}
+
+/** The lines, each once, as they come. */
+export async function* jsonl<R>(
+  http: Http,
+  path: string,
+  { signal, key }: JsonlOptions<R>,
+): AsyncGenerator<R, void, void> {
+  const given = new Given();
+  let resumable = true;
+  let fruitless = 0;
+  for (;;) {
+    const headers = { accept: "application/jsonl" };
+    const call = { ...http.route("GET", path, { signal, headers }), timeoutMs: SILENCE_MS };
+    const silence = new Silence(SILENCE_MS, signal);
+    let error: StokeholdError;
+    try {
+      const response = await http.send(call, silence);
+      if (response.ok) {
+        for await (const line of lines(response, silence)) {
+          const value = decode<R>(line);
+          const name = key?.(value);
+          if (name === undefined) resumable = false;
+          else if (!given.add(name)) continue;
+          fruitless = 0;
+          yield value;
+        }
+        return;
+      }
+      error = apiError(response.status, response.headers, await response.text());
+    } catch (thrown) {
+      if (thrown instanceof StokeholdError && !(thrown instanceof ConnectionFailed)) throw thrown;
+      error = thrown instanceof ConnectionFailed ? thrown : transportError(call, silence, thrown);
+    } finally {
+      silence.close();
+    }
+    const delayMs = resumable ? retryDelayMs(http.retry, fruitless, error, Math.random()) : undefined;
+    if (delayMs === undefined) throw error;
+    fruitless += 1;
+    await pause(delayMs, signal);
+  }
+}
+
+async function* lines(response: Response, silence: Silence): AsyncGenerator<string, void, void> {
+  if (response.body === null) return;
+  let rest: string[] = [];
+  let size = 0;
+  for await (const text of textOf(response.body, silence)) {
+    const pieces = text.split("\n");
+    const last = pieces.pop() ?? "";
+    for (const piece of pieces) {
+      const line = rest.join("") + piece;
+      rest = [];
+      size = 0;
+      if (line.trim() !== "") yield line;
+    }
+    rest.push(last);
+    size += last.length;
+    if (size > LINE_CHARS_MAX) throw new StokeholdError("a line of more than 64 MiB came; that is not this protocol");
+  }
+  const line = rest.join("");
+  if (line.trim() !== "") yield line;
+}
+
+function decode<R>(line: string): R {
+  try {
+    return JSON.parse(line) as R;
+  } catch (cause) {
+    throw new ConnectionFailed("a line of the answer is not JSON; is a proxy between, or was it cut off?", { cause });
+  }
+}
+
+/** Which lines were given; a batch may have millions. */
+class Given {
+  readonly #names = new Set<string>();
+  #bits = new Uint8Array(1024);
+
+  /** False when it was there. */
+  add(name: number | string): boolean {
+    if (typeof name === "string" || !Number.isInteger(name) || name < 0 || name > LINES_MAX) {
+      const before = this.#names.size;
+      return this.#names.add(String(name)).size > before;
+    }
+    const byte = Math.floor(name / 8);
+    const bit = 1 << name % 8;
+    if (byte >= this.#bits.length) {
+      const larger = new Uint8Array(2 * byte);
+      larger.set(this.#bits);
+      this.#bits = larger;
+    }
+    const before = this.#bits[byte] ?? 0;
+    this.#bits[byte] = before | bit;
+    return (before & bit) === 0;
+  }
+}

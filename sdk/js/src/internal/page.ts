@@ -1,0 +1,32 @@
+// Lists that come in pages.
+
+import type { Http } from "./http.js";
+
+type Page<K extends string, R> = { [key in K]: R[] } & { next_cursor: string | null };
+
+/** A query out of what was given; undefined members are left out. `metadata` becomes `metadata.K=V`. */
+export function query(
+  members: Record<string, string | number | undefined>,
+  metadata: Record<string, string> = {},
+): URLSearchParams {
+  const all = new URLSearchParams();
+  for (const [name, value] of Object.entries(members)) if (value !== undefined) all.set(name, String(value));
+  for (const [name, value] of Object.entries(metadata)) all.set(`metadata.${name}`, value);
+  return all;
+}
+
+/** The things of a list, fetched page by page as they are looked at. `key` is the member that holds them. */
+export async function* pages<K extends string, R>(
+  http: Http,
+  path: string,
+  key: K,
+  asked: URLSearchParams,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<R, void, void> {
+  for (;;) {
+    const page = await http.get<Page<K, R>>(`${path}?${asked}`, { signal });
+    yield* page[key];
+    if (page.next_cursor === null || page.next_cursor === asked.get("cursor")) return;
+    asked.set("cursor", page.next_cursor);
+  }
+}

@@ -1,0 +1,84 @@
+// Limits: how much a tenant may have open, running and started, and what part is its when there is not enough for all.
+
+import type { Http } from "../internal/http.js";
+import type { CallOptions } from "../internal/options.js";
+
+/** Null is none. Members are named as the API names them. */
+export interface Limits {
+  max_running: number | null;
+  max_open: number | null;
+  starts_per_minute: number | null;
+}
+
+export interface TenantLimits extends Limits {
+  /** Its part beside others': 2 gets twice what 1 gets. */
+  weight: number;
+}
+
+/** The caller's own. */
+export interface OwnLimits {
+  tenant: string;
+  limits: TenantLimits;
+  endpoints: Record<string, Limits>;
+  usage: { open: number; running: number };
+}
+
+/** What is not given, or null, is none. */
+export interface LimitsOptions {
+  maxRunning?: number | null;
+  maxOpen?: number | null;
+  startsPerMinute?: number | null;
+}
+
+export interface TenantLimitsOptions extends LimitsOptions {
+  /** 0.01 to 1000. Default 1. */
+  weight?: number;
+}
+
+/** `client.limits`. Others' limits are for operators: scopes `limits:read` and `limits:write`. */
+export class LimitsResource {
+  readonly #http: Http;
+
+  /** @internal */
+  constructor(http: Http) {
+    this.#http = http;
+  }
+
+  /** The caller's own limits, and how much of them is used. */
+  own({ signal }: CallOptions = {}): Promise<OwnLimits> {
+    return this.#http.get("/v1/limits", { signal });
+  }
+
+  retrieve(tenant: string, { signal }: CallOptions = {}): Promise<TenantLimits> {
+    return this.#http.get(path(tenant), { signal });
+  }
+
+  /** Replaces all of them. */
+  replace(tenant: string, limits: TenantLimitsOptions, { signal }: CallOptions = {}): Promise<TenantLimits> {
+    const body = { weight: limits.weight, ...shared(limits) };
+    return this.#http.putJson(path(tenant), JSON.stringify(body), { signal });
+  }
+
+  retrieveForEndpoint(tenant: string, endpoint: string, { signal }: CallOptions = {}): Promise<Limits> {
+    return this.#http.get(path(tenant, endpoint), { signal });
+  }
+
+  /** Replaces all that hold for the tenant on this endpoint, beside those that hold for it anywhere. */
+  replaceForEndpoint(
+    tenant: string,
+    endpoint: string,
+    limits: LimitsOptions,
+    { signal }: CallOptions = {},
+  ): Promise<Limits> {
+    return this.#http.putJson(path(tenant, endpoint), JSON.stringify(shared(limits)), { signal });
+  }
+}
+
+function shared({ maxRunning, maxOpen, startsPerMinute }: LimitsOptions): object {
+  return { max_running: maxRunning, max_open: maxOpen, starts_per_minute: startsPerMinute };
+}
+
+function path(tenant: string, endpoint?: string): string {
+  const all = `/v1/limits/${encodeURIComponent(tenant)}`;
+  return endpoint === undefined ? all : `${all}/endpoints/${encodeURIComponent(endpoint)}`;
+}
