@@ -13,6 +13,8 @@ const HTTP_SECONDS: &str = "stokehold_http_request_duration_seconds";
 const CONNECTIONS: &str = "stokehold_http_connections";
 const JOBS_SUBMITTED: &str = "stokehold_jobs_submitted_total";
 const JOBS_PROMOTED: &str = "stokehold_jobs_promoted_total";
+const JOBS_ARCHIVED: &str = "stokehold_jobs_archived_total";
+const JOBS_ENDED: &str = "stokehold_jobs_ended";
 const JOBS_EXPIRED: &str = "stokehold_jobs_expired_total";
 const JOBS_SETTLED: &str = "stokehold_jobs_settled_total";
 const LEASES_GRANTED: &str = "stokehold_leases_granted_total";
@@ -46,6 +48,8 @@ fn describe() {
     describe_gauge!(CONNECTIONS, "Open connections.");
     describe_counter!(JOBS_SUBMITTED, "Jobs accepted, by priority. Repeats of an idempotency key are not counted.");
     describe_counter!(JOBS_PROMOTED, "Scheduled jobs made ready by this replica.");
+    describe_counter!(JOBS_ARCHIVED, "Ended jobs moved from Redis to the archive by this replica.");
+    describe_gauge!(JOBS_ENDED, "Ended jobs in Redis, by the replica that archives them: those of the retention time.");
     describe_counter!(LEASES_GRANTED, "Leases granted to workers.");
     describe_counter!(LEASES_REAPED, "Leases that ran out and were taken back by this replica.");
     describe_gauge!(PULLS_PARKED, "Workers' pulls that wait for a job on this replica.");
@@ -91,6 +95,15 @@ pub(crate) fn submitted(priority: Priority, jobs: u64) {
 
 pub(crate) fn promoted(jobs: u32) {
     counter!(JOBS_PROMOTED).increment(jobs.into());
+}
+
+pub(crate) fn archived(jobs: usize) {
+    counter!(JOBS_ARCHIVED).increment(jobs as u64);
+}
+
+pub(crate) fn ended(jobs: u64) {
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
+    gauge!(JOBS_ENDED).set(jobs as f64);
 }
 
 pub(crate) fn leased(leases: usize) {

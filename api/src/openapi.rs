@@ -12,7 +12,8 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
 use crate::routes::{
-    batches, endpoints, events, files, health, jobs, limits, packages, redrive, results, schedules, submit, workers,
+    batches, endpoints, events, feedback, files, health, jobs, limits, packages, redrive, results, schedules, submit,
+    workers,
 };
 
 #[derive(OpenApi)]
@@ -25,7 +26,8 @@ use crate::routes::{
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        files::create, files::get, workers::list, health::healthz, health::readyz, health::metrics,
+        feedback::give, feedback::summary, feedback::export, files::create, files::get, workers::list,
+        health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
     modifiers(&Bearer),
@@ -36,6 +38,7 @@ use crate::routes::{
         (name = "limits", description = "How much a tenant may take."),
         (name = "schedules", description = "Jobs that come back by the clock."),
         (name = "endpoints", description = "What jobs run on."),
+        (name = "feedback", description = "What people thought of results."),
         (name = "files", description = "Inputs that are too big for JSON."),
         (name = "workers", description = "Who runs the jobs."),
         (name = "health", description = "For machines that watch this one."),

@@ -3,6 +3,7 @@
 pub(crate) mod batches;
 pub(crate) mod endpoints;
 pub(crate) mod events;
+pub(crate) mod feedback;
 pub(crate) mod files;
 pub(crate) mod health;
 pub(crate) mod jobs;
@@ -26,6 +27,9 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/jobs/bulk", post(submit::bulk))
         .route("/v1/jobs/{id}", get(jobs::get))
         .route("/v1/jobs/{id}/cancel", post(jobs::cancel))
+        .route("/v1/jobs/{id}/feedback", post(feedback::give))
+        .route("/v1/feedback", get(feedback::summary))
+        .route("/v1/feedback/export", get(feedback::export))
         .route("/v1/jobs/cancel", post(redrive::cancel_many))
         .route("/v1/jobs/retry", post(redrive::retry_many))
         .route("/v1/jobs/{id}/retry", post(redrive::retry))

@@ -16,10 +16,11 @@ use tower_http::cors::{Any, CorsLayer};
 
 use crate::batches::Runner;
 use crate::config::Config;
+use crate::history::Sweeper;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
-use crate::settle::Settler;
 use crate::schedules::Scheduler;
+use crate::settle::Settler;
 use crate::state::App;
 use crate::{error, gateway, metrics, routes, serve};
 
@@ -45,6 +46,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
         .context("failed to listen to the queue")?;
     let mut loops = JoinSet::new();
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Runner::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Scheduler::new(app.clone()).run(shutdown.clone()));

@@ -14,6 +14,7 @@ use crate::auth;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::error::{Code, Problem};
+use crate::history::History;
 use crate::patience::Patience;
 use crate::pulls::Pulls;
 use crate::signals;
@@ -36,6 +37,7 @@ pub struct Parts {
     pub(crate) queue: RedisQueue,
     pub(crate) registry: Registry,
     pub(crate) objects: Objects,
+    pub(crate) history: History,
     pub(crate) patience: Patience,
     pub(crate) durability: Durability,
     pub(crate) catalog: Catalog,
@@ -86,6 +88,7 @@ impl App {
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::default(),
+            history: History::new(objects.clone()),
             rescheduled: Notify::new(),
             replica,
             uploads: Semaphore::new(BATCH_UPLOADS),

@@ -39,6 +39,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(2);
 /// S3's bound on the keys of one page and of one batch delete.
 const KEYS_MAX: usize = 1000;
 
+/// Pages of one listing of folders.
+const FOLDER_PAGES_MAX: usize = 10;
+
 /// S3's bound on a key, bytes.
 const KEY_BYTES_MAX: usize = 1024;
 
@@ -307,6 +310,26 @@ impl Objects {
             objects: page.contents.unwrap_or_default().into_iter().filter_map(summary).collect(),
             next_cursor: page.next_continuation_token.filter(|_| page.is_truncated == Some(true)),
         })
+    }
+
+    /// The names that follow `prefix` up to the next slash, in the order of their bytes; `prefix` is empty or ends with a slash. At
+    /// most 10,000: for trees that are known to be narrow.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Unavailable`].
+    pub async fn folders(&self, prefix: &str) -> Result<Vec<String>, Error> {
+        let (mut names, mut cursor) = (Vec::new(), None);
+        for _ in 0..FOLDER_PAGES_MAX {
+            let list = self.client.list_objects_v2().bucket(&self.bucket).prefix(prefix).delimiter("/");
+            let page = list.set_continuation_token(cursor).send().await.map_err(Error::sdk("list folders"))?;
+            let folders = page.common_prefixes.unwrap_or_default().into_iter().filter_map(|folder| folder.prefix);
+            names.extend(folders.filter_map(|folder| Some(folder.strip_prefix(prefix)?.strip_suffix('/')?.to_owned())));
+            cursor = page.next_continuation_token.filter(|_| page.is_truncated == Some(true));
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(names)
     }
 
     /// Deletes objects. A key without an object is no error.

@@ -413,7 +413,13 @@ mod wire {
                 }
                 Outcome::Failed => FinishOutcome::Failed { error: report.error.ok_or("missing field `error`")? },
             };
-            Ok(Self { job_id: report.job_id, fence: report.fence, timing: report.timing, cost_usd_micros: None, outcome })
+            Ok(Self {
+                job_id: report.job_id,
+                fence: report.fence,
+                timing: report.timing,
+                cost_usd_micros: None,
+                outcome,
+            })
         }
     }
 

@@ -689,8 +689,9 @@ pub struct Progress {
     pub message: String,
 }
 
-/// The whole record, decoded.
-#[derive(Debug, Clone)]
+/// The whole record, decoded. Serialised it is what the archive keeps for ever: a member may be added with a default, never taken
+/// away or given another meaning.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     /// Its id.
     pub id: JobId,
@@ -701,22 +702,31 @@ pub struct Job {
     /// Where it stands.
     pub state: JobState,
     /// Every attempt so far, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
     /// The result, once `succeeded`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<JobResult>,
     /// The result of a job that has run and is `blocked` until its steps allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<JobResult>,
     /// The last error, once `failed` or `expired`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
     /// The latest progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
     /// When a `scheduled` job becomes ready, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_after_ms: Option<u64>,
     /// When it ended, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
     /// Its steps, as far as they have come, in the order of [`JobSpec::steps`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRun>,
-    /// What `settle` compares: changes with every move and every settlement.
+    /// What `settle` compares: changes with every move and every settlement. Nothing settles an archived job.
+    #[serde(skip)]
     pub revision: String,
 }
 

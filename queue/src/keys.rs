@@ -82,6 +82,10 @@ impl Keys {
         format!("{}:index:{tenant}", self.root)
     }
 
+    pub(crate) fn ended(&self) -> String {
+        format!("{}:ended", self.root)
+    }
+
     pub(crate) fn parked(&self) -> String {
         format!("{}:parked", self.root)
     }
@@ -161,8 +165,9 @@ pub(crate) fn idempotency(key: &str) -> String {
     hex::encode(&Sha256::digest(key.as_bytes())[..16])
 }
 
-/// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions and one
-/// per endpoint of all of them.
+/// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions, one
+/// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
+/// somebody has judged: what is counted of it.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
     root: String,
@@ -191,6 +196,14 @@ impl RegistryKeys {
 
     pub(crate) fn endpoints(&self, tenant: &str) -> String {
         format!("{}:endpoints:{tenant}", self.root)
+    }
+
+    pub(crate) fn feedback(&self, tenant: &str) -> String {
+        format!("{}:feedback:{tenant}", self.root)
+    }
+
+    pub(crate) fn judged(&self, id: JobId) -> String {
+        format!("{}:fb:{id}", self.root)
     }
 
     pub(crate) fn versions(&self, tenant: &str, name: &str) -> String {

@@ -9,8 +9,12 @@ mod clock;
 pub mod endpoint;
 mod error;
 #[cfg(feature = "redis")]
+pub mod feedback;
+#[cfg(feature = "redis")]
 mod fitness;
 pub mod gateway;
+#[cfg(feature = "redis")]
+pub mod history;
 mod id;
 pub mod job;
 #[cfg(feature = "redis")]

@@ -9,7 +9,9 @@ use tokio::sync::mpsc;
 use crate::batches::Batches;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::feedback::FeedbackCounters;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
+use crate::history::History;
 use crate::id::JobId;
 use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
 use crate::keys::Keys;
@@ -47,7 +49,7 @@ pub struct RedisConfig {
     pub prefix: String,
     /// How long a lease lasts unless extended. Default 30 s.
     pub lease_ms: u64,
-    /// How long an ended job's record is kept here before it moves to history, unless the job says otherwise. Default 1 day.
+    /// How long an ended job stays before the history sweep takes it, unless the job says otherwise. Default 24 h.
     pub retention_ms: u64,
     /// How long work waits before it may go ahead of more urgent work. Default 5 minutes.
     pub age_after_ms: u64,
@@ -109,6 +111,24 @@ impl RedisQueue {
     #[must_use]
     pub fn batches(&self) -> Batches {
         Batches::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// The jobs that have ended and wait to be archived.
+    #[must_use]
+    pub fn history(&self) -> History {
+        History::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// What people thought of results.
+    #[must_use]
+    pub fn feedback(&self) -> FeedbackCounters {
+        FeedbackCounters::new(self.connection.clone(), &self.config.prefix)
+    }
+
+    /// How long an ended job stays unless it says otherwise, milliseconds.
+    #[must_use]
+    pub fn retention_ms(&self) -> u64 {
+        self.config.retention_ms
     }
 
     /// The schedules.
@@ -231,7 +251,7 @@ impl RedisQueue {
 
     /// The jobs of these ids that match, in order.
     async fn matching(&self, ids: &[JobId], filter: &ListFilter) -> Result<Vec<JobId>, Error> {
-        if filter.takes_all() {
+        if filter.takes_all() || ids.is_empty() {
             return Ok(ids.to_vec());
         }
         let mut pipe = redis::pipe();

@@ -6,4 +6,5 @@ mod bad_input;
 mod crash;
 mod first_light;
 mod handlers;
+mod schedules;
 mod sdk;

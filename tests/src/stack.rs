@@ -191,6 +191,57 @@ impl Stack {
         Worker { child, log }
     }
 
+    /// Starts another replica of the API beside the stack's own, on the same Redis and S3, and waits until it serves.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_replica(&self, env: &[(&str, &str)]) -> Replica {
+        let read = |file: &str| -> Value {
+            let text = fs::read_to_string(self.data.join(file)).expect("stoke dev has written it");
+            serde_json::from_str(&text).expect("it is JSON")
+        };
+        let (secrets, stack) = (read("secrets.json"), read("stack.json"));
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        let mut child = Command::new(stoke_binary())
+            .args(["api", "--listen", "127.0.0.1:0"])
+            .env("STOKE_PUBLIC_URL", &self.url)
+            .env("STOKE_TOKEN_KEY", text(&secrets["token_key"]))
+            .env("STOKE_REDIS_URL", text(&stack["redis_url"]))
+            .env("STOKE_REDIS_PREFIX", text(&stack["redis_prefix"]))
+            .env("STOKE_S3_ENDPOINT_URL", format!("http://127.0.0.1:{}", stack["store_port"]))
+            .env("STOKE_S3_ACCESS_KEY_ID", text(&secrets["s3_access_key_id"]))
+            .env("STOKE_S3_SECRET_ACCESS_KEY", text(&secrets["s3_secret_access_key"]))
+            .env("STOKE_S3_PATH_STYLE", "true")
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("stoke api starts");
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let mut said = Vec::new();
+        let url = loop {
+            let Ok(line) = receiver.recv_timeout(Duration::from_secs(60)) else {
+                let _ = child.kill();
+                panic!("a replica did not come up:\n{}", said.join("\n"));
+            };
+            let address = line.split("127.0.0.1:").nth(1).filter(|_| line.contains("the API serves"));
+            if let Some(rest) = address {
+                let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                break format!("http://127.0.0.1:{port}");
+            }
+            said.push(line);
+        };
+        Replica { child, url }
+    }
+
     fn kill(&mut self) {
         let children = process::descendants(self.pid());
         let _ = self.child.kill();
@@ -208,6 +259,20 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Another replica of the API. Killed with SIGKILL when dropped.
+pub struct Replica {
+    child: Child,
+    /// Where it answers.
+    pub url: String,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

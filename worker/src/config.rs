@@ -133,7 +133,8 @@ fn number<T: std::str::FromStr>(
     into: &mut T,
 ) -> Result<(), ConfigError> {
     if let Some(value) = var(name) {
-        *into = value.parse().map_err(|_| ConfigError { name, why: format!("{value:?} is not a number it could be") })?;
+        *into =
+            value.parse().map_err(|_| ConfigError { name, why: format!("{value:?} is not a number it could be") })?;
     }
     Ok(())
 }

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use stokehold_queue::batches::Batch;
 use stokehold_queue::{nonce, now_ms};
 
-use super::results::{Kind, written};
+use super::results::{Kind, ended_lines, written};
 use super::{Runner, Trouble};
 
 /// Written down at a time.
 const PIECE: usize = 1_000;
 
-/// Fewer wait for more to come, but not longer than this.
-const PATIENCE_MS: u64 = 60_000;
+/// Fewer wait for more to come, but not longer than this: soon their jobs move to the archive.
+const PATIENCE_MS: u64 = 20_000;
 
 impl Runner {
     /// Writes down the next ended jobs; whether there were enough of them.
@@ -22,11 +22,7 @@ impl Runner {
         if ids.is_empty() || (ids.len() < PIECE && waits) {
             return Ok(false);
         }
-        let lines = self.batches.ended_lines(&ids).await?;
-        if lines.len() < ids.len() {
-            // Never as long as records are kept for longer than it takes to get here. Waiting would bring none of them back.
-            tracing::error!(batch.id = batch.id, lost = ids.len() - lines.len(), "ended lines of a batch are lost");
-        }
+        let lines = ended_lines(&self.app, &batch.spec.tenant, &ids).await?;
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         for line in &lines {
             let (kind, text) = written(line, &self.app.config.public_url);

@@ -15,6 +15,9 @@ use crate::{inputs, metrics};
 /// Jobs of one batch in the queue, ended ones that are not written down included.
 const WINDOW: u64 = 5_000;
 
+/// An ended job moves to the archive after this long, so that those of a large batch do not pile up in the queue's memory.
+const KEPT_MS: u64 = 60_000;
+
 /// Fed in one call, and the bytes after which they are enough.
 const CHUNK_JOBS: u64 = 500;
 const CHUNK_BYTES: usize = 4 << 20;
@@ -108,6 +111,7 @@ fn job(batch: &Batch, line: u64, item: Item, target: Target) -> NewJob {
             metadata: item.metadata,
             files: inputs::files_of(item.input.get()),
             deadline_ms: spec.deadline_ms,
+            retention_ms: Some(KEPT_MS),
             retry: version.spec.retry.clone().unwrap_or_default(),
             steps: target.steps,
             batch: Some(BatchLine { id: batch.id.clone(), line, custom_id: item.custom_id }),

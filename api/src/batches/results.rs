@@ -1,5 +1,7 @@
 //! What became of the lines: how it is written down, and how it is read back at any time.
 
+use std::collections::HashSet;
+
 use async_stream::try_stream;
 use bytes::Bytes;
 use futures::Stream;
@@ -128,6 +130,23 @@ pub(super) fn written(ended: &EndedLine, public_url: &str) -> (Kind, Vec<u8>) {
     (Kind::Errors, jsonl(&ErrorLine { line, custom_id, job_id: Some(ended.id), state, error }))
 }
 
+/// What became of these jobs, wherever their records are by now.
+pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Result<Vec<EndedLine>, Trouble> {
+    let mut lines = app.queue.batches().ended_lines(ids).await?;
+    if lines.len() < ids.len() {
+        let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
+        for id in ids.iter().filter(|id| !here.contains(id)) {
+            let job = app.find_job(tenant, *id).await?;
+            let found = job.and_then(|job| {
+                let line = job.spec.batch?;
+                Some(EndedLine { id: job.id, state: job.state, line, result: job.result, error: job.error })
+            });
+            lines.push(found.ok_or_else(|| Trouble::Broken(format!("job {id} is neither queued nor archived")))?);
+        }
+    }
+    Ok(lines)
+}
+
 /// A file of a batch as far as it has come: each line that has ended by now, once.
 pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = Result<Bytes, Trouble>> + Send {
     try_stream! {
@@ -149,7 +168,7 @@ pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = R
                 }
                 for ids in tail.chunks(TAIL) {
                     let mut text = Vec::new();
-                    for ended in batches.ended_lines(ids).await? {
+                    for ended in ended_lines(&app, &batch.spec.tenant, ids).await? {
                         let (of, line) = written(&ended, &app.config.public_url);
                         if of == kind {
                             text.extend_from_slice(&line);

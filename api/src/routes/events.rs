@@ -87,7 +87,7 @@ pub(crate) async fn events(
     };
     let job = own(&app, &caller.tenant, &id).await?;
     let held = app.hold()?;
-    let story = story(app, job.id, seen);
+    let story = story(app, caller.tenant, job.id, seen);
     let story = async_stream::stream! {
         let _held = held;
         for await event in story {
@@ -98,13 +98,18 @@ pub(crate) async fn events(
 }
 
 /// The stream breaks off when the queue cannot be asked; the client resumes where it was.
-fn story(app: App, id: JobId, mut seen: Seen) -> impl Stream<Item = Result<Event, Infallible>> {
+fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
         let deadline = Instant::now() + STREAM_MAX;
         let mut follow = app.waits.follow(id);
         loop {
             // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
-            let Ok(Some(job)) = follow.look().await else { return };
+            let job = match follow.look().await {
+                // Archived jobs have ended, and what they said is gone.
+                Ok(None) => app.find_job(&tenant, id).await,
+                looked => looked,
+            };
+            let Ok(Some(job)) = job else { return };
             let rank = rank(&job);
             let state = StateData { state: job.state, attempt: job.attempts.last().map_or(0, |last| last.attempt) };
             // An end is told after what was said before it, except to somebody who has not been told any state yet.

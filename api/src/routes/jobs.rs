@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use stokehold_queue::job::{Job, JobState};
+use stokehold_queue::job::{ErrorCode, Job, JobState};
 use stokehold_queue::queue::{CancelAnswer, ListFilter};
 use stokehold_queue::{JobId, Queue};
 use tokio::time::Instant;
@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use super::view::JobView;
 use crate::auth::{Caller, JobsRead, JobsWrite};
 use crate::error::{Code, Problem, ProblemBody};
+use crate::history::Cursor;
 use crate::names;
 use crate::path::Path;
 use crate::query::Params;
@@ -23,7 +24,7 @@ use crate::state::App;
 const LIMIT: u32 = 20;
 const LIMIT_MAX: u32 = 100;
 
-/// One page of jobs, newest first.
+/// One page of jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct JobList<'a> {
     jobs: Vec<JobView<'a>>,
@@ -50,18 +51,27 @@ pub(crate) async fn get(
     if wait_s > 0 && !job.state.is_terminal() {
         let _held = app.hold()?;
         let deadline = Instant::now() + Duration::from_secs(wait_s);
-        if let Some(seen) = app.waits.until_end(job.id, deadline).await? {
-            job = seen;
-        }
+        let seen = match app.waits.until_end(job.id, deadline).await? {
+            // Ended and archived since it was last looked at.
+            None => app.find_job(&caller.tenant, job.id).await?,
+            seen => seen,
+        };
+        job = seen.unwrap_or(job);
     }
     Ok(Json(JobView::new(&job, &app.config)).into_response())
 }
 
 /// List jobs
+///
+/// Those that are open or ended lately come first, the archived ones after them; each part newest first.
 #[utoipa::path(get, operation_id = "list_jobs", path = "/v1/jobs", tag = "jobs",
     params(
         ("state" = Option<super::view::StateWord>, Query, description = "Only in this state."),
         ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
+        ("batch" = Option<String>, Query, description = "Only lines of this batch."),
+        ("schedule" = Option<String>, Query, description = "Only those that this schedule made."),
+        ("priority" = Option<super::view::PriorityWord>, Query, description = "Only this urgent."),
+        ("error_code" = Option<super::view::ErrorWord>, Query, description = "Only those that failed like this."),
         ("metadata.<key>" = Option<String>, Query, description = "Only with this label; may be given for several keys."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
         ("limit" = Option<u32>, Query, description = "1 to 100, default 20."),
@@ -72,22 +82,85 @@ pub(crate) async fn list(
     caller: Caller<JobsRead>,
     mut params: Params,
 ) -> Result<Response, Problem> {
-    let states = JobState::ALL.map(JobState::as_str).join(", ");
-    let filter = ListFilter {
-        state: params.take("state", &format!("one of {states}"), JobState::from_word)?,
-        endpoint: params
-            .take("endpoint", "an endpoint's name", |name| names::is_name(name).then(|| name.to_owned()))?,
-        metadata: params.take_all("metadata."),
-        ..ListFilter::default()
-    };
-    let cursor = params.take("cursor", "the next_cursor of a page", |text| is_cursor(text).then(|| text.to_owned()))?;
+    let filter = filter(&mut params)?;
+    let cursor = params.take("cursor", "the next_cursor of a page", Place::parse)?.unwrap_or(Place::Queue(None));
     let limit = params
         .take("limit", &format!("1 to {LIMIT_MAX}"), |text| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)))?
         .unwrap_or(LIMIT);
     params.finish()?;
-    let page = app.ask("list jobs", app.queue.list(&caller.tenant, &filter, cursor.as_deref(), limit)).await?;
-    let jobs = page.jobs.iter().map(|job| JobView::new(job, &app.config)).collect();
-    Ok(Json(JobList { jobs, next_cursor: page.next_cursor }).into_response())
+    let (jobs, next_cursor) = page(&app, &caller.tenant, &filter, cursor, limit).await?;
+    let jobs = jobs.iter().map(|job| JobView::new(job, &app.config)).collect();
+    Ok(Json(JobList { jobs, next_cursor }).into_response())
+}
+
+/// Where a page of the list starts: the queue's jobs come first, the archived ones after them.
+enum Place {
+    Queue(Option<String>),
+    Archive(Cursor),
+}
+
+impl Place {
+    fn parse(text: &str) -> Option<Self> {
+        Cursor::parse(text).map(Self::Archive).or_else(|| is_cursor(text).then(|| Self::Queue(Some(text.to_owned()))))
+    }
+}
+
+/// One page, and where the next one starts.
+async fn page(
+    app: &App,
+    tenant: &str,
+    filter: &ListFilter,
+    place: Place,
+    limit: u32,
+) -> Result<(Vec<Job>, Option<String>), Problem> {
+    let (mut jobs, cursor) = match place {
+        Place::Archive(cursor) => (Vec::new(), cursor),
+        Place::Queue(cursor) => {
+            let page = app.ask("list jobs", app.queue.list(tenant, filter, cursor.as_deref(), limit)).await?;
+            if page.next_cursor.is_some() {
+                return Ok((page.jobs, page.next_cursor));
+            }
+            (page.jobs, Cursor(None))
+        }
+    };
+    let room = (limit as usize).saturating_sub(jobs.len());
+    // Nothing that has not ended is in the archive.
+    if filter.state.is_some_and(|state| !state.is_terminal()) {
+        return Ok((jobs, None));
+    }
+    if room == 0 {
+        return Ok((jobs, Some(cursor.to_string())));
+    }
+    match app.archived_jobs(tenant, filter, cursor, room).await {
+        Ok((archived, next)) => {
+            jobs.extend(archived);
+            Ok((jobs, next.map(|next| next.to_string())))
+        }
+        // What the queue has is worth showing; the next page says what is wrong.
+        Err(_) if !jobs.is_empty() => Ok((jobs, Some(cursor.to_string()))),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// The parameters that say which jobs.
+fn filter(params: &mut Params) -> Result<ListFilter, Problem> {
+    let states = JobState::ALL.map(JobState::as_str).join(", ");
+    let text = |text: &str| matches!(text.len(), 1..=255).then(|| text.to_owned());
+    Ok(ListFilter {
+        state: params.take("state", &format!("one of {states}"), JobState::from_word)?,
+        endpoint: params
+            .take("endpoint", "an endpoint's name", |name| names::is_name(name).then(|| name.to_owned()))?,
+        metadata: params.take_all("metadata."),
+        batch: params.take("batch", "a batch's id", text)?,
+        schedule: params.take("schedule", "a schedule's id", text)?,
+        priority: params.take("priority", "one of interactive, standard, batch", word)?,
+        error_code: params.take("error_code", "one of the codes that a job's error may have", ErrorCode::from_word)?,
+    })
+}
+
+/// A word that the queue's own types know.
+fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_value(text.into()).ok()
 }
 
 /// Cancel a job
@@ -109,18 +182,21 @@ pub(crate) async fn cancel(
     let ids = [id];
     let answers = app.ask_again("cancel", || app.queue.cancel(&caller.tenant, &ids)).await?;
     match answers.first() {
-        None | Some(CancelAnswer::NotFound) => return Err(Problem::not_found("job")),
-        Some(CancelAnswer::AlreadyEnded(state)) if *state != JobState::Cancelled => {
-            return Err(Problem::new(
-                Code::AlreadyEnded,
-                format!("the job has already ended: it is {}", state.as_str()),
-            ));
-        }
-        Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(_)) => {}
+        Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled)) => {}
+        Some(CancelAnswer::AlreadyEnded(state)) => return Err(already_ended(*state)),
+        // Unless it is archived, and then it has ended.
+        None | Some(CancelAnswer::NotFound) => {}
     }
-    let job = own(&app, &caller.tenant, &id.to_string()).await?;
+    let job = app.find_job(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
+    if job.state != JobState::Cancelled {
+        return Err(already_ended(job.state));
+    }
     cancel_step(&app, &job).await?;
     Ok(Json(JobView::new(&job, &app.config)).into_response())
+}
+
+fn already_ended(state: JobState) -> Problem {
+    Problem::new(Code::AlreadyEnded, format!("the job has already ended: it is {}", state.as_str()))
 }
 
 /// The step of a cancelled job that still waits or runs has nothing left to decide.
@@ -131,11 +207,9 @@ async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The caller's own job of this id. To everybody else it does not exist.
+/// The caller's own job of this id, archived or not. To everybody else it does not exist.
 pub(crate) async fn own(app: &App, tenant: &str, id: &str) -> Result<Job, Problem> {
-    let id = parse_id(id)?;
-    let job = app.ask("read a job", app.queue.get(id)).await?;
-    job.filter(|job| job.spec.tenant == tenant).ok_or_else(|| Problem::not_found("job"))
+    app.find_job(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
 }
 
 fn parse_id(id: &str) -> Result<JobId, Problem> {

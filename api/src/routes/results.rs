@@ -74,7 +74,7 @@ pub(crate) async fn file(
     Ok(redirect(app.objects.presign_get(&key, URL_TTL).await?))
 }
 
-fn without_result(job: &Job) -> Problem {
+pub(super) fn without_result(job: &Job) -> Problem {
     let state = job.state.as_str();
     if job.state.is_terminal() {
         return Problem::new(Code::NoResult, format!("the job is {state}, so there is no result"));

@@ -79,7 +79,7 @@ pub(crate) async fn one(
     let job = check(request, &target, &caller.tenant, "", &[])?.keyed(key);
     inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
     match enter(&app, std::slice::from_ref(&job)).await?.first() {
-        Some(Submitted::Repeat(id)) => repeated(&app, *id, wait_s).await,
+        Some(Submitted::Repeat(id)) => repeated(&app, &caller.tenant, *id, wait_s).await,
         _ => accepted(&app, &job, wait_s).await,
     }
 }
@@ -176,7 +176,7 @@ async fn prepare_bulk(
 
 async fn accepted(app: &App, job: &NewJob, wait_s: u64) -> Result<Response, Problem> {
     if wait_s > 0
-        && let Some(ended) = wait_for_end(app, job.id, wait_s).await
+        && let Some(ended) = wait_for_end(app, &job.spec.tenant, job.id, wait_s).await
     {
         return Ok(durable(app, JsonAnswer(JobView::new(&ended, &app.config)).into_response()));
     }
@@ -185,18 +185,22 @@ async fn accepted(app: &App, job: &NewJob, wait_s: u64) -> Result<Response, Prob
 }
 
 /// The job is accepted, so a wait that goes wrong is no reason to say anything else.
-async fn wait_for_end(app: &App, id: JobId, wait_s: u64) -> Option<Job> {
+async fn wait_for_end(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Option<Job> {
     let _held = app.hold().ok()?;
     let deadline = Instant::now() + Duration::from_secs(wait_s);
-    let job = app.waits.until_end(id, deadline).await.ok()??;
+    let job = match app.waits.until_end(id, deadline).await.ok()? {
+        // Ended and archived since it was last looked at.
+        None => app.find_job(tenant, id).await.ok()??,
+        Some(job) => job,
+    };
     job.state.is_terminal().then_some(job)
 }
 
-async fn repeated(app: &App, id: JobId, wait_s: u64) -> Result<Response, Problem> {
-    let ended = if wait_s > 0 { wait_for_end(app, id, wait_s).await } else { None };
+async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Response, Problem> {
+    let ended = if wait_s > 0 { wait_for_end(app, tenant, id, wait_s).await } else { None };
     let job = match ended {
         Some(job) => Some(job),
-        None => app.ask("read a job", app.queue.get(id)).await?,
+        None => app.find_job(tenant, id).await?,
     };
     let job = job
         .ok_or_else(|| Problem::new(Code::NotFound, "this key's job has ended and is no longer kept; use a new key"))?;

@@ -1,9 +1,9 @@
 //! What a job that another one waits for has come to.
 
 use serde_json::Value;
+use stokehold_queue::JobId;
 use stokehold_queue::job::{Job, JobResult};
 use stokehold_queue::pipeline::Outcome;
-use stokehold_queue::{JobId, Queue};
 
 use crate::error::{Code, INTERNAL, Problem};
 use crate::state::App;
@@ -11,10 +11,9 @@ use crate::state::App;
 /// The largest result that is read to become part of another job's input.
 const RESULT_MAX: u64 = 1 << 20;
 
-/// The job and its outcome, with its result if that is `wanted`; `None` when it is not kept, or another tenant's.
+/// The job and its outcome, with its result if that is `wanted`; `None` when it is nowhere, or another tenant's.
 pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Problem> {
-    let job = app.ask("read a job", app.queue.get(id)).await?;
-    let Some(job) = job.filter(|job| job.spec.tenant == tenant) else { return Ok(None) };
+    let Some(job) = app.find_job(tenant, id).await? else { return Ok(None) };
     let result = match &job.result {
         Some(result) if wanted => Some(value(app, result).await?),
         _ => None,

@@ -7,6 +7,8 @@ mod batches;
 mod boot;
 mod connections;
 mod events;
+mod feedback;
+mod history;
 mod openapi;
 mod pipelines;
 mod redrive;

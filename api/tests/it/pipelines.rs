@@ -89,8 +89,7 @@ async fn a_failed_dependency_fails_those_that_need_its_success() {
     let worker = Worker::join(&stack).await;
     let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
     let strict = submit(&stack, json!({"endpoint": "any", "input": 2, "depends_on": [first["id"]]})).await;
-    let lenient =
-        json!({"endpoint": "any", "input": 3, "depends_on": [{"job": first["id"], "on": "completion"}]});
+    let lenient = json!({"endpoint": "any", "input": 3, "depends_on": [{"job": first["id"], "on": "completion"}]});
     let lenient = submit(&stack, lenient).await;
     worker.fail(&worker.lease().await, "handler_error").await;
     let strict = ended(&stack, &strict).await;

@@ -40,7 +40,9 @@ impl Secrets {
 
     /// Those of `data`, made now if there are none.
     pub(crate) fn load_or_make(data: &Path) -> Result<Self> {
-        if let Some(secrets) = Self::load(data)? {
+        if let Some(mut secrets) = Self::load(data)? {
+            // What a newer release can do, this machine's own token may do.
+            secrets.api.record.scopes = Scope::ALL.map(|scope| scope.as_str().to_owned()).to_vec();
             return Ok(secrets);
         }
         let secrets = Self::make()?;

@@ -94,7 +94,6 @@ pub(super) fn ended_line(id: JobId, row: Vec<Option<String>>) -> Result<Option<E
     let mut row = row.into_iter();
     let mut next = || row.next().flatten();
     let (Some(state), Some(spec)) = (next(), next()) else {
-        tracing::error!(job.id = %id, "an ended job of a batch is gone before it was written down");
         return Ok(None);
     };
     let state = JobState::from_word(&state).ok_or_else(|| corrupt(state))?;

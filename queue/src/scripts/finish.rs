@@ -24,12 +24,8 @@ impl Finish<'_> {
         for report in self.reports {
             call.arg(report.job_id.to_string()).arg(&report.fence.0);
             match &report.outcome {
-                FinishOutcome::Succeeded { result } => {
-                    call.arg("inline").arg(result.get()).arg(tail(report, None)?)
-                }
-                FinishOutcome::Stored { size_bytes } => {
-                    call.arg("stored").arg(size_bytes).arg(tail(report, None)?)
-                }
+                FinishOutcome::Succeeded { result } => call.arg("inline").arg(result.get()).arg(tail(report, None)?),
+                FinishOutcome::Stored { size_bytes } => call.arg("stored").arg(size_bytes).arg(tail(report, None)?),
                 FinishOutcome::Failed { error } => {
                     call.arg(kind(error)).arg(json(error)?).arg(tail(report, Some(error))?)
                 }

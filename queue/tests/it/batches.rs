@@ -89,7 +89,11 @@ async fn a_batch_runs_from_its_lines_to_its_end() {
     batches.note_place(&id, place).await.unwrap();
     batches.note_samples(&id, &[(1, 0), (2, 3)]).await.unwrap();
 
-    finish(&queue, 4).await;
+    let query = LeaseQuery { worker_id: "w".into(), want: 4, reach_gib: 0, park: None };
+    let leases = queue.lease(query).await.unwrap();
+    assert_eq!(batches.get(&id).await.unwrap().unwrap().running, 4);
+    queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
+    assert_eq!(batches.get(&id).await.unwrap().unwrap().running, 0);
     let batch = batches.get(&id).await.unwrap().unwrap();
     adds_up(&batch);
     assert_eq!((batch.state, batch.succeeded, batch.open(), batch.fed), (BatchState::Running, 4, 6, 6));

@@ -508,6 +508,8 @@ async fn lists_page_newest_first_and_filter<Q: Queue>(queue: &Q, _: &ManualClock
     assert_eq!(all(ListFilter { metadata: label, ..Default::default() }, 20).await, [labelled]);
     assert_eq!(all(ListFilter { state: Some(JobState::Running), ..Default::default() }, 20).await, []);
     assert!(queue.list("other", &ListFilter::default(), None, 20).await.unwrap().jobs.is_empty());
+    let filter = ListFilter { endpoint: Some("rare".into()), ..Default::default() };
+    assert!(queue.list("other", &filter, None, 20).await.unwrap().jobs.is_empty());
 }
 
 async fn depth_counts_ready_jobs<Q: Queue>(queue: &Q, _: &ManualClock) {

@@ -5,6 +5,7 @@ mod batches;
 mod conformance;
 mod diagram;
 mod fairness;
+mod history;
 mod memory;
 mod model;
 mod redis;

@@ -78,6 +78,16 @@ async fn lists_and_deletes(objects: &Objects) {
     objects.delete(&keys[..6]).await.unwrap();
     objects.delete(&keys).await.expect("what is gone may be deleted again");
     assert_eq!(objects.list("client/list/", None, 1000).await.unwrap().objects, []);
+
+    let keys: Vec<String> =
+        ["2025/12/a", "2026/01/a", "2026/01/b", "2026/x", "z"].map(|key| format!("client/days/{key}")).into();
+    for key in &keys {
+        objects.put(key, "x".into(), "text/plain").await.unwrap();
+    }
+    assert_eq!(objects.folders("client/days/").await.unwrap(), ["2025", "2026"]);
+    assert_eq!(objects.folders("client/days/2026/").await.unwrap(), ["01"]);
+    assert_eq!(objects.folders("client/days/2024/").await.unwrap(), [""; 0]);
+    objects.delete(&keys).await.unwrap();
     objects.delete(&[]).await.unwrap();
 }
 

@@ -1,0 +1,175 @@
+//! Ended jobs after their time in Redis: archived in the object store and found there by name alone.
+//!
+//! [`Sweeper`] moves them there, [`History`] finds them. A job is archived before it is forgotten, so at every moment it is in one
+//! of both or in both; whoever looks for one asks Redis first.
+
+mod compact;
+mod find;
+mod segment;
+mod shelf;
+mod sweep;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use stokehold_objects::{Error as ObjectsError, Objects};
+use stokehold_queue::job::Job;
+use stokehold_queue::queue::ListFilter;
+use stokehold_queue::{Error as QueueError, JobId, Queue};
+use time::Date;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::timeout;
+
+use crate::error::{Code, INTERNAL, Problem};
+use crate::state::App;
+use segment::Segment;
+use shelf::Listing;
+
+pub(crate) use sweep::Sweeper;
+
+/// Unpacked segments kept in memory, bytes.
+const CACHE_BYTES: u64 = 64 << 20;
+
+/// Names of segments kept in memory; a name takes about 100 bytes.
+const CACHED_NAMES: u64 = 100_000;
+
+/// A day's names are believed for so long, except to say that a job is not there.
+const BELIEVED_FOR: Duration = Duration::from_secs(5);
+
+/// Segments read at once by one replica; each takes up to [`segment::READ_MAX`] while it is unpacked.
+const LOADS_AT_ONCE: usize = 8;
+
+/// How long a client waits for the archive.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why the archive could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The object store. Nothing was lost: try again.
+    #[error("the archive's object store failed")]
+    Objects(#[from] ObjectsError),
+    /// The queue. Nothing was lost: try again.
+    #[error("the queue failed")]
+    Queue(#[from] QueueError),
+    /// What is archived cannot be read. Somebody has to look at it.
+    #[error("{key} cannot be read: {why}")]
+    Corrupt {
+        /// What.
+        key: String,
+        /// Why not.
+        why: String,
+    },
+    /// Segments were replaced again and again while they were read: try again.
+    #[error("the archive of {0} changes faster than it can be read")]
+    Restless(String),
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let chain = &error as &dyn std::error::Error;
+        match error {
+            Error::Objects(error) => error.into(),
+            Error::Queue(error) => error.into(),
+            Error::Corrupt { .. } => {
+                tracing::error!(error = chain, "the archive holds what it should not");
+                Self::new(Code::Internal, INTERNAL)
+            }
+            Error::Restless(_) => {
+                tracing::warn!(error = chain, "the archive could not be read");
+                Self::new(Code::Unavailable, "the archive is busy; try again")
+            }
+        }
+    }
+}
+
+/// The archive of all tenants. Holds nothing that another replica would miss.
+pub(crate) struct History {
+    objects: Objects,
+    listings: Cache<(String, Date), Arc<Listing>>,
+    /// Whoever lists a day holds one of these, so that many who look for the same list once.
+    turns: [Mutex<()>; 16],
+    segments: Cache<String, Arc<Segment>>,
+    loads: Semaphore,
+}
+
+impl History {
+    pub(crate) fn new(objects: Objects) -> Self {
+        let weigh = |_: &String, segment: &Arc<Segment>| segment.weight();
+        let count =
+            |_: &(String, Date), listing: &Arc<Listing>| u32::try_from(listing.names.len() + 1).unwrap_or(u32::MAX);
+        Self {
+            objects,
+            listings: Cache::builder().weigher(count).max_capacity(CACHED_NAMES).time_to_live(BELIEVED_FOR).build(),
+            turns: std::array::from_fn(|_| Mutex::new(())),
+            segments: Cache::builder().weigher(weigh).max_capacity(CACHE_BYTES).build(),
+            loads: Semaphore::new(LOADS_AT_ONCE),
+        }
+    }
+}
+
+/// Where a list goes on in the archive: older than this job, or from the newest on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cursor(pub(crate) Option<JobId>);
+
+impl Cursor {
+    /// `h:` and an id.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix("h:")? {
+            "" => Some(Self(None)),
+            id => id.parse().ok().map(|id| Self(Some(id))),
+        }
+    }
+}
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("h:")?;
+        self.0.map_or(Ok(()), |id| write!(f, "{id}"))
+    }
+}
+
+impl App {
+    /// A tenant's job, in the queue or in the archive.
+    pub(crate) async fn find_job(&self, tenant: &str, id: JobId) -> Result<Option<Job>, Problem> {
+        if let Some(job) = self.ask("read a job", self.queue.get(id)).await? {
+            return Ok(Some(job).filter(|job| job.spec.tenant == tenant));
+        }
+        // Boxed: every route that reads a job would carry its size, and few get here.
+        self.archived("find a job", Box::pin(self.history.get(tenant, id))).await
+    }
+
+    /// One page of a tenant's archived jobs, newest first, without those that the queue still has: whoever reads a whole list has
+    /// seen them there.
+    pub(crate) async fn archived_jobs(
+        &self,
+        tenant: &str,
+        filter: &ListFilter,
+        cursor: Cursor,
+        limit: usize,
+    ) -> Result<(Vec<Job>, Option<Cursor>), Problem> {
+        let (mut jobs, next) =
+            self.archived("list jobs", Box::pin(self.history.list(tenant, filter, cursor, limit))).await?;
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        if !ids.is_empty() {
+            let mut present = self.ask("look for jobs", self.queue.history().present(&ids)).await?.into_iter();
+            jobs.retain(|_| !present.next().unwrap_or(false));
+        }
+        Ok((jobs, next))
+    }
+
+    /// Asks the archive, for as long as a client should wait for it.
+    async fn archived<T>(
+        &self,
+        step: &'static str,
+        question: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Problem> {
+        match timeout(PATIENCE, question).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => {
+                tracing::warn!(step, "the archive did not answer in time");
+                Err(Problem::new(Code::Unavailable, "the archive did not answer in time; try again"))
+            }
+        }
+    }
+}

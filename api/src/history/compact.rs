@@ -1,0 +1,141 @@
+//! Keeps a day's segments few and apart from each other: what lies in many small or overlapping ones is written again into full
+//! ones, and the old are deleted. A job is in the archive at every moment; a reader whose segment is gone lists again.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use stokehold_queue::JobId;
+use time::Date;
+use tokio::time::sleep;
+
+use super::segment::{BYTES_MAX, Line, Name, cut, day_prefix};
+use super::{Error, History};
+
+/// A day may have so many segments that are less than half full.
+const SMALL_MAX: usize = 16;
+
+/// So many segments may cover one id: what a look-up reads at worst.
+const DEPTH_MAX: usize = 8;
+
+/// Most segments in one merge, and about the most bytes of lines: what it takes in memory.
+const MERGE_MAX: usize = 64;
+const MERGE_BYTES: usize = 8 * BYTES_MAX;
+
+/// Whoever read a long listing page by page while segments were replaced may have seen neither the old nor the new. The old stay so
+/// much longer than a listing takes.
+const TORN_GRACE: Duration = Duration::from_secs(10);
+
+impl History {
+    /// Merges some segments of a day if that is worth it. Whether it was.
+    ///
+    /// # Errors
+    /// [`Error::Objects`]: nothing is lost, some jobs may be archived twice; try again. [`Error::Corrupt`].
+    pub(crate) async fn compact(&self, tenant: &str, day: Date) -> Result<bool, Error> {
+        let listing = self.list_day(tenant, day).await?;
+        let prefix = day_prefix(tenant, day);
+        let (mut lines, mut bytes, mut old) = (Vec::<Line>::new(), 0, Vec::new());
+        let chosen = choose(&listing.names);
+        for name in chosen.names {
+            let key = format!("{prefix}{name}");
+            // Another replica is at it too.
+            let Some(segment) = self.read(&key).await? else { return Ok(false) };
+            for line in segment.into_lines() {
+                bytes += line.text.len();
+                lines.push(line);
+            }
+            old.push(key);
+            if bytes >= MERGE_BYTES {
+                break;
+            }
+        }
+        let pieces = cut(lines);
+        // Lines of very different size may not fit together any better.
+        if old.len() < 2 || (!chosen.crowded && pieces.len() >= old.len()) {
+            return Ok(false);
+        }
+        for piece in pieces {
+            self.write(tenant, day, piece).await?;
+        }
+        if listing.torn {
+            sleep(TORN_GRACE).await;
+        }
+        self.objects.delete(&old).await?;
+        self.unlearn(tenant, day);
+        tracing::debug!(prefix, merged = old.len(), "merged segments of the archive");
+        Ok(true)
+    }
+}
+
+/// Segments to merge.
+struct Chosen<'a> {
+    /// Empty when the day is tidy.
+    names: Vec<&'a Name>,
+    /// They all cover one id.
+    crowded: bool,
+}
+
+/// First those that cover the most crowded id: merged they cover it once, and no other id more often than before. Then the small
+/// ones, neighbours first, which makes them fewer. So merging again and again comes to an end.
+fn choose(names: &[Name]) -> Chosen<'_> {
+    let mut sorted: Vec<&Name> = names.iter().collect();
+    sorted.sort_by_key(|name| name.first);
+    let (crowd, depth) = most_crowded(&sorted);
+    let chosen: Vec<&Name> = if depth > DEPTH_MAX {
+        sorted.into_iter().filter(|name| crowd.is_some_and(|id| name.covers(id))).collect()
+    } else {
+        let small: Vec<&Name> = sorted.into_iter().filter(|name| name.fill < 500).collect();
+        if small.len() > SMALL_MAX { small } else { Vec::new() }
+    };
+    Chosen { names: chosen.into_iter().take(MERGE_MAX).collect(), crowded: depth > DEPTH_MAX }
+}
+
+/// The id that most segments cover, and how many do. It is the first of some segment. `sorted` is by first id.
+fn most_crowded(sorted: &[&Name]) -> (Option<JobId>, usize) {
+    let (mut ends, mut crowd) = (BinaryHeap::new(), (None, 0));
+    for name in sorted {
+        while ends.peek().is_some_and(|Reverse(last)| *last < name.first) {
+            ends.pop();
+        }
+        ends.push(Reverse(name.last));
+        if ends.len() > crowd.1 {
+            crowd = (Some(name.first), ends.len());
+        }
+    }
+    crowd
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name over places on a line of ids.
+    fn name(ids: &[JobId], first: usize, last: usize, fill: usize) -> Name {
+        let text = format!("{}-{}-{fill:04x}aaaa.jsonl.zst", ids[first], ids[last]);
+        Name::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn a_tidy_day_is_left_alone() {
+        let ids: Vec<JobId> = (0..100).map(|_| JobId::new(0)).collect();
+        assert!(choose(&[]).names.is_empty());
+        let apart: Vec<Name> = (0..50).map(|n| name(&ids, 2 * n, 2 * n + 1, 1_000)).collect();
+        assert!(choose(&apart).names.is_empty(), "full ones are never too many");
+        let small: Vec<Name> = (0..SMALL_MAX).map(|n| name(&ids, n, n, 1)).collect();
+        assert!(choose(&small).names.is_empty());
+        let crowd: Vec<Name> = (0..DEPTH_MAX).map(|n| name(&ids, n, 50 + n, 1_000)).collect();
+        assert!(choose(&crowd).names.is_empty());
+    }
+
+    #[test]
+    fn crowds_are_merged_first_and_then_the_small() {
+        let ids: Vec<JobId> = (0..100).map(|_| JobId::new(0)).collect();
+        let mut names: Vec<Name> = (0..20).map(|n| name(&ids, 60 + n, 60 + n, 1)).collect();
+        assert_eq!(choose(&names).names.len(), 20);
+        names.push(name(&ids, 0, 99, 1_000));
+        names.extend((0..DEPTH_MAX).map(|n| name(&ids, n, 40, 1_000)));
+        let chosen = choose(&names);
+        assert_eq!((chosen.names.len(), chosen.crowded), (DEPTH_MAX + 1, true));
+        assert!(chosen.names.iter().all(|name| name.covers(ids[10])));
+    }
+}

@@ -1,0 +1,300 @@
+//! One archived piece of a tenant's day: what it is called and what is in it.
+//!
+//! `archive/<tenant>/<yyyy>/<mm>/<dd>/<first id>-<last id>-<nonce>.jsonl.zst`: a job per line, sorted by id, each once. The day is
+//! that of the ids' time, UTC. The nonce makes the name unique; its first four digits say how full it is, in thousandths. A segment
+//! is written once and never changed. The same job may stand in two segments, in the same words: readers take either.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use stokehold_queue::JobId;
+use stokehold_queue::job::Job;
+use time::{Date, OffsetDateTime};
+
+use super::Error;
+
+/// Most jobs in a segment.
+pub(crate) const JOBS_MAX: usize = 1_000;
+
+/// Most bytes of lines in a segment, unless one line alone has more.
+pub(crate) const BYTES_MAX: usize = 8 << 20;
+
+/// Most bytes that are read, packed or unpacked: a segment of one job with the largest input, results and attempts stays below.
+pub(crate) const READ_MAX: usize = 32 << 20;
+
+/// The default of zstd, 3: 300 MB/s, and a third off what level 1 leaves.
+const LEVEL: i32 = 3;
+
+const SUFFIX: &str = ".jsonl.zst";
+
+/// The day that a job is archived under.
+pub(crate) fn day_of(id: JobId) -> Date {
+    // 48 bits of milliseconds reach beyond the year 9999, which no real id does.
+    let seconds = i64::try_from(id.created_ms() / 1000).unwrap_or(i64::MAX);
+    OffsetDateTime::from_unix_timestamp(seconds).map_or(Date::MAX, OffsetDateTime::date)
+}
+
+/// What the keys of a tenant's day start with.
+pub(crate) fn day_prefix(tenant: &str, day: Date) -> String {
+    format!("archive/{tenant}/{:04}/{:02}/{:02}/", day.year(), u8::from(day.month()), day.day())
+}
+
+/// A segment's name within its day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// The smallest id in it.
+    pub(crate) first: JobId,
+    /// The largest id in it.
+    pub(crate) last: JobId,
+    /// How much of what a segment may hold is in it, by number or by size, in thousandths.
+    pub(crate) fill: usize,
+    nonce: String,
+}
+
+impl Name {
+    /// A new name for sorted lines; `None` when there are none.
+    pub(crate) fn of(lines: &[Line]) -> Option<Self> {
+        let (first, last) = (lines.first()?.id, lines.last()?.id);
+        let bytes: usize = lines.iter().map(|line| line.text.len() + 1).sum();
+        let fill = (1000 * lines.len() / JOBS_MAX).max(1000 * bytes / BYTES_MAX).min(1000);
+        let nonce = format!("{fill:04x}{}", &stokehold_queue::nonce()[..12]);
+        Some(Self { first, last, fill, nonce })
+    }
+
+    /// The name in a key below a day's prefix; `None` when it is none.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.strip_suffix(SUFFIX)?.split('-');
+        let (first, last, nonce) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?);
+        let fill = usize::from_str_radix(nonce.get(..4)?, 16).ok()?;
+        let name = Self { first, last, fill, nonce: nonce.to_owned() };
+        (parts.next().is_none() && first <= last).then_some(name)
+    }
+
+    /// Whether a job of this id may be in it.
+    pub(crate) fn covers(&self, id: JobId) -> bool {
+        self.first <= id && id <= self.last
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}-{}{SUFFIX}", self.first, self.last, self.nonce)
+    }
+}
+
+/// One job as it is archived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The job.
+    pub(crate) id: JobId,
+    /// Its record, JSON on one line, without the line's end.
+    pub(crate) text: String,
+}
+
+impl Line {
+    /// # Errors
+    /// When the record cannot be written as JSON, which is a defect.
+    pub(crate) fn of(job: &Job) -> Result<Self, Error> {
+        let text = serde_json::to_string(job)
+            .map_err(|error| Error::Corrupt { key: format!("job {}", job.id), why: error.to_string() })?;
+        // What was submitted may hold line breaks between its tokens, which mean nothing there.
+        let text = if text.contains(['\r', '\n']) { text.replace(['\r', '\n'], " ") } else { text };
+        Ok(Self { id: job.id, text })
+    }
+}
+
+/// Sorts lines, drops repeats and cuts them into what one segment takes each.
+pub(crate) fn cut(mut lines: Vec<Line>) -> Vec<Vec<Line>> {
+    lines.sort_by_key(|line| line.id);
+    lines.dedup_by_key(|line| line.id);
+    let (mut pieces, mut bytes) = (Vec::<Vec<Line>>::new(), 0);
+    for line in lines {
+        bytes += line.text.len() + 1;
+        match pieces.last_mut() {
+            Some(piece) if piece.len() < JOBS_MAX && bytes <= BYTES_MAX => piece.push(line),
+            _ => {
+                bytes = line.text.len() + 1;
+                pieces.push(vec![line]);
+            }
+        }
+    }
+    pieces
+}
+
+/// The bytes of a segment. Takes milliseconds of CPU.
+pub(crate) fn pack(lines: &[Line]) -> Result<Bytes, Error> {
+    let mut text = Vec::with_capacity(lines.iter().map(|line| line.text.len() + 1).sum());
+    for line in lines {
+        text.extend_from_slice(line.text.as_bytes());
+        text.push(b'\n');
+    }
+    let packed = zstd::bulk::compress(&text, LEVEL)
+        .map_err(|error| Error::Corrupt { key: "a new segment".to_owned(), why: error.to_string() })?;
+    Ok(packed.into())
+}
+
+/// A segment, unpacked.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    text: String,
+    index: Vec<(JobId, Range<usize>)>,
+}
+
+#[derive(Deserialize)]
+struct JustId {
+    id: JobId,
+}
+
+impl Segment {
+    /// Unpacks the object at `key`. Takes milliseconds of CPU.
+    pub(crate) fn unpack(key: &str, packed: &[u8]) -> Result<Self, Error> {
+        let corrupt = |why: String| Error::Corrupt { key: key.to_owned(), why };
+        let text = zstd::bulk::decompress(packed, READ_MAX).map_err(|error| corrupt(error.to_string()))?;
+        let text = String::from_utf8(text).map_err(|error| corrupt(error.to_string()))?;
+        let (mut index, mut at) = (Vec::new(), 0);
+        for line in text.split_inclusive('\n') {
+            let body = line.trim_end_matches('\n');
+            if !body.is_empty() {
+                let JustId { id } = serde_json::from_str(body).map_err(|error| corrupt(error.to_string()))?;
+                index.push((id, at..at + body.len()));
+            }
+            at += line.len();
+        }
+        if !index.is_sorted_by_key(|(id, _)| *id) {
+            return Err(corrupt("its lines are not sorted".to_owned()));
+        }
+        Ok(Self { text, index })
+    }
+
+    /// About what it takes in memory, bytes.
+    pub(crate) fn weight(&self) -> u32 {
+        u32::try_from(self.text.len() + self.index.len() * size_of::<(JobId, Range<usize>)>()).unwrap_or(u32::MAX)
+    }
+
+    /// The ids in it, in order, each with its line's number.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = (usize, JobId)> {
+        self.index.iter().enumerate().map(|(n, (id, _))| (n, *id))
+    }
+
+    /// The number of a job's line.
+    pub(crate) fn find(&self, id: JobId) -> Option<usize> {
+        self.index.binary_search_by_key(&id, |(id, _)| *id).ok()
+    }
+
+    /// A line; empty when there is none of this number.
+    pub(crate) fn line(&self, n: usize) -> &str {
+        self.index.get(n).map_or("", |(_, range)| &self.text[range.clone()])
+    }
+
+    /// The job on a line.
+    pub(crate) fn job(&self, n: usize) -> Result<Job, Error> {
+        serde_json::from_str(self.line(n)).map_err(|error| {
+            let key = self.index.get(n).map_or_else(String::new, |(id, _)| format!("archived job {id}"));
+            Error::Corrupt { key, why: error.to_string() }
+        })
+    }
+
+    /// Every line, to be written again.
+    pub(crate) fn into_lines(self) -> impl Iterator<Item = Line> {
+        let Self { text, index } = self;
+        index.into_iter().map(move |(id, range)| Line { id, text: text[range].to_owned() })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::value::RawValue;
+    use stokehold_queue::Fence;
+    use stokehold_queue::job::{Attempt, AttemptOutcome, JobResult, JobSpec, JobState, Timing};
+
+    use super::*;
+
+    /// A job that succeeded.
+    pub(crate) fn ended(tenant: &str, input: &str) -> Job {
+        let id = JobId::new(0);
+        Job {
+            id,
+            spec: JobSpec { tenant: tenant.into(), endpoint: "echo".into(), version: 1, ..JobSpec::default() },
+            input: RawValue::from_string(input.to_owned()).unwrap(),
+            state: JobState::Succeeded,
+            attempts: vec![Attempt {
+                attempt: 1,
+                worker_id: "w".into(),
+                fence: Fence::new(1, "a"),
+                leased_ms: 1,
+                ended_ms: Some(2),
+                outcome: AttemptOutcome::Succeeded,
+                timing: Timing { run_ms: 1, ..Timing::default() },
+                cost_usd_micros: Some(3),
+                error: None,
+            }],
+            result: Some(JobResult::Inline(RawValue::from_string("{\"n\":1.50}".to_owned()).unwrap())),
+            held: None,
+            error: None,
+            progress: None,
+            run_after_ms: None,
+            ended_ms: Some(2),
+            steps: Vec::new(),
+            revision: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_segment_keeps_every_word_of_its_jobs() {
+        let jobs: Vec<Job> = ["{\n \"a\":\r\n 1.10 }", "\"\\n\"", "null"].map(|input| ended("acme", input)).into();
+        let lines: Vec<Line> = jobs.iter().map(|job| Line::of(job).unwrap()).collect();
+        let pieces = cut(lines.iter().rev().chain(&lines).cloned().collect());
+        assert_eq!(pieces, [lines], "sorted, each once");
+        let segment = Segment::unpack("k", &pack(&pieces[0]).unwrap()).unwrap();
+        for job in &jobs {
+            let found = segment.job(segment.find(job.id).unwrap()).unwrap();
+            assert_eq!(found.input.get(), job.input.get().replace(['\r', '\n'], " "));
+            assert_eq!((found.spec, found.attempts), (job.spec.clone(), job.attempts.clone()));
+            let Some(JobResult::Inline(result)) = found.result else { panic!("the result is kept") };
+            assert_eq!(result.get(), "{\"n\":1.50}");
+        }
+        assert_eq!(segment.find(JobId::new(0)), None);
+        assert_eq!(segment.into_lines().collect::<Vec<_>>(), pieces[0]);
+    }
+
+    #[test]
+    fn what_other_releases_archived_can_be_read() {
+        let id = JobId::new(0);
+        let spec = r#"{"tenant":"acme","endpoint":"echo","version":1,"timeout_ms":1,"max_attempts":1,"later":[1]}"#;
+        let text = format!(r#"{{"id":"{id}","spec":{spec},"input":{{}},"state":"cancelled","later":{{"x":1}}}}"#);
+        let job: Job = serde_json::from_str(&text).unwrap();
+        assert_eq!((job.id, job.state, job.attempts.len()), (id, JobState::Cancelled, 0));
+    }
+
+    #[test]
+    fn names_say_what_is_inside() {
+        let lines: Vec<Line> = (0..3).map(|_| Line { id: JobId::new(0), text: "{}".into() }).collect();
+        let name = Name::of(&lines).unwrap();
+        assert_eq!(Name::parse(&name.to_string()).unwrap(), name);
+        assert_eq!((name.first, name.last, name.fill), (lines[0].id, lines[2].id, 3));
+        let large = Line { id: JobId::new(0), text: "x".repeat(BYTES_MAX / 2) };
+        assert_eq!(Name::of(&[large]).unwrap().fill, 500);
+        assert!(name.covers(lines[1].id) && !name.covers(JobId::new(0)));
+        assert_eq!(Name::of(&[]), None);
+        let reversed = format!("{}-{}-0003abc{SUFFIX}", lines[2].id, lines[0].id);
+        for wrong in ["", "x.jsonl.zst", &format!("{}-{}.jsonl.zst", lines[0].id, lines[1].id), &reversed] {
+            assert_eq!(Name::parse(wrong), None, "{wrong}");
+        }
+        let id: JobId = "019aa9a0af7b7000800000000000000a".parse().unwrap();
+        assert_eq!(day_prefix("acme", day_of(id)), "archive/acme/2025/11/22/");
+        assert_eq!(day_of("ffffffffffff7000800000000000000a".parse().unwrap()), Date::MAX);
+    }
+
+    #[test]
+    fn segments_are_cut_by_number_and_by_size() {
+        let lines = |count: usize, bytes: usize| -> Vec<Line> {
+            (0..count).map(|_| Line { id: JobId::new(0), text: "x".repeat(bytes) }).collect()
+        };
+        let lens = |pieces: Vec<Vec<Line>>| -> Vec<usize> { pieces.iter().map(Vec::len).collect() };
+        assert_eq!(lens(cut(lines(2_001, 1))), [1_000, 1_000, 1]);
+        assert_eq!(lens(cut(lines(3, 4 << 20))), [1, 1, 1]);
+        assert_eq!(lens(cut(lines(3, 3 << 20))), [2, 1]);
+        assert_eq!(lens(cut(lines(2, 9 << 20))), [1, 1]);
+    }
+}

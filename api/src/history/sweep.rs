@@ -1,0 +1,203 @@
+//! Moves ended jobs from the queue to the archive: written first, forgotten afterwards. A sweep that is cut short in between has
+//! archived some jobs twice, which readers do not notice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream;
+use stokehold_queue::JobId;
+use stokehold_queue::history::{DUE_MAX, Due};
+use stokehold_queue::job::Job;
+use time::Date;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::segment::{Line, Name, cut, day_of, day_prefix, pack};
+use super::{Error, History};
+use crate::metrics;
+use crate::state::App;
+
+/// A round starts nothing more after this long; the next goes on.
+const ROUND_MAX: Duration = Duration::from_secs(60);
+
+/// Rounds follow each other in a twentieth of the retention, within these: a longer pause makes fewer and larger segments.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// After a failure.
+const PAUSE_FAILED: Duration = Duration::from_secs(1);
+
+/// Whoever sweeps keeps the role for so long without a sign; longer than a round and one write that runs into its timeouts.
+const ROLE_MS: u64 = 180_000;
+
+/// Segments written at once.
+const WRITES_AT_ONCE: usize = 8;
+
+/// What is due and cannot be archived is looked at again after this long.
+const STAYING_AGAIN_MS: u64 = 60 * 60 * 1000;
+
+/// Days tidied up in one round, and merges in one of them.
+const DAYS_TIDIED: usize = 8;
+const MERGES_MAX: usize = 4;
+
+/// Days remembered as written to since they were last tidied up; a day that falls out is tidied up after the next write to it.
+const DAYS_NOTED: usize = 10_000;
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Jobs archived and forgotten.
+    pub(crate) archived: u64,
+    /// Segments written for them.
+    pub(crate) segments: u32,
+    /// Times that small or overlapping segments were merged.
+    pub(crate) merges: u32,
+    /// Something was left for the next round.
+    pub(crate) more: bool,
+}
+
+/// The loop. Every replica has one; one of them at a time works.
+pub(crate) struct Sweeper {
+    app: App,
+    pause: Duration,
+    /// Days written to since they were last tidied up.
+    untidy: BTreeSet<(String, Date)>,
+}
+
+impl Sweeper {
+    /// For the queue and the archive of `app`.
+    pub(crate) fn new(app: App) -> Self {
+        let pause = Duration::from_millis(app.queue.retention_ms() / 20).clamp(PAUSE_MIN, PAUSE_MAX);
+        Self { app, pause, untidy: BTreeSet::new() }
+    }
+
+    /// Rounds until `shutdown`, which may cut one short. A round that fails is tried again with the next.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            let round = tokio::select! {
+                round = self.run_once() => round,
+                () = shutdown.cancelled() => return,
+            };
+            let pause = match round {
+                Ok(summary) if summary.more => Duration::ZERO,
+                Ok(_) => self.pause,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the history sweep failed, trying again");
+                    self.pause.max(PAUSE_FAILED)
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    /// One round: everything that is due, then the days it wrote to. Does nothing while another replica has the role.
+    pub(crate) async fn run_once(&mut self) -> Result<Summary, Error> {
+        let (deadline, mut summary) = (Instant::now() + ROUND_MAX, Summary::default());
+        loop {
+            if !self.app.queue.claim_role("history", &self.app.replica, ROLE_MS).await? {
+                return Ok(Summary { more: false, ..summary });
+            }
+            let due = self.app.queue.history().due(DUE_MAX).await?;
+            let more = due.more;
+            let swept = self.sweep(due).await?;
+            summary.archived += swept.archived;
+            summary.segments += swept.segments;
+            summary.more = more && Instant::now() >= deadline;
+            if !more || summary.more {
+                break;
+            }
+        }
+        metrics::ended(self.app.queue.history().waiting().await?);
+        summary.merges = self.tidy(deadline).await?;
+        Ok(summary)
+    }
+
+    /// Archives and forgets what is due.
+    async fn sweep(&mut self, due: Due) -> Result<Summary, Error> {
+        let queue = self.app.queue.history();
+        for (id, error) in &due.corrupt {
+            tracing::error!(job.id = %id, error = error as &dyn std::error::Error, "an ended job cannot be archived; it stays");
+        }
+        let open: Vec<JobId> = due.jobs.iter().filter(|job| !job.state.is_terminal()).map(|job| job.id).collect();
+        for id in &open {
+            tracing::error!(job.id = %id, "a job is due to be archived and has not ended; it stays");
+        }
+        let staying: Vec<JobId> = due.corrupt.iter().map(|(id, _)| *id).chain(open).collect();
+        queue.defer(&staying, STAYING_AGAIN_MS).await?;
+        queue.forget(&due.gone).await?;
+
+        let mut days: BTreeMap<(String, Date), Vec<Line>> = BTreeMap::new();
+        for job in due.jobs.iter().filter(|job| job.state.is_terminal()) {
+            days.entry(place(job)).or_default().push(Line::of(job)?);
+        }
+        drop(due);
+        let pieces =
+            days.into_iter().flat_map(|(place, lines)| cut(lines).into_iter().map(move |piece| (place.clone(), piece)));
+        let history = &self.app.history;
+        let writes = pieces.map(|(place, piece)| async move {
+            let ids: Vec<JobId> = piece.iter().map(|line| line.id).collect();
+            history.write(&place.0, place.1, piece).await.map(|()| (place, ids))
+        });
+        let written: Vec<_> = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE).collect().await;
+        let (mut summary, mut failed) = (Summary::default(), None);
+        for outcome in written {
+            match outcome {
+                Ok((place, ids)) => {
+                    // Durable by now: only what was written is forgotten.
+                    queue.forget(&ids).await?;
+                    metrics::archived(ids.len());
+                    summary.archived += ids.len() as u64;
+                    summary.segments += 1;
+                    if self.untidy.len() < DAYS_NOTED {
+                        self.untidy.insert(place);
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(summary), Err)
+    }
+
+    /// Merges segments of days that were written to, as far as the time goes.
+    async fn tidy(&mut self, deadline: Instant) -> Result<u32, Error> {
+        let mut merges = 0;
+        for _ in 0..DAYS_TIDIED {
+            if Instant::now() >= deadline {
+                break;
+            }
+            let Some((tenant, day)) = self.untidy.pop_first() else { break };
+            for round in 1..=MERGES_MAX {
+                if !self.app.history.compact(&tenant, day).await? {
+                    break;
+                }
+                merges += 1;
+                if round == MERGES_MAX {
+                    self.untidy.insert((tenant.clone(), day));
+                }
+            }
+        }
+        Ok(merges)
+    }
+}
+
+/// Where a job is archived.
+fn place(job: &Job) -> (String, Date) {
+    (job.spec.tenant.clone(), day_of(job.id))
+}
+
+impl History {
+    /// Writes one segment of sorted lines. Once this returns, it is durable.
+    pub(crate) async fn write(&self, tenant: &str, day: Date, lines: Vec<Line>) -> Result<(), Error> {
+        let Some(name) = Name::of(&lines) else { return Ok(()) };
+        let key = format!("{}{name}", day_prefix(tenant, day));
+        let packed = tokio::task::spawn_blocking(move || pack(&lines)).await;
+        let packed =
+            packed.map_err(|_| Error::Corrupt { key: key.clone(), why: "packing it panicked".to_owned() })??;
+        self.objects.put(&key, packed, "application/zstd").await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,309 @@
+//! Ended jobs leave Redis for the archive, and nobody who asks for them can tell.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::slice::from_ref;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use reqwest::Method;
+use serde_json::{Value, json};
+use stokehold_api::Config;
+use stokehold_api::token::Scope;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::stack::{PATIENCE, Stack};
+use crate::worker::Worker;
+
+/// Nothing stays in Redis longer than it must.
+fn hasty(config: &mut Config) {
+    config.redis.retention_ms = 50;
+}
+
+async fn raw(stack: &Stack) -> MultiplexedConnection {
+    redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+fn record(id: &str) -> String {
+    format!("{{stoke:0}}:j:{id}")
+}
+
+const ENDED: &str = "{stoke:0}:ended";
+
+/// Waits until none of these jobs is in Redis any more.
+async fn swept(stack: &Stack, ids: &[&str]) {
+    let mut redis = raw(stack).await;
+    let gone = async {
+        for id in ids {
+            while redis.exists(record(id)).await.unwrap() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+    };
+    timeout(PATIENCE, gone).await.expect("the sweep takes what has ended");
+}
+
+/// Runs one job to its end.
+async fn done(stack: &Stack, worker: &Worker<'_>, text: &str) -> String {
+    let id = stack.submit(text).await;
+    let lease = worker.lease().await;
+    worker.tell(&lease, json!({"event": "progress", "fraction": 0.5, "message": "half"})).await;
+    worker.succeed(&lease, json!({"said": text})).await;
+    id
+}
+
+/// Every job of the list, page by page.
+async fn listed(stack: &Stack, filter: &str, limit: usize) -> Vec<String> {
+    let (mut ids, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = stack.json(stack.get(&format!("/v1/jobs?limit={limit}{filter}{cursor}"))).await;
+        let jobs = page["jobs"].as_array().unwrap();
+        assert!(jobs.len() <= limit);
+        ids.extend(jobs.iter().map(|job| job["id"].as_str().unwrap().to_owned()));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return ids,
+        }
+    }
+}
+
+#[tokio::test]
+async fn history_is_read_like_the_queue() {
+    let stack = Stack::start_with(hasty).await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let id = done(&stack, &worker, "hi").await;
+    swept(&stack, &[&id]).await;
+
+    let job = stack.job(&id).await;
+    assert_eq!(
+        (&job["state"], &job["input"], &job["result"]),
+        (&json!("succeeded"), &json!({"text": "hi"}), &json!({"said": "hi"}))
+    );
+    assert_eq!(job["attempts"][0]["worker_id"], worker.id.as_str());
+    assert!(job["ended_at"].is_string() && job["timing"].is_object());
+    assert_eq!(stack.job(&format!("{id}?wait_s=5")).await, job);
+    assert_eq!(stack.json(stack.get(&format!("/v1/jobs/{id}/result"))).await, json!({"said": "hi"}));
+    let file = stack.get(&format!("/v1/jobs/{id}/files/none.txt"));
+    assert_eq!(stack.problem(file).await, (404, "not_found".to_owned()));
+    assert_eq!(listed(&stack, "", 20).await, from_ref(&id));
+    assert_eq!(listed(&stack, "&endpoint=echo&state=succeeded&priority=standard", 20).await, from_ref(&id));
+    for other in [
+        "state=running",
+        "state=failed",
+        "endpoint=other",
+        "batch=b",
+        "schedule=s",
+        "error_code=timeout",
+        "priority=batch",
+    ] {
+        assert!(listed(&stack, &format!("&{other}"), 20).await.is_empty(), "{other}");
+    }
+    for wrong in ["cursor=h:x", "cursor=x", "priority=soon", "error_code=none", "batch="] {
+        let list = stack.get(&format!("/v1/jobs?{wrong}"));
+        assert_eq!(stack.problem(list).await, (400, "invalid_query".to_owned()), "{wrong}");
+    }
+    let events = stack.get(&format!("/v1/jobs/{id}/events")).send().await.unwrap().text().await.unwrap();
+    let told: Vec<&str> = events.lines().filter_map(|line| line.strip_prefix("event:")).map(str::trim).collect();
+    assert_eq!(told, ["state", "done"]);
+    let cancel = stack.post(&format!("/v1/jobs/{id}/cancel"), &json!({}));
+    assert_eq!(stack.problem(cancel).await, (409, "already_ended".to_owned()));
+
+    let token = stack.token_of("other", &Scope::ALL, None).await;
+    for path in ["", "/result", "/events"] {
+        let theirs = stack.client.get(format!("{}/v1/jobs/{id}{path}", stack.url)).bearer_auth(&token);
+        assert_eq!(stack.problem(theirs).await.0, 404, "{path}");
+    }
+    let theirs = stack.client.request(Method::GET, format!("{}/v1/jobs", stack.url)).bearer_auth(&token);
+    assert_eq!(stack.json(theirs).await, json!({"jobs": [], "next_cursor": null}));
+}
+
+#[tokio::test]
+async fn history_remembers_cancelled_jobs_and_idempotency_keys() {
+    let stack = Stack::start_with(hasty).await;
+    stack.deploy_echo().await;
+    let request = json!({"endpoint": "echo", "input": {"text": "x"}, "idempotency_key": "k"});
+    let id = stack.json(stack.post("/v1/jobs", &request)).await["id"].as_str().unwrap().to_owned();
+    stack.json(stack.post(&format!("/v1/jobs/{id}/cancel"), &json!({}))).await;
+    swept(&stack, &[&id]).await;
+    let again = stack.json(stack.post(&format!("/v1/jobs/{id}/cancel"), &json!({}))).await;
+    assert_eq!(again["state"], "cancelled");
+    let repeated = stack.json(stack.post("/v1/jobs", &request)).await;
+    assert_eq!((repeated["id"].as_str(), &repeated["state"]), (Some(id.as_str()), &json!("cancelled")));
+    let result = stack.get(&format!("/v1/jobs/{id}/result"));
+    assert_eq!(stack.problem(result).await, (409, "no_result".to_owned()));
+}
+
+#[tokio::test]
+async fn history_follows_the_open_jobs_in_a_list_that_misses_none() {
+    let stack = Stack::start_with(hasty).await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let mut ended = Vec::new();
+    for n in 0..5 {
+        ended.push(done(&stack, &worker, &n.to_string()).await);
+    }
+    let (first, second) = (stack.submit("open").await, stack.submit("open").await);
+    swept(&stack, &ended.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let expected: Vec<String> = [second, first].into_iter().chain(ended.into_iter().rev()).collect();
+    for limit in [1, 2, 3, 100] {
+        assert_eq!(listed(&stack, "", limit).await, expected, "pages of {limit}");
+    }
+    assert_eq!(listed(&stack, "&state=succeeded", 2).await, expected[2..]);
+}
+
+#[tokio::test]
+async fn history_has_a_job_once_though_it_was_archived_twice() {
+    let stack = Stack::start_with(|config| config.redis.retention_ms = 3_000).await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let id = done(&stack, &worker, "hi").await;
+    let mut redis = raw(&stack).await;
+    let dump = |mut redis: MultiplexedConnection, key: String| async move {
+        let bytes: Vec<u8> = redis::cmd("DUMP").arg(key).query_async(&mut redis).await.unwrap();
+        bytes
+    };
+    let kept = dump(redis.clone(), record(&id)).await;
+    let index = dump(redis.clone(), "{stoke:0}:index:acme".to_owned()).await;
+    swept(&stack, &[&id]).await;
+
+    // As if the sweep had died before it forgot: the job is in both places.
+    let restore = |mut redis: MultiplexedConnection, key: String, bytes: Vec<u8>| async move {
+        let _: () = redis::cmd("RESTORE").arg(key).arg(0).arg(bytes).query_async(&mut redis).await.unwrap();
+    };
+    let _: () = redis.zadd(ENDED, &id, "9e15").await.unwrap();
+    restore(redis.clone(), record(&id), kept).await;
+    restore(redis.clone(), "{stoke:0}:index:acme".to_owned(), index).await;
+    assert_eq!(listed(&stack, "", 20).await, from_ref(&id), "shown with the queue's, not again with the archived");
+    assert_eq!(listed(&stack, "", 1).await, from_ref(&id));
+
+    // The next sweep archives it once more.
+    let _: () = redis.zadd(ENDED, &id, 0).await.unwrap();
+    swept(&stack, &[&id]).await;
+    assert_eq!(listed(&stack, "", 1).await, from_ref(&id));
+    assert_eq!(stack.job(&id).await["result"], json!({"said": "hi"}));
+}
+
+#[tokio::test]
+async fn history_leaves_nothing_of_a_job_in_redis() {
+    let stack = Stack::start_with(hasty).await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let mut redis = raw(&stack).await;
+    let mut ids = BTreeSet::new();
+    for round in 0..3 {
+        let jobs: Vec<Value> =
+            (0..1_000).map(|n| json!({"endpoint": "echo", "input": {"text": format!("{round}/{n}")}})).collect();
+        let submitted = stack.json(stack.post("/v1/jobs/bulk", &json!({"jobs": jobs}))).await;
+        ids.extend(submitted["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()));
+    }
+    let mut open = ids.len();
+    while open > 0 {
+        let leases = stack.json(worker.post("lease", &json!({"want": 100, "reach_gib": 0, "wait_ms": 1_000}))).await;
+        let reports: Vec<Value> = leases["leases"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|lease| json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": 1}))
+            .collect();
+        open -= reports.len();
+        if !reports.is_empty() {
+            stack.json(worker.post("finish", &json!({"finish": reports}))).await;
+        }
+    }
+    let drained = async {
+        loop {
+            let keys: Vec<String> = redis::cmd("KEYS").arg("{stoke:0}:*").query_async(&mut redis).await.unwrap();
+            let of_jobs = keys
+                .iter()
+                .filter(|key| [":j:", ":e:", ":i:", ":index:", ":ended"].iter().any(|kind| key.contains(kind)));
+            if of_jobs.count() == 0 {
+                return keys;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let keys = timeout(PATIENCE, drained).await.expect("Redis returns to what it was");
+    assert!(keys.len() < 10, "{keys:?}");
+    let list: Vec<String> = listed(&stack, "", 100).await;
+    assert_eq!(list.len(), ids.len());
+    assert_eq!(list.into_iter().collect::<BTreeSet<_>>(), ids);
+}
+
+/// A way to the object store that can be cut.
+struct Wire {
+    address: SocketAddr,
+    cut: Arc<Mutex<Option<CancellationToken>>>,
+}
+
+impl Wire {
+    /// To what `target` is told later.
+    fn start(listener: std::net::TcpListener, target: String) -> Self {
+        let address = listener.local_addr().unwrap();
+        let cut = Arc::new(Mutex::new(Some(CancellationToken::new())));
+        let open = cut.clone();
+        listener.set_nonblocking(true).unwrap();
+        let listener = TcpListener::from_std(listener).unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let Some(cut) = open.lock().unwrap().clone() else { continue };
+                let target = target.clone();
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(target).await.unwrap();
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                        () = cut.cancelled() => {}
+                    }
+                });
+            }
+        });
+        Self { address, cut }
+    }
+
+    fn cut(&self) {
+        if let Some(cut) = self.cut.lock().unwrap().take() {
+            cut.cancel();
+        }
+    }
+
+    fn mend(&self) {
+        *self.cut.lock().unwrap() = Some(CancellationToken::new());
+    }
+}
+
+#[tokio::test]
+async fn history_forgets_nothing_while_the_object_store_is_away() {
+    let mut wire = None;
+    let stack = Stack::start_with(|config| {
+        hasty(config);
+        let target = config.s3.endpoint_url.take().unwrap().replace("http://", "");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let started = Wire::start(listener, target);
+        config.s3.endpoint_url = Some(format!("http://{}", started.address));
+        wire = Some(started);
+    })
+    .await;
+    let wire = wire.unwrap();
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let before = done(&stack, &worker, "before").await;
+    swept(&stack, &[&before]).await;
+
+    wire.cut();
+    let meanwhile = done(&stack, &worker, "meanwhile").await;
+    let page = stack.json(stack.get("/v1/jobs")).await;
+    assert_eq!(page["jobs"][0]["id"], meanwhile.as_str(), "what the queue has is still shown");
+    assert_eq!(page["next_cursor"], "h:");
+    let rest = stack.get("/v1/jobs?cursor=h:");
+    assert_eq!(stack.problem(rest).await, (503, "unavailable".to_owned()));
+    assert_eq!(stack.job(&meanwhile).await["state"], "succeeded");
+
+    wire.mend();
+    swept(&stack, &[&meanwhile]).await;
+    assert_eq!(listed(&stack, "", 20).await, [meanwhile, before]);
+}

@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- forget: deletes ended jobs, which the caller has archived: record, events and every place they are listed in. Moves no job.
+-- KEYS  1 root
+-- ARGV  1.. id
+-- Reply {number forgotten}
+local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = true}
+local forgotten, touched = 0, {}
+for _, id in ipairs(ARGV) do
+  local job = redis.call('HMGET', job_key(id), 'state', 'ix', 'lane')
+  if not job[1] then
+    -- Deleted before, by a sweep whose answer was lost.
+    redis.call('ZREM', ROOT .. ':ended', id)
+  elseif TERMINAL[job[1]] then
+    redis.call('DEL', job_key(id), events_key(id))
+    redis.call('ZREM', ROOT .. ':ended', id)
+    local tenant = select(3, parts_of(job[3]))
+    redis.call('ZREM', ROOT .. ':dead:' .. tenant, id)
+    if job[2] then
+      redis.call('XDEL', ROOT .. ':index:' .. tenant, job[2])
+      touched[tenant] = true
+    end
+    forgotten = forgotten + 1
+  end
+end
+-- An empty stream would keep its memory.
+for tenant in pairs(touched) do
+  local index = ROOT .. ':index:' .. tenant
+  if redis.call('XLEN', index) == 0 then redis.call('DEL', index) end
+end
+return {forgotten}

@@ -1,0 +1,163 @@
+//! Ended jobs on their way out of Redis: which are due, and forgetting those that the caller has archived.
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::id::JobId;
+use crate::job::Job;
+use crate::keys::Keys;
+use crate::record;
+use crate::redis::BATCH_MAX;
+use crate::scripts::{self, Connection};
+
+/// Most jobs that one [`History::due`] reads.
+pub const DUE_MAX: usize = 1_000;
+
+/// One `due` stops once it holds about this much of records, bytes; a record is at most a few MiB.
+pub const DUE_BYTES: usize = 8 << 20;
+
+/// Records read in one round trip.
+const STEP: usize = 20;
+
+/// The ended jobs of a queue. Clones share its connection.
+#[derive(Clone)]
+pub struct History {
+    connection: Connection,
+    keys: Keys,
+    clock: Clock,
+}
+
+/// What is due.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// The records, in the order they fell due.
+    pub jobs: Vec<Job>,
+    /// Ids without a record: to be forgotten, there is nothing to archive.
+    pub gone: Vec<JobId>,
+    /// Ids whose record cannot be read, and why. They stay until somebody has looked at them; [`History::defer`] makes way for
+    /// those behind them.
+    pub corrupt: Vec<(JobId, Error)>,
+    /// There was more than was read.
+    pub more: bool,
+}
+
+impl History {
+    pub(crate) fn new(connection: Connection, keys: Keys, clock: Clock) -> Self {
+        Self { connection, keys, clock }
+    }
+
+    /// Ended jobs whose retention is over, at most `most` ([`DUE_MAX`], and about [`DUE_BYTES`]). They stay until forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: ask again.
+    pub async fn due(&self, most: usize) -> Result<Due, Error> {
+        let most = most.min(DUE_MAX);
+        let now = self.now_ms().await?;
+        let ids: Vec<String> = redis::cmd("ZRANGEBYSCORE")
+            .arg(self.keys.ended())
+            .arg("-inf")
+            .arg(now)
+            .arg("LIMIT")
+            .arg(0)
+            .arg(most)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("find ended jobs"))?;
+        // Only scripts write here, and they write ids.
+        let ids: Vec<JobId> = ids.iter().filter_map(|id| id.parse().ok()).collect();
+        let (mut due, mut bytes, mut read) = (Due::default(), 0, 0);
+        for step in ids.chunks(STEP) {
+            if bytes >= DUE_BYTES {
+                break;
+            }
+            let mut pipe = redis::pipe();
+            for id in step {
+                pipe.hgetall(self.keys.job(*id));
+            }
+            let records: Vec<HashMap<String, String>> =
+                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("read ended jobs"))?;
+            for (id, fields) in step.iter().zip(records) {
+                bytes += fields.values().map(String::len).sum::<usize>();
+                match record::decode(*id, &fields) {
+                    Ok(Some(job)) => due.jobs.push(job),
+                    Ok(None) => due.gone.push(*id),
+                    Err(error) => due.corrupt.push((*id, error)),
+                }
+            }
+            read += step.len();
+        }
+        due.more = read < ids.len() || ids.len() == most;
+        Ok(due)
+    }
+
+    /// Deletes ended jobs and all that is kept of them; a job that has not ended is left alone. The count of those deleted.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: some may be gone by now; safe to repeat.
+    pub async fn forget(&self, ids: &[JobId]) -> Result<u32, Error> {
+        let mut forgotten = 0;
+        for ids in ids.chunks(BATCH_MAX) {
+            forgotten += scripts::Forget { keys: &self.keys, ids }.run(&self.connection).await?;
+        }
+        Ok(forgotten)
+    }
+
+    /// Lets ended jobs fall due again `by_ms` from now.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: safe to repeat.
+    pub async fn defer(&self, ids: &[JobId], by_ms: u64) -> Result<(), Error> {
+        let due = self.now_ms().await?.saturating_add(by_ms);
+        for ids in ids.chunks(BATCH_MAX) {
+            let mut call = redis::cmd("ZADD");
+            call.arg(self.keys.ended()).arg("XX");
+            for id in ids {
+                call.arg(due).arg(id.to_string());
+            }
+            let _: u32 =
+                call.query_async(&mut self.connection.redis()).await.map_err(Error::redis("defer ended jobs"))?;
+        }
+        Ok(())
+    }
+
+    /// Which of these jobs the queue still has, in order.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: ask again.
+    pub async fn present(&self, ids: &[JobId]) -> Result<Vec<bool>, Error> {
+        let mut present = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(DUE_MAX) {
+            let mut pipe = redis::pipe();
+            for id in ids {
+                pipe.exists(self.keys.job(*id));
+            }
+            let found: Vec<bool> =
+                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look for jobs"))?;
+            present.extend(found);
+        }
+        Ok(present)
+    }
+
+    /// How many ended jobs wait here, due or not.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: ask again.
+    pub async fn waiting(&self) -> Result<u64, Error> {
+        self.connection.redis().zcard(self.keys.ended()).await.map_err(Error::redis("count ended jobs"))
+    }
+
+    /// The queue's clock, as the scripts read it.
+    async fn now_ms(&self) -> Result<u64, Error> {
+        if let Clock::Manual(clock) = &self.clock {
+            return Ok(clock.now_ms());
+        }
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME")
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("ask for the time"))?;
+        Ok(seconds * 1000 + micros / 1000)
+    }
+}
