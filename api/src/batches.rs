@@ -42,7 +42,10 @@ const ROUND: Duration = Duration::from_secs(1);
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Batches that one replica works on at a time. Each holds some 30 MB at most.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 6;
+
+/// Of these, how many may be at a stage that takes minutes: the others keep the rest going.
+const LONG_AT_ONCE: usize = 2;
 
 /// Bitmaps of wrong lines that are kept, 1.25 MB each at most.
 const BITMAPS_KEPT: u64 = 16;
@@ -93,6 +96,7 @@ pub(crate) struct Runner {
     /// The batches that this replica works on at this moment.
     busy: Arc<Mutex<HashSet<String>>>,
     at_once: Arc<Semaphore>,
+    long_at_once: Arc<Semaphore>,
     bitmaps: Cache<String, Arc<bits::Lines>>,
     tasks: TaskTracker,
     /// When this replica last looked for what is to be tidied away, unix milliseconds.
@@ -107,6 +111,7 @@ impl Runner {
             app,
             busy: Arc::default(),
             at_once: Arc::new(Semaphore::new(AT_ONCE)),
+            long_at_once: Arc::new(Semaphore::new(LONG_AT_ONCE)),
             bitmaps: Cache::new(BITMAPS_KEPT),
             tasks: TaskTracker::new(),
             tidied: Arc::default(),
@@ -144,7 +149,7 @@ impl Runner {
             self.tasks.spawn(async move {
                 let _permit = permit;
                 let (runner, id) = (&working.runner, &working.id);
-                let work = runner.work(id);
+                let work = Box::pin(runner.work(id));
                 match runner.app.shutdown.run_until_cancelled(work).await {
                     None | Some(Ok(()) | Err(Trouble::Overtaken)) => {}
                     Some(Err(error)) => {
@@ -164,10 +169,14 @@ impl Runner {
                 return Ok(());
             }
             let Some(batch) = self.batches.get(id).await? else { return Ok(()) };
+            let long = matches!(batch.state, BatchState::Validating | BatchState::Finalizing);
+            let turn = long.then(|| self.long_at_once.clone().try_acquire_owned()).transpose();
+            // It is looked at again with the next round.
+            let Ok(_turn) = turn else { return Ok(()) };
             let more = match batch.state {
-                BatchState::Validating => self.holding(&batch, self.validate(&batch)).await.map(|()| true)?,
+                BatchState::Validating => self.holding(&batch, Box::pin(self.validate(&batch))).await.map(|()| true)?,
                 BatchState::Running => self.step(&batch).await?,
-                BatchState::Finalizing => self.holding(&batch, self.complete(&batch)).await.map(|()| true)?,
+                BatchState::Finalizing => self.holding(&batch, Box::pin(self.complete(&batch))).await.map(|()| true)?,
                 BatchState::Completed | BatchState::Failed | BatchState::Cancelled | BatchState::Expired => false,
             };
             if !more {
@@ -191,13 +200,14 @@ impl Runner {
         if let Some(samples) = pace::sampled(&batch.samples, batch.succeeded + batch.failed, now) {
             self.batches.note_samples(&batch.id, &samples).await?;
         }
-        let fed = self.feed(batch).await?;
+        // First what makes room in the queue's memory.
         let collected = self.collect(batch).await?;
+        let fed = self.feed(batch).await?;
         if batch.open() == 0 {
             return Ok(self.batches.finalize(&batch.id).await? || collected);
         }
         if batch.stop == Some(Stop::Cancelled) {
-            self.holding(batch, self.cancel(batch)).await?;
+            self.holding(batch, Box::pin(self.cancel(batch))).await?;
         }
         Ok(fed || collected)
     }

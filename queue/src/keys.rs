@@ -94,10 +94,6 @@ impl Keys {
         format!("{}:signal:{replica}", self.root)
     }
 
-    pub(crate) fn role(&self, role: &str) -> String {
-        format!("{}:role:{role}", self.root)
-    }
-
     pub(crate) fn schedule(&self, id: &str) -> String {
         format!("{}:schedule:{id}", self.root)
     }

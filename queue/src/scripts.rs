@@ -115,6 +115,8 @@ scripts! {
     BATCH_COLLECT "batch_collect" PRELUDE;
     BATCH_FINALIZE "batch_finalize" PRELUDE;
     BATCH_END "batch_end" PRELUDE;
+    BATCH_NOTE "batch_note" PRELUDE;
+    ROLE "role" PRELUDE;
 }
 
 /// One multiplexed connection that reconnects by itself, for ever, with backoff and jitter. Calls on it are pipelined.

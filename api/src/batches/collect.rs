@@ -11,7 +11,7 @@ use super::{Runner, Trouble};
 const PIECE: usize = 1_000;
 
 /// Fewer wait for more to come, but not longer than this: soon their jobs move to the archive.
-const PATIENCE_MS: u64 = 20_000;
+const PATIENCE_MS: u64 = 10_000;
 
 impl Runner {
     /// Writes down the next ended jobs; whether there were enough of them.

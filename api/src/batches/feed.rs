@@ -16,7 +16,7 @@ use crate::{inputs, metrics};
 const WINDOW: u64 = 5_000;
 
 /// An ended job moves to the archive after this long, so that those of a large batch do not pile up in the queue's memory.
-const KEPT_MS: u64 = 60_000;
+const KEPT_MS: u64 = 20_000;
 
 /// Fed in one call, and the bytes after which they are enough.
 const CHUNK_JOBS: u64 = 500;
@@ -68,6 +68,11 @@ impl Runner {
             }
             // Another replica was quicker, or the batch was stopped: look again.
             Err(QueueError::StaleGuard) => return Ok(true),
+            // What has ended makes room, and until then there is none.
+            Err(QueueError::Full) => {
+                tracing::warn!(batch.id = batch.id, "the queue has no room for more lines at present");
+                return Ok(false);
+            }
             Err(error) => return Err(error.into()),
         }
         self.batches.note_place(&batch.id, Place { jobs: to_line, ..place }).await?;

@@ -1,5 +1,6 @@
 //! Having a batch for oneself.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use stokehold_queue::batches::Batch;
@@ -17,7 +18,7 @@ impl Runner {
     pub(super) async fn holding<T>(
         &self,
         batch: &Batch,
-        step: impl Future<Output = Result<T, Trouble>>,
+        step: Pin<Box<impl Future<Output = Result<T, Trouble>>>>,
     ) -> Result<T, Trouble> {
         let keep = async {
             loop {
@@ -31,7 +32,7 @@ impl Runner {
             }
         };
         tokio::select! {
-            done = Box::pin(step) => done,
+            done = step => done,
             () = keep => Err(Trouble::Overtaken),
         }
     }

@@ -149,6 +149,13 @@ impl Batches {
         self.yes(script, &call, "stale").await
     }
 
+    pub(super) async fn note(&self, id: &str, field: &str, value: String) -> Result<(), Error> {
+        let script = &scripts::BATCH_NOTE;
+        let mut call = self.call(script, id);
+        call.arg(field).arg(value);
+        self.yes(script, &call, "stale").await.map(drop)
+    }
+
     fn call(&self, script: &Script, id: &str) -> Cmd {
         let mut call = script.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(id);

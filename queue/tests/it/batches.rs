@@ -82,7 +82,7 @@ async fn a_batch_runs_from_its_lines_to_its_end() {
     let (server, _dir) = server(&[]);
     let queue = queue(&server, Clock::Own).await;
     let (batches, id) = running(&queue, 1, 12, 2).await;
-    assert_eq!(batches.open().await.unwrap(), [id.clone()]);
+    assert_eq!(batches.open().await.unwrap(), std::slice::from_ref(&id));
     feed(&queue, &id, 0, 6).await.unwrap();
     assert!(matches!(feed(&queue, &id, 0, 6).await, Err(Error::StaleGuard)), "what is fed is not fed again");
     let place = Place { jobs: 6, lines: 8, bytes: 100 };
@@ -121,7 +121,7 @@ async fn a_batch_runs_from_its_lines_to_its_end() {
     adds_up(&batch);
     assert_eq!((batch.state, batch.succeeded, batch.open()), (BatchState::Completed, 10, 0));
     assert!(batches.open().await.unwrap().is_empty());
-    assert_eq!(batches.untidy(u64::MAX / 4096, 10).await.unwrap(), [id.clone()]);
+    assert_eq!(batches.untidy(u64::MAX / 4096, 10).await.unwrap(), std::slice::from_ref(&id));
     batches.tidied(&id, 1).await.unwrap();
     assert!(batches.get(&id).await.unwrap().unwrap().tidied);
     batches.forget("t", &id).await.unwrap();
@@ -216,4 +216,24 @@ async fn a_wish_that_comes_too_late_changes_nothing() {
     assert!(batches.collect(&id, 0, 2, &[]).await.unwrap() && batches.finalize(&id).await.unwrap());
     batches.end(&id, 1).await.unwrap();
     assert_eq!(batches.get(&id).await.unwrap().unwrap().state, BatchState::Completed);
+}
+
+#[tokio::test]
+async fn what_makes_room_works_in_a_full_redis() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    let (batches, id) = running(&queue, 1, 2, 0).await;
+    feed(&queue, &id, 0, 1).await.unwrap();
+    finish(&queue, 1).await;
+    let mut redis = ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let _: () = ::redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query_async(&mut redis).await.unwrap();
+    assert!(matches!(feed(&queue, &id, 1, 2).await, Err(Error::Full)));
+    assert!(queue.claim_role("sweep", "a", 60_000).await.unwrap());
+    assert!(
+        queue.claim_role("sweep", "a", 60_000).await.unwrap() && !queue.claim_role("sweep", "b", 60_000).await.unwrap()
+    );
+    batches.note_samples(&id, &[(1, 1)]).await.unwrap();
+    assert!(batches.collect(&id, 0, 1, &["a".to_owned()]).await.unwrap());
+    batches.stop("t", &id, Stop::Cancelled).await.unwrap();
+    assert!(batches.finalize(&id).await.unwrap() && batches.end(&id, 1).await.unwrap());
 }
