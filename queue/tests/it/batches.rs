@@ -6,7 +6,7 @@ use stokehold_queue::batches::{
     Batch, BatchSpec, BatchState, Created, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop, Stopped,
     Verdict,
 };
-use stokehold_queue::job::{BatchLine, Idempotency, JobState, NewJob, Priority};
+use stokehold_queue::job::{BatchLine, Hook, HookEvent, Idempotency, JobState, NewJob, Priority};
 use stokehold_queue::queue::{BatchGuard, LeaseQuery};
 use stokehold_queue::{Batches, Clock, Error, JobId, Queue, RedisQueue};
 
@@ -236,4 +236,27 @@ async fn what_makes_room_works_in_a_full_redis() {
     assert!(batches.collect(&id, 0, 1, &["a".to_owned()]).await.unwrap());
     batches.stop("t", &id, Stop::Cancelled).await.unwrap();
     assert!(batches.finalize(&id).await.unwrap() && batches.end(&id, 1).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_end_of_a_batch_is_told_once() {
+    let (server, _dir) = server(&[]);
+    let batches = queue(&server, Clock::Own).await.batches();
+    let mut new = new(1, None);
+    let url = "https://example.org/hook".to_owned();
+    new.spec.hook = Some(Hook { url: url.clone(), events: vec![HookEvent::BatchCompleted] });
+    batches.create(&new).await.unwrap();
+    let versions = BTreeMap::new();
+    let verdict = Verdict { runs: true, input: "in", skip: None, part: None, versions: &versions };
+    batches.validated(&new.id, (0, 0), &[], Some(&verdict)).await.unwrap();
+    assert!(batches.finalize(&new.id).await.unwrap() && batches.end(&new.id, 1).await.unwrap());
+    assert!(!batches.end(&new.id, 1).await.unwrap());
+    let mut redis = ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> = ::redis::cmd("KEYS").arg("*:w:*").query_async(&mut redis).await.unwrap();
+    assert_eq!(keys.len(), 1);
+    assert!(keys[0].ends_with(&format!(":w:msg_{}_completed", new.id)), "{keys:?}");
+    let message: BTreeMap<String, String> =
+        ::redis::cmd("HGETALL").arg(&keys[0]).query_async(&mut redis).await.unwrap();
+    assert_eq!((message["event"].as_str(), message["tenant"].as_str()), ("batch.completed", "t"));
+    assert_eq!((message["subject"].as_str(), message["url"].as_str()), (new.id.as_str(), url.as_str()));
 }
