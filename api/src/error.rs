@@ -52,6 +52,8 @@ pub enum Code {
     NotReady,
     /// The job ended without a result.
     NoResult,
+    /// No line of the batch failed or expired.
+    NothingToRetry,
     /// A file is named but was not uploaded.
     FileMissing,
     /// A job to wait for is named and is not there.
@@ -98,6 +100,7 @@ impl Code {
             }
             Self::AlreadyEnded => (StatusCode::CONFLICT, "The job has already ended"),
             Self::NotReady => (StatusCode::CONFLICT, "There is no result yet"),
+            Self::NothingToRetry => (StatusCode::CONFLICT, "There is nothing to retry"),
             Self::NoResult => (StatusCode::CONFLICT, "The job ended without a result"),
             Self::FileMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A file was not uploaded"),
             Self::DependencyMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A job to wait for is not there"),

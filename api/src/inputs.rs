@@ -49,6 +49,20 @@ pub(crate) fn files(input: &Value, at: &str) -> Result<Vec<String>, Problem> {
     Ok(files.into_iter().collect())
 }
 
+/// The files that an input names which was found good before.
+pub(crate) fn files_of(input: &str) -> Vec<String> {
+    // Most name none, and are not parsed for it.
+    if !input.contains("$file") && !input.contains("\\u") {
+        return Vec::new();
+    }
+    let mut files = BTreeSet::new();
+    match serde_json::from_str(input) {
+        Ok(value) => drop(named_files(&value, "", &mut files)),
+        Err(error) => tracing::error!(%error, "an input that was found good cannot be read"),
+    }
+    files.into_iter().collect()
+}
+
 fn invalid(at: &str, message: String) -> Problem {
     let error = FieldError { path: at.to_owned(), message };
     Problem::new(Code::InvalidInput, format!("{}: {}", error.path, error.message)).with_errors(vec![error])

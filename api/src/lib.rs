@@ -5,6 +5,7 @@
 //! [`token::mint`].
 
 mod auth;
+mod batches;
 mod catalog;
 pub mod config;
 pub mod error;

@@ -12,8 +12,8 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 
 use crate::error::ProblemBody;
 use crate::routes::{
-    endpoints, events, feedback, files, health, jobs, limits, packages, redrive, results, schedules, submit, webhooks,
-    workers,
+    batches, endpoints, events, feedback, files, health, jobs, limits, packages, redrive, results, schedules, submit,
+    webhooks, workers,
 };
 
 #[derive(OpenApi)]
@@ -21,6 +21,7 @@ use crate::routes::{
     info(title = "Stokehold", description = "Jobs for GPUs: submit, follow, fetch. Errors are problem+json with a stable `code`."),
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
+        batches::create, batches::list, batches::get, batches::cancel, batches::retry_failed, batches::results, batches::errors,
         redrive::retry, redrive::retry_many, redrive::cancel_many, redrive::dead_letters,
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
@@ -34,6 +35,7 @@ use crate::routes::{
     security(("bearer" = [])),
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
+        (name = "batches", description = "Many inputs in one call."),
         (name = "limits", description = "How much a tenant may take."),
         (name = "schedules", description = "Jobs that come back by the clock."),
         (name = "endpoints", description = "What jobs run on."),

@@ -1,5 +1,6 @@
 //! The public API: one file per noun, each with its own structs.
 
+pub(crate) mod batches;
 pub(crate) mod endpoints;
 pub(crate) mod events;
 pub(crate) mod feedback;
@@ -40,6 +41,12 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/jobs/{id}/events", get(events::events))
         .route("/v1/jobs/{id}/result", get(results::result))
         .route("/v1/jobs/{id}/files/{name}", get(results::file))
+        .route("/v1/batches", post(batches::create).get(batches::list))
+        .route("/v1/batches/{id}", get(batches::get))
+        .route("/v1/batches/{id}/cancel", post(batches::cancel))
+        .route("/v1/batches/{id}/retry-failed", post(batches::retry_failed))
+        .route("/v1/batches/{id}/results", get(batches::results))
+        .route("/v1/batches/{id}/errors", get(batches::errors))
         .route("/v1/schedules", post(schedules::create).get(schedules::list))
         .route("/v1/schedules/{id}", get(schedules::get).delete(schedules::delete))
         .route("/v1/schedules/{id}/pause", post(schedules::pause))

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
+use crate::batches::Runner;
 use crate::config::Config;
 use crate::history::Sweeper;
 use crate::maintenance::Maintenance;
@@ -49,6 +50,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Deliverer::new(app.clone())?.run(shutdown.clone()));
+    loops.spawn(Runner::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Scheduler::new(app.clone()).run(shutdown.clone()));
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");

@@ -24,6 +24,9 @@ use crate::work::Bells;
 /// The pause before a repeat, times 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Batches whose lines come in at the same time: each holds two parts of 8 MiB.
+const BATCH_UPLOADS: usize = 4;
+
 /// The parts of a running replica. Clones share them.
 #[derive(Clone)]
 pub struct App(Arc<Parts>);
@@ -48,6 +51,8 @@ pub struct Parts {
     /// This replica's name for as long as it lives.
     pub(crate) replica: String,
     pub(crate) held: Arc<Semaphore>,
+    /// The right to send the lines of a batch.
+    pub(crate) uploads: Semaphore,
     pub(crate) ready: crate::routes::health::Readiness,
     pub(crate) shutdown: CancellationToken,
 }
@@ -86,6 +91,7 @@ impl App {
             history: History::new(objects.clone()),
             rescheduled: Notify::new(),
             replica,
+            uploads: Semaphore::new(BATCH_UPLOADS),
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
             ready: crate::routes::health::Readiness::default(),
             patience,

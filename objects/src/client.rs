@@ -25,13 +25,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One try, body included. Bodies of the client are what fits in memory; the large ones go through presigned URLs.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// All tries of one call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Tries per call, with the SDK's exponential backoff and full jitter between them.
-const ATTEMPTS: u32 = 3;
+pub(crate) const ATTEMPTS: u32 = 3;
 
 /// A probe that takes longer has its answer: not ready.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,10 +51,10 @@ const PUT_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 /// Objects of one bucket. Cheap to clone; clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Objects {
-    client: Client,
+    pub(crate) client: Client,
     /// Signs for the public endpoint; sends nothing.
     signer: Client,
-    bucket: String,
+    pub(crate) bucket: String,
     /// The bucket's home, when AWS has to be told: everywhere but in its first region.
     location: Option<BucketLocationConstraint>,
 }
@@ -357,7 +357,7 @@ impl Objects {
     }
 }
 
-fn check_key(key: &str) -> Result<(), Error> {
+pub(crate) fn check_key(key: &str) -> Result<(), Error> {
     match key.len() {
         1..=KEY_BYTES_MAX => Ok(()),
         length => Err(Error::Invalid(format!("an object's key has 1 to {KEY_BYTES_MAX} bytes, not {length}"))),
@@ -368,7 +368,7 @@ fn presigning(ttl: Duration) -> Result<PresigningConfig, Error> {
     PresigningConfig::expires_in(ttl).map_err(|error| Error::Invalid(error.to_string()))
 }
 
-fn status<E>(error: &SdkError<E>) -> Option<u16> {
+pub(crate) fn status<E>(error: &SdkError<E>) -> Option<u16> {
     error.raw_response().map(|answer| answer.status().as_u16())
 }
 
@@ -377,7 +377,7 @@ fn unsigned(number: Option<i64>) -> u64 {
 }
 
 /// The body, or the reason why not; never more than `max_bytes` in memory, whatever the length that the server announced.
-async fn collect(mut answer: GetObjectOutput, key: &str, max_bytes: u64) -> Result<Bytes, Error> {
+pub(crate) async fn collect(mut answer: GetObjectOutput, key: &str, max_bytes: u64) -> Result<Bytes, Error> {
     let too_large = || Error::TooLarge { key: key.to_owned(), max_bytes };
     let announced = unsigned(answer.content_length);
     if announced > max_bytes {
@@ -395,6 +395,6 @@ async fn collect(mut answer: GetObjectOutput, key: &str, max_bytes: u64) -> Resu
 }
 
 /// Between tries of a read: up to 200 ms, 400 ms, ..., drawn evenly so that many readers do not come back together.
-fn pause(attempt: u32) -> Duration {
+pub(crate) fn pause(attempt: u32) -> Duration {
     Duration::from_millis(rand::random_range(0..=100 << attempt.min(6)))
 }

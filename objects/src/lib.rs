@@ -11,7 +11,9 @@ mod client;
 mod config;
 mod error;
 pub mod store;
+mod stream;
 
 pub use client::{ObjectMeta, ObjectPage, ObjectSummary, Objects, Presigned};
 pub use config::{ObjectsConfig, Secret};
 pub use error::Error;
+pub use stream::Upload;

@@ -25,7 +25,7 @@ end
 local function take(entry, id, lane, charged)
   local key = job_key(id)
   local job = redis.call('HMGET', key, 'state', 'entry', 'spec', 'input', 'attempt', 'fence', 'watch', 'ckey', 'start_by',
-    'deadline', 'hook')
+    'deadline', 'hook', 'batch')
   if job[1] ~= 'queued' or job[2] ~= entry then return false end
   -- Its time is over, and `expire`, which has not come by yet, ends it.
   if tonumber(job[9] or math.huge) <= now or tonumber(job[10] or math.huge) <= now then return false end
@@ -47,6 +47,7 @@ local function take(entry, id, lane, charged)
     if job[10] then redis.call('ZADD', ROOT .. ':deadlines', job[10], id) else redis.call('ZREM', ROOT .. ':deadlines', id) end
   end
   if job[11] then tell({id = id, hook = job[11], tenant = tenant}, 'job.started', attempt, now) end
+  if job[12] then redis.call('HINCRBY', batch_key(job[12]), 'running', 1) end
   notify(id, job[7], now)
   count(ROOT .. ':ready', lane, -1)
   leases[#leases + 1] = expiry

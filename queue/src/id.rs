@@ -4,7 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
+
+/// Lines of a batch whose ids have no order among each other.
+const LINES_A_STEP: u64 = 2_442;
 
 /// A job's id: a UUIDv7, written as 32 lower-case hex digits everywhere (URL, JSON, Redis), so ids sort by creation time.
 ///
@@ -17,6 +21,22 @@ impl JobId {
     #[must_use]
     pub fn new(shard: u8) -> Self {
         let mut bytes = *Uuid::now_v7().as_bytes();
+        bytes[15] = shard;
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// The id of one line of a batch: always the same, so that a line that is fed twice is one job. `created_ms` is the batch's;
+    /// the batch's own id is what keeps these unguessable. They sort roughly by line, so that those which end together are stored
+    /// together.
+    #[must_use]
+    pub fn of_line(batch: &str, created_ms: u64, line: u64, shard: u8) -> Self {
+        let digest = Sha256::new().chain_update(batch).chain_update(line.to_be_bytes()).finalize();
+        let mut random = [0; 10];
+        random.copy_from_slice(&digest[..10]);
+        // The 12 bits behind the time: ten million lines over 4,096 steps.
+        let [.., high, low] = (line / LINES_A_STEP).min(0xfff).to_be_bytes();
+        random[..2].copy_from_slice(&[high, low]);
+        let mut bytes = *uuid::Builder::from_unix_timestamp_millis(created_ms, &random).as_uuid().as_bytes();
         bytes[15] = shard;
         Self(Uuid::from_bytes(bytes))
     }
@@ -127,6 +147,19 @@ mod tests {
         assert_eq!(id.to_string().parse::<JobId>().unwrap(), id);
         assert_eq!(id.shard(), 7);
         assert!(id.created_ms() > 1_700_000_000_000);
+    }
+
+    #[test]
+    fn a_line_of_a_batch_has_one_id() {
+        let id = JobId::of_line("batch_a", 1_795_240_200_123, 7, 3);
+        assert_eq!(id, JobId::of_line("batch_a", 1_795_240_200_123, 7, 3));
+        assert_eq!((id.created_ms(), id.shard()), (1_795_240_200_123, 3));
+        assert_eq!(id.to_string().parse::<JobId>().unwrap(), id);
+        let later = JobId::of_line("batch_a", 1_795_240_200_123, 9_999_999, 0);
+        assert!(id < later && later.created_ms() == 1_795_240_200_123);
+        for other in [("batch_b", 7), ("batch_a", 8)] {
+            assert_ne!(id, JobId::of_line(other.0, 1_795_240_200_123, other.1, 3));
+        }
     }
 
     #[test]

@@ -28,11 +28,17 @@
 //! | `:parked` | ZSET | waiting pulls `<replica>/<waiter>` by reach, GiB | while not empty |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
+//! | `:b:<batch>` | HASH | a batch: its spec, its counts, how far it has come (batches.rs) | 30 days after its end |
+//! | `:b:<batch>:ended` | LIST | its ended jobs that are not written down yet | while not empty |
+//! | `:b:<batch>:parts` | LIST | names of the objects they are written down in | an hour after its end |
+//! | `:batches` | ZSET | batches that have not ended, by creation | while not empty |
+//! | `:batches:<tenant>` | ZSET | a tenant's batches, by name | as the batches, the last 10,000 |
+//! | `:batches_tidy` | ZSET | ended batches by the time there is something to tidy away | as the batches |
+//! | `:i:<tenant>:b:<hash>` | STRING | `<batch> <request hash>` of a batch's idempotency key | 24 h |
 //! | `:schedule:<id>` | HASH | a schedule | until deleted |
 //! | `:schedules` | ZSET | schedules that are not paused by when to look at them, unix ms | while not empty |
 //! | `:schedules:<tenant>` | ZSET | a tenant's schedules, all of score 0: ids sort by creation | while not empty |
 //! | `:b:<schedule>` | HASH | `fed`: counts a schedule's pauses and resumes; `submit` takes a tick only while it stands | until deleted |
-//! | `:b:<batch>` `:b:<batch>:ended` | HASH, LIST | a batch and its counts; its jobs as they end | see batches.rs |
 //! | `:hooks` | ZSET | webhook deliveries by the time of their next try, unix ms | while not empty |
 //! | `:w:<message>` | HASH | a webhook delivery: what, whom, its tries, its body | 7 days after its end |
 //! | `:wl:<tenant>` | ZSET | the tenant's deliveries by their time, unix ms, for lists only | the newest 10,000 |
@@ -90,10 +96,6 @@ impl Keys {
         format!("{}:signal:{replica}", self.root)
     }
 
-    pub(crate) fn role(&self, role: &str) -> String {
-        format!("{}:role:{role}", self.root)
-    }
-
     pub(crate) fn schedule(&self, id: &str) -> String {
         format!("{}:schedule:{id}", self.root)
     }
@@ -133,6 +135,30 @@ impl Keys {
 
     pub(crate) fn deliveries(&self, tenant: &str) -> String {
         format!("{}:wl:{tenant}", self.root)
+    }
+
+    pub(crate) fn batch(&self, id: &str) -> String {
+        format!("{}:b:{id}", self.root)
+    }
+
+    pub(crate) fn batch_ended(&self, id: &str) -> String {
+        format!("{}:b:{id}:ended", self.root)
+    }
+
+    pub(crate) fn batch_parts(&self, id: &str) -> String {
+        format!("{}:b:{id}:parts", self.root)
+    }
+
+    pub(crate) fn batches(&self) -> String {
+        format!("{}:batches", self.root)
+    }
+
+    pub(crate) fn batches_of(&self, tenant: &str) -> String {
+        format!("{}:batches:{tenant}", self.root)
+    }
+
+    pub(crate) fn batches_tidy(&self) -> String {
+        format!("{}:batches_tidy", self.root)
     }
 
     pub(crate) fn probe(&self) -> String {

@@ -3,6 +3,8 @@
 //! The job record is the truth; streams mean "ready" and nothing more. [`Queue`] is the contract, [`RedisQueue`] what runs in
 //! production and [`MemoryQueue`] the same in one process, for simulation. This crate knows no HTTP, no GPU and no cloud.
 
+#[cfg(feature = "redis")]
+pub mod batches;
 mod clock;
 pub mod endpoint;
 mod error;
@@ -39,6 +41,8 @@ mod scripts;
 mod signals;
 pub mod state;
 
+#[cfg(feature = "redis")]
+pub use batches::Batches;
 pub use clock::{Clock, ManualClock, now_ms};
 pub use error::Error;
 #[cfg(feature = "redis")]

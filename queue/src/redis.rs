@@ -6,6 +6,7 @@ use redis::AsyncCommands;
 use redis::streams::{StreamId, StreamRangeReply};
 use tokio::sync::mpsc;
 
+use crate::batches::Batches;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
@@ -113,6 +114,12 @@ impl RedisQueue {
         Outbox::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
+    /// Its batches.
+    #[must_use]
+    pub fn batches(&self) -> Batches {
+        Batches::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
     /// The jobs that have ended and wait to be archived.
     #[must_use]
     pub fn history(&self) -> History {
@@ -165,26 +172,14 @@ impl RedisQueue {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, ask again.
     pub async fn claim_role(&self, role: &str, replica: &str, ttl_ms: u64) -> Result<bool, Error> {
-        let (mut redis, key, step) = (self.connection.redis(), self.keys.role(role), "claim a role");
-        let claimed: Option<String> = redis::cmd("SET")
-            .arg(&key)
-            .arg(replica)
-            .arg("NX")
-            .arg("PX")
-            .arg(ttl_ms)
-            .query_async(&mut redis)
-            .await
-            .map_err(Error::redis(step))?;
-        if claimed.is_some() {
-            return Ok(true);
+        let mut call = scripts::ROLE.call(&[self.keys.root()]);
+        call.arg(role).arg(replica).arg(ttl_ms);
+        let reply: Vec<String> = self.connection.eval(&scripts::ROLE, &call).await?;
+        match reply.first().map(String::as_str) {
+            Some("yes") => Ok(true),
+            Some("no") => Ok(false),
+            _ => Err(scripts::unexpected(&scripts::ROLE, &reply)),
         }
-        let holder: Option<String> = redis.get(&key).await.map_err(Error::redis(step))?;
-        if holder.as_deref() != Some(replica) {
-            return Ok(false);
-        }
-        let _: bool =
-            redis.pexpire(&key, i64::try_from(ttl_ms).unwrap_or(i64::MAX)).await.map_err(Error::redis(step))?;
-        Ok(true)
     }
 
     /// Submits the next lines of a batch, if nobody else has. The same jobs may be handed in again after an unknown outcome.

@@ -113,6 +113,14 @@ scripts! {
     SCHEDULE_DROP "schedule_drop" PRELUDE;
     SCHEDULE_DUE "schedule_due" PRELUDE;
     SCHEDULE_TICK "schedule_tick" PRELUDE;
+    BATCH_CREATE "batch_create" PRELUDE;
+    BATCH_VALIDATE "batch_validate" PRELUDE;
+    BATCH_STOP "batch_stop" PRELUDE;
+    BATCH_COLLECT "batch_collect" PRELUDE;
+    BATCH_FINALIZE "batch_finalize" PRELUDE;
+    BATCH_END "batch_end" PRELUDE;
+    BATCH_NOTE "batch_note" PRELUDE;
+    ROLE "role" PRELUDE;
 }
 
 /// One multiplexed connection that reconnects by itself, for ever, with backoff and jitter. Calls on it are pipelined.
@@ -152,7 +160,7 @@ impl Connection {
 }
 
 /// A reply that no script of this version gives.
-fn unexpected(script: &Script, reply: &impl std::fmt::Debug) -> Error {
+pub(crate) fn unexpected(script: &Script, reply: &impl std::fmt::Debug) -> Error {
     Error::Corrupt { key: format!("the reply of {}", script.name), why: format!("{reply:?}") }
 }
 

@@ -28,7 +28,8 @@ use crate::query::WAIT_MAX_S;
 use crate::state::App;
 use crate::{inputs, metrics};
 
-pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, check};
+pub(crate) use dependencies::refers;
+pub(crate) use request::{ATTEMPTS_MAX, SHARD, SubmitRequest, TIMEOUT_MAX_S, check, check_metadata};
 pub(crate) use target::Target;
 
 /// A bulk submit may be larger than other bodies: 1,000 jobs.
@@ -207,7 +208,7 @@ async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Res
 }
 
 /// Says what an accepted job will survive.
-fn durable(app: &App, mut response: Response) -> Response {
+pub(crate) fn durable(app: &App, mut response: Response) -> Response {
     response.headers_mut().insert("stokehold-durability", HeaderValue::from_static(app.durability.as_str()));
     response
 }
@@ -228,7 +229,7 @@ pub(crate) fn idempotency_key(headers: &HeaderMap, member: Option<String>) -> Re
     }
 }
 
-fn checked_key(key: String) -> Result<String, Problem> {
+pub(crate) fn checked_key(key: String) -> Result<String, Problem> {
     if matches!(key.len(), 1..=IDEMPOTENCY_KEY_MAX) && !key.chars().any(char::is_control) {
         return Ok(key);
     }

@@ -8,6 +8,7 @@ use stokehold_queue::job::HookEvent;
 use stokehold_queue::outbox::Delivery;
 
 use crate::error::{Code, INTERNAL, Problem};
+use crate::routes::batches;
 use crate::routes::view::JobView;
 use crate::stamp::rfc3339;
 use crate::state::App;
@@ -32,8 +33,11 @@ pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<String, Prob
     body(delivery, data.as_deref()).map_err(|error| unwritable(delivery, &error))
 }
 
-/// The job as the API shows it; `None` when neither the queue nor history has it any more.
+/// The job or the batch as the API shows it; `None` when neither the queue nor history has it any more.
 async fn subject(app: &App, delivery: &Delivery) -> Result<Option<Box<RawValue>>, Problem> {
+    if batches::is_batch_id(&delivery.subject) {
+        return batches::told(app, &delivery.tenant, &delivery.subject).await;
+    }
     let Ok(id) = delivery.subject.parse::<JobId>() else { return Ok(None) };
     let job = app.find_job(&delivery.tenant, id).await?;
     let view = job.as_ref().map(|job| to_raw_value(&JobView::new(job, &app.config))).transpose();

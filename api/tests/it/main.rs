@@ -3,6 +3,7 @@
 
 mod auth;
 mod bad_input;
+mod batches;
 mod boot;
 mod connections;
 mod events;

@@ -1,6 +1,7 @@
 //! The queue against a real Redis, against memory, and against each other.
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
+mod batches;
 mod conformance;
 mod diagram;
 mod fairness;

@@ -13,6 +13,7 @@ pub(super) async fn exercise(server: &Endpoint) {
     objects.ensure_bucket().await.unwrap();
     objects.ping().await.unwrap();
     reads_and_writes(&objects).await;
+    reads_ranges_and_writes_parts(&objects).await;
     lists_and_deletes(&objects).await;
     other_buckets(server).await;
     another_public_address(server).await;
@@ -30,6 +31,32 @@ async fn reads_and_writes(objects: &Objects) {
     assert_eq!(objects.head("client/nothing").await.unwrap(), None);
     objects.put("client/empty", Bytes::new(), "text/plain").await.unwrap();
     assert_eq!(objects.get("client/empty", 0).await.unwrap(), Some(Bytes::new()));
+}
+
+async fn reads_ranges_and_writes_parts(objects: &Objects) {
+    let body = Bytes::from(bytes(20_000_000));
+    let mut upload = objects.upload("client/large", "application/jsonl");
+    for piece in body.chunks(3_000_001) {
+        upload.write(piece).await.unwrap();
+        assert_eq!(objects.head("client/large").await.unwrap(), None, "nothing is there before its end");
+    }
+    upload.finish().await.unwrap();
+    let meta = objects.head("client/large").await.unwrap().unwrap();
+    assert_eq!((meta.size_bytes, meta.content_type.as_deref()), (20_000_000, Some("application/jsonl")));
+    let range = async |from, most| objects.get_range("client/large", from, most).await.unwrap().unwrap();
+    assert!(range(8_388_000, 1_000).await == body.slice(8_388_000..8_389_000));
+    assert!(range(19_999_990, 1_000).await == body.slice(19_999_990..));
+    assert!(range(20_000_000, 1_000).await.is_empty() && range(u64::MAX / 2, 1).await.is_empty());
+    assert_eq!(objects.get_range("client/nothing", 0, 10).await.unwrap(), None);
+
+    let mut small = objects.upload("client/small", "text/plain");
+    small.write(b"x").await.unwrap();
+    small.finish().await.unwrap();
+    assert_eq!(objects.get("client/small", 1).await.unwrap(), Some(Bytes::from_static(b"x")));
+    let mut given_up = objects.upload("client/given-up", "text/plain");
+    given_up.write(&body).await.unwrap();
+    drop(given_up);
+    assert_eq!(objects.head("client/given-up").await.unwrap(), None);
 }
 
 async fn lists_and_deletes(objects: &Objects) {

@@ -1,0 +1,248 @@
+//! What moves batches on when nobody calls: lines are validated, fed, written down as they end, and put together. Any replica may
+//! do it; one at a time does for each batch, and another takes over where a killed one stopped.
+//!
+//! Who works on a batch holds a role for a few seconds at a time, which spares doing things twice. Nothing rests on it: every
+//! step is committed by a script that looks before it acts.
+
+pub(crate) mod bits;
+mod collect;
+mod complete;
+mod feed;
+mod guard;
+pub(crate) mod lines;
+pub(crate) mod pace;
+pub(crate) mod reader;
+pub(crate) mod results;
+mod stop;
+mod tidy;
+mod validate;
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use moka::sync::Cache;
+use stokehold_objects::Error as ObjectsError;
+use stokehold_queue::batches::{Batch, BatchState, Batches, Stop};
+use stokehold_queue::queue::Work;
+use stokehold_queue::{Error as QueueError, now_ms};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::error::Problem;
+use crate::state::App;
+
+/// The longest sleep between two looks.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// The shortest: ends are told one by one, and come by the thousand.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Batches that one replica works on at a time. Each holds some 30 MB at most.
+const AT_ONCE: usize = 6;
+
+/// Of these, how many may be at a stage that takes minutes: the others keep the rest going.
+const LONG_AT_ONCE: usize = 2;
+
+/// Bitmaps of wrong lines that are kept, 1.25 MB each at most.
+const BITMAPS_KEPT: u64 = 16;
+
+/// How long a replica has a batch for itself unless it says so again.
+const HOLD_MS: u64 = 15_000;
+
+/// After a step that did not work.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Why a step did not work. The batch stays as it is, and the step is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// The queue's.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The object store's.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    /// What should be in the object store is not.
+    #[error("the object {key:?} is gone")]
+    Missing {
+        /// Which.
+        key: String,
+    },
+    /// An endpoint cannot be looked up.
+    #[error("an endpoint cannot be looked up: {0}")]
+    Endpoint(String),
+    /// Another replica has taken over.
+    #[error("another replica has taken over")]
+    Overtaken,
+    /// A defect.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl From<Problem> for Trouble {
+    fn from(problem: Problem) -> Self {
+        Self::Endpoint(problem.detail().to_owned())
+    }
+}
+
+/// The loop. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Runner {
+    app: App,
+    batches: Batches,
+    /// The batches that this replica works on at this moment.
+    busy: Arc<Mutex<HashSet<String>>>,
+    at_once: Arc<Semaphore>,
+    long_at_once: Arc<Semaphore>,
+    bitmaps: Cache<String, Arc<bits::Lines>>,
+    tasks: TaskTracker,
+    /// When this replica last looked for what is to be tidied away, unix milliseconds.
+    tidied: Arc<AtomicU64>,
+}
+
+impl Runner {
+    /// For the batches of `app`.
+    pub(crate) fn new(app: App) -> Self {
+        Self {
+            batches: app.queue.batches(),
+            app,
+            busy: Arc::default(),
+            at_once: Arc::new(Semaphore::new(AT_ONCE)),
+            long_at_once: Arc::new(Semaphore::new(LONG_AT_ONCE)),
+            bitmaps: Cache::new(BITMAPS_KEPT),
+            tasks: TaskTracker::new(),
+            tidied: Arc::default(),
+        }
+    }
+
+    /// Rounds until `shutdown`. What is under way then is dropped where it stands, as if this replica were killed.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        let rounds = async {
+            loop {
+                if let Err(error) = self.run_once().await {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "looking after batches failed, trying again"
+                    );
+                }
+                sleep(BREATH).await;
+                self.app.work.wait(Work::Batches, ROUND).await;
+            }
+        };
+        shutdown.run_until_cancelled(rounds).await;
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// One round: sets to work on every open batch that nobody here works on.
+    pub(crate) async fn run_once(&self) -> Result<(), Trouble> {
+        self.tidy().await?;
+        for id in self.batches.open().await? {
+            if !self.lock().insert(id.clone()) {
+                continue;
+            }
+            let working = Working { runner: self.clone(), id };
+            let Ok(permit) = self.at_once.clone().acquire_owned().await else { return Ok(()) };
+            self.tasks.spawn(async move {
+                let _permit = permit;
+                let (runner, id) = (&working.runner, &working.id);
+                let work = Box::pin(runner.work(id));
+                match runner.app.shutdown.run_until_cancelled(work).await {
+                    None | Some(Ok(()) | Err(Trouble::Overtaken)) => {}
+                    Some(Err(error)) => {
+                        report(id, &error);
+                        sleep(PAUSE).await;
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Moves one batch on until there is nothing to do at present.
+    async fn work(&self, id: &str) -> Result<(), Trouble> {
+        loop {
+            if !self.hold(id).await? {
+                return Ok(());
+            }
+            let Some(batch) = self.batches.get(id).await? else { return Ok(()) };
+            let long = matches!(batch.state, BatchState::Validating | BatchState::Finalizing);
+            let turn = long.then(|| self.long_at_once.clone().try_acquire_owned()).transpose();
+            // It is looked at again with the next round.
+            let Ok(_turn) = turn else { return Ok(()) };
+            let more = match batch.state {
+                BatchState::Validating => self.holding(&batch, Box::pin(self.validate(&batch))).await.map(|()| true)?,
+                BatchState::Running => self.step(&batch).await?,
+                BatchState::Finalizing => self.holding(&batch, Box::pin(self.complete(&batch))).await.map(|()| true)?,
+                BatchState::Completed | BatchState::Failed | BatchState::Cancelled | BatchState::Expired => false,
+            };
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One step of a running batch; whether there may be more to do at once.
+    async fn step(&self, batch: &Batch) -> Result<bool, Trouble> {
+        let now = now_ms();
+        if batch.stop.is_none() && batch.spec.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now) {
+            self.batches.stop(&batch.spec.tenant, &batch.id, Stop::Expired).await?;
+            return Ok(true);
+        }
+        if let (Some(why), None) = (batch.stop, batch.handed) {
+            // It was stopped while it validated.
+            self.batches.stop(&batch.spec.tenant, &batch.id, why).await?;
+            return Ok(true);
+        }
+        if let Some(samples) = pace::sampled(&batch.samples, batch.succeeded + batch.failed, now) {
+            self.batches.note_samples(&batch.id, &samples).await?;
+        }
+        // First what makes room in the queue's memory.
+        let collected = self.collect(batch).await?;
+        let fed = self.feed(batch).await?;
+        if batch.open() == 0 {
+            return Ok(self.batches.finalize(&batch.id).await? || collected);
+        }
+        if batch.stop == Some(Stop::Cancelled) {
+            self.holding(batch, Box::pin(self.cancel(batch))).await?;
+        }
+        Ok(fed || collected)
+    }
+
+    /// The wrong lines of a batch.
+    async fn wrong_lines(&self, batch: &Batch) -> Result<Arc<bits::Lines>, Trouble> {
+        let Some(key) = &batch.skip else { return Ok(Arc::default()) };
+        if let Some(known) = self.bitmaps.get(key) {
+            return Ok(known);
+        }
+        let bytes = self.app.objects.get(key, lines::LINES_MAX / 8 + 1).await?;
+        let bytes = bytes.ok_or_else(|| Trouble::Missing { key: key.clone() })?;
+        let lines = Arc::new(bits::Lines::from_bytes(&bytes));
+        self.bitmaps.insert(key.clone(), lines.clone());
+        Ok(lines)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn report(id: &str, error: &Trouble) {
+    let error = error as &dyn std::error::Error;
+    tracing::warn!(batch.id = id, error, "a step of a batch failed, trying again");
+}
+
+/// That this replica works on a batch, until it is dropped.
+struct Working {
+    runner: Runner,
+    id: String,
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.runner.lock().remove(&self.id);
+    }
+}

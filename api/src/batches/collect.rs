@@ -1,0 +1,52 @@
+//! Collecting: ended jobs are written down in S3, so that the queue may forget them.
+
+use bytes::Bytes;
+use stokehold_queue::batches::Batch;
+use stokehold_queue::{nonce, now_ms};
+
+use super::results::{Kind, ended_lines, written};
+use super::{Runner, Trouble};
+
+/// Written down at a time.
+const PIECE: usize = 1_000;
+
+/// Fewer wait for more to come, but not longer than this: soon their jobs move to the archive.
+const PATIENCE_MS: u64 = 10_000;
+
+impl Runner {
+    /// Writes down the next ended jobs; whether there were enough of them.
+    pub(super) async fn collect(&self, batch: &Batch) -> Result<bool, Trouble> {
+        let (collected, ids) = self.batches.uncollected(&batch.id, PIECE).await?;
+        let since = batch.collected_ms.or(batch.started_ms).unwrap_or(0);
+        let waits = batch.open() > 0 && now_ms() < since + PATIENCE_MS;
+        if ids.is_empty() || (ids.len() < PIECE && waits) {
+            return Ok(false);
+        }
+        let lines = ended_lines(&self.app, &batch.spec.tenant, &ids).await?;
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        for line in &lines {
+            let (kind, text) = written(line, &self.app.config.public_url);
+            match kind {
+                Kind::Output => output.extend_from_slice(&text),
+                Kind::Errors => errors.extend_from_slice(&text),
+            }
+        }
+        drop(lines);
+        // Named anew each time: what another replica writes at this moment lies elsewhere, and only one of both is ever read.
+        let (nonce, mut parts) = (nonce(), Vec::new());
+        for (kind, text) in Kind::ALL.into_iter().zip([output, errors]) {
+            if !text.is_empty() {
+                let part = kind.part(collected, &nonce);
+                let key = format!("{}{part}", batch.prefix());
+                self.app.objects.put(&key, Bytes::from(text), "application/jsonl").await?;
+                parts.push(part);
+            }
+        }
+        if self.batches.collect(&batch.id, collected, ids.len(), &parts).await? {
+            return Ok(true);
+        }
+        let keys: Vec<String> = parts.iter().map(|part| format!("{}{part}", batch.prefix())).collect();
+        self.app.objects.delete(&keys).await?;
+        Ok(true)
+    }
+}

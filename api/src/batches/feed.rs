@@ -1,0 +1,129 @@
+//! Feeding: the good lines of a batch become jobs, few enough at a time that the queue's memory never holds the whole batch.
+
+use stokehold_queue::batches::{Batch, Place};
+use stokehold_queue::job::{BatchLine, JobSpec, NewJob};
+use stokehold_queue::queue::{BatchGuard, Submitted};
+use stokehold_queue::{Error as QueueError, JobId};
+
+use super::bits::Lines;
+use super::lines::{self, Item};
+use super::reader::Reader;
+use super::{Runner, Trouble};
+use crate::routes::submit::{SHARD, Target};
+use crate::{inputs, metrics};
+
+/// Jobs of one batch in the queue, ended ones that are not written down included.
+const WINDOW: u64 = 5_000;
+
+/// An ended job moves to the archive after this long, so that those of a large batch do not pile up in the queue's memory.
+const KEPT_MS: u64 = 20_000;
+
+/// Fed in one call, and the bytes after which they are enough.
+const CHUNK_JOBS: u64 = 500;
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// Read from S3 at a time: about as much as a chunk of short lines needs.
+const PIECE: u64 = 256 << 10;
+
+/// Below this, what there is room for waits for more room: a call is dearer than a job.
+const ROOM_MIN: u64 = 100;
+
+impl Runner {
+    /// Feeds the next lines if there is room; whether it did.
+    pub(super) async fn feed(&self, batch: &Batch) -> Result<bool, Trouble> {
+        let left = batch.accepted().saturating_sub(batch.fed);
+        let held = batch.fed.saturating_sub(batch.collected);
+        let room = WINDOW.saturating_sub(held);
+        if batch.stop.is_some() || left == 0 || room < ROOM_MIN.min(left) {
+            return Ok(false);
+        }
+        let wrong = self.wrong_lines(batch).await?;
+        let (mut reader, mut place) = self.reader(batch, &wrong, batch.fed).await?;
+        let (mut jobs, mut bytes) = (Vec::new(), 0);
+        let most = room.min(left).min(CHUNK_JOBS);
+        while (jobs.len() as u64) < most && bytes < CHUNK_BYTES {
+            let Some(line) = reader.next().await? else { break };
+            place.lines = line.number;
+            place.bytes = line.end;
+            if wrong.contains(line.number) {
+                continue;
+            }
+            let text = line.text.unwrap_or_default();
+            bytes += text.len();
+            let item = lines::parse(&text, batch.spec.format).map_err(|wrong| {
+                Trouble::Broken(format!("line {} was good and is not any more: {}", line.number, wrong.message))
+            })?;
+            let target = self.target(batch, &item).await?;
+            jobs.push(job(batch, line.number, item, target));
+        }
+        if jobs.is_empty() {
+            return Err(Trouble::Broken(format!("the input ends before line {} of its jobs", batch.fed + 1)));
+        }
+        let to_line = batch.fed + jobs.len() as u64;
+        let guard = BatchGuard { batch: batch.id.clone(), from_line: batch.fed, to_line };
+        match self.app.queue.feed(&guard, &jobs).await {
+            Ok(submitted) => {
+                let new = submitted.iter().filter(|outcome| matches!(outcome, Submitted::New(_))).count();
+                metrics::submitted(batch.spec.priority, new as u64);
+            }
+            // Another replica was quicker, or the batch was stopped: look again.
+            Err(QueueError::StaleGuard) => return Ok(true),
+            // What has ended makes room, and until then there is none.
+            Err(QueueError::Full) => {
+                tracing::warn!(batch.id = batch.id, "the queue has no room for more lines at present");
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.batches.note_place(&batch.id, Place { jobs: to_line, ..place }).await?;
+        Ok(true)
+    }
+
+    /// A reader of the batch's lines from behind the first `jobs` good ones on, and that place.
+    pub(super) async fn reader(&self, batch: &Batch, wrong: &Lines, jobs: u64) -> Result<(Reader, Place), Trouble> {
+        let key = batch.input.as_ref().ok_or_else(|| Trouble::Broken("a running batch has no input".to_owned()))?;
+        let mut place = if batch.place.jobs <= jobs { batch.place } else { Place::default() };
+        let mut reader = Reader::new(&self.app.objects, key, place.lines, place.bytes).with_piece(PIECE);
+        while place.jobs < jobs {
+            let Some(line) = reader.next().await? else { break };
+            place.lines = line.number;
+            place.bytes = line.end;
+            place.jobs += u64::from(!wrong.contains(line.number));
+        }
+        Ok((reader, place))
+    }
+
+    /// The endpoint of a line, in the version that it was held against.
+    async fn target(&self, batch: &Batch, item: &Item) -> Result<Target, Trouble> {
+        let name = item.endpoint.as_deref().unwrap_or(&batch.spec.endpoint);
+        Ok(Target::resolve(&self.app, &batch.spec.tenant, name, batch.versions.get(name).copied()).await?)
+    }
+}
+
+/// The job of one line.
+fn job(batch: &Batch, line: u64, item: Item, target: Target) -> NewJob {
+    let (spec, version) = (&batch.spec, &target.deployed.version);
+    NewJob {
+        id: JobId::of_line(&batch.id, spec.created_ms, line, SHARD),
+        spec: JobSpec {
+            tenant: spec.tenant.clone(),
+            endpoint: version.name.clone(),
+            version: version.version,
+            priority: spec.priority,
+            vram_class_gib: target.deployed.vram_class_gib,
+            timeout_ms: spec.timeout_s.unwrap_or(version.spec.timeout_s) * 1000,
+            max_attempts: spec.max_attempts.unwrap_or(version.spec.max_attempts),
+            metadata: item.metadata,
+            files: inputs::files_of(item.input.get()),
+            deadline_ms: spec.deadline_ms,
+            retention_ms: Some(KEPT_MS),
+            retry: version.spec.retry.clone().unwrap_or_default(),
+            steps: target.steps,
+            batch: Some(BatchLine { id: batch.id.clone(), line, custom_id: item.custom_id }),
+            ..JobSpec::default()
+        },
+        input: item.input,
+        run_after_ms: 0,
+        idempotency: None,
+    }
+}

@@ -1,0 +1,39 @@
+//! Having a batch for oneself.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use stokehold_queue::batches::Batch;
+use tokio::time::sleep;
+
+use super::{HOLD_MS, Runner, Trouble};
+
+impl Runner {
+    /// Whether this replica may work on the batch for the next [`HOLD_MS`].
+    pub(super) async fn hold(&self, id: &str) -> Result<bool, Trouble> {
+        Ok(self.app.queue.claim_role(&format!("batch:{id}"), &self.app.replica, HOLD_MS).await?)
+    }
+
+    /// Does a long step, and says all the while that this replica is at it. One that was silent for too long stops.
+    pub(super) async fn holding<T>(
+        &self,
+        batch: &Batch,
+        step: Pin<Box<impl Future<Output = Result<T, Trouble>>>>,
+    ) -> Result<T, Trouble> {
+        let keep = async {
+            loop {
+                sleep(Duration::from_millis(HOLD_MS / 3)).await;
+                match self.hold(&batch.id).await {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    // Unknown: what this step does is safe all the same.
+                    Err(error) => tracing::warn!(batch.id = batch.id, %error, "cannot renew the hold on a batch"),
+                }
+            }
+        };
+        tokio::select! {
+            done = step => done,
+            () = keep => Err(Trouble::Overtaken),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What became of the lines: how it is written down, and how it is read back at any time.
+
+use std::collections::HashSet;
+
+use async_stream::try_stream;
+use bytes::Bytes;
+use futures::Stream;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use stokehold_queue::JobId;
+use stokehold_queue::batches::{Batch, EndedLine};
+use stokehold_queue::job::{JobResult, JobState};
+
+use super::Trouble;
+use crate::state::App;
+
+/// Read from S3 at a time.
+pub(super) const PIECE: u64 = 1 << 20;
+
+/// Ended jobs read from the queue at a time.
+const TAIL: usize = 200;
+
+/// The two files of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The lines that succeeded.
+    Output,
+    /// All others.
+    Errors,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 2] = [Self::Output, Self::Errors];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Output => "output",
+            Self::Errors => "errors",
+        }
+    }
+
+    /// The name of a part, below the batch's prefix.
+    pub(super) fn part(self, collected: u64, nonce: &str) -> String {
+        format!("parts/{collected:010}-{nonce}-{}.jsonl", self.word())
+    }
+
+    pub(super) fn has(self, part: &str) -> bool {
+        part.strip_suffix(".jsonl").is_some_and(|name| name.ends_with(self.word()))
+    }
+}
+
+/// Where a file lies once the batch has ended.
+pub(super) fn whole_key(batch: &Batch, kind: Kind) -> String {
+    format!("{}{}.jsonl", batch.prefix(), kind.word())
+}
+
+/// A line of the results.
+#[derive(Serialize)]
+struct ResultLine<'a> {
+    line: u64,
+    custom_id: Option<&'a str>,
+    job_id: JobId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_url: Option<String>,
+}
+
+/// A line of the errors.
+#[derive(Serialize)]
+pub(super) struct ErrorLine<'a> {
+    line: u64,
+    custom_id: Option<&'a str>,
+    job_id: Option<JobId>,
+    state: &'a str,
+    error: Told<'a>,
+}
+
+/// Why.
+#[derive(Serialize)]
+struct Told<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+impl<'a> ErrorLine<'a> {
+    /// Of a line that is no good.
+    pub(super) fn invalid(line: u64, custom_id: Option<&'a str>, message: &'a str) -> Self {
+        Self { line, custom_id, job_id: None, state: "invalid", error: Told { code: "invalid_line", message } }
+    }
+
+    /// Of a line that was called off before it became a job.
+    pub(super) fn unfed(line: u64, custom_id: Option<&'a str>, state: JobState) -> Self {
+        let message = match state {
+            JobState::Expired => "the batch's deadline passed before it could start",
+            _ => "the batch was ended before it could start",
+        };
+        Self { line, custom_id, job_id: None, state: state.as_str(), error: Told { code: state.as_str(), message } }
+    }
+
+    pub(super) fn text(&self) -> Vec<u8> {
+        jsonl(self)
+    }
+}
+
+fn jsonl(line: &impl Serialize) -> Vec<u8> {
+    // Serialising these cannot fail: no map has keys that are no strings.
+    let mut text = serde_json::to_vec(line).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// One ended job as its file has it.
+pub(super) fn written(ended: &EndedLine, public_url: &str) -> (Kind, Vec<u8>) {
+    let (line, custom_id) = (ended.line.line, ended.line.custom_id.as_deref());
+    if ended.state == JobState::Succeeded {
+        let (result, result_url) = match &ended.result {
+            Some(JobResult::Inline(result)) => (Some(&**result), None),
+            Some(JobResult::Object { .. }) | None => (None, Some(format!("{public_url}/v1/jobs/{}/result", ended.id))),
+        };
+        return (Kind::Output, jsonl(&ResultLine { line, custom_id, job_id: ended.id, result, result_url }));
+    }
+    let state = ended.state.as_str();
+    let code = ended.error.as_ref().and_then(|error| serde_json::to_value(error.code).ok());
+    let error = match (&ended.error, code.as_ref().and_then(|code| code.as_str())) {
+        (Some(error), Some(code)) => Told { code, message: &error.message },
+        _ if ended.state == JobState::Cancelled => Told { code: state, message: "it was cancelled" },
+        _ => Told { code: state, message: "it ended without saying why" },
+    };
+    (Kind::Errors, jsonl(&ErrorLine { line, custom_id, job_id: Some(ended.id), state, error }))
+}
+
+/// What became of these jobs, wherever their records are by now.
+pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Result<Vec<EndedLine>, Trouble> {
+    let mut lines = app.queue.batches().ended_lines(ids).await?;
+    if lines.len() < ids.len() {
+        let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
+        for id in ids.iter().filter(|id| !here.contains(id)) {
+            let job = app.find_job(tenant, *id).await?;
+            let found = job.and_then(|job| {
+                let line = job.spec.batch?;
+                Some(EndedLine { id: job.id, state: job.state, line, result: job.result, error: job.error })
+            });
+            lines.push(found.ok_or_else(|| Trouble::Broken(format!("job {id} is neither queued nor archived")))?);
+        }
+    }
+    Ok(lines)
+}
+
+/// A file of a batch as far as it has come: each line that has ended by now, once.
+pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = Result<Bytes, Trouble>> + Send {
+    try_stream! {
+        let batches = app.queue.batches();
+        if batch.state.is_terminal() {
+            let key = whole_key(&batch, kind);
+            for await piece in pieces(app.clone(), key) {
+                yield piece?;
+            }
+            return;
+        }
+        let mut next = 0;
+        loop {
+            let (parts, tail) = batches.parts(&batch.id, next).await?;
+            if parts.is_empty() {
+                // The list of parts goes an hour after the batch's end: then what was sent may not be all.
+                if batches.get(&batch.id).await?.is_none_or(|now| now.tidied) {
+                    Err(Trouble::Missing { key: batch.prefix() })?;
+                }
+                for ids in tail.chunks(TAIL) {
+                    let mut text = Vec::new();
+                    for ended in ended_lines(&app, &batch.spec.tenant, ids).await? {
+                        let (of, line) = written(&ended, &app.config.public_url);
+                        if of == kind {
+                            text.extend_from_slice(&line);
+                        }
+                    }
+                    if !text.is_empty() {
+                        yield Bytes::from(text);
+                    }
+                }
+                return;
+            }
+            next += parts.len();
+            for part in parts.iter().filter(|part| kind.has(part)) {
+                let key = format!("{}{part}", batch.prefix());
+                for await piece in pieces(app.clone(), key) {
+                    yield piece?;
+                }
+            }
+        }
+    }
+}
+
+/// An object, piece by piece.
+pub(super) fn pieces(app: App, key: String) -> impl Stream<Item = Result<Bytes, Trouble>> + Send {
+    try_stream! {
+        let mut at = 0;
+        loop {
+            let piece = app.objects.get_range(&key, at, PIECE).await?;
+            let piece = piece.ok_or_else(|| Trouble::Missing { key: key.clone() })?;
+            let length = piece.len() as u64;
+            at += length;
+            if length > 0 {
+                yield piece;
+            }
+            if length < PIECE {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stokehold_queue::job::{BatchLine, ErrorCode, JobError};
+
+    use super::*;
+
+    fn ended(state: JobState, result: Option<JobResult>, error: Option<JobError>) -> EndedLine {
+        let id = JobId::of_line("batch_a", 1_795_240_200_123, 7, 0);
+        let line = BatchLine { id: "batch_a".to_owned(), line: 7, custom_id: Some("x".to_owned()) };
+        EndedLine { id, state, line, result, error }
+    }
+
+    #[test]
+    fn a_line_is_written_where_and_as_it_ended() {
+        let (id, url) = (JobId::of_line("batch_a", 1_795_240_200_123, 7, 0), "http://api.test");
+        let text = |(kind, text): (Kind, Vec<u8>)| (kind, String::from_utf8(text).unwrap());
+        let inline = JobResult::Inline(RawValue::from_string(r#"{"b":1, "a":2.50}"#.to_owned()).unwrap());
+        assert_eq!(
+            text(written(&ended(JobState::Succeeded, Some(inline), None), url)),
+            (
+                Kind::Output,
+                format!(r#"{{"line":7,"custom_id":"x","job_id":"{id}","result":{{"b":1, "a":2.50}}}}"#) + "\n"
+            )
+        );
+        let object = JobResult::Object { key: "k".to_owned(), size_bytes: 1 };
+        let (_, large) = text(written(&ended(JobState::Succeeded, Some(object), None), url));
+        assert!(large.contains(&format!(r#""result_url":"http://api.test/v1/jobs/{id}/result""#)), "{large}");
+        let error = JobError {
+            code: ErrorCode::Timeout,
+            class: String::new(),
+            message: "too slow".to_owned(),
+            traceback: Some("kept out".to_owned()),
+            stderr: None,
+        };
+        assert_eq!(
+            text(written(&ended(JobState::Failed, None, Some(error)), url)),
+            (
+                Kind::Errors,
+                format!(
+                    r#"{{"line":7,"custom_id":"x","job_id":"{id}","state":"failed","error":{{"code":"timeout","message":"too slow"}}}}"#
+                ) + "\n"
+            )
+        );
+        let (kind, cancelled) = text(written(&ended(JobState::Cancelled, None, None), url));
+        assert!(kind == Kind::Errors && cancelled.contains(r#""state":"cancelled","error":{"code":"cancelled""#));
+    }
+
+    #[test]
+    fn parts_tell_which_file_they_are_of() {
+        let part = Kind::Output.part(1_000, "ab");
+        assert_eq!(part, "parts/0000001000-ab-output.jsonl");
+        assert!(Kind::Output.has(&part) && !Kind::Errors.has(&part));
+        assert!(Kind::Errors.has("parts/invalid-ab-errors.jsonl"));
+    }
+}

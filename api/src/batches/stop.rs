@@ -1,0 +1,54 @@
+//! Ending the jobs of a batch that its owner has cancelled. Those that were never fed are counted by the script that stopped it.
+
+use stokehold_queue::batches::Batch;
+use stokehold_queue::{BATCH_MAX, JobId, Queue};
+
+use super::bits::Lines;
+use super::{Runner, Trouble};
+use crate::routes::submit::SHARD;
+
+/// Jobs looked at in one call.
+const PIECE: usize = 500;
+
+impl Runner {
+    /// Cancels what is open. The open ones are among the last that were fed, so it goes backwards and stops when none is left.
+    pub(super) async fn cancel(&self, batch: &Batch) -> Result<(), Trouble> {
+        let wrong = self.wrong_lines(batch).await?;
+        let mut before = last_line(batch, &wrong) + 1;
+        while before > 1 {
+            let mut ids = Vec::with_capacity(PIECE);
+            while before > 1 && ids.len() < PIECE {
+                before -= 1;
+                if !wrong.contains(before) {
+                    ids.push(JobId::of_line(&batch.id, batch.spec.created_ms, before, SHARD));
+                }
+            }
+            let states = self.batches.states(&ids).await?;
+            let open: Vec<JobId> = ids
+                .into_iter()
+                .zip(states)
+                .filter(|(_, state)| state.is_some_and(|state| !state.is_terminal()))
+                .map(|(id, _)| id)
+                .collect();
+            for ids in open.chunks(BATCH_MAX) {
+                self.app.queue.cancel(&batch.spec.tenant, ids).await?;
+            }
+            if self.batches.get(&batch.id).await?.is_none_or(|now| now.open() == 0) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The last line that became a job.
+fn last_line(batch: &Batch, wrong: &Lines) -> u64 {
+    let handed = batch.handed.unwrap_or(batch.fed);
+    let place = if batch.place.jobs <= handed { batch.place } else { Default::default() };
+    let (mut jobs, mut line) = (place.jobs, place.lines);
+    while jobs < handed && line < batch.total {
+        line += 1;
+        jobs += u64::from(!wrong.contains(line));
+    }
+    line
+}

@@ -1,0 +1,54 @@
+//! Tidying: an ended batch's parts go after an hour, all of it after thirty days.
+
+use stokehold_queue::now_ms;
+
+use super::{Runner, Trouble};
+
+/// How long an ended batch, its results and its errors are kept.
+const KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
+
+/// One replica at a time looks, this often.
+const EVERY_MS: u64 = 60_000;
+
+/// Batches tidied in one look.
+const MOST: isize = 10;
+
+/// Objects deleted in one call.
+const PAGE: u32 = 1_000;
+
+impl Runner {
+    /// Tidies away what is due.
+    pub(super) async fn tidy(&self) -> Result<(), Trouble> {
+        let now = now_ms();
+        let last = self.tidied.load(std::sync::atomic::Ordering::Relaxed);
+        if now < last + EVERY_MS || !self.app.queue.claim_role("batches:tidy", &self.app.replica, EVERY_MS).await? {
+            return Ok(());
+        }
+        self.tidied.store(now, std::sync::atomic::Ordering::Relaxed);
+        for id in self.batches.untidy(now, MOST).await? {
+            let Some(batch) = self.batches.get(&id).await? else {
+                self.batches.forget("", &id).await?;
+                continue;
+            };
+            if batch.tidied {
+                self.delete_below(&batch.prefix()).await?;
+                self.batches.forget(&batch.spec.tenant, &id).await?;
+            } else {
+                self.delete_below(&format!("{}parts/", batch.prefix())).await?;
+                self.batches.tidied(&id, batch.ended_ms.unwrap_or(now) + KEEP_MS).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete_below(&self, prefix: &str) -> Result<(), Trouble> {
+        loop {
+            let page = self.app.objects.list(prefix, None, PAGE).await?;
+            if page.objects.is_empty() {
+                return Ok(());
+            }
+            let keys: Vec<String> = page.objects.into_iter().map(|object| object.key).collect();
+            self.app.objects.delete(&keys).await?;
+        }
+    }
+}

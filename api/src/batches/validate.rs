@@ -1,0 +1,397 @@
+//! The first stage: every line is looked at before the first one runs. Starts from the beginning when it was broken off.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use futures::{StreamExt, TryStreamExt};
+use stokehold_objects::Upload;
+use stokehold_queue::batches::{Batch, ERRORS_SHOWN, LineError, LineFormat, OnInvalid, Source, Verdict};
+use stokehold_queue::nonce;
+use tokio::time::{Duration, Instant};
+
+use super::bits::Lines;
+use super::lines::{self, INPUT_BYTES_MAX, Item, LINES_MAX, Wrong};
+use super::reader::{Line, Reader};
+use super::results::ErrorLine;
+use super::{Runner, Trouble};
+use crate::catalog::Deployed;
+use crate::error::Code;
+use crate::routes::submit::{Target, refers};
+use crate::state::App;
+use crate::{inputs, json, names};
+
+/// Lines looked at together, and the bytes after which they are enough.
+const CHUNK_LINES: usize = 500;
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// How often the batch says how far this has come.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Endpoints that the lines of one batch may name.
+const ENDPOINTS_MAX: usize = 100;
+
+/// Files known to be there; all are asked for again once these are so many.
+const FILES_KNOWN_MAX: usize = 100_000;
+
+const HEADS_AT_ONCE: usize = 16;
+
+const JSONL: &str = "application/jsonl";
+
+impl Runner {
+    /// Validates a batch's lines, copies them unless they lie in their place already, and lets the batch run or fail.
+    pub(super) async fn validate(&self, batch: &Batch) -> Result<(), Trouble> {
+        let (source, only) = match &batch.spec.source {
+            Source::Uploaded => (batch.input.clone(), None),
+            Source::Object { key } => (Some(key.clone()), None),
+            Source::Retry { batch: old } => {
+                let old = self.batches.get(old).await?;
+                let only = match &old {
+                    Some(old) => Some(self.to_retry(old).await?),
+                    None => None,
+                };
+                (old.and_then(|old| old.input), only)
+            }
+        };
+        let mut pass = Pass::new(self.app.clone(), batch, source.clone());
+        let told = match source {
+            Some(source) => self.read_through(batch, &mut pass, &source, only.as_ref()).await?,
+            None => {
+                pass.refuse(1, "the lines are no longer there");
+                Some(false)
+            }
+        };
+        // Somebody else was quicker.
+        let Some(stopped) = told else { return Ok(()) };
+        if pass.total == 0 && !stopped && !pass.refused {
+            pass.refuse(1, "there are no lines");
+        }
+        self.conclude(batch, pass).await
+    }
+
+    /// Looks at every line. Whether the batch was told to stop; `None` when another replica has validated it.
+    async fn read_through(
+        &self,
+        batch: &Batch,
+        pass: &mut Pass,
+        source: &str,
+        only: Option<&Lines>,
+    ) -> Result<Option<bool>, Trouble> {
+        let mut reader = Reader::new(&self.app.objects, source, 0, 0);
+        let mut told = Instant::now();
+        loop {
+            let (mut chunk, mut bytes) = (Vec::new(), 0);
+            while chunk.len() < CHUNK_LINES && bytes < CHUNK_BYTES {
+                match reader.next().await {
+                    Ok(Some(line)) if only.is_some_and(|only| !only.contains(line.number)) => drop(line),
+                    Ok(Some(line)) => {
+                        bytes += line.text.as_ref().map_or(0, bytes::Bytes::len);
+                        pass.bytes = line.end;
+                        chunk.push(line);
+                    }
+                    Ok(None) => break,
+                    Err(Trouble::Missing { .. }) => {
+                        pass.refuse(1, "the lines are no longer there");
+                        return Ok(Some(false));
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if chunk.is_empty() {
+                return Ok(Some(false));
+            }
+            pass.take(chunk).await?;
+            if pass.refused {
+                return Ok(Some(false));
+            }
+            if told.elapsed() >= TELL_EVERY || batch.stop.is_some() {
+                told = Instant::now();
+                let counts = (pass.total, pass.invalid);
+                match self.batches.validated(&batch.id, counts, &pass.errors, None).await? {
+                    None => return Ok(None),
+                    // What was shown once is not taken back: stop where an earlier pass had come to, not before.
+                    Some(true) if pass.total >= batch.total => return Ok(Some(true)),
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+
+    async fn conclude(&self, batch: &Batch, pass: Pass) -> Result<(), Trouble> {
+        let runs = !pass.refused && (pass.invalid == 0 || batch.spec.on_invalid == OnInvalid::Skip);
+        let Pass { total, invalid, errors, versions, wrong, input, copy, report, part, .. } = pass;
+        if let Some(copy) = copy {
+            copy.finish().await?;
+        }
+        let part = match report {
+            Some(report) => {
+                report.finish().await?;
+                Some(part)
+            }
+            None => None,
+        };
+        let skip = format!("{}invalid-{}.bits", batch.prefix(), nonce());
+        if invalid > 0 {
+            let bits = bytes::Bytes::copy_from_slice(wrong.as_bytes());
+            self.app.objects.put(&skip, bits, "application/octet-stream").await?;
+        }
+        let verdict = Verdict {
+            runs,
+            input: &input,
+            skip: (invalid > 0).then_some(skip.as_str()),
+            part: part.as_deref(),
+            versions: &versions,
+        };
+        if self.batches.validated(&batch.id, (total, invalid), &errors, Some(&verdict)).await?.is_some() {
+            tracing::info!(batch.id = batch.id, total, invalid, runs, "a batch is validated");
+        }
+        Ok(())
+    }
+
+    /// The lines of an ended batch that failed or expired.
+    async fn to_retry(&self, old: &Batch) -> Result<Lines, Trouble> {
+        #[derive(serde::Deserialize)]
+        struct Ended {
+            line: Option<u64>,
+            state: String,
+        }
+        let (mut lines, key) = (Lines::default(), super::results::whole_key(old, super::results::Kind::Errors));
+        let mut reader = Reader::new(&self.app.objects, &key, 0, 0);
+        while let Some(line) = reader.next().await? {
+            let Some(text) = line.text else { continue };
+            let ended: Ended = serde_json::from_slice(&text)
+                .map_err(|error| Trouble::Broken(format!("line {} of {key} cannot be read: {error}", line.number)))?;
+            if let (Some(line), "failed" | "expired") = (ended.line, ended.state.as_str()) {
+                lines.insert(line);
+            }
+        }
+        Ok(lines)
+    }
+}
+
+/// One pass over the lines of a batch.
+struct Pass {
+    app: App,
+    tenant: String,
+    default_endpoint: String,
+    format: LineFormat,
+    total: u64,
+    invalid: u64,
+    bytes: u64,
+    errors: Vec<LineError>,
+    /// The input as a whole is no good.
+    refused: bool,
+    wrong: Lines,
+    /// Empty lines that are wrong only if another one follows.
+    blank: u64,
+    deployed: HashMap<String, Arc<Deployed>>,
+    versions: BTreeMap<String, u32>,
+    /// Hashes of the `custom_id`s that must differ.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+    files: HashSet<String>,
+    /// Where the lines lie, or will.
+    input: String,
+    copy: Option<Upload>,
+    report: Option<Upload>,
+    part: String,
+    prefix: String,
+}
+
+impl Pass {
+    fn new(app: App, batch: &Batch, source: Option<String>) -> Self {
+        let uploaded = batch.spec.source == Source::Uploaded;
+        // Another pass may be under way on another replica: each writes objects of its own, and Redis picks.
+        let copied = format!("{}input-{}.jsonl", batch.prefix(), nonce());
+        Self {
+            tenant: batch.spec.tenant.clone(),
+            default_endpoint: batch.spec.endpoint.clone(),
+            format: batch.spec.format,
+            total: 0,
+            invalid: 0,
+            bytes: 0,
+            errors: Vec::new(),
+            refused: false,
+            wrong: Lines::default(),
+            blank: 0,
+            deployed: HashMap::new(),
+            versions: BTreeMap::new(),
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
+            files: HashSet::new(),
+            copy: (!uploaded).then(|| app.objects.upload(&copied, JSONL)),
+            input: source.filter(|_| uploaded).unwrap_or(copied),
+            report: None,
+            part: format!("parts/invalid-{}-errors.jsonl", nonce()),
+            prefix: batch.prefix(),
+            app,
+        }
+    }
+
+    fn refuse(&mut self, line: u64, message: &str) {
+        self.refused = true;
+        self.errors.truncate(ERRORS_SHOWN - 1);
+        self.errors.push(LineError { line, message: message.to_owned() });
+    }
+
+    /// Looks at the next lines.
+    async fn take(&mut self, chunk: Vec<Line>) -> Result<(), Trouble> {
+        if self.bytes > INPUT_BYTES_MAX {
+            self.refuse(self.total + 1, &format!("the input is over {INPUT_BYTES_MAX} bytes"));
+            return Ok(());
+        }
+        // Lines of a retry get numbers of their own.
+        let mut texts = Vec::with_capacity(chunk.len());
+        for line in chunk {
+            if line.text.as_ref().is_some_and(|text| text.trim_ascii().is_empty()) {
+                self.blank += 1;
+                continue;
+            }
+            texts.extend((0..std::mem::take(&mut self.blank)).map(|_| Some(bytes::Bytes::new())));
+            texts.push(line.text);
+        }
+        if self.total + texts.len() as u64 > LINES_MAX {
+            self.refuse(LINES_MAX + 1, &format!("a batch has at most {LINES_MAX} lines"));
+            return Ok(());
+        }
+        if let Some(copy) = &mut self.copy {
+            for text in &texts {
+                // A line that is too long leaves its place empty, so that the others keep their numbers.
+                copy.write(text.as_deref().unwrap_or_default()).await?;
+                copy.write(b"\n").await?;
+            }
+        }
+        let format = self.format;
+        let parsed = blocking(move || {
+            let parse = |text: Option<bytes::Bytes>| match text {
+                Some(text) => lines::parse(&text, format),
+                None => Err(Wrong::too_long()),
+            };
+            texts.into_iter().map(parse).collect::<Vec<_>>()
+        })
+        .await?;
+        let checked = self.check(parsed).await?;
+        for outcome in checked {
+            self.total += 1;
+            if let Err(wrong) = outcome {
+                self.note(wrong).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn note(&mut self, wrong: Wrong) -> Result<(), Trouble> {
+        let line = self.total;
+        self.invalid += 1;
+        self.wrong.insert(line);
+        let report =
+            self.report.get_or_insert_with(|| self.app.objects.upload(&format!("{}{}", self.prefix, self.part), JSONL));
+        report.write(&ErrorLine::invalid(line, wrong.custom_id.as_deref(), &wrong.message).text()).await?;
+        if self.errors.len() < ERRORS_SHOWN {
+            self.errors.push(LineError { line, message: wrong.message });
+        }
+        Ok(())
+    }
+
+    /// Holds what could be parsed against its endpoint, its siblings and the files that are there.
+    async fn check(&mut self, parsed: Vec<Result<Item, Wrong>>) -> Result<Vec<Result<(), Wrong>>, Trouble> {
+        let mut ready = Vec::with_capacity(parsed.len());
+        for outcome in parsed {
+            ready.push(match outcome {
+                Err(wrong) => Err(wrong),
+                Ok(item) if item.unique && !self.is_new(&item) => {
+                    let message = "/custom_id: another line has the same one";
+                    Err(Wrong::new(item.custom_id, message))
+                }
+                Ok(item) => {
+                    let name = item.endpoint.clone().unwrap_or_else(|| self.default_endpoint.clone());
+                    match self.endpoint(&name).await? {
+                        Ok(deployed) => Ok((item, deployed)),
+                        Err(message) => Err(Wrong::new(item.custom_id, message)),
+                    }
+                }
+            });
+        }
+        let held =
+            blocking(move || ready.into_iter().map(|outcome| outcome.and_then(hold_against)).collect::<Vec<_>>())
+                .await?;
+        let named: BTreeSet<&String> =
+            held.iter().flatten().flat_map(|(_, files)| files).filter(|id| !self.files.contains(*id)).collect();
+        let missing = self.missing(&named).await?;
+        let found: Vec<String> = named.into_iter().filter(|id| !missing.contains(*id)).cloned().collect();
+        if self.files.len() + found.len() > FILES_KNOWN_MAX {
+            self.files.clear();
+        }
+        self.files.extend(found);
+        let there =
+            |(custom_id, files): (Option<String>, Vec<String>)| match files.iter().find(|id| missing.contains(*id)) {
+                Some(id) => Err(Wrong::new(custom_id, format!("file {id:?} was not uploaded"))),
+                None => Ok(()),
+            };
+        Ok(held.into_iter().map(|outcome| outcome.and_then(there)).collect())
+    }
+
+    fn is_new(&mut self, item: &Item) -> bool {
+        self.seen.insert(self.hasher.hash_one(&item.custom_id))
+    }
+
+    /// The endpoint of this name, in the version that the whole batch uses; or what is wrong with it.
+    async fn endpoint(&mut self, name: &str) -> Result<Result<Arc<Deployed>, String>, Trouble> {
+        if let Some(known) = self.deployed.get(name) {
+            return Ok(Ok(known.clone()));
+        }
+        if !names::is_name(name) {
+            return Ok(Err("/endpoint: is no endpoint's name".to_owned()));
+        }
+        if self.deployed.len() >= ENDPOINTS_MAX {
+            return Ok(Err(format!("/endpoint: the lines of a batch name at most {ENDPOINTS_MAX} endpoints")));
+        }
+        match Target::resolve(&self.app, &self.tenant, name, None).await {
+            Ok(Target { deployed, .. }) => {
+                self.versions.insert(name.to_owned(), deployed.version.version);
+                self.deployed.insert(name.to_owned(), deployed.clone());
+                Ok(Ok(deployed))
+            }
+            Err(problem) if problem.code() == Code::UnknownEndpoint => Ok(Err(problem.detail().to_owned())),
+            Err(problem) => Err(problem.into()),
+        }
+    }
+
+    async fn missing(&self, ids: &BTreeSet<&String>) -> Result<HashSet<String>, Trouble> {
+        let heads: Vec<_> = ids
+            .iter()
+            .map(|id| {
+                let (objects, key, id) = (self.app.objects.clone(), inputs::file_key(&self.tenant, id), (*id).clone());
+                async move { Ok::<_, Trouble>(objects.head(&key).await?.is_none().then_some(id)) }
+            })
+            .collect();
+        futures::stream::iter(heads)
+            .buffer_unordered(HEADS_AT_ONCE)
+            .try_filter_map(|missing| std::future::ready(Ok(missing)))
+            .try_collect()
+            .await
+    }
+}
+
+/// What a line is called, and the files that it names.
+type Held = (Option<String>, Vec<String>);
+
+fn hold_against((item, deployed): (Item, Arc<Deployed>)) -> Result<Held, Wrong> {
+    let at = item.at;
+    let checked = json::strict_value(item.input.get(), at)
+        .map_err(|error| format!("{}: {}", error.path, error.message))
+        .and_then(|input| match refers(&input) {
+            true => Err(format!("{at}: names another job's result; the lines of a batch wait for nothing")),
+            false => inputs::check(&deployed.input, &input, at).map_err(|problem| problem.detail().to_owned()),
+        });
+    match checked {
+        Ok(files) => Ok((item.custom_id, files)),
+        Err(message) => Err(Wrong::new(item.custom_id, message)),
+    }
+}
+
+/// Away from the threads that serve requests: megabytes of JSON take a while.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Trouble> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Trouble::Broken(format!("a check panicked: {error}")))
+}

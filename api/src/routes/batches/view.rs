@@ -1,0 +1,167 @@
+//! A batch as every route shows it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stokehold_queue::batches::{Batch, BatchState, LineFormat, OnInvalid};
+use stokehold_queue::job::Priority;
+use utoipa::ToSchema;
+
+use super::super::view::PriorityWord;
+use crate::batches::pace::pace;
+use crate::stamp::rfc3339;
+
+/// A batch.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Batch)]
+pub(crate) struct BatchView {
+    /// `batch_` and 32 lower-case hex digits; ids sort by creation time.
+    id: String,
+    /// What its lines run on, unless they say otherwise.
+    endpoint: String,
+    /// Where it stands.
+    #[schema(value_type = BatchStateWord)]
+    state: BatchState,
+    /// How urgent its jobs are.
+    #[schema(value_type = PriorityWord)]
+    priority: Priority,
+    /// What wrong lines mean for it.
+    #[schema(value_type = OnInvalidWord)]
+    on_invalid: OnInvalid,
+    /// How its lines are written.
+    #[schema(value_type = LineFormatWord)]
+    format: LineFormat,
+    /// The caller's own labels.
+    metadata: BTreeMap<String, String>,
+    /// How many lines stand where.
+    counts: BatchCounts,
+    /// RFC 3339.
+    created_at: String,
+    /// When its first line could run, RFC 3339.
+    started_at: Option<String>,
+    /// RFC 3339, once it has ended.
+    ended_at: Option<String>,
+    /// When what is left of it expires, RFC 3339.
+    deadline_at: Option<String>,
+    /// When it will be through at its present pace, RFC 3339; null while that is not known.
+    eta_at: Option<String>,
+    /// Lines that ended a second, over the last two minutes; null while that is not known.
+    rate_per_s: Option<f64>,
+    /// The first 20 wrong lines.
+    errors: Vec<BatchLineError>,
+    /// The batch whose failed lines these are.
+    retry_of: Option<String>,
+    /// The lines that have succeeded by now. Wants the same bearer token.
+    results_url: String,
+    /// The lines that have ended otherwise by now. Wants the same bearer token.
+    errors_url: String,
+    /// Whom to tell of its end.
+    webhook: Option<String>,
+}
+
+/// How many lines of a batch stand where: `accepted` = `total` - `invalid` = `succeeded` + `failed` + `cancelled` + `expired` +
+/// `open`, whenever it is looked at.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BatchCounts {
+    /// Lines seen; grows while the batch validates.
+    total: u64,
+    /// Wrong ones.
+    invalid: u64,
+    /// Good ones.
+    accepted: u64,
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+    expired: u64,
+    /// Good ones that have not ended.
+    open: u64,
+    /// Those of the open ones that run at this moment.
+    running: u64,
+}
+
+/// A wrong line.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BatchLineError {
+    /// From 1.
+    line: u64,
+    /// What is wrong with it.
+    message: String,
+}
+
+impl BatchView {
+    pub(super) fn new(batch: &Batch, public_url: &str, now_ms: u64) -> Self {
+        let spec = &batch.spec;
+        let running = batch.state == BatchState::Running;
+        let done = batch.succeeded + batch.failed;
+        let (rate_per_s, eta_ms) =
+            if running { pace(&batch.samples, batch.started_ms, (done, batch.open()), now_ms) } else { (None, None) };
+        Self {
+            endpoint: spec.endpoint.clone(),
+            state: batch.state,
+            priority: spec.priority,
+            on_invalid: spec.on_invalid,
+            format: spec.format,
+            metadata: spec.metadata.clone(),
+            counts: BatchCounts {
+                total: batch.total,
+                invalid: batch.invalid,
+                accepted: batch.accepted(),
+                succeeded: batch.succeeded,
+                failed: batch.failed,
+                cancelled: batch.cancelled,
+                expired: batch.expired,
+                open: batch.open(),
+                running: batch.running,
+            },
+            created_at: rfc3339(spec.created_ms),
+            started_at: batch.started_ms.map(rfc3339),
+            ended_at: batch.ended_ms.map(rfc3339),
+            deadline_at: spec.deadline_ms.map(rfc3339),
+            eta_at: eta_ms.map(rfc3339),
+            rate_per_s,
+            errors: batch
+                .errors
+                .iter()
+                .map(|error| BatchLineError { line: error.line, message: error.message.clone() })
+                .collect(),
+            retry_of: spec.retry_of.clone(),
+            results_url: format!("{public_url}/v1/batches/{}/results", batch.id),
+            errors_url: format!("{public_url}/v1/batches/{}/errors", batch.id),
+            webhook: spec.hook.as_ref().map(|hook| hook.url.clone()),
+            id: batch.id.clone(),
+        }
+    }
+}
+
+/// Where a batch stands.
+#[derive(ToSchema)]
+#[schema(as = BatchState, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum BatchStateWord {
+    Validating,
+    Running,
+    Finalizing,
+    Completed,
+    Failed,
+    Cancelled,
+    Expired,
+}
+
+/// What wrong lines mean for their batch: none of it runs, or the others do.
+#[derive(ToSchema)]
+#[schema(as = OnInvalid, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum OnInvalidWord {
+    Fail,
+    Skip,
+}
+
+/// How the lines of a batch are written; `auto` is as each line shows.
+#[derive(ToSchema)]
+#[schema(as = LineFormat, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum LineFormatWord {
+    Auto,
+    Stokehold,
+    Openai,
+}

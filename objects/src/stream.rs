@@ -1,0 +1,161 @@
+//! Objects that are too large for memory: read piece by piece, written part by part.
+
+use aws_sdk_s3::types::{CompletedMultipartUpload, CompletedPart};
+use bytes::{Bytes, BytesMut};
+
+use crate::client::{ATTEMPT_TIMEOUT, ATTEMPTS, check_key, collect, pause, status};
+use crate::{Error, Objects};
+
+/// The first parts are this large, well above S3's least of 5 MiB. One part and what is next to it are all that is held.
+const PART_BYTES: usize = 8 << 20;
+
+/// S3 takes 10,000 parts: every so many of them the part's size doubles, so that 300 GB find room.
+const PARTS_PER_SIZE: usize = 2_500;
+
+impl Objects {
+    /// Reads at most `max_bytes` of an object from the byte `from` on; empty at its end, `None` when there is no object.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Unavailable`].
+    pub async fn get_range(&self, key: &str, from: u64, max_bytes: u64) -> Result<Option<Bytes>, Error> {
+        check_key(key)?;
+        if max_bytes == 0 {
+            return Ok(Some(Bytes::new()));
+        }
+        let range = format!("bytes={from}-{}", from.saturating_add(max_bytes - 1));
+        let mut attempt = 1;
+        loop {
+            let get = self.client.get_object().bucket(&self.bucket).key(key).range(&range);
+            let answer = match get.send().await {
+                Ok(answer) => answer,
+                Err(error) if error.as_service_error().is_some_and(|e| e.is_no_such_key()) => return Ok(None),
+                // The range starts at the end or behind it.
+                Err(error) if status(&error) == Some(416) => return Ok(Some(Bytes::new())),
+                Err(error) => return Err(Error::sdk("read a part of an object")(error)),
+            };
+            match tokio::time::timeout(ATTEMPT_TIMEOUT, collect(answer, key, max_bytes)).await {
+                Ok(Err(Error::Unavailable { .. })) | Err(_) if attempt < ATTEMPTS => {}
+                Ok(done) => return done.map(Some),
+                Err(late) => {
+                    return Err(Error::Unavailable { step: "read a part of an object", source: late.into() });
+                }
+            }
+            tokio::time::sleep(pause(attempt)).await;
+            attempt += 1;
+        }
+    }
+
+    /// Begins to write an object whose length is not known yet. Nothing is there before [`Upload::finish`].
+    #[must_use]
+    pub fn upload(&self, key: &str, content_type: &str) -> Upload {
+        Upload {
+            objects: self.clone(),
+            key: key.to_owned(),
+            content_type: content_type.to_owned(),
+            pending: BytesMut::new(),
+            begun: None,
+        }
+    }
+}
+
+/// An object being written. What is dropped unfinished is given up, as far as this process still can; the bucket's rule for
+/// abandoned uploads sweeps the rest.
+#[derive(Debug)]
+pub struct Upload {
+    objects: Objects,
+    key: String,
+    content_type: String,
+    pending: BytesMut,
+    begun: Option<Begun>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    id: String,
+    parts: Vec<CompletedPart>,
+}
+
+impl Upload {
+    /// Adds bytes. Waits for S3 whenever a part is full.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Unavailable`]: give the upload up.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let mut rest = bytes;
+        loop {
+            let room = self.part_bytes() - self.pending.len();
+            if rest.len() < room {
+                self.pending.extend_from_slice(rest);
+                return Ok(());
+            }
+            let (now, later) = rest.split_at(room);
+            self.pending.extend_from_slice(now);
+            self.send_part().await?;
+            rest = later;
+        }
+    }
+
+    /// Makes the object appear. Once this returns, it is durable.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Unavailable`]: whether it appeared is unknown.
+    pub async fn finish(mut self) -> Result<(), Error> {
+        if self.begun.is_none() {
+            let body = self.pending.split().freeze();
+            return self.objects.put(&self.key, body, &self.content_type).await;
+        }
+        if !self.pending.is_empty() {
+            self.send_part().await?;
+        }
+        // Taken last, so that an upload that could not be completed is given up on the way out.
+        let Some(begun) = &self.begun else { return Ok(()) };
+        let parts = CompletedMultipartUpload::builder().set_parts(Some(begun.parts.clone())).build();
+        let client = &self.objects.client;
+        let complete = client.complete_multipart_upload().bucket(&self.objects.bucket).key(&self.key);
+        let complete = complete.upload_id(&begun.id).multipart_upload(parts);
+        complete.send().await.map_err(Error::sdk("complete an upload"))?;
+        self.begun = None;
+        Ok(())
+    }
+
+    fn part_bytes(&self) -> usize {
+        let sent = self.begun.as_ref().map_or(0, |begun| begun.parts.len());
+        PART_BYTES << (sent / PARTS_PER_SIZE).min(3)
+    }
+
+    async fn send_part(&mut self) -> Result<(), Error> {
+        let Objects { client, bucket, .. } = &self.objects;
+        if self.begun.is_none() {
+            check_key(&self.key)?;
+            let create = client.create_multipart_upload().bucket(bucket).key(&self.key);
+            let created =
+                create.content_type(&self.content_type).send().await.map_err(Error::sdk("begin an upload"))?;
+            let id = created.upload_id.ok_or_else(|| Error::Refused {
+                step: "begin an upload",
+                code: "no upload id".to_owned(),
+                source: "the server gave none".into(),
+            })?;
+            self.begun = Some(Begun { id, parts: Vec::new() });
+        }
+        let Some(begun) = &mut self.begun else { return Ok(()) };
+        let number = i32::try_from(begun.parts.len() + 1).unwrap_or(i32::MAX);
+        let body = self.pending.split().freeze();
+        let part = client.upload_part().bucket(bucket).key(&self.key).upload_id(&begun.id).part_number(number);
+        let sent = part.body(body.into()).send().await.map_err(Error::sdk("write a part of an object"))?;
+        begun.parts.push(CompletedPart::builder().part_number(number).set_e_tag(sent.e_tag).build());
+        Ok(())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        let (Some(begun), Ok(runtime)) = (self.begun.take(), tokio::runtime::Handle::try_current()) else { return };
+        let (objects, key) = (self.objects.clone(), std::mem::take(&mut self.key));
+        runtime.spawn(async move {
+            let abort = objects.client.abort_multipart_upload().bucket(&objects.bucket).key(&key).upload_id(begun.id);
+            if let Err(error) = abort.send().await {
+                tracing::warn!(error = &error as &dyn std::error::Error, key, "an unfinished upload is left behind");
+            }
+        });
+    }
+}

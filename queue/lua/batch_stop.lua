@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- batch_stop: what was not fed never will be, and counts as cancelled or expired from now on. The jobs that were fed are for the
+-- caller to cancel; a batch that still validates stops as soon as it runs.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 tenant | 4 cancelled | expired
+-- Reply {"ok"} | {"ended", state} | {"not_found"}
+local key = batch_key(ARGV[2])
+local batch = redis.call('HMGET', key, 'state', 'tenant', 'total', 'invalid', 'fed')
+if batch[2] ~= ARGV[3] then return {'not_found'} end
+if batch[1] ~= 'validating' and batch[1] ~= 'running' then return {'ended', batch[1]} end
+
+redis.call('HSETNX', key, 'stop', ARGV[4])
+local stop = redis.call('HGET', key, 'stop')
+if batch[1] == 'running' and redis.call('HSETNX', key, 'handed', batch[5]) == 1 then
+  local accepted = batch[3] - batch[4]
+  local unfed = accepted - tonumber(batch[5])
+  if unfed > 0 then
+    redis.call('HINCRBY', key, stop, unfed)
+    -- Whoever feeds at this moment finds its guard stale.
+    redis.call('HSET', key, 'fed', accepted)
+  end
+end
+announce('batches')
+return {'ok'}

@@ -1,0 +1,10 @@
+#!lua flags=allow-oom
+-- role: gives the caller a role for a while, unless another has it. It must work when Redis is full: what makes room needs a role.
+-- KEYS  1 root
+-- ARGV  1 role | 2 replica | 3 ttl_ms
+-- Reply {"yes"} | {"no"}
+local key = ROOT .. ':role:' .. ARGV[1]
+local holder = redis.call('GET', key)
+if holder and holder ~= ARGV[2] then return {'no'} end
+redis.call('SET', key, ARGV[2], 'PX', ARGV[3])
+return {'yes'}

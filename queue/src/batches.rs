@@ -1,0 +1,250 @@
+//! Batches: one call, many jobs. A batch is a hash that counts its lines, and a list of those that have ended; what its lines are
+//! and what became of them lies in S3.
+//!
+//! Every move is a script that looks before it acts, so that any number of replicas may work on a batch at once: lines are fed
+//! once ([`crate::RedisQueue::feed`]), ends are counted where they happen, and written down once.
+
+mod calls;
+mod model;
+mod record;
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::id::JobId;
+use crate::job::JobState;
+use crate::keys::Keys;
+use crate::scripts::Connection;
+
+pub use calls::{Created, Stopped, Verdict};
+pub use model::{
+    Batch, BatchPage, BatchSpec, BatchState, EndedLine, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop,
+};
+
+/// A batch names at most this many wrong lines; the rest is in its errors.
+pub const ERRORS_SHOWN: usize = 20;
+
+/// Batches that have not ended, of all tenants together.
+const OPEN_MAX: u32 = 10_000;
+
+/// Batches that a tenant's list goes back.
+const LISTED_MAX: u32 = 10_000;
+
+/// Records asked for in one round trip: results of 16 KiB and tracebacks, so a few MB.
+const RECORDS_AT_ONCE: usize = 100;
+
+/// A list looks at this many batches a call, however few match.
+const LIST_SCAN_MAX: usize = 1_000;
+const LIST_STEP: usize = 100;
+
+/// The batches of one queue. Clones share its connection.
+#[derive(Clone)]
+pub struct Batches {
+    connection: Connection,
+    keys: Keys,
+    clock: Clock,
+}
+
+impl Batches {
+    pub(crate) fn new(connection: Connection, keys: Keys, clock: Clock) -> Self {
+        Self { connection, keys, clock }
+    }
+
+    /// A batch as it stands.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Corrupt`].
+    pub async fn get(&self, id: &str) -> Result<Option<Batch>, Error> {
+        let fields: HashMap<String, String> =
+            self.connection.redis().hgetall(self.keys.batch(id)).await.map_err(Error::redis("read a batch"))?;
+        record::decode(id, &fields)
+    }
+
+    /// A tenant's batches, newest first; `cursor` is the last id of the page before.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Corrupt`].
+    pub async fn list(
+        &self,
+        tenant: &str,
+        state: Option<BatchState>,
+        cursor: Option<&str>,
+        limit: u32,
+    ) -> Result<BatchPage, Error> {
+        let (limit, mut redis) = (limit as usize, self.connection.redis());
+        let mut before = cursor.map_or_else(|| "+".to_owned(), |id| format!("({id}"));
+        let (mut batches, mut scanned) = (Vec::new(), 0);
+        loop {
+            let ids: Vec<String> = redis
+                .zrevrangebylex_limit(self.keys.batches_of(tenant), &before, "-", 0, LIST_STEP.cast_signed())
+                .await
+                .map_err(Error::redis("list batches"))?;
+            let mut pipe = redis::pipe();
+            for id in &ids {
+                pipe.hgetall(self.keys.batch(id));
+            }
+            let rows: Vec<HashMap<String, String>> = if ids.is_empty() {
+                Vec::new()
+            } else {
+                pipe.query_async(&mut redis).await.map_err(Error::redis("list batches"))?
+            };
+            for (id, row) in ids.iter().zip(&rows) {
+                let Some(batch) = record::decode(id, row)? else { continue };
+                if state.is_none_or(|wanted| wanted == batch.state) {
+                    batches.push(batch);
+                }
+                if batches.len() == limit {
+                    return Ok(BatchPage { batches, next_cursor: Some(id.clone()) });
+                }
+            }
+            scanned += ids.len();
+            let last = ids.last().filter(|_| ids.len() == LIST_STEP).cloned();
+            match last {
+                Some(last) if scanned < LIST_SCAN_MAX => before = format!("({last}"),
+                next_cursor => return Ok(BatchPage { batches, next_cursor }),
+            }
+        }
+    }
+
+    /// The batches that have not ended, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn open(&self) -> Result<Vec<String>, Error> {
+        let last = isize::try_from(OPEN_MAX).unwrap_or(isize::MAX);
+        self.connection.redis().zrange(self.keys.batches(), 0, last).await.map_err(Error::redis("list open batches"))
+    }
+
+    /// How many ended jobs are written down, and the next that are not, at most `count`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn uncollected(&self, id: &str, count: usize) -> Result<(u64, Vec<JobId>), Error> {
+        let (key, last) = (self.keys.batch(id), count.cast_signed() - 1);
+        let (collected, ids): (Option<u64>, Vec<String>) = redis::pipe()
+            .atomic()
+            .hget(&key, "collected")
+            .lrange(self.keys.batch_ended(id), 0, last)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("read what has ended of a batch"))?;
+        Ok((collected.unwrap_or(0), job_ids(&ids)?))
+    }
+
+    /// Names of parts from the number `from` on, and the ended jobs that are in none of them: one look, so that nothing is in both
+    /// or in neither.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn parts(&self, id: &str, from: usize) -> Result<(Vec<String>, Vec<JobId>), Error> {
+        let (parts, ids): (Vec<String>, Vec<String>) = redis::pipe()
+            .atomic()
+            .lrange(self.keys.batch_parts(id), from.cast_signed(), -1)
+            .lrange(self.keys.batch_ended(id), 0, -1)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("read the parts of a batch"))?;
+        Ok((parts, job_ids(&ids)?))
+    }
+
+    /// What became of these jobs, as far as their records are still here.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Corrupt`].
+    pub async fn ended_lines(&self, ids: &[JobId]) -> Result<Vec<EndedLine>, Error> {
+        let mut lines = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(RECORDS_AT_ONCE) {
+            let mut pipe = redis::pipe();
+            for id in ids {
+                pipe.hmget(self.keys.job(*id), &record::LINE_FIELDS);
+            }
+            let rows: Vec<Vec<Option<String>>> =
+                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("read ended jobs"))?;
+            for (id, row) in ids.iter().zip(rows) {
+                lines.extend(record::ended_line(*id, row)?);
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Where these jobs stand; `None` for those that are not here.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn states(&self, ids: &[JobId]) -> Result<Vec<Option<JobState>>, Error> {
+        let mut pipe = redis::pipe();
+        for id in ids {
+            pipe.hget(self.keys.job(*id), "state");
+        }
+        let words: Vec<Option<String>> =
+            pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look at jobs"))?;
+        Ok(words.iter().map(|word| word.as_deref().and_then(JobState::from_word)).collect())
+    }
+
+    /// Remembers where the feeder goes on.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn note_place(&self, id: &str, place: Place) -> Result<(), Error> {
+        self.note(id, "place", format!("{} {} {}", place.jobs, place.lines, place.bytes)).await
+    }
+
+    /// Remembers the batch's pace.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn note_samples(&self, id: &str, samples: &[(u64, u64)]) -> Result<(), Error> {
+        let samples: Vec<String> = samples.iter().map(|(ms, ended)| format!("{ms}:{ended}")).collect();
+        self.note(id, "samples", samples.join(" ")).await
+    }
+
+    /// Ended batches with something to tidy away by `now_ms`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn untidy(&self, now_ms: u64, limit: isize) -> Result<Vec<String>, Error> {
+        let mut redis = self.connection.redis();
+        let due = redis.zrangebyscore_limit(self.keys.batches_tidy(), "-inf", now_ms, 0, limit);
+        due.await.map_err(Error::redis("list ended batches"))
+    }
+
+    /// Its parts are gone; the rest goes at `forget_ms`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn tidied(&self, id: &str, forget_ms: u64) -> Result<(), Error> {
+        redis::pipe()
+            .atomic()
+            .hset(self.keys.batch(id), "tidied", 1)
+            .del(self.keys.batch_parts(id))
+            .zadd(self.keys.batches_tidy(), id, forget_ms)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("tidy a batch"))
+    }
+
+    /// Forgets an ended batch. What it has in S3 must be gone.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn forget(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        redis::pipe()
+            .atomic()
+            .del(vec![self.keys.batch(id), self.keys.batch_parts(id), self.keys.batch_ended(id)])
+            .zrem(self.keys.batches_of(tenant), id)
+            .zrem(self.keys.batches_tidy(), id)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("forget a batch"))
+    }
+}
+
+fn job_ids(texts: &[String]) -> Result<Vec<JobId>, Error> {
+    let id = |text: &String| {
+        text.parse().map_err(|_| Error::Corrupt { key: "a batch's ended jobs".to_owned(), why: format!("{text:?}") })
+    };
+    texts.iter().map(id).collect()
+}

@@ -1,0 +1,180 @@
+//! The moves of a batch: one script each.
+
+use redis::Cmd;
+
+use super::{Batches, ERRORS_SHOWN, LISTED_MAX, LineError, NewBatch, OPEN_MAX, Stop};
+use crate::error::Error;
+use crate::keys::{self, IDEMPOTENCY_TTL_MS};
+use crate::scripts::{self, Script, unexpected};
+
+/// What became of a create.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Created {
+    /// Made under its own id.
+    New,
+    /// The idempotency key was known with the same request: this is the first one's batch.
+    Repeat(String),
+}
+
+/// What became of a stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// It stops, or had been stopped before.
+    Stopping,
+    /// All its lines have ended already.
+    Ended,
+    /// No such batch of this tenant.
+    NotFound,
+}
+
+/// How a validation ends.
+#[derive(Debug, Clone)]
+pub struct Verdict<'a> {
+    /// Whether the good lines run.
+    pub runs: bool,
+    /// S3 key of the lines.
+    pub input: &'a str,
+    /// S3 key of the bitmap of wrong lines, if there are any.
+    pub skip: Option<&'a str>,
+    /// The part that has their errors, if there are any.
+    pub part: Option<&'a str>,
+    /// The versions that the lines were held against.
+    pub versions: &'a std::collections::BTreeMap<String, u32>,
+}
+
+impl Batches {
+    /// Makes a batch. Repeat with the same id: it is `New` again.
+    ///
+    /// # Errors
+    /// [`Error::IdempotencyConflict`] when the key is known with another request; [`Error::Full`] when too many are open.
+    pub async fn create(&self, new: &NewBatch) -> Result<Created, Error> {
+        let script = &scripts::BATCH_CREATE;
+        let mut call = self.call(script, &new.id);
+        call.arg(&new.spec.tenant).arg(json(&new.spec)?).arg(new.input.as_deref().unwrap_or(""));
+        call.arg(new.spec.deadline_ms.map_or(String::new(), |ms| ms.to_string()));
+        call.arg(new.spec.hook.as_ref().map_or("", |hook| hook.url.as_str()));
+        match &new.idempotency {
+            Some(idempotency) => call.arg(keys::idempotency(&idempotency.key)).arg(&idempotency.request_hash),
+            None => call.arg("").arg(""),
+        };
+        call.arg(IDEMPOTENCY_TTL_MS).arg(OPEN_MAX).arg(LISTED_MAX);
+        let reply = self.reply(script, &call).await?;
+        let words: Vec<&str> = reply.iter().map(String::as_str).collect();
+        match (words.as_slice(), &new.idempotency) {
+            (["ok", _], _) => Ok(Created::New),
+            (["repeat", id], _) => Ok(Created::Repeat((*id).to_owned())),
+            (["full"], _) => Err(Error::Full),
+            (["conflict"], Some(idempotency)) => Err(Error::IdempotencyConflict { key: idempotency.key.clone() }),
+            (other, _) => Err(unexpected(script, &other)),
+        }
+    }
+
+    /// Tells how far validation has come, or with a verdict ends it. `None` when somebody else has ended it; else whether the
+    /// batch is to stop.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: repeat it; a verdict that is repeated is `None`.
+    pub async fn validated(
+        &self,
+        id: &str,
+        (total, invalid): (u64, u64),
+        errors: &[LineError],
+        verdict: Option<&Verdict<'_>>,
+    ) -> Result<Option<bool>, Error> {
+        let script = &scripts::BATCH_VALIDATE;
+        let mut call = self.call(script, id);
+        call.arg(total).arg(invalid).arg(json(&errors[..errors.len().min(ERRORS_SHOWN)])?);
+        match verdict {
+            None => call.arg(""),
+            Some(verdict) => {
+                call.arg(if verdict.runs { "run" } else { "failed" }).arg(verdict.input);
+                call.arg(verdict.skip.unwrap_or("")).arg(verdict.part.unwrap_or("")).arg(json(verdict.versions)?)
+            }
+        };
+        let reply = self.reply(script, &call).await?;
+        match reply.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["ok", stop] => Ok(Some(!stop.is_empty())),
+            ["stale"] => Ok(None),
+            other => Err(unexpected(script, &other)),
+        }
+    }
+
+    /// Calls off what was not fed. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn stop(&self, tenant: &str, id: &str, why: Stop) -> Result<Stopped, Error> {
+        let script = &scripts::BATCH_STOP;
+        let mut call = self.call(script, id);
+        call.arg(tenant).arg(why.state().as_str());
+        let reply = self.reply(script, &call).await?;
+        match reply.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["ok"] => Ok(Stopped::Stopping),
+            ["ended", _] => Ok(Stopped::Ended),
+            ["not_found"] => Ok(Stopped::NotFound),
+            other => Err(unexpected(script, &other)),
+        }
+    }
+
+    /// The next `count` ended jobs after the first `collected` are written down in these parts. `false` when they are already,
+    /// in others: these then count for nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: whether these parts count is unknown until the batch is looked at again.
+    pub async fn collect(&self, id: &str, collected: u64, count: usize, parts: &[String]) -> Result<bool, Error> {
+        let script = &scripts::BATCH_COLLECT;
+        let mut call = self.call(script, id);
+        call.arg(collected).arg(count).arg(parts);
+        self.yes(script, &call, "stale").await
+    }
+
+    /// Moves on to putting results and errors together, if nothing is open or unwritten.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn finalize(&self, id: &str) -> Result<bool, Error> {
+        let script = &scripts::BATCH_FINALIZE;
+        let reply = self.reply(script, &self.call(script, id)).await?;
+        Ok(reply.first().is_some_and(|word| word == "ok"))
+    }
+
+    /// Ends a batch whose results and errors are whole; `false` when it had ended. The parts stay for `parts_keep_ms`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn end(&self, id: &str, parts_keep_ms: u64) -> Result<bool, Error> {
+        let script = &scripts::BATCH_END;
+        let mut call = self.call(script, id);
+        call.arg(parts_keep_ms);
+        self.yes(script, &call, "stale").await
+    }
+
+    pub(super) async fn note(&self, id: &str, field: &str, value: String) -> Result<(), Error> {
+        let script = &scripts::BATCH_NOTE;
+        let mut call = self.call(script, id);
+        call.arg(field).arg(value);
+        self.yes(script, &call, "stale").await.map(drop)
+    }
+
+    fn call(&self, script: &Script, id: &str) -> Cmd {
+        let mut call = script.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(id);
+        call
+    }
+
+    async fn reply(&self, script: &Script, call: &Cmd) -> Result<Vec<String>, Error> {
+        self.connection.eval(script, call).await
+    }
+
+    async fn yes(&self, script: &Script, call: &Cmd, no: &str) -> Result<bool, Error> {
+        match self.reply(script, call).await?.first().map(String::as_str) {
+            Some("ok") => Ok(true),
+            Some(word) if word == no => Ok(false),
+            other => Err(unexpected(script, &other)),
+        }
+    }
+}
+
+fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::Corrupt { key: "a batch".to_owned(), why: error.to_string() })
+}

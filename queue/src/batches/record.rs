@@ -1,0 +1,119 @@
+//! Decoding: from a hash's fields to [`Batch`] and [`EndedLine`].
+
+use std::collections::HashMap;
+use std::str::FromStr;
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::{Batch, BatchState, EndedLine, Place, Stop};
+use crate::error::Error;
+use crate::id::{Fence, JobId};
+use crate::job::{Job, JobResult, JobSpec, JobState, OUTPUT_NAME};
+
+/// Decodes a batch; `None` when there is none.
+pub(super) fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Option<Batch>, Error> {
+    if !fields.contains_key("spec") {
+        return Ok(None);
+    }
+    let fields = Fields { id, fields };
+    let state = fields.text("state").unwrap_or_default();
+    Ok(Some(Batch {
+        id: id.to_owned(),
+        spec: fields.json("spec")?.ok_or_else(|| fields.corrupt("spec", "missing"))?,
+        state: BatchState::from_word(state).ok_or_else(|| fields.corrupt("state", state))?,
+        total: fields.number("total")?.unwrap_or(0),
+        invalid: fields.number("invalid")?.unwrap_or(0),
+        fed: fields.number("fed")?.unwrap_or(0),
+        handed: fields.number("handed")?,
+        collected: fields.number("collected")?.unwrap_or(0),
+        collected_ms: fields.number("collected_at")?,
+        succeeded: fields.number("succeeded")?.unwrap_or(0),
+        failed: fields.number("failed")?.unwrap_or(0),
+        cancelled: fields.number("cancelled")?.unwrap_or(0),
+        expired: fields.number("expired")?.unwrap_or(0),
+        running: fields.number("running")?.unwrap_or(0),
+        stop: match fields.text("stop") {
+            Some("cancelled") => Some(Stop::Cancelled),
+            Some("expired") => Some(Stop::Expired),
+            None => None,
+            Some(other) => return Err(fields.corrupt("stop", other)),
+        },
+        input: fields.text("input").map(str::to_owned),
+        skip: fields.text("skip").filter(|key| !key.is_empty()).map(str::to_owned),
+        versions: fields.json("versions")?.unwrap_or_default(),
+        errors: fields.json("errors")?.unwrap_or_default(),
+        started_ms: fields.number("started")?,
+        ended_ms: fields.number("ended")?,
+        place: place(fields.text("place").unwrap_or_default()).unwrap_or_default(),
+        samples: fields.text("samples").unwrap_or_default().split(' ').filter_map(sample).collect(),
+        tidied: fields.text("tidied").is_some(),
+    }))
+}
+
+fn place(text: &str) -> Option<Place> {
+    let mut parts = text.split(' ').map(str::parse);
+    let mut next = || parts.next()?.ok();
+    Some(Place { jobs: next()?, lines: next()?, bytes: next()? })
+}
+
+fn sample(text: &str) -> Option<(u64, u64)> {
+    let (ms, ended) = text.split_once(':')?;
+    Some((ms.parse().ok()?, ended.parse().ok()?))
+}
+
+struct Fields<'a> {
+    id: &'a str,
+    fields: &'a HashMap<String, String>,
+}
+
+impl Fields<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+
+    fn number<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Option<T>, Error> {
+        self.text(name).map(|text| text.parse().map_err(|error| self.corrupt(name, error))).transpose()
+    }
+
+    fn json<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
+        self.text(name).map(|text| serde_json::from_str(text).map_err(|error| self.corrupt(name, error))).transpose()
+    }
+
+    fn corrupt(&self, name: &str, why: impl std::fmt::Display) -> Error {
+        Error::Corrupt { key: format!("batch {} field {name}", self.id), why: why.to_string() }
+    }
+}
+
+/// What [`ended_line`] wants of a job, in this order.
+pub(super) const LINE_FIELDS: [&str; 7] = ["state", "spec", "inline", "stored", "error", "attempt", "fence"];
+
+/// `None` when the record is gone, or is of no batch.
+pub(super) fn ended_line(id: JobId, row: Vec<Option<String>>) -> Result<Option<EndedLine>, Error> {
+    let corrupt = |why: String| Error::Corrupt { key: format!("job {id}"), why };
+    let mut row = row.into_iter();
+    let mut next = || row.next().flatten();
+    let (Some(state), Some(spec)) = (next(), next()) else {
+        return Ok(None);
+    };
+    let state = JobState::from_word(&state).ok_or_else(|| corrupt(state))?;
+    let spec: JobSpec = serde_json::from_str(&spec).map_err(|error| corrupt(error.to_string()))?;
+    let (inline, stored, error, attempt, fence) = (next(), next(), next(), next(), next());
+    let result = match (inline, stored) {
+        (Some(inline), _) => {
+            Some(JobResult::Inline(RawValue::from_string(inline).map_err(|error| corrupt(error.to_string()))?))
+        }
+        (None, Some(size)) => {
+            let attempt = attempt.and_then(|text| text.parse().ok()).unwrap_or(0);
+            let prefix = Job::attempt_prefix(&spec.tenant, id, attempt, &Fence(fence.unwrap_or_default()));
+            let size_bytes = size.parse().map_err(|_| corrupt(size))?;
+            Some(JobResult::Object { key: format!("{prefix}{OUTPUT_NAME}"), size_bytes })
+        }
+        (None, None) => None,
+    };
+    let error = match error.filter(|_| state != JobState::Succeeded) {
+        Some(error) => Some(serde_json::from_str(&error).map_err(|error| corrupt(error.to_string()))?),
+        None => None,
+    };
+    Ok(spec.batch.map(|line| EndedLine { id, state, line, result, error }))
+}
