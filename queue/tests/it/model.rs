@@ -150,15 +150,17 @@ fn verb() -> impl Strategy<Value = Verb> {
 fn busy_verb() -> impl Strategy<Value = Verb> {
     let any = any::<usize>();
     let shape = prop_oneof![6 => Just(Shape::default()), 1 => shape()];
-    let priority = prop_oneof![6 => Just(1usize), 1 => 0..3usize];
-    let class = prop_oneof![4 => Just(0), 1 => Just(24)];
-    let run = prop::collection::vec(prop::sample::select(vec![10, 900, 1_000, 7_000]), 1..25);
+    let priority = prop_oneof![4 => Just(1usize), 1 => 0..3usize];
+    // A few, so that tenants come and go, and many, so that others stay.
+    let jobs = prop_oneof![3 => 1..3usize, 1 => 15..40usize];
+    let class = prop_oneof![8 => Just(0), 1 => Just(24)];
+    let run = prop::collection::vec(prop::sample::select(vec![10, 900, 1_000, 7_000]), 1..8);
     prop_oneof![
-        6 => (1..20usize, 0..3usize, 0..3usize, priority, class, shape).prop_map(
+        9 => (jobs, 0..3usize, 0..3usize, priority, class, shape).prop_map(
             |(jobs, tenant, endpoint, priority, class, shape)| Verb::Submit { jobs, tenant, endpoint, priority, class, shape }
         ),
         8 => run.prop_map(Verb::Run),
-        3 => (0..2usize, 1..8u32).prop_map(|(worker, want)| Verb::Lease { worker, want, reach_gib: 24 }),
+        3 => (0..2usize, prop_oneof![1..8u32, Just(25)]).prop_map(|(worker, want)| Verb::Lease { worker, want, reach_gib: 24 }),
         4 => any.prop_map(Verb::Succeed),
         1 => any.prop_map(|n| Verb::Fail(n, ErrorCode::HandlerError)),
         1 => any.prop_map(Verb::Release),
@@ -167,7 +169,7 @@ fn busy_verb() -> impl Strategy<Value = Verb> {
             .prop_map(|(tenant, endpoint, limits)| Verb::Limit { tenant, endpoint, limits }),
         1 => Just(Verb::Promote),
         1 => Just(Verb::Reap),
-        1 => prop_oneof![3 => 1..5_000u64, 1 => Just(300_000)].prop_map(Verb::Advance),
+        1 => prop_oneof![1..5_000u64, Just(300_000)].prop_map(Verb::Advance),
     ]
 }
 
@@ -433,7 +435,7 @@ fn lua_and_the_state_table_agree_after_every_step() {
     let cases = std::env::var("STOKE_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     runner
-        .run(&prop_oneof![prop::collection::vec(verb(), 1..60), prop::collection::vec(busy_verb(), 20..50)], |verbs| {
+        .run(&prop_oneof![prop::collection::vec(verb(), 1..60), prop::collection::vec(busy_verb(), 30..80)], |verbs| {
             runtime.block_on(async {
                 let clock = ManualClock::new(START_MS);
                 let redis = crate::redis::queue(&server, Clock::Manual(clock.clone())).await;
