@@ -200,6 +200,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             every_end_of_an_attempt_gives_its_place_back
             starts_a_minute_are_spread_over_it
             a_rate_of_nothing_starts_nothing
+            a_weight_of_nothing_breaks_no_shelf
             a_gate_that_opens_wakes_a_waiter
             a_quota_refuses_all_of_a_call_and_says_why
             what_is_used_is_counted

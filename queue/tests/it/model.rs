@@ -1,6 +1,8 @@
 //! Model test: random verbs through the Lua scripts and through `MemoryQueue`, which moves jobs by `state::next` alone. After each
 //! step both must say the same of every job, and of every counter.
 
+mod verbs;
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;
@@ -10,166 +12,12 @@ use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, RetryPolicy,
     Stage, StepRun, Timing,
 };
-use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Limits, Settlement, Usage, Verdict};
+use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict};
 use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue, RedisQueue};
 
+use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, busy_verb, verb};
+
 use crate::conformance::{LEASE_MS, START_MS, fail, job, raw, spec, step_spec, succeed};
-
-/// One is called as no tenant should be: the scripts keep more than tenants in some hashes.
-const TENANTS: [&str; 3] = ["acme", "v", "zoo"];
-const ENDPOINTS: [&str; 3] = ["a", "b", "c"];
-const CODES: [ErrorCode; 6] = [
-    ErrorCode::HandlerError,
-    ErrorCode::BadOutput,
-    ErrorCode::Infra,
-    ErrorCode::OomGpu,
-    ErrorCode::RunnerCrashed,
-    ErrorCode::Timeout,
-];
-
-/// How a job differs from the plainest.
-#[derive(Debug, Clone, Default)]
-struct Shape {
-    delay_ms: Option<u64>,
-    start_by_ms: Option<u64>,
-    deadline_ms: Option<u64>,
-    key: Option<(usize, u32)>,
-    depends_on: Vec<(usize, bool)>,
-    steps: (bool, bool),
-    on: bool,
-}
-
-/// What becomes of a blocked job.
-#[derive(Debug, Clone, Copy)]
-enum Fate {
-    Queue,
-    Step,
-    Succeed,
-    Fail,
-}
-
-#[derive(Debug, Clone)]
-enum Verb {
-    Submit {
-        jobs: usize,
-        tenant: usize,
-        endpoint: usize,
-        priority: usize,
-        class: u32,
-        shape: Shape,
-    },
-    Lease {
-        worker: usize,
-        want: u32,
-        reach_gib: u32,
-    },
-    Succeed(usize),
-    Fail(usize, ErrorCode),
-    Release(usize),
-    Extend(usize),
-    Cancel(usize, usize),
-    Limit {
-        tenant: usize,
-        endpoint: Option<usize>,
-        limits: Option<Limits>,
-    },
-    Due {
-        fate: Fate,
-        stale: bool,
-    },
-    Settle(usize, Fate),
-    Promote,
-    Reap,
-    Expire,
-    Advance(u64),
-    /// One worker: leases one job after the other and ends each after so many ms.
-    Run(Vec<u64>),
-}
-
-fn shape() -> impl Strategy<Value = Shape> {
-    let some = |range| prop::option::weighted(0.15, range);
-    let depends_on = prop_oneof![4 => Just(0..1usize), 1 => Just(1..4usize)]
-        .prop_flat_map(|sizes| prop::collection::vec((any::<usize>(), any::<bool>()), sizes));
-    let steps = (prop::bool::weighted(0.1), prop::bool::weighted(0.1));
-    let key = prop::option::weighted(0.3, (0..2usize, 1..3u32));
-    (some(1..5_000u64), some(1..40_000u64), some(1..60_000u64), key, depends_on, steps, prop::bool::weighted(0.2))
-        .prop_map(|(delay_ms, start_by_ms, deadline_ms, key, depends_on, steps, on)| Shape {
-            delay_ms,
-            start_by_ms,
-            deadline_ms,
-            key,
-            depends_on,
-            steps,
-            on,
-        })
-}
-
-fn limits() -> impl Strategy<Value = Option<Limits>> {
-    let weight = prop::option::of(prop::sample::select(vec![0.5, 2.0, 3.0]));
-    let max_running = prop::option::of(0..4u32);
-    let max_open = prop::option::weighted(0.2, 5..20u64);
-    let rate = prop::option::weighted(0.4, prop::sample::select(vec![0, 7, 60, 600]));
-    prop::option::weighted(
-        0.7,
-        (weight, max_running, max_open, rate).prop_map(|(weight, max_running, max_open, starts_per_minute)| Limits {
-            weight,
-            max_running,
-            max_open,
-            starts_per_minute,
-        }),
-    )
-}
-
-fn verb() -> impl Strategy<Value = Verb> {
-    let any = any::<usize>();
-    let fate = prop::sample::select(vec![Fate::Queue, Fate::Queue, Fate::Step, Fate::Succeed, Fate::Fail]);
-    let class = prop::sample::select(vec![0, 8, 24]);
-    prop_oneof![
-        8 => (1..8usize, 0..3usize, 0..3usize, 0..3usize, class, shape()).prop_map(
-            |(jobs, tenant, endpoint, priority, class, shape)| Verb::Submit { jobs, tenant, endpoint, priority, class, shape }
-        ),
-        8 => (0..2usize, 1..12u32, prop::sample::select(vec![0, 24]))
-            .prop_map(|(worker, want, reach_gib)| Verb::Lease { worker, want, reach_gib }),
-        4 => any.prop_map(Verb::Succeed),
-        4 => (any, prop::sample::select(CODES.to_vec())).prop_map(|(n, code)| Verb::Fail(n, code)),
-        1 => any.prop_map(Verb::Release),
-        1 => any.prop_map(Verb::Extend),
-        2 => (any, 1..4usize).prop_map(|(n, jobs)| Verb::Cancel(n, jobs)),
-        2 => (0..3usize, prop::option::of(0..3usize), limits())
-            .prop_map(|(tenant, endpoint, limits)| Verb::Limit { tenant, endpoint, limits }),
-        3 => (fate.clone(), prop::bool::weighted(0.1)).prop_map(|(fate, stale)| Verb::Due { fate, stale }),
-        1 => (any, fate).prop_map(|(n, fate)| Verb::Settle(n, fate)),
-        2 => Just(Verb::Promote),
-        1 => Just(Verb::Reap),
-        1 => Just(Verb::Expire),
-        3 => prop_oneof![6 => 1..20_000u64, 1 => 100_000..400_000u64].prop_map(Verb::Advance),
-    ]
-}
-
-/// Verbs that keep the shelves full, so that every start is decided by tags, turns and age.
-fn busy_verb() -> impl Strategy<Value = Verb> {
-    let any = any::<usize>();
-    let shape = prop_oneof![6 => Just(Shape::default()), 1 => shape()];
-    let priority = prop_oneof![6 => Just(1usize), 1 => 0..3usize];
-    let class = prop_oneof![4 => Just(0), 1 => Just(24)];
-    let run = prop::collection::vec(prop::sample::select(vec![10, 900, 1_000, 7_000]), 1..25);
-    prop_oneof![
-        6 => (1..20usize, 0..3usize, 0..3usize, priority, class, shape).prop_map(
-            |(jobs, tenant, endpoint, priority, class, shape)| Verb::Submit { jobs, tenant, endpoint, priority, class, shape }
-        ),
-        8 => run.prop_map(Verb::Run),
-        3 => (0..2usize, 1..8u32).prop_map(|(worker, want)| Verb::Lease { worker, want, reach_gib: 24 }),
-        4 => any.prop_map(Verb::Succeed),
-        1 => any.prop_map(|n| Verb::Fail(n, ErrorCode::HandlerError)),
-        1 => any.prop_map(Verb::Release),
-        1 => (any, 1..4usize).prop_map(|(n, jobs)| Verb::Cancel(n, jobs)),
-        1 => (0..3usize, prop::option::of(0..3usize), limits())
-            .prop_map(|(tenant, endpoint, limits)| Verb::Limit { tenant, endpoint, limits }),
-        1 => Just(Verb::Promote),
-        1 => Just(Verb::Reap),
-        1 => prop_oneof![3 => 1..5_000u64, 1 => Just(300_000)].prop_map(Verb::Advance),
-    ]
-}
 
 /// The two queues side by side, with the leases each has given for the same job and attempt.
 struct Pair {
@@ -441,7 +289,7 @@ fn lua_and_the_state_table_agree_after_every_step() {
     let cases = std::env::var("STOKE_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48);
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     runner
-        .run(&prop_oneof![prop::collection::vec(verb(), 1..60), prop::collection::vec(busy_verb(), 20..50)], |verbs| {
+        .run(&prop_oneof![prop::collection::vec(verb(), 1..60), prop::collection::vec(busy_verb(), 30..80)], |verbs| {
             runtime.block_on(async {
                 let clock = ManualClock::new(START_MS);
                 let redis = crate::redis::queue(&server, Clock::Manual(clock.clone())).await;

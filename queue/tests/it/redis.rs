@@ -89,6 +89,18 @@ async fn a_drained_queue_leaves_only_records_behind() {
         queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
     }
     assert_eq!(left_over(&server).await, [""; 0]);
+
+    // Work that was passed over and then cancelled takes the count of it along.
+    let waits = job("echo");
+    let urgent = of(JobSpec { priority: Priority::Interactive, ..spec("echo") });
+    let id = waits.id;
+    queue.submit(vec![waits, urgent]).await.unwrap();
+    let leases = queue.lease(query(1, 0)).await.unwrap();
+    queue.finish(&[succeed(&leases[0])]).await.unwrap();
+    assert_eq!(left_over(&server).await.iter().filter(|key| key.ends_with(":passed")).count(), 1);
+    queue.cancel("acme", &[id]).await.unwrap();
+    assert!(queue.lease(query(1, 0)).await.unwrap().is_empty());
+    assert_eq!(left_over(&server).await, [""; 0]);
 }
 
 /// SplitMix64: the same history at every run.

@@ -126,15 +126,23 @@ pub(super) async fn starts_a_minute_are_spread_over_it<Q: Queue>(queue: &Q, cloc
 }
 
 pub(super) async fn a_rate_of_nothing_starts_nothing<Q: Queue>(queue: &Q, clock: &ManualClock) {
-    limit_tenant(queue, "acme", Limits { weight: Some(0.0), ..rate(0) }).await;
+    limit_tenant(queue, "acme", rate(0)).await;
     submit(queue, [spec("echo")]).await;
     assert_eq!(take(queue, 10).await.len(), 0);
     clock.advance_ms(3_600_000);
     queue.promote().await.unwrap();
     assert_eq!(take(queue, 10).await.len(), 0);
+    limit_tenant(queue, "acme", Limits::default()).await;
+    one(queue).await;
+}
+
+pub(super) async fn a_weight_of_nothing_breaks_no_shelf<Q: Queue>(queue: &Q, _: &ManualClock) {
     limit_tenant(queue, "acme", Limits { weight: Some(0.0), ..Limits::default() }).await;
-    let lease = one(queue).await;
-    succeeds(queue, &lease).await;
+    submit(queue, vec![spec("echo"); 3]).await;
+    submit(queue, vec![owned("zoo", "echo"); 3]).await;
+    for _ in 0..6 {
+        succeeds(queue, &one(queue).await).await;
+    }
 }
 
 pub(super) async fn a_gate_that_opens_wakes_a_waiter<Q: Queue>(queue: &Q, clock: &ManualClock) {
