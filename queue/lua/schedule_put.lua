@@ -1,11 +1,17 @@
 #!lua
 -- schedule_put: nothing -> a schedule; the same id again changes nothing.
 -- KEYS  1 root
--- ARGV  1 id | 2 tenant | 3 spec JSON | 4 job JSON | 5 due_ms ("" = paused) | 6 most schedules of a tenant
--- Reply "ok" | "full"
+-- ARGV  1 id | 2 tenant | 3 spec JSON | 4 job JSON | 5 due_ms ("" = paused) | 6 most schedules of a tenant |
+--       7 idempotency_key ("" = none) | 8 request_hash | 9 idempotency_ttl_ms
+-- Reply "ok" | "full" | "conflict" the key was used with another request | the id of the schedule that the key made
 local id, tenant, due = ARGV[1], ARGV[2], ARGV[5]
 local key, list = ROOT .. ':schedule:' .. id, ROOT .. ':schedules:' .. tenant
 if redis.call('EXISTS', key) == 1 then return 'ok' end
+local known = ROOT .. ':i:' .. tenant .. ':' .. ARGV[7]
+if ARGV[7] ~= '' then
+  local first, hash = string.match(redis.call('GET', known) or '', '^(%S+) (.*)$')
+  if first then return hash == ARGV[8] and first or 'conflict' end
+end
 if redis.call('ZCARD', list) >= tonumber(ARGV[6]) then return 'full' end
 redis.call('HSET', key, 'tenant', tenant, 'spec', ARGV[3], 'job', ARGV[4], 'ticks', 0)
 -- The guard that `submit` holds every tick against: it counts pauses and resumes, and goes with the schedule.
@@ -18,4 +24,5 @@ else
   redis.call('HSET', key, 'due', due)
   redis.call('ZADD', ROOT .. ':schedules', due, id)
 end
+if ARGV[7] ~= '' then redis.call('SET', known, id .. ' ' .. ARGV[8], 'PX', ARGV[9]) end
 return 'ok'

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::{Idempotency, NewJob};
-use crate::keys::Keys;
+use crate::keys::{self, Keys};
 use crate::queue::{BatchGuard, Submitted};
 use crate::redis::RedisQueue;
 use crate::scripts::{self, Connection, Script};
@@ -169,18 +169,32 @@ impl Schedules {
         Ok(seconds * 1000 + micros / 1000)
     }
 
-    /// Stores a new schedule, due at its `due_ms`, paused without one. The same id again changes nothing.
+    /// Stores a new schedule, due at its `due_ms`, paused without one. The same id again changes nothing. Answers the id of the
+    /// schedule that an earlier call made under the same key, if one did.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] when its tenant has [`SCHEDULES_MAX`]; [`Error::Full`]; [`Error::Unavailable`]: unknown, repeat.
-    pub async fn create(&self, schedule: &Schedule) -> Result<(), Error> {
+    /// [`Error::IdempotencyConflict`] when the key is known with another request; [`Error::TooLarge`] when its tenant has [`SCHEDULES_MAX`]; [`Error::Full`]; [`Error::Unavailable`]: unknown, repeat.
+    pub async fn create(
+        &self,
+        schedule: &Schedule,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<Option<String>, Error> {
         let spec = serde_json::to_string(&schedule.spec).map_err(|error| corrupt(&schedule.id, &error))?;
         let mut call = scripts::SCHEDULE_PUT.call(&[self.keys.root()]);
         call.arg(&schedule.id).arg(&schedule.tenant).arg(spec).arg(schedule.job.get());
         call.arg(number(schedule.due_ms)).arg(SCHEDULES_MAX);
+        match idempotency {
+            Some(Idempotency { key, request_hash }) => call.arg(keys::idempotency(key)).arg(request_hash),
+            None => call.arg("").arg(""),
+        };
+        call.arg(keys::IDEMPOTENCY_TTL_MS);
         match self.word(&scripts::SCHEDULE_PUT, &call).await?.as_str() {
             "full" => Err(Error::TooLarge(format!("there are {SCHEDULES_MAX} schedules already; delete some"))),
-            _ => Ok(()),
+            "ok" => Ok(None),
+            "conflict" => {
+                Err(Error::IdempotencyConflict { key: idempotency.map_or(String::new(), |it| it.key.clone()) })
+            }
+            first => Ok(Some(first.to_owned())),
         }
     }
 

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 use stokehold_queue::Schedules;
+use stokehold_queue::job::Idempotency;
 use stokehold_queue::schedules::{Missed, Schedule, ScheduleSpec};
 use utoipa::ToSchema;
 
-use super::submit::SubmitRequest;
+use super::submit::{SubmitRequest, canonical, idempotency_key};
 use crate::auth::{Caller, JobsRead, JobsWrite};
-use crate::error::{Code, INTERNAL, Problem};
+use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::json::{self, Json};
 use crate::names;
 use crate::path::Path;
@@ -150,10 +152,17 @@ impl From<Schedule> for ScheduleView {
 
 /// Create a schedule
 #[utoipa::path(post, operation_id = "create_schedule", path = "/v1/schedules", tag = "schedules", request_body = ScheduleRequest,
-    responses((status = 201, description = "The schedule.", body = ScheduleView), crate::openapi::Problems))]
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a call with this key within 24 hours gives the first one's schedule.")),
+    responses(
+        (status = 201, description = "The schedule.", body = ScheduleView),
+        (status = 200, description = "The schedule that this key has made.", body = ScheduleView),
+        (status = 422, description = "`idempotency_conflict`.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller<JobsWrite>,
+    headers: HeaderMap,
     Json(body): Json<Box<RawValue>>,
 ) -> Result<(StatusCode, JsonAnswer<ScheduleView>), Problem> {
     let job = job_text(&body)?;
@@ -195,7 +204,17 @@ pub(crate) async fn create(
         last_job_id: None,
         last_error: None,
     };
-    app.ask_again("create a schedule", || schedules.create(&schedule)).await?;
+    let idempotency = idempotency_key(&headers, None)?.map(|key| {
+        let mut hash = Sha256::new();
+        canonical(&serde_json::from_str(body.get()).unwrap_or_default(), &mut hash);
+        Idempotency { key, request_hash: hex::encode(hash.finalize()) }
+    });
+    let created = app.ask_again("create a schedule", || schedules.create(&schedule, idempotency.as_ref()));
+    if let Some(first) = created.await? {
+        let first = app.ask("read a schedule", schedules.get(&caller.tenant, &first)).await?;
+        let gone = || Problem::new(Code::NotFound, "this key's schedule was deleted; use a new key");
+        return Ok((StatusCode::OK, JsonAnswer(first.ok_or_else(gone)?.into())));
+    }
     app.rescheduled.notify_one();
     Ok((StatusCode::CREATED, JsonAnswer(schedule.into())))
 }

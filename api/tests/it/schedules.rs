@@ -244,3 +244,17 @@ async fn schedule_of_two_replicas_makes_one_job_a_tick() {
     ends.cancel();
     second.await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn a_key_makes_one_schedule() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let body = json!({"cron": "0 3 * * *", "job": {"endpoint": "echo", "input": {"text": "hi"}}});
+    let create = |body: &Value| stack.post("/v1/schedules", body).header("idempotency-key", "k");
+    let first = stack.json(create(&body)).await;
+    let again = create(&body).send().await.unwrap();
+    assert_eq!(again.status(), 200);
+    assert_eq!(again.json::<Value>().await.unwrap()["id"], first["id"]);
+    let other = json!({"cron": "0 4 * * *", "job": body["job"]});
+    assert_eq!(stack.problem(create(&other)).await, (422, "idempotency_conflict".to_owned()));
+}

@@ -84,7 +84,7 @@ async fn race(deaths: u64) {
     let clock = ManualClock::new(START_MS);
     let first = queue(&server, Clock::Manual(clock.clone())).await;
     let schedule = schedule(Some(START_MS + EVERY_MS));
-    first.schedules().create(&schedule).await.unwrap();
+    first.schedules().create(&schedule, None).await.unwrap();
     let submits = Arc::new(AtomicU64::new(0));
     let mut elapsed = 0;
     for step in 0.. {
@@ -134,8 +134,8 @@ async fn schedule_records_come_back_as_they_were_stored() {
     let schedules = queue.schedules();
     assert_eq!(schedules.now_ms().await.unwrap(), START_MS);
     let stored = schedule(Some(START_MS + EVERY_MS));
-    schedules.create(&stored).await.unwrap();
-    schedules.create(&stored).await.unwrap();
+    schedules.create(&stored, None).await.unwrap();
+    schedules.create(&stored, None).await.unwrap();
     let read = schedules.get("acme", &stored.id).await.unwrap().unwrap();
     assert_eq!((&read.spec, read.job.get(), read.due_ms), (&stored.spec, stored.job.get(), stored.due_ms));
     assert_eq!((read.paused, read.ticks, read.last_at_ms, read.last_error), (false, 0, None, None));
@@ -148,7 +148,7 @@ async fn schedule_records_come_back_as_they_were_stored() {
     let mut ids = vec![stored.id];
     for _ in 0..4 {
         let paused = schedule(None);
-        schedules.create(&paused).await.unwrap();
+        schedules.create(&paused, None).await.unwrap();
         ids.insert(0, paused.id);
     }
     let listed = async |before: Option<&str>, limit| {
@@ -168,7 +168,7 @@ async fn schedule_ticks_end_at_once_with_a_delete_or_a_pause() {
     let queue = queue(&server, Clock::Manual(clock.clone())).await;
     let schedules = queue.schedules();
     let stored = schedule(Some(START_MS));
-    schedules.create(&stored).await.unwrap();
+    schedules.create(&stored, None).await.unwrap();
 
     // A replica has looked; then its owner pauses.
     let due = one_due(&schedules).await;
@@ -209,7 +209,7 @@ async fn schedule_ticks_that_are_refused_are_told_and_the_schedule_goes_on() {
     let clock = ManualClock::new(START_MS);
     let schedules = queue(&server, Clock::Manual(clock.clone())).await.schedules();
     let stored = schedule(Some(START_MS));
-    schedules.create(&stored).await.unwrap();
+    schedules.create(&stored, None).await.unwrap();
     let get = async || schedules.get("acme", &stored.id).await.unwrap().unwrap();
 
     let error = TickError { at_ms: START_MS, code: "unknown_endpoint".into(), message: "there is no \"echo\"".into() };
@@ -234,7 +234,7 @@ async fn schedule_ticks_are_bound_by_the_quota_and_a_repeat_is_not() {
     let clock = ManualClock::new(START_MS);
     let queue = queue(&server, Clock::Manual(clock.clone())).await;
     let schedules = queue.schedules();
-    schedules.create(&schedule(Some(START_MS))).await.unwrap();
+    schedules.create(&schedule(Some(START_MS)), None).await.unwrap();
     let most = Limits { max_open: Some(1), ..Limits::default() };
     queue.limit(&Gate::Tenant("acme".into()), Some(&most)).await.unwrap();
     let due = one_due(&schedules).await;
@@ -252,7 +252,7 @@ async fn schedule_looks_agree_on_the_time_for_as_long_as_a_round_takes() {
     let clock = ManualClock::new(START_MS);
     let schedules = queue(&server, Clock::Manual(clock.clone())).await.schedules();
     let stored = schedule(Some(START_MS));
-    schedules.create(&stored).await.unwrap();
+    schedules.create(&stored, None).await.unwrap();
     assert_eq!(one_due(&schedules).await.seen_ms, START_MS);
     clock.advance_ms(5_000);
     let due = one_due(&schedules).await;
@@ -275,10 +275,10 @@ async fn schedule_lists_and_looks_are_bounded() {
     for n in 0..SCHEDULES_MAX {
         let schedules = schedules.clone();
         let stored = schedule((n < 250).then_some(START_MS));
-        all.spawn(async move { schedules.create(&stored).await.unwrap() });
+        all.spawn(async move { schedules.create(&stored, None).await.unwrap() });
     }
     all.join_all().await;
-    assert!(matches!(schedules.create(&schedule(None)).await, Err(Error::TooLarge(_))));
+    assert!(matches!(schedules.create(&schedule(None), None).await, Err(Error::TooLarge(_))));
 
     let mut seen = BTreeSet::new();
     loop {
