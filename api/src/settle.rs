@@ -223,5 +223,6 @@ fn step_job(job: &Job, index: usize, asked: &Value) -> NewJob {
         input: json::raw(asked),
         run_after_ms: 0,
         idempotency: None,
+        archived: Vec::new(),
     }
 }

@@ -3,7 +3,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
 --       then per job: id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
---       blocked ("1" = settle it first) | number of fields | field, value ... | number of dependencies | id, on ...
+--       blocked ("1" = settle it first) | number of fields | field, value ... | number of dependencies |
+--       id, on (success, completion, archived: it has ended and left) ...
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
 --       {"stale_guard"} the batch was fed otherwise | {"no_dependency", number of the job, id} |
 --       {"quota", gate, most, open}
@@ -46,7 +47,7 @@ for n, new in ipairs(jobs) do
       local lane = redis.call('HGET', job_key(dependency[1]), 'lane')
       local owned = lane and select(3, parts_of(lane)) == new.tenant
       -- Of this call only one that comes before: nothing may wait for itself.
-      if not owned and here[dependency[1]] ~= new.tenant then return {'no_dependency', n, dependency[1]} end
+      if not owned and here[dependency[1]] ~= new.tenant and dependency[2] ~= 'archived' then return {'no_dependency', n, dependency[1]} end
     end
     here[new.id] = new.tenant
     if new.idempotency_key ~= '' then keys_here[idempotency_field(new)] = new.id .. ' ' .. new.request_hash end

@@ -377,6 +377,8 @@ pub struct NewJob {
     pub run_after_ms: u64,
     /// A second submit with this key in 24 hours gives the first one's id.
     pub idempotency: Option<Idempotency>,
+    /// Those of its dependencies that the caller knows to have ended and left the queue for history.
+    pub archived: Vec<JobId>,
 }
 
 impl NewJob {

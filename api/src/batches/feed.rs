@@ -125,5 +125,6 @@ fn job(batch: &Batch, line: u64, item: Item, target: Target) -> NewJob {
         input: item.input,
         run_after_ms: 0,
         idempotency: None,
+        archived: Vec::new(),
     }
 }

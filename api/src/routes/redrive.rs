@@ -288,5 +288,6 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
         input: job.input.clone(),
         run_after_ms: 0,
         idempotency: Some(Idempotency { key: format!("retry of {}", job.id), request_hash: "retry".to_owned() }),
+        archived: Vec::new(),
     }
 }

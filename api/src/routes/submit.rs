@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use stokehold_queue::job::{Idempotency, Job, NewJob, Priority};
 use stokehold_queue::queue::Submitted;
-use stokehold_queue::{JobId, Queue, SUBMIT_MAX, now_ms};
+use stokehold_queue::{Error as QueueError, JobId, Queue, SUBMIT_MAX, now_ms};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
@@ -118,9 +118,30 @@ pub(crate) async fn bulk(
     Ok(durable(&app, (StatusCode::ACCEPTED, JsonAnswer(BulkReply { ids })).into_response()))
 }
 
-/// Hands jobs to the queue: all of them or none.
+/// Hands jobs to the queue: all of them or none. What one of them waits for may have left the queue for history.
 pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, Problem> {
-    let submitted = app.ask_again("submit", || app.queue.submit(jobs.to_vec())).await?;
+    let mut jobs = jobs.to_vec();
+    let submitted = loop {
+        let answer = app.ask_again("submit", || async {
+            match app.queue.submit(jobs.clone()).await {
+                Err(QueueError::NoDependency { number, job }) => Ok(Err((number, job))),
+                answer => answer.map(Ok),
+            }
+        });
+        match answer.await? {
+            Ok(submitted) => break submitted,
+            Err((number, missing)) => {
+                let missing: JobId = missing.parse().map_err(|_| Problem::new(Code::Internal, INTERNAL))?;
+                // Each round puts one more dependency aside, of which there are at most a hundred a job.
+                let job = &mut jobs[number];
+                let ended = app.find_job(&job.spec.tenant, missing).await?.is_some_and(|job| job.state.is_terminal());
+                if !ended || job.archived.contains(&missing) {
+                    return Err(QueueError::NoDependency { number, job: missing.to_string() }.into());
+                }
+                job.archived.push(missing);
+            }
+        }
+    };
     for priority in Priority::ALL {
         let new = |(job, outcome): &(&NewJob, &Submitted)| {
             job.spec.priority == priority && matches!(outcome, Submitted::New(_))

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::stack::{PATIENCE, Stack};
+use crate::stack::{PATIENCE, Stack, echo};
 use crate::worker::Worker;
 
 /// Nothing stays in Redis longer than it must.
@@ -306,4 +306,27 @@ async fn history_forgets_nothing_while_the_object_store_is_away() {
     wire.mend();
     swept(&stack, &[&meanwhile]).await;
     assert_eq!(listed(&stack, "", 20).await, [meanwhile, before]);
+}
+
+#[tokio::test]
+async fn history_can_be_waited_for_and_tried_again() {
+    let stack = Stack::start_with(hasty).await;
+    let mut any = echo();
+    any["name"] = "any".into();
+    any["input_schema"] = true.into();
+    stack.deploy(any).await;
+    let worker = Worker::join(&stack).await;
+    let submit = async |job: Value| stack.json(stack.post("/v1/jobs", &job)).await["id"].as_str().unwrap().to_owned();
+    let first = submit(json!({"endpoint": "any", "input": 1})).await;
+    worker.succeed(&worker.lease().await, json!({"x": 7})).await;
+    let dead = submit(json!({"endpoint": "any", "input": {"$job": first, "pointer": "/y"}})).await;
+    // It refers to what the result has not, so it fails before it runs.
+    swept(&stack, &[first.as_str(), dead.as_str()]).await;
+
+    let next = submit(json!({"endpoint": "any", "input": {"$job": first, "pointer": "/x"}})).await;
+    let lease = worker.lease().await;
+    assert_eq!((lease["job_id"].as_str(), &lease["input"]), (Some(next.as_str()), &json!(7)));
+    worker.succeed(&lease, json!(null)).await;
+    let again = stack.json(stack.post(&format!("/v1/jobs/{dead}/retry"), &Value::Null)).await;
+    assert_eq!(again["retry_of"], dead);
 }

@@ -245,6 +245,7 @@ async fn the_end_of_a_job_reaches_its_receiver() {
         input: RawValue::from_string("{}".to_owned()).unwrap(),
         run_after_ms: 0,
         idempotency: None,
+        archived: Vec::new(),
     };
     rig.stack.queue.submit(vec![job]).await.unwrap();
     rig.stack.queue.cancel("acme", &[id]).await.unwrap();

@@ -1,5 +1,5 @@
 -- How a job begins: scheduled, blocked or queued. `new` has id, tenant, endpoint, lane, spec, input, run_after, fields (further
--- fields of the record, flat) and depends_on ({id, "success" | "completion"} each). Returns the class to wake, if any.
+-- fields of the record, flat) and depends_on ({id, "success" | "completion" | "archived"} each). Returns the class to wake, if any.
 local function create(new, now)
   local key, named = job_key(new.id), {}
   for n = 1, #new.fields, 2 do named[new.fields[n]] = new.fields[n + 1] end

@@ -62,7 +62,7 @@ impl Inner {
             for dependency in &job.spec.depends_on {
                 let owned = self.jobs.get(&dependency.job).is_some_and(|record| record.job.spec.tenant == tenant);
                 // Of this call only one that comes before: nothing may wait for itself.
-                if !owned && here.get(&dependency.job) != Some(&tenant) {
+                if !owned && here.get(&dependency.job) != Some(&tenant) && !job.archived.contains(&dependency.job) {
                     return Err(Error::NoDependency { number, job: dependency.job.to_string() });
                 }
             }

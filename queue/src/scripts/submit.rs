@@ -36,6 +36,7 @@ impl Submit<'_> {
             call.arg(job.spec.depends_on.len());
             for dependency in &job.spec.depends_on {
                 call.arg(dependency.job.to_string()).arg(match dependency.on {
+                    _ if job.archived.contains(&dependency.job) => "archived",
                     DependencyOn::Success => "success",
                     DependencyOn::Completion => "completion",
                 });

@@ -74,7 +74,7 @@ pub(crate) fn step_spec(endpoint: &str, stage: Stage) -> StepSpec {
 
 pub(crate) fn of(spec: JobSpec) -> NewJob {
     let input = raw(r#"{"text": "hi"}"#);
-    NewJob { id: JobId::new(0), spec, input, run_after_ms: 0, idempotency: None }
+    NewJob { id: JobId::new(0), spec, input, run_after_ms: 0, idempotency: None, archived: vec![] }
 }
 
 pub(crate) fn succeed(lease: &Lease) -> FinishReport {

@@ -180,6 +180,7 @@ pub(crate) fn check(
         input: raw,
         run_after_ms,
         idempotency: None,
+        archived: Vec::new(),
     };
     Ok(Checked { job, input: original.unwrap_or(input), asked: asked.to_string() })
 }
