@@ -4,6 +4,7 @@
 mod api;
 mod bad_input;
 mod crash;
+mod events;
 mod first_light;
 mod handlers;
 mod schedules;

@@ -1,0 +1,91 @@
+//! Event streams over a line that breaks all the time: both SDKs hear everything, once.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::api::{self, Api, root};
+
+const ITEMS: u64 = 150;
+
+/// Hands connections on to `to`, and cuts each after 1,500 to 6,500 bytes of answer: in the middle of whatever it is saying.
+async fn breaking_line(to: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let to = to.trim_start_matches("http://").to_owned();
+    tokio::spawn(async move {
+        let mut drawn = 7u64;
+        while let Ok((client, _)) = listener.accept().await {
+            drawn = drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let most = 1_500 + (drawn >> 33) % 5_000;
+            tokio::spawn(carry(client, to.clone(), most));
+        }
+    });
+    url
+}
+
+async fn carry(client: TcpStream, to: String, most: u64) {
+    let Ok(server) = TcpStream::connect(to).await else { return };
+    let ((mut from_client, mut to_client), (from_server, mut to_server)) = (client.into_split(), server.into_split());
+    let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    let _ = tokio::io::copy(&mut from_server.take(most), &mut to_client).await;
+    let _ = to_client.shutdown().await;
+    up.abort();
+}
+
+/// Follows a job that is under way, with the script's SDK; gives what it heard.
+async fn heard(command: impl Fn() -> Command) -> Vec<Value> {
+    let (stack, _dir) = api::stack(&[]);
+    let _ = stack.stoke_ok(&["deploy", &api::handler("count.py")]);
+    let id = Api::of(&stack).submit("count", json!({"to": ITEMS})).await;
+    let line = breaking_line(stack.url.clone()).await;
+    let mut command = command();
+    command.arg(&id).env("STOKE_URL", line).env("STOKE_TOKEN", &stack.token);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stderr), stack.log_tail());
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn nothing_is_lost_and_nothing_repeated(heard: &[Value]) {
+    let of = |kind: &str| -> Vec<&Value> { heard.iter().filter(|event| event["type"] == kind).collect() };
+    let outputs: Vec<u64> = of("output").iter().map(|event| event["value"].as_u64().unwrap()).collect();
+    assert_eq!(outputs, (1..=ITEMS).collect::<Vec<u64>>());
+    let logged: String =
+        of("log").iter().map(|event| event["text"].as_str().unwrap().trim_end()).collect::<Vec<_>>().join("\n");
+    let expected: Vec<String> = (1..=ITEMS).map(|n| format!("counting {n}")).collect();
+    assert_eq!(logged.lines().collect::<Vec<_>>(), expected);
+    let states: Vec<&str> = of("state").iter().map(|event| event["state"].as_str().unwrap()).collect();
+    let mut distinct = states.clone();
+    distinct.dedup();
+    assert_eq!(states, distinct);
+    assert_eq!(states.last(), Some(&"succeeded"));
+    assert_eq!(of("done").len(), 1);
+    assert_eq!(heard.last().unwrap()["type"], "done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_javascript_sdk_hears_everything_once_over_a_line_that_breaks() {
+    let sdk = root().join("sdk/js/dist/esm/index.js");
+    let script = api::handler("../follow.mjs");
+    let heard = heard(|| {
+        let mut command = Command::new("node");
+        command.arg(&script).arg(&sdk);
+        command
+    });
+    nothing_is_lost_and_nothing_repeated(&heard.await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_sdk_hears_everything_once_over_a_line_that_breaks() {
+    let python = std::env::var("STOKE_TEST_PYTHON").expect("`make test` names a Python with the stokehold wheel");
+    let script = api::handler("../follow.py");
+    let heard = heard(|| {
+        let mut command = Command::new(&python);
+        command.arg(&script);
+        command
+    });
+    nothing_is_lost_and_nothing_repeated(&heard.await);
+}
