@@ -8,6 +8,10 @@ use crate::error::Problem;
 /// The longest a request may be held open, seconds.
 pub(crate) const WAIT_MAX_S: u64 = 60;
 
+/// What a page holds unless more or less is asked for, and at most.
+const LIMIT: u32 = 20;
+const LIMIT_MAX: u32 = 100;
+
 /// The parameters of a request that nobody has taken yet.
 pub(crate) struct Params(Vec<(String, String)>);
 
@@ -46,6 +50,12 @@ impl Params {
         self.0 = left;
         let strip = |(name, value): (String, String)| (name[prefix.len()..].to_owned(), value);
         Vec::into_iter(taken).map(strip).collect()
+    }
+
+    /// `limit`, 1 to [`LIMIT_MAX`]: how many a page holds.
+    pub(crate) fn limit(&mut self) -> Result<u32, Problem> {
+        let read = |text: &str| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n));
+        Ok(self.take("limit", &format!("1 to {LIMIT_MAX}"), read)?.unwrap_or(LIMIT))
     }
 
     /// `wait_s`, 0 to [`WAIT_MAX_S`].

@@ -31,9 +31,6 @@ use crate::path::Path;
 use crate::query::Params;
 use crate::state::App;
 
-const LIMIT: u32 = 20;
-const LIMIT_MAX: u32 = 100;
-
 /// A waiter looks this often: a batch takes minutes, so half a second more is nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -89,9 +86,7 @@ pub(crate) async fn list(
     let state = params.take("state", &format!("one of {states}"), BatchState::from_word)?;
     let cursor =
         params.take("cursor", "the next_cursor of a page", |text| is_batch_id(text).then(|| text.to_owned()))?;
-    let limit = params
-        .take("limit", &format!("1 to {LIMIT_MAX}"), |text| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)))?
-        .unwrap_or(LIMIT);
+    let limit = params.limit()?;
     params.finish()?;
     let batches = app.queue.batches();
     let page = app.ask("list batches", batches.list(&caller.tenant, state, cursor.as_deref(), limit)).await?;

@@ -21,9 +21,6 @@ use crate::path::Path;
 use crate::query::Params;
 use crate::state::App;
 
-const LIMIT: u32 = 20;
-const LIMIT_MAX: u32 = 100;
-
 /// One page of jobs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct JobList<'a> {
@@ -84,9 +81,7 @@ pub(crate) async fn list(
 ) -> Result<Response, Problem> {
     let filter = filter(&mut params)?;
     let cursor = params.take("cursor", "the next_cursor of a page", Place::parse)?.unwrap_or(Place::Queue(None));
-    let limit = params
-        .take("limit", &format!("1 to {LIMIT_MAX}"), |text| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)))?
-        .unwrap_or(LIMIT);
+    let limit = params.limit()?;
     params.finish()?;
     let (jobs, next_cursor) = page(&app, &caller.tenant, &filter, cursor, limit).await?;
     let jobs = jobs.iter().map(|job| JobView::new(job, &app.config)).collect();

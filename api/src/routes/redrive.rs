@@ -24,9 +24,6 @@ use crate::query::Params;
 use crate::state::App;
 
 const MANY_MAX: u32 = 1_000;
-const LIMIT: u32 = 20;
-const LIMIT_MAX: u32 = 100;
-
 /// Records one call looks at, however few match: all that one Redis holds, so that `more` with nothing found means what it says.
 const SCAN_MAX: usize = 1_000_000;
 
@@ -222,9 +219,7 @@ pub(crate) async fn dead_letters(
         let (ended_ms, id) = text.split_once('-')?;
         Some((ended_ms.parse().ok()?, id.parse().ok()?))
     })?;
-    let limit = params
-        .take("limit", &format!("1 to {LIMIT_MAX}"), |text| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)))?
-        .unwrap_or(LIMIT);
+    let limit = params.limit()?;
     params.finish()?;
     let (dead, next) = dead_matching(&app, &caller.tenant, &filter, cursor, limit as usize).await?;
     let next_cursor = next.map(|(ended_ms, id)| format!("{ended_ms}-{id}"));

@@ -26,9 +26,6 @@ use crate::schedules::{JOB_AT, to_job};
 use crate::stamp::rfc3339;
 use crate::state::App;
 
-const LIMIT: usize = 20;
-const LIMIT_MAX: usize = 100;
-
 const NAME_MAX: usize = 255;
 
 /// Ticks later than a week are missed, whatever one wishes.
@@ -244,9 +241,7 @@ pub(crate) async fn list(
 ) -> Result<JsonAnswer<ScheduleList>, Problem> {
     let read = |text: &str| names::is_schedule_id(text).then(|| text.to_owned());
     let cursor = params.take("cursor", "the next_cursor of a page", read)?;
-    let limit = params
-        .take("limit", &format!("1 to {LIMIT_MAX}"), |text| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)))?
-        .unwrap_or(LIMIT);
+    let limit = params.limit()? as usize;
     params.finish()?;
     // One more than asked for, to see whether there is a next page.
     let schedules = app.queue.schedules();

@@ -16,9 +16,6 @@ use crate::stamp::rfc3339;
 use crate::state::App;
 use crate::webhooks::sign::Secrets;
 
-const LIMIT: u32 = 20;
-const LIMIT_MAX: u32 = 100;
-
 /// Longer than any id made here.
 const ID_CHARS_MAX: usize = 128;
 
@@ -179,9 +176,7 @@ pub(crate) async fn list(
         return Err(Problem::query("batch", "and job exclude each other"));
     }
     let cursor = params.take("cursor", "the next_cursor of a page", |text| is_cursor(text).then(|| text.to_owned()))?;
-    let limit = params
-        .take("limit", &format!("1 to {LIMIT_MAX}"), |text| text.parse().ok().filter(|n| (1..=LIMIT_MAX).contains(n)))?
-        .unwrap_or(LIMIT);
+    let limit = params.limit()?;
     params.finish()?;
     let outbox = app.queue.outbox();
     let list = outbox.list(&caller.tenant, &filter, cursor.as_deref(), limit);
