@@ -140,7 +140,7 @@ impl Builder {
         let mut version = described.version;
         let name = target.name.map_or(version["name"].take(), Value::from);
         let vram_gib = target.vram_gib.map_or(version["options"]["vram_gib"].take(), Value::from);
-        let body = json!({
+        let mut body = json!({
             "name": name,
             "package_sha256": package.sha256,
             "package_size_bytes": package.size_bytes,
@@ -154,6 +154,11 @@ impl Builder {
             "timeout_s": version["options"]["timeout_s"],
             "max_attempts": version["options"]["max_attempts"],
         });
+        for given in ["before", "after", "retry"] {
+            if let Some(value) = version["options"].get_mut(given) {
+                body[given] = value.take();
+            }
+        }
         let (status, version) = client.post("/v1/endpoints", Some(&body)).await?;
         Ok(Deployed { version, is_new: status == StatusCode::CREATED })
     }
