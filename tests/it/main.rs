@@ -7,5 +7,6 @@ mod crash;
 mod events;
 mod first_light;
 mod handlers;
+mod pipelines;
 mod schedules;
 mod sdk;
