@@ -8,3 +8,4 @@ mod first_light;
 mod handlers;
 mod schedules;
 mod sdk;
+mod webhooks;
