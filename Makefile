@@ -16,12 +16,14 @@ GARAGE := $(TOOLS)/bin/garage
 DENY := $(TOOLS)/bin/cargo-deny
 DEV_PYTHON := $(TOOLS)/dev/bin/python
 CLIENT_PYTHON := $(TOOLS)/client/bin/python
+HOOKS_PYTHON := $(TOOLS)/hooks/bin/python
 WHEEL := target/wheels/.built
 JS := sdk/js/node_modules/.installed
 STOKE := target/debug/stoke
 
 export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(CLIENT_PYTHON)
+export STOKE_TEST_HOOKS_PYTHON := $(HOOKS_PYTHON)
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
 export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
 export STOKE_TEST_GARAGE := $(GARAGE)
@@ -68,6 +70,12 @@ $(CLIENT_PYTHON): $(WHEEL)
 	@$(UV) pip install -q --python $@ target/wheels/*.whl
 	@touch $@
 
+# What a receiver of webhooks has that knows nothing of Stokehold: the official verifier of Standard Webhooks.
+$(HOOKS_PYTHON): tests/it/webhooks.requirements.txt | $(UV)
+	@$(UV) venv -q --clear $(TOOLS)/hooks
+	@$(UV) pip sync -q --require-hashes --python $@ $<
+	@touch $@
+
 # What our own tests have: the package, and the pinned tools of sdk/python/dev.lock.
 $(DEV_PYTHON): $(WHEEL) sdk/python/dev.lock
 	@$(UV) venv -q --clear $(TOOLS)/dev
@@ -103,10 +111,10 @@ redis: stoke | $(UV)
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT_PYTHON) $(DEV_PYTHON) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT_PYTHON) $(HOOKS_PYTHON) $(DEV_PYTHON) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT_PYTHON) sdk/js/dist/.built ## Run the end-to-end suite alone
+it: stoke redis $(WHEEL) $(CLIENT_PYTHON) $(HOOKS_PYTHON) sdk/js/dist/.built ## Run the end-to-end suite alone
 	cargo test --locked -p stokehold-tests --test it
 
 sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories

@@ -1,6 +1,7 @@
 //! What the operator typed, and what it means. The defaults are `config.default.toml`, commented there.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::Deserialize;
 use stokehold_objects::ObjectsConfig;
@@ -8,12 +9,13 @@ use stokehold_queue::RedisConfig;
 use toml::{Table, Value};
 
 use crate::token::TokenKey;
+use crate::webhooks::schedule;
 
 /// The defaults, as a commented file to start from.
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 24] = [
+pub const ENV: [(&str, &str); 25] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
@@ -38,6 +40,7 @@ pub const ENV: [(&str, &str); 24] = [
     ("STOKE_WEBHOOK_ALLOW_PRIVATE", "webhooks.allow_private"),
     ("STOKE_WEBHOOK_ALLOW_HTTP", "webhooks.allow_http"),
     ("STOKE_WEBHOOK_PORTS", "webhooks.ports"),
+    ("STOKE_WEBHOOK_WAITS_S", "webhooks.waits_s"),
 ];
 
 /// What the API needs to know.
@@ -59,12 +62,12 @@ pub struct Config {
     pub ephemeral: bool,
     /// What one replica takes on.
     pub limits: Limits,
-    /// Where webhooks may go.
+    /// Where webhooks may go, and how often.
     pub webhooks: Webhooks,
 }
 
-/// Where webhooks may go. The default, as in `config.default.toml`, is public addresses over https.
-#[derive(Debug, Clone, Default)]
+/// Where webhooks may go, and how often. The default, as in `config.default.toml`, is public addresses over https.
+#[derive(Debug, Clone)]
 pub struct Webhooks {
     /// Loopback and private networks too. Link-local addresses, and what clouds keep there, never.
     pub allow_private: bool,
@@ -72,6 +75,14 @@ pub struct Webhooks {
     pub allow_http: bool,
     /// Only to these ports; empty means 443 and 8443, with `allow_http` 80 and 8080 as well.
     pub ports: Vec<u16>,
+    /// The pauses between the tries at a delivery: one try more than there are pauses.
+    pub waits: Vec<Duration>,
+}
+
+impl Default for Webhooks {
+    fn default() -> Self {
+        Self { allow_private: false, allow_http: false, ports: Vec::new(), waits: schedule::WAITS.to_vec() }
+    }
 }
 
 /// What one replica takes on.
@@ -150,6 +161,7 @@ struct RawWebhooks {
     allow_private: bool,
     allow_http: bool,
     ports: String,
+    waits_s: String,
 }
 
 #[derive(Deserialize)]
@@ -233,7 +245,9 @@ impl RawWebhooks {
         let ports = named.map(|port| port.parse().ok().filter(|port| *port > 0)).collect::<Option<_>>();
         let why = || "must be ports with commas between them, as \"443,8443\", or empty".to_owned();
         let ports = ports.ok_or_else(|| Error::Setting { setting: "webhooks.ports", why: why() })?;
-        Ok(Webhooks { allow_private: self.allow_private, allow_http: self.allow_http, ports })
+        let waits = schedule::parse(&self.waits_s)
+            .ok_or_else(|| Error::Setting { setting: "webhooks.waits_s", why: schedule::WANTED.to_owned() })?;
+        Ok(Webhooks { allow_private: self.allow_private, allow_http: self.allow_http, ports, waits })
     }
 }
 
@@ -324,13 +338,24 @@ mod tests {
 
     #[test]
     fn webhooks_go_to_public_addresses_over_https_unless_told_otherwise() {
-        let Webhooks { allow_private, allow_http, ports } = load("", &[]).unwrap().webhooks;
+        let Webhooks { allow_private, allow_http, ports, waits } = load("", &[]).unwrap().webhooks;
         assert_eq!((allow_private, allow_http, ports), (false, false, Vec::new()));
+        assert_eq!(waits, Webhooks::default().waits);
         let env = [("STOKE_WEBHOOK_ALLOW_HTTP", "true"), ("STOKE_WEBHOOK_PORTS", "443, 9000")];
-        let Webhooks { allow_private, allow_http, ports } = load("", &env).unwrap().webhooks;
+        let Webhooks { allow_private, allow_http, ports, .. } = load("", &env).unwrap().webhooks;
         assert_eq!((allow_private, allow_http, ports), (false, true, vec![443, 9_000]));
         for wrong in ["http", "0", "65536", "443;80"] {
             assert!(load("", &[("STOKE_WEBHOOK_PORTS", wrong)]).unwrap_err().to_string().contains("webhooks.ports"));
+        }
+    }
+
+    #[test]
+    fn the_pauses_between_the_tries_of_a_webhook_can_be_others() {
+        let waits = |text: &str| load("", &[("STOKE_WEBHOOK_WAITS_S", text)]).map(|config| config.webhooks.waits);
+        assert_eq!(waits("0.2, 60").unwrap(), [Duration::from_millis(200), Duration::from_secs(60)]);
+        for wrong in ["", "soon", "5;60", "0", "0.05", "-1", "nan", "inf", "86401", "1,", "1,1,1,1,1,1,1,1,1,1"] {
+            let said = waits(wrong).unwrap_err().to_string();
+            assert!(said.contains("webhooks.waits_s: must be 1 to 9 pauses"), "{wrong}: {said}");
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) mod deliver;
 mod guard;
 mod lanes;
 mod payload;
-mod schedule;
+pub(crate) mod schedule;
 pub(crate) mod sign;
 
 use crate::config::Webhooks;

@@ -10,3 +10,4 @@ mod handlers;
 mod pipelines;
 mod schedules;
 mod sdk;
+mod webhooks;

@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn dev(port: u16) -> Webhooks {
-        Webhooks { allow_private: true, allow_http: true, ports: vec![port] }
+        Webhooks { allow_private: true, allow_http: true, ports: vec![port], ..Webhooks::default() }
     }
 
     /// Answers with each set of addresses in turn, the last one for ever.

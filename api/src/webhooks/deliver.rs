@@ -236,7 +236,8 @@ async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
         shared.now_ms(),
     );
     let (status, retry_after, error) = told(&answer);
-    let outcome = schedule::decide(delivery.tried, status, retry_after, rand::random());
+    let outcome =
+        schedule::decide(&shared.app.config.webhooks.waits, delivery.tried, status, retry_after, rand::random());
     metrics::webhook_tried(match outcome {
         Outcome::Delivered => "delivered",
         Outcome::Retry { .. } | Outcome::PutOff { .. } => "failed",

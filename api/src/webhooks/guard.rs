@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn dev() -> Webhooks {
-        Webhooks { allow_private: true, allow_http: true, ports: Vec::new() }
+        Webhooks { allow_private: true, allow_http: true, ..Webhooks::default() }
     }
 
     fn ip(text: &str) -> IpAddr {

@@ -1,10 +1,11 @@
 //! When a delivery is tried again, and when it is over. Pure: the randomness is passed in.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use stokehold_queue::outbox::Outcome;
 
-/// The pauses between the ten tries, as Standard Webhooks recommends: 75 h 35 min 5 s in all.
+/// The pauses between the ten tries, as Standard Webhooks recommends: 75 h 35 min 5 s in all. An operator may set others.
 pub(crate) const WAITS: [Duration; 9] = [
     Duration::from_secs(5),
     Duration::from_secs(5 * 60),
@@ -23,9 +24,29 @@ const JITTER: f64 = 0.1;
 /// The receiver wants no more of it.
 const GONE: u16 = 410;
 
-/// What follows from the try after `tried` earlier ones. `status` is what the receiver answered, `None` when it did not;
+/// A pause that an operator may set, seconds: not so short that a broken receiver is flooded.
+const WAIT_S: RangeInclusive<f64> = 0.1..=86_400.0;
+
+/// What [`parse`] takes; completes the setting's name.
+pub(crate) const WANTED: &str = "must be 1 to 9 pauses of 0.1 to 86400 seconds with commas between them, as \"5,300\"";
+
+/// Pauses as an operator writes them. No more than the standard's: a record keeps the tries of two such schedules.
+pub(crate) fn parse(text: &str) -> Option<Vec<Duration>> {
+    let seconds = |part: &str| part.trim().parse().ok().filter(|wait_s| WAIT_S.contains(wait_s));
+    let waits: Vec<_> =
+        text.split(',').map(|part| seconds(part).map(Duration::from_secs_f64)).collect::<Option<_>>()?;
+    (waits.len() <= WAITS.len()).then_some(waits)
+}
+
+/// What follows from the try after `tried` earlier ones, with these pauses between them. `status` is what the receiver answered, `None` when it did not;
 /// `jitter` is drawn from 0 to 1.
-pub(crate) fn decide(tried: u32, status: Option<u16>, retry_after: Option<Duration>, jitter: f64) -> Outcome {
+pub(crate) fn decide(
+    waits: &[Duration],
+    tried: u32,
+    status: Option<u16>,
+    retry_after: Option<Duration>,
+    jitter: f64,
+) -> Outcome {
     match status {
         Some(200..=299) => return Outcome::Delivered,
         Some(GONE) => return Outcome::Disabled,
@@ -33,12 +54,12 @@ pub(crate) fn decide(tried: u32, status: Option<u16>, retry_after: Option<Durati
         Some(_) | None => {}
     }
     let place = tried as usize;
-    let Some(wait) = WAITS.get(place) else {
+    let Some(wait) = waits.get(place) else {
         return Outcome::Exhausted;
     };
     let wait = wait.mul_f64(1.0 - JITTER + 2.0 * JITTER * jitter);
     // A receiver may ask for a longer pause, up to the one that would come next: no receiver keeps its events here for ever.
-    let longest = WAITS.get(place + 1).copied().unwrap_or(wait);
+    let longest = waits.get(place + 1).copied().unwrap_or(wait);
     let wait = wait.max(retry_after.unwrap_or_default().min(longest));
     Outcome::Retry { delay_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
 }
@@ -46,6 +67,10 @@ pub(crate) fn decide(tried: u32, status: Option<u16>, retry_after: Option<Durati
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn decide(tried: u32, status: Option<u16>, retry_after: Option<Duration>, jitter: f64) -> Outcome {
+        super::decide(&WAITS, tried, status, retry_after, jitter)
+    }
 
     fn delay_ms(tried: u32, retry_after_s: Option<u64>, jitter: f64) -> u64 {
         match decide(tried, Some(500), retry_after_s.map(Duration::from_secs), jitter) {
@@ -63,6 +88,14 @@ mod tests {
         assert_eq!(decide(9, Some(500), None, 0.5), Outcome::Exhausted);
         assert_eq!(decide(9, None, Some(Duration::from_secs(60)), 0.5), Outcome::Exhausted);
         assert_eq!(decide(99, None, None, 0.5), Outcome::Exhausted);
+    }
+
+    #[test]
+    fn an_operators_pauses_take_the_place_of_the_standards() {
+        let waits = parse("0.2, 60").unwrap();
+        let next = |tried| super::decide(&waits, tried, Some(500), None, 0.5);
+        assert_eq!([next(0), next(1)], [Outcome::Retry { delay_ms: 200 }, Outcome::Retry { delay_ms: 60_000 }]);
+        assert_eq!(next(2), Outcome::Exhausted);
     }
 
     #[test]

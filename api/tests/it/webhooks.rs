@@ -107,7 +107,7 @@ impl Rig {
     /// An API whose webhooks may go to these receivers.
     async fn start(receivers: &[&Receiver]) -> Self {
         let ports = receivers.iter().map(|receiver| receiver.port).collect();
-        Self::start_with(Webhooks { allow_private: true, allow_http: true, ports }).await
+        Self::start_with(Webhooks { allow_private: true, allow_http: true, ports, ..Webhooks::default() }).await
     }
 
     async fn start_with(webhooks: Webhooks) -> Self {
@@ -314,7 +314,7 @@ async fn a_rotated_secret_verifies_and_so_does_the_one_before() {
 async fn an_unsafe_url_is_not_sent_to_and_the_log_says_so() {
     let receiver = Receiver::start([Plan::Answer(200)]).await;
     let ports = vec![receiver.port];
-    let rig = Rig::start_with(Webhooks { allow_private: false, allow_http: true, ports }).await;
+    let rig = Rig::start_with(Webhooks { allow_http: true, ports, ..Webhooks::default() }).await;
     for host in ["127.0.0.1", "localhost", "2130706433", "[::ffff:7f00:1]"] {
         let url = format!("http://{host}:{}/hook", receiver.port);
         let id = rig.seed_delivery(&JobId::new(0).to_string(), &url).await;

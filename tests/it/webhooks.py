@@ -1,0 +1,17 @@
+"""Whether the official Standard Webhooks verifier takes what it should. Argument: a file of cases, see webhooks.rs."""
+
+import json
+import sys
+from pathlib import Path
+
+from standardwebhooks import Webhook, WebhookVerificationError
+
+cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+for case in cases:
+    try:
+        event = Webhook(case["secret"]).verify(case["body"].encode(), case["headers"])
+        taken = event["type"] == case["type"]
+    except WebhookVerificationError:
+        taken = False
+    assert taken == case["good"], case
+print(len(cases))
