@@ -15,13 +15,14 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 25] = [
+pub const ENV: [(&str, &str); 26] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
     ("STOKE_LEASE_MS", "lease_ms"),
     ("STOKE_EXTEND_EVERY_MS", "extend_every_ms"),
     ("STOKE_RETENTION_MS", "retention_ms"),
+    ("STOKE_AGE_AFTER_MS", "age_after_ms"),
     ("STOKE_EPHEMERAL", "ephemeral"),
     ("STOKE_REDIS_URL", "redis.url"),
     ("STOKE_REDIS_PREFIX", "redis.prefix"),
@@ -148,6 +149,7 @@ struct RawConfig {
     lease_ms: u64,
     extend_every_ms: u64,
     retention_ms: u64,
+    age_after_ms: u64,
     ephemeral: bool,
     redis: RawRedis,
     s3: RawS3,
@@ -227,6 +229,7 @@ impl Config {
                 prefix: raw.redis.prefix,
                 lease_ms: raw.lease_ms,
                 retention_ms: raw.retention_ms,
+                age_after_ms: raw.age_after_ms,
                 ..RedisConfig::default()
             },
             s3: raw.s3.mean(),
