@@ -89,4 +89,4 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 def test_the_token_is_never_printed() -> None:
     with Client("http://127.0.0.1:7070", "sk_secret") as client:
-        assert "sk_secret" not in repr(client) + repr(client._api.settings) + repr(client._api._call("GET", "/"))
+        assert "sk_secret" not in repr(client) + repr(client._api.settings) + repr(client._api.call("GET", "/"))
