@@ -85,6 +85,7 @@ class EventReader:
         self._last_state: Event | None = None
         self._fruitless = 0
         self._since = 0.0
+        self._has_id = False
         self._begin()
 
     def call(self) -> Call:
