@@ -159,7 +159,7 @@ def test_a_reference_is_no_sequence() -> None:
         with pytest.raises(TypeError):
             list(thing)  # type: ignore[call-overload]
         with pytest.raises(TypeError):
-            _ = "a" in thing
+            _ = "a" in thing  # type: ignore[misc]
         for key in (-1, True, None, 1.5, slice(2)):
             with pytest.raises(TypeError, match="name a member"):
                 _ = thing[key]  # type: ignore[index]

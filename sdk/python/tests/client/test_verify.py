@@ -136,7 +136,8 @@ def test_old_and_early_ones_are_refused() -> None:
 
 
 def test_a_secret_that_is_none_is_the_caller_s_mistake() -> None:
-    for secret in ("", "whsec_", "whsec_not base64!", []):
+    wrong: tuple[str | list[str], ...] = ("", "whsec_", "whsec_not base64!", [])
+    for secret in wrong:
         with pytest.raises(ValueError, match="secret") as caught:
             verify_webhook(BODY, headers(), secret)
         assert not isinstance(caught.value, WebhookVerificationError)
