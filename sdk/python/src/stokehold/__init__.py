@@ -23,11 +23,8 @@ from stokehold.runner import (
 )
 
 if TYPE_CHECKING:
-    from stokehold._async_client import (
-        AsyncClient,
-        AsyncFileRef,
-        AsyncJob,
-    )
+    from stokehold._async_client import AsyncClient
+    from stokehold._async_job import AsyncFileRef, AsyncJob
     from stokehold._async_resources import (
         AsyncBatch,
         AsyncPipeline,
@@ -40,11 +37,7 @@ if TYPE_CHECKING:
         BatchState,
         InvalidLine,
     )
-    from stokehold._client import (
-        Client,
-        FileRef,
-        Job,
-    )
+    from stokehold._client import Client
     from stokehold._errors import (
         ApiError,
         BadRequest,
@@ -86,6 +79,7 @@ if TYPE_CHECKING:
         Feedback,
         FeedbackStats,
     )
+    from stokehold._job import FileRef, Job
     from stokehold._models import (
         Attempt,
         Dependee,
@@ -226,8 +220,8 @@ _CLIENT_MODULES = {
     "ApiError": "stokehold._errors",
     "AsyncBatch": "stokehold._async_resources",
     "AsyncClient": "stokehold._async_client",
-    "AsyncFileRef": "stokehold._async_client",
-    "AsyncJob": "stokehold._async_client",
+    "AsyncFileRef": "stokehold._async_job",
+    "AsyncJob": "stokehold._async_job",
     "AsyncPipeline": "stokehold._async_resources",
     "AsyncSchedule": "stokehold._async_resources",
     "Attempt": "stokehold._models",
@@ -253,11 +247,11 @@ _CLIENT_MODULES = {
     "FeedbackStats": "stokehold._feedback",
     "FieldProblem": "stokehold._errors",
     "FileInfo": "stokehold._models",
-    "FileRef": "stokehold._client",
+    "FileRef": "stokehold._job",
     "Forbidden": "stokehold._errors",
     "InvalidInput": "stokehold._errors",
     "InvalidLine": "stokehold._batches",
-    "Job": "stokehold._client",
+    "Job": "stokehold._job",
     "JobCancelled": "stokehold._errors",
     "JobError": "stokehold._errors",
     "JobExpired": "stokehold._errors",

@@ -22,7 +22,8 @@ from stokehold._webhooks import Delivery, DeliveryState, WebhookSecret
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from stokehold._async_client import AsyncClient, AsyncJob
+    from stokehold._async_client import AsyncClient
+    from stokehold._async_job import AsyncJob
 
 
 class AsyncBatches:

@@ -22,7 +22,8 @@ from stokehold._webhooks import Delivery, DeliveryState, WebhookSecret
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from stokehold._client import Client, Job
+    from stokehold._client import Client
+    from stokehold._job import Job
 
 
 class Batches:
