@@ -5,25 +5,31 @@ from __future__ import annotations
 import builtins
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
-from stokehold._api import Api, Source, deploy_options, job_options, list_query, user_agent
+from stokehold._api import Api, Source, user_agent
+from stokehold._calls import Pairs
 from stokehold._config import load_settings
 from stokehold._deploy import deploy
 from stokehold._errors import StokeholdError
-from stokehold._events import DoneEvent, Event
-from stokehold._models import NO_OWNER, Endpoint, FileInfo, JobRecord, JobState, Priority, Worker
+from stokehold._events import Event
+from stokehold._job import FileRef, Job
+from stokehold._lines import LineReader
+from stokehold._models import Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
+from stokehold._options import JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
 from stokehold._request import LIMITS, OK, Call, Pause, Plan, Reply, build_request, transport_error
+from stokehold._resources import Batches, FeedbackRoutes, Pipeline, Schedules, Webhooks
 from stokehold._retry import Retry
 from stokehold._transfer import Body, OnProgress
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 T = TypeVar("T")
 
@@ -72,43 +78,35 @@ class Client:
         endpoint: str,
         input: Any = None,  # noqa: A002 (the API's word)
         *,
-        version: int | None = None,
-        priority: Priority | None = None,
-        timeout_s: int | None = None,
-        max_attempts: int | None = None,
-        run_after: datetime | None = None,
-        metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
         wait_s: float = 0,
+        **options: Unpack[JobOptions],
     ) -> Job:
-        """Queues one job. A `pathlib.Path` or a file anywhere in `input` is uploaded first.
+        """Queues one job. `options` are those of `JobOptions`.
 
-        What is not given is the endpoint's to say. `wait_s` (at most 60) holds the answer until the job has ended, if
-        it does by then. Repeating with the same `idempotency_key` and the same arguments gives the same job.
+        A `pathlib.Path` or a file anywhere in `input` is uploaded first. A job in it stands for that job's result, and
+        `job["boxes"][0]` for a part: the API fills it in when that job has succeeded. `wait_s` (at most 60)
+        holds the answer until the job has ended, if it does by then. Repeating with the same `idempotency_key` and the
+        same arguments gives the same job.
         """
-        options = job_options(version, priority, timeout_s, max_attempts, run_after, metadata)
-        return Job(self, self._run(self._api.submit(endpoint, input, options, idempotency_key, wait_s)))
+        members = job_options(options)
+        return Job(self, self._run(self._api.submit(endpoint, input, members, idempotency_key, wait_s)))
 
     def submit_many(
         self,
         endpoint: str,
         inputs: Iterable[Any],
         *,
-        version: int | None = None,
-        priority: Priority | None = None,
-        timeout_s: int | None = None,
-        max_attempts: int | None = None,
-        run_after: datetime | None = None,
-        metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
+        **options: Unpack[JobOptions],
     ) -> builtins.list[Job]:
-        """Queues one job for each input, in order, 1,000 with each request.
+        """Queues one job for each input, in order, 1,000 with each request. `options` are those of `JobOptions`.
 
         Each request is accepted whole or not at all; when a later one fails, `PartlySubmitted` holds the earlier jobs.
         """
-        options = job_options(version, priority, timeout_s, max_attempts, run_after, metadata)
+        members = job_options(options)
         return self._run(
-            self._api.submit_many(endpoint, inputs, options, idempotency_key, lambda record: Job(self, record))
+            self._api.submit_many(endpoint, inputs, members, idempotency_key, lambda record: Job(self, record))
         )
 
     def get(self, job_id: str) -> Job:
@@ -119,22 +117,74 @@ class Client:
         """Ends a job without a result. Raises `Conflict` when it has already ended otherwise."""
         return Job(self, self._run(self._api.cancel(job_id)))
 
-    def list(
-        self,
-        *,
-        state: JobState | None = None,
-        endpoint: str | None = None,
-        metadata: Mapping[str, str] | None = None,
-        page_size: int = 100,
+    def list(self, *, page_size: int = 100, **selected: Unpack[JobFilter]) -> Iterator[Job]:
+        """Jobs, newest first, fetched page by page (at most 100 each) as they are looked at.
+
+        `selected` are the members of `JobFilter`; without any, all jobs.
+        """
+        for raw in self._pages("/v1/jobs", "jobs", list_query(selected, page_size)):
+            yield Job(self, JobRecord(raw))
+
+    def events(self, job: JobRecord | str) -> Iterator[Event]:
+        """A job's events, by the job or its id; see `Job.events`."""
+        return self._events(job if isinstance(job, str) else job.id)
+
+    def retry(self, job_id: str) -> Job:
+        """Does a job again that failed, expired or was cancelled: a new job, whose `retry_of` is the old one's id.
+
+        While the new one has not ended, asking again gives the same. Raises `NotRetryable`.
+        """
+        return Job(self, self._run(self._api.retry_job(job_id)))
+
+    def retry_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> builtins.list[Retried]:
+        """Does again what failed, expired or was cancelled, of the jobs that `selected` names, at most `limit`.
+
+        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left.
+        """
+        return self._run(self._api.retry_jobs(job_filter(selected), limit))
+
+    def cancel_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> int:
+        """Cancels the jobs that `selected` names and that have not ended, at most `limit`; returns how many.
+
+        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left.
+        """
+        return self._run(self._api.cancel_jobs(job_filter(selected), limit))
+
+    def dead_letters(
+        self, *, endpoint: str | None = None, error_code: str | None = None, page_size: int = 100
     ) -> Iterator[Job]:
-        """Jobs, newest first, fetched page by page (at most 100 each) as they are looked at."""
-        query = list_query(state, endpoint, metadata, page_size)
-        cursor: str | None = None
-        while True:
-            records, cursor = self._run(self._api.page(query, cursor))
-            yield from (Job(self, record) for record in records)
-            if cursor is None:
-                return
+        """Jobs that failed or expired and were not done again, newest first, fetched page by page."""
+        query = list_query({"endpoint": endpoint, "error_code": error_code}, page_size)
+        for raw in self._pages("/v1/dead-letters", "jobs", query):
+            yield Job(self, JobRecord(raw))
+
+    def pipeline(self, *, idempotency_key: str | None = None) -> Pipeline:
+        """Jobs that use each other's results, sent together where its `with` block ends; see `Pipeline`."""
+        return Pipeline(self, idempotency_key)
+
+    @property
+    def batches(self) -> Batches:
+        """Many jobs from one file of lines."""
+        return Batches(self)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Jobs by the clock."""
+        return Schedules(self)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The secret that deliveries are signed with, and what was delivered."""
+        return Webhooks(self)
+
+    @property
+    def feedback(self) -> FeedbackRoutes:
+        """What people thought of results."""
+        return FeedbackRoutes(self)
+
+    def limits(self) -> Limits:
+        """Your own limits, and how much of them is used."""
+        return self._run(self._api.limits())
 
     def upload(
         self,
@@ -189,6 +239,17 @@ class Client:
     def _file(self, info: FileInfo) -> FileRef:
         return FileRef(**vars(info), client=self)
 
+    def _job(self, record: JobRecord) -> Job:
+        return Job(self, record)
+
+    def _pages(self, path: str, member: str, query: Pairs) -> Iterator[dict[str, Any]]:
+        cursor: str | None = None
+        while True:
+            found, cursor = self._run(self._api.page(path, member, query, cursor))
+            yield from found
+            if cursor is None:
+                return
+
     def _run(self, plan: Plan[T]) -> T:
         """Carries a plan's steps out."""
         outcome: Any = None
@@ -236,80 +297,26 @@ class Client:
             if not reader.done:
                 time.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
 
+    def _lines(self, reader: LineReader) -> Iterator[dict[str, Any]]:
+        while not reader.done:
+            call = reader.call()
+            try:
+                with closing(self._send(call)) as response:
+                    if response.status_code == OK:
+                        for chunk in response.iter_bytes():
+                            for line in reader.feed(chunk):
+                                yield self._api.hydrate(line, self._file)
+                        for line in reader.end():
+                            yield self._api.hydrate(line, self._file)
+                        return
+                    outcome: Reply | StokeholdError = Reply(response.status_code, response.headers, response.read())
+            except (httpx.RequestError, httpx.InvalidURL) as error:
+                outcome = transport_error(call, error)
+            time.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
+
     def _send(self, call: Call) -> httpx.Response:
         content = _chunks(call.body) if isinstance(call.body, Body) else call.body
         return self._http.send(build_request(call, content), stream=True)
-
-
-class Job(JobRecord):
-    """A job as it was when last looked at; `refresh`, `wait`, `result` and `events` look again."""
-
-    __slots__ = ("_client",)
-
-    def __init__(self, client: Client, record: JobRecord) -> None:
-        super().__init__(record.raw)
-        self._client = client
-
-    def __repr__(self) -> str:
-        return f"Job({self.id!r}, endpoint={self.endpoint!r}, state={self.state!r})"
-
-    def refresh(self) -> Job:
-        """Looks again; returns itself."""
-        self.raw = self._client._run(self._client._api.get(self.id)).raw
-        return self
-
-    def wait(self, timeout: float | None = None) -> Job:
-        """Until it has ended, well or not; returns itself.
-
-        Raises `WaitTimeout` after `timeout` seconds; the job runs on.
-        """
-        self.raw = self._client._run(self._client._api.wait(self, timeout)).raw
-        return self
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Waits as `wait` does, then gives the result; files in it are `FileRef`s.
-
-        Raises `JobFailed`, `JobCancelled` or `JobExpired`.
-        """
-        self.wait(timeout)
-        return self._client._run(self._client._api.result(self, self._client._file))
-
-    def cancel(self) -> Job:
-        """Ends it without a result; returns itself. Raises `Conflict` when it has already ended otherwise."""
-        self.raw = self._client._run(self._client._api.cancel(self.id)).raw
-        return self
-
-    def events(self) -> Iterator[Event]:
-        """Everything it tells from its start, live, to its end. A lost connection is taken up again where it broke."""
-        for event in self._client._events(self.id):
-            if isinstance(event, DoneEvent):
-                self.raw = event.job.raw
-            yield event
-
-
-@dataclass(frozen=True)
-class FileRef(FileInfo):
-    """A file that can be fetched, and may stand in an input."""
-
-    client: Client | None = field(default=None, repr=False, compare=False)
-
-    def read(self) -> bytes:
-        """The whole file, in memory."""
-        client = self._owner()
-        return client._run(client._api.read(self))
-
-    def save(self, path: str | PurePath) -> Path:
-        """Writes it to `path`, or below it under its own name when `path` is a folder; returns where it is.
-
-        It is there whole or not at all.
-        """
-        client = self._owner()
-        return client._run(client._api.save(self, path))
-
-    def _owner(self) -> Client:
-        if self.client is None:
-            raise ValueError(NO_OWNER)
-        return self.client
 
 
 def _chunks(body: Body) -> Iterator[bytes]:

@@ -8,16 +8,22 @@ StokeholdError
 │   ├── Forbidden           the token lacks a scope
 │   ├── NotFound            no such job, endpoint, version or file
 │   ├── Conflict            it is in another state than the request supposes
+│   │   ├── NotRetryable    the job has not failed, expired or been cancelled
+│   │   └── NothingToRetry  no line of the batch failed or expired
 │   ├── RateLimited         too much at once; `retry_after_s` says when to come back
+│   │   └── QuotaExceeded   your own limit, which `client.limits()` shows, not the API's
 │   ├── Unavailable         something behind the API is away; repeating is safe
 │   └── ServerError         a defect of the server
 ├── ConnectionFailed        no answer: refused, reset, cut off (also a builtin ConnectionError)
 ├── TimedOut                no answer in time (also a builtin TimeoutError)
-├── WaitTimeout             the job had not ended in time; it runs on (also a builtin TimeoutError)
+├── WaitTimeout             the job or batch had not ended in time; it runs on (also a builtin TimeoutError)
 ├── PartlySubmitted         `submit_many` failed half way; `jobs` are those accepted
 ├── DeployError             the folder cannot be deployed; nothing was sent
+├── WebhookVerificationError  the request did not come from your Stokehold, or is too old (also a builtin ValueError)
 └── JobError                the job ended without a result
     ├── JobFailed
+    │   ├── JobRejected     the handler, or a step before or after it, refuses this input for good
+    │   └── DependencyFailed  a job that it depends on, or one of its steps, has no result
     ├── JobCancelled
     └── JobExpired
 
@@ -94,8 +100,20 @@ class Conflict(ApiError):
     """The thing is in another state than the request supposes."""
 
 
+class NotRetryable(Conflict):
+    """The job has not failed, expired or been cancelled, so there is nothing to do again."""
+
+
+class NothingToRetry(Conflict):
+    """No line of the batch failed or expired."""
+
+
 class RateLimited(ApiError):
     """Too much at once; `retry_after_s` says when to come back."""
+
+
+class QuotaExceeded(RateLimited):
+    """One of your own limits is reached: open jobs, running jobs or starts a minute. `client.limits()` shows them."""
 
 
 class Unavailable(ApiError):
@@ -115,14 +133,15 @@ class TimedOut(StokeholdError, TimeoutError):
 
 
 class WaitTimeout(StokeholdError, TimeoutError):
-    """The job had not ended in time. It was not cancelled and runs on."""
+    """The job or batch had not ended in time. It was not cancelled and runs on."""
 
-    def __init__(self, job_id: str, timeout_s: float, state: str) -> None:
-        self.job_id = job_id
+    def __init__(self, subject_id: str, timeout_s: float, state: str, what: str = "job") -> None:
+        self.job_id = subject_id if what == "job" else None
+        self.batch_id = subject_id if what == "batch" else None
         self.timeout_s = timeout_s
         self.state = state
         super().__init__(
-            f"job {job_id} is still {state} after {timeout_s:g} s; it runs on, wait for it again or cancel it"
+            f"{what} {subject_id} is still {state} after {timeout_s:g} s; it runs on, wait for it again or cancel it"
         )
 
 
@@ -136,6 +155,10 @@ class PartlySubmitted(StokeholdError):
 
 class DeployError(StokeholdError):
     """The folder cannot be deployed; nothing was sent."""
+
+
+class WebhookVerificationError(StokeholdError, ValueError):
+    """The request did not come from your Stokehold, or is too old to be believed. Answer it with 401."""
 
 
 class JobError(StokeholdError):
@@ -155,6 +178,14 @@ class JobFailed(JobError):
     """Every attempt failed; `code`, `class_name`, `message`, `traceback` and `stderr` are the last one's."""
 
 
+class JobRejected(JobFailed):
+    """The handler, or a step before or after it, refuses this input for good; `message` says why."""
+
+
+class DependencyFailed(JobFailed):
+    """A job that it depends on, or one of its steps, ended without a result."""
+
+
 class JobCancelled(JobError):
     """It was cancelled."""
 
@@ -172,7 +203,8 @@ def job_error(job_id: str, state: str, failure: Failure | None) -> JobError:
     if failure is None:
         return JobFailed(job_id, f"job {job_id} failed", None)
     what = ": ".join(part for part in (failure.class_name, failure.message) if part)
-    return JobFailed(job_id, f"job {job_id} failed ({failure.code}): {what}", failure)
+    kind = _FAILED_BY_CODE.get(failure.code, JobFailed)
+    return kind(job_id, f"job {job_id} failed ({failure.code}): {what}", failure)
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {
@@ -185,7 +217,14 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     503: Unavailable,
     504: Unavailable,
 }
-_BY_CODE: Mapping[str, type[ApiError]] = {"invalid_input": InvalidInput, "idempotency_conflict": Conflict}
+_BY_CODE: Mapping[str, type[ApiError]] = {
+    "invalid_input": InvalidInput,
+    "idempotency_conflict": Conflict,
+    "not_retryable": NotRetryable,
+    "nothing_to_retry": NothingToRetry,
+    "quota_exceeded": QuotaExceeded,
+}
+_FAILED_BY_CODE: Mapping[str, type[JobFailed]] = {"rejected": JobRejected, "dependency_failed": DependencyFailed}
 
 
 def api_error_class(status: int, code: str) -> type[ApiError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Callable, Literal, Union
@@ -17,6 +18,9 @@ SILENCE_TIMEOUT_S = 60.0
 
 # Far above the largest event, a `done` with the job's whole input; more is not this protocol.
 _EVENT_SIZE_MAX = 32 << 20
+
+# A connection that lived this long was a good one, even if the job had nothing to tell meanwhile.
+_STEADY_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -80,27 +84,31 @@ class EventReader:
         self._last_id = ""
         self._last_state: Event | None = None
         self._fruitless = 0
+        self._since = 0.0
+        self._has_id = False
         self._begin()
 
     def call(self) -> Call:
         """The request for what has not been seen yet."""
         self._begin()
+        self._since = time.monotonic()
         resume = {"Last-Event-ID": self._last_id} if self._last_id else {}
         return Call("GET", self._url, {**self._headers, **resume}, read_timeout_s=SILENCE_TIMEOUT_S)
 
     def feed(self, chunk: bytes) -> Iterator[Event]:
         """The events that these bytes complete."""
-        self._fruitless = 0
         for line in self._lines.feed(chunk):
             if line:
                 self._field(line)
                 continue
             # Only now is the event whole: an id kept before that would skip the event on the next connection.
+            is_repeated = self._has_id and self._id == self._last_id
             self._last_id = self._id
-            event = self._once(self._decode("\n".join(self._data))) if self._data else None
-            self._name, self._data_chars = "", 0
+            event = self._once(self._decode("\n".join(self._data))) if self._data and not is_repeated else None
+            self._name, self._data_chars, self._has_id = "", 0, False
             self._data.clear()
             if event is not None:
+                self._fruitless = 0
                 self.done = isinstance(event, DoneEvent)
                 yield event
                 if self.done:
@@ -112,6 +120,8 @@ class EventReader:
             error: StokeholdError = decode_error(outcome)
         else:
             error = outcome or ConnectionFailed("the event stream ended before the job did, again and again")
+        if time.monotonic() - self._since >= _STEADY_S:
+            self._fruitless = 0
         delay_s = self._retry.delay_s(self._fruitless, error, jitter)
         if delay_s is None:
             raise error
@@ -121,13 +131,17 @@ class EventReader:
     def _begin(self) -> None:
         self._lines = _Lines()
         self._id = self._last_id
+        self._has_id = False
         self._name = ""
         self._data: list[str] = []
         self._data_chars = 0
 
     def _once(self, event: Event | None) -> Event | None:
-        """Every connection begins with the state; only a new one is news."""
+        """A state without an id is what an older server begins every connection with: only a new one is news."""
         if not isinstance(event, StateEvent):
+            return event
+        if self._has_id:
+            self._last_state = event
             return event
         known, self._last_state = self._last_state, event
         return event if event != known else None
@@ -142,7 +156,7 @@ class EventReader:
         elif name == "event":
             self._name = value
         elif name == "id" and "\0" not in value:
-            self._id = value
+            self._id, self._has_id = value, True
 
     def _decode(self, text: str) -> Event | None:
         try:

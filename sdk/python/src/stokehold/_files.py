@@ -1,19 +1,24 @@
-"""Files inside JSON: paths in an input become ids, and what a result names becomes something to read."""
+"""Files and jobs inside JSON: in an input they become names, and what a result names becomes something to read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, Callable, Union
 
-from stokehold._models import FileInfo
+from stokehold._models import FileInfo, JobRecord
+from stokehold._references import Reference, job_id
 
 Named = Union[PurePath, FileInfo]
 
 
-class FileNames:
-    """For `json.dumps(default=...)`: names each file by its id, and puts down those that have none yet."""
+class InputEncoder:
+    """For `json.dumps(default=...)`: names each job and file by its id, and puts down the files that have none yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, planned: Sequence[JobRecord] = ()) -> None:
+        """planned: the jobs that are sent together with what is encoded. `named_jobs` tells whether any job was met."""
+        self.named_jobs = False
+        self._planned = planned
         self._missing: list[Named] = []
         self._ids: dict[Named, str] = {}
 
@@ -28,9 +33,15 @@ class FileNames:
             self._ids[file] = info.id
 
     def __call__(self, value: Any) -> Any:
+        if isinstance(value, JobRecord):
+            self.named_jobs = True
+            return {"$job": job_id(value, self._planned)}
+        if isinstance(value, Reference):
+            self.named_jobs = True
+            return {"$job": job_id(value.job, self._planned), "pointer": value.pointer}
         if not isinstance(value, (PurePath, FileInfo)):
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            raise TypeError(f"a {kind} cannot be sent as JSON; send plain values, a pathlib.Path or an uploaded file")
+            raise TypeError(f"a {kind} cannot be sent as JSON; send plain values, a pathlib.Path, a file or a job")
         file_id = value.id if isinstance(value, FileInfo) and value.id else self._ids.get(value)
         if file_id is None and value not in self._missing:
             self._missing.append(value)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+from stokehold._references import Reference, checked_key
 
 JobState = Literal["scheduled", "blocked", "queued", "running", "succeeded", "failed", "cancelled", "expired"]
 Priority = Literal["interactive", "standard", "batch"]
@@ -85,13 +87,71 @@ class Attempt:
         )
 
 
+class Retried(NamedTuple):
+    """A job that was done again, and the job that does it."""
+
+    id: str
+    new_id: str
+
+
+class Dependee(NamedTuple):
+    """A job that another waits for. `on` is success or completion."""
+
+    job_id: str
+    on: str
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """What came of one step before or after a job.
+
+    `stage` is before or after, `decision` is allow, reject or rewrite, and None until there is one.
+    """
+
+    name: str
+    stage: str
+    endpoint: str
+    job_id: str | None
+    state: str
+    decision: str | None
+    reason: str | None
+    scores: Mapping[str, float]
+    timing: Timing
+    cost_usd_micros: int | None
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> StepRun:
+        return cls(
+            name=raw.get("name") or "",
+            stage=raw.get("stage") or "",
+            endpoint=raw.get("endpoint") or "",
+            job_id=raw.get("job_id"),
+            state=raw.get("state") or "",
+            decision=raw.get("decision"),
+            reason=raw.get("reason"),
+            scores=dict(raw.get("scores") or {}),
+            timing=Timing.decode(raw.get("timing")),
+            cost_usd_micros=raw.get("cost_usd_micros"),
+        )
+
+
 class JobRecord:
-    """A job as the API showed it last, decoded member by member when it is looked at."""
+    """A job as the API showed it last, decoded member by member when it is looked at.
+
+    Inside another job's input it stands for its result, and `job["boxes"][0]` for a part of that.
+    """
 
     __slots__ = ("raw",)
 
+    # Or Python would take `[]` for a sequence and iterate it for ever.
+    __iter__ = None
+    __contains__ = None
+
     def __init__(self, raw: dict[str, Any]) -> None:
         self.raw = raw
+
+    def __getitem__(self, key: str | int) -> Reference:
+        return Reference(self, (checked_key(key),))
 
     @property
     def id(self) -> str:
@@ -164,6 +224,64 @@ class JobRecord:
     def error(self) -> Failure | None:
         return Failure.decode(self.raw.get("error"))
 
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When it expires unless it has ended."""
+        return decode_time(self.raw.get("deadline_at"))
+
+    @property
+    def batch_id(self) -> str | None:
+        """The batch that it is a line of."""
+        return self.raw.get("batch_id")
+
+    @property
+    def line(self) -> int | None:
+        """Its line in the batch, from 1."""
+        return self.raw.get("line")
+
+    @property
+    def custom_id(self) -> str | None:
+        """What its line of the batch calls it."""
+        return self.raw.get("custom_id")
+
+    @property
+    def retry_of(self) -> str | None:
+        """The job that this one does again."""
+        return self.raw.get("retry_of")
+
+    @property
+    def schedule_id(self) -> str | None:
+        """The schedule that made it."""
+        return self.raw.get("schedule_id")
+
+    @property
+    def depends_on(self) -> list[Dependee]:
+        """The jobs it waits for, or waited for."""
+        return [Dependee(raw["job"], raw.get("on") or "success") for raw in self.raw.get("depends_on") or ()]
+
+    @property
+    def concurrency_key(self) -> str | None:
+        return self.raw.get("concurrency_key")
+
+    @property
+    def webhook(self) -> str | None:
+        """The URL that is told of it."""
+        return self.raw.get("webhook")
+
+    @property
+    def webhook_events(self) -> list[str]:
+        return list(self.raw.get("webhook_events") or ())
+
+    @property
+    def steps(self) -> list[StepRun]:
+        """What its endpoint's steps before and after it did."""
+        return [StepRun.decode(raw) for raw in self.raw.get("steps") or ()]
+
+    @property
+    def cost_usd_micros(self) -> int | None:
+        """What it cost, in millionths of a US dollar; None where nobody knows."""
+        return self.raw.get("cost_usd_micros")
+
 
 NO_OWNER = "this file was made by hand and knows no client; use the one that upload() or a result gave"
 
@@ -223,6 +341,29 @@ class Worker:
             joined_at=decode_time(raw.get("joined_at")),
             seen_at=decode_time(raw.get("seen_at")),
             raw=raw,
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Your own limits, and how much of them is used. None is no limit.
+
+    limits: `weight`, `max_running`, `max_open` and `starts_per_minute` of the tenant; endpoints: the last three of
+    single endpoints; usage: `open` and `running` jobs now.
+    """
+
+    tenant: str
+    limits: Mapping[str, Any]
+    endpoints: Mapping[str, Mapping[str, Any]]
+    usage: Mapping[str, int]
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> Limits:
+        return cls(
+            tenant=raw["tenant"],
+            limits=dict(raw.get("limits") or {}),
+            endpoints=dict(raw.get("endpoints") or {}),
+            usage=dict(raw.get("usage") or {}),
         )
 
 

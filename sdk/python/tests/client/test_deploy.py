@@ -89,6 +89,21 @@ def test_deploy_overrules_and_sends_a_known_package_never_again(
     assert sent["requirements_lock"] == "numpy==2.0.0\n"
 
 
+def test_deploy_carries_steps_and_retries(api: Server, store: Server, client: Client, folder: Path) -> None:
+    _accept(api, store, exists=True)
+    (folder / "main.py").write_text(
+        "from stokehold import JobRetry, Step, endpoint\n"
+        "@endpoint(before=[Step('prompt-check', thresholds={'violence': 0.5})], after=[Step('image-check')],\n"
+        "    retry=JobRetry(backoff_s=1, on=['timeout']))\n"
+        "def paint(prompt: str) -> str: return prompt\n"
+    )
+    client.deploy(folder)
+    sent = api.seen("POST /v1/endpoints")[0].json()
+    assert sent["before"] == [{"endpoint": "prompt-check", "thresholds": {"violence": 0.5}}]
+    assert sent["after"] == [{"endpoint": "image-check"}]
+    assert sent["retry"] == {"backoff_s": 1, "on": ["timeout"]}
+
+
 def test_a_model_that_cannot_be_imported_is_told_with_its_traceback(api: Server, client: Client, folder: Path) -> None:
     (folder / "main.py").write_text("raise KeyError('weights')")
     with pytest.raises(DeployError, match="KeyError") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from stokehold import (
 from stokehold._events import EventReader
 from stokehold._retry import Retry
 
-from .conftest import JOB_ID, Answer, Server, drop, job, ok, problem
+from .conftest import JOB_ID, Answer, Exchange, Server, drop, job, ok, problem
 
 ROUTE = f"GET /v1/jobs/{JOB_ID}/events"
 
@@ -93,6 +94,89 @@ def test_a_refused_stream_raises(api: Server, client: Client) -> None:
     api.on(ROUTE, problem(404, "not_found", "gone"))
     with pytest.raises(NotFound, match="gone"):
         list(client.get(JOB_ID).events())
+
+
+NUMBERED = [
+    sse("state", {"state": "queued", "attempt": None}, "s.1"),
+    sse("state", {"state": "running", "attempt": 1}, "s.2"),
+    sse("log", {"stream": "stdout", "text": "one", "attempt": 1}, "s.3"),
+    sse("log", {"stream": "stdout", "text": "one", "attempt": 1}, "s.4"),
+    sse("state", {"state": "queued", "attempt": 1}, "s.5"),
+    sse("state", {"state": "running", "attempt": 2}, "s.6"),
+    b'id: s.7\nevent: output\ndata: {"index": 0,\ndata: "value": 7, "attempt": 2}\n\n',
+    sse("done", job("succeeded"), "s.8"),
+]
+NUMBERED_STORY = [
+    StateEvent("queued", None),
+    StateEvent("running", 1),
+    LogEvent("stdout", "one", 1),
+    LogEvent("stdout", "one", 1),
+    StateEvent("queued", 1),
+    StateEvent("running", 2),
+    OutputEvent(0, 7, 2),
+]
+
+
+def rest(last_id: str | None) -> bytes:
+    """What the server sends to one that has seen this."""
+    return b"".join(NUMBERED[int(last_id.partition(".")[2]) if last_id else 0 :])
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("tail", [0, 1, 7, 20], ids=lambda tail: f"{tail}-bytes-more")
+def test_nothing_is_lost_or_repeated_however_connections_drop(
+    api: Server, client: Client, every: int, tail: int
+) -> None:
+    """Each connection brings so many events, a piece of the next one, and breaks."""
+
+    def some(exchange: Exchange) -> None:
+        left = rest(exchange.headers.get("last-event-id"))
+        whole = b"".join(part + b"\n\n" for part in left.split(b"\n\n")[:every])[: len(left)]
+        exchange.stream(left[: len(whole) + tail])
+
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
+    api.on(ROUTE, some)
+    *story, done = client.events(JOB_ID)
+    assert story == NUMBERED_STORY
+    assert isinstance(done, DoneEvent)
+    assert len(api.seen(ROUTE)) == -(-len(NUMBERED) // every)
+    assert [event.type for event in client.events(client.get(JOB_ID))][-1] == "done"
+
+
+@pytest.mark.parametrize("repeats", [False, True], ids=["as-agreed", "server-repeats-the-last"])
+def test_a_connection_may_break_at_any_byte(repeats: bool) -> None:
+    """In the middle of a line, between `id` and `data`, before the empty line: at every single byte."""
+    whole = b"".join(NUMBERED)
+    for size in range(len(whole)):
+        reading = reader()
+        reading.call()
+        events = list(reading.feed(whole[:size]))
+        reading.pause_s(None, 0.0)
+        last_id = reading.call().headers.get("Last-Event-ID")
+        again = rest(last_id)
+        if repeats and last_id:
+            again = NUMBERED[int(last_id[2:]) - 1] + again
+        events += reading.feed(again)
+        assert events[:-1] == NUMBERED_STORY, size
+        assert reading.done
+
+
+def test_comments_alone_do_not_keep_a_dropping_connection_alive(api: Server, client: Client) -> None:
+    api.on(ROUTE, stream(b": hello\n\n"))
+    with pytest.raises(ConnectionFailed, match="again and again"):
+        list(client.events(JOB_ID))
+    assert len(api.seen(ROUTE)) == 6
+
+
+def test_a_connection_that_lived_long_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    reading = reader()
+    for _ in range(100):
+        reading.call()
+        assert list(reading.feed(b": still here\n\n")) == []
+        now += 60
+        assert reading.pause_s(None, 1.0) == 0.5
 
 
 def test_a_reader_may_stop_early(api: Server, client: Client) -> None:

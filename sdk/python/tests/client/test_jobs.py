@@ -11,9 +11,11 @@ import pytest
 from stokehold import (
     Client,
     Conflict,
+    DependencyFailed,
     JobCancelled,
     JobExpired,
     JobFailed,
+    JobRejected,
     PartlySubmitted,
     RateLimited,
     WaitTimeout,
@@ -202,6 +204,17 @@ def test_result_of_a_job_without_one_raises(api: Server, client: Client, state: 
     api.on(f"GET /v1/jobs/{JOB_ID}", ok(job(state)))
     with pytest.raises(kind, match=JOB_ID):
         client.get(JOB_ID).result()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("rejected", JobRejected), ("dependency_failed", DependencyFailed), ("poison", JobFailed)]
+)
+def test_why_a_job_failed_has_its_class(api: Server, client: Client, code: str, kind: type[JobFailed]) -> None:
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job("failed", error={"code": code, "class": None, "message": "too violent"})))
+    with pytest.raises(JobFailed, match=rf"failed \({code}\): too violent") as caught:
+        client.get(JOB_ID).result()
+    assert type(caught.value) is kind
+    assert (caught.value.code, caught.value.message) == (code, "too violent")
 
 
 def test_cancel_and_refresh(api: Server, client: Client) -> None:

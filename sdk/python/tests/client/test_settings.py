@@ -14,11 +14,15 @@ from stokehold import Client
 from stokehold._config import load_settings
 
 PUBLIC = """
-    ApiError AsyncClient AsyncFileRef AsyncJob Attempt BadRequest Cancelled Client Conflict ConnectionFailed
-    DeployError DoneEvent Endpoint Event Failure Field FieldProblem FileInfo FileRef Forbidden InvalidInput
-    Job JobCancelled JobError JobExpired JobFailed JobRecord JobState LogEvent NotFound OutputEvent
-    PartlySubmitted Priority Progress ProgressEvent RateLimited Reject Retry ServerError StateEvent
-    StokeholdError TimedOut Timing Unauthorized Unavailable WaitTimeout Worker current_job endpoint progress
+    ApiError AsyncBatch AsyncClient AsyncFileRef AsyncJob AsyncPipeline AsyncSchedule Attempt BadRequest Batch
+    BatchCounts BatchOptions BatchRecord BatchState Cancelled Client Conflict ConnectionFailed Delivery DeliveryTry
+    Dependee DependencyFailed DeployError DoneEvent Endpoint Event Failure Feedback FeedbackStats Field FieldProblem
+    FileInfo FileRef Forbidden InvalidInput InvalidLine Job JobCancelled JobError JobExpired JobFailed JobFilter
+    JobOptions JobRecord JobRejected JobRetry JobState Limits LogEvent NotFound NotRetryable NothingToRetry OutputEvent
+    PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited Reference Reject Retried Retry
+    Schedule ScheduleRecord ServerError StateEvent Step StepRun StokeholdError TimedOut Timing Unauthorized Unavailable
+    WaitTimeout WebhookEvent WebhookSecret WebhookVerificationError Worker allow current_job endpoint progress reject
+    rewrite verify_webhook
 """
 
 
@@ -89,4 +93,4 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 def test_the_token_is_never_printed() -> None:
     with Client("http://127.0.0.1:7070", "sk_secret") as client:
-        assert "sk_secret" not in repr(client) + repr(client._api.settings) + repr(client._api._call("GET", "/"))
+        assert "sk_secret" not in repr(client) + repr(client._api.settings) + repr(client._api.call("GET", "/"))

@@ -5,7 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 
-RUNNER_NAMES = ["Cancelled", "Field", "Reject", "current_job", "endpoint", "progress"]
+RUNNER_NAMES = [
+    "Cancelled",
+    "Field",
+    "JobRetry",
+    "Reject",
+    "Step",
+    "allow",
+    "current_job",
+    "endpoint",
+    "progress",
+    "reject",
+    "rewrite",
+]
 
 
 def _python(source: str) -> str:

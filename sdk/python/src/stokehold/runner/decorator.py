@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, TypeVar, overload
+
+from stokehold.runner.policy import NAME, JobRetry, Step, checked_steps, is_count
 
 T = TypeVar("T", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__stokehold_endpoint__"
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -21,16 +23,23 @@ class Options:
     max_concurrency: int = 1
     timeout_s: int = 600
     max_attempts: int = 3
+    before: Sequence[Step] = ()
+    after: Sequence[Step] = ()
+    retry: JobRetry | None = None
 
     def __post_init__(self) -> None:
-        if self.name is not None and not _NAME.fullmatch(self.name):
+        if self.name is not None and not NAME.fullmatch(self.name):
             raise ValueError(f"endpoint name {self.name!r}: use 1 to 63 of a-z, 0-9 and -, not starting with -")
         if self.vram_gib < 0:
             raise ValueError(f"vram_gib={self.vram_gib}: use 0 for a model that needs no GPU")
         for option in ("max_concurrency", "timeout_s", "max_attempts"):
             value = getattr(self, option)
-            if not isinstance(value, int) or value < 1:
+            if not is_count(value):
                 raise ValueError(f"{option}={value!r}: use a whole number from 1 on")
+        for option in ("before", "after"):
+            object.__setattr__(self, option, checked_steps(option, getattr(self, option)))
+        if self.retry is not None and not isinstance(self.retry, JobRetry):
+            raise ValueError(f"retry={self.retry!r}: use JobRetry(backoff_s=..., on=[...])")
 
 
 @overload
@@ -45,6 +54,9 @@ def endpoint(
     max_concurrency: int = 1,
     timeout_s: int = 600,
     max_attempts: int = 3,
+    before: Sequence[Step] = (),
+    after: Sequence[Step] = (),
+    retry: JobRetry | None = None,
 ) -> Callable[[T], T]: ...
 
 
@@ -54,7 +66,11 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
     name: defaults to the object's own, in lower case with `-` for `_`.
     vram_gib: GPU memory it needs; 0 runs without a GPU.
     max_concurrency: jobs one process takes at once; more than 1 only makes sense for an async handler.
-    timeout_s, max_attempts: defaults for its jobs.
+    timeout_s, max_attempts: defaults for its jobs; 600 seconds and 3.
+    before, after: up to 8 steps each that look at every job's input or output, in order, and may refuse or change it.
+    retry: when a job that failed is tried again; default the API's.
+
+    Raises `ValueError` for an option that cannot be.
     """
     marked = Options(**options)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stokehold.runner import failure, handler
-from stokehold.runner.decorator import default_name
+from stokehold.runner.decorator import Options, default_name
 from stokehold.runner.inputs import result_schema
 
 
@@ -28,7 +28,20 @@ def describe(where: str) -> tuple[dict[str, Any], int]:
             "max_concurrency": options.max_concurrency,
             "timeout_s": options.timeout_s,
             "max_attempts": options.max_attempts,
+            **_policy(options),
         },
         "input_schema": planned.inputs.schema,
         "output_schema": output_schema,
     }, 0
+
+
+def _policy(options: Options) -> dict[str, Any]:
+    """Only what was given: an API that knows none of it takes the rest."""
+    found: dict[str, Any] = {}
+    if options.before:
+        found["before"] = [step.to_json() for step in options.before]
+    if options.after:
+        found["after"] = [step.to_json() for step in options.after]
+    if options.retry is not None:
+        found["retry"] = options.retry.to_json()
+    return found

@@ -1,0 +1,97 @@
+"""What people thought of results. What both clients share; nothing here does I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from stokehold._calls import with_query
+from stokehold._lines import LineReader
+from stokehold._models import decode_time
+from stokehold._request import Plan
+
+if TYPE_CHECKING:
+    from stokehold._api import Api
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What was said of one job's result. `score` is from 1 to 5."""
+
+    job_id: str
+    endpoint: str
+    version: int | None
+    accepted: bool | None
+    score: float | None
+    labels: tuple[str, ...]
+    comment: str | None
+    at: datetime | None
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> Feedback:
+        return cls(
+            job_id=raw["job_id"],
+            endpoint=raw.get("endpoint") or "",
+            version=raw.get("version"),
+            accepted=raw.get("accepted"),
+            score=raw.get("score"),
+            labels=tuple(raw.get("labels") or ()),
+            comment=raw.get("comment"),
+            at=decode_time(raw.get("at")),
+        )
+
+
+@dataclass(frozen=True)
+class FeedbackStats:
+    """What was said of one version of an endpoint.
+
+    `success_rate` is the share accepted of those where that was said, 0 to 1; `mean_score` is from 1 to 5.
+    """
+
+    endpoint: str
+    version: int
+    rated: int
+    accepted: int
+    success_rate: float | None
+    mean_score: float | None
+
+    @classmethod
+    def decode(cls, raw: Mapping[str, Any]) -> FeedbackStats:
+        return cls(
+            endpoint=raw["endpoint"],
+            version=raw["version"],
+            rated=raw.get("rated") or 0,
+            accepted=raw.get("accepted") or 0,
+            success_rate=raw.get("success_rate"),
+            mean_score=raw.get("mean_score"),
+        )
+
+
+def give(
+    api: Api,
+    path: str,
+    accepted: bool | None,
+    score: float | None,
+    labels: Sequence[str] | None,
+    comment: str | None,
+) -> Plan[Feedback]:
+    said = {"accepted": accepted, "score": score, "labels": None if labels is None else list(labels)}
+    body = {name: value for name, value in {**said, "comment": comment}.items() if value is not None}
+    if not body:
+        raise ValueError("say something: accepted, score, labels or comment")
+    return Feedback.decode((yield from api.post_json(f"{path}/feedback", body)))
+
+
+def stats(api: Api, endpoint: str | None) -> Plan[list[FeedbackStats]]:
+    told = yield from api.get_json("/v1/feedback", () if endpoint is None else [("endpoint", endpoint)])
+    return [FeedbackStats.decode(raw) for raw in told["versions"]]
+
+
+def export(api: Api, endpoint: str | None, version: int | None, sample: int | None) -> LineReader:
+    """The sample is drawn anew for each request, so a broken answer cannot be taken up: its lines have no number."""
+    asked = {"endpoint": endpoint, "version": version, "sample": sample}
+    query = [(name, str(value)) for name, value in asked.items() if value is not None]
+    headers = {**api.headers, "Accept": "application/jsonl"}
+    return LineReader(api.call("GET", with_query("/v1/feedback/export", query), headers=headers), api.retry)

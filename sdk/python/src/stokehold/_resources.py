@@ -1,0 +1,324 @@
+"""What hangs on the client that blocks: batches, schedules, webhooks, feedback, pipelines."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from stokehold import _batches, _feedback, _schedules, _webhooks
+from stokehold._api import job_path
+from stokehold._batches import BatchOptions, BatchRecord, BatchState, Lines
+from stokehold._feedback import Feedback, FeedbackStats
+from stokehold._models import FileInfo, JobRecord
+from stokehold._options import JobOptions, list_query
+from stokehold._pipeline import Plans, Unsent
+from stokehold._progress import progress_for
+from stokehold._schedules import Missed, ScheduleRecord
+from stokehold._transfer import OnProgress
+from stokehold._webhooks import Delivery, DeliveryState, WebhookSecret
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from stokehold._client import Client
+    from stokehold._job import Job
+
+
+class Batches:
+    """`client.batches`: many jobs from one file of lines."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def create(
+        self,
+        endpoint: str,
+        lines: Lines | None = None,
+        *,
+        input_file: FileInfo | str | None = None,
+        input_key: str | None = None,
+        idempotency_key: str | None = None,
+        on_progress: OnProgress | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Batch:
+        """Makes a job of each line. `options` are those of `BatchOptions`.
+
+        `lines` is a path, an open file, or any iterable of dicts such as `{"custom_id": "a", "input": {...}}`: it is
+        streamed and never in memory as a whole, a `pathlib.Path` in a dict is uploaded, and `on_progress(sent_bytes,
+        total_bytes)` is called as it goes. Instead, `input_file` names an uploaded file and `input_key` one that lies
+        in the object store already. Repeating with the same `idempotency_key` and lines gives the same batch.
+        """
+        plan = _batches.create(
+            self._client._api, endpoint, lines, input_file, input_key, options, idempotency_key, on_progress
+        )
+        return Batch(self._client, self._client._run(plan))
+
+    def retrieve(self, batch_id: str) -> Batch:
+        """A batch by its id."""
+        return Batch(self._client, self._client._run(_batches.get(self._client._api, batch_id)))
+
+    def list(self, *, state: BatchState | None = None, page_size: int = 100) -> Iterator[Batch]:
+        """Batches, newest first, fetched page by page as they are looked at."""
+        query = list_query({"state": state}, page_size, ("state",))
+        for raw in self._client._pages(_batches.PATH, "batches", query):
+            yield Batch(self._client, BatchRecord(raw))
+
+
+class Batch(BatchRecord):
+    """A batch as it was when last looked at; `refresh` and `wait` look again."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client, record: BatchRecord) -> None:
+        super().__init__(record.raw)
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"Batch({self.id!r}, endpoint={self.endpoint!r}, state={self.state!r})"
+
+    def refresh(self) -> Batch:
+        """Looks again; returns itself."""
+        self.raw = self._client._run(_batches.get(self._client._api, self.id)).raw
+        return self
+
+    def wait(self, timeout: float | None = None, *, progress: bool = False) -> Batch:
+        """Until it has ended, well or not; returns itself.
+
+        `progress` shows how far it is, in a terminal or a notebook; elsewhere it shows nothing. Raises `WaitTimeout`
+        after `timeout` seconds; the batch runs on.
+        """
+        show = progress_for() if progress else None
+        try:
+            self.raw = self._client._run(_batches.wait(self._client._api, self, timeout, show)).raw
+        finally:
+            if show is not None:
+                show.done()
+        return self
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """The lines that succeeded, streamed, at any time: those there are so far.
+
+        Each is `{"line", "custom_id", "job_id", "result"}`, in no certain order, with `result_url` in place of a result
+        that is large: `client.get(line["job_id"]).result()` fetches that. Files in a result are `FileRef`s.
+        """
+        return self._client._lines(_batches.lines(self._client._api, self.id, "results"))
+
+    def errors(self) -> Iterator[dict[str, Any]]:
+        """The lines that have no result, streamed: `{"line", "custom_id", "job_id", "state", "error"}`.
+
+        `state` is failed, expired, cancelled, or invalid for a line that never was a job.
+        """
+        return self._client._lines(_batches.lines(self._client._api, self.id, "errors"))
+
+    def cancel(self) -> Batch:
+        """Ends what has not ended; returns itself. What succeeded before keeps its result."""
+        self.raw = self._client._run(_batches.cancel(self._client._api, self.id)).raw
+        return self
+
+    def retry_failed(self) -> Batch:
+        """A new batch of the lines that failed or expired; raises `NothingToRetry`, or `Conflict` while it runs."""
+        return Batch(self._client, self._client._run(_batches.retry_failed(self._client._api, self.id)))
+
+
+class Schedules:
+    """`client.schedules`: jobs by the clock."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def create(
+        self,
+        *,
+        cron: str,
+        endpoint: str,
+        input: Any = None,  # noqa: A002 (the API's word)
+        name: str | None = None,
+        time_zone: str | None = None,
+        missed: Missed | None = None,
+        grace_s: int | None = None,
+        paused: bool | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Schedule:
+        """Submits a job at each time that `cron` names. `options` are those of `JobOptions`, of every job.
+
+        cron: five fields, or six with seconds first.
+        time_zone: such as "Europe/Paris"; default "UTC".
+        missed: what to do about times that passed while nothing could be submitted: "skip", "run_once" (default) or
+            "run_all". A time counts as missed when it is more than `grace_s` seconds (default 60) ago.
+        """
+        timing: dict[str, Any] = {"name": name, "cron": cron, "time_zone": time_zone, "missed": missed}
+        timing.update(grace_s=grace_s, paused=paused)
+        plan = _schedules.create(self._client._api, timing, endpoint, input, options)
+        return Schedule(self._client, self._client._run(plan))
+
+    def retrieve(self, schedule_id: str) -> Schedule:
+        """A schedule by its id."""
+        return Schedule(self._client, self._client._run(_schedules.get(self._client._api, schedule_id)))
+
+    def list(self, *, page_size: int = 100) -> Iterator[Schedule]:
+        """Every schedule, fetched page by page as they are looked at."""
+        for raw in self._client._pages(_schedules.PATH, "schedules", list_query({}, page_size)):
+            yield Schedule(self._client, ScheduleRecord(raw))
+
+    def pause(self, schedule_id: str) -> Schedule:
+        """Submits nothing until it is resumed."""
+        return Schedule(self._client, self._client._run(_schedules.change(self._client._api, schedule_id, "pause")))
+
+    def resume(self, schedule_id: str) -> Schedule:
+        """Goes on with the next time that its `cron` names."""
+        return Schedule(self._client, self._client._run(_schedules.change(self._client._api, schedule_id, "resume")))
+
+    def delete(self, schedule_id: str) -> None:
+        """Ends it. Jobs that it has submitted run on."""
+        self._client._run(_schedules.delete(self._client._api, schedule_id))
+
+
+class Schedule(ScheduleRecord):
+    """A schedule as it was when last looked at."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Client, record: ScheduleRecord) -> None:
+        super().__init__(record.raw)
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"Schedule({self.id!r}, name={self.name!r}, cron={self.cron!r})"
+
+    def refresh(self) -> Schedule:
+        """Looks again; returns itself."""
+        self.raw = self._client.schedules.retrieve(self.id).raw
+        return self
+
+    def pause(self) -> Schedule:
+        """Submits nothing until it is resumed; returns itself."""
+        self.raw = self._client.schedules.pause(self.id).raw
+        return self
+
+    def resume(self) -> Schedule:
+        """Goes on with the next time that its `cron` names; returns itself."""
+        self.raw = self._client.schedules.resume(self.id).raw
+        return self
+
+    def delete(self) -> None:
+        """Ends it. Jobs that it has submitted run on."""
+        self._client.schedules.delete(self.id)
+
+
+class Webhooks:
+    """`client.webhooks`: the secret that deliveries are signed with, and what was delivered. See `verify_webhook`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def secret(self) -> WebhookSecret:
+        """The secret, and the previous one while that still signs too."""
+        return self._client._run(_webhooks.secret(self._client._api))
+
+    def rotate_secret(self) -> WebhookSecret:
+        """A new secret. For 24 hours each delivery carries the old one's signature as well."""
+        return self._client._run(_webhooks.rotate_secret(self._client._api))
+
+    def deliveries(
+        self,
+        *,
+        job: str | None = None,
+        batch: str | None = None,
+        state: DeliveryState | None = None,
+        page_size: int = 100,
+    ) -> Iterator[Delivery]:
+        """What was delivered or is to be, newest first, fetched page by page. `job` and `batch` are ids."""
+        query = list_query({"job": job, "batch": batch, "state": state}, page_size, ("job", "batch", "state"))
+        return map(Delivery.decode, self._client._pages(_webhooks.DELIVERIES_PATH, "deliveries", query))
+
+    def delivery(self, delivery_id: str) -> Delivery:
+        """One delivery by its id."""
+        return self._client._run(_webhooks.delivery(self._client._api, delivery_id))
+
+    def replay(self, delivery_id: str) -> Delivery:
+        """Delivers it once more, under the same `webhook-id`."""
+        return self._client._run(_webhooks.replay(self._client._api, delivery_id))
+
+
+class FeedbackRoutes:
+    """`client.feedback`: what people thought of results."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def give(
+        self,
+        job_id: str,
+        *,
+        accepted: bool | None = None,
+        score: float | None = None,
+        labels: Sequence[str] | None = None,
+        comment: str | None = None,
+    ) -> Feedback:
+        """Says something of a job's result; see `Job.feedback`."""
+        path = job_path(job_id)
+        return self._client._run(_feedback.give(self._client._api, path, accepted, score, labels, comment))
+
+    def stats(self, endpoint: str | None = None) -> builtins.list[FeedbackStats]:
+        """How each version was rated, of one endpoint or of all."""
+        return self._client._run(_feedback.stats(self._client._api, endpoint))
+
+    def export(
+        self, *, endpoint: str | None = None, version: int | None = None, sample: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """A random sample (1 to 100,000) of rated jobs with their inputs and results, streamed.
+
+        Each is `{"job_id", "endpoint", "version", "input", "result" or "result_url", "accepted", "score", "labels",
+        "comment", "at"}`. The sample is drawn anew each time, so a connection that breaks is an error.
+        """
+        return self._client._lines(_feedback.export(self._client._api, endpoint, version, sample))
+
+
+class Pipeline:
+    """Jobs that use each other's results, sent as one request when its `with` block ends: all of them, or none.
+
+    ```python
+    with client.pipeline() as p:
+        check = p.submit("prompt-check", {"prompt": "dusk"})
+        image = p.submit("render", {"prompt": check["prompt"]}, depends_on=[check])
+    image.result(timeout=60)
+    ```
+
+    A job in an input stands for its result, `job["a"][0]` for a part of it; either makes it a dependency, as does
+    `depends_on`. The API fills it in when that job has succeeded.
+    """
+
+    def __init__(self, client: Client, idempotency_key: str | None) -> None:
+        self._client = client
+        self._plans: Plans[Job] = Plans(idempotency_key)
+
+    def submit(
+        self,
+        endpoint: str,
+        input: Any = None,  # noqa: A002 (the API's word)
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Plans a job. `options` are those of `JobOptions`. It can be waited for after the block."""
+        return self._plans.add(endpoint, input, options, self._planned)
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._plans.drop()
+            return
+        self._client._run(self._plans.send(self._client._api, self._adopt))
+
+    def _planned(self, record: JobRecord) -> Job:
+        unsent: Any = Unsent()
+        job = self._client._job(record)
+        job._client = unsent
+        return job
+
+    def _adopt(self, job: Job, record: JobRecord) -> None:
+        job.raw, job._client = record.raw, self._client

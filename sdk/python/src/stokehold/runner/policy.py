@@ -1,0 +1,138 @@
+"""What happens around an endpoint's jobs: the steps before and after them, and when a failed one is tried again."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+STEPS_MAX = 8
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_CODE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """An endpoint that looks at a job's input before it runs, or at its output after: `Step("prompt-check")`.
+
+    endpoint: its name; its handler answers with `allow`, `reject`, `rewrite`, or scores.
+    name: what the job shows it as; default the endpoint's name.
+    version: of the endpoint; default the one that is current when the job runs.
+    thresholds: for each label the score, 0 to 1, above which the job is rejected when the step answers scores.
+    timeout_s: seconds it may take; default the step endpoint's.
+    """
+
+    endpoint: str
+    name: str | None = None
+    version: int | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    timeout_s: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.endpoint, str) or not NAME.fullmatch(self.endpoint):
+            raise ValueError(f"Step endpoint {self.endpoint!r}: name an endpoint: 1 to 63 of a-z, 0-9 and -")
+        where = f"Step({self.endpoint!r})"
+        if self.name is not None and not NAME.fullmatch(self.name):
+            raise ValueError(f"{where} name={self.name!r}: use 1 to 63 of a-z, 0-9 and -, not starting with -")
+        for option in ("version", "timeout_s"):
+            value = getattr(self, option)
+            if value is not None and not is_count(value):
+                raise ValueError(f"{where} {option}={value!r}: use a whole number from 1 on")
+        for label, threshold in self.thresholds.items():
+            if not isinstance(label, str) or not is_share(threshold):
+                raise ValueError(f"{where} thresholds: {label!r}: {threshold!r}: give each label a number from 0 to 1")
+
+    def to_json(self) -> dict[str, Any]:
+        """As a deploy names it, without what was not given."""
+        return _given(
+            {
+                "name": self.name,
+                "endpoint": self.endpoint,
+                "version": self.version,
+                "thresholds": dict(self.thresholds) or None,
+                "timeout_s": self.timeout_s,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class JobRetry:
+    """When a job that failed is tried again: the nth pause is `backoff_s * 2^n`, at most `backoff_max_s`.
+
+    backoff_s: seconds before the first retry.
+    backoff_max_s: the longest pause.
+    jitter: the share of each pause, 0 to 1, that is left to chance, so that jobs that failed together come apart.
+    on: the error codes that are retried at all, such as "timeout" or "handler_error".
+
+    What is not given is the API's to say. How often is `max_attempts` of `@endpoint`.
+    """
+
+    backoff_s: float | None = None
+    backoff_max_s: float | None = None
+    jitter: float | None = None
+    on: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("backoff_s", "backoff_max_s"):
+            value = getattr(self, option)
+            if value is not None and not (is_number(value) and value >= 0):
+                raise ValueError(f"JobRetry {option}={value!r}: use a number of seconds from 0 on")
+        if self.backoff_s is not None and self.backoff_max_s is not None and self.backoff_s > self.backoff_max_s:
+            raise ValueError(f"JobRetry backoff_s={self.backoff_s!r} is more than backoff_max_s={self.backoff_max_s!r}")
+        if self.jitter is not None and not is_share(self.jitter):
+            raise ValueError(f"JobRetry jitter={self.jitter!r}: use a number from 0 to 1")
+        if isinstance(self.on, str):
+            raise ValueError(f'JobRetry on={self.on!r}: give a list of error codes, such as ["timeout"]')
+        for code in self.on or ():
+            if not isinstance(code, str) or not _CODE.fullmatch(code):
+                raise ValueError(f"JobRetry on: {code!r} is no error code; one looks like 'timeout'")
+
+    def to_json(self) -> dict[str, Any]:
+        """As a deploy names it, without what was not given."""
+        return _given(
+            {
+                "backoff_s": self.backoff_s,
+                "backoff_max_s": self.backoff_max_s,
+                "jitter": self.jitter,
+                "on": None if self.on is None else list(self.on),
+            }
+        )
+
+
+def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
+    """The steps of `before` or `after`, in order."""
+    if isinstance(steps, (Step, str)) or not isinstance(steps, Sequence):
+        raise ValueError(f'{option}={steps!r}: give a list, such as [Step("prompt-check")]')
+    for step in steps:
+        if not isinstance(step, Step):
+            raise ValueError(f"{option}: {step!r} is no Step: write Step({step!r})")
+    if len(steps) > STEPS_MAX:
+        raise ValueError(f"{option} has {len(steps)} steps, and at most {STEPS_MAX} are run")
+    names = [step.name or step.endpoint for step in steps]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{option} has two steps named {twice!r}: give one another name=")
+    return tuple(steps)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_share(value: Any) -> bool:
+    return is_number(value) and 0 <= value <= 1
+
+
+def is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _given(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+for _public in (Step, JobRetry):
+    _public.__module__ = "stokehold"

@@ -1,0 +1,122 @@
+"""Steps, retries and decisions: what a handler says, and what a deploy carries of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stokehold import JobRetry, Step, allow, endpoint, reject, rewrite
+from stokehold.runner.decorator import options_of
+from stokehold.runner.describe import describe
+
+from .test_describe import Package
+
+
+def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
+    folder = package(
+        """
+        from stokehold import JobRetry, Step, endpoint
+
+        @endpoint(
+            before=[Step("prompt-check", name="words", version=2, thresholds={"violence": 0.5}, timeout_s=5)],
+            after=[Step("image-check"), Step("image-check", name="again")],
+            retry=JobRetry(backoff_s=1, backoff_max_s=60, jitter=0.5, on=["timeout", "oom_gpu"]),
+        )
+        def paint(prompt: str) -> str:
+            return prompt
+        """,
+        "painting.py",
+    )
+    document, code = describe(str(folder))
+    assert code == 0
+    options = document["options"]
+    assert options["before"] == [
+        {
+            "name": "words",
+            "endpoint": "prompt-check",
+            "version": 2,
+            "thresholds": {"violence": 0.5},
+            "timeout_s": 5,
+        }
+    ]
+    assert options["after"] == [{"endpoint": "image-check"}, {"name": "again", "endpoint": "image-check"}]
+    assert options["retry"] == {"backoff_s": 1, "backoff_max_s": 60, "jitter": 0.5, "on": ["timeout", "oom_gpu"]}
+
+
+def test_what_was_not_given_is_not_told() -> None:
+    assert Step("a").to_json() == {"endpoint": "a"}
+    assert JobRetry().to_json() == {}
+    assert JobRetry(on=[]).to_json() == {"on": []}, "nothing at all is retried"
+
+
+def test_the_decorator_keeps_them() -> None:
+    @endpoint(before=[Step("a")], retry=JobRetry(backoff_s=2))
+    def handler() -> None: ...
+
+    options = options_of(handler)
+    assert options is not None
+    assert (options.before, options.after, options.retry) == ((Step("a"),), (), JobRetry(backoff_s=2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"before": Step("a")}, "before=.*: give a list"),
+        ({"before": "a"}, "before='a': give a list"),
+        ({"after": ["a"]}, r"after: 'a' is no Step: write Step\('a'\)"),
+        ({"before": [Step(f"a{n}") for n in range(9)]}, "before has 9 steps, and at most 8"),
+        ({"after": [Step("a"), Step("b", name="a")]}, "after has two steps named 'a': give one another name="),
+        ({"retry": {"backoff_s": 1}}, r"retry=.*: use JobRetry\("),
+        ({"retry": 3}, "retry=3: use JobRetry"),
+    ],
+)
+def test_a_wrong_option_says_what_to_write(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        endpoint(**options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"endpoint": "A b"}, "Step endpoint 'A b': name an endpoint"),
+        ({"endpoint": None}, "Step endpoint None"),
+        ({"name": "A"}, r"Step\('a'\) name='A': use 1 to 63"),
+        ({"version": 0}, "version=0: use a whole number"),
+        ({"timeout_s": 1.5}, r"timeout_s=1\.5: use a whole number"),
+        ({"timeout_s": True}, "timeout_s=True: use a whole number"),
+        ({"thresholds": {"violence": 2}}, "'violence': 2: give each label a number from 0 to 1"),
+        ({"thresholds": {"violence": float("nan")}}, "'violence': nan"),
+        ({"thresholds": {1: 0.5}}, "1: 0.5: give each label"),
+    ],
+)
+def test_a_wrong_step_says_what_to_write(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Step(**{"endpoint": "a", **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"backoff_s": -1}, "backoff_s=-1: use a number of seconds"),
+        ({"backoff_s": "1"}, "backoff_s='1'"),
+        ({"backoff_max_s": float("inf")}, "backoff_max_s=inf"),
+        ({"backoff_s": 5, "backoff_max_s": 1}, "backoff_s=5 is more than backoff_max_s=1"),
+        ({"jitter": 1.1}, r"jitter=1\.1: use a number from 0 to 1"),
+        ({"on": "timeout"}, "on='timeout': give a list"),
+        ({"on": ["Time out"]}, "'Time out' is no error code"),
+    ],
+)
+def test_a_wrong_retry_says_what_to_write(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        JobRetry(**arguments)
+
+
+def test_decisions_are_what_the_api_reads() -> None:
+    assert allow() == {"decision": "allow"}
+    assert reject("too violent") == {"decision": "reject", "reason": "too violent"}
+    assert reject("no", {"violence": 0.9}) == {"decision": "reject", "reason": "no", "scores": {"violence": 0.9}}
+    assert rewrite({"prompt": "a"}) == {"decision": "rewrite", "value": {"prompt": "a"}}
+    assert rewrite(None, scores={"x": 0.0}) == {"decision": "rewrite", "value": None, "scores": {"x": 0.0}}
+    with pytest.raises(ValueError, match="give a reason"):
+        reject("")
