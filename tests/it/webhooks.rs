@@ -330,7 +330,6 @@ async fn a_webhook_to_the_inside_is_refused_on_submit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "until the Python SDK has verify_webhook"]
 async fn the_python_sdk_takes_what_the_official_verifiers_take() {
     let receiver = Receiver::start([Plan::Answer(200)]).await;
     let (stack, dir) = stack(&[&receiver]);
