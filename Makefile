@@ -14,16 +14,17 @@ TOOLS := $(CURDIR)/.tools
 UV := $(TOOLS)/uv/bin/uv
 GARAGE := $(TOOLS)/bin/garage
 DENY := $(TOOLS)/bin/cargo-deny
-DEV_PYTHON := $(TOOLS)/dev/bin/python
-CLIENT_PYTHON := $(TOOLS)/client/bin/python
-HOOKS_PYTHON := $(TOOLS)/hooks/bin/python
+# Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
+DEV := $(TOOLS)/dev/.installed
+CLIENT := $(TOOLS)/client/.installed
+HOOKS := $(TOOLS)/hooks/.installed
 WHEEL := target/wheels/.built
 JS := sdk/js/node_modules/.installed
 STOKE := target/debug/stoke
 
 export STOKE_UV := $(UV)
-export STOKE_TEST_PYTHON := $(CLIENT_PYTHON)
-export STOKE_TEST_HOOKS_PYTHON := $(HOOKS_PYTHON)
+export STOKE_TEST_PYTHON := $(TOOLS)/client/bin/python
+export STOKE_TEST_HOOKS_PYTHON := $(TOOLS)/hooks/bin/python
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
 export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
 export STOKE_TEST_GARAGE := $(GARAGE)
@@ -65,22 +66,22 @@ $(WHEEL): $(WHEEL_SOURCES) sdk/python/pyproject.toml Cargo.lock | $(UV)
 	@touch $@
 
 # What an application has: the package and its dependencies.
-$(CLIENT_PYTHON): $(WHEEL)
+$(CLIENT): $(WHEEL)
 	@$(UV) venv -q --clear $(TOOLS)/client
-	@$(UV) pip install -q --python $@ target/wheels/*.whl
+	@$(UV) pip install -q --python $(TOOLS)/client target/wheels/*.whl
 	@touch $@
 
 # What a receiver of webhooks has that knows nothing of Stokehold: the official verifier of Standard Webhooks.
-$(HOOKS_PYTHON): tests/it/webhooks.requirements.txt | $(UV)
+$(HOOKS): tests/it/webhooks.requirements.txt | $(UV)
 	@$(UV) venv -q --clear $(TOOLS)/hooks
-	@$(UV) pip sync -q --require-hashes --python $@ $<
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/hooks $<
 	@touch $@
 
 # What our own tests have: the package, and the pinned tools of sdk/python/dev.lock.
-$(DEV_PYTHON): $(WHEEL) sdk/python/dev.lock
+$(DEV): $(WHEEL) sdk/python/dev.lock
 	@$(UV) venv -q --clear $(TOOLS)/dev
-	@$(UV) pip sync -q --require-hashes --python $@ sdk/python/dev.lock
-	@$(UV) pip install -q --no-deps --python $@ target/wheels/*.whl
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/dev sdk/python/dev.lock
+	@$(UV) pip install -q --no-deps --python $(TOOLS)/dev target/wheels/*.whl
 	@touch $@
 
 $(JS): sdk/js/package-lock.json
@@ -111,16 +112,16 @@ redis: stoke | $(UV)
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT_PYTHON) $(HOOKS_PYTHON) $(DEV_PYTHON) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT_PYTHON) $(HOOKS_PYTHON) sdk/js/dist/.built ## Run the end-to-end suite alone
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone
 	cargo test --locked -p stokehold-tests --test it
 
 sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
 
-lint: $(UV) $(DEV_PYTHON) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
+lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
@@ -128,7 +129,7 @@ lint: $(UV) $(DEV_PYTHON) $(DENY) sdk/js/dist/.built ## Check formatting, lints,
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 
-fmt: $(DEV_PYTHON) ## Format everything
+fmt: $(DEV) ## Format everything
 	cargo fmt --all
 	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo
 
