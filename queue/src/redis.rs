@@ -155,7 +155,9 @@ impl RedisQueue {
     /// # Errors
     /// [`Error::Unfit`] with what to change.
     pub async fn check_fitness(&self, allow_ephemeral: bool) -> Result<fitness::Durability, Error> {
-        fitness::check(&self.connection, &self.keys, allow_ephemeral).await
+        let durability = fitness::check(&self.connection, &self.keys, allow_ephemeral).await?;
+        self.connection.load_scripts().await?;
+        Ok(durability)
     }
 
     /// Asks whether Redis answers.

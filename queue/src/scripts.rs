@@ -47,7 +47,7 @@ pub(crate) struct Script {
 impl Script {
     fn new(name: &'static str, text: &str, prelude: &str) -> Self {
         let source = match text.split_once('\n') {
-            Some((shebang, body)) => format!("{shebang}\n{prelude}{body}"),
+            Some((shebang, body)) => format!("{shebang}\n{}{body}", without_comments(prelude)),
             None => text.to_owned(),
         };
         let sha = redis::Script::new(&source).get_hash().to_owned();
@@ -62,13 +62,18 @@ impl Script {
     }
 }
 
+/// Redis keeps the text of every script: what is spliced into each goes there without what only people read.
+fn without_comments(prelude: &str) -> String {
+    let is_code = |line: &&str| !line.trim_start().starts_with("--") && !line.is_empty();
+    prelude.lines().filter(is_code).flat_map(|line| [line, "\n"]).collect()
+}
+
 macro_rules! scripts {
     ($($constant:ident $name:literal $prelude:expr;)*) => {
         $(pub(crate) static $constant: LazyLock<Script> = LazyLock::new(|| {
             Script::new($name, include_str!(concat!("../lua/", $name, ".lua")), $prelude)
         });)*
-        /// Every script, for the tests that hold all of them to the house rules.
-        #[cfg(test)]
+        /// Every script.
         static ALL: &[&LazyLock<Script>] = &[$(&$constant),*];
     };
 }
@@ -141,6 +146,15 @@ impl Connection {
     /// For plain commands.
     pub(crate) fn redis(&self) -> ConnectionManager {
         self.0.clone()
+    }
+
+    /// Hands Redis every script, so that the first call of each is no slower than the next.
+    pub(crate) async fn load_scripts(&self) -> Result<(), Error> {
+        let mut pipe = redis::pipe();
+        for script in ALL {
+            pipe.cmd("SCRIPT").arg("LOAD").arg(&script.source).ignore();
+        }
+        pipe.query_async(&mut self.redis()).await.map_err(Error::redis("load the scripts"))
     }
 
     /// Runs a script's call. A Redis that has restarted does not know the script any more: then it is loaded and called again,
