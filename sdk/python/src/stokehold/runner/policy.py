@@ -86,9 +86,7 @@ class JobRetry:
         if isinstance(self.on, str):
             raise ValueError(f'JobRetry on={self.on!r}: give a list of error codes, such as ["timeout"]')
         if self.on is not None and not self.on:
-            raise ValueError(
-                "JobRetry on=[]: name the error codes; @endpoint(max_attempts=1) retries nothing"
-            )
+            raise ValueError("JobRetry on=[]: name the error codes; @endpoint(max_attempts=1) retries nothing")
         for code in self.on or ():
             if not isinstance(code, str) or not _CODE.fullmatch(code):
                 raise ValueError(f"JobRetry on: {code!r} is no error code; one looks like 'timeout'")
