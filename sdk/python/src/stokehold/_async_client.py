@@ -143,16 +143,18 @@ class AsyncClient:
         return AsyncJob(self, await self._run(self._api.retry_job(job_id)))
 
     async def retry_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> builtins.list[Retried]:
-        """Does again what failed, expired or was cancelled, of the jobs that `selected` names, at most `limit`.
+        """Does again what failed or expired, and was not done again yet, of the jobs that `selected` names.
 
-        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left.
+        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left or
+        `limit` are done.
         """
         return await self._run(self._api.retry_jobs(job_filter(selected), limit))
 
     async def cancel_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> int:
         """Cancels the jobs that `selected` names and that have not ended, at most `limit`; returns how many.
 
-        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left.
+        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left or
+        `limit` are done.
         """
         return await self._run(self._api.cancel_jobs(job_filter(selected), limit))
 

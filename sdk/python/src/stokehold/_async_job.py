@@ -66,7 +66,7 @@ class AsyncJob(JobRecord):
         self,
         *,
         accepted: bool | None = None,
-        score: float | None = None,
+        score: int | None = None,
         labels: Sequence[str] | None = None,
         comment: str | None = None,
     ) -> Feedback:

@@ -23,7 +23,9 @@ StokeholdError
 └── JobError                the job ended without a result
     ├── JobFailed
     │   ├── JobRejected     the handler, or a step before or after it, refuses this input for good
-    │   └── DependencyFailed  a job that it depends on, or one of its steps, has no result
+    │   ├── DependencyFailed  a job that it depends on, or one of its steps, has no result
+    │   ├── JobPoisoned     it crashed its runner on several workers, and is not let near another
+    │   └── OutOfGpuMemory  it needs more GPU memory than there is where it ran
     ├── JobCancelled
     └── JobExpired
 
@@ -186,6 +188,14 @@ class DependencyFailed(JobFailed):
     """A job that it depends on, or one of its steps, ended without a result."""
 
 
+class JobPoisoned(JobFailed):
+    """It crashed its runner again and again, on more than one worker, and is not tried further."""
+
+
+class OutOfGpuMemory(JobFailed):
+    """It needed more GPU memory than there was: a smaller input, or a larger `vram_gib` of its endpoint, may help."""
+
+
 class JobCancelled(JobError):
     """It was cancelled."""
 
@@ -224,7 +234,12 @@ _BY_CODE: Mapping[str, type[ApiError]] = {
     "nothing_to_retry": NothingToRetry,
     "quota_exceeded": QuotaExceeded,
 }
-_FAILED_BY_CODE: Mapping[str, type[JobFailed]] = {"rejected": JobRejected, "dependency_failed": DependencyFailed}
+_FAILED_BY_CODE: Mapping[str, type[JobFailed]] = {
+    "rejected": JobRejected,
+    "dependency_failed": DependencyFailed,
+    "poison": JobPoisoned,
+    "oom_gpu": OutOfGpuMemory,
+}
 
 
 def api_error_class(status: int, code: str) -> type[ApiError]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +25,7 @@ class Feedback:
     endpoint: str
     version: int | None
     accepted: bool | None
-    score: float | None
+    score: int | None
     labels: tuple[str, ...]
     comment: str | None
     at: datetime | None
@@ -73,7 +74,7 @@ def give(
     api: Api,
     path: str,
     accepted: bool | None,
-    score: float | None,
+    score: int | None,
     labels: Sequence[str] | None,
     comment: str | None,
 ) -> Plan[Feedback]:
@@ -89,9 +90,10 @@ def stats(api: Api, endpoint: str | None) -> Plan[list[FeedbackStats]]:
     return [FeedbackStats.decode(raw) for raw in told["versions"]]
 
 
-def export(api: Api, endpoint: str | None, version: int | None, sample: int | None) -> LineReader:
-    """The sample is drawn anew for each request, so a broken answer cannot be taken up: its lines have no number."""
+def export(api: Api, endpoint: str | None, version: int | None, sample: int | None, seed: int | None) -> LineReader:
+    """Always with a seed: each request would draw another sample, and a broken answer could not be taken up."""
     asked = {"endpoint": endpoint, "version": version, "sample": sample}
+    asked["seed"] = random.getrandbits(63) if seed is None else seed
     query = [(name, str(value)) for name, value in asked.items() if value is not None]
     headers = {**api.headers, "Accept": "application/jsonl"}
     return LineReader(api.call("GET", with_query("/v1/feedback/export", query), headers=headers), api.retry)

@@ -85,8 +85,8 @@ def _copy(source: Any, file: IO[bytes]) -> None:
 class LineReader:
     """Reads one answer of lines over as many connections as it takes, each line once.
 
-    Feed it bytes; ask it what to do when they stop. A line is known again by its `line`, or else its `custom_id`; when
-    it has neither, a broken answer cannot be taken up and is an error.
+    Feed it bytes; ask it what to do when they stop. A line is known again by its `line`, or else its `custom_id` or
+    `job_id`; when it has none, a broken answer cannot be taken up and is an error.
     """
 
     def __init__(self, call: Call, retry: Retry) -> None:
@@ -148,7 +148,7 @@ class LineReader:
             yield value
 
     def _is_new(self, value: dict[str, Any]) -> bool:
-        number, name = value.get("line"), value.get("custom_id")
+        number, name = value.get("line"), value.get("custom_id") or value.get("job_id")
         if isinstance(number, int) and number >= 0:
             return self._numbers.add(number)
         if isinstance(name, str):

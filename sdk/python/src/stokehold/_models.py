@@ -348,8 +348,9 @@ class Worker:
 class Limits:
     """Your own limits, and how much of them is used. None is no limit.
 
-    limits: `weight`, `max_running`, `max_open` and `starts_per_minute` of the tenant; endpoints: the last three of
-    single endpoints; usage: `open` and `running` jobs now.
+    limits: `weight`, `max_running`, `max_open` and `starts_per_minute` of the tenant.
+    usage: `open` and `running` jobs now.
+    endpoints: `limits` and `usage` of each endpoint.
     """
 
     tenant: str

@@ -139,6 +139,7 @@ class Schedules:
         missed: Missed | None = None,
         grace_s: int | None = None,
         paused: bool | None = None,
+        idempotency_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> Schedule:
         """Submits a job at each time that `cron` names. `options` are those of `JobOptions`, of every job.
@@ -147,10 +148,11 @@ class Schedules:
         time_zone: such as "Europe/Paris"; default "UTC".
         missed: what to do about times that passed while nothing could be submitted: "skip", "run_once" (default) or
             "run_all". A time counts as missed when it is more than `grace_s` seconds (default 60) ago.
+        idempotency_key: repeating with the same and the same arguments, within a day, gives the same schedule.
         """
         timing: dict[str, Any] = {"name": name, "cron": cron, "time_zone": time_zone, "missed": missed}
         timing.update(grace_s=grace_s, paused=paused)
-        plan = _schedules.create(self._client._api, timing, endpoint, input, options)
+        plan = _schedules.create(self._client._api, timing, endpoint, input, options, idempotency_key)
         return Schedule(self._client, self._client._run(plan))
 
     def retrieve(self, schedule_id: str) -> Schedule:
@@ -253,7 +255,7 @@ class FeedbackRoutes:
         job_id: str,
         *,
         accepted: bool | None = None,
-        score: float | None = None,
+        score: int | None = None,
         labels: Sequence[str] | None = None,
         comment: str | None = None,
     ) -> Feedback:
@@ -266,14 +268,19 @@ class FeedbackRoutes:
         return self._client._run(_feedback.stats(self._client._api, endpoint))
 
     def export(
-        self, *, endpoint: str | None = None, version: int | None = None, sample: int | None = None
+        self,
+        *,
+        endpoint: str | None = None,
+        version: int | None = None,
+        sample: int | None = None,
+        seed: int | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """A random sample (1 to 100,000) of rated jobs with their inputs and results, streamed.
+        """A random sample (1 to 100,000, default 1,000) of rated jobs with their inputs and results, streamed.
 
         Each is `{"job_id", "endpoint", "version", "input", "result" or "result_url", "accepted", "score", "labels",
-        "comment", "at"}`. The sample is drawn anew each time, so a connection that breaks is an error.
+        "comment", "at"}`. The same `seed` draws the same sample again; without one, each call draws another.
         """
-        return self._client._lines(_feedback.export(self._client._api, endpoint, version, sample))
+        return self._client._lines(_feedback.export(self._client._api, endpoint, version, sample, seed))
 
 
 class Pipeline:

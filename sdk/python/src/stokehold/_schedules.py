@@ -79,8 +79,8 @@ class ScheduleRecord:
         return self.raw.get("last_job_id")
 
     @property
-    def last_error(self) -> Any:
-        """Why its last job could not be submitted; None when it was."""
+    def last_error(self) -> str | None:
+        """Why its last job could not be submitted, as `code: what to change`; None when it was."""
         return self.raw.get("last_error")
 
     @property
@@ -95,14 +95,19 @@ class ScheduleRecord:
 
 
 def create(
-    api: Api, timing: Mapping[str, Any], endpoint: str, value: Any, options: Mapping[str, Any]
+    api: Api,
+    timing: Mapping[str, Any],
+    endpoint: str,
+    value: Any,
+    options: Mapping[str, Any],
+    idempotency_key: str | None,
 ) -> Plan[ScheduleRecord]:
     for name in _NOT_SCHEDULED:
         if options.get(name) is not None:
             raise TypeError(f"{name} is about one job, and a schedule makes many")
     job = {"endpoint": endpoint, "input": value, **job_options(options)}
     body = yield from api.encode({**given(timing, timing), "job": job}, InputEncoder())
-    reply = yield from api.post(PATH, body, None)
+    reply = yield from api.post(PATH, body, idempotency_key)
     return ScheduleRecord(reply.json())
 
 

@@ -15,7 +15,9 @@ from stokehold import (
     JobCancelled,
     JobExpired,
     JobFailed,
+    JobPoisoned,
     JobRejected,
+    OutOfGpuMemory,
     PartlySubmitted,
     RateLimited,
     WaitTimeout,
@@ -207,7 +209,14 @@ def test_result_of_a_job_without_one_raises(api: Server, client: Client, state: 
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [("rejected", JobRejected), ("dependency_failed", DependencyFailed), ("poison", JobFailed)]
+    ("code", "kind"),
+    [
+        ("rejected", JobRejected),
+        ("dependency_failed", DependencyFailed),
+        ("poison", JobPoisoned),
+        ("oom_gpu", OutOfGpuMemory),
+        ("oom_host", JobFailed),
+    ],
 )
 def test_why_a_job_failed_has_its_class(api: Server, client: Client, code: str, kind: type[JobFailed]) -> None:
     api.on(f"GET /v1/jobs/{JOB_ID}", ok(job("failed", error={"code": code, "class": None, "message": "too violent"})))

@@ -21,6 +21,8 @@ from stokehold import (
     StepRun,
     Timing,
 )
+from stokehold._lines import LineReader
+from stokehold._request import Call
 
 from .conftest import FAST, JOB_ID, Server, data, job, ok, problem
 
@@ -203,7 +205,7 @@ def test_a_quota_is_told_with_when_to_come_back(api: Server) -> None:
             {
                 "tenant": "acme",
                 "limits": {"weight": 1, "max_open": 100},
-                "endpoints": {"echo": {"max_running": 2}},
+                "endpoints": {"echo": {"limits": {"max_running": 2}, "usage": {"open": 1, "running": 1}}},
                 "usage": {"open": 100, "running": 7},
             }
         ),
@@ -214,7 +216,7 @@ def test_a_quota_is_told_with_when_to_come_back(api: Server) -> None:
         assert caught.value.retry_after_s == 3600
         limits = client.limits()
     assert (limits.tenant, limits.limits["max_open"], limits.usage["open"]) == ("acme", 100, 100)
-    assert limits.endpoints["echo"] == {"max_running": 2}
+    assert limits.endpoints["echo"]["limits"] == {"max_running": 2}
 
 
 def test_feedback(api: Server, client: Client) -> None:
@@ -240,24 +242,36 @@ def test_feedback(api: Server, client: Client) -> None:
     (stats,) = client.feedback.stats("echo")
     assert (stats.version, stats.rated, stats.success_rate, stats.mean_score) == (2, 3, 0.66, None)
     assert api.requests[-1].query == {"endpoint": "echo"}
-    rows = [{**FEEDBACK, "input": {}, "result": 1}] * 2
+    rows = [{**FEEDBACK, "job_id": f"j{n}", "input": {}, "result": 1} for n in range(2)]
     api.on("GET /v1/feedback/export", data("\n".join(map(json.dumps, rows)).encode()))
-    assert list(client.feedback.export(endpoint="echo", sample=2)) == rows
-    assert api.requests[-1].query == {"endpoint": "echo", "sample": "2"}
+    assert list(client.feedback.export(endpoint="echo", sample=2, seed=7)) == rows
+    assert api.requests[-1].query == {"endpoint": "echo", "sample": "2", "seed": "7"}
 
 
-def test_a_sample_that_breaks_is_an_error(api: Server, client: Client) -> None:
+def test_a_sample_that_breaks_is_taken_up_as_the_same_sample(api: Server, client: Client) -> None:
+    rows = [{**FEEDBACK, "job_id": f"j{n}"} for n in range(5)]
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+
     def broken(exchange: Any) -> None:
         exchange.send_response(200)
         exchange.send_header("content-length", "9999")
         exchange.end_headers()
-        exchange.wfile.write(json.dumps(FEEDBACK).encode() + b"\n")
+        exchange.wfile.write(text[: len(text) // 2])
         exchange.close_connection = True
 
-    api.on("GET /v1/feedback/export", broken)
+    api.on("GET /v1/feedback/export", broken, data(text))
+    assert list(client.feedback.export()) == rows
+    first, second = api.requests
+    assert first.query == second.query
+    assert int(first.query["seed"]) < 1 << 64
+
+
+def test_lines_without_a_name_cannot_be_taken_up() -> None:
+    reader = LineReader(Call("GET", "http://x", {}), Retry())
+    reader.call()
+    assert list(reader.feed(b'{"result": 1}\n')) == [{"result": 1}]
     with pytest.raises(ConnectionFailed):
-        list(client.feedback.export())
-    assert len(api.requests) == 1, "another try would be another sample"
+        reader.pause_s(ConnectionFailed("cut"), 0.5)
 
 
 def test_schedules(api: Server, client: Client) -> None:
@@ -271,9 +285,11 @@ def test_schedules(api: Server, client: Client) -> None:
         missed="skip",
         grace_s=60,
         paused=False,
+        idempotency_key="mine",
         priority="batch",
         webhook="https://example.com",
     )
+    assert api.requests[-1].headers["idempotency-key"] == "mine"
     assert api.requests[-1].json() == {
         "name": "nightly",
         "cron": "0 3 * * *",

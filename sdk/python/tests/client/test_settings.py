@@ -18,6 +18,7 @@ PUBLIC = """
     BatchCounts BatchOptions BatchRecord BatchState Cancelled Client Conflict ConnectionFailed Delivery DeliveryTry
     Dependee DependencyFailed DeployError DoneEvent Endpoint Event Failure Feedback FeedbackStats Field FieldProblem
     FileInfo FileRef Forbidden InvalidInput InvalidLine Job JobCancelled JobError JobExpired JobFailed JobFilter
+    JobPoisoned OutOfGpuMemory
     JobOptions JobRecord JobRejected JobRetry JobState Limits LogEvent NotFound NotRetryable NothingToRetry OutputEvent
     PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited Reference Reject Retried Retry
     Schedule ScheduleRecord ServerError StateEvent Step StepRun StokeholdError TimedOut Timing Unauthorized Unavailable

@@ -60,14 +60,13 @@ class Step:
 
 @dataclass(frozen=True)
 class JobRetry:
-    """When a job that failed is tried again: the nth pause is `backoff_s * 2^n`, at most `backoff_max_s`.
+    """When a job that failed is tried again. How often is `max_attempts` of `@endpoint`.
 
-    backoff_s: seconds before the first retry.
-    backoff_max_s: the longest pause.
-    jitter: the share of each pause, 0 to 1, that is left to chance, so that jobs that failed together come apart.
-    on: the error codes that are retried at all, such as "timeout" or "handler_error".
-
-    What is not given is the API's to say. How often is `max_attempts` of `@endpoint`.
+    backoff_s: seconds before the first retry, twice as many before each further one; default 1.
+    backoff_max_s: the longest pause, in seconds; default 60.
+    jitter: the share of each pause, 0 to 1, that is left to chance, so that jobs that failed together come apart;
+        default 0.5.
+    on: the error codes that are retried, such as "timeout" or "handler_error"; default all that may be.
     """
 
     backoff_s: float | None = None
@@ -86,6 +85,8 @@ class JobRetry:
             raise ValueError(f"JobRetry jitter={self.jitter!r}: use a number from 0 to 1")
         if isinstance(self.on, str):
             raise ValueError(f'JobRetry on={self.on!r}: give a list of error codes, such as ["timeout"]')
+        if self.on is not None and not self.on:
+            raise ValueError("JobRetry on=[]: name the error codes; @endpoint(max_attempts=1) retries nothing")
         for code in self.on or ():
             if not isinstance(code, str) or not _CODE.fullmatch(code):
                 raise ValueError(f"JobRetry on: {code!r} is no error code; one looks like 'timeout'")
