@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use stokehold_tests::process::peak_mib;
 use stokehold_tests::stack::{Stack, Worker};
 use tokio::time::Instant;
 
@@ -87,8 +88,8 @@ fn adds_up(batch: &Value) {
     assert_eq!(count(batch, "accepted"), count(batch, "total") - count(batch, "invalid"), "{batch}");
 }
 
-/// Looks at the batch as fast as it is answered until it has ended or `api` has: what was counted once stays counted.
-/// Returns how many looks that were.
+/// Looks at the batch as fast as it is answered, until it has ended or the replica that is asked has: what was counted once stays
+/// counted. Returns how many looks that were.
 async fn look_all_the_while(api: Api, path: String) -> u64 {
     let (mut before, mut looks) = (None::<Value>, 0);
     loop {
@@ -157,7 +158,7 @@ fn told(results: &str, errors: &str) -> BTreeMap<u64, (String, Value)> {
     told
 }
 
-/// How many jobs this batch made, and those of them that were started more than once.
+/// How many jobs this batch made.
 async fn jobs_of(api: &Api, batch: &str) -> u64 {
     let (mut jobs, mut cursor) = (0, String::new());
     loop {
@@ -240,7 +241,13 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
         looks += looker.await.unwrap();
     }
     let kills = kills.load(Relaxed);
-    println!("{} lines in {took:?}: {kills} kills, {replicas} replicas, {looks} looks; {}", size.lines, batch["counts"]);
+    let redis = stack.children("redis-server").first().map_or(0, |pid| peak_mib(*pid));
+    println!(
+        "{} lines in {took:?}: {kills} kills, {replicas} replicas, {looks} looks; at most {} MiB in the API, {redis} MiB in Redis; {}",
+        size.lines,
+        peak_mib(stack.pid()),
+        batch["counts"]
+    );
     assert!(kills >= size.kills_min, "void: only {kills} kills landed");
     assert!(!status.success() && rest.contains("stoke batch retry"), "lines have failed, which {status} says: {rest}");
     assert_eq!(batch["state"], "completed");

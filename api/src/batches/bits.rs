@@ -19,7 +19,7 @@ impl Lines {
     }
 
     /// From the `nth` (1, 2, ...) on, in order.
-    pub(crate) fn from_nth(&self, nth: u64) -> impl Iterator<Item = u64> {
+    pub(crate) fn starting_at(&self, nth: u64) -> impl Iterator<Item = u64> {
         let mut before = nth.saturating_sub(1);
         let skipped = self.0.iter().take_while(|bits| {
             let here = u64::from(bits.count_ones());
@@ -70,9 +70,9 @@ mod tests {
         let mut lines = Lines::default();
         members.into_iter().for_each(|line| lines.insert(line));
         for nth in 1..=members.len() + 2 {
-            let rest: Vec<u64> = lines.from_nth(nth as u64).collect();
+            let rest: Vec<u64> = lines.starting_at(nth as u64).collect();
             assert_eq!(rest, members[(nth - 1).min(members.len())..], "{nth}");
         }
-        assert_eq!(Lines::default().from_nth(1).next(), None);
+        assert_eq!(Lines::default().starting_at(1).next(), None);
     }
 }

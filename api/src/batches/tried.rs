@@ -20,7 +20,7 @@ pub(super) struct Tried {
 impl Tried {
     /// What the lines of the retry try again, from its line `from` (1, 2, ...) on.
     pub(super) fn jobs_from(&self, from: u64) -> impl Iterator<Item = JobId> {
-        let lines = self.lines.from_nth(from);
+        let lines = self.lines.starting_at(from);
         lines.map(|line| JobId::of_line(&self.batch, self.created_ms, line, SHARD))
     }
 }
