@@ -32,10 +32,10 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim lint fmt bless openapi bench ci wheel garage clean stoke redis
+.PHONY: help demo dev test it sim lint fmt bless openapi bench acceptance ci wheel garage clean stoke redis
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 # --- run ---------------------------------------------------------------------------------------------------------------------
 
@@ -143,6 +143,14 @@ openapi: redis ## Rewrite api/openapi.json from the code
 bench: $(WHEEL) redis ## Measure beside a raw Redis loop (BENCH_JSON=path also writes JSON)
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
+
+# One after the other, each alone on the machine: sizes and memory are what they are about.
+acceptance: stoke redis $(WHEEL) $(CLIENT_PYTHON) sdk/js/dist/.built ## Run at full size what the tests run small (an hour)
+	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-queue --test it fairness:: -- --nocapture --test-threads 1
+	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-queue --test it no_counter_is_left_however_jobs_end -- --nocapture
+	STOKE_TEST_LINES=1000000 cargo test --locked -p stokehold-api --test it a_large_batch_takes_little_memory -- --ignored --nocapture
+	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it schedules:: -- --nocapture
+	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it batches:: -- --nocapture
 
 ci: lint test demo ## What CI runs
 

@@ -15,6 +15,7 @@ pub(crate) mod reader;
 pub(crate) mod results;
 mod stop;
 mod tidy;
+mod tried;
 mod validate;
 
 use std::collections::HashSet;
@@ -47,7 +48,7 @@ const AT_ONCE: usize = 6;
 /// Of these, how many may be at a stage that takes minutes: the others keep the rest going.
 const LONG_AT_ONCE: usize = 2;
 
-/// Bitmaps of wrong lines that are kept, 1.25 MB each at most.
+/// Bitmaps of lines that are kept, 1.25 MB each at most.
 const BITMAPS_KEPT: u64 = 16;
 
 /// How long a replica has a batch for itself unless it says so again.
@@ -214,14 +215,21 @@ impl Runner {
 
     /// The wrong lines of a batch.
     async fn wrong_lines(&self, batch: &Batch) -> Result<Arc<bits::Lines>, Trouble> {
-        let Some(key) = &batch.skip else { return Ok(Arc::default()) };
+        match &batch.skip {
+            Some(key) => self.bitmap(key).await,
+            None => Ok(Arc::default()),
+        }
+    }
+
+    /// A set of lines that lies in S3.
+    async fn bitmap(&self, key: &str) -> Result<Arc<bits::Lines>, Trouble> {
         if let Some(known) = self.bitmaps.get(key) {
             return Ok(known);
         }
         let bytes = self.app.objects.get(key, lines::LINES_MAX / 8 + 1).await?;
-        let bytes = bytes.ok_or_else(|| Trouble::Missing { key: key.clone() })?;
+        let bytes = bytes.ok_or_else(|| Trouble::Missing { key: key.to_owned() })?;
         let lines = Arc::new(bits::Lines::from_bytes(&bytes));
-        self.bitmaps.insert(key.clone(), lines.clone());
+        self.bitmaps.insert(key.to_owned(), lines.clone());
         Ok(lines)
     }
 

@@ -93,6 +93,16 @@ impl History {
         Ok(due)
     }
 
+    /// How many ended jobs are due.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: ask again.
+    pub async fn count_due(&self) -> Result<u64, Error> {
+        let now = self.now_ms().await?;
+        let ended = self.keys.ended();
+        self.connection.redis().zcount(ended, "-inf", now).await.map_err(Error::redis("count due jobs"))
+    }
+
     /// Deletes ended jobs and all that is kept of them; a job that has not ended is left alone. The count of those deleted.
     ///
     /// # Errors

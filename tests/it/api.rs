@@ -41,6 +41,11 @@ impl Api {
         Self { http, url: stack.url.clone(), token: stack.token.clone() }
     }
 
+    /// The same, of another replica.
+    pub(crate) fn at(self, url: &str) -> Self {
+        Self { url: url.to_owned(), ..self }
+    }
+
     pub(crate) fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         self.http.request(method.parse().unwrap(), format!("{}{path}", self.url)).bearer_auth(&self.token)
     }

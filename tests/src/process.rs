@@ -50,6 +50,14 @@ pub fn cpu_s(pid: u32) -> f64 {
     stat(pid).map_or(0.0, |stat| stat.ticks as f64 / TICKS_PER_S)
 }
 
+/// The most memory that a process ever had, MiB; 0 when it is gone.
+#[must_use]
+pub fn peak_mib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
+    peak.map_or(0, |kib: u64| kib / 1024)
+}
+
 struct Stat {
     state: char,
     parent: u32,

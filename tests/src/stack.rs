@@ -94,20 +94,26 @@ impl Stack {
         Self { child, data: data.to_owned(), log, url: text("url"), token: text("token") }
     }
 
+    /// `stoke` with these arguments against this stack, not yet started.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(stoke_binary());
+        command
+            .args(args)
+            .env("STOKE_URL", &self.url)
+            .env("STOKE_TOKEN", &self.token)
+            .env("STOKE_CREDENTIALS", self.data.join("credentials.json"))
+            .stdin(Stdio::null());
+        command
+    }
+
     /// Runs `stoke` with these arguments against this stack.
     ///
     /// # Panics
     /// When it cannot be started.
     #[must_use]
     pub fn stoke(&self, args: &[&str]) -> Output {
-        Command::new(stoke_binary())
-            .args(args)
-            .env("STOKE_URL", &self.url)
-            .env("STOKE_TOKEN", &self.token)
-            .env("STOKE_CREDENTIALS", self.data.join("credentials.json"))
-            .stdin(Stdio::null())
-            .output()
-            .expect("stoke starts")
+        self.command(args).output().expect("stoke starts")
     }
 
     /// The same, and its standard output as text.
@@ -293,6 +299,13 @@ impl Worker {
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its runners.
+    #[must_use]
+    pub fn runners(&self) -> Vec<u32> {
+        let descendants = process::descendants(self.pid()).into_iter();
+        descendants.filter(|(_, command)| command.contains("stokehold.runner serve")).map(|(pid, _)| pid).collect()
     }
 
     /// Signals it and its runners.

@@ -18,6 +18,22 @@ impl Lines {
         self.0.get(byte).is_some_and(|bits| bits & bit != 0)
     }
 
+    /// From the `nth` (1, 2, ...) on, in order.
+    pub(crate) fn starting_at(&self, nth: u64) -> impl Iterator<Item = u64> {
+        let mut before = nth.saturating_sub(1);
+        let skipped = self.0.iter().take_while(|bits| {
+            let here = u64::from(bits.count_ones());
+            let whole = here <= before;
+            before -= if whole { here } else { 0 };
+            whole
+        });
+        let first = skipped.count();
+        let from_there = self.0.iter().enumerate().skip(first);
+        from_there
+            .flat_map(|(byte, bits)| (0..8).filter(move |n| bits & (1 << n) != 0).map(move |n| byte as u64 * 8 + n))
+            .skip(usize::try_from(before).unwrap_or(usize::MAX))
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -46,5 +62,17 @@ mod tests {
         let held: Vec<u64> = (0..1_000_010).filter(|line| lines.contains(*line)).collect();
         assert_eq!(held, [1, 8, 9, 1_000_003]);
         assert!(!lines.contains(u64::MAX));
+    }
+
+    #[test]
+    fn members_are_numbered_from_one() {
+        let members = [1, 7, 8, 9, 63, 64, 1_000_003];
+        let mut lines = Lines::default();
+        members.into_iter().for_each(|line| lines.insert(line));
+        for nth in 1..=members.len() + 2 {
+            let rest: Vec<u64> = lines.starting_at(nth as u64).collect();
+            assert_eq!(rest, members[(nth - 1).min(members.len())..], "{nth}");
+        }
+        assert_eq!(Lines::default().starting_at(1).next(), None);
     }
 }

@@ -39,12 +39,15 @@ impl Runner {
         }
         let wrong = self.wrong_lines(batch).await?;
         let (mut reader, mut place) = self.reader(batch, &wrong, batch.fed).await?;
+        let (tried, from) = (self.tried(batch).await?, place.lines + 1);
+        let mut tried = tried.iter().flat_map(|tried| tried.jobs_from(from));
         let (mut jobs, mut bytes) = (Vec::new(), 0);
         let most = room.min(left).min(CHUNK_JOBS);
         while (jobs.len() as u64) < most && bytes < CHUNK_BYTES {
             let Some(line) = reader.next().await? else { break };
             place.lines = line.number;
             place.bytes = line.end;
+            let retry_of = tried.next();
             if wrong.contains(line.number) {
                 continue;
             }
@@ -54,7 +57,7 @@ impl Runner {
                 Trouble::Broken(format!("line {} was good and is not any more: {}", line.number, wrong.message))
             })?;
             let target = self.target(batch, &item).await?;
-            jobs.push(job(batch, line.number, item, target));
+            jobs.push(job(batch, line.number, item, target, retry_of));
         }
         if jobs.is_empty() {
             return Err(Trouble::Broken(format!("the input ends before line {} of its jobs", batch.fed + 1)));
@@ -101,7 +104,7 @@ impl Runner {
 }
 
 /// The job of one line.
-fn job(batch: &Batch, line: u64, item: Item, target: Target) -> NewJob {
+fn job(batch: &Batch, line: u64, item: Item, target: Target, retry_of: Option<JobId>) -> NewJob {
     let (spec, version) = (&batch.spec, &target.deployed.version);
     NewJob {
         id: JobId::of_line(&batch.id, spec.created_ms, line, SHARD),
@@ -119,6 +122,7 @@ fn job(batch: &Batch, line: u64, item: Item, target: Target) -> NewJob {
             retention_ms: Some(KEPT_MS),
             retry: version.spec.retry.clone().unwrap_or_default(),
             steps: target.steps,
+            retry_of,
             batch: Some(BatchLine { id: batch.id.clone(), line, custom_id: item.custom_id }),
             ..JobSpec::default()
         },

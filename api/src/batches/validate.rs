@@ -48,7 +48,12 @@ impl Runner {
             Source::Retry { batch: old } => {
                 let old = self.batches.get(old).await?;
                 let only = match &old {
-                    Some(old) => Some(self.to_retry(old).await?),
+                    Some(old) => {
+                        let (lines, jobs) = self.to_retry(old).await?;
+                        // Every pass writes the same: the old batch does not change any more.
+                        self.note_tried(batch, &jobs).await?;
+                        Some(lines)
+                    }
                     None => None,
                 };
                 (old.and_then(|old| old.input), only)
@@ -149,14 +154,16 @@ impl Runner {
         Ok(())
     }
 
-    /// The lines of an ended batch that failed or expired.
-    async fn to_retry(&self, old: &Batch) -> Result<Lines, Trouble> {
+    /// The lines of an ended batch that failed or expired, and those of them that were jobs.
+    async fn to_retry(&self, old: &Batch) -> Result<(Lines, Lines), Trouble> {
         #[derive(serde::Deserialize)]
         struct Ended {
             line: Option<u64>,
+            job_id: Option<serde::de::IgnoredAny>,
             state: String,
         }
-        let (mut lines, key) = (Lines::default(), super::results::whole_key(old, super::results::Kind::Errors));
+        let (mut lines, mut jobs) = (Lines::default(), Lines::default());
+        let key = super::results::whole_key(old, super::results::Kind::Errors);
         let mut reader = Reader::new(&self.app.objects, &key, 0, 0);
         while let Some(line) = reader.next().await? {
             let Some(text) = line.text else { continue };
@@ -164,9 +171,12 @@ impl Runner {
                 .map_err(|error| Trouble::Broken(format!("line {} of {key} cannot be read: {error}", line.number)))?;
             if let (Some(line), "failed" | "expired") = (ended.line, ended.state.as_str()) {
                 lines.insert(line);
+                if ended.job_id.is_some() {
+                    jobs.insert(line);
+                }
             }
         }
-        Ok(lines)
+        Ok((lines, jobs))
     }
 }
 

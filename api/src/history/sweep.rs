@@ -25,6 +25,11 @@ const ROUND_MAX: Duration = Duration::from_secs(60);
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// A pause ends when so many jobs are due, which is looked at this often: quick batches end thousands a second, and a minute of
+/// them would fill the queue's memory.
+const MANY: u64 = 2_000;
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
 /// After a failure.
 const PAUSE_FAILED: Duration = Duration::from_secs(1);
 
@@ -88,8 +93,20 @@ impl Sweeper {
                 }
             };
             tokio::select! {
-                () = sleep(pause) => {}
+                () = self.rest(pause) => {}
                 () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    /// Sleeps, but not while many jobs wait to be archived.
+    async fn rest(&self, pause: Duration) {
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            sleep(left.min(LOOK_EVERY)).await;
+            if left <= LOOK_EVERY || self.app.queue.history().count_due().await.is_ok_and(|due| due >= MANY) {
+                return;
             }
         }
     }

@@ -176,12 +176,33 @@ async fn a_batch_runs_to_its_end_and_tells_of_each_line_once() {
     assert_eq!(again["retry_of"], json!(id));
     let again = work_until_ended(&stack, &id_of(&again)).await;
     assert_eq!((&again["counts"]["total"], &again["counts"]["failed"]), (&json!(249), &json!(249)));
+    let before = lines_of(&stack, &id, "errors").await;
     let errors = lines_of(&stack, &id_of(&again), "errors").await;
     let names: BTreeMap<u64, String> = errors
         .iter()
         .map(|line| (line["line"].as_u64().unwrap(), line["custom_id"].as_str().unwrap().to_owned()))
         .collect();
     assert_eq!((names.len(), names[&1].as_str(), names[&249].as_str()), (249, "c10", "c2500"));
+    // Their jobs name those that they try again, which are no dead letters any more.
+    let tried: BTreeMap<&str, &str> = before
+        .iter()
+        .filter(|line| line["state"] == "failed")
+        .map(|line| (line["custom_id"].as_str().unwrap(), line["job_id"].as_str().unwrap()))
+        .collect();
+    for line in &errors {
+        let job = stack.job(line["job_id"].as_str().unwrap()).await;
+        assert_eq!(job["retry_of"], tried[line["custom_id"].as_str().unwrap()], "{job}");
+    }
+    let (mut dead, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = stack.json(stack.get(&format!("/v1/dead-letters?limit=100{cursor}"))).await;
+        dead.extend(page["jobs"].as_array().unwrap().iter().map(|job| job["batch_id"].clone()));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(dead, vec![again["id"].clone(); 249]);
 
     let listed = stack.json(stack.get("/v1/batches?state=completed&limit=1")).await;
     assert_eq!(listed["batches"][0]["id"], again["id"]);

@@ -16,6 +16,9 @@ pub enum Created {
     Repeat(String),
 }
 
+/// How long a job's record stays once its line is written down: for those who watch it end.
+const WRITTEN_KEEP_MS: u64 = 2_000;
+
 /// What became of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
@@ -124,7 +127,7 @@ impl Batches {
     pub async fn collect(&self, id: &str, collected: u64, count: usize, parts: &[String]) -> Result<bool, Error> {
         let script = &scripts::BATCH_COLLECT;
         let mut call = self.call(script, id);
-        call.arg(collected).arg(count).arg(parts);
+        call.arg(collected).arg(count).arg(WRITTEN_KEEP_MS).arg(parts);
         self.yes(script, &call, "stale").await
     }
 

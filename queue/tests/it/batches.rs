@@ -6,11 +6,11 @@ use stokehold_queue::batches::{
     Batch, BatchSpec, BatchState, Created, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop, Stopped,
     Verdict,
 };
-use stokehold_queue::job::{BatchLine, Hook, HookEvent, Idempotency, JobState, NewJob, Priority};
+use stokehold_queue::job::{BatchLine, ErrorCode, Hook, HookEvent, Idempotency, JobState, NewJob, Priority};
 use stokehold_queue::queue::{BatchGuard, LeaseQuery};
-use stokehold_queue::{Batches, Clock, Error, JobId, Queue, RedisQueue};
+use stokehold_queue::{Batches, Clock, Error, JobId, ManualClock, Queue, RedisQueue};
 
-use crate::conformance::{job, succeed};
+use crate::conformance::{START_MS, fail, job, succeed};
 use crate::redis::{queue, server};
 
 fn spec() -> BatchSpec {
@@ -127,6 +127,29 @@ async fn a_batch_runs_from_its_lines_to_its_end() {
     batches.forget("t", &id).await.unwrap();
     assert!(batches.get(&id).await.unwrap().is_none());
     assert!(batches.list("t", None, None, 10).await.unwrap().batches.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_written_down_leaves_the_queue_soon_unless_it_is_a_dead_letter() {
+    let (server, _dir) = server(&[]);
+    let clock = ManualClock::new(START_MS);
+    let queue = queue(&server, Clock::Manual(clock.clone())).await;
+    let (batches, id) = running(&queue, 1, 4, 0).await;
+    feed(&queue, &id, 0, 4).await.unwrap();
+    let query = LeaseQuery { worker_id: "w".into(), want: 4, reach_gib: 0, park: None };
+    let leases = queue.lease(query).await.unwrap();
+    let reports: Vec<_> = leases[1..].iter().map(succeed).chain([fail(&leases[0], ErrorCode::BadOutput)]).collect();
+    queue.finish(&reports).await.unwrap();
+    let (_, ids) = batches.uncollected(&id, 10).await.unwrap();
+    let written: Vec<JobId> = ids.iter().copied().filter(|id| *id != leases[0].job_id).take(2).collect();
+    let count = 1 + ids.iter().position(|id| *id == written[1]).unwrap();
+    assert!(batches.collect(&id, 0, count, &["a".to_owned()]).await.unwrap());
+
+    let history = queue.history();
+    assert_eq!(history.count_due().await.unwrap(), 0, "whoever watches them end may look first");
+    clock.advance_ms(2_000);
+    let due: Vec<JobId> = history.due(10).await.unwrap().jobs.iter().map(|job| job.id).collect();
+    assert_eq!((due, history.count_due().await.unwrap()), (written, 2));
 }
 
 #[tokio::test]

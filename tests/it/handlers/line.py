@@ -1,0 +1,16 @@
+"""A line of a batch: quick, and refused for good where it says so, until the handler is mended."""
+
+import time
+
+from stokehold import Reject, endpoint
+
+MENDED = False
+
+
+@endpoint(name="line")
+def line(n: int, fail: bool = False) -> dict:
+    # Long enough that whatever is killed is killed in the middle of a job.
+    time.sleep(0.005)
+    if fail and not MENDED:
+        raise Reject("as asked")
+    return {"n": n, "mended": MENDED}
