@@ -145,7 +145,7 @@ bench: $(WHEEL) redis ## Measure beside a raw Redis loop (BENCH_JSON=path also w
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
 
 # One after the other, each alone on the machine: sizes and memory are what they are about.
-acceptance: stoke redis $(WHEEL) $(CLIENT_PYTHON) sdk/js/dist/.built ## Run at full size what the tests run small (an hour)
+acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full size what the tests run small (an hour)
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-queue --test it fairness:: -- --nocapture --test-threads 1
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-queue --test it no_counter_is_left_however_jobs_end -- --nocapture
 	STOKE_TEST_LINES=1000000 cargo test --locked -p stokehold-api --test it a_large_batch_takes_little_memory -- --ignored --nocapture
