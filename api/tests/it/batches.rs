@@ -350,7 +350,6 @@ async fn wrong_requests_are_refused_where_they_are_wrong() {
         let request = stack.request(reqwest::Method::POST, &format!("/v1/batches?{query}"));
         request.header("content-type", "application/x-ndjson").body("{}")
     };
-    assert_eq!(stack.problem(jsonl("")).await.1, "invalid_query");
     assert_eq!(stack.problem(jsonl("endpoint=echo&on_invalid=maybe")).await.1, "invalid_query");
     assert_eq!(stack.problem(jsonl("endpoint=echo&colour=red")).await.1, "invalid_query");
     let other = stack.token_of("other", &stokehold_api::token::Scope::ALL, None).await;
@@ -360,6 +359,21 @@ async fn wrong_requests_are_refused_where_they_are_wrong() {
         assert_eq!(stack.problem(stack.client.get(path).bearer_auth(&other)).await.0, 404);
     }
     assert_eq!(stack.problem(stack.get("/v1/batches/batch_x")).await.0, 404);
+}
+
+#[tokio::test]
+async fn lines_that_each_name_their_endpoint_need_none_of_the_batch() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let named = json!({"endpoint": "echo", "input": {"text": "x"}});
+    let lines = json!([named, {"input": {"text": "x"}}]);
+    let batch = stack.json(stack.post("/v1/batches", &json!({"lines": lines}))).await;
+    let batch = until_ended(&stack, &id_of(&batch)).await;
+    assert_eq!((&batch["state"], &batch["endpoint"]), (&json!("failed"), &Value::Null));
+    assert_eq!(batch["errors"][0]["line"], 2);
+    assert_eq!(batch["errors"][0]["message"], "/endpoint: is missing, and the batch names none either");
+    let batch = stack.json(stack.post("/v1/batches", &json!({"lines": [named]}))).await;
+    assert_eq!(work_until_ended(&stack, &id_of(&batch)).await["counts"]["succeeded"], 1);
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ const TURN: Duration = Duration::from_secs(10);
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchRequest {
     /// What the lines run on, unless they say otherwise.
-    endpoint: String,
+    endpoint: Option<String>,
     /// The lines, when they are few: the body may have 8 MiB.
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     lines: Option<Vec<Box<RawValue>>>,
@@ -163,7 +163,7 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
     let text = |text: &str| Some(text.to_owned());
     let endpoint = params.take("endpoint", "an endpoint's name", text)?;
     let wanted = BatchRequest {
-        endpoint: endpoint.ok_or_else(|| Problem::query("endpoint", "is missing"))?,
+        endpoint,
         lines: None,
         input_file: None,
         input_key: None,
@@ -185,7 +185,9 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
 
 /// What does not depend on where the lines are.
 async fn checked(app: &App, tenant: &str, wanted: &BatchRequest) -> Result<BatchSpec, Problem> {
-    app.catalog.resolve(tenant, &wanted.endpoint, None).await?;
+    if let Some(endpoint) = &wanted.endpoint {
+        app.catalog.resolve(tenant, endpoint, None).await?;
+    }
     within("/deadline_s", wanted.deadline_s, DEADLINE_MAX_S)?;
     within("/timeout_s", wanted.timeout_s, TIMEOUT_MAX_S)?;
     within("/max_attempts", wanted.max_attempts.map(u64::from), u64::from(ATTEMPTS_MAX))?;
@@ -194,7 +196,7 @@ async fn checked(app: &App, tenant: &str, wanted: &BatchRequest) -> Result<Batch
     let created_ms = now_ms();
     Ok(BatchSpec {
         tenant: tenant.to_owned(),
-        endpoint: wanted.endpoint.clone(),
+        endpoint: wanted.endpoint.clone().unwrap_or_default(),
         created_ms,
         priority: wanted.priority.unwrap_or(Priority::Batch),
         on_invalid: wanted.on_invalid.unwrap_or_default(),

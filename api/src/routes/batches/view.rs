@@ -18,7 +18,7 @@ pub(crate) struct BatchView {
     /// `batch_` and 32 lower-case hex digits; ids sort by creation time.
     id: String,
     /// What its lines run on, unless they say otherwise.
-    endpoint: String,
+    endpoint: Option<String>,
     /// Where it stands.
     #[schema(value_type = BatchStateWord)]
     state: BatchState,
@@ -96,7 +96,7 @@ impl BatchView {
         let (rate_per_s, eta_ms) =
             if running { pace(&batch.samples, batch.started_ms, (done, batch.open()), now_ms) } else { (None, None) };
         Self {
-            endpoint: spec.endpoint.clone(),
+            endpoint: Some(spec.endpoint.clone()).filter(|endpoint| !endpoint.is_empty()),
             state: batch.state,
             priority: spec.priority,
             on_invalid: spec.on_invalid,

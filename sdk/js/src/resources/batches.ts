@@ -33,7 +33,8 @@ export type BatchSource =
 
 export type CreateBatchOptions = BatchSource &
   CallOptions & {
-    endpoint: string;
+    /** What the lines run on; left out when each names its own. */
+    endpoint?: string;
     /** Default `auto`: what the first line is. */
     format?: "auto" | "stokehold" | "openai";
     /** Default `batch`. */
