@@ -212,6 +212,24 @@ async fn a_batch_runs_to_its_end_and_tells_of_each_line_once() {
 }
 
 #[tokio::test]
+async fn the_jobs_of_a_large_batch_do_not_wait_for_the_sweep_of_the_minute() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let id = id_of(&send(&stack, "", &good_lines(3_000)).await);
+    let batch = work_until_ended(&stack, &id).await;
+    assert_eq!(batch["counts"]["succeeded"], 2_700, "more than the sweep lets lie for its minute");
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let waiting = stack.queue.history().waiting().await.unwrap();
+        if waiting <= 1_000 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{waiting} ended jobs are still in Redis");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
 async fn wrong_lines_fail_the_batch_before_anything_runs() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;
