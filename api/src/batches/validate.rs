@@ -352,7 +352,8 @@ impl Pass {
             return Ok(Ok(known.clone()));
         }
         if !names::is_name(name) {
-            let why = if name.is_empty() { "is missing, and the batch names none either" } else { "is no endpoint's name" };
+            let why =
+                if name.is_empty() { "is missing, and the batch names none either" } else { "is no endpoint's name" };
             return Ok(Err(format!("/endpoint: {why}")));
         }
         if self.deployed.len() >= ENDPOINTS_MAX {
