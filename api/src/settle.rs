@@ -4,8 +4,10 @@
 mod files;
 mod outcomes;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, JobSpec, JobState, NewJob, StepRun};
 use stokehold_queue::pipeline::{self, Blocked, Next};
@@ -22,6 +24,9 @@ const CLAIM_MS: u64 = 30_000;
 
 /// A signal may be lost, so nobody waits for one longer than this.
 const RELOOK: Duration = Duration::from_secs(2);
+
+/// Settled at a time: each reads other jobs' results first, some of them from S3.
+const AT_ONCE: usize = 16;
 
 /// The largest input that may come together from others' results: as much as a submit may bring.
 const INPUT_MAX: usize = json::BODY_MAX;
@@ -66,12 +71,16 @@ impl Settler {
     pub async fn run_once(&self) -> Result<usize, Error> {
         let due = self.app.queue.due(CLAIM_MS).await?;
         let claimed = due.len();
-        for due in due {
+        let settled = due.into_iter().map(|due| async move {
             match due {
-                Due::Ended(id) => while !self.app.queue.unblock(id).await? {},
-                Due::Ready(id) => self.settle(id).await?,
+                Due::Ended(id) => {
+                    while !self.app.queue.unblock(id).await? {}
+                    Ok(())
+                }
+                Due::Ready(id) => Box::pin(self.settle(id)).await,
             }
-        }
+        });
+        stream::iter(settled).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         Ok(claimed)
     }
 
@@ -130,27 +139,15 @@ impl Settler {
             Next::Succeed(result) => succeed(result.as_ref()),
             Next::Step { index, input, asked } => {
                 let step = step_job(job, index, &asked);
-                steps.push(StepRun {
-                    job: step.id,
-                    state: JobState::Queued,
-                    decision: None,
-                    reason: None,
-                    scores: std::collections::BTreeMap::new(),
-                    timing: stokehold_queue::job::Timing::default(),
-                    cost_usd_micros: None,
-                });
+                steps.push(StepRun::queued(step.id));
                 Verdict::Step { input: input.as_ref().map(json::raw), job: Box::new(step) }
             }
         };
         Ok(Some((steps, verdict)))
     }
 
-    async fn dependencies(
-        &self,
-        job: &Job,
-        input: &Value,
-    ) -> Result<std::collections::BTreeMap<JobId, pipeline::Outcome>, Problem> {
-        let mut found = std::collections::BTreeMap::new();
+    async fn dependencies(&self, job: &Job, input: &Value) -> Result<BTreeMap<JobId, pipeline::Outcome>, Problem> {
+        let mut found = BTreeMap::new();
         if !pipeline::is_untouched(job) || pipeline::has_run(job) {
             return Ok(found);
         }

@@ -47,7 +47,9 @@ for n, new in ipairs(jobs) do
       local lane = redis.call('HGET', job_key(dependency[1]), 'lane')
       local owned = lane and select(3, parts_of(lane)) == new.tenant
       -- Of this call only one that comes before: nothing may wait for itself.
-      if not owned and here[dependency[1]] ~= new.tenant and dependency[2] ~= 'archived' then return {'no_dependency', n, dependency[1]} end
+      if not owned and here[dependency[1]] ~= new.tenant and dependency[2] ~= 'archived' then
+        return {'no_dependency', n, dependency[1]}
+      end
     end
     here[new.id] = new.tenant
     if new.idempotency_key ~= '' then keys_here[idempotency_field(new)] = new.id .. ' ' .. new.request_hash end

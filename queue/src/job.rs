@@ -221,6 +221,22 @@ pub struct StepRun {
     pub cost_usd_micros: Option<u64>,
 }
 
+impl StepRun {
+    /// A step that `job` was just made for.
+    #[must_use]
+    pub fn queued(job: JobId) -> Self {
+        Self {
+            job,
+            state: JobState::Queued,
+            decision: None,
+            reason: None,
+            scores: BTreeMap::new(),
+            timing: Timing::default(),
+            cost_usd_micros: None,
+        }
+    }
+}
+
 /// What a step says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -737,6 +753,12 @@ impl Job {
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         self.id.created_ms()
+    }
+
+    /// The job of the step that has been started and has not decided.
+    #[must_use]
+    pub fn open_step(&self) -> Option<JobId> {
+        self.steps.last().filter(|run| run.decision.is_none()).map(|run| run.job)
     }
 
     /// The attempt that gave the job its result, once `succeeded`.

@@ -323,15 +323,7 @@ mod tests {
 
     /// The same job after its first step was started.
     fn stepped(mut job: Job) -> Job {
-        job.steps.push(StepRun {
-            job: JobId::new(0),
-            state: JobState::Queued,
-            decision: None,
-            reason: None,
-            scores: BTreeMap::new(),
-            timing: Timing::default(),
-            cost_usd_micros: None,
-        });
+        job.steps.push(StepRun::queued(JobId::new(0)));
         job.revision = "#1".into();
         job
     }

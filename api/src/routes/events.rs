@@ -33,6 +33,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The longest one stream lives; a client resumes with `Last-Event-ID`.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
 
+/// Ranks under one fence, see [`rank`].
+const RANKS: u64 = 8;
+
 #[derive(Serialize)]
 struct StateData {
     state: JobState,
@@ -110,7 +113,7 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
                 looked => looked,
             };
             let Ok(Some(job)) = job else { return };
-            let rank = rank(&job);
+            let rank = rank(&job, &seen);
             let state = StateData { state: job.state, attempt: job.attempts.last().map_or(0, |last| last.attempt) };
             // An end is told after what was said before it, except to somebody who has not been told any state yet.
             if seen.rank == 0 || (seen.rank < rank && !job.state.is_terminal()) {
@@ -161,7 +164,7 @@ impl Seen {
         let (entry, rank) = text.rsplit_once('.')?;
         let entry = if entry == "0" { "" } else { entry };
         (entry.is_empty() || is_cursor(entry)).then_some(())?;
-        Some(Self { entry: entry.to_owned(), rank: rank.parse().ok()? })
+        Some(Self { entry: entry.to_owned(), rank: rank.parse().ok().filter(|rank| *rank < u64::MAX - RANKS)? })
     }
 }
 
@@ -173,8 +176,9 @@ impl std::fmt::Display for Seen {
 }
 
 /// A number that grows with each move of the job: by the counter of its fence, and under the same fence by the order in which
-/// states follow one another. One is left free above each end for `done`, and 0 for those who have heard nothing.
-fn rank(job: &Job) -> u64 {
+/// states follow one another. One is left free above each end for `done`, and 0 for those who have heard nothing. History keeps no
+/// fence, so an end is never ranked below what its listener has heard: whether it has heard the end shows in its rank's last digit.
+fn rank(job: &Job, seen: &Seen) -> u64 {
     let order = match job.state {
         JobState::Blocked => 1,
         JobState::Scheduled => 2,
@@ -182,7 +186,8 @@ fn rank(job: &Job) -> u64 {
         JobState::Running => 4,
         JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::Expired => 5,
     };
-    Fence(job.revision.split('#').next().unwrap_or_default().to_owned()).counter() * 8 + order
+    let rank = Fence(job.revision.split('#').next().unwrap_or_default().to_owned()).counter() * RANKS + order;
+    if job.state.is_terminal() { rank.max(seen.rank / RANKS * RANKS + order) } else { rank }
 }
 
 fn said(kept: &KeptEvent) -> Event {

@@ -196,8 +196,8 @@ fn already_ended(state: JobState) -> Problem {
 
 /// The step of a cancelled job that still waits or runs has nothing left to decide.
 async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
-    let Some(run) = job.steps.last().filter(|run| run.decision.is_none()) else { return Ok(()) };
-    let ids = [run.job];
+    let Some(step) = job.open_step() else { return Ok(()) };
+    let ids = [step];
     app.ask_again("cancel a step", || app.queue.cancel(&job.spec.tenant, &ids)).await?;
     Ok(())
 }

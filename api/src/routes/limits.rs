@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
+use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use stokehold_queue::Queue;
 use stokehold_queue::queue::{Gate, Limits, Usage};
@@ -99,11 +100,13 @@ impl LimitsBody {
 pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Result<JsonAnswer<OwnLimits>, Problem> {
     let tenant = caller.tenant;
     let LimitsView { limits, usage } = read(&app, &Gate::Tenant(tenant.clone())).await?;
-    let mut endpoints = BTreeMap::new();
-    for version in app.ask("list endpoints", app.registry.endpoints(&tenant)).await? {
+    let deployed = app.ask("list endpoints", app.registry.endpoints(&tenant)).await?;
+    // All at once on one connection: the questions travel together.
+    let endpoints = try_join_all(deployed.into_iter().map(|version| async {
         let gate = Gate::Endpoint { tenant: tenant.clone(), endpoint: version.name.clone() };
-        endpoints.insert(version.name, read(&app, &gate).await?);
-    }
+        Ok::<_, Problem>((version.name, read(&app, &gate).await?))
+    }));
+    let endpoints = endpoints.await?.into_iter().collect();
     Ok(JsonAnswer(OwnLimits { tenant, limits, usage, endpoints }))
 }
 

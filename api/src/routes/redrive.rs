@@ -80,7 +80,7 @@ pub(crate) struct RetriedMany {
 /// What was cancelled.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CancelledMany {
-    cancelled: u64,
+    cancelled: usize,
     /// Whether there may be others: ask again.
     more: bool,
 }
@@ -174,20 +174,25 @@ pub(crate) async fn cancel_many(
     Json(request): Json<ManyRequest>,
 ) -> Result<JsonAnswer<CancelledMany>, Problem> {
     let (filter, limit) = request.checked()?;
-    let (mut cancelled, mut cursor, mut scanned) = (0u64, None::<String>, 0);
+    let (mut cancelled, mut cursor, mut scanned) = (0, None::<String>, 0);
     loop {
         let tenant = &caller.tenant;
         let page = app.ask("list jobs", app.queue.list(tenant, &filter, cursor.as_deref(), BATCH_MAX as u32)).await?;
         // The list looks at up to a thousand records a call, whether they match or not.
         scanned += page.jobs.len().max(BATCH_MAX);
-        let open: Vec<JobId> = page.jobs.iter().filter(|job| !job.state.is_terminal()).map(|job| job.id).collect();
-        let open = &open[..open.len().min(limit - usize::try_from(cancelled).unwrap_or(limit).min(limit))];
-        if !open.is_empty() {
-            let answers = app.ask_again("cancel", || app.queue.cancel(tenant, open)).await?;
-            cancelled += answers.iter().filter(|answer| **answer == CancelAnswer::Cancelled).count() as u64;
+        let open: Vec<&Job> = page.jobs.iter().filter(|job| !job.state.is_terminal()).take(limit - cancelled).collect();
+        let ids: Vec<JobId> = open.iter().map(|job| job.id).collect();
+        if !ids.is_empty() {
+            let answers = app.ask_again("cancel", || app.queue.cancel(tenant, &ids)).await?;
+            cancelled += answers.iter().filter(|answer| **answer == CancelAnswer::Cancelled).count();
+        }
+        // Their steps have nothing left to decide.
+        let steps: Vec<JobId> = open.iter().filter_map(|job| job.open_step()).collect();
+        if !steps.is_empty() {
+            app.ask_again("cancel steps", || app.queue.cancel(tenant, &steps)).await?;
         }
         cursor = page.next_cursor;
-        if cursor.is_none() || cancelled >= limit as u64 || scanned >= SCAN_MAX {
+        if cursor.is_none() || cancelled >= limit || scanned >= SCAN_MAX {
             return Ok(JsonAnswer(CancelledMany { cancelled, more: cursor.is_some() }));
         }
     }

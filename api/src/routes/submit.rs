@@ -35,6 +35,9 @@ pub(crate) use target::Target;
 /// A bulk submit may be larger than other bodies: 1,000 jobs.
 pub(crate) const BULK_BODY_MAX: usize = 8 << 20;
 
+/// Each dependency that has left the queue is looked for in history, and the call made once more without it.
+const ARCHIVED_MAX: usize = 100;
+
 const IDEMPOTENCY_KEY_MAX: usize = 255;
 
 /// Several jobs to run, all of which are accepted or none.
@@ -120,7 +123,7 @@ pub(crate) async fn bulk(
 
 /// Hands jobs to the queue: all of them or none. What one of them waits for may have left the queue for history.
 pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, Problem> {
-    let mut jobs = jobs.to_vec();
+    let (mut jobs, mut rounds) = (jobs.to_vec(), 0);
     let submitted = loop {
         let answer = app.ask_again("submit", || async {
             match app.queue.submit(jobs.clone()).await {
@@ -132,7 +135,12 @@ pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, 
             Ok(submitted) => break submitted,
             Err((number, missing)) => {
                 let missing: JobId = missing.parse().map_err(|_| Problem::new(Code::Internal, INTERNAL))?;
-                // Each round puts one more dependency aside, of which there are at most a hundred a job.
+                rounds += 1;
+                if rounds > ARCHIVED_MAX {
+                    let detail =
+                        format!("the jobs of one call may wait for at most {ARCHIVED_MAX} that are in history");
+                    return Err(Problem::new(Code::DependencyMissing, detail));
+                }
                 let job = &mut jobs[number];
                 let ended = app.find_job(&job.spec.tenant, missing).await?.is_some_and(|job| job.state.is_terminal());
                 if !ended || job.archived.contains(&missing) {

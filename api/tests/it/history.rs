@@ -309,6 +309,27 @@ async fn history_forgets_nothing_while_the_object_store_is_away() {
 }
 
 #[tokio::test]
+async fn history_ends_an_event_stream_that_broke_off_before_the_sweep() {
+    let stack = Stack::start_with(hasty).await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let id = done(&stack, &worker, "hi").await;
+    swept(&stack, &[id.as_str()]).await;
+    let told = async |last: &str| {
+        let request = stack.get(&format!("/v1/jobs/{id}/events")).header("last-event-id", last);
+        let text = request.send().await.unwrap().text().await.unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("event: "));
+        let names: Vec<String> = lines.map(|name| name.trim().to_owned()).collect();
+        let last = text.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap_or(last).to_owned();
+        (names, last)
+    };
+    // The last it heard was that the job runs: under the first fence, which history does not keep.
+    let (names, last) = told("1700000000000-0.12").await;
+    assert_eq!(names, ["state", "done"]);
+    assert_eq!(told(&last).await.0, [""; 0], "and who has heard the end hears nothing twice");
+}
+
+#[tokio::test]
 async fn history_can_be_waited_for_and_tried_again() {
     let stack = Stack::start_with(hasty).await;
     let mut any = echo();
