@@ -37,10 +37,10 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim lint fmt bless openapi bench profile acceptance ci wheel garage clean stoke redis
+.PHONY: help demo dev test it sim lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 # --- run ---------------------------------------------------------------------------------------------------------------------
 
@@ -164,6 +164,9 @@ openapi: redis ## Rewrite api/openapi.json from the code
 bench: $(WHEEL) $(PEERS) $(BULLMQ) redis ## Measure beside other queues (BENCH_JSON=path also writes JSON)
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
+
+bench-docs: ## Write docs/BENCHMARKS.md and its charts from BENCH_JSON=path
+	BENCH_JSON=$(abspath $(BENCH_JSON)) cargo bench --locked -p stokehold-tests --bench stack -- docs
 
 profile: $(WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/benchmarks (needs perf)
 	cargo build --locked --release -p stokehold-cli

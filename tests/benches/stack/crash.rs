@@ -1,6 +1,6 @@
 //! What becomes of jobs whose worker is killed, with the settings that a system has by itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -23,14 +23,14 @@ pub(crate) async fn measure(spec: &Spec) -> anyhow::Result<Crash> {
     let mut system = System::start(spec, CONCURRENCY_MAX).await?;
     system.client.submit(How::Bulk, Job::Note, JOBS).await?;
     system.start_worker().await?;
-    let mut hit = 0;
+    let mut hit = BTreeSet::new();
     for kill in KILLS {
         let until = Instant::now() + KILL_MAX;
         while Journal::read(&system)?.started() < kill && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         system.kill_workers().await?;
-        hit += Journal::read(&system)?.running_last();
+        hit.extend(Journal::read(&system)?.cut_off());
         system.start_worker().await?;
     }
     let restarted = Instant::now();
@@ -47,7 +47,7 @@ pub(crate) async fn measure(spec: &Spec) -> anyhow::Result<Crash> {
     }
     let journal = Journal::read(&system)?;
     Ok(Crash {
-        hit,
+        hit: hit.len(),
         unfinished: JOBS - journal.ended(),
         started_twice: journal.jobs.values().filter(|(starts, _)| *starts > 1).count(),
         effects_twice: journal.jobs.values().filter(|(_, ends)| *ends > 1).count(),
@@ -86,8 +86,8 @@ impl Journal {
         self.jobs.values().filter(|(_, ends)| *ends > 0).count()
     }
 
-    /// Jobs whose last start has no end.
-    fn running_last(&self) -> usize {
-        self.jobs.values().filter(|(starts, ends)| starts > ends).count()
+    /// Jobs whose last start has no end, each with how often it was started: one that nobody takes up again is cut off once.
+    fn cut_off(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.jobs.iter().filter(|(_, (starts, ends))| starts > ends).map(|(job, (starts, _))| (*job, *starts))
     }
 }

@@ -12,8 +12,10 @@
     reason = "a benchmark prints and may stop at any error"
 )]
 
+mod chart;
 mod crash;
 mod depth;
+mod docs;
 mod gates;
 mod measure;
 mod options;
@@ -41,6 +43,10 @@ async fn main() -> anyhow::Result<()> {
         "raw-client" => raw::client().await,
         "raw-worker" => raw::worker().await,
         "profile" => profile().await,
+        "docs" => {
+            let json = std::env::var("BENCH_JSON").ok().filter(|path| !path.is_empty());
+            docs::write(std::path::Path::new(&json.context("BENCH_JSON names the run to write from")?))
+        }
         _ => bench().await,
     }
 }

@@ -1,9 +1,7 @@
 //! The harness's line protocol, from the client's side (`tests/benches/peers/README.md`), and the job that every system runs.
 
-use std::io::BufRead as _;
-
-use anyhow::Context as _;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 pub(crate) use crate::program::{How, Job};
 
@@ -37,11 +35,13 @@ fn parse(line: &str) -> anyhow::Result<Request> {
     })
 }
 
-/// Answers the harness until it closes the pipe. Reading blocks the thread: nothing else happens between requests.
+/// Answers the harness until it closes the pipe.
 pub(crate) async fn serve(mut handle: impl AsyncFnMut(Request) -> anyhow::Result<Vec<f64>>) -> anyhow::Result<()> {
     println!("ready");
-    for line in std::io::stdin().lock().lines() {
-        match handle(parse(&line?)?).await.context("refused") {
+    // Not a blocking read: a connection that its server closes meanwhile must be noticed.
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        match handle(parse(&line)?).await {
             Ok(samples_ms) => {
                 let samples: String = samples_ms.iter().map(|ms| format!(" {ms}")).collect();
                 println!("ok{samples}");

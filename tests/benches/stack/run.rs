@@ -26,7 +26,7 @@ pub(crate) async fn measure(specs: &[Spec], options: &Options) -> Run {
     let specs: Vec<&Spec> = specs.iter().filter(|spec| options.system(&spec.name)).collect();
     let mut took_s = BTreeMap::new();
     let mut rounds: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
-    let begun = Instant::now();
+    let (machine, begun) = (machine(), Instant::now());
     let asked_for = ["submit", "drain", "round_trip"].iter().any(|part| options.part(part));
     for round in 1..=if asked_for { options.rounds } else { 0 } {
         for spec in &specs {
@@ -63,7 +63,7 @@ pub(crate) async fn measure(specs: &[Spec], options: &Options) -> Run {
         }
         took_s.insert(part.to_owned(), part_start.elapsed().as_secs_f64());
     }
-    Run { machine: machine(), rounds: options.rounds, systems, took_s }
+    Run { machine, rounds: options.rounds, systems, took_s }
 }
 
 fn applies(part: &str, spec: &Spec) -> bool {
@@ -91,11 +91,16 @@ async fn once(part: &str, spec: &Spec, figures: &mut Figures) {
 fn machine() -> Value {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = load.split_whitespace().next().and_then(|minute| minute.parse().ok()).unwrap_or_default();
+    let today = std::process::Command::new("date").arg("+%Y-%m-%d").output();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     json!({
         "cpu": model.trim_start_matches([' ', '\t', ':']),
         "cores": std::thread::available_parallelism().map_or(0, usize::from),
         "kernel": kernel.trim(),
+        "date": today.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default(),
+        "load_average": load,
         "redis": "appendonly yes, appendfsync always",
     })
 }

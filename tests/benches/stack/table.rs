@@ -129,7 +129,7 @@ fn width(run: &Run) -> Table {
 
 fn goals(run: &Run) -> Table {
     let mut rows = vec![["goal", "limit (aim)", "reached", "met"].map(str::to_owned).to_vec()];
-    for gate in gates(run) {
+    for gate in gates(run).into_iter().filter(|gate| gate.reached.is_some()) {
         let digits = if gate.limit >= 10.0 { 0 } else { 2 };
         let aim = gate.aim.map(|aim| format!(" ({aim:.digits$})")).unwrap_or_default();
         let met = gate.met().map_or("-", |met| if met { "yes" } else { "no" });
