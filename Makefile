@@ -144,13 +144,13 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types,
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../tests/benches/peers && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../tests/benches/peers
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../tests/benches/peers && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../tests/benches/peers
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api

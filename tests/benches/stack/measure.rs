@@ -102,6 +102,9 @@ impl Figures {
             let median = |part: &String| of(&|round| map(round).get(part).copied());
             names.into_iter().filter_map(|part| Some((part.clone(), median(&part)?))).collect()
         };
+        let mut failed: Vec<String> = rounds.iter().flat_map(|round| round.failed.clone()).collect();
+        failed.sort();
+        failed.dedup();
         Self {
             submit_single_per_s: of(&|f| f.submit_single_per_s),
             submit_concurrent_per_s: of(&|f| f.submit_concurrent_per_s),
@@ -117,7 +120,7 @@ impl Figures {
             }),
             redis_bytes_per_job: of(&|f| f.redis_bytes_per_job),
             redis_bytes_per_finished_job: of(&|f| f.redis_bytes_per_finished_job),
-            failed: rounds.iter().flat_map(|round| round.failed.clone()).collect(),
+            failed,
             ..Self::default()
         }
     }

@@ -78,7 +78,7 @@ fn peer(root: &Path, folder: &Path) -> anyhow::Result<Spec> {
         Program { words, dir: folder.to_owned(), env: env.clone() }
     };
     Ok(Spec {
-        about: format!("{}, {} {version}", manifest.language, manifest.package),
+        about: format!("{}, {} {version}, {} jobs at once", manifest.language, manifest.package, manifest.concurrency),
         client: program(&manifest.client),
         kind: Kind::Peer {
             worker: program(&manifest.worker),

@@ -21,7 +21,7 @@ async def note(_ctx: dict, number: int) -> None:
 
 
 class WorkerSettings:
-    functions = [noop, note]
+    functions = (noop, note)
     redis_settings = RedisSettings.from_dsn(REDIS_URL)
     max_jobs = CONCURRENCY
     # The default looks for work twice a second: 10 ms is what its round trip and an idle worker's first job need.

@@ -26,13 +26,14 @@ def journal(line: str) -> None:
 
 
 def requests() -> Iterator[list[str]]:
-    print("ready", flush=True)
+    answer("ready")
     for line in sys.stdin:
         yield line.split()
 
 
 def answer(text: str) -> None:
-    print(text, flush=True)
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def chunks(items: list, size: int) -> Iterable[list]:
