@@ -32,7 +32,7 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim lint fmt bless openapi bench load acceptance ci wheel garage clean stoke redis
+.PHONY: help demo dev test it sim lint fmt bless openapi bench hostile load acceptance ci wheel garage clean stoke redis
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -143,6 +143,10 @@ openapi: redis ## Rewrite api/openapi.json from the code
 bench: $(WHEEL) redis ## Measure beside a raw Redis loop (BENCH_JSON=path also writes JSON)
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
+
+hostile: $(WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
+	@cargo build --locked --release -p stokehold-cli 1>&2
+	@cargo bench --locked -p stokehold-tests --bench hostile -- $(HOSTILE_ARGS)
 
 load: $(WHEEL) ## Put 10,000 requests through the example endpoints (LOAD_ARGS="--rate 100 --json")
 	@cargo build --locked --release -p stokehold-cli 1>&2
