@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
@@ -19,74 +19,73 @@ enum Doing {
 
 /// The connections of a replica.
 pub(super) struct Seats {
-    free: Arc<Semaphore>,
     house: Mutex<House>,
+    /// A seat is free, or held by somebody who may be shown out.
+    freed: Notify,
 }
 
-#[derive(Default)]
 struct House {
+    seats: usize,
+    taken: usize,
     /// Those that may be shown out, within each kind the longest first.
     idle: BTreeMap<(Doing, u64), CancellationToken>,
     next: u64,
-    /// Somebody waits for a seat and nobody could be shown out.
-    wanted: bool,
 }
 
 impl Seats {
-    pub(super) fn new(connections: usize) -> Arc<Self> {
-        Arc::new(Self { free: Arc::new(Semaphore::new(connections)), house: Mutex::default() })
+    pub(super) fn new(seats: usize) -> Arc<Self> {
+        let house = House { seats, taken: 0, idle: BTreeMap::new(), next: 0 };
+        Arc::new(Self { house: Mutex::new(house), freed: Notify::new() })
     }
 
-    /// A seat for a connection that has been accepted, as soon as there is one.
+    /// A seat for a connection that has been accepted, as soon as there is one: a free one, else that of whoever does the least.
+    /// Called by one at a time.
     pub(super) async fn take(self: &Arc<Self>) -> Arc<Seat> {
-        let permit = match self.free.clone().try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                self.make_room();
-                #[expect(clippy::expect_used, reason = "it is never closed")]
-                self.free.clone().acquire_owned().await.expect("it is open")
+        loop {
+            if let Some(seat) = self.try_take() {
+                return seat;
             }
-        };
-        let seat = Seat {
-            seats: self.clone(),
-            leave: CancellationToken::new(),
-            open: Mutex::default(),
-            changed: Notify::new(),
-            _permit: permit,
-        };
-        let mut house = lock(&self.house);
-        house.wanted = false;
-        lock(&seat.open).place = house.put(Doing::Nothing, &seat.leave);
-        drop(house);
-        Arc::new(seat)
+            self.freed.notified().await;
+        }
     }
 
-    /// Shows out whoever does the least; if all do something, the next one that does not.
+    fn try_take(self: &Arc<Self>) -> Option<Arc<Seat>> {
+        let mut house = lock(&self.house);
+        if house.taken < house.seats {
+            house.taken += 1;
+        } else if !house.show_out() {
+            return None;
+        }
+        let leave = CancellationToken::new();
+        let open = Open { place: Some(house.put(Doing::Nothing, &leave)), ..Open::default() };
+        drop(house);
+        Some(Arc::new(Seat { seats: self.clone(), leave, open: Mutex::new(open), changed: Notify::new() }))
+    }
+
+    /// Shows out whoever does the least, for nobody's sake.
     pub(super) fn make_room(&self) {
-        lock(&self.house).show_out();
+        let mut house = lock(&self.house);
+        if house.show_out() {
+            house.taken -= 1;
+        }
     }
 }
 
 impl House {
     /// Notes that a connection may be shown out.
-    fn put(&mut self, doing: Doing, leave: &CancellationToken) -> Option<(Doing, u64)> {
+    fn put(&mut self, doing: Doing, leave: &CancellationToken) -> (Doing, u64) {
         let place = (doing, self.next);
         self.next += 1;
         self.idle.insert(place, leave.clone());
-        if std::mem::take(&mut self.wanted) {
-            self.show_out();
-        }
-        Some(place)
+        place
     }
 
-    fn show_out(&mut self) {
-        match self.idle.pop_first() {
-            Some((_, leave)) => {
-                metrics::connection_shown_out();
-                leave.cancel();
-            }
-            None => self.wanted = true,
-        }
+    /// Its seat passes on at once, while its connection is still on its way out.
+    fn show_out(&mut self) -> bool {
+        let Some((_, leave)) = self.idle.pop_first() else { return false };
+        leave.cancel();
+        metrics::connection_shown_out();
+        true
     }
 }
 
@@ -98,7 +97,6 @@ pub(super) struct Seat {
     open: Mutex<Open>,
     /// A request began or ended.
     pub(super) changed: Notify,
-    _permit: OwnedSemaphorePermit,
 }
 
 /// The requests of one connection.
@@ -149,7 +147,12 @@ impl Seat {
             if let Some(place) = open.place.take() {
                 house.idle.remove(&place);
             }
-            open.place = doing.and_then(|doing| house.put(doing, &self.leave));
+            // Whoever was shown out keeps no seat, and so has none to give.
+            let doing = doing.filter(|_| !self.leave.is_cancelled());
+            open.place = doing.map(|doing| house.put(doing, &self.leave));
+            if doing.is_some() {
+                self.seats.freed.notify_one();
+            }
         }
         drop(open);
         self.changed.notify_one();
@@ -158,9 +161,17 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if let Some(place) = lock(&self.open).place {
-            lock(&self.seats.house).idle.remove(&place);
+        let place = lock(&self.open).place;
+        let mut house = lock(&self.seats.house);
+        // Its seat was passed on when it was shown out.
+        if self.leave.is_cancelled() {
+            return;
         }
+        if let Some(place) = place {
+            house.idle.remove(&place);
+        }
+        house.taken -= 1;
+        self.seats.freed.notify_one();
     }
 }
 
@@ -212,10 +223,16 @@ mod tests {
         let _sends = sends.begin();
         drop(paused.begin());
         let all = [&silent, &paused, &sends, &waits];
+        let mut busy = Vec::new();
         for shown_out in 1..=3 {
-            assert!(seats.take().now_or_never().is_none());
+            let next = take(&seats);
+            let (request, body) = next.begin();
+            drop(body);
+            busy.push(request);
             assert_eq!(gone(&all), [1, 2, 3, 4].map(|n| n <= shown_out));
         }
+        assert!(seats.take().now_or_never().is_none());
+        assert_eq!(gone(&all), [true, true, true, false]);
     }
 
     #[test]
@@ -224,12 +241,29 @@ mod tests {
         let (one, two) = (take(&seats), take(&seats));
         let ((_one, body_one), (two_is_busy, body_two)) = (one.begin(), two.begin());
         drop((body_one, body_two));
-        assert!(seats.take().now_or_never().is_none());
-        assert_eq!(gone(&[&one, &two]), [false, false]);
+        let mut waiting = Box::pin(seats.take());
+        assert!(waiting.as_mut().now_or_never().is_none());
         drop(two_is_busy);
+        assert!(waiting.now_or_never().is_some());
         assert_eq!(gone(&[&one, &two]), [false, true]);
-        drop(two);
-        assert!(seats.take().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_seat_that_was_passed_on_is_not_given_back_again() {
+        let seats = Seats::new(2);
+        let (one, two) = (take(&seats), take(&seats));
+        let three = take(&seats);
+        // The first is on its way out, and does something once more.
+        drop(one.begin());
+        drop(one);
+        assert_eq!(lock(&seats.house).taken, 2);
+        drop((two, three));
+        assert_eq!(lock(&seats.house).taken, 0);
+        let _four = take(&seats);
+        seats.make_room();
+        let house = lock(&seats.house);
+        assert_eq!((house.taken, house.idle.len()), (0, 0));
+        drop(house);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const COME_BACK: Duration = Duration::from_secs(1);
 const DRIP: Duration = Duration::from_secs(1);
 
 /// Connections from one source address: its ports are not endless.
-const PER_ADDRESS: usize = 4_000;
+const PER_ADDRESS: usize = 250;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {

@@ -55,7 +55,8 @@ impl Healthy {
                 let client = if n % 2 == 0 { &self.kept } else { &self.fresh };
                 let request = if n / 2 % 2 == 0 { self.look(client) } else { self.submit(client) };
                 let answer = async { request.send().await?.error_for_status()?.bytes().await };
-                (answer.await.is_ok(), due.elapsed().as_secs_f64() * 1e3)
+                let outcome = answer.await.inspect_err(|error| eprintln!("  a healthy request failed: {error:?}"));
+                (outcome.is_ok(), due.elapsed().as_secs_f64() * 1e3)
             })
             .collect();
         let answers: Vec<(bool, f64)> = all.collect().await;
