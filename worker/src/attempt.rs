@@ -26,6 +26,9 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// A job that was leased ahead of a free slot goes back when none gets free in this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Results that wait for the store at once. Each is at most 64 MiB and its files.
+pub(crate) const STORES_MAX: usize = 16;
+
 /// What becomes of the lease.
 pub(crate) enum End {
     /// It is reported.
@@ -42,6 +45,8 @@ pub(crate) struct Attempts {
     pub(crate) transfer: Transfer,
     pub(crate) pool: Pool,
     pub(crate) slots: Arc<Semaphore>,
+    /// The right to store a result while the next job runs.
+    pub(crate) stores: Semaphore,
     pub(crate) load: Arc<Load>,
     pub(crate) scratch: std::path::PathBuf,
     /// Numbers for runs, unique within this worker.
@@ -114,7 +119,20 @@ impl Attempts {
         let started = Instant::now();
         let end = self.execute(&ready.runner, job, files, scratch.path(), lease, lost).await?;
         self.load.ran(started.elapsed());
-        // The next run may have the runner while this one's result is stored.
+        // The next run may have the runner while this one's result is stored; where the store is away, only until so many wait for it
+        // here that their results would fill the disk.
+        let storing = async {
+            match end {
+                RunEnd::Done { .. } => self.stores.acquire().await.ok(),
+                _ => None,
+            }
+        };
+        let _storing = tokio::select! {
+            biased;
+            storing = storing => storing,
+            () = lost.cancelled() => return Err(Stop::Lost),
+            () = self.leaving.cancelled() => return Err(Stop::Release),
+        };
         drop((turn, model));
 
         match end {
@@ -123,8 +141,10 @@ impl Attempts {
                 let started = Instant::now();
                 let store = output::store(&self.gateway, &self.transfer, lease, scratch.path(), result, files);
                 let stored = tokio::select! {
+                    biased;
                     stored = store => stored,
                     () = lost.cancelled() => return Err(Stop::Lost),
+                    () = self.leaving.cancelled() => return Err(Stop::Release),
                 };
                 timing.upload_ms = millis(started.elapsed());
                 stored.map_err(|error| match error {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::attempt::{Attempts, End};
+use crate::attempt::{Attempts, End, STORES_MAX};
 use crate::config::Config;
 use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
@@ -86,6 +86,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         transfer: Transfer::new()?,
         pool: Pool::new(Arc::clone(&gateway), pool),
         slots: Arc::new(Semaphore::new(config.slots as usize)),
+        stores: Semaphore::new(STORES_MAX),
         load: Arc::new(Load::new(config.slots)),
         scratch: scratch.path(),
         next_run: AtomicU64::new(1),

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use stokehold_queue::gateway::{FinishOutcome, JobMessage, LogStream};
 
-use crate::stage::{Stage, result};
+use crate::gateway::Trouble;
+use crate::stage::{Setup, Stage, result};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_result_is_stored_before_it_is_reported() {
@@ -14,6 +15,50 @@ async fn a_large_result_is_stored_before_it_is_reported() {
     let stored = stage.gateway.seen().objects[&format!("{}/output.json", job.job_id)].clone();
     assert!(matches!(end.outcome, FinishOutcome::Stored { size_bytes: 1_000_002 }), "{:?}", end.outcome);
     assert_eq!(serde_json::from_slice::<String>(&stored).unwrap(), "x".repeat(1_000_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_in_trouble_gets_the_same_result_again() {
+    let stage = Stage::single().await;
+    stage.gateway.trouble([Trouble::Busy, Trouble::Lost, Trouble::Busy]);
+    let job = stage.submit_with(json!({"how": "large", "count": 1_000_000}));
+    let end = stage.gateway.end(&job).await;
+    assert!(matches!(end.outcome, FinishOutcome::Stored { .. }), "{:?}", end.outcome);
+    let seen = stage.gateway.seen();
+    assert_eq!((seen.puts, seen.objects.len()), (4, 1));
+}
+
+/// The old bound of five tries is over within seconds; an outage is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_is_waited_for_while_other_jobs_run() {
+    let stage = Stage::single().await;
+    stage.gateway.store_away(true);
+    let waiting = stage.submit_with(json!({"how": "large", "count": 1_000_000}));
+    stage.gateway.until("more tries than a hiccup takes", |seen| (seen.puts > 6).then_some(())).await;
+    result(&stage.end_of("fine").await);
+    assert!(!stage.gateway.seen().finished.contains_key(&waiting.job_id));
+    stage.gateway.store_away(false);
+    let end = stage.gateway.end(&waiting).await;
+    assert!(matches!(end.outcome, FinishOutcome::Stored { .. }), "{:?}", end.outcome);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_that_wait_for_the_store_are_bounded_and_go_back_when_the_worker_leaves() {
+    let setup = Setup {
+        variables: vec![("STOKE_SLOTS", "1".to_owned()), ("STOKE_DRAIN_GRACE_MS", "100".to_owned())],
+        ..Setup::default()
+    };
+    let stage = Stage::with(setup).await;
+    stage.gateway.store_away(true);
+    let jobs: Vec<_> = (0..20).map(|_| stage.submit_with(json!({"how": "large", "count": 300_000}))).collect();
+    // Sixteen wait for the store, the seventeenth keeps the slot, and nothing else is begun.
+    stage.gateway.until("the slot to be kept", |seen| (seen.events.len() == 17).then_some(())).await;
+    stage.stop();
+    let gateway = stage.gone().await;
+    let seen = gateway.seen();
+    assert_eq!(seen.events.len(), 17);
+    assert!(jobs.iter().all(|job| !seen.finished.contains_key(&job.job_id)), "none is lost as a failure");
+    assert!(seen.released.len() >= 17);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 import signal
+import stat
 import struct
 import sys
 import time
@@ -72,18 +73,20 @@ def freeze(path: str, count: int) -> object:
     time.sleep(3_600)
 
 
+def wire() -> int:
+    """The one socket of a runner that has opened none itself."""
+    return next(fd for fd in range(3, 256) if os.path.exists(f"/dev/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode))
+
+
 def babble(path: str, count: int) -> object:
     """Writes into the runner's own wire what is no frame."""
-    wire = int(os.environ["STOKE_WIRE_FD"])
-    for _ in range(100):
-        os.write(wire, b"\xff" * 64)
+    os.write(wire(), b"\xff" * 64)
     time.sleep(3_600)
 
 
 def overfill(path: str, count: int) -> object:
     """Announces a frame that is within a header's bound, and fills it with what is no message."""
-    wire = int(os.environ["STOKE_WIRE_FD"])
-    os.write(wire, struct.pack("<II", 512, 0) + b"x" * 512)
+    os.write(wire(), struct.pack("<II", 512, 0) + b"x" * 512)
     time.sleep(3_600)
 
 
