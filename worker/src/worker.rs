@@ -27,6 +27,7 @@ use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
 use crate::scratch::Scratch;
 use crate::transfer::Transfer;
+use crate::turns::Slots;
 use crate::uv::ensure_uv;
 
 /// How long a lease call is held when there is nothing to do.
@@ -80,12 +81,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
         ledger: Ledger::new(inventory.gpus()),
+        slots: Slots::new(config.slots),
     };
     let attempts = Attempts {
         gateway: Arc::clone(&gateway),
         transfer: Transfer::new()?,
         pool: Pool::new(Arc::clone(&gateway), pool),
-        slots: Arc::new(Semaphore::new(config.slots as usize)),
         stores: Semaphore::new(STORES_MAX),
         load: Arc::new(Load::new(config.slots)),
         scratch: scratch.path(),
@@ -199,6 +200,7 @@ impl Worker {
                     Err(error) => tracing::error!(%error, "a lease call broke"),
                 },
                 Some(_) = telling.join_next() => {}
+                () = self.attempts.load.freed() => {}
                 () = sleep_until(tell_at), if to_tell => {
                     telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
                 }

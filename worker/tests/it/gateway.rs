@@ -57,6 +57,8 @@ pub(crate) struct Seen {
     pub(crate) objects: HashMap<String, Bytes>,
     /// Puts that came.
     pub(crate) puts: usize,
+    /// Keys that something was put under, or was to be.
+    pub(crate) put: HashSet<String>,
     /// Packages fetched.
     pub(crate) fetched: usize,
     /// Calls answered, by route.
@@ -402,6 +404,7 @@ async fn object(State(inner): App, Path(key): Path<String>, headers: HeaderMap, 
     }
     let (status, trouble) = inner.change(|seen| {
         seen.puts += 1;
+        seen.put.insert(key.clone());
         let trouble = seen.troubles.pop_front();
         if seen.away || matches!(trouble, Some(Trouble::Busy)) {
             return (StatusCode::SERVICE_UNAVAILABLE, trouble);
