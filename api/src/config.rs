@@ -107,7 +107,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
-            held_requests: 10_000,
+            held_requests: 8_000,
             queue_timeout_ms: 3_000,
             file_bytes: 5 << 30,
             package_bytes: 512 << 20,

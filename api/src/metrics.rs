@@ -11,6 +11,7 @@ use stokehold_queue::job::Priority;
 const HTTP_REQUESTS: &str = "stokehold_http_requests_total";
 const HTTP_SECONDS: &str = "stokehold_http_request_duration_seconds";
 const CONNECTIONS: &str = "stokehold_http_connections";
+const CONNECTIONS_SHOWN_OUT: &str = "stokehold_http_connections_shown_out_total";
 const JOBS_SUBMITTED: &str = "stokehold_jobs_submitted_total";
 const JOBS_PROMOTED: &str = "stokehold_jobs_promoted_total";
 const JOBS_ARCHIVED: &str = "stokehold_jobs_archived_total";
@@ -47,6 +48,7 @@ fn describe() {
     describe_counter!(HTTP_REQUESTS, "HTTP requests answered, by route, method and status.");
     describe_histogram!(HTTP_SECONDS, "Seconds from a request's head to its answer's head, by route.");
     describe_gauge!(CONNECTIONS, "Open connections.");
+    describe_counter!(CONNECTIONS_SHOWN_OUT, "Connections ended to make room for another one: all were taken.");
     describe_counter!(JOBS_SUBMITTED, "Jobs accepted, by priority. Repeats of an idempotency key are not counted.");
     describe_counter!(JOBS_PROMOTED, "Scheduled jobs made ready by this replica.");
     describe_counter!(JOBS_ARCHIVED, "Ended jobs moved from Redis to the archive by this replica.");
@@ -89,6 +91,10 @@ pub(crate) fn connection_opened() {
 
 pub(crate) fn connection_closed() {
     gauge!(CONNECTIONS).decrement(1.0);
+}
+
+pub(crate) fn connection_shown_out() {
+    counter!(CONNECTIONS_SHOWN_OUT).increment(1);
 }
 
 pub(crate) fn submitted(priority: Priority, jobs: u64) {

@@ -20,10 +20,11 @@ use crate::history::Sweeper;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
 use crate::schedules::Scheduler;
+use crate::serve::{self, Bounds};
 use crate::settle::Settler;
 use crate::state::App;
 use crate::webhooks::deliver::Deliverer;
-use crate::{error, gateway, metrics, routes, serve};
+use crate::{descriptors, error, gateway, metrics, routes};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
 const BOOT_MAX: Duration = Duration::from_secs(60);
@@ -41,7 +42,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     metrics::install();
     let (queue, durability) = queue(&config).await?;
     let objects = objects(&config).await?;
-    let connections = config.limits.connections;
+    let bounds = Bounds::of(descriptors::room_for(config.limits.connections));
     let app = App::start(config, queue, objects, durability, shutdown.clone())
         .await
         .context("failed to listen to the queue")?;
@@ -54,7 +55,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     loops.spawn(Scheduler::new(app.clone()).run(shutdown.clone()));
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");
-    serve::serve(listener, self::app(app), connections, shutdown).await;
+    serve::serve(listener, self::app(app), bounds, shutdown).await;
     while let Some(ended) = loops.join_next().await {
         ended.context("a background loop panicked")?;
     }

@@ -4,11 +4,13 @@
 mod api;
 mod bad_input;
 mod batches;
+mod clocks;
 mod crash;
 mod events;
 mod first_light;
 mod handlers;
 mod pipelines;
+mod poison;
 mod schedules;
 mod sdk;
 mod webhooks;
