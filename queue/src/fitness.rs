@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use redis::AsyncCommands;
 
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::keys::Keys;
-use crate::scripts::Connection;
 
 /// What survives what (P1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

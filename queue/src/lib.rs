@@ -6,6 +6,8 @@
 #[cfg(feature = "redis")]
 pub mod batches;
 mod clock;
+#[cfg(feature = "redis")]
+mod connection;
 pub mod endpoint;
 mod error;
 #[cfg(feature = "redis")]

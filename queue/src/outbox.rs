@@ -6,10 +6,11 @@ mod record;
 use redis::AsyncCommands;
 
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::nonce;
 use crate::keys::Keys;
-use crate::scripts::{Connection, HOOK_BODY, HOOK_CLAIM, HOOK_REPLAY, HOOK_REPORT};
+use crate::scripts::{HOOK_BODY, HOOK_CLAIM, HOOK_REPLAY, HOOK_REPORT};
 
 pub use record::{Claimed, Claims, Delivery, DeliveryFilter, DeliveryPage, DeliveryState, Outcome, Report, Try};
 use record::{SHOWN, corrupt, decode, decode_claimed};

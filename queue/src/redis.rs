@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::batches::Batches;
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
@@ -23,7 +24,7 @@ use crate::queue::{
 use crate::record;
 use crate::registry::Registry;
 use crate::schedules::Schedules;
-use crate::scripts::{self, Connection};
+use crate::scripts;
 use crate::{fitness, signals};
 
 /// Most jobs one submit takes.

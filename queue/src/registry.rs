@@ -6,11 +6,12 @@ use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ms;
+use crate::connection::Connection;
 use crate::endpoint::{EndpointSpec, EndpointVersion};
 use crate::error::Error;
 use crate::gateway::{Gpu, WorkerStatus};
 use crate::keys::RegistryKeys;
-use crate::scripts::{self, Connection};
+use crate::scripts;
 
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
