@@ -27,7 +27,7 @@ pub(crate) struct Dropped {
     pub(crate) names: u64,
 }
 
-/// A change of a directory that no fsync has made safe.
+/// A change of a directory that no fsync has made safe yet.
 enum Change {
     Create(PathBuf),
     Rename { from: PathBuf, to: PathBuf, saved: Option<PathBuf> },
@@ -50,7 +50,10 @@ impl Disk {
             .arg(source)
             .arg("-ldl")
             .status();
-        assert!(built.is_ok_and(|status| status.success()), "{compiler} does not compile the shim: install a C compiler");
+        assert!(
+            built.is_ok_and(|status| status.success()),
+            "{compiler} does not compile the shim: install a C compiler"
+        );
         disk
     }
 
@@ -89,17 +92,26 @@ impl Disk {
         let mut dropped = Dropped::default();
 
         let mut safe = self.before.clone();
-        let mut changes: BTreeMap<u64, Vec<Change>> = BTreeMap::new();
+        let mut changes = Vec::new();
         for line in journal.lines() {
             self.replay(line, &mut safe, &mut changes);
         }
-        for (_, mut open) in changes {
-            let kept = draw.below(open.len() as u64 + 1);
-            dropped.names += open.len() as u64 - kept;
-            for change in open.split_off(usize::try_from(kept).unwrap()).into_iter().rev() {
-                change.undo();
+        let mut stay = BTreeMap::new();
+        for (folder, _) in &changes {
+            *stay.entry(*folder).or_insert(0) += 1;
+        }
+        for kept in stay.values_mut() {
+            *kept = draw.below(*kept + 1);
+        }
+        let mut gone = Vec::new();
+        for (folder, change) in changes {
+            match stay.get_mut(&folder) {
+                Some(kept) if *kept > 0 => *kept -= 1,
+                _ => gone.push(change),
             }
         }
+        dropped.names = gone.len() as u64;
+        gone.into_iter().rev().for_each(Change::undo);
         for (path, file) in self.files() {
             let tail = file.len().saturating_sub(safe.get(&file.ino()).copied().unwrap_or(0));
             if tail == 0 {
@@ -113,7 +125,8 @@ impl Disk {
         dropped
     }
 
-    fn replay(&self, line: &str, safe: &mut BTreeMap<u64, u64>, changes: &mut BTreeMap<u64, Vec<Change>>) {
+    /// Each change stands with the inode of the directory whose fsync makes it safe.
+    fn replay(&self, line: &str, safe: &mut BTreeMap<u64, u64>, changes: &mut Vec<(u64, Change)>) {
         let words: Vec<&str> = line.split(' ').collect();
         let ours = |path: &str| Some(self.data().join(path)).filter(|path| path.starts_with(self.data()));
         let change = match words[..] {
@@ -123,7 +136,8 @@ impl Disk {
                 return;
             }
             ["dirsync", inode] => {
-                changes.remove(&inode.parse().unwrap());
+                let inode: u64 = inode.parse().unwrap();
+                changes.retain(|(folder, _)| *folder != inode);
                 return;
             }
             ["create", path] => ours(path).map(|path| (path.clone(), Change::Create(path))),
@@ -139,8 +153,18 @@ impl Disk {
         };
         if let Some((path, change)) = change {
             let folder = fs::metadata(path.parent().unwrap()).unwrap().ino();
-            changes.entry(folder).or_default().push(change);
+            changes.push((folder, change));
         }
+    }
+
+    /// Takes what comes after `file` out of the manifest: it cannot be read without what `file` has lost.
+    pub(crate) fn end_manifest_after(&self, file: &str) {
+        let path = self.data().join("appendonlydir/appendonly.aof.manifest");
+        let manifest = fs::read_to_string(&path).unwrap();
+        let mark = format!("file {file} ");
+        let upto = manifest.lines().position(|line| line.starts_with(&mark)).unwrap();
+        let kept: Vec<&str> = manifest.lines().take(upto + 1).collect();
+        fs::write(path, kept.join("\n") + "\n").unwrap();
     }
 
     fn files(&self) -> Vec<(PathBuf, fs::Metadata)> {
@@ -163,15 +187,18 @@ impl Disk {
 
 impl Change {
     fn undo(self) {
-        match self {
-            Self::Create(path) => fs::remove_file(path).unwrap(),
-            Self::Rename { from, to, saved } => {
-                fs::rename(&to, from).unwrap();
-                if let Some(saved) = saved {
-                    fs::hard_link(saved, to).unwrap();
-                }
-            }
-            Self::Unlink { path, saved } => fs::hard_link(saved, path).unwrap(),
+        let undone = match self {
+            Self::Create(path) => fs::remove_file(path),
+            Self::Rename { from, to, saved } => fs::rename(&to, from).and_then(|()| match saved {
+                Some(saved) => fs::hard_link(saved, to),
+                None => Ok(()),
+            }),
+            Self::Unlink { path, saved } => fs::hard_link(saved, path),
+        };
+        match undone {
+            // It has got another name since, in a directory where that is safe.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            undone => undone.unwrap(),
         }
     }
 }

@@ -52,6 +52,8 @@ struct Sum {
     /// Cuts that lost something acknowledged.
     losing: u64,
     span: Duration,
+    /// Restarts that took a hand, see `server.rs`.
+    repairs: u64,
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -62,6 +64,7 @@ fn number(name: &str, default: u64) -> u64 {
 async fn strict_loses_nothing_in_a_power_cut() {
     let sum = cuts(STRICT).await;
     assert_eq!(sum.lost, 0, "acknowledged jobs were lost");
+    assert_eq!(sum.repairs, 0, "Redis did not come up by itself");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -84,14 +87,14 @@ async fn cuts(class: Class) -> Sum {
             told.extend(life);
         }
         // What an earlier life was told must have come through all the cuts after it.
-        let server = Server::start(&mut disk, class.fsync);
+        let (server, _) = Server::start(&mut disk, class.fsync);
         let gone = untrue(&connect(&server).await, &told).await;
         assert!(gone.is_empty(), "{} jobs were there after their own cut and are not after a later one", gone.len());
     }
     let ms = sum.span.as_millis();
     println!(
         "{}: cuts={} with_losses_on_disk={} during_rewrite={} acknowledged={} bytes_dropped={} files_cut={} names_undone={} \
-         acknowledged_lost={} losing_cuts={} longest_span_lost_ms={ms}",
+         acknowledged_lost={} losing_cuts={} longest_span_lost_ms={ms} repairs={}",
         class.name,
         sum.cuts,
         sum.felt,
@@ -102,6 +105,7 @@ async fn cuts(class: Class) -> Sum {
         sum.dropped.names,
         sum.lost,
         sum.losing,
+        sum.repairs,
     );
     sum
 }
@@ -115,7 +119,7 @@ async fn life(
     sum: &mut Sum,
     earlier: &[(JobId, Told, Instant)],
 ) -> Vec<(JobId, Told, Instant)> {
-    let mut server = Server::start(disk, class.fsync);
+    let (mut server, _) = Server::start(disk, class.fsync);
     let queue = connect(&server).await;
     let journal = Journal::default();
     let load = Load::start(&queue, &journal, draw);
@@ -132,14 +136,15 @@ async fn life(
     load.stop().await;
     let dropped = disk.cut(draw);
 
-    let server = Server::start(disk, class.fsync);
+    let (server, repairs) = Server::start(disk, class.fsync);
+    sum.repairs += repairs;
     let queue = connect(&server).await;
     let told = journal.acknowledged();
     let lost = untrue(&queue, &told).await;
     let span = lost.iter().map(|(.., at)| cut_at.saturating_duration_since(*at)).max().unwrap_or_default();
     sum.add(dropped, told.len() as u64, lost.len() as u64, span, rewrites);
     println!(
-        "  cut {:3}: after {run_ms:4} ms{}, {} acknowledged; dropped {} bytes of {} files, {} names; lost {}{}",
+        "  cut {:3}: after {run_ms:4} ms{}, {} acknowledged; dropped {} bytes of {} files, {} names; lost {}{}{}",
         sum.cuts,
         if rewrites { format!(" and {rewriting_ms} ms of a rewrite") } else { String::new() },
         told.len(),
@@ -148,6 +153,7 @@ async fn life(
         dropped.names,
         lost.len(),
         if lost.is_empty() { String::new() } else { format!(", the oldest told {} ms before", span.as_millis()) },
+        if repairs > 0 { "; Redis would not start, manifest cut" } else { "" },
     );
     let recent = &earlier[earlier.len().saturating_sub(2_000)..];
     let gone = untrue(&queue, recent).await;
