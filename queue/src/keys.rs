@@ -42,6 +42,8 @@
 //! | `:hooks` | ZSET | webhook deliveries by the time of their next try, unix ms | while not empty |
 //! | `:w:<message>` | HASH | a webhook delivery: what, whom, its tries, its body | 7 days after its end |
 //! | `:wl:<tenant>` | ZSET | the tenant's deliveries by their time, unix ms, for lists only | the newest 10,000 |
+//! | `:tenants` | ZSET | tenants with records, all of score 0, for the recovery sweep | as their records |
+//! | `:mark` | STRING | written before each WAIT (mark.lua) | for ever, where replicas are waited for |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |

@@ -7,6 +7,8 @@
 pub mod batches;
 mod clock;
 #[cfg(feature = "redis")]
+mod commit;
+#[cfg(feature = "redis")]
 mod connection;
 pub mod endpoint;
 mod error;
@@ -42,13 +44,15 @@ mod scripts;
 #[cfg(feature = "redis")]
 mod signals;
 pub mod state;
+#[cfg(feature = "redis")]
+mod vitals;
 
 #[cfg(feature = "redis")]
 pub use batches::Batches;
 pub use clock::{Clock, ManualClock, now_ms};
 pub use error::Error;
 #[cfg(feature = "redis")]
-pub use fitness::Durability;
+pub use fitness::{Durability, Fitness};
 pub use id::{Fence, JobId, ParseJobIdError, nonce};
 #[cfg(feature = "redis")]
 pub use memory::MemoryQueue;
@@ -57,8 +61,12 @@ pub use outbox::Outbox;
 #[cfg(feature = "redis")]
 pub use queue::Queue;
 #[cfg(feature = "redis")]
-pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
+pub use redis::{BATCH_MAX, Health, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
 pub use registry::{Registry, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 #[cfg(feature = "redis")]
 pub use schedules::Schedules;
+#[cfg(feature = "redis")]
+pub use scripts::{Place, Recovered};
+#[cfg(feature = "redis")]
+pub use vitals::{Refusal, Vitals};

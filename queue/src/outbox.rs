@@ -53,7 +53,7 @@ impl Outbox {
         let claim = nonce();
         let mut call = HOOK_CLAIM.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(most.min(CLAIM_MAX)).arg(visibility_ms).arg(&claim);
-        let reply: redis::Value = self.connection.eval(&HOOK_CLAIM, &call).await?;
+        let reply: redis::Value = self.connection.eval_durably(&HOOK_CLAIM, &call).await?;
         let redis::Value::Array(reply) = reply else {
             return Err(Error::Corrupt { key: "the reply of hook_claim".to_owned(), why: format!("{reply:?}") });
         };

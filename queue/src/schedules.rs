@@ -372,8 +372,8 @@ impl Schedules {
         Ok(self.word(&scripts::SCHEDULE_TICK, &call).await? == "ok")
     }
 
-    async fn word(&self, script: &Script, call: &redis::Cmd) -> Result<String, Error> {
-        self.connection.eval(script, call).await
+    async fn word(&self, script: &'static Script, call: &redis::Cmd) -> Result<String, Error> {
+        self.connection.eval_durably(script, call).await
     }
 }
 

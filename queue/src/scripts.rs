@@ -7,6 +7,7 @@ mod feedback;
 mod finish;
 mod forget;
 mod lease;
+mod recover;
 mod release;
 mod settle;
 mod submit;
@@ -25,6 +26,8 @@ pub(crate) use feedback::Judge;
 pub(crate) use finish::Finish;
 pub(crate) use forget::Forget;
 pub(crate) use lease::TakeLeases;
+pub(crate) use recover::Recover;
+pub use recover::{Place, Recovered};
 pub(crate) use release::Release;
 pub(crate) use settle::{Settle, TakeDue, Unblock};
 pub(crate) use submit::Submit;
@@ -119,6 +122,8 @@ scripts! {
     BATCH_END "batch_end" PRELUDE;
     BATCH_NOTE "batch_note" PRELUDE;
     ROLE "role" PRELUDE;
+    MARK "mark" "";
+    RECOVER "recover" PRELUDE;
 }
 
 /// A reply that no script of this version gives.

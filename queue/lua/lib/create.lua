@@ -30,7 +30,8 @@ local function create(new, now)
   local index = redis.call('XADD', ROOT .. ':index:' .. new.tenant, '*', 'j', new.id)
   redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, field, value, 'ix', index,
     unpack(new.fields))
-  redis.call('HINCRBY', ROOT .. ':open', 't:' .. new.tenant, 1)
+  -- The first of its open jobs: from now on the recovery sweep knows of the tenant.
+  if redis.call('HINCRBY', ROOT .. ':open', 't:' .. new.tenant, 1) == 1 then redis.call('ZADD', ROOT .. ':tenants', 0, new.tenant) end
   redis.call('HINCRBY', ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)
   local due = math.min(tonumber(named.deadline or math.huge), tonumber(named.start_by or math.huge))
   if due < math.huge then redis.call('ZADD', ROOT .. ':deadlines', due, new.id) end
