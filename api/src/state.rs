@@ -54,6 +54,8 @@ pub struct Parts {
     /// The right to send the lines of a batch.
     pub(crate) uploads: Semaphore,
     pub(crate) ready: crate::routes::health::Readiness,
+    /// Rung when Redis is another than before, or has been restarted.
+    pub(crate) redis_changed: Notify,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -90,6 +92,7 @@ impl App {
             work: Bells::default(),
             history: History::new(objects.clone()),
             rescheduled: Notify::new(),
+            redis_changed: Notify::new(),
             replica,
             uploads: Semaphore::new(BATCH_UPLOADS),
             held: Arc::new(Semaphore::new(config.limits.held_requests)),

@@ -116,7 +116,8 @@ impl Lane {
         let replies: RedisResult<Vec<RedisResult<Value>>> = pipe.query_async(&mut self.redis).await;
         let (mut replies, waited) = match replies {
             Ok(mut replies) => {
-                let waited = replies.pop().unwrap_or_else(|| Ok(Value::Nil)).and_then(|n| Ok(u32::from_redis_value(n)?));
+                let waited =
+                    replies.pop().unwrap_or_else(|| Ok(Value::Nil)).and_then(|n| Ok(u32::from_redis_value(n)?));
                 let marked = replies.pop().unwrap_or_else(|| Ok(Value::Nil));
                 (replies, marked.and(waited))
             }

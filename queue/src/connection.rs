@@ -57,7 +57,11 @@ impl Connection {
 
     /// Runs a script's call whose outcome is promised to somebody: a submit, an end. Where replicas are waited for, it is not known
     /// before they have it.
-    pub(crate) async fn eval_durably<T: FromRedisValue>(&self, script: &'static Script, call: &Cmd) -> Result<T, Error> {
+    pub(crate) async fn eval_durably<T: FromRedisValue>(
+        &self,
+        script: &'static Script,
+        call: &Cmd,
+    ) -> Result<T, Error> {
         match self.commits.replicas() {
             0 => self.eval(script, call).await,
             _ => self.commits.run(script, call.clone()).await,

@@ -10,13 +10,15 @@ use crate::keys::Keys;
 use crate::vitals::{info_field, replicas_of};
 
 /// What survives what (P1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// Every accepted job is on disk before its 202.
     Strict,
     /// A process crash loses nothing; a power cut of the Redis host may lose the last 2 s.
     Standard,
-    /// Nothing survives a restart of Redis.
+    /// Nothing survives a restart of Redis. No configuration asks for it: it is what `--ephemeral` puts up with.
+    #[serde(skip)]
     Ephemeral,
 }
 
@@ -146,7 +148,9 @@ fn verdict(facts: &Facts, wanted: Wanted) -> Result<Fitness, String> {
                         Set durability = \"standard\" (STOKE_DURABILITY=standard)"
                 .to_owned());
         }
-        (_, None) => notes.push("appendfsync cannot be asked for (CONFIG is forbidden): everysec is assumed".to_owned()),
+        (_, None) => {
+            notes.push("appendfsync cannot be asked for (CONFIG is forbidden): everysec is assumed".to_owned())
+        }
         (Durability::Strict, Some(fsync)) => {
             return Err(format!(
                 "Redis does not have what it acknowledges on disk (appendfsync {fsync}), and durability is \"strict\". Run: redis-cli \

@@ -12,8 +12,8 @@ use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
-use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::fitness::{Durability, Fitness};
+use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::history::History;
 use crate::id::JobId;
 use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
@@ -197,7 +197,8 @@ impl RedisQueue {
     pub async fn look(&self) -> Result<bool, Error> {
         let mut ask = redis::cmd("INFO");
         ask.arg(&Vitals::SECTIONS);
-        let info: String = ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look at Redis"))?;
+        let info: String =
+            ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look at Redis"))?;
         let (vitals, commits) = (Vitals::parse(&info), self.connection.commits());
         // Once there is a replica, what is promised is on it, also when it goes: fewer are never waited for.
         let by_class = self.config.replicas_to_wait.is_none() && self.config.durability == Durability::Strict;
@@ -358,8 +359,7 @@ impl RedisQueue {
             .query_async(&mut self.connection.redis())
             .await
             .map_err(Error::redis("ask for the uptime"))?;
-        Ok(info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
-            * 1000)
+        Ok(info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 1000)
     }
 }
 

@@ -72,8 +72,8 @@ impl Runner {
             // Another replica was quicker, or the batch was stopped: look again.
             Err(QueueError::StaleGuard) => return Ok(true),
             // What has ended makes room, and until then there is none.
-            Err(QueueError::Full) => {
-                tracing::warn!(batch.id = batch.id, "the queue has no room for more lines at present");
+            Err(error @ QueueError::Closed(_)) => {
+                tracing::warn!(batch.id = batch.id, %error, "its next lines wait");
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),

@@ -215,6 +215,7 @@ async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Respon
 /// Makes it, and shows it.
 async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
     let batches = app.queue.batches();
+    app.queue.admits()?;
     let created = app.ask_again("create a batch", || batches.create(&new)).await?;
     let (status, id) = match &created {
         Created::New => (StatusCode::ACCEPTED, &new.id),

@@ -27,8 +27,35 @@ pub(crate) struct Health {
     status: &'static str,
     /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral` (nothing).
     durability: &'static str,
+    /// So many replicas of Redis have a job, or its end, before it is acknowledged.
+    replicas_to_wait: u32,
+    /// Whether new work is taken, as of the last second.
+    admission: Admission,
+    /// Redis, as of the last second.
+    redis: Memory,
     /// This API's release.
     release: &'static str,
+}
+
+/// Whether new work is taken. What was accepted before goes on in any case.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Admission {
+    /// It is.
+    open: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// What Redis has, and how much of it is used.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Memory {
+    /// Memory in use.
+    memory_used_bytes: u64,
+    /// Its `maxmemory`; 0 where there is none.
+    memory_max_bytes: u64,
+    /// Replicas in step.
+    replicas: u32,
 }
 
 /// Whether this replica can serve.
@@ -50,7 +77,19 @@ pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, description = "It is.", body = Health)))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
-    Json(Health { status: "ok", durability: app.durability.as_str(), release: env!("CARGO_PKG_VERSION") })
+    let health = app.queue.health();
+    Json(Health {
+        status: "ok",
+        durability: app.durability.as_str(),
+        replicas_to_wait: health.replicas_to_wait,
+        admission: Admission { open: health.refusal.is_none(), reason: health.refusal.map(|why| why.to_string()) },
+        redis: Memory {
+            memory_used_bytes: health.vitals.used_bytes,
+            memory_max_bytes: health.vitals.max_bytes,
+            replicas: health.vitals.replicas,
+        },
+        release: env!("CARGO_PKG_VERSION"),
+    })
 }
 
 /// Can it serve?

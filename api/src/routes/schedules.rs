@@ -206,6 +206,7 @@ pub(crate) async fn create(
         canonical(&serde_json::from_str(body.get()).unwrap_or_default(), &mut hash);
         Idempotency { key, request_hash: hex::encode(hash.finalize()) }
     });
+    app.queue.admits()?;
     let created = app.ask_again("create a schedule", || schedules.create(&schedule, idempotency.as_ref()));
     if let Some(first) = created.await? {
         let first = app.ask("read a schedule", schedules.get(&caller.tenant, &first)).await?;

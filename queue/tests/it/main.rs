@@ -4,10 +4,13 @@
 mod batches;
 mod conformance;
 mod diagram;
+mod disk_full;
 mod fairness;
 mod history;
 mod memory;
 mod model;
 mod outbox;
+mod recovery;
 mod redis;
+mod replicas;
 mod schedules;
