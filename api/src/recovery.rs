@@ -1,5 +1,5 @@
 //! The recovery sweep: goes through all records and puts back what one should stand in and does not. It runs when Redis has been
-//! restarted or is another than before, and every five minutes. It finds nothing unless something else is wrong: says so when it does.
+//! restarted or is another than before, when a replica starts, and every five minutes. It finds nothing unless something else is wrong: says so when it does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,20 +44,20 @@ impl Recovery {
         Self { app }
     }
 
-    /// Sweeps until `shutdown`, which may cut one short: the next begins anew.
+    /// Sweeps at once and then until `shutdown`, which may cut one short: the next begins anew.
     pub async fn run(self, shutdown: CancellationToken) {
         loop {
-            tokio::select! {
-                () = sleep(EVERY) => {}
-                () = self.app.redis_changed.notified() => {}
-                () = shutdown.cancelled() => return,
-            }
             let swept = tokio::select! {
                 swept = self.run_once() => swept,
                 () = shutdown.cancelled() => return,
             };
             if let Err(error) = swept {
                 tracing::warn!(error = &error as &dyn std::error::Error, "the recovery sweep was cut short");
+            }
+            tokio::select! {
+                () = sleep(EVERY) => {}
+                () = self.app.redis_changed.notified() => {}
+                () = shutdown.cancelled() => return,
             }
         }
     }

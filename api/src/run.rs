@@ -95,6 +95,7 @@ async fn queue(config: &Config) -> Result<(RedisQueue, Fitness)> {
     let fit = || async {
         let queue = RedisQueue::connect(config.redis.clone()).await?;
         let fitness = queue.check_fitness(config.ephemeral).await?;
+        queue.look().await?;
         Ok((queue, fitness))
     };
     let passing = |error: &QueueError| matches!(error, QueueError::Unavailable { .. });

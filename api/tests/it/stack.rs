@@ -226,6 +226,7 @@ pub(crate) fn steady(value: Value) -> Value {
 fn steady_member(name: String, value: Value) -> (String, Value) {
     let measured = name.ends_with("_ms")
         && !matches!(name.as_str(), "lease_ms" | "extend_every_ms" | "token_ttl_ms" | "timeout_ms");
+    let measured = measured || name == "memory_used_bytes";
     let value = if measured && value.is_number() { "[ms]".into() } else { steady(value) };
     (steady_text(&name), value)
 }
