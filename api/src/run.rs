@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use axum::Router;
 use axum::http::{HeaderName, Method, header};
 use stokehold_objects::{Error as ObjectsError, Objects};
-use stokehold_queue::{Durability, Error as QueueError, RedisQueue};
+use stokehold_queue::{Durability, Error as QueueError, Shards};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -49,9 +49,11 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Deliverer::new(app.clone())?.run(shutdown.clone()));
-    loops.spawn(Runner::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Scheduler::new(app.clone()).run(shutdown.clone()));
+    for shard in app.queue.all() {
+        loops.spawn(Deliverer::new(app.clone(), shard)?.run(shutdown.clone()));
+        loops.spawn(Runner::new(app.clone(), shard.clone()).run(shutdown.clone()));
+        loops.spawn(Scheduler::new(app.clone(), shard).run(shutdown.clone()));
+    }
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = durability.as_str(), "the API serves");
     serve::serve(listener, self::app(app), connections, shutdown).await;
@@ -87,9 +89,9 @@ fn cors() -> CorsLayer {
         .max_age(Duration::from_secs(3600))
 }
 
-async fn queue(config: &Config) -> Result<(RedisQueue, Durability)> {
+async fn queue(config: &Config) -> Result<(Shards, Durability)> {
     let fit = || async {
-        let queue = RedisQueue::connect(config.redis.clone()).await?;
+        let queue = Shards::connect(config.redis.clone()).await?;
         let durability = queue.check_fitness(config.ephemeral).await?;
         Ok((queue, durability))
     };

@@ -40,6 +40,8 @@ pub mod schedules;
 #[cfg(feature = "redis")]
 mod scripts;
 #[cfg(feature = "redis")]
+mod shards;
+#[cfg(feature = "redis")]
 mod signals;
 pub mod state;
 
@@ -62,3 +64,5 @@ pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
 pub use registry::{Registry, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 #[cfg(feature = "redis")]
 pub use schedules::Schedules;
+#[cfg(feature = "redis")]
+pub use shards::{SHARDS_MAX, Shards};
