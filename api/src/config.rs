@@ -15,7 +15,7 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 28] = [
+pub const ENV: [(&str, &str); 29] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
@@ -28,6 +28,7 @@ pub const ENV: [(&str, &str); 28] = [
     ("STOKE_EPHEMERAL", "ephemeral"),
     ("STOKE_REDIS_URL", "redis.url"),
     ("STOKE_REDIS_PREFIX", "redis.prefix"),
+    ("STOKE_REDIS_SHARDS", "redis.shards"),
     ("STOKE_S3_ENDPOINT_URL", "s3.endpoint_url"),
     ("STOKE_S3_PUBLIC_URL", "s3.public_url"),
     ("STOKE_S3_REGION", "s3.region"),
@@ -175,6 +176,7 @@ struct RawWebhooks {
 struct RawRedis {
     url: String,
     prefix: String,
+    shards: u8,
 }
 
 #[derive(Deserialize)]
@@ -231,6 +233,7 @@ impl Config {
             redis: RedisConfig {
                 url: raw.redis.url,
                 prefix: raw.redis.prefix,
+                shards: raw.redis.shards,
                 lease_ms: raw.lease_ms,
                 retention_ms: raw.retention_ms,
                 age_after_ms: raw.age_after_ms,

@@ -69,10 +69,10 @@ fn describe() {
         RECORDS_REPAIRED,
         "What recovery sweeps put back where a record should stand, by kind. 0 in a healthy queue."
     );
-    describe_gauge!(REDIS_USED, "Memory that Redis uses.");
+    describe_gauge!(REDIS_USED, "Memory that the Redis of a shard uses.");
     describe_gauge!(REDIS_MAX, "Memory that Redis may use; 0 without a limit.");
     describe_gauge!(REDIS_REPLICAS, "Replicas of Redis that are in step.");
-    describe_gauge!(ADMISSION_OPEN, "1 while new work is taken, 0 while not.");
+    describe_gauge!(ADMISSION_OPEN, "1 while a shard takes new work, 0 while not.");
     describe_gauge!(QUEUE_DEPTH, "Jobs ready to be leased, by priority and VRAM class in GiB.");
 }
 
@@ -166,13 +166,14 @@ pub(crate) fn recovered(step: &Recovered) {
     }
 }
 
-pub(crate) fn redis(health: &Health) {
+pub(crate) fn redis(shard: u8, health: &Health) {
+    let shard = shard.to_string();
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
     let bytes = |bytes: u64| bytes as f64;
-    gauge!(REDIS_USED).set(bytes(health.vitals.used_bytes));
-    gauge!(REDIS_MAX).set(bytes(health.vitals.max_bytes));
-    gauge!(REDIS_REPLICAS).set(health.vitals.replicas);
-    gauge!(ADMISSION_OPEN).set(f64::from(u8::from(health.refusal.is_none())));
+    gauge!(REDIS_USED, "shard" => shard.clone()).set(bytes(health.vitals.used_bytes));
+    gauge!(REDIS_MAX, "shard" => shard.clone()).set(bytes(health.vitals.max_bytes));
+    gauge!(REDIS_REPLICAS, "shard" => shard.clone()).set(health.vitals.replicas);
+    gauge!(ADMISSION_OPEN, "shard" => shard).set(f64::from(u8::from(health.refusal.is_none())));
 }
 
 pub(crate) fn queue_depth(priority: Priority, class_gib: u32, jobs: u64) {

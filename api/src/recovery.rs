@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stokehold_queue::Error;
+use stokehold_queue::{Error, RedisQueue};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -32,16 +32,17 @@ pub struct Summary {
     pub repaired: BTreeMap<String, u64>,
 }
 
-/// The loop. Every replica has one; one of them at a time works.
+/// The loop of one shard. Every replica has one; one of them at a time works.
 pub struct Recovery {
     app: App,
+    shard: RedisQueue,
 }
 
 impl Recovery {
-    /// For the queue of `app`.
+    /// For one of the shards of `app`.
     #[must_use]
-    pub fn new(app: App) -> Self {
-        Self { app }
+    pub fn new(app: App, shard: RedisQueue) -> Self {
+        Self { app, shard }
     }
 
     /// Sweeps at once and then until `shutdown`, which may cut one short: the next begins anew.
@@ -56,7 +57,7 @@ impl Recovery {
             }
             tokio::select! {
                 () = sleep(EVERY) => {}
-                () = self.app.redis_changed.notified() => {}
+                () = self.app.redis_changed[usize::from(self.shard.number())].notified() => {}
                 () = shutdown.cancelled() => return,
             }
         }
@@ -67,19 +68,19 @@ impl Recovery {
     /// # Errors
     /// [`Error::Unavailable`]: what it had not come to is left to the next one.
     pub async fn run_once(&self) -> Result<Summary, Error> {
-        let role = format!("recovery-{}", self.app.queue.health().vitals.run_id);
-        let (mut summary, mut place) = (Summary::default(), None);
-        while self.app.queue.claim_role(&role, &self.app.replica, ROLE_MS).await? {
+        let role = format!("recovery-{}", self.shard.health().vitals.run_id);
+        let (mut summary, mut cursor) = (Summary::default(), None);
+        while self.shard.claim_role(&role, &self.app.replica, ROLE_MS).await? {
             for _ in 0..STEPS {
                 let began = Instant::now();
-                let step = self.app.queue.recover(place.as_ref()).await?;
+                let step = self.shard.recover(cursor.as_ref()).await?;
                 metrics::recovered(&step);
                 summary.looked += u64::from(step.looked);
                 for (kind, records) in step.repairs {
                     *summary.repaired.entry(kind).or_default() += u64::from(records);
                 }
-                place = step.next;
-                if place.is_none() {
+                cursor = step.next;
+                if cursor.is_none() {
                     summary.tell();
                     return Ok(summary);
                 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use axum::Router;
 use axum::http::{HeaderName, Method, header};
 use stokehold_objects::{Error as ObjectsError, Objects};
-use stokehold_queue::{Error as QueueError, Fitness, RedisQueue};
+use stokehold_queue::{Error as QueueError, Fitness, Shards};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -48,14 +48,16 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
         .await
         .context("failed to listen to the queue")?;
     let mut loops = JoinSet::new();
-    loops.spawn(Watch::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Recovery::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Deliverer::new(app.clone())?.run(shutdown.clone()));
-    loops.spawn(Runner::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Scheduler::new(app.clone()).run(shutdown.clone()));
+    for shard in app.queue.all() {
+        loops.spawn(Watch::new(app.clone(), shard.clone()).run(shutdown.clone()));
+        loops.spawn(Recovery::new(app.clone(), shard.clone()).run(shutdown.clone()));
+        loops.spawn(Deliverer::new(app.clone(), shard)?.run(shutdown.clone()));
+        loops.spawn(Runner::new(app.clone(), shard.clone()).run(shutdown.clone()));
+        loops.spawn(Scheduler::new(app.clone(), shard).run(shutdown.clone()));
+    }
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API serves");
     serve::serve(listener, self::app(app), connections, shutdown).await;
@@ -91,11 +93,10 @@ fn cors() -> CorsLayer {
         .max_age(Duration::from_secs(3600))
 }
 
-async fn queue(config: &Config) -> Result<(RedisQueue, Fitness)> {
+async fn queue(config: &Config) -> Result<(Shards, Fitness)> {
     let fit = || async {
-        let queue = RedisQueue::connect(config.redis.clone()).await?;
+        let queue = Shards::connect(config.redis.clone()).await?;
         let fitness = queue.check_fitness(config.ephemeral).await?;
-        queue.look().await?;
         Ok((queue, fitness))
     };
     let passing = |error: &QueueError| matches!(error, QueueError::Unavailable { .. });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stokehold_queue::Error;
+use stokehold_queue::{Error, RedisQueue};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -14,18 +14,19 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long one look may take.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// The loop. Every replica has one, and looks for itself: it is its own clients that it turns away.
+/// The loop of one shard. Every replica has one, and looks for itself: it is its own clients that it turns away.
 pub struct Watch {
     app: App,
+    shard: RedisQueue,
     /// Whether admission was open at the last look.
     was_open: bool,
 }
 
 impl Watch {
-    /// For the Redis of `app`.
+    /// For one of the shards of `app`.
     #[must_use]
-    pub fn new(app: App) -> Self {
-        Self { app, was_open: true }
+    pub fn new(app: App, shard: RedisQueue) -> Self {
+        Self { app, shard, was_open: true }
     }
 
     /// Looks until `shutdown`. While Redis does not answer, what it said last stands.
@@ -50,15 +51,16 @@ impl Watch {
     /// # Errors
     /// [`Error::Unavailable`]: look again.
     pub async fn run_once(&mut self) -> Result<(), Error> {
-        if self.app.queue.look().await? {
-            tracing::info!("Redis has been restarted or is another than before; its records are checked");
-            self.app.redis_changed.notify_one();
+        let shard = self.shard.number();
+        if self.shard.look().await? {
+            tracing::info!(shard, "Redis has been restarted or is another than before; its records are checked");
+            self.app.redis_changed[usize::from(shard)].notify_one();
         }
-        let health = self.app.queue.health();
-        metrics::redis(&health);
+        let health = self.shard.health();
+        metrics::redis(shard, &health);
         match health.refusal {
-            Some(why) if self.was_open => tracing::warn!(%why, "no new work is taken from now on"),
-            None if !self.was_open => tracing::info!("new work is taken again"),
+            Some(why) if self.was_open => tracing::warn!(shard, %why, "no new work is taken from now on"),
+            None if !self.was_open => tracing::info!(shard, "new work is taken again"),
             _ => {}
         }
         self.was_open = health.refusal.is_none();

@@ -6,11 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use redis::aio::ConnectionManager;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::{Mutex, OnceCell, mpsc, oneshot};
 
-use crate::connection::connect;
+use crate::connection::{Connection, Place};
 use crate::error::Error;
 use crate::id::nonce;
 use crate::scripts::{MARK, Script};
@@ -32,7 +31,8 @@ const STEP: &str = "have it acknowledged by enough replicas";
 /// The calls that wait for replicas. Clones share its connections, which are opened with the first call.
 #[derive(Clone)]
 pub(crate) struct Commits {
-    client: redis::Client,
+    place: Place,
+    root: String,
     replicas: Arc<AtomicU32>,
     calls: Arc<OnceCell<mpsc::Sender<Call>>>,
 }
@@ -44,8 +44,8 @@ struct Call {
 }
 
 impl Commits {
-    pub(crate) fn new(client: redis::Client) -> Self {
-        Self { client, replicas: Arc::default(), calls: Arc::default() }
+    pub(crate) fn new(place: Place, root: String) -> Self {
+        Self { place, root, replicas: Arc::default(), calls: Arc::default() }
     }
 
     /// How many replicas are waited for; with 0 nobody needs this.
@@ -74,7 +74,7 @@ impl Commits {
         let (sender, receiver) = mpsc::channel(WAITING_MAX);
         let receiver = Arc::new(Mutex::new(receiver));
         for _ in 0..LANES {
-            let redis = connect(self.client.clone()).await?;
+            let redis = Connection::open(&self.place, &self.root).await?;
             let lane = Lane { redis, calls: receiver.clone(), replicas: self.replicas.clone() };
             tokio::spawn(lane.run());
         }
@@ -84,7 +84,7 @@ impl Commits {
 
 /// One connection, and the groups that go through it one after the other.
 struct Lane {
-    redis: ConnectionManager,
+    redis: Connection,
     calls: Arc<Mutex<mpsc::Receiver<Call>>>,
     replicas: Arc<AtomicU32>,
 }

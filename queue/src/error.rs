@@ -63,6 +63,16 @@ pub enum Error {
 
 #[cfg(feature = "redis")]
 impl Error {
+    /// A tenant or a job is on a shard that this process was not told of.
+    pub(crate) fn no_shard(shard: u8) -> Self {
+        Self::Unfit(format!("this is on shard {shard}, and shards (STOKE_REDIS_SHARDS) is not more than that here"))
+    }
+
+    /// No shard has a connection.
+    pub(crate) fn away() -> Self {
+        Self::Unavailable { step: "reach any shard", source: "none has a connection".into() }
+    }
+
     /// How an error of Redis reads here. `step` completes "failed to ...".
     pub(crate) fn redis(step: &'static str) -> impl Fn(redis::RedisError) -> Self {
         move |error| match error.code() {

@@ -42,6 +42,8 @@ pub mod schedules;
 #[cfg(feature = "redis")]
 mod scripts;
 #[cfg(feature = "redis")]
+mod shards;
+#[cfg(feature = "redis")]
 mod signals;
 pub mod state;
 #[cfg(feature = "redis")]
@@ -67,6 +69,8 @@ pub use registry::{Registry, TokenKind, TokenRecord, WebhookGeneration, WorkerRe
 #[cfg(feature = "redis")]
 pub use schedules::Schedules;
 #[cfg(feature = "redis")]
-pub use scripts::{Place, Recovered};
+pub use scripts::{Cursor, Recovered};
+#[cfg(feature = "redis")]
+pub use shards::{SHARDS_MAX, Shards};
 #[cfg(feature = "redis")]
 pub use vitals::{Refusal, Vitals};

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::batches::Batches;
 use crate::clock::Clock;
-use crate::connection::Connection;
+use crate::connection::{Connection, Place};
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
 use crate::fitness::{Durability, Fitness};
@@ -17,7 +17,7 @@ use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, L
 use crate::history::History;
 use crate::id::JobId;
 use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
-use crate::keys::Keys;
+use crate::keys::{Keys, RegistryKeys};
 use crate::outbox::Outbox;
 use crate::queue::{
     AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits,
@@ -26,7 +26,7 @@ use crate::queue::{
 use crate::record;
 use crate::registry::Registry;
 use crate::schedules::Schedules;
-use crate::scripts::{self, Place, Recovered};
+use crate::scripts::{self, Cursor, Recovered};
 use crate::vitals::{Pulse, Refusal, Vitals, info_field};
 use crate::{fitness, signals};
 
@@ -48,10 +48,13 @@ const DEAD_SAME_MS_MAX: usize = 1_000;
 /// How to reach the queue, and its times.
 #[derive(Clone)]
 pub struct RedisConfig {
-    /// `redis://[user:password@]host:port/db`, `rediss://` or `redis+unix:///path`.
+    /// `redis://[user:password@]host:port/db`, `rediss://` or `redis+unix:///path`; behind Sentinels
+    /// `redis+sentinel://[user:password@]host:port,.../service/db`; a cluster `redis+cluster://[user:password@]host:port,...`.
     pub url: String,
     /// What all keys start with. Default `stoke`.
     pub prefix: String,
+    /// Among how many shards the tenants are spread, 1 to 64. Default 1.
+    pub shards: u8,
     /// How long a lease lasts unless extended. Default 30 s.
     pub lease_ms: u64,
     /// How long an ended job stays before the history sweep takes it, unless the job says otherwise. Default 24 h.
@@ -71,6 +74,7 @@ impl Default for RedisConfig {
         Self {
             url: "redis://127.0.0.1:6379".to_owned(),
             prefix: "stoke".to_owned(),
+            shards: 1,
             lease_ms: 30_000,
             retention_ms: 24 * 60 * 60 * 1000,
             age_after_ms: AGE_AFTER_MS,
@@ -94,11 +98,13 @@ impl std::fmt::Debug for RedisConfig {
 /// The queue in Redis. Clones share one connection.
 #[derive(Clone)]
 pub struct RedisQueue {
-    client: redis::Client,
     connection: Connection,
+    /// To where the registry is; in a cluster that may be elsewhere.
+    registry: Connection,
     keys: Keys,
     pulse: Pulse,
     config: RedisConfig,
+    shard: u8,
 }
 
 /// How the Redis behind a queue was when it was last looked at.
@@ -113,21 +119,54 @@ pub struct Health {
 }
 
 impl RedisQueue {
-    /// Connects.
+    /// Connects to the first shard, and to nothing else: what knows of one shard only.
     ///
     /// # Errors
     /// [`Error::Unfit`] when the URL is none, [`Error::Unavailable`] when nothing answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
-        let client = redis::Client::open(config.url.as_str())
-            .map_err(|error| Error::Unfit(format!("the Redis URL is not usable: {error}")))?;
-        let connection = Connection::open(client.clone()).await?;
-        Ok(Self { client, connection, keys: Keys::new(&config.prefix, 0), pulse: Pulse::default(), config })
+        let place = Place::parse(&config.url)?;
+        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
+        Self::shard(&place, &registry, config, 0).await
+    }
+
+    /// One shard. Where all roots have one primary, it shares the registry's connection.
+    pub(crate) async fn shard(
+        place: &Place,
+        registry: &Connection,
+        config: RedisConfig,
+        shard: u8,
+    ) -> Result<Self, Error> {
+        let keys = Keys::new(&config.prefix, shard);
+        let connection = match place.is_one() {
+            true => registry.clone(),
+            false => Connection::open(place, keys.root()).await?,
+        };
+        if let Some(replicas) = config.replicas_to_wait {
+            connection.commits().wait_for(replicas);
+        }
+        Ok(Self { connection, registry: registry.clone(), keys, pulse: Pulse::default(), config, shard })
+    }
+
+    /// Its number: what its jobs' ids say.
+    #[must_use]
+    pub fn number(&self) -> u8 {
+        self.shard
+    }
+
+    /// The address of the primary it is on at present.
+    #[must_use]
+    pub fn primary(&self) -> String {
+        self.connection.primary().info().addr().to_string()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.connection.is_up()
     }
 
     /// What is deployed, who may call, which workers are here.
     #[must_use]
     pub fn registry(&self) -> Registry {
-        Registry::new(self.connection.clone(), &self.config.prefix)
+        Registry::new(self.registry.clone(), &self.config.prefix)
     }
 
     /// The webhook deliveries.
@@ -151,7 +190,7 @@ impl RedisQueue {
     /// What people thought of results.
     #[must_use]
     pub fn feedback(&self) -> FeedbackCounters {
-        FeedbackCounters::new(self.connection.clone(), &self.config.prefix)
+        FeedbackCounters::new(self.registry.clone(), &self.config.prefix)
     }
 
     /// How long an ended job stays unless it says otherwise, milliseconds.
@@ -226,14 +265,14 @@ impl RedisQueue {
         self.pulse.refusal().map_or(Ok(()), |refusal| Err(Error::Closed(refusal.to_string())))
     }
 
-    /// The next step of the recovery sweep: looks at no more than 50 records from `place` on, puts back what they should stand in
+    /// The next step of the recovery sweep: looks at no more than 50 records from `cursor` on, puts back what they should stand in
     /// and do not, and answers where to go on.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: repeat; what is in its place is left there.
-    pub async fn recover(&self, place: Option<&Place>) -> Result<Recovered, Error> {
+    pub async fn recover(&self, cursor: Option<&Cursor>) -> Result<Recovered, Error> {
         let RedisConfig { lease_ms, retention_ms, .. } = self.config;
-        scripts::Recover { keys: &self.keys, clock: &self.config.clock, lease_ms, retention_ms, place }
+        scripts::Recover { keys: &self.keys, clock: &self.config.clock, lease_ms, retention_ms, cursor }
             .run(&self.connection)
             .await
     }
@@ -578,7 +617,7 @@ impl Queue for RedisQueue {
 
     async fn listen(&self, replica: &str) -> Result<mpsc::Receiver<Signal>, Error> {
         let channels = [self.keys.signal(replica), self.keys.signal("all")];
-        signals::listen(self.client.clone(), channels).await
+        signals::listen(self.connection.primary(), channels).await
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) use finish::Finish;
 pub(crate) use forget::Forget;
 pub(crate) use lease::TakeLeases;
 pub(crate) use recover::Recover;
-pub use recover::{Place, Recovered};
+pub use recover::{Cursor, Recovered};
 pub(crate) use release::Release;
 pub(crate) use settle::{Settle, TakeDue, Unblock};
 pub(crate) use submit::Submit;

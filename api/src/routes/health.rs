@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use stokehold_queue::Health as ShardHealth;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
@@ -29,9 +30,9 @@ pub(crate) struct Health {
     durability: &'static str,
     /// So many replicas of Redis have a job, or its end, before it is acknowledged.
     replicas_to_wait: u32,
-    /// Whether new work is taken, as of the last second.
+    /// Whether new work is taken, as of the last second; of several shards, on all of them.
     admission: Admission,
-    /// Redis, as of the last second.
+    /// Redis, as of the last second; of several shards, the fullest.
     redis: Memory,
     /// This API's release.
     release: &'static str,
@@ -77,16 +78,25 @@ pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, description = "It is.", body = Health)))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
-    let health = app.queue.health();
+    let shards = app.queue.health();
+    let used = |shard: &ShardHealth| shard.vitals.used_bytes.saturating_mul(100) / shard.vitals.max_bytes.max(1);
+    let fullest = shards.iter().max_by_key(|shard| used(shard)).map(|shard| shard.vitals.clone()).unwrap_or_default();
+    let refusal = shards.iter().enumerate().find_map(|(shard, health)| Some((shard, health.refusal?)));
     Json(Health {
         status: "ok",
         durability: app.durability.as_str(),
-        replicas_to_wait: health.replicas_to_wait,
-        admission: Admission { open: health.refusal.is_none(), reason: health.refusal.map(|why| why.to_string()) },
+        replicas_to_wait: shards.iter().map(|shard| shard.replicas_to_wait).min().unwrap_or(0),
+        admission: Admission {
+            open: refusal.is_none(),
+            reason: refusal.map(|(shard, why)| match shards.len() {
+                1 => why.to_string(),
+                _ => format!("shard {shard}: {why}"),
+            }),
+        },
         redis: Memory {
-            memory_used_bytes: health.vitals.used_bytes,
-            memory_max_bytes: health.vitals.max_bytes,
-            replicas: health.vitals.replicas,
+            memory_used_bytes: fullest.used_bytes,
+            memory_max_bytes: fullest.max_bytes,
+            replicas: shards.iter().map(|shard| shard.vitals.replicas).min().unwrap_or(0),
         },
         release: env!("CARGO_PKG_VERSION"),
     })

@@ -12,7 +12,7 @@ use serde_json::Value;
 use stokehold_api::Config;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
-use stokehold_queue::{RedisConfig, RedisQueue};
+use stokehold_queue::{RedisConfig, Shards};
 use stokehold_worker::uv::ensure_uv;
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdin};
@@ -355,7 +355,7 @@ async fn objects(
 
 /// Checks that Redis can keep what is promised, and puts our tokens where the API looks for them.
 async fn admit(redis: &RedisConfig, secrets: &Secrets, ephemeral: bool) -> Result<String> {
-    let queue = RedisQueue::connect(redis.clone()).await.context("Redis cannot be reached")?;
+    let queue = Shards::connect(redis.clone()).await.context("Redis cannot be reached")?;
     let fitness = queue.check_fitness(ephemeral).await.context("this Redis will not do")?;
     let registry = queue.registry();
     for token in [&secrets.api, &secrets.join] {

@@ -9,7 +9,7 @@ const STEP_MAX: usize = 50;
 
 /// Where a recovery sweep goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Cursor {
     tenant: String,
     entry: String,
 }
@@ -18,7 +18,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
     /// Where to go on; `None` when every record has been looked at.
-    pub next: Option<Place>,
+    pub next: Option<Cursor>,
     /// Records looked at.
     pub looked: u32,
     /// What was put back, by kind. Empty in a healthy queue.
@@ -31,15 +31,15 @@ pub(crate) struct Recover<'a> {
     pub(crate) clock: &'a Clock,
     pub(crate) lease_ms: u64,
     pub(crate) retention_ms: u64,
-    pub(crate) place: Option<&'a Place>,
+    pub(crate) cursor: Option<&'a Cursor>,
 }
 
 impl Recover<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Recovered, Error> {
         let mut call = RECOVER.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(STEP_MAX).arg(self.lease_ms).arg(self.retention_ms);
-        match self.place {
-            Some(place) => call.arg(&place.tenant).arg(&place.entry),
+        match self.cursor {
+            Some(cursor) => call.arg(&cursor.tenant).arg(&cursor.entry),
             None => call.arg("").arg(""),
         };
         let reply: Vec<String> = connection.eval(&RECOVER, &call).await?;
@@ -49,7 +49,7 @@ impl Recover<'_> {
 
 fn decode(reply: &[String]) -> Option<Recovered> {
     let [tenant, entry, looked, repairs @ ..] = reply else { return None };
-    let next = (!tenant.is_empty()).then(|| Place { tenant: tenant.clone(), entry: entry.clone() });
+    let next = (!tenant.is_empty()).then(|| Cursor { tenant: tenant.clone(), entry: entry.clone() });
     let repairs = repairs.chunks(2).map(|pair| Some((pair[0].clone(), pair.get(1)?.parse().ok()?)));
     Some(Recovered { next, looked: looked.parse().ok()?, repairs: repairs.collect::<Option<_>>()? })
 }
