@@ -1,5 +1,7 @@
 //! `stoke doctor`: what this machine has, what it lacks, and what to do about it.
 
+mod plan;
+
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use crate::credentials::Credentials;
 use crate::dev::provision;
 use crate::dev::state::State;
 use crate::{Global, output, paths};
+use plan::{Load, Plan};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -32,6 +35,10 @@ pub(crate) struct DoctorArgs {
     /// Check this Redis [default: that of `stoke dev`, if one runs]
     #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
+    /// Check nothing, but say how much Redis a load takes: jobs_per_s=, payload_bytes= [result_bytes=1000 retention_s=86400 run_s=1
+    /// backlog=0]
+    #[arg(long, value_name = "NAME=NUMBER", num_args = 1.., conflicts_with = "redis")]
+    plan: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -66,6 +73,9 @@ impl Check {
 }
 
 pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<()> {
+    if !args.plan.is_empty() {
+        return tell(global, &Plan::of(&Load::parse(&args.plan)?));
+    }
     let mut checks = vec![python().await, uv().await, wheel(), redis_server().await, gpus(), disk()];
     checks.extend(api(global).await);
     checks.extend(redis(args.redis.as_deref()).await);
@@ -92,6 +102,18 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<()> {
         0 => Ok(()),
         failed => bail!("{failed} of {} checks failed", checks.len()),
     }
+}
+
+fn tell(global: &Global, plan: &Plan) -> Result<()> {
+    if global.json {
+        return output::json(plan);
+    }
+    let mut table = output::table(["for this load", ""]);
+    for (what, figure) in plan.rows() {
+        table.add_row([what, &figure]);
+    }
+    output::line(table.trim_fmt())?;
+    plan.advice().map_or(Ok(()), output::line)
 }
 
 async fn python() -> Check {

@@ -62,7 +62,7 @@ impl Commits {
     /// # Errors
     /// [`Error::Unavailable`] when they do not say so in time: it may have happened, and may be lost yet.
     pub(crate) async fn run<T: FromRedisValue>(&self, script: &'static Script, command: Cmd) -> Result<T, Error> {
-        let calls = self.calls.get_or_try_init(|| self.open()).await?;
+        let calls = self.calls.get_or_try_init(|| Box::pin(self.open())).await?;
         let (answer, answered) = oneshot::channel();
         let unknown = |_| Error::Unavailable { step: script.name, source: "its connection has ended".into() };
         calls.send(Call { script, command, answer }).await.map_err(|_| unknown(()))?;

@@ -132,7 +132,7 @@ impl Connection {
     ) -> Result<T, Error> {
         match self.commits.replicas() {
             0 => self.eval(script, call).await,
-            _ => self.commits.run(script, call.clone()).await,
+            _ => Box::pin(self.commits.run(script, call.clone())).await,
         }
     }
 

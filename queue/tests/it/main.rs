@@ -6,6 +6,7 @@ mod conformance;
 mod diagram;
 mod disk_full;
 mod fairness;
+mod figures;
 mod history;
 mod memory;
 mod model;
