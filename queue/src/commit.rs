@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::{Mutex, OnceCell, mpsc, oneshot};
 
@@ -61,13 +63,16 @@ impl Commits {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when they do not say so in time: it may have happened, and may be lost yet.
-    pub(crate) async fn run<T: FromRedisValue>(&self, script: &'static Script, command: Cmd) -> Result<T, Error> {
-        let calls = self.calls.get_or_try_init(|| Box::pin(self.open())).await?;
+    pub(crate) fn run(&self, script: &'static Script, command: Cmd) -> BoxFuture<'_, Result<Value, Error>> {
+        self.join(script, command).boxed()
+    }
+
+    async fn join(&self, script: &'static Script, command: Cmd) -> Result<Value, Error> {
+        let calls = self.calls.get_or_try_init(|| self.open().boxed()).await?;
         let (answer, answered) = oneshot::channel();
         let unknown = |_| Error::Unavailable { step: script.name, source: "its connection has ended".into() };
         calls.send(Call { script, command, answer }).await.map_err(|_| unknown(()))?;
-        let value = answered.await.map_err(|_| unknown(()))??;
-        T::from_redis_value(value).map_err(|error| Error::redis(script.name)(error.into()))
+        answered.await.map_err(|_| unknown(()))?
     }
 
     async fn open(&self) -> Result<mpsc::Sender<Call>, Error> {

@@ -132,7 +132,10 @@ impl Connection {
     ) -> Result<T, Error> {
         match self.commits.replicas() {
             0 => self.eval(script, call).await,
-            _ => Box::pin(self.commits.run(script, call.clone())).await,
+            _ => {
+                let value = self.commits.run(script, call.clone()).await?;
+                T::from_redis_value(value).map_err(|error| Error::redis(script.name)(error.into()))
+            }
         }
     }
 

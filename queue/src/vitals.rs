@@ -126,9 +126,7 @@ impl Pulse {
         let known = !state.vitals.run_id.is_empty();
         let is_another = state.vitals.run_id != vitals.run_id;
         if known && is_another {
-            #[expect(clippy::disallowed_methods, reason = "how long ago, which only a monotonic clock knows")]
-            let now = Instant::now();
-            state.changed_at = Some(now);
+            state.changed_at = Some(Instant::now());
         }
         state.refusal = judge(&vitals, wanted, state.refusal);
         state.vitals = vitals;

@@ -1,5 +1,6 @@
 //! What a job takes of Redis: the constants of `stoke doctor --plan`. Run alone; docs/BENCHMARKS.md has the command and the figures.
 
+use futures::future::join_all;
 use redis::aio::MultiplexedConnection;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::{NewJob, Timing};
@@ -47,10 +48,22 @@ fn done(lease: &Lease, result_bytes: usize) -> FinishReport {
     }
 }
 
+/// Each client does `what` so many times, all at the same time.
+async fn each(clients: usize, rounds: usize, what: impl AsyncFn()) {
+    join_all((0..clients).map(|_| async {
+        for _ in 0..rounds {
+            what().await;
+        }
+    }))
+    .await;
+}
+
 #[tokio::test]
 #[ignore = "prints figures and checks nothing; run it alone"]
 async fn what_a_job_takes() {
-    for (payload, result, at_once) in [(200, 200, 1), (200, 200, 20), (4_200, 200, 20), (200, 4_200, 20)] {
+    for (payload, result, at_once, clients) in
+        [(200, 200, 1, 1), (200, 200, 1, 32), (200, 200, 20, 1), (4_200, 200, 20, 1), (200, 4_200, 20, 1)]
+    {
         // As deploy/redis.conf.
         let compact = ["--hash-max-listpack-value", "1024", "--stream-node-max-entries", "16"];
         let (server, _dir) = server(&[&compact[..], &["--auto-aof-rewrite-percentage", "0"]].concat());
@@ -58,18 +71,21 @@ async fn what_a_job_takes() {
         queue.check_fitness(false).await.unwrap();
         let mut redis = Redis(raw(&server).await);
         let (memory, file, cpu) = (redis.memory().await, redis.file().await, redis.cpu_s().await);
-        for _ in 0..JOBS / at_once {
+        let rounds = JOBS / at_once / clients;
+        each(clients, rounds, async || {
             queue.submit((0..at_once).map(|_| NewJob { input: text(payload), ..job("echo") }).collect()).await.unwrap();
-        }
+        })
+        .await;
         let queued = redis.memory().await;
-        for _ in 0..JOBS / at_once {
+        each(clients, rounds, async || {
             let leases = queue.lease(query(u32::try_from(at_once).unwrap(), 0)).await.unwrap();
             let reports: Vec<_> = leases.iter().map(|lease| done(lease, result)).collect();
             queue.finish(&reports).await.unwrap();
-        }
-        let jobs = JOBS as f64;
+        })
+        .await;
+        let jobs = (rounds * at_once * clients) as f64;
         println!(
-            "payload {payload} result {result} {at_once} at once: {:.0} bytes queued, {:.0} ended, {:.0} written, {:.3} CPU s per 1,000 jobs",
+            "payload {payload} result {result}, {clients} clients, {at_once} a call: {:.0} bytes queued, {:.0} ended, {:.0} written, {:.3} CPU s per 1,000 jobs",
             (queued - memory) / jobs,
             (redis.memory().await - memory) / jobs,
             (redis.file().await - file) / jobs,
