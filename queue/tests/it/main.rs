@@ -11,3 +11,5 @@ mod model;
 mod outbox;
 mod redis;
 mod schedules;
+mod sentinel;
+mod shards;
