@@ -172,9 +172,11 @@ impl Connection {
     }
 
     /// Has the link of this number replaced, if it still is the one in use.
-    fn replace(&self, number: u64) {
+    async fn replace(&self, number: u64) {
         // When the queue is full, the keeper is about to look anyway.
         let _ = self.shared.broken.try_send(number);
+        // A broken link fails at once: whoever repeats in a loop would never let the keeper have this thread.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -192,7 +194,7 @@ impl ConnectionLike for Connection {
                 };
                 let advice = advice(&error);
                 if matches!(advice, Advice::Elsewhere | Advice::Lost) {
-                    self.replace(number);
+                    self.replace(number).await;
                 }
                 let until = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
                 let repeat = matches!(advice, Advice::Elsewhere | Advice::Later);
@@ -221,7 +223,7 @@ impl ConnectionLike for Connection {
                     .any(|answer| matches!(answer, Value::ServerError(error) if is_useless(&error.clone().into()))),
             };
             if failed {
-                self.replace(number);
+                self.replace(number).await;
             }
             outcome
         })

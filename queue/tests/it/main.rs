@@ -15,3 +15,5 @@ mod recovery;
 mod redis;
 mod replicas;
 mod schedules;
+mod sentinel;
+mod shards;
