@@ -3,17 +3,18 @@
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-/// What was measured, on one core of Redis 7.0 by `what_a_job_takes` (docs/BENCHMARKS.md). A payload or a result of up to some
-/// kilobytes adds its own length to each.
+/// What was measured by `what_a_job_takes` of the queue's tests, on Redis 7.0 with deploy/redis.conf; docs/BENCHMARKS.md has the table.
 mod measured {
     /// Memory of a queued job, without its payload, bytes.
-    pub(super) const QUEUED_BYTES: f64 = 470.0;
+    pub(super) const QUEUED_BYTES: f64 = 430.0;
     /// Memory of an ended job, without its payload and its result, bytes.
-    pub(super) const ENDED_BYTES: f64 = 900.0;
+    pub(super) const ENDED_BYTES: f64 = 580.0;
+    /// Memory for a byte of a payload or a result: the allocator rounds up.
+    pub(super) const BYTES_PER_BYTE: f64 = 1.38;
     /// Bytes that a job's whole life writes to the append-only file, without its payload and its result.
-    pub(super) const WRITTEN_BYTES: f64 = 3_000.0;
-    /// Redis' CPU for a whole life, seconds; singly submitted, the dearest way.
-    pub(super) const CPU_S: f64 = 0.000_1;
+    pub(super) const WRITTEN_BYTES: f64 = 2_570.0;
+    /// Redis' CPU for a whole life, seconds: 32 clients at once, one job a call, each call on disk before its answer.
+    pub(super) const CPU_S: f64 = 0.000_27;
 }
 
 /// A result above this goes to S3, and only its length stays in Redis (`INLINE_RESULT_BYTES`).
@@ -107,8 +108,9 @@ impl Plan {
         let result_bytes = if load.result_bytes <= INLINE_BYTES { load.result_bytes } else { 0.0 };
         let open = load.backlog + load.jobs_per_s * load.run_s;
         let ended = load.jobs_per_s * load.retention_s;
-        let memory_bytes = open * (measured::QUEUED_BYTES + load.payload_bytes)
-            + ended * (measured::ENDED_BYTES + load.payload_bytes + result_bytes);
+        let values = |bytes: f64| bytes * measured::BYTES_PER_BYTE;
+        let memory_bytes = open * (measured::QUEUED_BYTES + values(load.payload_bytes))
+            + ended * (measured::ENDED_BYTES + values(load.payload_bytes + result_bytes));
         let maxmemory_bytes = memory_bytes / FULL;
         let redis_cores = load.jobs_per_s * measured::CPU_S;
         Self {
@@ -173,7 +175,8 @@ mod tests {
     fn ended_jobs_are_most_of_the_memory() {
         let plan = plan("jobs_per_s=10 payload_bytes=1000 result_bytes=500 retention_s=3600 run_s=2 backlog=100");
         assert_eq!(plan.jobs_kept, 100.0 + 20.0 + 36_000.0);
-        let expected = 120.0 * (measured::QUEUED_BYTES + 1_000.0) + 36_000.0 * (measured::ENDED_BYTES + 1_500.0);
+        let queued = measured::QUEUED_BYTES + 1_000.0 * measured::BYTES_PER_BYTE;
+        let expected = 120.0 * queued + 36_000.0 * (measured::ENDED_BYTES + 1_500.0 * measured::BYTES_PER_BYTE);
         assert_eq!(plan.memory_bytes, expected);
         assert_eq!(plan.maxmemory_bytes, expected / FULL);
         assert_eq!((plan.shards, plan.slots), (1.0, 25.0));
