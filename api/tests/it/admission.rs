@@ -10,19 +10,11 @@ use tokio::time::{Instant, sleep};
 use crate::stack::{PATIENCE, Stack};
 
 impl Stack {
-    async fn redis(&self, command: &[&str]) -> Value {
-        let client = redis::Client::open(self.redis.url()).unwrap();
-        let mut redis = client.get_multiplexed_async_connection().await.unwrap();
-        let mut call = redis::cmd(command[0]);
-        let answer: redis::Value = call.arg(&command[1..]).query_async(&mut redis).await.unwrap();
-        Value::String(format!("{answer:?}"))
-    }
-
     /// Sets maxmemory to so many times what is in use now.
     async fn leave_room(&self, times: f64) {
         let used = self.health().await["redis"]["memory_used_bytes"].as_f64().unwrap();
         let max = format!("{:.0}", used * times);
-        self.redis(&["CONFIG", "SET", "maxmemory", &max]).await;
+        self.redis.ask::<()>(&["CONFIG", "SET", "maxmemory", &max]);
     }
 
     async fn health(&self) -> Value {
@@ -87,4 +79,28 @@ async fn new_work_stops_at_eighty_percent_and_what_was_accepted_goes_on() {
     stack.leave_room(4.0).await;
     stack.until_open(true).await;
     stack.submit("three").await;
+}
+
+/// From another life of Redis to a sweep of its own accord.
+#[tokio::test]
+async fn a_redis_that_was_restarted_is_swept_and_mended() {
+    let mut stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let id = stack.submit("one").await;
+    // Broken by hand; the API's first sweep is over and the next is minutes away.
+    let lane = stack.queue.depth().await.unwrap().remove(0).lane;
+    assert_eq!(stack.redis.ask::<u32>(&["DEL", &format!("{{stoke:0}}:q:{lane}")]), 1);
+    stack.restart_redis();
+
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let metrics = stack.get("/metrics").send().await.unwrap().text().await.unwrap();
+        if metrics.lines().any(|line| line.starts_with("stokehold_records_repaired_total{kind=\"entry\"}")) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{metrics}");
+        sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let query = LeaseQuery { worker_id: "w".into(), want: 1, reach_gib: 0, park: None };
+    assert_eq!(stack.queue.lease(query).await.unwrap()[0].job_id.to_string(), id);
 }

@@ -175,6 +175,20 @@ async fn a_replica_that_goes_closes_admission_before_calls_run_into_it() {
 }
 
 #[tokio::test]
+async fn a_primary_that_was_demoted_takes_nothing() {
+    let pair = Pair::start().await;
+    let queue = pair.queue().await;
+    pair.primary.ask::<()>(&["REPLICAOF", "127.0.0.1", "1"]);
+    let first = with_key("k");
+    let id = first.id;
+    assert!(is_unknown(&queue.submit(vec![first]).await));
+    pair.primary.ask::<()>(&["REPLICAOF", "NO", "ONE"]);
+    pair.until("state=online").await;
+    assert!(queue.get(id).await.unwrap().is_none());
+    queue.submit(vec![with_key("k")]).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_replica_that_comes_later_is_waited_for_from_then_on() {
     let pair = Pair::start().await;
     let _: () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query_async(&mut raw(&pair.replica).await).await.unwrap();
