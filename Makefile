@@ -134,8 +134,8 @@ redis: stoke | $(UV)
 test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone
-	cargo test --locked -p stokehold-tests --test it
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model

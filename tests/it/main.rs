@@ -6,6 +6,7 @@ mod bad_input;
 mod batches;
 mod crash;
 mod events;
+mod failover;
 mod first_light;
 mod handlers;
 mod pipelines;
