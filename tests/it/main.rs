@@ -7,6 +7,7 @@ mod batches;
 mod clocks;
 mod crash;
 mod events;
+mod fault_table;
 mod first_light;
 mod handlers;
 mod pipelines;
