@@ -14,6 +14,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
@@ -60,6 +61,10 @@ const RESETS_MAX: usize = 32;
 
 /// Bytes of an answer that wait for an HTTP/2 peer to take them, per stream.
 const UNSENT_MAX: usize = 64 << 10;
+
+/// Bytes of an answer that the kernel keeps for a client that does not take them; by itself it would keep 4 MiB for each. It takes
+/// twice this for its own book-keeping.
+const UNTAKEN_MAX: usize = 256 << 10;
 
 /// How often an HTTP/2 peer is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(15);
@@ -110,7 +115,8 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
 
 /// Serves one connection until it ends, stands idle, is asked to end or has to make room.
 async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds: Bounds, shutdown: CancellationToken) {
-    if let Err(error) = stream.set_nodelay(true) {
+    let bounded = setsockopt(&stream, sockopt::SndBuf, &UNTAKEN_MAX).map_err(std::io::Error::from);
+    if let Err(error) = bounded.and_then(|()| stream.set_nodelay(true)) {
         tracing::debug!(%error, "a connection was gone before it was served");
         return;
     }

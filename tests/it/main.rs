@@ -8,6 +8,7 @@ mod clocks;
 mod crash;
 mod events;
 mod failover;
+mod fault_table;
 mod first_light;
 mod handlers;
 mod pipelines;
