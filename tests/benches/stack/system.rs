@@ -43,7 +43,8 @@ pub(crate) struct System<'a> {
 }
 
 impl<'a> System<'a> {
-    /// Starts it without a worker. `concurrency_max` bounds how many jobs a peer's worker runs at once.
+    /// Starts it without a worker. `concurrency_max` bounds how many jobs a peer's worker runs at once; with a bound, the peer is
+    /// asked to leave everything else as it is by default.
     pub(crate) async fn start(spec: &'a Spec, concurrency_max: usize) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir()?;
         let redis_dir = dir.path().join("redis");
@@ -79,7 +80,9 @@ impl<'a> System<'a> {
                 let concurrency = (*concurrency).min(self.concurrency_max).to_string();
                 let words = worker.words.iter().map(|word| word.replace("{concurrency}", &concurrency)).collect();
                 let program = Program { words, ..worker.clone() };
-                let env = [env.as_slice(), &[("BENCH_CONCURRENCY", concurrency)]].concat();
+                let defaults = if self.concurrency_max < usize::MAX { "1" } else { "" };
+                let settings = [("BENCH_CONCURRENCY", concurrency), ("BENCH_DEFAULTS", defaults.to_owned())];
+                let env = [env.as_slice(), &settings].concat();
                 Worker::start(&program, &env, ready, &log).await?
             }
             (Kind::Stokehold, Some(stack)) => {

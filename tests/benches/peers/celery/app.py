@@ -2,15 +2,15 @@
 
 import time
 
-from bench import CONCURRENCY, JOURNAL_JOB_S, REDIS_URL, RESULT, journal
+from bench import CONCURRENCY, DEFAULTS, JOURNAL_JOB_S, REDIS_URL, RESULT, journal
 from celery import Celery
 
 app = Celery("bench", broker=REDIS_URL, backend=REDIS_URL)
 app.conf.update(
     # Child processes, as many as the machine has cores: its default.
     worker_concurrency=CONCURRENCY or 2,
-    # Messages each child may hold: for lots of short tasks its documentation says 64 or 128.
-    worker_prefetch_multiplier=128,
+    # Messages each child may hold, 4 by default: for lots of short tasks its documentation says 64 or 128.
+    worker_prefetch_multiplier=4 if DEFAULTS else 128,
     # Its own advice at each start.
     broker_connection_retry_on_startup=True,
 )

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 REDIS_URL = os.environ["BENCH_REDIS_URL"]
 CONCURRENCY = int(os.environ.get("BENCH_CONCURRENCY", "0"))
+DEFAULTS = bool(os.environ.get("BENCH_DEFAULTS"))
 JOURNAL = os.environ.get("BENCH_JOURNAL", "")
 # As JSON: 194 bytes of payload, 55 of result.
 PAYLOAD = {"text": "x" * 183}
