@@ -24,6 +24,7 @@ mod path;
 mod patience;
 mod pulls;
 mod query;
+pub mod recovery;
 mod routes;
 mod run;
 mod schedules;
@@ -34,6 +35,7 @@ mod stamp;
 mod state;
 pub mod token;
 mod waits;
+pub mod watch;
 mod webhooks;
 mod work;
 

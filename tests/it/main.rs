@@ -7,6 +7,7 @@ mod batches;
 mod clocks;
 mod crash;
 mod events;
+mod failover;
 mod fault_table;
 mod first_light;
 mod handlers;

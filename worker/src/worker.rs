@@ -179,6 +179,11 @@ impl Worker {
             }
             let tell_at = if self.attempts.load.is_more_to_come() { ended_at + LINGER } else { ended_at };
             let to_tell = telling.is_empty() && !outbox.is_empty();
+            // A timer, even one that is due, waits for the next millisecond.
+            if to_tell && tell_at <= Instant::now() {
+                telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
+                continue;
+            }
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,

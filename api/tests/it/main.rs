@@ -1,6 +1,7 @@
 //! The API over a real Redis and a real object store, spoken to over sockets.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod admission;
 mod auth;
 mod bad_input;
 mod batches;
