@@ -198,7 +198,7 @@ mod tests {
     use axum::Router;
     use axum::http::StatusCode;
     use axum::response::IntoResponse;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -293,6 +293,10 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
+            let (mut request, mut byte) = (Vec::new(), [0]);
+            while !request.ends_with(b"\r\n\r\n{}") && stream.read_exact(&mut byte).await.is_ok() {
+                request.push(byte[0]);
+            }
             let mut dripped = stream.write_all(start.as_bytes()).await;
             while dripped.is_ok() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
