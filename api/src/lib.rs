@@ -10,6 +10,8 @@ mod catalog;
 pub mod config;
 pub mod error;
 mod feedback;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod gateway;
 mod history;
 mod inputs;

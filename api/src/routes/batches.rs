@@ -1,6 +1,6 @@
 //! `/v1/batches`: many inputs in one call.
 
-mod create;
+pub(crate) mod create;
 mod view;
 
 use std::time::Duration;

@@ -152,7 +152,7 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
 /// How far somebody has followed a job, which is what an event's id says: `<entry>.<rank>`. Both only grow, so that nothing
 /// overtakes the end, and who comes back with the last id that it saw misses nothing and hears nothing twice.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+pub(crate) struct Seen {
     /// The last kept event; empty before the first.
     entry: String,
     /// The rank of the last state told, see [`rank`]; 0 before the first.
@@ -160,11 +160,13 @@ struct Seen {
 }
 
 impl Seen {
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (entry, rank) = text.rsplit_once('.')?;
         let entry = if entry == "0" { "" } else { entry };
         (entry.is_empty() || is_cursor(entry)).then_some(())?;
-        Some(Self { entry: entry.to_owned(), rank: rank.parse().ok().filter(|rank| *rank < u64::MAX - RANKS)? })
+        let seen = Self { entry: entry.to_owned(), rank: rank.parse().ok().filter(|rank| *rank < u64::MAX - RANKS)? };
+        // As it was given out, and no other spelling of it.
+        (seen.to_string() == text).then_some(seen)
     }
 }
 
@@ -214,7 +216,7 @@ mod tests {
         for seen in [Seen { entry: String::new(), rank: 3 }, Seen { entry: "1700000000000-7".to_owned(), rank: 12 }] {
             assert_eq!(Seen::parse(&seen.to_string()), Some(seen));
         }
-        for wrong in ["", "1", "1-1", ".", "x.1", "1-1.x", "1-1.-1"] {
+        for wrong in ["", "1", "1-1", ".", ".3", "x.1", "1-1.x", "1-1.-1", "1-1.+1", "1-1.01", "01-1.1", "0-0.1"] {
             assert_eq!(Seen::parse(wrong), None, "{wrong}");
         }
     }

@@ -68,9 +68,13 @@ pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
         Host::Ipv4(ip) => check(config, ip.into())?,
         Host::Ipv6(ip) => check(config, ip.into())?,
         Host::Domain(name) => {
-            let name = name.trim_end_matches('.');
+            let name = name.strip_suffix('.').unwrap_or(name);
+            // The parser reads an address behind one last dot only: `127.0.0.1..` would be a name to it, and who knows to a resolver.
+            if name.split('.').any(str::is_empty) {
+                return Err(Refused::NoUrl);
+            }
             let local = name == "localhost" || name.ends_with(".localhost");
-            if name.is_empty() || (local && !config.allow_private) {
+            if local && !config.allow_private {
                 return Err(Refused::Address);
             }
         }
@@ -299,7 +303,7 @@ mod tests {
             assert_eq!(check_url(&strict(), &format!("https://{host}/")), Err(Refused::Address), "{host}");
         }
         // What is no address in any reading is no URL either.
-        for host in ["256.0.0.1", "0x1ffffffff", "127.0.0.0x100", "[fe80::1%25eth0]", "[::1", "a b", "1.2.3.4.5"] {
+        for host in ["256.0.0.1", "0x1ffffffff", "127.0.0.0x100", "[fe80::1%25eth0]", "[::1", "a b", "1.2.3.4.5", "127.0.0.1..", "a..b", ".a", "."] {
             assert_eq!(check_url(&strict(), &format!("https://{host}/")), Err(Refused::NoUrl), "{host}");
         }
     }

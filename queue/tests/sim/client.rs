@@ -11,8 +11,9 @@ use stokehold_queue::job::{
 use stokehold_queue::queue::{CancelAnswer, Gate, Limits, Submitted};
 use stokehold_queue::{Error, JobId, Queue};
 
+use crate::network::{Answer, Call, Op, Party};
 use crate::witness::{Broken, Verdict};
-use crate::world::{Answer, Call, Event, Op, Party, TENANTS, World, now};
+use crate::world::{Event, TENANTS, World, now};
 
 /// How many with the same concurrency key may run at once.
 pub(crate) const KEY_MAX: u32 = 2;

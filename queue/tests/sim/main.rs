@@ -5,7 +5,9 @@
 mod bugs;
 mod client;
 mod faults;
+mod network;
 mod settler;
+mod verbs;
 mod witness;
 mod worker;
 mod world;

@@ -11,7 +11,8 @@ use stokehold_queue::queue::Lease;
 use stokehold_queue::{Fence, JobId, Queue};
 
 use crate::faults::Fault;
-use crate::world::{Answer, Event, LEASE_MS, Op, Party, World};
+use crate::network::{Answer, Op, Party};
+use crate::world::{Event, LEASE_MS, World};
 
 pub(crate) const LONGEST_RUN_MS: u64 = 5_000;
 const BEAT_MS: u64 = LEASE_MS / 3;

@@ -6,14 +6,12 @@ use std::collections::{BTreeMap, BinaryHeap};
 use futures::FutureExt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use stokehold_queue::gateway::{ExtendAnswer, FinishReport, LeaseRef};
-use stokehold_queue::job::{Job, JobState};
-use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Signal, Submitted, Waiter};
-use stokehold_queue::{Error, JobId, ManualClock, Queue};
-use tokio::sync::mpsc::Receiver;
+use stokehold_queue::queue::{Due, Gate, Settlement, Signal};
+use stokehold_queue::{JobId, ManualClock, Queue};
 
-use crate::client::{Ask, Client};
+use crate::client::Client;
 use crate::faults::{Fault, Faults};
+use crate::network::{Answer, Call, Party, REPLICAS, Replica, replica_name};
 use crate::witness::{Broken, Verdict, Witness};
 use crate::worker::Worker;
 use crate::{client, settler, worker};
@@ -29,7 +27,6 @@ const TROUBLE_MS: u64 = 240_000;
 const DRAIN_MS: u64 = 2 * LEASE_MS + 60_000 + 60_000;
 
 pub(crate) const TENANTS: [&str; 3] = ["acme", "globex", "v"];
-const REPLICAS: usize = 2;
 const WORKERS: usize = 4;
 
 /// What there is to run: the seed, and what is left out to find the shortest story of a failure.
@@ -49,46 +46,6 @@ pub(crate) struct Report {
     pub(crate) verbs: u64,
     pub(crate) virtual_ms: u64,
     pub(crate) landed: BTreeMap<Fault, u64>,
-}
-
-/// What somebody wants of the queue.
-#[derive(Debug, Clone)]
-pub(crate) enum Op {
-    Ask(Ask),
-    Lease { want: u32 },
-    Extend(Vec<LeaseRef>),
-    Finish(Vec<FinishReport>),
-    Release(Vec<LeaseRef>),
-}
-
-#[derive(Debug, Clone)]
-pub(crate) enum Answer {
-    Submitted(Submitted),
-    Refused,
-    Cancelled,
-    Seen(Option<Box<Job>>),
-    Leases(Vec<Lease>),
-    Extended(Vec<ExtendAnswer>),
-    Ended,
-    /// The connection broke: it may have happened or not.
-    Unknown,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Party {
-    Client(usize),
-    /// A worker in one of its lives.
-    Worker(usize, u32),
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Call {
-    pub(crate) number: u64,
-    pub(crate) from: Party,
-    pub(crate) op: Op,
-    replica: usize,
-    /// The replica's life in which it came.
-    life: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -131,14 +88,6 @@ impl Ord for Entry {
     }
 }
 
-struct Replica {
-    life: u32,
-    up: bool,
-    signals: Receiver<Signal>,
-    /// Pulls that wait for work.
-    parked: BTreeMap<u64, Call>,
-}
-
 pub(crate) struct World<Q> {
     pub(crate) queue: Q,
     clock: ManualClock,
@@ -147,11 +96,11 @@ pub(crate) struct World<Q> {
     pub(crate) witness: Witness,
     pub(crate) clients: Vec<Client>,
     pub(crate) workers: Vec<Worker>,
-    replicas: Vec<Replica>,
+    pub(crate) replicas: Vec<Replica>,
     events: BinaryHeap<Entry>,
-    number: u64,
+    pub(crate) number: u64,
     pub(crate) healed: bool,
-    report: Report,
+    pub(crate) report: Report,
     /// What happened, when somebody wants to read it.
     trace: Option<Vec<(u64, String)>>,
 }
@@ -344,7 +293,7 @@ impl<Q: Queue> World<Q> {
         id.parse().expect("a version 7 id")
     }
 
-    fn lives(&self, replica: usize, life: u32) -> bool {
+    pub(crate) fn lives(&self, replica: usize, life: u32) -> bool {
         self.replicas[replica].up && self.replicas[replica].life == life
     }
 
@@ -352,247 +301,6 @@ impl<Q: Queue> World<Q> {
         let life = self.replicas[n].life;
         self.after(0..1_000, Event::Maintain(n, life));
         self.after(0..1_000, Event::Settle(n, life));
-    }
-
-    // --- messages ---------------------------------------------------------------------------------------------------------------
-
-    /// Sends a request to a replica and sees to it that the sender hears something, be it that it has waited in vain.
-    pub(crate) fn send(&mut self, from: Party, op: Op, patience_ms: u64) -> u64 {
-        let call = Call { number: self.number, from, op, replica: self.rng.random_range(0..REPLICAS), life: 0 };
-        let number = call.number;
-        self.number += 1;
-        self.note(|| format!("{from:?} -> a{}: #{number} {}", call.replica, told(&call.op)));
-        let give_up = self.now_ms() + patience_ms;
-        self.at(give_up, Event::GaveUp(from, number));
-        if self.is_cut_off(from) || self.strikes(Fault::RequestLost) {
-            return number;
-        }
-        // A request is sent again by proxies and by clients alike; a submit without a key never is.
-        if call.op.may_be_repeated() && self.strikes(Fault::Duplicated) {
-            let delay = self.delay();
-            self.after(delay, Event::AtReplica(call.clone()));
-        }
-        let delay = self.delay();
-        self.after(delay, Event::AtReplica(call));
-        number
-    }
-
-    fn delay(&mut self) -> std::ops::Range<u64> {
-        if self.strikes(Fault::Delayed) { 1_000..8_000 } else { 1..40 }
-    }
-
-    fn is_cut_off(&self, party: Party) -> bool {
-        match party {
-            Party::Client(_) => false,
-            Party::Worker(n, _) => self.workers[n].is_cut_off(self.now_ms()),
-        }
-    }
-
-    fn at_replica(&mut self, mut call: Call) {
-        let replica = &self.replicas[call.replica];
-        if !replica.up {
-            return self.reply(call, Answer::Unknown);
-        }
-        call.life = replica.life;
-        client::prepare(self, &mut call);
-        let delay = self.delay();
-        self.after(delay, Event::AtQueue(call));
-    }
-
-    fn at_queue(&mut self, call: Call) -> Verdict {
-        let alive = self.lives(call.replica, call.life);
-        // Killed on the way: what it had sent by then happens, and nobody is told.
-        if !alive && self.rng.random_bool(0.5) {
-            return Ok(());
-        }
-        self.report.verbs += 1;
-        let answer = self.carry_out(&call)?;
-        if !alive {
-            return Ok(());
-        }
-        match (answer, call.from) {
-            (Answer::Leases(leases), Party::Worker(..)) if leases.is_empty() => {
-                let known = self.replicas[call.replica].parked.insert(call.number, call.clone());
-                if known.is_none() {
-                    self.after(20_000..20_001, Event::PullOver(call.replica, call.life, call.number));
-                }
-            }
-            (answer, _) => {
-                self.replicas[call.replica].parked.remove(&call.number);
-                self.reply(call, answer);
-            }
-        }
-        Ok(())
-    }
-
-    fn reply(&mut self, call: Call, answer: Answer) {
-        if !self.strikes(Fault::ReplyLost) {
-            let delay = self.delay();
-            self.after(delay, Event::Back(call, answer));
-        }
-    }
-
-    fn back(&mut self, call: &Call, answer: Answer) -> Verdict {
-        if self.is_cut_off(call.from) {
-            return Ok(());
-        }
-        let broke = !self.lives(call.replica, call.life);
-        self.answer(call.from, call.number, Some(&call.op), if broke { Answer::Unknown } else { answer })
-    }
-
-    /// `op` is what was asked; nothing when nobody answered.
-    fn answer(&mut self, party: Party, number: u64, op: Option<&Op>, answer: Answer) -> Verdict {
-        match party {
-            Party::Client(n) => client::hears(self, n, number, answer),
-            Party::Worker(n, life) => {
-                worker::hears(self, (n, life), number, op, answer);
-                Ok(())
-            }
-        }
-    }
-
-    /// A pull that finds nothing is answered so after a while. A wake that is on its way by then is handed on.
-    fn pull_over(&mut self, replica: usize, life: u32, number: u64) {
-        if !self.lives(replica, life) {
-            return;
-        }
-        if let Some(call) = self.replicas[replica].parked.remove(&number) {
-            let waiter = Waiter { replica: replica_name(replica, life), waiter: number };
-            if !now(self.queue.unpark(&waiter)).expect("memory forgets") {
-                now(self.queue.wake_next()).expect("memory wakes");
-            }
-            self.reply(call, Answer::Leases(Vec::new()));
-        }
-    }
-
-    /// Signals are told at once and arrive a little later, if they do.
-    fn hear(&mut self) {
-        for n in 0..REPLICAS {
-            while let Ok(signal) = self.replicas[n].signals.try_recv() {
-                if !self.strikes(Fault::SignalLost) {
-                    let life = self.replicas[n].life;
-                    self.after(1..20, Event::Signal(n, life, signal));
-                }
-            }
-        }
-    }
-
-    fn signal(&mut self, n: usize, life: u32, signal: &Signal) {
-        if let (Signal::Wake(waiter), true) = (signal, self.lives(n, life)) {
-            match self.replicas[n].parked.get(waiter).cloned() {
-                Some(call) => self.after(1..20, Event::AtQueue(call)),
-                None => now(self.queue.wake_next()).expect("memory wakes"),
-            }
-        }
-    }
-
-    // --- the queue --------------------------------------------------------------------------------------------------------------
-
-    fn carry_out(&mut self, call: &Call) -> Result<Answer, Broken> {
-        let now_ms = self.now_ms();
-        let answer = match &call.op {
-            Op::Ask(ask) => client::carry_out(self, ask)?,
-            Op::Lease { want } => Answer::Leases(self.lease(call, *want)?),
-            Op::Extend(leases) => {
-                let answers = now(self.queue.extend(leases)).expect("memory extends");
-                for (lease, answer) in leases.iter().zip(&answers) {
-                    self.witness.extended(lease, *answer, now_ms)?;
-                }
-                Answer::Extended(answers)
-            }
-            Op::Finish(reports) => {
-                let answers = now(self.queue.finish(reports)).expect("memory finishes");
-                for (report, answer) in reports.iter().zip(&answers) {
-                    self.witness.finished(report, *answer, now_ms)?;
-                    self.look_at(report.job_id)?;
-                }
-                Answer::Ended
-            }
-            Op::Release(leases) => {
-                let answers = now(self.queue.release(leases)).expect("memory releases");
-                for (lease, answer) in leases.iter().zip(&answers) {
-                    self.witness.released(lease, *answer)?;
-                    self.look_at(lease.job_id)?;
-                }
-                Answer::Ended
-            }
-        };
-        self.note(|| format!("   #{} at the queue: {}", call.number, heard(&answer)));
-        Ok(answer)
-    }
-
-    fn lease(&mut self, call: &Call, want: u32) -> Result<Vec<Lease>, Broken> {
-        let Party::Worker(n, life) = call.from else { return Ok(Vec::new()) };
-        let (worker, reach_gib) = (self.workers[n].id(life), self.workers[n].reach_gib);
-        let park = Some(Waiter { replica: replica_name(call.replica, call.life), waiter: call.number });
-        let query = LeaseQuery { worker_id: worker, want, reach_gib, park };
-        let leases = now(self.queue.lease(query)).expect("memory leases");
-        let now_ms = self.now_ms();
-        for lease in &leases {
-            self.witness.leased(lease, now_ms)?;
-            self.look_at(lease.job_id)?;
-        }
-        if leases.iter().any(|lease| lease.spec.priority.digit() > 0) {
-            let waiting = self.ungated();
-            self.witness.in_order(&leases, &waiting, reach_gib, now_ms)?;
-        }
-        self.keys_hold(&leases)?;
-        Ok(leases)
-    }
-
-    /// Queued jobs that nothing holds back: no key, no tenant with limits, no time that has passed.
-    fn ungated(&self) -> Vec<Job> {
-        let free = |job: &Job| {
-            let limited = self.clients.iter().any(|client| client.limited && client.tenant == job.spec.tenant);
-            let late =
-                [job.spec.start_by_ms, job.spec.deadline_ms].into_iter().flatten().any(|due| due <= self.now_ms());
-            job.state == JobState::Queued && job.spec.concurrency.is_none() && !limited && !late
-        };
-        let jobs = self.witness.jobs().into_iter().filter_map(|id| now(self.queue.get(id)).ok().flatten());
-        jobs.filter(free).collect()
-    }
-
-    /// Of the jobs with one key only so many run at once.
-    fn keys_hold(&self, leases: &[Lease]) -> Verdict {
-        for lease in leases {
-            let Some(limit) = &lease.spec.concurrency else { continue };
-            let shares = |job: &Job| {
-                job.state == JobState::Running
-                    && job.spec.tenant == lease.spec.tenant
-                    && job.spec.concurrency.as_ref().is_some_and(|other| other.key == limit.key)
-            };
-            let running =
-                self.witness.jobs().into_iter().filter_map(|id| now(self.queue.get(id)).ok().flatten()).filter(shares);
-            let running = running.count();
-            if running > client::KEY_MAX as usize {
-                let what = format!("{running} with the key {:?} run at once", limit.key);
-                return Err(Broken { invariant: "key", job: Some(lease.job_id), what });
-            }
-        }
-        Ok(())
-    }
-
-    fn maintain(&mut self) -> Verdict {
-        let answers: [Result<_, Error>; 3] =
-            [now(self.queue.promote()), now(self.queue.reap()), now(self.queue.expire())];
-        let moved: u32 = answers.into_iter().map(|swept| swept.expect("memory sweeps").jobs).sum();
-        if moved > 0 {
-            self.note(|| format!("   {moved} promoted, reaped or expired"));
-            self.look_at_all()?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn look_at(&mut self, id: JobId) -> Verdict {
-        let now_ms = self.now_ms();
-        match now(self.queue.get(id)).expect("memory reads") {
-            Some(job) => self.witness.sees(&job, now_ms),
-            None => Ok(()),
-        }
-    }
-
-    fn look_at_all(&mut self) -> Verdict {
-        self.witness.jobs().into_iter().try_for_each(|id| self.look_at(id))
     }
 
     // --- trouble ----------------------------------------------------------------------------------------------------------------
@@ -613,48 +321,5 @@ impl<Q: Queue> World<Q> {
             self.after(200..10_000, Event::ReplicaBack(n));
         }
         worker::trouble(self);
-    }
-}
-
-fn replica_name(n: usize, life: u32) -> String {
-    format!("a{n}.{life}")
-}
-
-impl Op {
-    fn may_be_repeated(&self) -> bool {
-        match self {
-            Self::Ask(ask) => ask.may_be_repeated(),
-            // A second pull would be another one, with leases of its own that nobody waits for: a lost reply does the same.
-            Self::Lease { .. } => false,
-            Self::Extend(_) | Self::Finish(_) | Self::Release(_) => true,
-        }
-    }
-}
-
-fn told(op: &Op) -> String {
-    let refs = |leases: &[LeaseRef]| {
-        leases.iter().map(|lease| format!("{}/{}", lease.job_id, lease.fence)).collect::<Vec<_>>().join(" ")
-    };
-    match op {
-        Op::Ask(ask) => format!("{ask}"),
-        Op::Lease { want } => format!("lease {want}"),
-        Op::Extend(leases) => format!("extend {}", refs(leases)),
-        Op::Release(leases) => format!("release {}", refs(leases)),
-        Op::Finish(reports) => {
-            let leases: Vec<_> =
-                reports.iter().map(|report| LeaseRef { job_id: report.job_id, fence: report.fence.clone() }).collect();
-            format!("finish {}", refs(&leases))
-        }
-    }
-}
-
-fn heard(answer: &Answer) -> String {
-    match answer {
-        Answer::Leases(leases) => {
-            let leases: Vec<_> = leases.iter().map(|lease| format!("{}/{}", lease.job_id, lease.fence)).collect();
-            format!("leases {}", leases.join(" "))
-        }
-        Answer::Seen(job) => format!("sees {}", job.as_ref().map_or("nothing", |job| job.state.as_str())),
-        other => format!("{other:?}"),
     }
 }

@@ -251,7 +251,7 @@ fn asked(wanted: &BatchRequest) -> String {
 }
 
 /// Lines of JSON: what is spread over several is drawn together. No string of JSON holds a line's end as it is.
-fn jsonl(lines: &[Box<RawValue>]) -> Vec<u8> {
+pub(crate) fn jsonl(lines: &[Box<RawValue>]) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines {
         text.extend(line.get().bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
