@@ -18,6 +18,7 @@ DENY := $(TOOLS)/bin/cargo-deny
 DEV := $(TOOLS)/dev/.installed
 CLIENT := $(TOOLS)/client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
+SCHEMA := $(TOOLS)/schema/.installed
 WHEEL := target/wheels/.built
 JS := sdk/js/node_modules/.installed
 STOKE := target/debug/stoke
@@ -32,7 +33,7 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim lint fmt bless openapi bench acceptance ci wheel garage clean stoke redis
+.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench acceptance ci wheel garage clean stoke redis
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -77,6 +78,12 @@ $(HOOKS): tests/it/webhooks.requirements.txt | $(UV)
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/hooks $<
 	@touch $@
 
+# What reads the OpenAPI document and tries everything it allows.
+$(SCHEMA): tests/schema/requirements.txt | $(UV)
+	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/schema
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/schema $<
+	@touch $@
+
 # What our own tests have: the package, and the pinned tools of sdk/python/dev.lock.
 $(DEV): $(WHEEL) sdk/python/dev.lock
 	@$(UV) venv -q --clear $(TOOLS)/dev
@@ -118,7 +125,9 @@ test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) sdk/js/dist/.buil
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone
 	cargo test --locked -p stokehold-tests --test it
 
-sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories
+# The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
+sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and compare the Lua scripts over 5,000 histories
+	SEEDS=$(or $(SEEDS),10000) cargo test --locked --release -p stokehold-queue --test sim -- --nocapture
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
 
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
@@ -139,6 +148,13 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 
 openapi: redis ## Rewrite api/openapi.json from the code
 	BLESS=1 cargo test --locked -p stokehold-api openapi
+
+schema: stoke redis $(WHEEL) $(SCHEMA) ## Hold the running API to its OpenAPI document (EXAMPLES= per operation, SEED=)
+	@EXAMPLES=$(EXAMPLES) SEED=$(SEED) tests/schema/run.sh
+
+# libFuzzer, so it needs a C++ compiler; the counters that it steers by are put in by the stable Rust compiler.
+fuzz: ## Fuzz what strangers can write, 10 minutes a target (FUZZ_SECONDS=, FUZZ_TARGETS=)
+	@fuzz/run.sh
 
 bench: $(WHEEL) redis ## Measure beside a raw Redis loop (BENCH_JSON=path also writes JSON)
 	cargo build --locked --release -p stokehold-cli

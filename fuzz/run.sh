@@ -11,8 +11,8 @@ built=../target/fuzz/$(rustc -vV | sed -n 's/^host: //p')/debug
 for target in $targets; do
     corpus=../target/fuzz/corpus/$target log=../target/fuzz/$target.log
     mkdir -p "$corpus" found
-    # Bounded like the product: an input that takes a second or half a gigabyte is a finding.
-    if ! "$built/$target" -max_total_time="$seconds" -timeout=1 -rss_limit_mb=512 -malloc_limit_mb=256 -max_len=8192 \
+    # Bounded like the product: an input that takes ten seconds or half a gigabyte is a finding.
+    if ! "$built/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=512 -malloc_limit_mb=256 -max_len=8192 \
         -dict="dictionaries/$target.dict" -artifact_prefix="found/$target-" -print_final_stats=1 "$corpus" "seeds/$target" >"$log" 2>&1; then
         tail -n 40 "$log"
         echo "$target: the input is in fuzz/found; once it is understood, keep it in fuzz/seeds/$target" >&2

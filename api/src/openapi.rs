@@ -1,5 +1,7 @@
 //! The API's description, made from the code.
 
+mod links;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -10,6 +12,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
+use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
     batches, endpoints, events, feedback, files, health, jobs, limits, packages, redrive, results, schedules, submit,
@@ -31,7 +34,7 @@ use crate::routes::{
         health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
-    modifiers(&Bearer),
+    modifiers(&Bearer, &Links),
     security(("bearer" = [])),
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),

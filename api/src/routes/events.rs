@@ -15,6 +15,7 @@ use stokehold_queue::job::{Job, JobState};
 use stokehold_queue::queue::KeptEvent;
 use stokehold_queue::{Fence, JobId, Queue};
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 use super::jobs::{is_cursor, own};
 use super::view::JobView;
@@ -35,6 +36,18 @@ const STREAM_MAX: Duration = Duration::from_secs(3600);
 
 /// Ranks under one fence, see [`rank`].
 const RANKS: u64 = 8;
+
+/// One event, as its lines say it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the document: axum writes the lines")]
+pub(crate) struct StreamEvent {
+    /// `state`, `progress`, `log`, `output` or `done`.
+    event: String,
+    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; at `done` the job.
+    data: String,
+    /// For `Last-Event-ID`.
+    id: String,
+}
 
 #[derive(Serialize)]
 struct StateData {
@@ -72,7 +85,7 @@ struct OutputData<'a> {
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen."),
     ),
     responses(
-        (status = 200, description = "Events `state`, `progress`, `log`, `output`, `done`.", content_type = "text/event-stream", body = String),
+        (status = 200, description = "Events `state`, `progress`, `log`, `output`, `done`.", content_type = "text/event-stream", body = StreamEvent),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn events(

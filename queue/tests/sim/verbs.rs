@@ -1,5 +1,6 @@
 //! The verbs of the queue, each one told to the witness with what it answered.
 
+use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::{Job, JobState};
 use stokehold_queue::queue::{Lease, LeaseQuery, Waiter};
 use stokehold_queue::{Error, JobId, Queue};
@@ -22,20 +23,22 @@ impl<Q: Queue> World<Q> {
                 }
                 Answer::Extended(answers)
             }
+            // All answers first: two of them may be about the same job.
             Op::Finish(reports) => {
                 let answers = now(self.queue.finish(reports)).expect("memory finishes");
                 for (report, answer) in reports.iter().zip(&answers) {
                     self.witness.finished(report, *answer, now_ms)?;
-                    self.look_at(report.job_id)?;
+                    self.report.stale += u64::from(*answer == FinishAnswer::StaleFence);
                 }
+                reports.iter().try_for_each(|report| self.look_at(report.job_id))?;
                 Answer::Ended
             }
             Op::Release(leases) => {
                 let answers = now(self.queue.release(leases)).expect("memory releases");
                 for (lease, answer) in leases.iter().zip(&answers) {
                     self.witness.released(lease, *answer)?;
-                    self.look_at(lease.job_id)?;
                 }
+                leases.iter().try_for_each(|lease| self.look_at(lease.job_id))?;
                 Answer::Ended
             }
         };
@@ -50,10 +53,8 @@ impl<Q: Queue> World<Q> {
         let query = LeaseQuery { worker_id: worker, want, reach_gib, park };
         let leases = now(self.queue.lease(query)).expect("memory leases");
         let now_ms = self.now_ms();
-        for lease in &leases {
-            self.witness.leased(lease, now_ms)?;
-            self.look_at(lease.job_id)?;
-        }
+        leases.iter().try_for_each(|lease| self.witness.leased(lease, now_ms))?;
+        leases.iter().try_for_each(|lease| self.look_at(lease.job_id))?;
         if leases.iter().any(|lease| lease.spec.priority.digit() > 0) {
             let waiting = self.ungated();
             self.witness.in_order(&leases, &waiting, reach_gib, now_ms)?;
@@ -97,9 +98,10 @@ impl<Q: Queue> World<Q> {
     pub(crate) fn maintain(&mut self) -> Verdict {
         let answers: [Result<_, Error>; 3] =
             [now(self.queue.promote()), now(self.queue.reap()), now(self.queue.expire())];
-        let moved: u32 = answers.into_iter().map(|swept| swept.expect("memory sweeps").jobs).sum();
-        if moved > 0 {
-            self.note(|| format!("   {moved} promoted, reaped or expired"));
+        let [promoted, reaped, expired] = answers.map(|swept| swept.expect("memory sweeps").jobs);
+        if promoted + reaped + expired > 0 {
+            self.report.reaped += u64::from(reaped);
+            self.note(|| format!("   {promoted} promoted, {reaped} reaped, {expired} expired"));
             self.look_at_all()?;
         }
         Ok(())

@@ -44,6 +44,10 @@ pub(crate) struct Report {
     pub(crate) ends: BTreeMap<&'static str, usize>,
     pub(crate) events: u64,
     pub(crate) verbs: u64,
+    /// Leases that ran out.
+    pub(crate) reaped: u64,
+    /// Reports of attempts that were no longer their sender's, refused.
+    pub(crate) stale: u64,
     pub(crate) virtual_ms: u64,
     pub(crate) landed: BTreeMap<Fault, u64>,
 }
