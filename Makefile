@@ -132,15 +132,17 @@ sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and c
 
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../tests/schema && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../tests/schema
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo
+	cargo fmt --manifest-path fuzz/Cargo.toml
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../tests/schema && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../tests/schema
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api
@@ -168,7 +170,7 @@ acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full siz
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it schedules:: -- --nocapture
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it batches:: -- --nocapture
 
-ci: lint test demo ## What CI runs
+ci: lint test schema demo ## What CI runs
 
 clean: ## Delete what was built, not what was downloaded
 	cargo clean

@@ -88,7 +88,11 @@ impl IntoResponses for Problems {
 /// The document, as `/openapi.json` answers it.
 #[must_use]
 pub fn json() -> &'static str {
-    static TEXT: LazyLock<String> = LazyLock::new(|| Api::openapi().to_pretty_json().unwrap_or_default());
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let text = Api::openapi().to_pretty_json().unwrap_or_default();
+        // As the registry of formats spells them; utoipa writes `u-int32`.
+        text.replace(r#""format": "u-int"#, r#""format": "uint"#)
+    });
     &TEXT
 }
 

@@ -71,7 +71,7 @@ pub(crate) async fn get(
         ("error_code" = Option<super::view::ErrorWord>, Query, description = "Only those that failed like this."),
         ("metadata.<key>" = Option<String>, Query, description = "Only with this label; may be given for several keys."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, description = "1 to 100, default 20."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
     ),
     responses((status = 200, description = "One page.", body = JobList), crate::openapi::Problems))]
 pub(crate) async fn list(
