@@ -1,4 +1,4 @@
-//! Every Redis key, its type and its life. Nobody else in Rust spells one; `lua/prelude.lua` derives the same from the root.
+//! Every Redis key, its type and its life. Nobody else in Rust spells one; `lua/lib/keys.lua` derives the same from the root.
 //!
 //! | key below `{prefix:shard}` | type | what | life |
 //! |---|---|---|---|

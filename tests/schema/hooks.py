@@ -1,6 +1,7 @@
 """What the document cannot say, so that more than refusals is tried."""
 
 import os
+from pathlib import Path
 
 import schemathesis
 
@@ -54,5 +55,5 @@ def before_call(context, case, kwargs):
 @schemathesis.hook
 def after_call(context, case, response):
     """For the tally at the end: a run in which every submit was refused would have shown nothing."""
-    with open(os.environ["SCHEMA_TALLY"], "a", encoding="utf-8") as tally:
+    with Path(os.environ["SCHEMA_TALLY"]).open("a", encoding="utf-8") as tally:
         tally.write(f"{case.method} {case.path} {response.status_code}\n")

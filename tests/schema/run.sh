@@ -23,11 +23,12 @@ field() { "$tool/python" -c "import json, sys; print(json.load(open(sys.argv[1])
 url=$(field url)
 "$stoke" deploy sdk/examples/echo >/dev/null
 
-cd tests/schema
-export SCHEMATHESIS_HOOKS=hooks
+# Its cache of what failed stays with the data of this run.
+config=$PWD/tests/schema
+cd "$data"
 run() {
-    PYTHONPATH=$PWD SCHEMA_TALLY=$data/tally STOKE_TOKEN=$(field token) "$tool/schemathesis" --config-file schemathesis.toml run "$url/openapi.json" \
-        ${SEED:+--seed "$SEED"} "$@"
+    PYTHONPATH=$config SCHEMATHESIS_HOOKS=hooks SCHEMA_TALLY=$data/tally STOKE_TOKEN=$(field token) \
+        "$tool/schemathesis" --config-file "$config/schemathesis.toml" run "$url/openapi.json" ${SEED:+--seed "$SEED"} "$@"
 }
 run --phases coverage,fuzzing --max-examples "$examples"
 run --phases stateful --mode positive --max-time "$((examples * 4))"
