@@ -20,8 +20,9 @@ fn split(data: &[u8]) -> (usize, &[u8]) {
 mod tests {
     use std::path::Path;
 
-    /// Target and property.
-    const TARGETS: [(&str, fn(&[u8])); 6] = [
+    type Property = fn(&[u8]);
+
+    const TARGETS: [(&str, Property); 6] = [
         ("cursors", super::cursors::check),
         ("job_json", super::job_json::check),
         ("lines", super::lines::check),
