@@ -38,7 +38,7 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis
+.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile load powercut
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -141,13 +141,17 @@ redis: stoke | $(UV)
 test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone
-	cargo test --locked -p stokehold-tests --test it
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
 sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and compare the Lua scripts over 5,000 histories
 	SEEDS=$(or $(SEEDS),10000) cargo test --locked --release -p stokehold-queue --test sim -- --nocapture
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
+
+CUTS ?= 100
+powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
+	CUTS=$(CUTS) SEED=$(or $(SEED),1) cargo test --locked -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
 	cargo fmt --all --check
@@ -189,6 +193,14 @@ bench-docs: ## Write docs/BENCHMARKS.md and its charts from BENCH_JSON=path
 profile: $(WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/benchmarks (needs perf)
 	cargo build --locked --release -p stokehold-cli
 	STOKE_PROFILE_DIR=$(CURDIR)/docs/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
+
+hostile: $(WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
+	@cargo build --locked --release -p stokehold-cli 1>&2
+	@cargo bench --locked -p stokehold-tests --bench hostile -- $(HOSTILE_ARGS)
+
+load: $(WHEEL) ## Put 10,000 requests through the example endpoints (LOAD_ARGS="--rate 100 --json")
+	@cargo build --locked --release -p stokehold-cli 1>&2
+	@target/release/stoke bench load --demo $(LOAD_ARGS)
 
 # One after the other, each alone on the machine: sizes and memory are what they are about.
 acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full size what the tests run small (an hour)

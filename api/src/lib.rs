@@ -8,6 +8,7 @@ mod auth;
 mod batches;
 mod catalog;
 pub mod config;
+mod descriptors;
 pub mod error;
 mod feedback;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -25,6 +26,7 @@ mod path;
 mod patience;
 mod pulls;
 mod query;
+pub mod recovery;
 mod routes;
 mod run;
 mod schedules;
@@ -35,6 +37,7 @@ mod stamp;
 mod state;
 pub mod token;
 mod waits;
+pub mod watch;
 mod webhooks;
 mod work;
 

@@ -31,7 +31,7 @@ use crate::{inputs, metrics};
 pub(crate) use dependencies::refers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use request::{AHEAD_MAX_S, Checked};
-pub(crate) use request::{ATTEMPTS_MAX, SHARD, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata};
+pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata};
 pub(crate) use target::Target;
 
 /// A bulk submit may be larger than other bodies: 1,000 jobs.
