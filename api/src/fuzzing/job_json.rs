@@ -30,7 +30,7 @@ static TARGETS: LazyLock<[Target; 2]> = LazyLock::new(|| {
             .unwrap();
         let input = validator(&version.spec.input_schema).unwrap();
         let deployed = Deployed { version, vram_class_gib: 0, input };
-        Target { deployed: Arc::new(deployed), steps: Vec::new(), webhooks: Webhooks::default() }
+        Target { deployed: Arc::new(deployed), steps: Vec::new(), webhooks: Webhooks::default(), shard: 0 }
     })
 });
 
