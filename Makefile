@@ -20,6 +20,7 @@ INFERNO := $(TOOLS)/bin/inferno-flamegraph
 DEV := $(TOOLS)/dev/.installed
 CLIENT := $(TOOLS)/client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
+SCHEMA := $(TOOLS)/schema/.installed
 PEERS := $(TOOLS)/peers/.installed
 BULLMQ := tests/benches/peers/bullmq/node_modules/.installed
 WHEEL := target/wheels/.built
@@ -37,7 +38,7 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile load powercut
+.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile load powercut
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -80,6 +81,12 @@ $(CLIENT): $(WHEEL)
 $(HOOKS): tests/it/webhooks.requirements.txt | $(UV)
 	@$(UV) venv -q --clear $(TOOLS)/hooks
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/hooks $<
+	@touch $@
+
+# What reads the OpenAPI document and tries everything it allows.
+$(SCHEMA): tests/schema/requirements.txt | $(UV)
+	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/schema
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/schema $<
 	@touch $@
 
 # What our own tests have: the package, and the pinned tools of sdk/python/dev.lock.
@@ -137,7 +144,9 @@ test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) sdk/js/dist/.buil
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
-sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories
+# The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
+sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and compare the Lua scripts over 5,000 histories
+	SEEDS=$(or $(SEEDS),10000) cargo test --locked --release -p stokehold-queue --test sim -- --nocapture
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
 
 CUTS ?= 100
@@ -146,15 +155,17 @@ powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../tests/benches/peers && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../tests/benches/peers
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../tests/benches/peers ../../tests/schema && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../tests/benches/peers ../../tests/schema
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../tests/benches/peers && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../tests/benches/peers
+	cargo fmt --manifest-path fuzz/Cargo.toml
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../tests/benches/peers ../../tests/schema && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../tests/benches/peers ../../tests/schema
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api
@@ -162,6 +173,13 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 
 openapi: redis ## Rewrite api/openapi.json from the code
 	BLESS=1 cargo test --locked -p stokehold-api openapi
+
+schema: stoke redis $(WHEEL) $(SCHEMA) ## Hold the running API to its OpenAPI document (EXAMPLES= per operation, SEED=)
+	@EXAMPLES=$(EXAMPLES) SEED=$(SEED) tests/schema/run.sh
+
+# libFuzzer, so it needs a C++ compiler; the counters that it steers by are put in by the stable Rust compiler.
+fuzz: ## Fuzz what strangers can write, 10 minutes a target (FUZZ_SECONDS=, FUZZ_TARGETS=)
+	@fuzz/run.sh
 
 # Five rounds of every part and system: BENCH_ONLY=submit,drain,round_trip,crash,depth,width BENCH_SYSTEMS=stokehold,raw BENCH_ROUNDS=1
 # say less.
@@ -192,7 +210,7 @@ acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full siz
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it schedules:: -- --nocapture
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it batches:: -- --nocapture
 
-ci: lint test demo ## What CI runs
+ci: lint test schema demo ## What CI runs
 
 clean: ## Delete what was built, not what was downloaded
 	cargo clean

@@ -11,6 +11,8 @@ pub mod config;
 mod descriptors;
 pub mod error;
 mod feedback;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod gateway;
 mod history;
 mod inputs;

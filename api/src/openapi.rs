@@ -1,5 +1,7 @@
 //! The API's description, made from the code.
 
+mod links;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -10,6 +12,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
+use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
     batches, endpoints, events, feedback, files, health, jobs, limits, packages, redrive, results, schedules, submit,
@@ -31,7 +34,7 @@ use crate::routes::{
         health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
-    modifiers(&Bearer),
+    modifiers(&Bearer, &Links),
     security(("bearer" = [])),
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
@@ -85,7 +88,11 @@ impl IntoResponses for Problems {
 /// The document, as `/openapi.json` answers it.
 #[must_use]
 pub fn json() -> &'static str {
-    static TEXT: LazyLock<String> = LazyLock::new(|| Api::openapi().to_pretty_json().unwrap_or_default());
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let text = Api::openapi().to_pretty_json().unwrap_or_default();
+        // As the registry of formats spells them; utoipa writes `u-int32`.
+        text.replace(r#""format": "u-int"#, r#""format": "uint"#)
+    });
     &TEXT
 }
 

@@ -17,11 +17,14 @@ pub(crate) fn rfc3339(unix_ms: u64) -> String {
         .unwrap_or_else(|| unix_ms.to_string())
 }
 
-/// A written time in unix milliseconds; `None` when it is none, or before 1970.
+/// 9999-12-31T23:59:59.999Z, the last time that can be written so.
+const LAST_MS: u64 = 253_402_300_799_999;
+
+/// A written time in unix milliseconds; `None` when it is none, before 1970, or after all that [`rfc3339`] can write.
 #[must_use]
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-    u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok()
+    u64::try_from(at.unix_timestamp_nanos() / 1_000_000).ok().filter(|ms| *ms <= LAST_MS)
 }
 
 #[cfg(test)]
@@ -34,5 +37,7 @@ mod tests {
         assert_eq!(parse("2026-11-21T05:50:00.123Z"), Some(1_795_240_200_123));
         assert_eq!(parse("2026-11-21T06:50:00.123+01:00"), Some(1_795_240_200_123));
         assert_eq!(parse("tomorrow"), None);
+        assert_eq!(parse("9999-12-31T23:59:59.999Z").map(rfc3339).as_deref(), Some("9999-12-31T23:59:59.999Z"));
+        assert_eq!(parse("9999-12-31T23:59:59-00:01"), None, "a year of five digits");
     }
 }

@@ -8,7 +8,7 @@
 mod breaker;
 mod client;
 pub(crate) mod deliver;
-mod guard;
+pub(crate) mod guard;
 mod lanes;
 mod payload;
 pub(crate) mod schedule;

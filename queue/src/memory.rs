@@ -13,12 +13,14 @@ mod shelves;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
-use crate::id::JobId;
+use crate::id::{JobId, nonce};
 use crate::job::{DependencyOn, Job, JobSpec, NewJob, Progress};
 use crate::queue::{
     CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue, Settlement,
@@ -50,6 +52,13 @@ impl MemoryQueue {
         Self { clock, lease_ms, inner: Mutex::default() }
     }
 
+    /// As [`MemoryQueue::new`], with fences whose random part comes from `seed`: a simulation that is run again sees the same.
+    #[must_use]
+    pub fn seeded(clock: Clock, lease_ms: u64, seed: u64) -> Self {
+        let inner = Inner { nonces: Some(StdRng::seed_from_u64(seed)), ..Inner::default() };
+        Self { clock, lease_ms, inner: Mutex::new(inner) }
+    }
+
     /// A panic while the lock was held is a bug that has already been reported; the others go on.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,6 +71,8 @@ impl MemoryQueue {
 #[derive(Default)]
 struct Inner {
     now: u64,
+    /// Instead of the system's generator.
+    nonces: Option<StdRng>,
     turn: u64,
     jobs: HashMap<JobId, Record>,
     dependents: HashMap<JobId, VecDeque<(JobId, DependencyOn)>>,
@@ -92,6 +103,10 @@ struct Inner {
 }
 
 impl Inner {
+    fn nonce(&mut self) -> String {
+        self.nonces.as_mut().map_or_else(nonce, |seeded| format!("{:016x}", seeded.random::<u64>()))
+    }
+
     fn record(&mut self, id: JobId) -> &mut Record {
         // Every id in a lane or a set has a record; the opposite is a broken invariant.
         self.jobs.get_mut(&id).expect("a job in the queue has a record")

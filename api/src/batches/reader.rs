@@ -63,7 +63,7 @@ impl Reader {
 
 /// Cuts what comes in pieces into lines.
 #[derive(Default)]
-struct Splitter {
+pub(crate) struct Splitter {
     pending: BytesMut,
     /// How much of `pending` is known to hold no line's end.
     searched: usize,
@@ -71,15 +71,15 @@ struct Splitter {
     long: bool,
     number: u64,
     offset: u64,
-    ended: bool,
+    pub(crate) ended: bool,
 }
 
 impl Splitter {
-    fn push(&mut self, piece: &[u8]) {
+    pub(crate) fn push(&mut self, piece: &[u8]) {
         self.pending.extend_from_slice(piece);
     }
 
-    fn take(&mut self) -> Option<Line> {
+    pub(crate) fn take(&mut self) -> Option<Line> {
         let end = self.pending[self.searched..].iter().position(|byte| *byte == b'\n');
         let (length, ending) = match end {
             Some(at) => (self.searched + at, 1),

@@ -68,7 +68,7 @@ struct ResultLine<'a> {
 
 /// A line of the errors.
 #[derive(Serialize)]
-pub(super) struct ErrorLine<'a> {
+pub(crate) struct ErrorLine<'a> {
     line: u64,
     custom_id: Option<&'a str>,
     job_id: Option<JobId>,
@@ -85,7 +85,7 @@ struct Told<'a> {
 
 impl<'a> ErrorLine<'a> {
     /// Of a line that is no good.
-    pub(super) fn invalid(line: u64, custom_id: Option<&'a str>, message: &'a str) -> Self {
+    pub(crate) fn invalid(line: u64, custom_id: Option<&'a str>, message: &'a str) -> Self {
         Self { line, custom_id, job_id: None, state: "invalid", error: Told { code: "invalid_line", message } }
     }
 
@@ -98,7 +98,7 @@ impl<'a> ErrorLine<'a> {
         Self { line, custom_id, job_id: None, state: state.as_str(), error: Told { code: state.as_str(), message } }
     }
 
-    pub(super) fn text(&self) -> Vec<u8> {
+    pub(crate) fn text(&self) -> Vec<u8> {
         jsonl(self)
     }
 }

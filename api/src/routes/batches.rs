@@ -1,6 +1,6 @@
 //! `/v1/batches`: many inputs in one call.
 
-mod create;
+pub(crate) mod create;
 mod view;
 
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub(crate) async fn get(
     params(
         ("state" = Option<view::BatchStateWord>, Query, description = "Only in this state."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, description = "1 to 100, default 20."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
     ),
     responses((status = 200, description = "One page.", body = BatchList), crate::openapi::Problems))]
 pub(crate) async fn list(

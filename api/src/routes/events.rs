@@ -15,6 +15,7 @@ use stokehold_queue::job::{Job, JobState};
 use stokehold_queue::queue::KeptEvent;
 use stokehold_queue::{Fence, JobId, Queue};
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 use super::jobs::{is_cursor, own};
 use super::view::JobView;
@@ -35,6 +36,18 @@ const STREAM_MAX: Duration = Duration::from_secs(3600);
 
 /// Ranks under one fence, see [`rank`].
 const RANKS: u64 = 8;
+
+/// One event, as its lines say it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the document: axum writes the lines")]
+pub(crate) struct StreamEvent {
+    /// `state`, `progress`, `log`, `output` or `done`.
+    event: String,
+    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; at `done` the job.
+    data: String,
+    /// For `Last-Event-ID`.
+    id: String,
+}
 
 #[derive(Serialize)]
 struct StateData {
@@ -72,7 +85,7 @@ struct OutputData<'a> {
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen."),
     ),
     responses(
-        (status = 200, description = "Events `state`, `progress`, `log`, `output`, `done`.", content_type = "text/event-stream", body = String),
+        (status = 200, description = "Events `state`, `progress`, `log`, `output`, `done`.", content_type = "text/event-stream", body = StreamEvent),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn events(
@@ -152,7 +165,7 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
 /// How far somebody has followed a job, which is what an event's id says: `<entry>.<rank>`. Both only grow, so that nothing
 /// overtakes the end, and who comes back with the last id that it saw misses nothing and hears nothing twice.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+pub(crate) struct Seen {
     /// The last kept event; empty before the first.
     entry: String,
     /// The rank of the last state told, see [`rank`]; 0 before the first.
@@ -160,11 +173,13 @@ struct Seen {
 }
 
 impl Seen {
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (entry, rank) = text.rsplit_once('.')?;
         let entry = if entry == "0" { "" } else { entry };
         (entry.is_empty() || is_cursor(entry)).then_some(())?;
-        Some(Self { entry: entry.to_owned(), rank: rank.parse().ok().filter(|rank| *rank < u64::MAX - RANKS)? })
+        let seen = Self { entry: entry.to_owned(), rank: rank.parse().ok().filter(|rank| *rank < u64::MAX - RANKS)? };
+        // As it was given out, and no other spelling of it.
+        (seen.to_string() == text).then_some(seen)
     }
 }
 
@@ -214,7 +229,7 @@ mod tests {
         for seen in [Seen { entry: String::new(), rank: 3 }, Seen { entry: "1700000000000-7".to_owned(), rank: 12 }] {
             assert_eq!(Seen::parse(&seen.to_string()), Some(seen));
         }
-        for wrong in ["", "1", "1-1", ".", "x.1", "1-1.x", "1-1.-1"] {
+        for wrong in ["", "1", "1-1", ".", ".3", "x.1", "1-1.x", "1-1.-1", "1-1.+1", "1-1.01", "01-1.1", "0-0.1"] {
             assert_eq!(Seen::parse(wrong), None, "{wrong}");
         }
     }

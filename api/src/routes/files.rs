@@ -33,10 +33,12 @@ const CARD_MAX: u64 = 16 << 10;
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileRequest {
     /// What you call it.
+    #[schema(min_length = 1, max_length = 255)]
     name: String,
     /// Its size.
     size_bytes: u64,
     /// Of its bytes, lower-case hex.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
     sha256: String,
     /// Default `application/octet-stream`.
     content_type: Option<String>,

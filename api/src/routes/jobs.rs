@@ -71,7 +71,7 @@ pub(crate) async fn get(
         ("error_code" = Option<super::view::ErrorWord>, Query, description = "Only those that failed like this."),
         ("metadata.<key>" = Option<String>, Query, description = "Only with this label; may be given for several keys."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, description = "1 to 100, default 20."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
     ),
     responses((status = 200, description = "One page.", body = JobList), crate::openapi::Problems))]
 pub(crate) async fn list(
@@ -89,13 +89,13 @@ pub(crate) async fn list(
 }
 
 /// Where a page of the list starts: the queue's jobs come first, the archived ones after them.
-enum Place {
+pub(crate) enum Place {
     Queue(Option<String>),
     Archive(Cursor),
 }
 
 impl Place {
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         Cursor::parse(text).map(Self::Archive).or_else(|| is_cursor(text).then(|| Self::Queue(Some(text.to_owned()))))
     }
 }
@@ -211,9 +211,10 @@ fn parse_id(id: &str) -> Result<JobId, Problem> {
     id.parse().map_err(|error| Problem::new(Code::NotFound, format!("there is no such job: {error}")))
 }
 
-/// A place in a Redis stream, which is what cursors and event ids are: `<milliseconds>-<number>`.
+/// A place in a Redis stream, which is what cursors and event ids are: `<milliseconds>-<number>`, as Redis writes it. Its two ends are
+/// none: nothing is kept there, and Redis refuses to look beyond them.
 pub(crate) fn is_cursor(text: &str) -> bool {
-    let number =
-        |text: &str| text.len() <= 20 && !text.is_empty() && text.parse::<u64>().is_ok_and(|_| !text.starts_with('+'));
-    text.split_once('-').is_some_and(|(ms, n)| number(ms) && number(n))
+    let number = |text: &str| text.parse::<u64>().ok().filter(|number| number.to_string() == text);
+    let place = text.split_once('-').and_then(|(ms, n)| number(ms).zip(number(n)));
+    place.is_some_and(|place| place > (0, 0) && place < (u64::MAX, u64::MAX))
 }

@@ -206,7 +206,7 @@ pub(crate) async fn cancel_many(
         ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
         ("error_code" = Option<ErrorWord>, Query, description = "Only those that failed like this."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, description = "1 to 100, default 20."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
     ),
     responses((status = 200, description = "One page.", body = DeadLetters), crate::openapi::Problems))]
 pub(crate) async fn dead_letters(

@@ -55,6 +55,7 @@ pub(crate) struct ScheduleRequest {
     #[schema(value_type = Option<MissedWord>)]
     missed: Option<Missed>,
     /// Ticks that are later are missed; 1 to 604800, default 60.
+    #[schema(minimum = 1, maximum = 604_800)]
     grace_s: Option<u64>,
     /// Begin paused.
     #[serde(default)]
@@ -232,7 +233,7 @@ fn job_text(body: &RawValue) -> Result<Box<RawValue>, Problem> {
 #[utoipa::path(get, operation_id = "list_schedules", path = "/v1/schedules", tag = "schedules",
     params(
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, description = "1 to 100, default 20."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
     ),
     responses((status = 200, description = "One page, newest first.", body = ScheduleList), crate::openapi::Problems))]
 pub(crate) async fn list(

@@ -29,6 +29,8 @@ use crate::state::App;
 use crate::{inputs, metrics};
 
 pub(crate) use dependencies::refers;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use request::{AHEAD_MAX_S, Checked};
 pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata};
 pub(crate) use target::Target;
 

@@ -158,7 +158,7 @@ pub(crate) async fn rotate(
         ("batch" = Option<String>, Query, description = "Only of this batch."),
         ("state" = Option<DeliveryWord>, Query, description = "Only in this state."),
         ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
-        ("limit" = Option<u32>, Query, description = "1 to 100, default 20."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
     ),
     responses((status = 200, description = "One page.", body = DeliveryList), crate::openapi::Problems))]
 pub(crate) async fn list(

@@ -51,6 +51,10 @@ pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
         "https" => &[&HTTPS_PORTS],
         _ => return Err(Refused::Scheme),
     };
+    // The URL standard reads `https:host` and `https:\\host` as well; other readers of the same text do not.
+    if !text[url.scheme().len()..].starts_with("://") {
+        return Err(Refused::NoUrl);
+    }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(Refused::Userinfo);
     }
@@ -68,9 +72,13 @@ pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
         Host::Ipv4(ip) => check(config, ip.into())?,
         Host::Ipv6(ip) => check(config, ip.into())?,
         Host::Domain(name) => {
-            let name = name.trim_end_matches('.');
+            let name = name.strip_suffix('.').unwrap_or(name);
+            // The parser reads an address behind one last dot only: `127.0.0.1..` would be a name to it, and who knows to a resolver.
+            if name.split('.').any(str::is_empty) {
+                return Err(Refused::NoUrl);
+            }
             let local = name == "localhost" || name.ends_with(".localhost");
-            if name.is_empty() || (local && !config.allow_private) {
+            if local && !config.allow_private {
                 return Err(Refused::Address);
             }
         }
@@ -299,7 +307,19 @@ mod tests {
             assert_eq!(check_url(&strict(), &format!("https://{host}/")), Err(Refused::Address), "{host}");
         }
         // What is no address in any reading is no URL either.
-        for host in ["256.0.0.1", "0x1ffffffff", "127.0.0.0x100", "[fe80::1%25eth0]", "[::1", "a b", "1.2.3.4.5"] {
+        for host in [
+            "256.0.0.1",
+            "0x1ffffffff",
+            "127.0.0.0x100",
+            "[fe80::1%25eth0]",
+            "[::1",
+            "a b",
+            "1.2.3.4.5",
+            "127.0.0.1..",
+            "a..b",
+            ".a",
+            ".",
+        ] {
             assert_eq!(check_url(&strict(), &format!("https://{host}/")), Err(Refused::NoUrl), "{host}");
         }
     }
@@ -321,6 +341,8 @@ mod tests {
             ("example.com/hook", Refused::NoUrl),
             ("https://", Refused::NoUrl),
             ("https:///", Refused::NoUrl),
+            ("https:example.com", Refused::NoUrl),
+            ("https:\\\\example.com", Refused::NoUrl),
             (" https://example.com", Refused::NoUrl),
             ("https://exa\tmple.com", Refused::NoUrl),
             ("https://example.com/a\r\nHost: b", Refused::NoUrl),

@@ -109,6 +109,17 @@ async fn every_mistake_has_its_code() {
             401,
             "unauthorized",
         ),
+        ("a cursor before the first", stack.get("/v1/jobs?cursor=0-0"), 400, "invalid_query"),
+        ("a cursor after the last", stack.get(&format!("/v1/jobs?cursor={0}-{0}", u64::MAX)), 400, "invalid_query"),
+        ("a cursor in another spelling", stack.get("/v1/jobs?cursor=01-0"), 400, "invalid_query"),
+        (
+            "an event id after the last",
+            stack.get(&format!("/v1/jobs/{unknown_id}/events")).header("last-event-id", format!("{0}-{0}.3", u64::MAX)),
+            400,
+            "invalid_request",
+        ),
+        ("a webhook without slashes", job("webhook", json!("https:example.com")), 400, "invalid_request"),
+        ("a webhook at a host with two dots", job("webhook", json!("https://127.0.0.1../")), 400, "invalid_request"),
         (
             "event id of our own making",
             stack.get(&format!("/v1/jobs/{unknown_id}/events")).header("last-event-id", "$"),

@@ -3,7 +3,7 @@
 use super::gates::{endpoint_gate, key_gate, tenant_gate};
 use super::shelves::{ShelfName, parts_of};
 use super::{Inner, Place};
-use crate::id::{Fence, JobId, nonce};
+use crate::id::{Fence, JobId};
 use crate::job::{Attempt, AttemptOutcome, Timing};
 use crate::queue::{AGE_AFTER_MS, Lease, LeaseQuery};
 use crate::state::JobEvent;
@@ -42,7 +42,7 @@ impl Inner {
         loop {
             let mut pull = Pull {
                 query,
-                nonce: nonce(),
+                nonce: self.nonce(),
                 lease_ms,
                 leases: Vec::new(),
                 cleared: 0,

@@ -46,6 +46,7 @@ const TURN: Duration = Duration::from_secs(10);
 #[serde(deny_unknown_fields)]
 pub(crate) struct BatchRequest {
     /// What the lines run on, unless they say otherwise.
+    #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     endpoint: Option<String>,
     /// The lines, when they are few: the body may have 8 MiB.
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
@@ -64,10 +65,13 @@ pub(crate) struct BatchRequest {
     #[schema(value_type = Option<OnInvalidWord>)]
     on_invalid: Option<OnInvalid>,
     /// It must have ended within this time; what is left then expires.
+    #[schema(minimum = 1, maximum = 2_592_000)]
     deadline_s: Option<u64>,
     /// Longest one attempt of a line may run. Default: the endpoint's.
+    #[schema(minimum = 1, maximum = 604_800)]
     timeout_s: Option<u64>,
     /// How many attempts of a line may fail by the handler's fault. Default: the endpoint's.
+    #[schema(minimum = 1, maximum = 100)]
     max_attempts: Option<u32>,
     /// Labels of your own, for the batch as a whole: up to 32.
     metadata: Option<BTreeMap<String, String>>,
@@ -76,6 +80,7 @@ pub(crate) struct BatchRequest {
     /// `batch.completed` is all there is, and the default.
     webhook_events: Option<Vec<String>>,
     /// Repeating a create with this key within 24 hours gives the first one's batch. The same as the header.
+    #[schema(min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }
 
@@ -251,7 +256,7 @@ fn asked(wanted: &BatchRequest) -> String {
 }
 
 /// Lines of JSON: what is spread over several is drawn together. No string of JSON holds a line's end as it is.
-fn jsonl(lines: &[Box<RawValue>]) -> Vec<u8> {
+pub(crate) fn jsonl(lines: &[Box<RawValue>]) -> Vec<u8> {
     let mut text = Vec::new();
     for line in lines {
         text.extend(line.get().bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));

@@ -38,8 +38,10 @@ const METADATA_VALUE_MAX: usize = 512;
 #[serde(deny_unknown_fields)]
 pub(crate) struct SubmitRequest {
     /// The endpoint's name.
+    #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     pub(crate) endpoint: String,
     /// One of its versions; the current one when absent.
+    #[schema(minimum = 1)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<u32>,
     /// What the handler gets; must match the endpoint's input schema. A file is `{"$file": "<id>"}`, another job's result
@@ -51,30 +53,39 @@ pub(crate) struct SubmitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) priority: Option<Priority>,
     /// Longest one attempt may run. Default: the endpoint's.
+    #[schema(minimum = 1, maximum = 604_800)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_s: Option<u64>,
     /// How many attempts may fail by the handler's fault. Default: the endpoint's.
+    #[schema(minimum = 1, maximum = 100)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) max_attempts: Option<u32>,
     /// Not before this time, RFC 3339.
+    #[schema(format = DateTime)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) run_after: Option<String>,
     /// It expires when it has not started so long after the submit.
+    #[schema(minimum = 1, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) queue_timeout_s: Option<u64>,
     /// It expires when it has not ended so long after the submit.
+    #[schema(minimum = 1, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline_s: Option<u64>,
     /// How long after its end it stays in the queue's memory before it moves to history. Default: the server's.
+    #[schema(minimum = 60, maximum = 2_592_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retention_s: Option<u64>,
     /// Of your jobs with the same key only `concurrency_max` run at once.
+    #[schema(min_length = 1, max_length = 255)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency_key: Option<String>,
     /// Default 1.
+    #[schema(minimum = 1, maximum = 10_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) concurrency_max: Option<u32>,
     /// The jobs that it waits for: up to 100.
+    #[schema(max_items = 100)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) depends_on: Option<Vec<DependencyRequest>>,
     /// An https URL that is told of the job.
@@ -88,6 +99,7 @@ pub(crate) struct SubmitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metadata: Option<BTreeMap<String, String>>,
     /// Repeating a submit with this key within 24 hours gives the first one's job. The same as the header.
+    #[schema(min_length = 1, max_length = 255)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) idempotency_key: Option<String>,
 }

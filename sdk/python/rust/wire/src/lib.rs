@@ -5,6 +5,8 @@
 //! the way: a job's input, an output, a result, log text. Both ends of the wire are built on this crate.
 
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod message;
 
 pub use frame::{BODY_BYTES_MAX, Decoder, FrameError, HEADER_BYTES_MAX, encode};

@@ -1,0 +1,47 @@
+//! Places to go on from: what is accepted is what was once given out, and Redis takes it.
+
+use stokehold_queue::JobId;
+
+use crate::history::Cursor;
+use crate::names;
+use crate::routes::batches::is_batch_id;
+use crate::routes::events::Seen;
+use crate::routes::jobs::{Place, is_cursor};
+use crate::stamp;
+
+pub fn check(data: &[u8]) {
+    let text = &*String::from_utf8_lossy(data);
+    if let Some(cursor) = Cursor::parse(text) {
+        assert_eq!(cursor.to_string(), text);
+    }
+    match Place::parse(text) {
+        Some(Place::Queue(place)) => is_stream_id(&place.unwrap()),
+        Some(Place::Archive(cursor)) => assert_eq!(cursor.to_string(), text),
+        None => assert!(!is_cursor(text)),
+    }
+    if let Some(seen) = Seen::parse(text) {
+        assert_eq!(Seen::parse(&seen.to_string()), Some(seen));
+        assert_eq!(Seen::parse(text).unwrap().to_string(), text, "an event's id has one spelling");
+    }
+    if let Ok(id) = text.parse::<JobId>() {
+        assert_eq!(id.to_string(), text);
+        assert!(id.created_ms() < 1 << 48);
+    }
+    if is_batch_id(text) || names::is_file_id(text) || names::is_schedule_id(text) {
+        assert!(text.len() < 64 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
+    }
+    if names::is_file_name(text) {
+        assert!(!text.contains('/') && text != ".." && text.is_ascii());
+    }
+    if let Some(ms) = stamp::parse(text) {
+        assert_eq!(stamp::parse(&stamp::rfc3339(ms)), Some(ms));
+    }
+}
+
+/// As Redis reads it: two numbers of 64 bits. Pages are asked for "after" and "before" it, which the ends of the scale have not.
+fn is_stream_id(text: &str) {
+    let (ms, number) = text.split_once('-').unwrap();
+    let (ms, number): (u64, u64) = (ms.parse().unwrap(), number.parse().unwrap());
+    assert_eq!(format!("{ms}-{number}"), text);
+    assert!((ms, number) > (0, 0) && (ms, number) < (u64::MAX, u64::MAX), "Redis has nothing beyond {text}");
+}

@@ -1,0 +1,243 @@
+//! Messages: from clients and workers to a replica, from there to the queue, and back. On each way they may be late, lost or doubled, and
+//! a replica may be killed while it has one at hand.
+
+use std::collections::BTreeMap;
+
+use rand::Rng;
+use stokehold_queue::Queue;
+use stokehold_queue::gateway::{ExtendAnswer, FinishReport, LeaseRef};
+use stokehold_queue::job::Job;
+use stokehold_queue::queue::{Lease, Signal, Submitted, Waiter};
+use tokio::sync::mpsc::Receiver;
+
+use crate::client::{self, Ask};
+use crate::faults::Fault;
+use crate::witness::Verdict;
+use crate::worker;
+use crate::world::{Event, World, now};
+
+/// How many replicas there are.
+pub(crate) const REPLICAS: usize = 2;
+
+/// What somebody wants of the queue.
+#[derive(Debug, Clone)]
+pub(crate) enum Op {
+    Ask(Ask),
+    Lease { want: u32 },
+    Extend(Vec<LeaseRef>),
+    Finish(Vec<FinishReport>),
+    Release(Vec<LeaseRef>),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Answer {
+    Submitted(Submitted),
+    Refused,
+    Cancelled,
+    Seen(Option<Box<Job>>),
+    Leases(Vec<Lease>),
+    Extended(Vec<ExtendAnswer>),
+    Ended,
+    /// The connection broke: it may have happened or not.
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Party {
+    Client(usize),
+    /// A worker in one of its lives.
+    Worker(usize, u32),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) number: u64,
+    pub(crate) from: Party,
+    pub(crate) op: Op,
+    pub(crate) replica: usize,
+    /// The replica's life in which it came.
+    pub(crate) life: u32,
+}
+
+pub(crate) struct Replica {
+    pub(crate) life: u32,
+    pub(crate) up: bool,
+    pub(crate) signals: Receiver<Signal>,
+    /// Pulls that wait for work.
+    pub(crate) parked: BTreeMap<u64, Call>,
+}
+
+impl<Q: Queue> World<Q> {
+    /// Sends a request to a replica and sees to it that the sender hears something, be it that it has waited in vain.
+    pub(crate) fn send(&mut self, from: Party, op: Op, patience_ms: u64) -> u64 {
+        let call = Call { number: self.number, from, op, replica: self.rng.random_range(0..REPLICAS), life: 0 };
+        let number = call.number;
+        self.number += 1;
+        self.note(|| format!("{from:?} -> a{}: #{number} {}", call.replica, told(&call.op)));
+        let give_up = self.now_ms() + patience_ms;
+        self.at(give_up, Event::GaveUp(from, number));
+        if self.is_cut_off(from) || self.strikes(Fault::RequestLost) {
+            return number;
+        }
+        // A request is sent again by proxies and by clients alike; a submit without a key never is.
+        if call.op.may_be_repeated() && self.strikes(Fault::Duplicated) {
+            let delay = self.delay();
+            self.after(delay, Event::AtReplica(call.clone()));
+        }
+        let delay = self.delay();
+        self.after(delay, Event::AtReplica(call));
+        number
+    }
+
+    fn delay(&mut self) -> std::ops::Range<u64> {
+        if self.strikes(Fault::Delayed) { 1_000..8_000 } else { 1..40 }
+    }
+
+    fn is_cut_off(&self, party: Party) -> bool {
+        match party {
+            Party::Client(_) => false,
+            Party::Worker(n, _) => self.workers[n].is_cut_off(self.now_ms()),
+        }
+    }
+
+    pub(crate) fn at_replica(&mut self, mut call: Call) {
+        let replica = &self.replicas[call.replica];
+        if !replica.up {
+            return self.reply(call, Answer::Unknown);
+        }
+        call.life = replica.life;
+        client::prepare(self, &mut call);
+        let delay = self.delay();
+        self.after(delay, Event::AtQueue(call));
+    }
+
+    pub(crate) fn at_queue(&mut self, call: Call) -> Verdict {
+        let alive = self.lives(call.replica, call.life);
+        // Killed on the way: what it had sent by then happens, and nobody is told.
+        if !alive && self.rng.random_bool(0.5) {
+            return Ok(());
+        }
+        self.report.verbs += 1;
+        let answer = self.carry_out(&call)?;
+        if !alive {
+            return Ok(());
+        }
+        match (answer, call.from) {
+            (Answer::Leases(leases), Party::Worker(..)) if leases.is_empty() => {
+                let known = self.replicas[call.replica].parked.insert(call.number, call.clone());
+                if known.is_none() {
+                    self.after(20_000..20_001, Event::PullOver(call.replica, call.life, call.number));
+                }
+            }
+            (answer, _) => {
+                self.replicas[call.replica].parked.remove(&call.number);
+                self.reply(call, answer);
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, call: Call, answer: Answer) {
+        if !self.strikes(Fault::ReplyLost) {
+            let delay = self.delay();
+            self.after(delay, Event::Back(call, answer));
+        }
+    }
+
+    pub(crate) fn back(&mut self, call: &Call, answer: Answer) -> Verdict {
+        if self.is_cut_off(call.from) {
+            return Ok(());
+        }
+        let broke = !self.lives(call.replica, call.life);
+        self.answer(call.from, call.number, Some(&call.op), if broke { Answer::Unknown } else { answer })
+    }
+
+    /// `op` is what was asked; nothing when nobody answered.
+    pub(crate) fn answer(&mut self, party: Party, number: u64, op: Option<&Op>, answer: Answer) -> Verdict {
+        match party {
+            Party::Client(n) => client::hears(self, n, number, answer),
+            Party::Worker(n, life) => {
+                worker::hears(self, (n, life), number, op, answer);
+                Ok(())
+            }
+        }
+    }
+
+    /// A pull that finds nothing is answered so after a while. A wake that is on its way by then is handed on.
+    pub(crate) fn pull_over(&mut self, replica: usize, life: u32, number: u64) {
+        if !self.lives(replica, life) {
+            return;
+        }
+        if let Some(call) = self.replicas[replica].parked.remove(&number) {
+            let waiter = Waiter { replica: replica_name(replica, life), waiter: number };
+            if !now(self.queue.unpark(&waiter)).expect("memory forgets") {
+                now(self.queue.wake_next()).expect("memory wakes");
+            }
+            self.reply(call, Answer::Leases(Vec::new()));
+        }
+    }
+
+    /// Signals are told at once and arrive a little later, if they do.
+    pub(crate) fn hear(&mut self) {
+        for n in 0..REPLICAS {
+            while let Ok(signal) = self.replicas[n].signals.try_recv() {
+                if !self.strikes(Fault::SignalLost) {
+                    let life = self.replicas[n].life;
+                    self.after(1..20, Event::Signal(n, life, signal));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn signal(&mut self, n: usize, life: u32, signal: &Signal) {
+        if let (Signal::Wake(waiter), true) = (signal, self.lives(n, life)) {
+            match self.replicas[n].parked.get(waiter).cloned() {
+                Some(call) => self.after(1..20, Event::AtQueue(call)),
+                None => now(self.queue.wake_next()).expect("memory wakes"),
+            }
+        }
+    }
+}
+
+pub(crate) fn replica_name(n: usize, life: u32) -> String {
+    format!("a{n}.{life}")
+}
+
+impl Op {
+    fn may_be_repeated(&self) -> bool {
+        match self {
+            Self::Ask(ask) => ask.may_be_repeated(),
+            // A second pull would be another one, with leases of its own that nobody waits for: a lost reply does the same.
+            Self::Lease { .. } => false,
+            Self::Extend(_) | Self::Finish(_) | Self::Release(_) => true,
+        }
+    }
+}
+
+fn told(op: &Op) -> String {
+    let refs = |leases: &[LeaseRef]| {
+        leases.iter().map(|lease| format!("{}/{}", lease.job_id, lease.fence)).collect::<Vec<_>>().join(" ")
+    };
+    match op {
+        Op::Ask(ask) => format!("{ask}"),
+        Op::Lease { want } => format!("lease {want}"),
+        Op::Extend(leases) => format!("extend {}", refs(leases)),
+        Op::Release(leases) => format!("release {}", refs(leases)),
+        Op::Finish(reports) => {
+            let leases: Vec<_> =
+                reports.iter().map(|report| LeaseRef { job_id: report.job_id, fence: report.fence.clone() }).collect();
+            format!("finish {}", refs(&leases))
+        }
+    }
+}
+
+pub(crate) fn heard(answer: &Answer) -> String {
+    match answer {
+        Answer::Leases(leases) => {
+            let leases: Vec<_> = leases.iter().map(|lease| format!("{}/{}", lease.job_id, lease.fence)).collect();
+            format!("leases {}", leases.join(" "))
+        }
+        Answer::Seen(job) => format!("sees {}", job.as_ref().map_or("nothing", |job| job.state.as_str())),
+        other => format!("{other:?}"),
+    }
+}
