@@ -45,6 +45,7 @@ struct Facts {
 pub(crate) async fn check(connection: &Connection, keys: &Keys, allow_ephemeral: bool) -> Result<Durability, Error> {
     let mut redis = connection.redis();
     let info: String = redis::cmd("INFO").query_async(&mut redis).await.map_err(Error::redis("read INFO"))?;
+    settled(&info)?;
     // Managed services forbid CONFIG: then the fsync class stays unknown and counts as the weaker one.
     let fsync: Option<HashMap<String, String>> =
         redis::cmd("CONFIG").arg("GET").arg("appendfsync").query_async(&mut redis).await.ok();
@@ -52,6 +53,16 @@ pub(crate) async fn check(connection: &Connection, keys: &Keys, allow_ephemeral:
     let durability = verdict(&facts, allow_ephemeral).map_err(Error::Unfit)?;
     probe(connection, keys).await?;
     Ok(durability)
+}
+
+/// A Redis that loads its append-only file has switched that off meanwhile, and says so: what it says then is no setting.
+fn settled(info: &str) -> Result<(), Error> {
+    match info_field(info, "loading") {
+        None | Some("0") => Ok(()),
+        Some(_) => {
+            Err(Error::Unavailable { step: "read its settings", source: "Redis is still loading what it holds".into() })
+        }
+    }
 }
 
 async fn probe(connection: &Connection, keys: &Keys) -> Result<(), Error> {
@@ -156,6 +167,13 @@ mod tests {
         assert_eq!(verdict(&forgetful, true), Ok(Durability::Ephemeral));
         assert!(verdict(&Facts { eviction: "allkeys-lru".to_owned(), ..forgetful }, true).is_err());
         assert_eq!(verdict(&fit(), true), Ok(Durability::Strict));
+    }
+
+    #[test]
+    fn a_redis_that_still_loads_is_asked_again_and_not_judged() {
+        let loading = "redis_version:7.0.15\r\nloading:1\r\naof_enabled:0\r\n";
+        assert!(matches!(settled(loading), Err(Error::Unavailable { .. })));
+        assert!(settled("loading:0\r\naof_enabled:1\r\n").is_ok());
     }
 
     #[test]
