@@ -1,0 +1,183 @@
+//! How each fault is done.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{DROP_LIMIT, Nemesis, RUNNERS_GONE, TICK, Target, Then, UNTOLD_MAX, fault_event};
+use crate::cluster::process::send;
+use crate::plan::{Fault, Planned};
+use crate::proxy::Weather;
+
+/// How long something that was killed stays away.
+const DOWN: std::ops::Range<f64> = 0.05..0.6;
+
+impl Nemesis {
+    /// Does a fault; false when there is nothing to do it to at present.
+    pub(super) fn strike(&mut self, planned: &Planned) -> Result<bool> {
+        let lease = Duration::from_millis(self.cluster.size.lease_ms);
+        let slots = u64::from(self.cluster.size.slots);
+        let of_worker = slots + UNTOLD_MAX;
+        let of_all = of_worker * self.cluster.workers.len() as u64;
+        let down = Duration::from_secs_f64(DOWN.start + (DOWN.end - DOWN.start) * planned.size);
+        let fault = planned.fault;
+        match fault {
+            Fault::KillWorker => {
+                let Some(n) = self.worker(planned, false) else { return Ok(false) };
+                let (pids, worker_id) = (self.cluster.runners(n), self.cluster.worker_id(n));
+                let worker = &mut self.cluster.workers[n];
+                worker.process.kill();
+                let worker = format!("{}.{}", worker.name, worker.incarnation);
+                self.landed(fault, of_worker, json!({"target": worker, "worker_id": worker_id, "runners": pids.len()}));
+                self.after(RUNNERS_GONE, Then::CheckRunners { worker, pids });
+                self.after(down, Then::RestartWorker(n));
+            }
+            Fault::KillRunner => {
+                let Some(n) = self.worker(planned, true) else { return Ok(false) };
+                let pid = self.cluster.runners(n).first().copied();
+                if !pid.is_some_and(|pid| send(pid, Signal::SIGKILL)) {
+                    self.busy.remove(&Target::Worker(n));
+                    return Ok(false);
+                }
+                self.landed(fault, slots, json!({"target": self.cluster.workers[n].name, "pid": pid}));
+                self.busy.remove(&Target::Worker(n));
+            }
+            Fault::PauseWorker | Fault::PauseWorkerAlone => {
+                let Some(n) = self.worker(planned, false) else { return Ok(false) };
+                let all = fault == Fault::PauseWorker;
+                self.cluster.workers[n].process.signal(Signal::SIGSTOP, all);
+                let long = lease.mul_f64(1.15 + 0.6 * planned.size) + Duration::from_millis(200);
+                let more = json!({"target": self.cluster.workers[n].name, "ms": long.as_millis()});
+                self.landed(fault, of_worker, more);
+                self.after(long, Then::ContinueWorker { n, all });
+            }
+            Fault::KillRedis | Fault::LongRedisOutage => {
+                if !self.take(Target::Redis) {
+                    return Ok(false);
+                }
+                self.cluster.redis.process.kill();
+                let long = if fault == Fault::LongRedisOutage { lease.mul_f64(1.1 + 0.3 * planned.size) } else { down };
+                let runs = if long * 2 >= lease { of_all } else { 0 };
+                let event = fault_event(fault, runs, json!({"ms": long.as_millis()}));
+                self.after(long, Then::RestartRedis(event));
+            }
+            Fault::PauseRedis => {
+                if !self.take(Target::Redis) {
+                    return Ok(false);
+                }
+                self.cluster.redis.process.signal(Signal::SIGSTOP, false);
+                let long = lease.mul_f64(0.3 + 0.6 * planned.size);
+                self.landed(fault, of_all, json!({"ms": long.as_millis()}));
+                self.after(long, Then::ContinueRedis);
+            }
+            Fault::KillApi | Fault::Failpoint => {
+                let Some(n) = self.api(planned) else { return Ok(false) };
+                let api = &mut self.cluster.apis[n];
+                let target = format!("{}.{}", api.name, api.incarnation);
+                api.process.kill();
+                self.landed(fault, 0, json!({"target": target}));
+                self.after(down, Then::RestartApi(n));
+            }
+            Fault::PartitionWorker | Fault::OneWayWorker => {
+                let Some(n) = self.worker(planned, false) else { return Ok(false) };
+                let gateway = &self.cluster.workers[n].gateway;
+                if gateway.passed().open == 0 {
+                    self.busy.remove(&Target::Worker(n));
+                    return Ok(false);
+                }
+                let weather = match (fault, planned.pick < 0.5) {
+                    (Fault::PartitionWorker, _) => Weather::partition(),
+                    (_, true) => Weather { cut_up: true, ..Weather::default() },
+                    (_, false) => Weather { cut_down: true, ..Weather::default() },
+                };
+                gateway.set(weather);
+                let long = lease.mul_f64(0.6 + planned.size);
+                let more =
+                    json!({"target": self.cluster.workers[n].name, "ms": long.as_millis(), "up": planned.pick < 0.5});
+                self.landed(fault, of_worker, more);
+                self.after(long, Then::HealGateway(n));
+            }
+            Fault::PartitionRedis => {
+                let Some(n) = self.api(planned) else { return Ok(false) };
+                self.cluster.apis[n].redis.set(Weather::partition());
+                let long = lease.mul_f64(0.5 + planned.size);
+                self.landed(fault, of_all, json!({"target": self.cluster.apis[n].name, "ms": long.as_millis()}));
+                self.after(long, Then::HealRedisLine(n));
+            }
+            Fault::DropRedisReply | Fault::DropGatewayReply | Fault::DropClientReply => {
+                let target = match fault {
+                    Fault::DropRedisReply => self.api(planned).map(Target::Api),
+                    Fault::DropGatewayReply => self.worker(planned, false).map(Target::Worker),
+                    _ => self.take(Target::Front).then_some(Target::Front),
+                };
+                let Some(target) = target else { return Ok(false) };
+                let before = self.line(target).passed().replies_dropped;
+                self.line(target).drop_replies(1);
+                self.after(TICK, Then::CheckDrop { target, fault, before, until: Instant::now() + DROP_LIMIT });
+            }
+            Fault::BreakS3 | Fault::SlowS3 => {
+                if !self.take(Target::S3) {
+                    return Ok(false);
+                }
+                let slow = Weather {
+                    delay: Duration::from_millis(150),
+                    jitter: Duration::from_millis(300),
+                    ..Weather::default()
+                };
+                let broken = Weather { refuse: true, ..Weather::default() };
+                self.s3_weather(if fault == Fault::SlowS3 { &slow } else { &broken });
+                if fault == Fault::BreakS3 {
+                    self.cluster.apis.iter().for_each(|api| api.s3.reset());
+                    self.cluster.public_s3.reset();
+                }
+                let long = Duration::from_secs_f64(0.5 + planned.size);
+                // Every result that was to be stored meanwhile, at most.
+                self.landed(fault, of_all, json!({"ms": long.as_millis()}));
+                self.after(long, Then::HealS3);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, target: Target) -> bool {
+        self.busy.insert(target)
+    }
+
+    /// A worker that nothing is done to, as long as another goes on.
+    fn worker(&mut self, planned: &Planned, with_runner: bool) -> Option<usize> {
+        let all = self.cluster.workers.len();
+        let mut free: Vec<usize> = (0..all).filter(|n| !self.busy.contains(&Target::Worker(*n))).collect();
+        if free.len() < 2.min(all) {
+            return None;
+        }
+        if with_runner {
+            free.retain(|n| !self.cluster.runners(*n).is_empty());
+        }
+        let n = pick(&free, planned.pick)?;
+        self.take(Target::Worker(n)).then_some(n)
+    }
+
+    /// A replica that nothing is done to, as long as another goes on.
+    fn api(&mut self, planned: &Planned) -> Option<usize> {
+        let all = self.cluster.apis.len();
+        let free: Vec<usize> = (0..all).filter(|n| !self.busy.contains(&Target::Api(*n))).collect();
+        if free.len() < 2.min(all) {
+            return None;
+        }
+        let n = pick(&free, planned.pick)?;
+        self.take(Target::Api(n)).then_some(n)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "an index of a short list"
+)]
+fn pick(free: &[usize], part: f64) -> Option<usize> {
+    free.get((part * free.len() as f64) as usize).copied()
+}
