@@ -137,3 +137,6 @@ pub fn check(events: &[Event]) -> Vec<Verdict> {
     verdicts.sort_by_key(|verdict| verdict.id[1..].parse::<u8>().unwrap_or(u8::MAX));
     verdicts
 }
+
+#[cfg(test)]
+mod tests;

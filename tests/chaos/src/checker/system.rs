@@ -49,6 +49,9 @@ pub(super) fn i21_answers_in_time(view: &View<'_>, found: &mut Findings) {
 /// A run that was not committed was ended by its own handler, by a cancel, or by a fault; and a restart of Redis makes no mass
 /// requeue: no lease is taken back before its holder could speak again.
 pub(super) fn i22_waste_is_explained(view: &View<'_>, found: &mut Findings) {
+    if view.runs.is_empty() {
+        return;
+    }
     let (wasted, explained) = (measures::wasted(view), explained(view));
     found.judge(wasted <= explained, || format!("{wasted} runs were wasted, faults explain {explained}"));
     // Whole seconds of uptime are all that Redis tells: the grace may be that much shorter.
