@@ -13,9 +13,13 @@ for n = 4, #ARGV do
   elseif not OPEN[job.state] then
     reply[#reply + 1] = 'ended ' .. job.state
   else
-    if job.state == 'running' then close_attempt(job, now, 'cancelled', '') end
     depart(job, now)
-    bury(job, 'cancelled', now, ARGV[2], 'fence', fence_counter(job.fence) + 1)
+    local fence = fence_counter(job.fence) + 1
+    if job.state == 'running' then
+      bury(job, 'cancelled', now, ARGV[2], 'fence', fence, closed_attempt(job, now, 'cancelled', ''))
+    else
+      bury(job, 'cancelled', now, ARGV[2], 'fence', fence)
+    end
     reply[#reply + 1] = 'cancelled'
   end
 end

@@ -10,9 +10,13 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':deadlines', '-inf', no
   local job = load(id)
   if job and not redis.call('HGET', job_key(id), 'ended') then
     local in_time = not job.deadline or tonumber(job.deadline) > now
-    if job.state == 'running' then close_attempt(job, now, 'expired', '') end
     depart(job, now)
-    bury(job, 'expired', now, ARGV[3], 'fence', fence_counter(job.fence) + 1, 'error', in_time and ARGV[4] or ARGV[5])
+    local fence, why = fence_counter(job.fence) + 1, in_time and ARGV[4] or ARGV[5]
+    if job.state == 'running' then
+      bury(job, 'expired', now, ARGV[3], 'fence', fence, 'error', why, closed_attempt(job, now, 'expired', ''))
+    else
+      bury(job, 'expired', now, ARGV[3], 'fence', fence, 'error', why)
+    end
     moved = moved + 1
   end
 end

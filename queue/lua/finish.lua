@@ -5,7 +5,7 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 max_infra_attempts | 4 max_oom_attempts | 5 poison_crashes |
 --       6 poison_workers | 7 error JSON of a poison job | then per report:
 --       id | fence | kind (inline, stored, final, model, crash, oom, infra) | value | tail | jitter (0 to 1) | error code
---       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing and error, JSON after a comma
+--       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing, cost and error, JSON
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
 local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 7
 local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -21,7 +21,8 @@ end
 
 -- Counts a crash. True when the job has crashed too often on too many workers.
 local function is_poison(job)
-  local crashes, workers, distinct = (tonumber(job.crashes) or 0) + 1, job.crashed or '', 1
+  local before = redis.call('HMGET', job_key(job.id), 'crashes', 'crashed')
+  local crashes, workers, distinct = (tonumber(before[1] or 0)) + 1, before[2] or '', 1
   for worker in string.gmatch(workers, '%S+') do
     if worker ~= job.worker then distinct = distinct + 1 end
   end
@@ -46,16 +47,16 @@ local function spend(job, kind, code)
   return used, most, policy
 end
 
-local function fail(job, kind, value, jitter, code)
+local function fail(job, kind, value, jitter, code, ...)
   local key = job_key(job.id)
-  if kind == 'crash' and is_poison(job) then return bury(job, 'failed', now, retention, 'error', poison) end
+  if kind == 'crash' and is_poison(job) then return bury(job, 'failed', now, retention, 'error', poison, ...) end
   local used, most, policy = spend(job, kind, code)
-  if used >= most then return bury(job, 'failed', now, retention, 'error', value) end
+  if used >= most then return bury(job, 'failed', now, retention, 'error', value, ...) end
   -- As retry.rs: backoff * 2^(used - 1), at most backoff_max, times 1 - policy.jitter to 1.
   local doubled = math.min(policy['backoff_max_ms'], policy['backoff_ms'] * 2 ^ (used - 1))
   local due = now + math.floor(doubled * (1 - policy['jitter'] + policy['jitter'] * jitter))
-  redis.call('HSET', key, 'state', 'scheduled', 'run_after', text(due), 'fence', fence_counter(job.fence) + 1)
-  redis.call('HDEL', key, 'worker', 'leased', 'queued', 'charged', 'progress')
+  redis.call('HSET', key, 'state', 'scheduled', 'run_after', text(due), 'fence', fence_counter(job.fence) + 1, ...)
+  redis.call('HDEL', key, 'run', 'progress')
   redis.call('ZADD', ROOT .. ':scheduled', due, job.id)
   notify(job.id, job.watch, now)
 end
@@ -72,21 +73,21 @@ local function finish(id, fence, kind, value, tail, jitter, code)
   if job.state ~= 'running' then return 'stale_fence' end
 
   local succeeded = kind == 'inline' or kind == 'stored'
-  close_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
+  local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
   learn_cost(job, now)
   stop(job, now)
   if not succeeded then
-    fail(job, kind, value, jitter, code)
+    fail(job, kind, value, jitter, code, attempt, entry)
   elseif job.after then
     -- The result is there and nobody sees it before the steps that follow have allowed it.
     redis.call('HSET', job_key(id), 'state', 'blocked', 'waits', 0, kind, value, 'won', job.attempt .. ' ' .. fence, 'fence',
-      fence_counter(fence) + 1)
-    redis.call('HDEL', job_key(id), 'worker', 'leased', 'queued', 'charged', 'progress')
+      fence_counter(fence) + 1, attempt, entry)
+    redis.call('HDEL', job_key(id), 'run', 'progress')
     redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
     announce('settle')
     notify(id, job.watch, now)
   else
-    bury(job, 'succeeded', now, retention, kind, value)
+    bury(job, 'succeeded', now, retention, kind, value, attempt, entry)
   end
   return 'ok'
 end

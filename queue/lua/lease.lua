@@ -22,32 +22,32 @@ local function wait_for_key(id, lane, gate)
 end
 
 -- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes all the same.
-local function take(entry, id, lane, charged)
+local function take(entry, id, lane, tenant, charged)
   local key = job_key(id)
-  local job = redis.call('HMGET', key, 'state', 'entry', 'spec', 'input', 'attempt', 'fence', 'watch', 'ckey', 'start_by',
-    'deadline', 'hook', 'batch')
+  local job = redis.call('HMGET', key, 'state', 'entry', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt')
   if job[1] ~= 'queued' or job[2] ~= entry then return false end
+  local ckey, start_by, deadline, hook, batch
+  if job[8] then ckey, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
   -- Its time is over, and `expire`, which has not come by yet, ends it.
-  if tonumber(job[9] or math.huge) <= now or tonumber(job[10] or math.huge) <= now then return false end
-  local tenant = select(3, parts_of(lane))
-  if job[8] then
-    local gate, most = key_gate(tenant, job[8]), tonumber(string.match(job[8], '^%d+'))
-    if tonumber(redis.call('HGET', ROOT .. ':running', gate) or 0) >= most then
+  if tonumber(start_by or math.huge) <= now or tonumber(deadline or math.huge) <= now then return false end
+  if ckey then
+    local gate, most = key_gate(tenant, ckey), tonumber(string.match(ckey, '^%d+'))
+    if counted(ROOT .. ':running', gate) >= most then
       wait_for_key(id, lane, gate)
       return false
     end
-    redis.call('HINCRBY', ROOT .. ':running', gate, 1)
+    count(ROOT .. ':running', gate, 1)
   end
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
   local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))
-  redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'worker', worker, 'leased', text(now),
-    'queued', text(queued), 'charged', string.format('%.1f', charged))
-  redis.call('HDEL', key, 'entry', 'start_by')
-  if job[9] then
-    if job[10] then redis.call('ZADD', ROOT .. ':deadlines', job[10], id) else redis.call('ZREM', ROOT .. ':deadlines', id) end
+  redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'entry', '', 'run',
+    worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged)
+  if start_by then
+    redis.call('HDEL', key, 'start_by')
+    if deadline then redis.call('ZADD', ROOT .. ':deadlines', deadline, id) else redis.call('ZREM', ROOT .. ':deadlines', id) end
   end
-  if job[11] then tell({id = id, hook = job[11], tenant = tenant}, 'job.started', attempt, now) end
-  if job[12] then redis.call('HINCRBY', batch_key(job[12]), 'running', 1) end
+  if hook then tell({id = id, hook = hook, tenant = tenant}, 'job.started', attempt, now) end
+  if batch then count(batch_key(batch), 'running', 1) end
   notify(id, job[7], now)
   count(ROOT .. ':ready', lane, -1)
   leases[#leases + 1] = expiry
@@ -56,13 +56,13 @@ local function take(entry, id, lane, charged)
   return true
 end
 
-local function take_from(stream, mark, lane, most, charged)
+local function take_from(stream, mark, lane, tenant, most, charged)
   local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', most)
   if #entries == 0 then return 0 end
   local gone, jobs = {}, 0
   for n, entry in ipairs(entries) do
     gone[n] = entry[1]
-    if take(mark .. entry[1], entry[2][2], lane, charged) then jobs = jobs + 1 end
+    if take(mark .. entry[1], entry[2][2], lane, tenant, charged) then jobs = jobs + 1 end
   end
   redis.call('XDEL', stream, unpack(gone))
   cleared = cleared + #entries - jobs
@@ -121,8 +121,9 @@ local function serve(priority, class, lead, most)
   most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
   if head[4] then most = math.min(most, math.floor((tonumber(head[4]) - tag) / step) + 1) end
   if siblings > 1 then most = math.min(most, math.ceil(most / siblings)) end
-  local jobs = take_from(front_key(lane), 'f', lane, most, charged)
-  if jobs < most then jobs = jobs + take_from(lane_key(lane), '', lane, most - jobs, charged) end
+  local paid = string.format('%.1f', charged)
+  local jobs = take_from(front_key(lane), 'f', lane, tenant, most, paid)
+  if jobs < most then jobs = jobs + take_from(lane_key(lane), '', lane, tenant, most - jobs, paid) end
   if jobs > 0 then
     redis.call('ZADD', shelf, 'XX', tag + jobs * step, tenant)
     redis.call('HSET', fair_key(priority, class), ':now', tag + (jobs - 1) * step)

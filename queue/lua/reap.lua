@@ -5,21 +5,23 @@
 -- Reply {number moved, next_due_ms ("" = none)}
 local now, moved, classes = clock(ARGV[1]), 0, {}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 'LIMIT', 0, ARGV[2])) do
-  redis.call('ZREM', ROOT .. ':leases', id)
   local job = load(id)
   if job and job.state == 'running' then
-    close_attempt(job, now, 'lost', ',"error":' .. ARGV[5])
+    local attempt, entry = closed_attempt(job, now, 'lost', '0,0,0,0,0 {"error":' .. ARGV[5] .. '}')
     stop(job, now)
     local lost = redis.call('HINCRBY', job_key(id), 'lost', 1)
     if lost >= tonumber(ARGV[4]) then
-      bury(job, 'failed', now, ARGV[3], 'fence', fence_counter(job.fence) + 1, 'error', ARGV[5])
+      bury(job, 'failed', now, ARGV[3], 'fence', fence_counter(job.fence) + 1, 'error', ARGV[5], attempt, entry)
     else
-      requeue(job, now)
+      requeue(job, now, attempt, entry)
       classes[job.class] = true
     end
     moved = moved + 1
+  else
+    stopped[#stopped + 1] = id
   end
 end
+flush()
 for class in pairs(classes) do wake(class) end
 local next_due = redis.call('ZRANGE', ROOT .. ':leases', 0, 0, 'WITHSCORES')
 return {moved, next_due[2] or ''}

@@ -11,9 +11,8 @@ for n = 2, #ARGV, 2 do
   elseif job.state ~= 'running' or job.fence ~= ARGV[n + 1] then
     reply[#reply + 1] = 'stale_fence'
   else
-    close_attempt(job, now, 'released', '')
     stop(job, now)
-    requeue(job, now)
+    requeue(job, now, closed_attempt(job, now, 'released', ''))
     classes[job.class] = true
     reply[#reply + 1] = 'ok'
   end

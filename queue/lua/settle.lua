@@ -39,6 +39,7 @@ elseif verb == 'step' then
   redis.call('HSET', key, 'waits', 1)
   redis.call('RPUSH', dependents_key(new.id), id .. ' completion')
   local class = create(new, now)
+  redis.call('HSET', job_key(new.id), 'deps', 1)
   if class then wake(class) end
   notify(id, job.watch, now)
 elseif verb == 'succeed' then

@@ -65,7 +65,7 @@ if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
   for _, gate in ipairs(gates) do
     local most, more = limits(gate).max_open, wanted[gate]
     if most then
-      local open = tonumber(redis.call('HGET', ROOT .. ':open', gate) or 0)
+      local open = counted(ROOT .. ':open', gate)
       if open + more > most then return {'quota', gate, most, open} end
     end
   end

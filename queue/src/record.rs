@@ -2,29 +2,68 @@
 
 use std::collections::HashMap;
 
-use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::StrDeserializer;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::Error;
 use crate::id::{Fence, JobId};
 use crate::job::{Attempt, AttemptOutcome, Job, JobError, JobResult, JobState, Timing};
 
-/// A closed attempt as the scripts write it.
-#[derive(Deserialize)]
-struct ClosedAttempt {
-    attempt: u32,
-    worker_id: String,
-    fence: Fence,
-    leased_ms: u64,
-    queued_ms: u64,
-    ended_ms: u64,
-    outcome: AttemptOutcome,
-    #[serde(default)]
-    timing: Timing,
-    #[serde(default)]
+/// What is told of an attempt that few have.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Rest {
+    #[serde(skip_serializing_if = "Option::is_none")]
     cost_usd_micros: Option<u64>,
-    #[serde(default)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JobError>,
+}
+
+/// The last words of a closed attempt: its times in milliseconds and, as JSON, what few have.
+pub(crate) fn attempt_tail(
+    timing: &Timing,
+    cost_usd_micros: Option<u64>,
+    error: Option<&JobError>,
+) -> Result<String, serde_json::Error> {
+    let Timing { queued_ms: _, env_ms, boot_ms, load_ms, run_ms, upload_ms } = timing;
+    let mut tail = format!("{env_ms},{boot_ms},{load_ms},{run_ms},{upload_ms}");
+    if cost_usd_micros.is_some() || error.is_some() {
+        tail.push(' ');
+        tail.push_str(&serde_json::to_string(&Rest { cost_usd_micros, error: error.cloned() })?);
+    }
+    Ok(tail)
+}
+
+/// A closed attempt, as `closed_attempt` of the scripts writes it:
+/// `<worker> <fence> <leased_ms> <queued_ms> <ended_ms> <outcome> [<tail>]`.
+fn closed_attempt(attempt: u32, text: &str) -> Option<Attempt> {
+    let mut words = text.splitn(8, ' ');
+    let mut next = || words.next();
+    let (worker_id, fence) = (next()?.to_owned(), Fence(next()?.to_owned()));
+    let (leased_ms, queued_ms) = (next()?.parse().ok()?, next()?.parse().ok()?);
+    let (ended_ms, outcome) = (next()?.parse().ok()?, outcome(next()?)?);
+    let times = next().filter(|times| !times.is_empty()).unwrap_or("0,0,0,0,0");
+    let times: Vec<u64> = times.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let &[env_ms, boot_ms, load_ms, run_ms, upload_ms] = times.as_slice() else { return None };
+    let rest: Rest = next().map_or(Some(Rest::default()), |rest| serde_json::from_str(rest).ok())?;
+    Some(Attempt {
+        attempt,
+        worker_id,
+        fence,
+        leased_ms,
+        ended_ms: Some(ended_ms),
+        outcome,
+        timing: Timing { queued_ms, env_ms, boot_ms, load_ms, run_ms, upload_ms },
+        cost_usd_micros: rest.cost_usd_micros,
+        error: rest.error,
+    })
+}
+
+fn outcome(word: &str) -> Option<AttemptOutcome> {
+    let word: StrDeserializer<'_, serde::de::value::Error> = word.into_deserializer();
+    AttemptOutcome::deserialize(word).ok()
 }
 
 /// Decodes a record; `None` when there is none.
@@ -62,30 +101,24 @@ impl Decoder<'_> {
 
     fn attempts(&self, state: JobState) -> Result<Vec<Attempt>, Error> {
         let mut attempts = Vec::new();
-        for name in self.fields.keys().filter(|name| name.strip_prefix('h').is_some_and(|n| n.parse::<u32>().is_ok())) {
-            let closed: ClosedAttempt = self.required(name, json)?;
-            attempts.push(Attempt {
-                attempt: closed.attempt,
-                worker_id: closed.worker_id,
-                fence: closed.fence,
-                leased_ms: closed.leased_ms,
-                ended_ms: Some(closed.ended_ms),
-                outcome: closed.outcome,
-                timing: Timing { queued_ms: closed.queued_ms, ..closed.timing },
-                cost_usd_micros: closed.cost_usd_micros,
-                error: closed.error,
-            });
+        for (name, text) in self.fields {
+            let Some(number) = name.strip_prefix('h').and_then(|number| number.parse().ok()) else { continue };
+            attempts.push(closed_attempt(number, text).ok_or_else(|| self.corrupt(name, "no attempt"))?);
         }
         attempts.sort_by_key(|attempt| attempt.attempt);
         if state == JobState::Running {
+            let corrupt = || self.corrupt("run", "no run");
+            let mut words = self.text("run").ok_or_else(corrupt)?.split(' ');
+            let mut next = || words.next().ok_or_else(corrupt);
+            let (worker_id, leased, queued) = (next()?.to_owned(), next()?, next()?);
             attempts.push(Attempt {
                 attempt: self.required("attempt", number)?,
-                worker_id: self.required("worker", |text| Ok::<_, Error>(text.to_owned()))?,
+                worker_id,
                 fence: self.required("fence", |text| Ok::<_, Error>(Fence(text.to_owned())))?,
-                leased_ms: self.required("leased", number)?,
+                leased_ms: leased.parse().map_err(|_| corrupt())?,
                 ended_ms: None,
                 outcome: AttemptOutcome::Running,
-                timing: Timing { queued_ms: self.required("queued", number)?, ..Timing::default() },
+                timing: Timing { queued_ms: queued.parse().map_err(|_| corrupt())?, ..Timing::default() },
                 cost_usd_micros: None,
                 error: None,
             });

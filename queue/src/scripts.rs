@@ -37,7 +37,8 @@ pub(crate) use sweep::{Expire, Promote, Reap};
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A script: its text with the shared prelude spliced in after the first line, and that text's SHA-1.
+/// A script and its SHA-1. After its first line comes the shared prelude; what follows becomes a function, so that whatever way it
+/// returns, the prelude's `flush` runs last.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     source: String,
@@ -47,8 +48,11 @@ pub(crate) struct Script {
 impl Script {
     fn new(name: &'static str, text: &str, prelude: &str) -> Self {
         let source = match text.split_once('\n') {
-            Some((shebang, body)) => format!("{shebang}\n{}{body}", without_comments(prelude)),
-            None => text.to_owned(),
+            Some((shebang, body)) if !prelude.is_empty() => {
+                let prelude = without_comments(prelude);
+                format!("{shebang}\n{prelude}local function main()\n{body}end\nlocal answer = main()\nflush()\nreturn answer\n")
+            }
+            _ => text.to_owned(),
         };
         let sha = redis::Script::new(&source).get_hash().to_owned();
         Self { name, source, sha }
@@ -81,12 +85,14 @@ macro_rules! scripts {
 /// Spliced into each script, in this order: a part uses those before it.
 const PRELUDE: &str = concat!(
     include_str!("../lua/lib/keys.lua"),
+    include_str!("../lua/lib/tally.lua"),
     include_str!("../lua/lib/signals.lua"),
     include_str!("../lua/lib/gates.lua"),
     include_str!("../lua/lib/lanes.lua"),
     include_str!("../lua/lib/outbox.lua"),
     include_str!("../lua/lib/ends.lua"),
     include_str!("../lua/lib/create.lua"),
+    include_str!("../lua/lib/flush.lua"),
 );
 
 scripts! {

@@ -1,14 +1,18 @@
 -- How a job begins: scheduled, blocked or queued. `new` has id, tenant, endpoint, lane, spec, input, run_after, fields (further
 -- fields of the record, flat) and depends_on ({id, "success" | "completion" | "archived"} each). Returns the class to wake, if any.
 local function create(new, now)
-  local key, named = job_key(new.id), {}
-  for n = 1, #new.fields, 2 do named[new.fields[n]] = new.fields[n + 1] end
+  local key, named, names = job_key(new.id), {}, {}
+  for n = 1, #new.fields, 2 do
+    names[#names + 1] = new.fields[n]
+    named[new.fields[n]] = new.fields[n + 1]
+  end
   local waits = 0
   for _, dependency in ipairs(new.depends_on) do
     local state = redis.call('HGET', job_key(dependency[1]), 'state')
     -- One that has ended otherwise than wished is for `settle` to see.
     if state and state ~= 'succeeded' and state ~= 'failed' and state ~= 'cancelled' and state ~= 'expired' then
       redis.call('RPUSH', dependents_key(dependency[1]), new.id .. ' ' .. dependency[2])
+      redis.call('HSET', job_key(dependency[1]), 'deps', 1)
       waits = waits + 1
     end
   end
@@ -30,8 +34,9 @@ local function create(new, now)
   local index = redis.call('XADD', ROOT .. ':index:' .. new.tenant, '*', 'j', new.id)
   redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, field, value, 'ix', index,
     unpack(new.fields))
-  redis.call('HINCRBY', ROOT .. ':open', 't:' .. new.tenant, 1)
-  redis.call('HINCRBY', ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)
+  if #names > 0 then redis.call('HSET', key, 'opt', table.concat(names, ' ')) end
+  count(ROOT .. ':open', 't:' .. new.tenant, 1)
+  count(ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)
   local due = math.min(tonumber(named.deadline or math.huge), tonumber(named.start_by or math.huge))
   if due < math.huge then redis.call('ZADD', ROOT .. ':deadlines', due, new.id) end
   if named.retry_of then redis.call('ZREM', ROOT .. ':dead:' .. new.tenant, named.retry_of) end

@@ -1,24 +1,23 @@
 -- How jobs leave where they stand, and how they end. Every end of a job goes through `bury`, in the script that commits it.
 local KEPT_ATTEMPTS = 30 -- older entries of a job's history make room for newer ones
-local SMOOTHING = 0.2 -- weight of the newest run in an endpoint's expected cost
 
--- Closes the running attempt in the job's history. `tail` is JSON that starts with a comma, or empty.
-local function close_attempt(job, now, outcome, tail)
-  redis.call('HSET', job_key(job.id), 'h' .. job.attempt,
-    '{"attempt":' .. job.attempt .. ',"worker_id":"' .. job.worker .. '","fence":"' .. job.fence .. '","leased_ms":' .. job.leased
-    .. ',"queued_ms":' .. job.queued .. ',"ended_ms":' .. text(now) .. ',"outcome":"' .. outcome .. '"' .. tail .. '}')
+-- The running attempt as it goes into the job's history: field and value for the HSET that moves the job on. `tail` is
+-- `attempt_tail` of record.rs, or empty.
+local function closed_attempt(job, now, outcome, tail)
   if tonumber(job.attempt) > KEPT_ATTEMPTS then
     redis.call('HDEL', job_key(job.id), 'h' .. (tonumber(job.attempt) - KEPT_ATTEMPTS))
   end
+  return 'h' .. job.attempt,
+    table.concat({job.worker, job.fence, job.leased, job.queued, text(now), outcome, tail}, ' ')
 end
 
 -- A running job gives back its lease and its slots, and pays for what it took.
 local function stop(job, now)
-  redis.call('ZREM', ROOT .. ':leases', job.id)
+  stopped[#stopped + 1] = job.id
   if job.batch then count(batch_key(job.batch), 'running', -1) end
   for _, gate in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
     count(ROOT .. ':running', gate, -1)
-    resume(gate)
+    freed[gate] = true
   end
   if job.ckey then
     local gate = key_gate(job.tenant, job.ckey)
@@ -26,14 +25,6 @@ local function stop(job, now)
     next_in_key(gate)
   end
   charge(job.priority, job.class, job.tenant, (now - tonumber(job.leased)) - tonumber(job.charged))
-end
-
--- What a run of this endpoint costs, for the next one that starts.
-local function learn_cost(job, now)
-  local field, took = job.tenant .. ':' .. job.endpoint, now - tonumber(job.leased)
-  local before = redis.call('HGET', ROOT .. ':cost', field)
-  local expected = before and before + (took - before) * SMOOTHING or took
-  redis.call('HSET', ROOT .. ':cost', field, string.format('%.1f', math.max(expected, 0.1)))
 end
 
 -- Takes a job out of whatever it stands in.
@@ -59,11 +50,11 @@ local function depart(job, now)
   end
 end
 
--- Back into its lane, under a new fence.
-local function requeue(job, now)
+-- Back into its lane, under a new fence. Further fields and values are set with it.
+local function requeue(job, now, ...)
   local key = job_key(job.id)
-  redis.call('HSET', key, 'state', 'queued', 'fence', fence_counter(job.fence) + 1, 'entry', enqueue(job.id, job.lane, true))
-  redis.call('HDEL', key, 'worker', 'leased', 'queued', 'charged', 'progress')
+  redis.call('HSET', key, 'state', 'queued', 'fence', fence_counter(job.fence) + 1, 'entry', enqueue(job.id, job.lane, true), ...)
+  redis.call('HDEL', key, 'run', 'progress')
   notify(job.id, job.watch, now)
 end
 
@@ -71,18 +62,23 @@ end
 local function bury(job, state, now, retention_ms, ...)
   local key, id = job_key(job.id), job.id
   redis.call('HSET', key, 'state', state, 'ended', text(now), ...)
-  redis.call('HDEL', key, 'watch', 'entry', 'run_after', 'progress', 'worker', 'leased', 'queued', 'charged', 'waits', 'line')
+  if job.state == 'running' then
+    redis.call('HDEL', key, 'entry', 'run', 'progress', 'watch', 'line')
+  else
+    redis.call('HDEL', key, 'entry', 'run_after', 'waits', 'watch', 'line')
+  end
   if job.deadline or job.start_by then redis.call('ZREM', ROOT .. ':deadlines', id) end
-  redis.call('ZADD', ROOT .. ':ended', now + (job.keep or retention_ms), id)
+  ended[#ended + 1] = now + (job.keep or retention_ms)
+  ended[#ended + 1] = id
   count(ROOT .. ':open', 't:' .. job.tenant, -1)
   count(ROOT .. ':open', 'e:' .. job.tenant .. ':' .. job.endpoint, -1)
   if state == 'failed' or state == 'expired' then redis.call('ZADD', ROOT .. ':dead:' .. job.tenant, now, id) end
   if job.batch then
-    redis.call('HINCRBY', batch_key(job.batch), state, 1)
+    count(batch_key(job.batch), state, 1)
     redis.call('RPUSH', batch_key(job.batch) .. ':ended', id)
     announce('batches')
   end
-  if redis.call('EXISTS', dependents_key(id)) == 1 then
+  if job.deps then
     redis.call('ZADD', ROOT .. ':settle', now, 'ended ' .. id)
     announce('settle')
   end

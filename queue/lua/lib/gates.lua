@@ -19,7 +19,7 @@ end
 -- The rate is GCRA (ITU-T I.371): `:rate` holds the theoretical arrival time; a burst is what one second lets through.
 local function room(gate, now)
   local limit, most = limits(gate), math.huge
-  if limit.max_running then most = limit.max_running - tonumber(redis.call('HGET', ROOT .. ':running', gate) or 0) end
+  if limit.max_running then most = limit.max_running - counted(ROOT .. ':running', gate) end
   if not limit.rate or most < 1 then return most end
   if limit.rate <= 0 then return 0 end
   local every, burst = 60000 / limit.rate, math.max(1, math.floor(limit.rate / 60))
@@ -29,7 +29,7 @@ local function room(gate, now)
 end
 
 local function start_at(gate, jobs, now)
-  redis.call('HINCRBY', ROOT .. ':running', gate, jobs)
+  count(ROOT .. ':running', gate, jobs)
   local rate = limits(gate).rate
   if rate and rate > 0 then
     local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate) or 0))

@@ -35,25 +35,23 @@ local function parts_of(lane) return string.match(lane, '^(%d+):(%d+):([^:]*):(.
 
 local function fence_counter(fence) return tonumber(string.match(fence or '0', '^%d+')) end
 
--- A number in a hash that goes with its last unit, so that a drained queue leaves nothing behind.
-local function count(key, field, by)
-  local left = redis.call('HINCRBY', key, field, by)
-  if left <= 0 then redis.call('HDEL', key, field) end
-  return left
-end
-
--- What the scripts decide by. The rest of the record is for people.
-local FIELDS = {
-  'state', 'lane', 'fence', 'attempt', 'worker', 'leased', 'queued', 'charged', 'watch', 'entry', 'failures', 'lost', 'oom',
-  'crashes', 'crashed', 'ckey', 'hook', 'batch', 'keep', 'deadline', 'start_by', 'after',
-}
-
--- One job's record by name; nil when there is none.
+-- One job's record, as far as the scripts decide by it; nil when there is none. The rest of it is for people.
+-- `run` is "<worker> <leased> <queued> <charged>" while it runs; `opt` names the fields that only some jobs have: deadline,
+-- start_by, keep, ckey, hook, batch, retry_of, after. Looking for a field that is not there is what costs most.
 local function load(id)
-  local values = redis.call('HMGET', job_key(id), unpack(FIELDS))
-  if not values[1] then return nil end
-  local job = {id = id}
-  for n, field in ipairs(FIELDS) do job[field] = values[n] or nil end
+  local key = job_key(id)
+  local core = redis.call('HMGET', key, 'state', 'lane', 'fence', 'attempt', 'run', 'entry', 'watch', 'opt', 'deps')
+  if not core[1] then return nil end
+  local job = {
+    id = id, state = core[1], lane = core[2], fence = core[3] or nil, attempt = core[4] or nil, entry = core[6] or nil,
+    watch = core[7] or nil, deps = core[9] or nil,
+  }
+  if core[5] then job.worker, job.leased, job.queued, job.charged = string.match(core[5], '^(%S+) (%S+) (%S+) (%S+)$') end
+  if core[8] then
+    local names = {}
+    for name in string.gmatch(core[8], '%S+') do names[#names + 1] = name end
+    for n, value in ipairs(redis.call('HMGET', key, unpack(names))) do job[names[n]] = value or nil end
+  end
   job.priority, job.class, job.tenant, job.endpoint = parts_of(job.lane)
   return job
 end

@@ -9,14 +9,59 @@
 -- The classes of one priority share in the same way, each weighing as much as it has tenants.
 local EXPECTED_MS = 1000 -- of an endpoint that has never run
 
+local opened = {} -- lanes that stand among their tenant's, as far as this call knows
+local SMOOTHING = 0.2 -- weight of the newest run in an endpoint's expected cost
+local costs = {} -- of this call
+
 local function expected_ms(tenant, endpoint)
   return tonumber(redis.call('HGET', ROOT .. ':cost', tenant .. ':' .. endpoint) or EXPECTED_MS)
+end
+
+-- What a run of this endpoint costs, for the next one that starts.
+local function learn_cost(job, now)
+  local field, took = job.tenant .. ':' .. job.endpoint, now - tonumber(job.leased)
+  local before = costs[field] or tonumber(redis.call('HGET', ROOT .. ':cost', field) or took)
+  costs[field] = math.max(before + (took - before) * SMOOTHING, 0.1)
+end
+
+local function flush_costs()
+  for field, cost in pairs(costs) do redis.call('HSET', ROOT .. ':cost', field, string.format('%.1f', cost)) end
+  costs = {}
+end
+
+local charges = {} -- of this call, by shelf and tenant
+
+-- Moves a tenant's tag by what it was charged in this call.
+local function settle_charge(priority, class, tenant)
+  local place = priority .. ':' .. class .. ':' .. tenant
+  local by, shelf = charges[place], shelf_key(priority, class)
+  if not by then return end
+  charges[place] = nil
+  if redis.call('ZSCORE', shelf, tenant) then
+    redis.call('ZINCRBY', shelf, by, tenant)
+  else
+    local left_at = redis.call('HGET', fair_key(priority, class), tenant)
+    if left_at then redis.call('HSET', fair_key(priority, class), tenant, tonumber(left_at) + by) end
+  end
+end
+
+-- Charges a tenant `cost` ms of a card.
+local function charge(priority, class, tenant, cost)
+  local place = priority .. ':' .. class .. ':' .. tenant
+  charges[place] = (charges[place] or 0) + cost / limits('t:' .. tenant).weight
+end
+
+local function flush_charges()
+  local places = {}
+  for place in pairs(charges) do places[#places + 1] = place end
+  for _, place in ipairs(places) do settle_charge(string.match(place, '^(%d+):(%d+):(.*)$')) end
 end
 
 -- Puts a tenant on a shelf, if it is not there.
 local function stand(priority, class, tenant)
   local shelf = shelf_key(priority, class)
   if redis.call('ZSCORE', shelf, tenant) then return end
+  settle_charge(priority, class, tenant)
   local fair = redis.call('HMGET', fair_key(priority, class), ':now', tenant)
   redis.call('ZADD', shelf, math.max(tonumber(fair[1] or 0), tonumber(fair[2] or 0)), tenant)
   if fair[2] then redis.call('HDEL', fair_key(priority, class), tenant) end
@@ -28,9 +73,11 @@ end
 
 -- Takes a tenant off a shelf. What it has had beyond the others is remembered while others stand there.
 local function step_off(priority, class, tenant)
+  settle_charge(priority, class, tenant)
   local shelf, fair = shelf_key(priority, class), fair_key(priority, class)
   local tag = redis.call('ZSCORE', shelf, tenant)
   if not tag then return end
+  opened = {}
   redis.call('ZREM', shelf, tenant)
   if redis.call('ZCARD', shelf) == 0 then
     redis.call('ZREM', tags_key(priority), class)
@@ -40,19 +87,10 @@ local function step_off(priority, class, tenant)
   end
 end
 
--- Moves a tenant's tag by `cost` ms of a card.
-local function charge(priority, class, tenant, cost)
-  local by, shelf = cost / limits('t:' .. tenant).weight, shelf_key(priority, class)
-  if redis.call('ZSCORE', shelf, tenant) then
-    redis.call('ZINCRBY', shelf, by, tenant)
-  else
-    local left_at = redis.call('HGET', fair_key(priority, class), tenant)
-    if left_at then redis.call('HSET', fair_key(priority, class), tenant, tonumber(left_at) + by) end
-  end
-end
-
 -- Puts a lane back among its tenant's.
 local function open_lane(lane)
+  if opened[lane] then return end
+  opened[lane] = true
   local priority, class, tenant = parts_of(lane)
   redis.call('ZADD', lanes_key(priority, class, tenant), 'NX', redis.call('INCR', ROOT .. ':turn'), lane)
   stand(priority, class, tenant)
@@ -70,7 +108,7 @@ end
 -- Puts a job at the end of its lane, or at the front. Returns where it stands: the entry's id, after an `f` in the front stream.
 local function enqueue(id, lane, at_front)
   local entry = append(at_front and front_key(lane) or lane_key(lane), id)
-  redis.call('HINCRBY', ROOT .. ':ready', lane, 1)
+  count(ROOT .. ':ready', lane, 1)
   open_lane(lane)
   return (at_front and 'f' or '') .. entry
 end
@@ -82,6 +120,7 @@ local function tidy_lane(lane)
     if redis.call('XLEN', key) == 0 then redis.call('DEL', key) else left = true end
   end
   if left then return true end
+  opened[lane] = nil
   local priority, class, tenant = parts_of(lane)
   local lanes = lanes_key(priority, class, tenant)
   redis.call('ZREM', lanes, lane)

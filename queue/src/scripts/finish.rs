@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport};
 use crate::job::{Fault, JobError};
 use crate::keys::Keys;
+use crate::record;
 use crate::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_WORKERS, jitter};
 
 /// Call of `finish.lua`.
@@ -51,20 +52,17 @@ fn kind(error: &JobError) -> &'static str {
     }
 }
 
-/// What closes the attempt's history entry: JSON members after a comma.
+/// What closes the attempt's history entry.
 fn tail(report: &FinishReport, error: Option<&JobError>) -> Result<String, Error> {
-    let mut tail = format!(r#","timing":{}"#, json(&report.timing)?);
-    if let Some(cost) = report.cost_usd_micros {
-        tail.push_str(&format!(r#","cost_usd_micros":{cost}"#));
-    }
-    if let Some(error) = error {
-        tail.push_str(&format!(r#","error":{}"#, json(error)?));
-    }
-    Ok(tail)
+    record::attempt_tail(&report.timing, report.cost_usd_micros, error).map_err(corrupt)
 }
 
 pub(super) fn json<T: Serialize>(value: &T) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| Error::Corrupt { key: "a report".to_owned(), why: error.to_string() })
+    serde_json::to_string(value).map_err(corrupt)
+}
+
+fn corrupt(error: serde_json::Error) -> Error {
+    Error::Corrupt { key: "a report".to_owned(), why: error.to_string() }
 }
 
 pub(super) fn answer(script: &Script, word: &str) -> Result<FinishAnswer, Error> {
