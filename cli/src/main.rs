@@ -44,6 +44,7 @@ mod workers;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use tokio::runtime::{Builder, Runtime};
 
 /// Serverless GPU jobs on hardware you own and hardware you rent by the minute.
 ///
@@ -111,7 +112,10 @@ fn main() -> ExitCode {
     let done = match command {
         // Becomes another program; needs no runtime.
         Command::Guard(args) => guard::run(&args),
-        command => run(&global, command),
+        command => match runtime(&command) {
+            Ok(runtime) => runtime.block_on(run(&global, command)),
+            Err(error) => Err(error.into()),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -122,8 +126,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// On this thread, which lives as long as the process: the children's parent-death signal is tied to the thread that starts them.
-#[tokio::main]
+/// A worker hands jobs from one socket to another: on one thread that costs no wake-ups. What computes has threads of its own.
+fn runtime(command: &Command) -> std::io::Result<Runtime> {
+    match command {
+        Command::Worker(_) => Builder::new_current_thread().enable_all().build(),
+        _ => Builder::new_multi_thread().enable_all().build(),
+    }
+}
+
+/// On the main thread, which lives as long as the process: the children's parent-death signal is tied to the thread that starts them.
 async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => Box::pin(demo::run(global, args)).await,

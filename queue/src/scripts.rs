@@ -50,7 +50,9 @@ impl Script {
         let source = match text.split_once('\n') {
             Some((shebang, body)) if !prelude.is_empty() => {
                 let prelude = without_comments(prelude);
-                format!("{shebang}\n{prelude}local function main()\n{body}end\nlocal answer = main()\nflush()\nreturn answer\n")
+                format!(
+                    "{shebang}\n{prelude}local function main()\n{body}end\nlocal answer = main()\nflush()\nreturn answer\n"
+                )
             }
             _ => text.to_owned(),
         };

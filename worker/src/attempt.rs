@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
 use stokehold_wire::Failure;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -17,8 +17,10 @@ use crate::load::{Load, Open};
 use crate::messages::Messages;
 use crate::output::{self, StoreError};
 use crate::pool::{NotReady, Pool, Using};
-use crate::runner::{RunEnd, RunRequest, Runner};
+use crate::runner::{Begun, RunEnd, RunRequest, Runner};
+use crate::scratch::RunFolder;
 use crate::transfer::Transfer;
+use crate::turns::Turn;
 
 /// How long a run that was asked to stop may take before its runner is killed.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
@@ -41,7 +43,6 @@ pub(crate) struct Attempts {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) transfer: Transfer,
     pub(crate) pool: Pool,
-    pub(crate) slots: Arc<Semaphore>,
     pub(crate) load: Arc<Load>,
     pub(crate) scratch: std::path::PathBuf,
     /// Numbers for runs, unique within this worker.
@@ -52,7 +53,16 @@ pub(crate) struct Attempts {
     pub(crate) leaving: CancellationToken,
 }
 
+/// One run, as it is handed to the runner.
+struct Run<'a> {
+    number: u64,
+    scratch: &'a Path,
+    files: BTreeMap<String, String>,
+    begun: Arc<Begun>,
+}
+
 /// Why an attempt stops without a report of its own.
+#[derive(Clone)]
 enum Stop {
     Lost,
     Release,
@@ -93,16 +103,16 @@ impl Attempts {
         lost: &CancellationToken,
         timing: &mut Timing,
     ) -> Result<FinishOutcome, Stop> {
+        let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let scratch = RunFolder::new(&self.scratch, number);
         let prepare = async {
             let model = self.pool.model(&job).await.map_err(Stop::Fail)?;
             let turn = self.turn(&model, open).await?;
             let ready = self.pool.ready(&model).await?;
-            let scratch = tempfile::Builder::new().prefix("run-").tempdir_in(&self.scratch);
-            let scratch = scratch.map_err(|error| Stop::Fail(infra(format!("no scratch space: {error}"))))?;
             let files = self.fetch(&job.files, scratch.path()).await?;
-            Ok::<_, Stop>((model, turn, ready, scratch, files))
+            Ok::<_, Stop>((model, turn, ready, files))
         };
-        let (model, turn, ready, scratch, files) = tokio::select! {
+        let (model, turn, ready, files) = tokio::select! {
             prepared = prepare => prepared?,
             () = lost.cancelled() => return Err(Stop::Lost),
             () = self.leaving.cancelled() => return Err(Stop::Release),
@@ -112,8 +122,12 @@ impl Attempts {
         timing.load_ms = millis(ready.load);
 
         let started = Instant::now();
-        let end = self.execute(&ready.runner, job, files, scratch.path(), lease, lost).await?;
-        self.load.ran(started.elapsed());
+        let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
+        let begun = Arc::clone(&run.begun);
+        let end = self.execute(&ready.runner, job, run, lease, lost, open).await?;
+        let took = begun.at().unwrap_or(started).elapsed();
+        self.load.ran(took);
+        model.turns.ran(took);
         // The next run may have the runner while this one's result is stored.
         drop((turn, model));
 
@@ -136,27 +150,23 @@ impl Attempts {
                 timing.run_ms = run_ms;
                 Err(Stop::Fail(raised(failure, stderr)))
             }
+            RunEnd::NotBegun => Err(Stop::Release),
             end => {
-                timing.run_ms = millis(started.elapsed());
+                timing.run_ms = millis(took);
                 Err(Stop::Fail(died(end)))
             }
         }
     }
 
-    /// Waits for the model's turn and a free slot. Holding both means running.
-    async fn turn(&self, model: &Using, open: &mut Open) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), Stop> {
-        let both = async {
-            let turn = Arc::clone(&model.turns).acquire_owned().await;
-            let slot = Arc::clone(&self.slots).acquire_owned().await;
-            // Neither is ever closed.
-            turn.ok().zip(slot.ok())
-        };
-        tokio::pin!(both);
+    /// Waits for the model's turn and a free slot.
+    async fn turn(&self, model: &Using, open: &mut Open) -> Result<Turn, Stop> {
+        let turn = model.turns.take();
+        tokio::pin!(turn);
         loop {
             tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return Err(Stop::Release),
-                turn = &mut both => return turn.ok_or(Stop::Release),
+                turn = &mut turn => return turn.ok_or(Stop::Release),
                 () = tokio::time::sleep(PATIENCE) => {
                     if open.is_too_many() {
                         return Err(Stop::Release);
@@ -173,7 +183,7 @@ impl Attempts {
         }
         let folder = scratch.join("in");
         let unusable = |why: String| Stop::Fail(infra(format!("an input file cannot be fetched: {why}")));
-        tokio::fs::create_dir(&folder).await.map_err(|error| unusable(error.to_string()))?;
+        tokio::fs::create_dir_all(&folder).await.map_err(|error| unusable(error.to_string()))?;
         for (id, url) in urls {
             let path = folder.join(id);
             self.transfer.get(url, &path).await.map_err(|error| unusable(error.to_string()))?;
@@ -187,13 +197,13 @@ impl Attempts {
         &self,
         runner: &Runner,
         job: LeasedJob,
-        files: BTreeMap<String, String>,
-        scratch: &Path,
+        run: Run<'_>,
         lease: &LeaseRef,
         lost: &CancellationToken,
+        open: &mut Open,
     ) -> Result<RunEnd, Stop> {
-        let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let (messages, sender) = Messages::forward(Arc::clone(&self.gateway), lease.clone());
+        let Run { number, scratch, files, begun } = run;
+        let messages = Arc::new(Messages::new(Arc::clone(&self.gateway), lease.clone()));
         let limit = Duration::from_millis(job.timeout_ms);
         let request = RunRequest {
             job: job.job_id.to_string(),
@@ -201,18 +211,37 @@ impl Attempts {
             scratch: scratch.to_owned(),
             files,
             input: job.input,
-            messages: sender,
+            messages: Arc::clone(&messages),
+            begun: Arc::clone(&begun),
         };
         let mut ended = runner.run(number, request).await;
-        let stopped = tokio::select! {
-            end = &mut ended => {
-                messages.told().await;
-                return Ok(end.unwrap_or_else(|_| gone()));
+        let handed_over = Instant::now();
+        let mut until = handed_over + limit.min(PATIENCE);
+        let stopped = loop {
+            tokio::select! {
+                end = &mut ended => {
+                    messages.told().await;
+                    return Ok(end.unwrap_or_else(|_| gone()));
+                }
+                () = tokio::time::sleep_until(until.into()) => match begun.at() {
+                    None if handed_over.elapsed() < PATIENCE => until = handed_over + PATIENCE,
+                    // It has waited in the runner's inbox for too long: whatever runs there is not short any more.
+                    None => {
+                        open.is_too_many();
+                        break Some(Stop::Release);
+                    }
+                    Some(at) if at.elapsed() < limit => until = at + limit,
+                    Some(_) => break None,
+                },
+                () = lost.cancelled() => break Some(Stop::Lost),
+                () = self.leaving.cancelled() => break Some(Stop::Release),
             }
-            () = tokio::time::sleep(limit) => None,
-            () = lost.cancelled() => Some(Stop::Lost),
-            () = self.leaving.cancelled() => Some(Stop::Release),
         };
+        if let (Some(stop), None) = (&stopped, begun.at()) {
+            // Nothing of it has run, so nobody waits for it to stop; the runner skips it.
+            runner.cancel(number).await;
+            return Err(stop.clone());
+        }
         let end = stop(runner, number, &mut ended).await;
         messages.told().await;
         match stopped {
@@ -242,7 +271,7 @@ fn gone() -> RunEnd {
 
 fn stderr_of(end: &RunEnd) -> Option<String> {
     let stderr = match end {
-        RunEnd::Done { .. } => return None,
+        RunEnd::Done { .. } | RunEnd::NotBegun => return None,
         RunEnd::Failed { stderr, .. }
         | RunEnd::Exited { stderr, .. }
         | RunEnd::Crashed { stderr, .. }
@@ -285,7 +314,9 @@ fn died(end: RunEnd) -> JobError {
             failed(ErrorCode::LogFlood, format!("the handler wrote more than {} MiB of log", limit_bytes >> 20))
         }
         RunEnd::Broken { why, .. } => failed(ErrorCode::Protocol, format!("the runner was stopped: {why}")),
-        RunEnd::Done { .. } | RunEnd::Failed { .. } => failed(ErrorCode::Protocol, "the runner ended twice".to_owned()),
+        RunEnd::Done { .. } | RunEnd::Failed { .. } | RunEnd::NotBegun => {
+            failed(ErrorCode::Protocol, "the runner ended twice".to_owned())
+        }
     };
     JobError { stderr, ..error }
 }

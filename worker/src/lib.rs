@@ -17,6 +17,7 @@ mod pool;
 mod runner;
 mod scratch;
 mod transfer;
+mod turns;
 pub mod uv;
 mod worker;
 

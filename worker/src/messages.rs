@@ -1,5 +1,6 @@
 //! What a running job says, on its way to the gateway: in batches, never in the run's way.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef};
@@ -19,29 +20,45 @@ const LINGER: Duration = Duration::from_millis(100);
 /// How long a finished run waits for its last messages to be told: after its end they would be refused.
 const LAST_CALL: Duration = Duration::from_secs(10);
 
-/// The way of one run's messages.
+/// The way of one run's messages. Most runs never say anything, so it begins with the first one.
 pub(crate) struct Messages {
-    task: JoinHandle<()>,
+    gateway: Arc<Gateway>,
+    lease: LeaseRef,
+    way: Mutex<Option<(mpsc::Sender<JobMessage>, JoinHandle<()>)>>,
 }
 
 impl Messages {
-    /// Starts forwarding; the sender is the run's.
-    pub(crate) fn forward(gateway: std::sync::Arc<Gateway>, lease: LeaseRef) -> (Self, mpsc::Sender<JobMessage>) {
-        let (sender, inbox) = mpsc::channel(BACKLOG);
-        (Self { task: tokio::spawn(forward(gateway, lease, inbox)) }, sender)
+    pub(crate) fn new(gateway: Arc<Gateway>, lease: LeaseRef) -> Self {
+        Self { gateway, lease, way: Mutex::default() }
     }
 
-    /// Waits until what was said has been told, for a while. The run's sender must be gone.
-    pub(crate) async fn told(self) {
-        let abort = self.task.abort_handle();
-        if timeout(LAST_CALL, self.task).await.is_err() {
+    /// Takes one, unless too many wait already.
+    pub(crate) fn take(&self, message: JobMessage) -> bool {
+        let mut way = self.lock();
+        let (sender, _) = way.get_or_insert_with(|| {
+            let (sender, inbox) = mpsc::channel(BACKLOG);
+            (sender, tokio::spawn(forward(Arc::clone(&self.gateway), self.lease.clone(), inbox)))
+        });
+        sender.try_send(message).is_ok()
+    }
+
+    /// Waits until what was said has been told, for a while. Nothing may be said afterwards.
+    pub(crate) async fn told(&self) {
+        let Some((sender, task)) = self.lock().take() else { return };
+        drop(sender);
+        let abort = task.abort_handle();
+        if timeout(LAST_CALL, task).await.is_err() {
             tracing::warn!("the last messages of a run could not be told in time");
             abort.abort();
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(mpsc::Sender<JobMessage>, JoinHandle<()>)>> {
+        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-async fn forward(gateway: std::sync::Arc<Gateway>, lease: LeaseRef, mut inbox: mpsc::Receiver<JobMessage>) {
+async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, mut inbox: mpsc::Receiver<JobMessage>) {
     while let Some(first) = inbox.recv().await {
         let (mut batch, by) = (vec![first], Instant::now() + LINGER);
         while batch.len() < BATCH {

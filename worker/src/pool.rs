@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stokehold_queue::gateway::{LeasedJob, RunnerSpec};
 use stokehold_queue::job::{ErrorCode, JobError};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 use tracing::Instrument as _;
 
 use crate::environment::{Environment, EnvironmentSpec, Environments};
@@ -15,6 +15,7 @@ use crate::gateway::{Error, Gateway};
 use crate::ledger::{Ledger, Reservation, Ticket};
 use crate::package::Packages;
 use crate::runner::{Launch, RunEnd, Runner, StartError};
+use crate::turns::{Slots, Turns};
 
 /// Which model: tenant, endpoint, version.
 type Key = (String, String, u32);
@@ -23,8 +24,7 @@ type Key = (String, String, u32);
 pub(crate) struct Model {
     tenant: String,
     spec: RunnerSpec,
-    /// As many turns as its runner takes runs at once.
-    pub(crate) turns: Arc<Semaphore>,
+    pub(crate) turns: Arc<Turns>,
     /// Attempts that need it now; while there are any it is not evicted.
     users: AtomicUsize,
     used: Mutex<Instant>,
@@ -83,6 +83,7 @@ pub(crate) struct Pool {
     load_timeout: Duration,
     max_loaded: usize,
     ledger: Ledger,
+    slots: Arc<Slots>,
     models: Mutex<HashMap<Key, Arc<OnceCell<Arc<Model>>>>>,
 }
 
@@ -94,6 +95,7 @@ pub(crate) struct PoolConfig {
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
     pub(crate) ledger: Ledger,
+    pub(crate) slots: Arc<Slots>,
 }
 
 /// Known models are few and small; past this many the idle ones are forgotten.
@@ -109,6 +111,7 @@ impl Pool {
             load_timeout: config.load_timeout,
             max_loaded: config.max_loaded,
             ledger: config.ledger,
+            slots: config.slots,
             models: Mutex::default(),
         }
     }
@@ -129,7 +132,7 @@ impl Pool {
             let spec = self.gateway.runner_spec(&job.tenant, &job.endpoint, job.version).await?;
             Ok::<_, Error>(Arc::new(Model {
                 tenant: job.tenant.clone(),
-                turns: Arc::new(Semaphore::new(spec.version.spec.max_concurrency.max(1) as usize)),
+                turns: Turns::new(spec.version.spec.max_concurrency, Arc::clone(&self.slots)),
                 spec,
                 users: AtomicUsize::new(0),
                 used: Mutex::new(Instant::now()),
@@ -322,7 +325,9 @@ fn start_failure(error: StartError) -> JobError {
                 RunEnd::Flooded { stderr, .. } | RunEnd::Failed { stderr, .. } => {
                     (ErrorCode::SetupFailed, String::new(), "was stopped".to_owned(), stderr)
                 }
-                RunEnd::Done { .. } => (ErrorCode::Protocol, String::new(), "ended".to_owned(), String::new()),
+                RunEnd::Done { .. } | RunEnd::NotBegun => {
+                    (ErrorCode::Protocol, String::new(), "ended".to_owned(), String::new())
+                }
             };
             let stderr = Some(stderr).filter(|text| !text.is_empty());
             let message = format!("the handler's process {what} before setup() was done");

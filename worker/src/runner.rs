@@ -7,14 +7,15 @@ mod tail;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use stokehold_queue::gateway::JobMessage;
 use stokehold_wire::{Failure, OutputFile};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::ledger::Reservation;
+use crate::messages::Messages;
 pub(crate) use process::Launch;
 
 /// How long a runner that was told to stop may take before its process group is killed.
@@ -50,8 +51,24 @@ pub(crate) struct RunRequest {
     pub(crate) scratch: PathBuf,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) input: Box<RawValue>,
-    /// Where its messages go; a full or closed channel loses them.
-    pub(crate) messages: mpsc::Sender<JobMessage>,
+    /// Where its messages go.
+    pub(crate) messages: Arc<Messages>,
+    /// Told when the handler has it.
+    pub(crate) begun: Arc<Begun>,
+}
+
+/// When the runner took a run out of its inbox, as far as is known here.
+#[derive(Default)]
+pub(crate) struct Begun(OnceLock<Instant>);
+
+impl Begun {
+    pub(crate) fn at(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
+
+    fn now(&self) {
+        let _ = self.0.set(Instant::now());
+    }
 }
 
 /// How a run ended.
@@ -69,6 +86,8 @@ pub(crate) enum RunEnd {
     Broken { why: String, stderr: String },
     /// It wrote more log than a job may, and was killed.
     Flooded { limit_bytes: u64, stderr: String },
+    /// The process ended while the run waited in its inbox.
+    NotBegun,
 }
 
 impl Runner {

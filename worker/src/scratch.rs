@@ -40,6 +40,36 @@ impl Scratch {
     }
 }
 
+/// The folder of one run. It is made by whoever first puts something there: most runs never do.
+pub(crate) struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// The folder of this run below a worker's.
+    pub(crate) fn new(scratch: &Path, run: u64) -> Self {
+        Self { path: scratch.join(format!("run-{run}")) }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        // One call where there is nothing, or nothing in it; large files are another thread's work.
+        if fs::remove_dir(&self.path).is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+            let path = std::mem::take(&mut self.path);
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = fs::remove_dir_all(&path) {
+                    tracing::warn!(%error, path = %path.display(), "a run's folder could not be removed");
+                }
+            });
+        }
+    }
+}
+
 fn lock_file(folder: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(false).open(folder.join(LOCK))
 }
@@ -48,6 +78,20 @@ fn lock_file(folder: &Path) -> io::Result<File> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[tokio::test]
+    async fn a_runs_folder_goes_with_the_run_if_it_was_made() {
+        let data = tempfile::tempdir().unwrap();
+        drop(RunFolder::new(data.path(), 1));
+        let folder = RunFolder::new(data.path(), 2);
+        let path = folder.path().to_owned();
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("picture.png"), b"...").unwrap();
+        drop(folder);
+        while path.exists() {
+            tokio::task::yield_now().await;
+        }
+    }
 
     #[test]
     fn a_dead_workers_folder_goes_and_a_live_ones_stays() {

@@ -9,7 +9,7 @@ use rand::Rng;
 use reqwest::{Body, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
 
@@ -113,16 +113,13 @@ impl Transfer {
 
 /// Size and SHA-256 (hex) of a file.
 pub(crate) async fn measure(path: &Path) -> std::io::Result<(u64, String)> {
-    let (mut file, mut hash, mut size_bytes) = (File::open(path).await?, Sha256::new(), 0);
-    let mut buffer = vec![0; 256 * 1024];
-    loop {
-        let count = file.read(&mut buffer).await?;
-        if count == 0 {
-            return Ok((size_bytes, hex::encode(hash.finalize())));
-        }
-        hash.update(&buffer[..count]);
-        size_bytes += count as u64;
-    }
+    let path = path.to_owned();
+    let hashed = tokio::task::spawn_blocking(move || {
+        let mut hash = Sha256::new();
+        let size_bytes = std::io::copy(&mut std::fs::File::open(path)?, &mut hash)?;
+        Ok((size_bytes, hex::encode(hash.finalize())))
+    });
+    hashed.await.unwrap_or_else(|panic| Err(panic.into()))
 }
 
 /// A refusal that another try would only repeat.

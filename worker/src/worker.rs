@@ -9,7 +9,7 @@ use stokehold_queue::gateway::{
     FinishAnswer, FinishReport, FinishRequest, JoinReply, JoinRequest, LeaseRef, LeaseReply, LeaseRequest, LeasedJob,
     PROTOCOL, ReleaseRequest, WorkerStatus,
 };
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,7 @@ use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
 use crate::scratch::Scratch;
 use crate::transfer::Transfer;
+use crate::turns::Slots;
 use crate::uv::ensure_uv;
 
 /// How long a lease call is held when there is nothing to do.
@@ -80,12 +81,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
         ledger: Ledger::new(inventory.gpus()),
+        slots: Slots::new(config.slots),
     };
     let attempts = Attempts {
         gateway: Arc::clone(&gateway),
         transfer: Transfer::new()?,
         pool: Pool::new(Arc::clone(&gateway), pool),
-        slots: Arc::new(Semaphore::new(config.slots as usize)),
         load: Arc::new(Load::new(config.slots)),
         scratch: scratch.path(),
         next_run: AtomicU64::new(1),

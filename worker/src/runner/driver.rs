@@ -1,6 +1,7 @@
 //! The task that owns a runner's process: the only reader and writer of its wire, the only one that waits for its end.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -14,8 +15,9 @@ use tokio::time::{sleep_until, timeout};
 use super::process::{self, Launch, Process};
 use super::streams::{Source, Streams};
 use super::tail::Tail;
-use super::{RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
+use super::{Begun, RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
 use crate::ledger::Reservation;
+use crate::messages::Messages;
 
 /// A job may write this much; more ends it.
 const LOG_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -52,7 +54,8 @@ pub(super) async fn start(
     let (commands, inbox) = mpsc::channel(COMMANDS);
     let (loaded, loading) = oneshot::channel();
     let load = Control::Load { entry: launch.entry.clone(), max_concurrency: launch.max_concurrency };
-    tokio::spawn(Driver::new(process, writer, streams, inbox, loaded, reservation).run(load));
+    let at_once = launch.max_concurrency.max(1) as usize;
+    tokio::spawn(Driver::new(process, writer, streams, inbox, loaded, reservation, at_once).run(load));
     let runner = |boot, load| Runner { commands, pid, boot, load };
     match timeout(load_timeout, loading).await {
         Ok(Ok(Ok(load))) => Ok(runner(started.elapsed().saturating_sub(load), load)),
@@ -66,7 +69,8 @@ pub(super) async fn start(
 /// A run under way.
 struct Running {
     end: oneshot::Sender<RunEnd>,
-    messages: mpsc::Sender<JobMessage>,
+    messages: Arc<Messages>,
+    begun: Arc<Begun>,
     log_bytes: u64,
     cut: bool,
     /// Messages that found no room.
@@ -88,7 +92,10 @@ struct Driver {
     inbox: mpsc::Receiver<Command>,
     loaded: Option<oneshot::Sender<Result<Duration, StartError>>>,
     decoder: Decoder,
-    runs: HashMap<u64, Running>,
+    /// In the order in which they were handed over, which is the order in which the runner takes them up.
+    runs: BTreeMap<u64, Running>,
+    /// How many it takes at once.
+    max_concurrency: usize,
     /// What came on stderr outside of any run.
     stderr: Tail,
     heard: tokio::time::Instant,
@@ -103,6 +110,7 @@ impl Driver {
         inbox: mpsc::Receiver<Command>,
         loaded: oneshot::Sender<Result<Duration, StartError>>,
         reservation: Option<Reservation>,
+        max_concurrency: usize,
     ) -> Self {
         Self {
             process,
@@ -112,7 +120,8 @@ impl Driver {
             inbox,
             loaded: Some(loaded),
             decoder: Decoder::default(),
-            runs: HashMap::new(),
+            runs: BTreeMap::new(),
+            max_concurrency,
             stderr: Tail::default(),
             heard: tokio::time::Instant::now(),
             stopping: None,
@@ -166,11 +175,23 @@ impl Driver {
     }
 
     async fn begin(&mut self, number: u64, request: RunRequest, end: oneshot::Sender<RunEnd>) -> Result<(), Fatal> {
-        let RunRequest { job, attempt, scratch, files, input, messages } = request;
-        let running = Running { end, messages, log_bytes: 0, cut: false, unheard: 0, stderr: Tail::default() };
+        let RunRequest { job, attempt, scratch, files, input, messages, begun } = request;
+        if self.runs.len() < self.max_concurrency {
+            begun.now();
+        }
+        let running = Running { end, messages, begun, log_bytes: 0, cut: false, unheard: 0, stderr: Tail::default() };
         self.runs.insert(number, running);
         let scratch = scratch.to_string_lossy().into_owned();
         self.send(&Control::Run { run: number, job, attempt, scratch, files }, input.get().as_bytes()).await
+    }
+
+    /// A run has ended: the next one in the runner's inbox begins.
+    fn ended(&mut self, run: u64) -> Option<Running> {
+        let running = self.runs.remove(&run)?;
+        if let Some(next) = self.runs.values().nth(self.max_concurrency - 1) {
+            next.begun.now();
+        }
+        Some(running)
     }
 
     async fn send(&mut self, control: &Control, body: &[u8]) -> Result<(), Fatal> {
@@ -201,7 +222,7 @@ impl Driver {
                 if self.runs.is_empty() && stream == LogStream::Stderr {
                     self.stderr.push(bytes);
                 }
-                self.runs.values_mut().try_for_each(|run| run.log(stream, bytes))
+                self.runs.values_mut().take(self.max_concurrency).try_for_each(|run| run.log(stream, bytes))
             }
         }
     }
@@ -243,12 +264,12 @@ impl Driver {
                 self.tell(run, message);
             }
             Report::Done { run, run_ms, files } => {
-                if let Some(running) = self.runs.remove(&run) {
+                if let Some(running) = self.ended(run) {
                     let _ = running.end.send(RunEnd::Done { result: body, files, run_ms });
                 }
             }
             Report::Error { run, run_ms, error } => {
-                if let Some(running) = self.runs.remove(&run) {
+                if let Some(running) = self.ended(run) {
                     let stderr = running.stderr.text();
                     let _ = running.end.send(RunEnd::Failed { failure: error, run_ms, stderr });
                 }
@@ -297,8 +318,9 @@ impl Driver {
             (None, Ok(code)) => RunEnd::Exited { code: *code, stderr },
             (None, Err(signal)) => RunEnd::Crashed { signal: signal.clone(), stderr },
         };
-        for (_, running) in self.runs.drain() {
-            let _ = running.end.send(end(running.stderr.text()));
+        for (place, running) in std::mem::take(&mut self.runs).into_values().enumerate() {
+            let has_begun = place < self.max_concurrency;
+            let _ = running.end.send(if has_begun { end(running.stderr.text()) } else { RunEnd::NotBegun });
         }
         if let Some(loaded) = self.loaded.take() {
             let _ = loaded.send(Err(StartError::Ended(end(self.stderr.text()))));
@@ -338,11 +360,11 @@ impl Running {
                 "({} messages of the job were lost here: they came faster than they could be told)\n",
                 self.unheard
             );
-            if self.messages.try_send(JobMessage::Log { stream: LogStream::Stderr, text }).is_ok() {
+            if self.messages.take(JobMessage::Log { stream: LogStream::Stderr, text }) {
                 self.unheard = 0;
             }
         }
-        if self.messages.try_send(message).is_err() {
+        if !self.messages.take(message) {
             self.unheard += 1;
         }
     }

@@ -39,7 +39,10 @@ class Attempt:
         return self._wire.is_cancelled(self.number)
 
     def job(self) -> Job:
-        return Job(self._run.job, self._run.attempt, Path(self._run.scratch))
+        scratch = Path(self._run.scratch)
+        # Nobody makes it before somebody asks: most runs never do.
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        return Job(self._run.job, self._run.attempt, scratch)
 
     def refuse_if_cancelled(self) -> None:
         """For a cancel that came while the run waited its turn."""

@@ -102,6 +102,7 @@ class Outputs:
             name = self._free_name(source.name, scratch)
             placed = scratch / name
             try:
+                scratch.mkdir(mode=0o700, exist_ok=True)
                 shutil.copyfile(source, placed)
             except OSError as error:
                 raise BadOutput(f"the result names the file {path}, which cannot be read: {error}") from None

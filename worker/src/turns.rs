@@ -1,0 +1,229 @@
+//! Whose turn it is at a runner. A runner that takes `max` runs at once is handed a few more when runs are short, so that it never
+//! waits for us between two; those wait in its own inbox. Slots count what runs at once on this worker, so only the first `max` need one.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// Work that waits in a runner's inbox, at most: it can neither go to another worker nor make way.
+const AHEAD: Duration = Duration::from_millis(10);
+
+/// Runs that wait in a runner's inbox, at most.
+const AHEAD_MAX: f64 = 64.0;
+
+/// How fast the estimate of a run follows: a tenth per run.
+const WEIGHT: f64 = 0.1;
+
+/// The slots of a worker.
+pub(crate) struct Slots {
+    free: Arc<Semaphore>,
+    /// Runs that wait for a slot.
+    wanted: AtomicU32,
+}
+
+/// The turns of one runner.
+pub(crate) struct Turns {
+    max: usize,
+    slots: Arc<Slots>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Turns that were given out.
+    taken: usize,
+    waiting: VecDeque<oneshot::Sender<Turn>>,
+    held: Vec<OwnedSemaphorePermit>,
+    /// Moving average of a run, seconds.
+    run_s: f64,
+}
+
+/// The right to hand one run to the runner, until dropped.
+pub(crate) struct Turn(Option<Arc<Turns>>);
+
+impl Slots {
+    pub(crate) fn new(slots: u32) -> Arc<Self> {
+        Arc::new(Self { free: Arc::new(Semaphore::new(slots as usize)), wanted: AtomicU32::new(0) })
+    }
+
+    /// One slot, when it is free; `None` never happens while the worker lives.
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(slot) = Arc::clone(&self.free).try_acquire_owned() {
+            return Some(slot);
+        }
+        let wanted = Wanted::new(&self.wanted);
+        let slot = Arc::clone(&self.free).acquire_owned().await;
+        drop(wanted);
+        slot.ok()
+    }
+}
+
+/// Counts a waiter, also one that is dropped.
+struct Wanted<'a>(&'a AtomicU32);
+
+impl<'a> Wanted<'a> {
+    fn new(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Turns {
+    /// For a runner that takes `max` runs at once.
+    pub(crate) fn new(max: u32, slots: Arc<Slots>) -> Arc<Self> {
+        // Pessimistic: nothing is handed over ahead until runs have shown to be short.
+        let state = State { taken: 0, waiting: VecDeque::new(), held: Vec::new(), run_s: 1.0 };
+        Arc::new(Self { max: max.max(1) as usize, slots, state: Mutex::new(state) })
+    }
+
+    /// Waits for a turn, first come first served, and for a slot if this run needs one of its own.
+    pub(crate) async fn take(self: &Arc<Self>) -> Option<Turn> {
+        let waiting = {
+            let mut state = self.lock();
+            if state.waiting.is_empty() && state.taken < self.open(&state) {
+                state.taken += 1;
+                None
+            } else {
+                let (sender, receiver) = oneshot::channel();
+                state.waiting.push_back(sender);
+                Some(receiver)
+            }
+        };
+        let turn = match waiting {
+            None => Turn(Some(Arc::clone(self))),
+            Some(receiver) => receiver.await.ok()?,
+        };
+        if self.is_short_of_slots() {
+            let slot = self.slots.acquire().await?;
+            self.lock().held.push(slot);
+        }
+        Some(turn)
+    }
+
+    /// A run took so long. The first short one is believed.
+    pub(crate) fn ran(&self, took: Duration) {
+        let mut state = self.lock();
+        let took = took.as_secs_f64();
+        state.run_s = if state.run_s >= 1.0 { took } else { state.run_s * (1.0 - WEIGHT) + took * WEIGHT };
+    }
+
+    /// How many turns there are now.
+    fn open(&self, state: &State) -> usize {
+        // Others want to run: what is handed over ahead would keep them waiting.
+        if self.slots.wanted.load(Ordering::Relaxed) > 0 {
+            return self.max;
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
+        let ahead = (AHEAD.as_secs_f64() / state.run_s.max(1e-6)).min(AHEAD_MAX) as usize;
+        self.max + ahead
+    }
+
+    fn is_short_of_slots(&self) -> bool {
+        let state = self.lock();
+        state.held.len() < state.taken.min(self.max)
+    }
+
+    fn give_back(self: Arc<Self>) {
+        let mut state = self.lock();
+        state.taken -= 1;
+        let spare = if state.held.len() > state.taken { state.held.pop() } else { None };
+        let mut next = Vec::new();
+        while state.taken < self.open(&state) {
+            let Some(waiting) = state.waiting.pop_front() else { break };
+            if !waiting.is_closed() {
+                state.taken += 1;
+                next.push(waiting);
+            }
+        }
+        drop(state);
+        drop(spare);
+        for waiting in next {
+            // One that has gone away meanwhile drops its turn, which gives it back.
+            let _ = waiting.send(Turn(Some(Arc::clone(&self))));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(turns) = self.0.take() {
+            turns.give_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn now(turns: &Arc<Turns>) -> Option<Turn> {
+        turns.take().now_or_never().flatten()
+    }
+
+    #[tokio::test]
+    async fn runs_that_are_not_short_take_turns_one_by_one_in_order() {
+        let turns = Turns::new(1, Slots::new(2));
+        let first = now(&turns).unwrap();
+        let mut second = Box::pin(turns.take());
+        let mut third = Box::pin(turns.take());
+        assert!((&mut second).now_or_never().is_none());
+        assert!((&mut third).now_or_never().is_none());
+        drop(first);
+        assert!((&mut third).now_or_never().is_none(), "the second came before");
+        let second = second.await.unwrap();
+        drop(second);
+        assert!(third.now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn short_runs_are_handed_over_ahead_and_share_the_slot() {
+        let slots = Slots::new(1);
+        let turns = Turns::new(1, Arc::clone(&slots));
+        turns.ran(Duration::from_micros(10));
+        let taken: Vec<Turn> = (0..65).map(|_| now(&turns).unwrap()).collect();
+        assert!(now(&turns).is_none(), "one runs and 64 wait in the inbox");
+        assert_eq!(slots.free.available_permits(), 0);
+        drop(taken);
+        assert_eq!(slots.free.available_permits(), 1);
+        assert_eq!(turns.lock().taken, 0);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_handed_over_ahead_while_another_model_waits_for_a_slot() {
+        let slots = Slots::new(1);
+        let (turns, other) = (Turns::new(1, Arc::clone(&slots)), Turns::new(1, Arc::clone(&slots)));
+        turns.ran(Duration::from_micros(10));
+        let (first, second) = (now(&turns).unwrap(), now(&turns).unwrap());
+        let mut waits = Box::pin(other.take());
+        assert!((&mut waits).now_or_never().is_none());
+        assert!(now(&turns).is_none());
+        drop((first, second));
+        assert!(waits.now_or_never().is_some(), "its turn comes when what was handed over has run");
+    }
+
+    #[tokio::test]
+    async fn who_stops_waiting_costs_nobody_a_turn() {
+        let turns = Turns::new(1, Slots::new(1));
+        let first = now(&turns).unwrap();
+        let mut gone = Box::pin(turns.take());
+        assert!((&mut gone).now_or_never().is_none());
+        drop(gone);
+        drop(first);
+        assert!(now(&turns).is_some());
+    }
+}
