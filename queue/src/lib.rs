@@ -8,6 +8,7 @@ pub mod batches;
 mod clock;
 pub mod endpoint;
 mod error;
+pub mod failpoint;
 #[cfg(feature = "redis")]
 pub mod feedback;
 #[cfg(feature = "redis")]
@@ -21,6 +22,8 @@ pub mod job;
 mod keys;
 #[cfg(feature = "redis")]
 mod memory;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 #[cfg(feature = "redis")]
 pub mod outbox;
 pub mod pipeline;

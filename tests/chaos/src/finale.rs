@@ -23,7 +23,7 @@ const DRAIN_JOBS_PER_S: u64 = 60;
 const DRAIN_PAUSES: Duration = Duration::from_secs(20);
 
 /// A deliverer that was killed holds its messages for a while; then come the pauses between tries.
-const HOOKS_LIMIT: Duration = Duration::from_secs(120);
+const HOOKS_LIMIT: Duration = Duration::from_secs(60);
 
 const ROOT: &str = "{stoke:0}";
 

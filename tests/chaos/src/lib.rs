@@ -5,6 +5,7 @@ pub mod checker;
 mod clients;
 mod cluster;
 mod finale;
+pub mod gates;
 pub mod history;
 mod nemesis;
 pub mod plan;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
-use stokehold_chaos::plan::{Faults, Plan, gate_a, gate_b};
-use stokehold_chaos::{report, run};
+use stokehold_chaos::plan::{Faults, Plan, gate_a, gate_b, mutant_faults};
+use stokehold_chaos::{gates, report, run};
 
 #[derive(Parser)]
 #[command(name = "chaos", about = "Proof that no job is lost and none is done twice")]
@@ -20,6 +20,15 @@ struct Cli {
 enum Verb {
     /// Run the system under faults, and judge what its witnesses wrote down
     Run(RunArgs),
+    /// Gate B: several seeds, each beside the same load without faults
+    Nightly(NightlyArgs),
+    /// Gate E: every planted bug must be caught; STOKE_BIN names a `stoke` that was built with them
+    Mutants {
+        /// Only these
+        names: Vec<String>,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Judge the history of a run that was kept
     Replay {
         /// The run's directory
@@ -60,11 +69,28 @@ struct RunArgs {
     json: bool,
 }
 
+#[derive(clap::Args)]
+struct NightlyArgs {
+    /// How many seeds
+    #[arg(long, default_value_t = 5)]
+    seeds: u64,
+    /// The first of them [default: a new one]
+    #[arg(long)]
+    from: Option<u64>,
+    /// Jobs of each
+    #[arg(long, default_value_t = 100_000)]
+    jobs: u64,
+    /// How long the load of each takes, seconds
+    #[arg(long, default_value_t = 240)]
+    seconds: u64,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Gate {
     None,
     A,
     B,
+    Mutants,
 }
 
 impl Gate {
@@ -73,6 +99,7 @@ impl Gate {
             Self::None => Faults::new(),
             Self::A => gate_a(),
             Self::B => gate_b(),
+            Self::Mutants => mutant_faults(),
         }
     }
 }
@@ -81,6 +108,8 @@ impl Gate {
 async fn main() -> Result<()> {
     match Cli::parse().verb {
         Verb::Run(args) => single(args).await,
+        Verb::Nightly(args) => gates::nightly(args.seeds, args.from, args.jobs, args.seconds).await,
+        Verb::Mutants { names, seed } => gates::mutants(&names, seed).await,
         Verb::Replay { dir, json } => show(&run::judge(&dir)?, json),
         Verb::Store { dir, port } => store(dir, port).await,
     }
@@ -93,22 +122,8 @@ async fn single(args: RunArgs) -> Result<()> {
         duration: Duration::from_secs(args.seconds),
         faults: args.faults.faults(),
     };
-    let (report, _) = in_dir(&plan, args.dir).await?;
+    let report = run::in_dir(&plan, args.dir).await?;
     show(&report, args.json)
-}
-
-/// Runs a plan in a directory that stays if it was named, or if something is broken.
-async fn in_dir(plan: &Plan, dir: Option<PathBuf>) -> Result<(run::Report, PathBuf)> {
-    let (dir, is_named) = match dir {
-        Some(dir) => (dir, true),
-        None => (tempfile::Builder::new().prefix("chaos-").tempdir()?.keep(), false),
-    };
-    let mut report = run::run(plan, &dir).await.with_context(|| format!("seed {}, in {}", plan.seed, dir.display()))?;
-    if !is_named && report.holds() {
-        std::fs::remove_dir_all(&dir)?;
-        report.kept = None;
-    }
-    Ok((report, dir))
 }
 
 #[expect(clippy::print_stdout, reason = "the report is what this program is for")]

@@ -47,15 +47,33 @@ enum Target {
 #[derive(Debug, Clone)]
 enum Then {
     RestartWorker(usize),
-    ContinueWorker { n: usize, all: bool },
+    ContinueWorker {
+        n: usize,
+        all: bool,
+    },
     RestartRedis(Event),
     ContinueRedis,
     RestartApi(usize),
     HealGateway(usize),
     HealRedisLine(usize),
     HealS3,
-    CheckRunners { worker: String, pids: Vec<u32> },
-    CheckDrop { target: Target, fault: Fault, before: u64, until: Instant },
+    CheckRunners {
+        worker: String,
+        pids: Vec<u32>,
+    },
+    /// A process that is to die by itself.
+    Watch {
+        target: Target,
+        point: String,
+        planned: Planned,
+        until: Instant,
+    },
+    CheckDrop {
+        target: Target,
+        fault: Fault,
+        before: u64,
+        until: Instant,
+    },
 }
 
 /// The loop.
@@ -133,7 +151,7 @@ impl Nemesis {
     async fn mend(&mut self, then: Then) -> Result<()> {
         match then {
             Then::RestartWorker(n) => {
-                self.cluster.restart_worker(n)?;
+                self.cluster.restart_worker(n, None)?;
                 self.starting.push(Target::Worker(n));
             }
             Then::ContinueWorker { n, all } => {
@@ -174,6 +192,7 @@ impl Nemesis {
                 let event = Event::new("nemesis", Kind::Ok, "runner_check");
                 self.cluster.journal.write(event.v(json!({"worker": worker, "left": left})));
             }
+            Then::Watch { target, point, planned, until } => self.watch(target, point, planned, until)?,
             Then::CheckDrop { target, fault, before, until } => {
                 let dropped = self.line(target).passed().replies_dropped > before;
                 if dropped || Instant::now() >= until {

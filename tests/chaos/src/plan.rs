@@ -89,6 +89,7 @@ pub fn gate_a() -> Faults {
         (PauseRedis, 3),
         (LongRedisOutage, 2),
         (KillApi, 5),
+        (Failpoint, 10),
         (PartitionWorker, 4),
         (OneWayWorker, 5),
         (PartitionRedis, 2),
@@ -113,6 +114,7 @@ pub fn gate_b() -> Faults {
         (PauseRedis, 5),
         (LongRedisOutage, 3),
         (KillApi, 8),
+        (Failpoint, 24),
         (PartitionWorker, 6),
         (OneWayWorker, 8),
         (PartitionRedis, 4),
@@ -121,6 +123,25 @@ pub fn gate_b() -> Faults {
         (DropClientReply, 20),
         (BreakS3, 6),
         (SlowS3, 4),
+    ])
+}
+
+/// What planted bugs are looked for with: short, and with what gate A has most of.
+#[must_use]
+pub fn mutant_faults() -> Faults {
+    use Fault::*;
+    Faults::from([
+        (KillWorker, 5),
+        (KillRunner, 3),
+        (PauseWorkerAlone, 6),
+        (KillRedis, 1),
+        (LongRedisOutage, 2),
+        (KillApi, 3),
+        (Failpoint, 2),
+        (OneWayWorker, 2),
+        (DropRedisReply, 6),
+        (DropGatewayReply, 4),
+        (DropClientReply, 6),
     ])
 }
 

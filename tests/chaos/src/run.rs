@@ -25,7 +25,7 @@ const QUEUE_TIMEOUT_MS: u64 = 800;
 
 /// What answers may take (I21): a 202 may wait for Redis, and be asked for again within the replica; a refusal is due within a second of
 /// the moment at which a replica gives up.
-const ACCEPT_P99_MS: u64 = 2_000;
+const ACCEPT_P99_MS: u64 = 5_000;
 const REFUSE_P99_MS: u64 = QUEUE_TIMEOUT_MS + 1_000;
 
 /// Of P5.
@@ -96,6 +96,23 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     finale::finish(&cluster, &history, baseline).await?;
     drop(cluster);
     judge(dir)
+}
+
+/// Runs a plan in a directory that stays if it was named, or if something is broken.
+///
+/// # Errors
+/// As [`run`].
+pub async fn in_dir(plan: &Plan, dir: Option<PathBuf>) -> Result<Report> {
+    let (dir, is_named) = match dir {
+        Some(dir) => (dir, true),
+        None => (tempfile::Builder::new().prefix("chaos-").tempdir()?.keep(), false),
+    };
+    let mut report = run(plan, &dir).await.with_context(|| format!("seed {}, in {}", plan.seed, dir.display()))?;
+    if !is_named && report.holds() {
+        std::fs::remove_dir_all(&dir)?;
+        report.kept = None;
+    }
+    Ok(report)
 }
 
 /// Judges the history of a run.

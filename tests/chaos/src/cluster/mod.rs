@@ -156,7 +156,7 @@ impl Cluster {
         for n in 0..cluster.size.workers {
             let name = format!("worker-{n}");
             let gateway = Proxy::start(ports.iter().map(|port| local(*port)).collect()).await?;
-            let process = cluster.launch_worker(&name, &gateway, 1)?;
+            let process = cluster.launch_worker(&name, &gateway, 1, None)?;
             cluster.workers.push(Worker { name, process, incarnation: 1, gateway });
         }
         for n in 0..cluster.workers.len() {
@@ -181,10 +181,10 @@ impl Cluster {
     }
 
     /// Starts a worker that is down.
-    pub(crate) fn restart_worker(&mut self, n: usize) -> Result<()> {
+    pub(crate) fn restart_worker(&mut self, n: usize, failpoints: Option<&str>) -> Result<()> {
         let worker = &self.workers[n];
         let incarnation = worker.incarnation + 1;
-        let process = self.launch_worker(&worker.name, &worker.gateway, incarnation)?;
+        let process = self.launch_worker(&worker.name, &worker.gateway, incarnation, failpoints)?;
         let worker = &mut self.workers[n];
         (worker.process, worker.incarnation) = (process, incarnation);
         Ok(())
@@ -279,15 +279,23 @@ impl Cluster {
         Process::start(&self.stoke, &log_path(&self.dir, name), &self.stoke, arguments, &env)
     }
 
-    fn launch_worker(&self, name: &str, gateway: &Proxy, incarnation: u32) -> Result<Process> {
+    fn launch_worker(
+        &self,
+        name: &str,
+        gateway: &Proxy,
+        incarnation: u32,
+        failpoints: Option<&str>,
+    ) -> Result<Process> {
         let full = worker_log(name, incarnation);
-        let env = [
+        let mut env = vec![
             ("STOKE_GATEWAY_URL", format!("http://{}", gateway.address())),
             ("STOKE_JOIN_TOKEN", self.secrets.join_token.clone()),
             ("STOKE_DATA_DIR", self.dir.join("workers").join(&full).to_string_lossy().into_owned()),
             ("STOKE_SLOTS", self.size.slots.to_string()),
         ];
-        self.journal.write(Event::new(&full, Kind::Ok, "process").v(json!({"is": "started"})));
+        env.extend(failpoints.map(|points| ("STOKE_FAILPOINTS", points.to_owned())));
+        let event = Event::new(&full, Kind::Ok, "process");
+        self.journal.write(event.v(json!({"is": "started", "failpoints": failpoints})));
         Process::start(&self.stoke, &log_path(&self.dir, &full), &self.stoke, ["worker", "--name", &full], &env)
     }
 

@@ -54,6 +54,13 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Whether it has ended itself as a failpoint ends it.
+    pub(crate) fn has_aborted(&mut self) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.child.try_wait().ok().flatten();
+        status.is_some_and(|status| status.signal() == Some(Signal::SIGABRT as i32))
+    }
+
     /// Stops or goes on, with all its descendants if `all`.
     pub(crate) fn signal(&self, signal: Signal, all: bool) {
         let below = if all { process::descendants(self.pid()) } else { Vec::new() };

@@ -126,17 +126,8 @@ async fn record(cluster: &Cluster, id: &str, fields: &HashMap<String, String>) -
     let parse =
         |name: &str| -> Value { fields.get(name).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default() };
     let (spec, input) = (parse("spec"), parse("input"));
-    let attempts: Vec<Value> = fields
-        .iter()
-        .filter(|(name, _)| name.strip_prefix('h').is_some_and(|number| number.parse::<u32>().is_ok()))
-        .filter_map(|(_, text)| serde_json::from_str(text).ok())
-        .map(|one: Value| {
-            json!({
-                "attempt": one["attempt"], "fence": one["fence"], "worker_id": one["worker_id"], "leased_ms": one["leased_ms"],
-                "queued_ms": one["queued_ms"], "ended_ms": one["ended_ms"], "outcome": one["outcome"], "code": one["error"]["code"],
-            })
-        })
-        .collect();
+    let attempts: Vec<Value> =
+        fields.iter().filter_map(|(name, text)| attempt(name.strip_prefix('h')?.parse().ok()?, text)).collect();
     let mut v = json!({
         "state": fields.get("state"), "tenant": spec["tenant"], "priority": spec["priority"], "tag": input["tag"],
         "fails": input["fails"].as_u64().unwrap_or(0) >= 1_000, "attempt": number(fields, "attempt"), "fence": fields.get("fence"),
@@ -148,6 +139,17 @@ async fn record(cluster: &Cluster, id: &str, fields: &HashMap<String, String>) -
         (v["run"], v["object"]) = (run, verdict.into());
     }
     Ok(v)
+}
+
+/// A closed attempt as the record holds it: worker, fence, leased, queued, ended, outcome, and what is told of it.
+fn attempt(number: u32, text: &str) -> Option<Value> {
+    let [worker, fence, leased, queued, ended, outcome] =
+        text.split_whitespace().take(6).collect::<Vec<_>>().try_into().ok()?;
+    let ms = |text: &str| text.parse::<u64>().ok();
+    Some(json!({
+        "attempt": number, "worker_id": worker, "fence": fence, "leased_ms": ms(leased)?, "queued_ms": ms(queued)?,
+        "ended_ms": ms(ended)?, "outcome": outcome,
+    }))
 }
 
 /// A result in S3, read as its owner reads it, against what the handler was to give.

@@ -15,6 +15,26 @@ use crate::proxy::Weather;
 /// How long something that was killed stays away.
 const DOWN: std::ops::Range<f64> = 0.05..0.6;
 
+/// Where a replica dies, and at the how-manyeth time at most.
+const API_POINTS: [(&str, u32); 7] = [
+    ("submit.before", 30),
+    ("submit.after", 30),
+    ("finish.before", 30),
+    ("finish.after", 30),
+    ("lease.after", 20),
+    ("cancel.after", 4),
+    ("hook.posted", 4),
+];
+
+/// Where a worker dies: between the end of a run, or of its upload, and its report.
+const WORKER_POINTS: [(&str, u32); 2] = [("run.ended", 60), ("upload.after", 1)];
+
+/// The part of the failpoints that are replicas'.
+const API_SHARE: f64 = 0.75;
+
+/// How long a process may take to come to its place.
+const ARMED_LIMIT: Duration = Duration::from_secs(12);
+
 impl Nemesis {
     /// Does a fault; false when there is nothing to do it to at present.
     pub(super) fn strike(&mut self, planned: &Planned) -> Result<bool> {
@@ -73,7 +93,8 @@ impl Nemesis {
                 self.landed(fault, of_all, json!({"ms": long.as_millis()}));
                 self.after(long, Then::ContinueRedis);
             }
-            Fault::KillApi | Fault::Failpoint => {
+            Fault::Failpoint => return self.arm(planned),
+            Fault::KillApi => {
                 let Some(n) = self.api(planned) else { return Ok(false) };
                 let api = &mut self.cluster.apis[n];
                 let target = format!("{}.{}", api.name, api.incarnation);
@@ -140,6 +161,58 @@ impl Nemesis {
             }
         }
         Ok(true)
+    }
+
+    /// Starts a process anew that will die by itself at a drawn place.
+    fn arm(&mut self, planned: &Planned) -> Result<bool> {
+        let places = if planned.pick < API_SHARE { &API_POINTS[..] } else { &WORKER_POINTS[..] };
+        let n = if planned.pick < API_SHARE { self.api(planned) } else { self.worker(planned, false) };
+        let Some(n) = n else { return Ok(false) };
+        let at = (0..places.len()).collect::<Vec<_>>();
+        let (place, most) = places[pick(&at, planned.size).unwrap_or(0)];
+        let point = format!("{place}=exit@{}", 1 + (planned.pick * 1_000.0) as u32 % most);
+        let target = if planned.pick < API_SHARE {
+            self.cluster.apis[n].process.kill();
+            self.cluster.restart_api(n, Some(&point))?;
+            Target::Api(n)
+        } else {
+            self.cluster.workers[n].process.kill();
+            self.cluster.restart_worker(n, Some(&point))?;
+            Target::Worker(n)
+        };
+        self.after(TICK, Then::Watch { target, point, planned: planned.clone(), until: Instant::now() + ARMED_LIMIT });
+        Ok(true)
+    }
+
+    /// Looks whether a process has died at its place. One that does not come there in time gives way to another.
+    pub(super) fn watch(&mut self, target: Target, point: String, planned: Planned, until: Instant) -> Result<()> {
+        let process = match target {
+            Target::Api(n) => &mut self.cluster.apis[n].process,
+            Target::Worker(n) => &mut self.cluster.workers[n].process,
+            Target::Redis | Target::Front | Target::S3 => return Ok(()),
+        };
+        let (died, is_over) = (process.has_aborted(), process.is_over());
+        anyhow::ensure!(died || !is_over, "{target:?} ended by itself: see its log");
+        if !died && Instant::now() < until {
+            self.after(TICK, Then::Watch { target, point, planned, until });
+            return Ok(());
+        }
+        if died {
+            let runs =
+                if matches!(target, Target::Worker(_)) { u64::from(self.cluster.size.slots) + UNTOLD_MAX } else { 0 };
+            self.landed(Fault::Failpoint, runs, json!({"point": point}));
+        } else {
+            process.kill();
+            let another = Planned { size: (planned.size + 0.37).fract(), ..planned };
+            self.schedule.push_back((Instant::now(), another));
+        }
+        let restart = match target {
+            Target::Api(n) => Then::RestartApi(n),
+            Target::Worker(n) => Then::RestartWorker(n),
+            Target::Redis | Target::Front | Target::S3 => return Ok(()),
+        };
+        self.after(Duration::from_secs_f64(DOWN.start), restart);
+        Ok(())
     }
 
     fn take(&mut self, target: Target) -> bool {
