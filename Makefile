@@ -32,10 +32,10 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim lint fmt bless openapi bench acceptance ci wheel garage clean stoke redis
+.PHONY: help demo dev test it sim chaos chaos-nightly mutants lint fmt bless openapi bench acceptance ci wheel garage clean stoke redis
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 # --- run ---------------------------------------------------------------------------------------------------------------------
 
@@ -121,6 +121,28 @@ it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to
 sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
 
+# A `stoke` with failpoints, or with planted bugs, goes by another name: it is nobody's to run.
+chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under some hundred faults, and a judgement (SEED=n repeats a run)
+	cargo build --locked -p stokehold-cli --features failpoints
+	cp target/debug/stoke target/debug/stoke-failpoints
+	cargo build --locked -p stokehold-chaos
+	STOKE_BIN=$(CURDIR)/target/debug/stoke-failpoints target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
+
+SEEDS ?= 5
+JOBS ?= 100000
+chaos-nightly: redis $(WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each beside the same load without faults
+	cargo build --locked --release -p stokehold-cli --features failpoints
+	cp target/release/stoke target/release/stoke-failpoints
+	cargo build --locked --release -p stokehold-chaos
+	STOKE_BIN=$(CURDIR)/target/release/stoke-failpoints target/release/chaos nightly --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--from $(SEED))
+
+mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must catch
+	cargo test --locked -p stokehold-queue --features mutants --lib mutants
+	cargo build --locked -p stokehold-cli --features mutants
+	cp target/debug/stoke target/debug/stoke-mutants
+	cargo build --locked -p stokehold-chaos
+	STOKE_BIN=$(CURDIR)/target/debug/stoke-mutants target/debug/chaos mutants
+
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -152,7 +174,7 @@ acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full siz
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it schedules:: -- --nocapture
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it batches:: -- --nocapture
 
-ci: lint test demo ## What CI runs
+ci: lint test demo chaos ## What CI runs
 
 clean: ## Delete what was built, not what was downloaded
 	cargo clean

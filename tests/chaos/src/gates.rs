@@ -102,14 +102,16 @@ pub async fn mutants(names: &[String], seed: u64) -> Result<()> {
     let chosen: Vec<&str> =
         MUTANTS.into_iter().filter(|name| names.is_empty() || names.iter().any(|wanted| wanted == name)).collect();
     ensure!(!chosen.is_empty(), "there are no such mutants; there are {}", MUTANTS.join(", "));
-    println!("{:26} {}", "mutant", "caught by");
+    println!("{:26} caught by", "mutant");
     let mut escaped = Vec::new();
     for name in &chosen {
-        let caught = mutant(name, seed).await?;
-        if caught.is_empty() {
-            escaped.push(*name);
+        match mutant(name, seed).await {
+            Ok(caught) if !caught.is_empty() => println!("{name:26} {caught}"),
+            missed => {
+                escaped.push(*name);
+                println!("{name:26} {}", missed.map_or_else(|why| format!("{why:#}"), |_| "nothing".to_owned()));
+            }
         }
-        println!("{name:26} {}", if caught.is_empty() { "nothing" } else { &caught });
     }
     println!("{} of {} caught", chosen.len() - escaped.len(), chosen.len());
     ensure!(escaped.is_empty(), "not caught: {}", escaped.join(", "));
