@@ -137,6 +137,7 @@ fn show(report: &run::Report, json: bool) -> Result<()> {
         }
     }
     ensure!(report.holds(), "broken: {}", report.broken().join(", "));
+    ensure!(report.unexercised().is_empty(), "void, not exercised: {}", report.unexercised().join(", "));
     Ok(())
 }
 

@@ -133,7 +133,7 @@ pub fn mutant_faults() -> Faults {
     Faults::from([
         (KillWorker, 5),
         (KillRunner, 3),
-        (PauseWorkerAlone, 6),
+        (PauseWorkerAlone, 10),
         (KillRedis, 1),
         (LongRedisOutage, 2),
         (KillApi, 3),

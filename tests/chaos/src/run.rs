@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::sink::Sink;
 
 /// Short, so that many leases can run out while a person waits; heartbeats come five times as often.
-const LEASE_MS: u64 = 2_500;
+pub(crate) const LEASE_MS: u64 = 2_500;
 const QUEUE_TIMEOUT_MS: u64 = 800;
 
 /// What answers may take (I21): a 202 may wait for Redis, and be asked for again within the replica; a refusal is due within a second of
@@ -51,6 +51,13 @@ impl Report {
     #[must_use]
     pub fn holds(&self) -> bool {
         self.verdicts.iter().all(|verdict| verdict.outcome != Outcome::Broken)
+    }
+
+    /// Invariants that nothing in a run with faults could have broken: such a run proves less than it should.
+    #[must_use]
+    pub fn unexercised(&self) -> Vec<&'static str> {
+        let idle = self.verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Unexercised);
+        if self.measures.faults.is_empty() { Vec::new() } else { idle.map(|verdict| verdict.id).collect() }
     }
 
     /// Invariants that were broken.

@@ -32,6 +32,10 @@ const BULK: f64 = 0.35;
 const BULK_CALLS: u64 = 40;
 const BATCHES: u64 = 8;
 
+/// Long jobs, at most: so many a second, and such a part of the single ones.
+const LONG_PER_S: f64 = 3.0;
+const LONG_MAX: f64 = 0.04;
+
 const SINGLE_CLIENTS: u64 = 4;
 const RECENT_MAX: usize = 400;
 const READ_EVERY: Duration = Duration::from_millis(25);
@@ -185,7 +189,7 @@ impl Load {
             let lines: String = (0..size)
                 .map(|n| {
                     let tag = format!("{key}#{n}");
-                    let line = json!({"custom_id": tag, "input": input(&mut rng, &tag, true)});
+                    let line = json!({"custom_id": tag, "input": input(&mut rng, &tag, true, 0.0)});
                     format!("{line}\n")
                 })
                 .collect();
@@ -200,8 +204,15 @@ impl Load {
         looking.shutdown().await;
     }
 
+    /// The part of the single jobs that take long: about as many as a few slots can hold.
+    fn long(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 jobs")]
+        let per_s = self.plan.jobs as f64 * SINGLE / (self.plan.duration.as_secs_f64() / 2.0);
+        (LONG_PER_S / per_s).min(LONG_MAX)
+    }
+
     fn job(&self, rng: &mut StdRng, tag: &str, tenant: usize, deep: bool) -> Value {
-        let mut job = json!({"endpoint": "chaos", "input": input(rng, tag, deep)});
+        let mut job = json!({"endpoint": "chaos", "input": input(rng, tag, deep, self.long())});
         match rng.random_range(0..100) {
             0..8 => job["priority"] = "interactive".into(),
             8..16 => job["priority"] = "batch".into(),
@@ -310,15 +321,16 @@ async fn list(caller: &Caller) {
     }
 }
 
-/// What a job is to do. Where the queue is nearly empty some take long: those are there to be killed under.
-fn input(rng: &mut StdRng, tag: &str, deep: bool) -> Value {
-    let ms = match (deep, rng.random_range(0..1_000)) {
-        (true, 0..900) => 0,
+/// What a job is to do. Where the queue is nearly empty, `long` of them (0 to 1) take about as long as a pause that outlasts a lease:
+/// those are there to be killed under, and to come back late.
+fn input(rng: &mut StdRng, tag: &str, deep: bool, long: f64) -> Value {
+    let ms = match (deep, rng.random_range(0..100)) {
+        (true, 0..90) => 0,
         (true, _) => rng.random_range(1..20),
-        (false, 0..600) => rng.random_range(0..20),
-        (false, 600..950) => rng.random_range(20..150),
-        (false, 950..985) => rng.random_range(150..600),
-        (false, _) => rng.random_range(1_000..2_500),
+        (false, _) if rng.random_bool(long) => rng.random_range(1_500..4_000),
+        (false, 0..60) => rng.random_range(0..20),
+        (false, 60..97) => rng.random_range(20..150),
+        (false, _) => rng.random_range(150..600),
     };
     let mut input = json!({"tag": tag, "ms": ms});
     match rng.random_range(0..1_000) {
