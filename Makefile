@@ -9,15 +9,19 @@ UV_VERSION := 0.13.8
 MATURIN_VERSION := 1.16.0
 GARAGE_VERSION := 2.5.0
 DENY_VERSION := 0.20.2
+INFERNO_VERSION := 0.12.8
 
 TOOLS := $(CURDIR)/.tools
 UV := $(TOOLS)/uv/bin/uv
 GARAGE := $(TOOLS)/bin/garage
 DENY := $(TOOLS)/bin/cargo-deny
+INFERNO := $(TOOLS)/bin/inferno-flamegraph
 # Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
 DEV := $(TOOLS)/dev/.installed
 CLIENT := $(TOOLS)/client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
+PEERS := $(TOOLS)/peers/.installed
+BULLMQ := tests/benches/peers/bullmq/node_modules/.installed
 WHEEL := target/wheels/.built
 JS := sdk/js/node_modules/.installed
 STOKE := target/debug/stoke
@@ -25,6 +29,7 @@ STOKE := target/debug/stoke
 export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(TOOLS)/client/bin/python
 export STOKE_TEST_HOOKS_PYTHON := $(TOOLS)/hooks/bin/python
+export STOKE_BENCH_PEERS_BIN := $(TOOLS)/peers/bin
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
 export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
 export STOKE_TEST_GARAGE := $(GARAGE)
@@ -32,7 +37,7 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim chaos chaos-nightly mutants lint fmt bless openapi bench acceptance ci wheel garage clean stoke redis
+.PHONY: help demo dev test it sim lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile load powercut chaos chaos-nightly mutants
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -92,6 +97,15 @@ sdk/js/dist/.built: $(JS_SOURCES) $(JS)
 	@cd sdk/js && npm run --silent build
 	@touch $@
 
+# The job queues that the benchmark measures beside ours. One that cannot be installed is reported as failed, by the benchmark.
+$(PEERS): tests/benches/peers/requirements.txt | $(UV)
+	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/peers
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/peers $< && touch $@ || echo "the Python peers cannot be installed" >&2
+
+# Not `npm ci`: that wants optional builds for every platform in the lock file, and not every registry has them all.
+$(BULLMQ): tests/benches/peers/bullmq/package-lock.json
+	@cd tests/benches/peers/bullmq && npm install --no-save --ignore-scripts --silent --no-audit --no-fund && touch node_modules/.installed || echo "BullMQ cannot be installed" >&2
+
 # A foreign S3 server, for tests only: what passes on ours must pass on another.
 garage: $(GARAGE) ## Build the second S3 server of the tests
 $(GARAGE):
@@ -104,6 +118,11 @@ $(DENY):
 	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/deny --version $(DENY_VERSION) cargo-deny 1>&2
 	@rm -rf target/deny
 
+$(INFERNO):
+	@echo "building inferno $(INFERNO_VERSION), which draws flame graphs (a minute, once)" >&2
+	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/inferno --version $(INFERNO_VERSION) inferno 1>&2
+	@rm -rf target/inferno
+
 # The Redis that `stoke dev` would run (one on PATH, else a pinned one that it installs), and the pinned Valkey: the queue is tested on
 # both.
 redis: stoke | $(UV)
@@ -115,8 +134,8 @@ redis: stoke | $(UV)
 test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone
-	cargo test --locked -p stokehold-tests --test it
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 sim: redis ## Compare the Lua scripts with the state table over 5,000 random histories
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
@@ -143,17 +162,21 @@ mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must 
 	cargo build --locked -p stokehold-chaos
 	STOKE_BIN=$(CURDIR)/target/debug/stoke-mutants target/debug/chaos mutants
 
+CUTS ?= 100
+powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
+	CUTS=$(CUTS) SEED=$(or $(SEED),1) cargo test --locked -p stokehold-tests --test powercut -- --nocapture --test-threads 1
+
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../tests/benches/peers && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../tests/benches/peers
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../tests/benches/peers && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../tests/benches/peers
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api
@@ -162,9 +185,26 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 openapi: redis ## Rewrite api/openapi.json from the code
 	BLESS=1 cargo test --locked -p stokehold-api openapi
 
-bench: $(WHEEL) redis ## Measure beside a raw Redis loop (BENCH_JSON=path also writes JSON)
+# Five rounds of every part and system: BENCH_ONLY=submit,drain,round_trip,crash,depth,width BENCH_SYSTEMS=stokehold,raw BENCH_ROUNDS=1
+# say less.
+bench: $(WHEEL) $(PEERS) $(BULLMQ) redis ## Measure beside other queues (BENCH_JSON=path also writes JSON)
 	cargo build --locked --release -p stokehold-cli
 	BENCH_JSON=$(if $(BENCH_JSON),$(abspath $(BENCH_JSON))) cargo bench --locked -p stokehold-tests --bench stack
+
+bench-docs: ## Write docs/BENCHMARKS.md and its charts from BENCH_JSON=path
+	BENCH_JSON=$(abspath $(BENCH_JSON)) cargo bench --locked -p stokehold-tests --bench stack -- docs
+
+profile: $(WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drain into docs/benchmarks (needs perf)
+	cargo build --locked --release -p stokehold-cli
+	STOKE_PROFILE_DIR=$(CURDIR)/docs/benchmarks STOKE_TOOLS_BIN=$(TOOLS)/bin cargo bench --locked -p stokehold-tests --bench stack -- profile
+
+hostile: $(WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
+	@cargo build --locked --release -p stokehold-cli 1>&2
+	@cargo bench --locked -p stokehold-tests --bench hostile -- $(HOSTILE_ARGS)
+
+load: $(WHEEL) ## Put 10,000 requests through the example endpoints (LOAD_ARGS="--rate 100 --json")
+	@cargo build --locked --release -p stokehold-cli 1>&2
+	@target/release/stoke bench load --demo $(LOAD_ARGS)
 
 # One after the other, each alone on the machine: sizes and memory are what they are about.
 acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full size what the tests run small (an hour)

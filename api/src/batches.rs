@@ -27,7 +27,7 @@ use moka::sync::Cache;
 use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::batches::{Batch, BatchState, Batches, Stop};
 use stokehold_queue::queue::Work;
-use stokehold_queue::{Error as QueueError, now_ms};
+use stokehold_queue::{Error as QueueError, RedisQueue, now_ms};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -93,6 +93,7 @@ impl From<Problem> for Trouble {
 #[derive(Clone)]
 pub(crate) struct Runner {
     app: App,
+    shard: RedisQueue,
     batches: Batches,
     /// The batches that this replica works on at this moment.
     busy: Arc<Mutex<HashSet<String>>>,
@@ -105,10 +106,11 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// For the batches of `app`.
-    pub(crate) fn new(app: App) -> Self {
+    /// For the batches of one shard.
+    pub(crate) fn new(app: App, shard: RedisQueue) -> Self {
         Self {
-            batches: app.queue.batches(),
+            batches: shard.batches(),
+            shard,
             app,
             busy: Arc::default(),
             at_once: Arc::new(Semaphore::new(AT_ONCE)),
@@ -130,7 +132,7 @@ impl Runner {
                     );
                 }
                 sleep(BREATH).await;
-                self.app.work.wait(Work::Batches, ROUND).await;
+                self.app.work.wait(Work::Batches, self.shard.number(), ROUND).await;
             }
         };
         shutdown.run_until_cancelled(rounds).await;

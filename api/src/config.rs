@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use stokehold_objects::ObjectsConfig;
-use stokehold_queue::RedisConfig;
+use stokehold_queue::{Durability, RedisConfig};
 use toml::{Table, Value};
 
 use crate::token::TokenKey;
@@ -15,7 +15,7 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 26] = [
+pub const ENV: [(&str, &str); 29] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
@@ -23,9 +23,12 @@ pub const ENV: [(&str, &str); 26] = [
     ("STOKE_EXTEND_EVERY_MS", "extend_every_ms"),
     ("STOKE_RETENTION_MS", "retention_ms"),
     ("STOKE_AGE_AFTER_MS", "age_after_ms"),
+    ("STOKE_DURABILITY", "durability"),
+    ("STOKE_REPLICAS_TO_WAIT", "replicas_to_wait"),
     ("STOKE_EPHEMERAL", "ephemeral"),
     ("STOKE_REDIS_URL", "redis.url"),
     ("STOKE_REDIS_PREFIX", "redis.prefix"),
+    ("STOKE_REDIS_SHARDS", "redis.shards"),
     ("STOKE_S3_ENDPOINT_URL", "s3.endpoint_url"),
     ("STOKE_S3_PUBLIC_URL", "s3.public_url"),
     ("STOKE_S3_REGION", "s3.region"),
@@ -107,7 +110,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 10_000,
-            held_requests: 10_000,
+            held_requests: 8_000,
             queue_timeout_ms: 3_000,
             file_bytes: 5 << 30,
             package_bytes: 512 << 20,
@@ -150,6 +153,8 @@ struct RawConfig {
     extend_every_ms: u64,
     retention_ms: u64,
     age_after_ms: u64,
+    durability: Durability,
+    replicas_to_wait: Value,
     ephemeral: bool,
     redis: RawRedis,
     s3: RawS3,
@@ -171,6 +176,7 @@ struct RawWebhooks {
 struct RawRedis {
     url: String,
     prefix: String,
+    shards: u8,
 }
 
 #[derive(Deserialize)]
@@ -227,9 +233,12 @@ impl Config {
             redis: RedisConfig {
                 url: raw.redis.url,
                 prefix: raw.redis.prefix,
+                shards: raw.redis.shards,
                 lease_ms: raw.lease_ms,
                 retention_ms: raw.retention_ms,
                 age_after_ms: raw.age_after_ms,
+                durability: raw.durability,
+                replicas_to_wait: replicas_to_wait(&raw.replicas_to_wait)?,
                 ..RedisConfig::default()
             },
             s3: raw.s3.mean(),
@@ -240,6 +249,18 @@ impl Config {
             webhooks: raw.webhooks.mean()?,
         })
     }
+}
+
+/// `None` for "auto".
+fn replicas_to_wait(value: &Value) -> Result<Option<u32>, Error> {
+    let number = match value {
+        Value::Integer(number) => u32::try_from(*number).ok(),
+        Value::String(text) if text == "auto" => return Ok(None),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    let wrong = || Error::Setting { setting: "replicas_to_wait", why: "must be \"auto\" or 0 to 10".to_owned() };
+    number.filter(|number| *number <= 10).map(Some).ok_or_else(wrong)
 }
 
 impl RawWebhooks {
@@ -360,6 +381,18 @@ mod tests {
             let said = waits(wrong).unwrap_err().to_string();
             assert!(said.contains("webhooks.waits_s: must be 1 to 9 pauses"), "{wrong}: {said}");
         }
+    }
+
+    #[test]
+    fn durability_is_strict_unless_told_otherwise() {
+        let read =
+            |env: &[(&str, &str)]| load("", env).map(|config| (config.redis.durability, config.redis.replicas_to_wait));
+        assert_eq!(read(&[]).unwrap(), (Durability::Strict, None));
+        let env = [("STOKE_DURABILITY", "standard"), ("STOKE_REPLICAS_TO_WAIT", "2")];
+        assert_eq!(read(&env).unwrap(), (Durability::Standard, Some(2)));
+        assert_eq!(load("replicas_to_wait = 1", &[]).unwrap().redis.replicas_to_wait, Some(1));
+        assert!(read(&[("STOKE_REPLICAS_TO_WAIT", "some")]).unwrap_err().to_string().contains("replicas_to_wait"));
+        assert!(read(&[("STOKE_DURABILITY", "ephemeral")]).unwrap_err().to_string().contains("strict"));
     }
 
     #[test]

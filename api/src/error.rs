@@ -258,6 +258,13 @@ impl From<QueueError> for Problem {
             QueueError::Full => {
                 Self::new(Code::QueueFull, "the queue has no room; nothing was accepted, try again later")
             }
+            QueueError::Closed(why) => {
+                tracing::warn!(why, "no new work is taken");
+                Self::new(
+                    Code::Unavailable,
+                    format!("no new work is taken at present: {why}; nothing was accepted, try again later"),
+                )
+            }
             // Only the feeder of batches can meet it, and it never answers a request.
             QueueError::StaleGuard => Self::new(Code::Internal, INTERNAL),
             QueueError::NoDependency { job, .. } => Self::new(

@@ -152,7 +152,8 @@ impl App {
             self.archived("list jobs", Box::pin(self.history.list(tenant, filter, cursor, limit))).await?;
         let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
         if !ids.is_empty() {
-            let mut present = self.ask("look for jobs", self.queue.history().present(&ids)).await?.into_iter();
+            let mut present =
+                self.ask("look for jobs", self.home(tenant).await?.history().present(&ids)).await?.into_iter();
             jobs.retain(|_| !present.next().unwrap_or(false));
         }
         Ok((jobs, next))

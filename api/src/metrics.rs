@@ -7,10 +7,12 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::Priority;
+use stokehold_queue::{Health, Recovered};
 
 const HTTP_REQUESTS: &str = "stokehold_http_requests_total";
 const HTTP_SECONDS: &str = "stokehold_http_request_duration_seconds";
 const CONNECTIONS: &str = "stokehold_http_connections";
+const CONNECTIONS_SHOWN_OUT: &str = "stokehold_http_connections_shown_out_total";
 const JOBS_SUBMITTED: &str = "stokehold_jobs_submitted_total";
 const JOBS_PROMOTED: &str = "stokehold_jobs_promoted_total";
 const JOBS_ARCHIVED: &str = "stokehold_jobs_archived_total";
@@ -23,6 +25,12 @@ const PULLS_PARKED: &str = "stokehold_pulls_parked";
 const ATTEMPTS_FINISHED: &str = "stokehold_attempts_finished_total";
 const WEBHOOK_TRIES: &str = "stokehold_webhook_tries_total";
 const SCHEDULE_TICKS: &str = "stokehold_schedule_ticks_total";
+const RECORDS_CHECKED: &str = "stokehold_records_checked_total";
+const RECORDS_REPAIRED: &str = "stokehold_records_repaired_total";
+const REDIS_USED: &str = "stokehold_redis_memory_used_bytes";
+const REDIS_MAX: &str = "stokehold_redis_memory_max_bytes";
+const REDIS_REPLICAS: &str = "stokehold_redis_replicas";
+const ADMISSION_OPEN: &str = "stokehold_admission_open";
 const QUEUE_DEPTH: &str = "stokehold_queue_depth_jobs";
 
 /// From half a millisecond (a warm submit) to a minute (the longest wait).
@@ -47,6 +55,7 @@ fn describe() {
     describe_counter!(HTTP_REQUESTS, "HTTP requests answered, by route, method and status.");
     describe_histogram!(HTTP_SECONDS, "Seconds from a request's head to its answer's head, by route.");
     describe_gauge!(CONNECTIONS, "Open connections.");
+    describe_counter!(CONNECTIONS_SHOWN_OUT, "Connections ended to make room for another one: all were taken.");
     describe_counter!(JOBS_SUBMITTED, "Jobs accepted, by priority. Repeats of an idempotency key are not counted.");
     describe_counter!(JOBS_PROMOTED, "Scheduled jobs made ready by this replica.");
     describe_counter!(JOBS_ARCHIVED, "Ended jobs moved from Redis to the archive by this replica.");
@@ -57,6 +66,15 @@ fn describe() {
     describe_counter!(ATTEMPTS_FINISHED, "Reported ends of attempts, by what was reported and what became of it.");
     describe_counter!(WEBHOOK_TRIES, "Tries to deliver a webhook, by what became of them.");
     describe_counter!(SCHEDULE_TICKS, "Ticks of schedules, by what became of them: a job, none (refused), or missed.");
+    describe_counter!(RECORDS_CHECKED, "Job records that this replica's recovery sweeps looked at.");
+    describe_counter!(
+        RECORDS_REPAIRED,
+        "What recovery sweeps put back where a record should stand, by kind. 0 in a healthy queue."
+    );
+    describe_gauge!(REDIS_USED, "Memory that the Redis of a shard uses.");
+    describe_gauge!(REDIS_MAX, "Memory that Redis may use; 0 without a limit.");
+    describe_gauge!(REDIS_REPLICAS, "Replicas of Redis that are in step.");
+    describe_gauge!(ADMISSION_OPEN, "1 while a shard takes new work, 0 while not.");
     describe_gauge!(QUEUE_DEPTH, "Jobs ready to be leased, by priority and VRAM class in GiB.");
 }
 
@@ -89,6 +107,10 @@ pub(crate) fn connection_opened() {
 
 pub(crate) fn connection_closed() {
     gauge!(CONNECTIONS).decrement(1.0);
+}
+
+pub(crate) fn connection_shown_out() {
+    counter!(CONNECTIONS_SHOWN_OUT).increment(1);
 }
 
 pub(crate) fn submitted(priority: Priority, jobs: u64) {
@@ -141,6 +163,23 @@ pub(crate) fn webhook_tried(outcome: &'static str) {
 /// `outcome` is `submitted`, `refused` or `missed`.
 pub(crate) fn ticked(outcome: &'static str, ticks: u64) {
     counter!(SCHEDULE_TICKS, "outcome" => outcome).increment(ticks);
+}
+
+pub(crate) fn recovered(step: &Recovered) {
+    counter!(RECORDS_CHECKED).increment(step.looked.into());
+    for (kind, records) in &step.repairs {
+        counter!(RECORDS_REPAIRED, "kind" => kind.clone()).increment((*records).into());
+    }
+}
+
+pub(crate) fn redis(shard: u8, health: &Health) {
+    let shard = shard.to_string();
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
+    let bytes = |bytes: u64| bytes as f64;
+    gauge!(REDIS_USED, "shard" => shard.clone()).set(bytes(health.vitals.used_bytes));
+    gauge!(REDIS_MAX, "shard" => shard.clone()).set(bytes(health.vitals.max_bytes));
+    gauge!(REDIS_REPLICAS, "shard" => shard.clone()).set(health.vitals.replicas);
+    gauge!(ADMISSION_OPEN, "shard" => shard).set(f64::from(u8::from(health.refusal.is_none())));
 }
 
 pub(crate) fn queue_depth(priority: Priority, class_gib: u32, jobs: u64) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stokehold_queue::gateway::LeaseRef;
 use stokehold_queue::queue::{Lease, LeaseQuery, Waiter};
-use stokehold_queue::{Queue, RedisQueue};
+use stokehold_queue::{Queue, Shards};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ const SPREAD: Duration = Duration::from_millis(250);
 pub(crate) struct Pulls(Arc<Shared>);
 
 struct Shared {
-    queue: RedisQueue,
+    queue: Shards,
     replica: String,
     patience: Patience,
     next: AtomicU64,
@@ -44,7 +44,7 @@ enum Wake {
 }
 
 impl Pulls {
-    pub(crate) fn new(queue: RedisQueue, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(queue: Shards, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
         let (next, parked) = (AtomicU64::new(1), Mutex::default());
         Self(Arc::new(Shared { queue, replica, patience, next, parked, shutdown }))
     }
@@ -76,7 +76,8 @@ impl Pulls {
                 wake = &mut place.wake => {
                     place.again();
                     match wake {
-                        Ok(Wake::Chosen) => (place.chosen, place.parked) = (true, false),
+                        // By one shard: it stands in the lists of the others still.
+                        Ok(Wake::Chosen) => (place.chosen, place.parked) = (true, self.0.queue.all().len() > 1),
                         Ok(Wake::Everybody) | Err(_) => sleep(SPREAD.mul_f64(rand::random())).await,
                     }
                 }
@@ -204,7 +205,7 @@ impl Drop for Place {
 /// rather than when they run out.
 pub(crate) struct Granted {
     leases: Vec<Lease>,
-    queue: Option<RedisQueue>,
+    queue: Option<Shards>,
 }
 
 impl Granted {

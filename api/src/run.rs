@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use axum::Router;
 use axum::http::{HeaderName, Method, header};
 use stokehold_objects::{Error as ObjectsError, Objects};
-use stokehold_queue::{Durability, Error as QueueError, RedisQueue};
+use stokehold_queue::{Error as QueueError, Fitness, Shards};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -19,11 +19,14 @@ use crate::config::Config;
 use crate::history::Sweeper;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
+use crate::recovery::Recovery;
 use crate::schedules::Scheduler;
+use crate::serve::{self, Bounds};
 use crate::settle::Settler;
 use crate::state::App;
+use crate::watch::Watch;
 use crate::webhooks::deliver::Deliverer;
-use crate::{error, gateway, metrics, routes, serve};
+use crate::{descriptors, error, gateway, metrics, routes};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
 const BOOT_MAX: Duration = Duration::from_secs(60);
@@ -39,22 +42,26 @@ const BOOT_STEP: Duration = Duration::from_secs(10);
 /// When Redis or the object store cannot be reached, or are unfit; the message says what to change.
 pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
     metrics::install();
-    let (queue, durability) = queue(&config).await?;
+    let (queue, fitness) = queue(&config).await?;
     let objects = objects(&config).await?;
-    let connections = config.limits.connections;
-    let app = App::start(config, queue, objects, durability, shutdown.clone())
+    let bounds = Bounds::of(descriptors::room_for(config.limits.connections));
+    let app = App::start(config, queue, objects, fitness.durability, shutdown.clone())
         .await
         .context("failed to listen to the queue")?;
     let mut loops = JoinSet::new();
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Deliverer::new(app.clone())?.run(shutdown.clone()));
-    loops.spawn(Runner::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Scheduler::new(app.clone()).run(shutdown.clone()));
+    for shard in app.queue.all() {
+        loops.spawn(Watch::new(app.clone(), shard.clone()).run(shutdown.clone()));
+        loops.spawn(Recovery::new(app.clone(), shard.clone()).run(shutdown.clone()));
+        loops.spawn(Deliverer::new(app.clone(), shard)?.run(shutdown.clone()));
+        loops.spawn(Runner::new(app.clone(), shard.clone()).run(shutdown.clone()));
+        loops.spawn(Scheduler::new(app.clone(), shard).run(shutdown.clone()));
+    }
     let address = listener.local_addr().context("failed to read the listener's address")?;
-    tracing::info!(%address, durability = durability.as_str(), "the API serves");
-    serve::serve(listener, self::app(app), connections, shutdown).await;
+    tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API serves");
+    serve::serve(listener, self::app(app), bounds, shutdown).await;
     while let Some(ended) = loops.join_next().await {
         ended.context("a background loop panicked")?;
     }
@@ -87,14 +94,18 @@ fn cors() -> CorsLayer {
         .max_age(Duration::from_secs(3600))
 }
 
-async fn queue(config: &Config) -> Result<(RedisQueue, Durability)> {
+async fn queue(config: &Config) -> Result<(Shards, Fitness)> {
     let fit = || async {
-        let queue = RedisQueue::connect(config.redis.clone()).await?;
-        let durability = queue.check_fitness(config.ephemeral).await?;
-        Ok((queue, durability))
+        let queue = Shards::connect(config.redis.clone()).await?;
+        let fitness = queue.check_fitness(config.ephemeral).await?;
+        Ok((queue, fitness))
     };
     let passing = |error: &QueueError| matches!(error, QueueError::Unavailable { .. });
-    patiently("Redis", fit, passing).await
+    let (queue, fitness) = patiently("Redis", fit, passing).await?;
+    for note in &fitness.notes {
+        tracing::warn!(note, "Redis can be used, but");
+    }
+    Ok((queue, fitness))
 }
 
 async fn objects(config: &Config) -> Result<Objects> {

@@ -58,7 +58,7 @@ impl Settler {
                 continue;
             }
             tokio::select! {
-                () = self.app.work.wait(Work::Settle, RELOOK) => {}
+                () = self.app.work.wait(Work::Settle, 0, RELOOK) => {}
                 () = shutdown.cancelled() => return,
             }
         }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use stokehold_objects::Objects;
-use stokehold_queue::{Durability, Error as QueueError, Queue, RedisQueue, Registry, TokenRecord, WorkerRecord, nonce};
+use stokehold_queue::{
+    Durability, Error as QueueError, Queue, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord, nonce,
+};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +36,7 @@ pub struct App(Arc<Parts>);
 /// What [`App`] shares.
 pub struct Parts {
     pub(crate) config: Config,
-    pub(crate) queue: RedisQueue,
+    pub(crate) queue: Shards,
     pub(crate) registry: Registry,
     pub(crate) objects: Objects,
     pub(crate) history: History,
@@ -46,14 +48,16 @@ pub struct Parts {
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
     pub(crate) work: Bells,
-    /// Rung here when a schedule may tick sooner than the scheduler knows.
-    pub(crate) rescheduled: Notify,
+    /// Rung here when a schedule of this shard may tick sooner than its scheduler knows.
+    pub(crate) rescheduled: Vec<Notify>,
     /// This replica's name for as long as it lives.
     pub(crate) replica: String,
     pub(crate) held: Arc<Semaphore>,
     /// The right to send the lines of a batch.
     pub(crate) uploads: Semaphore,
     pub(crate) ready: crate::routes::health::Readiness,
+    /// Rung when a shard's Redis is another than before, or has been restarted; one for each shard.
+    pub(crate) redis_changed: Vec<Notify>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -72,7 +76,7 @@ impl App {
     /// [`QueueError::Unavailable`] when the queue's signals cannot be subscribed to.
     pub async fn start(
         config: Config,
-        queue: RedisQueue,
+        queue: Shards,
         objects: Objects,
         durability: Durability,
         shutdown: CancellationToken,
@@ -87,9 +91,10 @@ impl App {
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
-            work: Bells::default(),
+            work: Bells::new(queue.all().len()),
             history: History::new(objects.clone()),
-            rescheduled: Notify::new(),
+            rescheduled: queue.all().iter().map(|_| Notify::new()).collect(),
+            redis_changed: queue.all().iter().map(|_| Notify::new()).collect(),
             replica,
             uploads: Semaphore::new(BATCH_UPLOADS),
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
@@ -113,6 +118,17 @@ impl App {
         question: impl Future<Output = Result<T, QueueError>>,
     ) -> Result<T, Problem> {
         self.patience.ask(step, question).await
+    }
+
+    /// The shard on which a tenant lives.
+    pub(crate) async fn home(&self, tenant: &str) -> Result<&RedisQueue, Problem> {
+        self.ask("find a tenant's shard", self.queue.of(tenant)).await
+    }
+
+    /// Has the scheduler of a tenant's shard look now.
+    pub(crate) async fn reschedule(&self, tenant: &str) -> Result<(), Problem> {
+        self.rescheduled[usize::from(self.home(tenant).await?.number())].notify_one();
+        Ok(())
     }
 
     /// As [`App::ask`], for what may be repeated when its outcome is unknown: twice more, within the same time.

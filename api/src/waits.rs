@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stokehold_queue::job::Job;
-use stokehold_queue::{JobId, Queue, RedisQueue};
+use stokehold_queue::{JobId, Queue, Shards};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ type Watched = HashMap<JobId, watch::Sender<()>>;
 
 /// The jobs that somebody on this replica waits for.
 pub(crate) struct Waits {
-    queue: RedisQueue,
+    queue: Shards,
     replica: String,
     patience: Patience,
     watched: Mutex<Watched>,
@@ -28,7 +28,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub(crate) fn new(queue: RedisQueue, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
+    pub(crate) fn new(queue: Shards, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
         Self { queue, replica, patience, watched: Mutex::default(), shutdown }
     }
 

@@ -6,26 +6,35 @@ use stokehold_queue::queue::Work;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// One bell per kind of work.
+/// One bell per kind of work and shard.
+pub(crate) struct Bells(Vec<Bell>);
+
 #[derive(Default)]
-pub(crate) struct Bells {
+struct Bell {
     hooks: Notify,
     settle: Notify,
     batches: Notify,
 }
 
 impl Bells {
-    /// Rings. A ring that nobody waits for is kept, once.
+    /// For so many shards.
+    pub(crate) fn new(shards: usize) -> Self {
+        Self((0..shards).map(|_| Bell::default()).collect())
+    }
+
+    /// Rings on every shard. A ring that nobody waits for is kept, once.
     pub(crate) fn tell(&self, work: Work) {
-        self.bell(work).notify_one();
+        self.0.iter().for_each(|bell| bell.of(work).notify_one());
     }
 
-    /// Until the bell rings, or `longest` is over: a signal may be lost, so nobody waits for ever.
-    pub(crate) async fn wait(&self, work: Work, longest: Duration) {
-        let _ = timeout(longest, self.bell(work).notified()).await;
+    /// Until the shard's bell rings, or `longest` is over: a signal may be lost, so nobody waits for ever.
+    pub(crate) async fn wait(&self, work: Work, shard: u8, longest: Duration) {
+        let _ = timeout(longest, self.0[usize::from(shard)].of(work).notified()).await;
     }
+}
 
-    fn bell(&self, work: Work) -> &Notify {
+impl Bell {
+    fn of(&self, work: Work) -> &Notify {
         match work {
             Work::Hooks => &self.hooks,
             Work::Settle => &self.settle,

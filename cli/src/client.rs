@@ -94,6 +94,15 @@ pub(crate) struct Failure {
     refused: bool,
     /// How long the API asked to wait.
     pub(crate) asked: Option<Duration>,
+    /// What it answered, if it did.
+    pub(crate) status: Option<StatusCode>,
+}
+
+impl Failure {
+    /// Nobody answered for as long as was waited.
+    pub(crate) fn silence(elapsed: tokio::time::error::Elapsed) -> Self {
+        Self { error: elapsed.into(), passing: true, refused: false, asked: None, status: None }
+    }
 }
 
 /// Whether what failed may go well later: the API was not reached, or had other troubles than the request.
@@ -177,21 +186,8 @@ impl Client {
 
     async fn tries(&self, call: &Call<'_>, idempotent: bool) -> Result<(StatusCode, Value)> {
         for tried in 1.. {
-            let mut request = self.request(call.method.clone(), call.path).timeout(ANSWER_TIMEOUT + call.hold);
-            if let Some(body) = call.body {
-                request = request.json(body);
-            }
-            for (name, value) in call.headers {
-                request = request.header(*name, *value);
-            }
-            let failure = match self.answer(request.send().await).await {
-                Ok(answer) => {
-                    let status = answer.status();
-                    let body = answer.bytes().await.context("the API's answer broke off")?;
-                    // 204 has none.
-                    let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
-                    return Ok((status, body.context("the API's answer is not JSON")?));
-                }
+            let failure = match self.attempt(call).await {
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             if !idempotent && failure.passing && !failure.refused {
@@ -203,6 +199,28 @@ impl Client {
             tokio::time::sleep(retry::pause(tried, failure.asked)).await;
         }
         bail!("never answered")
+    }
+
+    /// Sends a call once.
+    pub(crate) async fn attempt(&self, call: &Call<'_>) -> Result<(StatusCode, Value), Failure> {
+        let mut request = self.request(call.method.clone(), call.path).timeout(ANSWER_TIMEOUT + call.hold);
+        if let Some(body) = call.body {
+            request = request.json(body);
+        }
+        for (name, value) in call.headers {
+            request = request.header(*name, *value);
+        }
+        let answer = self.answer(request.send().await).await?;
+        let broken =
+            |error: anyhow::Error, passing| Failure { error, passing, refused: false, asked: None, status: None };
+        let status = answer.status();
+        let body = answer.bytes().await.map_err(|error| {
+            broken(anyhow::Error::new(error.without_url()).context("the API's answer broke off"), true)
+        })?;
+        // 204 has none.
+        let body = if body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&body) };
+        let body = body.context("the API's answer is not JSON").map_err(|error| broken(error, false))?;
+        Ok((status, body))
     }
 
     /// A POST whose body is sent piece by piece. It has no timeout: the caller watches how the body moves.
@@ -217,11 +235,12 @@ impl Client {
             Ok(answer) => {
                 let (status, asked) = (answer.status(), retry_after(&answer));
                 let refused = status == StatusCode::TOO_MANY_REQUESTS;
-                Err(Failure { error: problem(answer).await, passing: is_passing(status), refused, asked })
+                let passing = is_passing(status);
+                Err(Failure { error: problem(answer).await, passing, refused, asked, status: Some(status) })
             }
             Err(error) => {
                 let refused = error.is_connect();
-                Err(Failure { error: self.unreachable(error), passing: true, refused, asked: None })
+                Err(Failure { error: self.unreachable(error), passing: true, refused, asked: None, status: None })
             }
         }
     }

@@ -65,37 +65,14 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
             output::note(text);
         }
     };
-    let bar = progress::spinner("starting Redis, the object store, the API and a worker");
-    let options = StackOptions {
-        data: folder.join("data"),
-        listen: ([127, 0, 0, 1], 0).into(),
-        redis: None,
-        s3: None,
-        durability: Durability::Strict,
-        ephemeral: false,
-        workers: 1,
-        slots: None,
-        child_log: ChildLog::File(log),
-    };
-    let mut stack = Box::pin(Stack::start(options)).await?;
-    bar.finish_and_clear();
+    let mut stack = start(folder, log).await?;
     say(format!("{} {}", output::bold("started "), output::dim(format_args!("{}, {}", stack.url, stack.about.redis))));
 
     let (url, token) = (stack.url.clone(), stack.token.clone());
     let work = async {
         let client = Client::new(url.clone(), token.clone())?;
         let builder = Builder::open().await?;
-        for (name, files) in EXAMPLES {
-            let example = folder.join("examples").join(name);
-            fs::create_dir_all(&example)?;
-            for (file, text) in files {
-                fs::write(example.join(file), text)?;
-            }
-            let path = example.to_string_lossy();
-            let target = Target { path: &path, name: None, python: None, vram_gib: None };
-            let deployed = Box::pin(builder.deploy(&client, &target)).await?;
-            say(format!("{} {}", output::bold("deployed"), deployed.name()));
-        }
+        deploy_examples(&client, &builder, folder, say).await?;
         let environment = builder.environment("environment of the SDK", DRIVER_LOCK, "").await?;
         let driver = folder.join("driver.py");
         fs::write(&driver, DRIVER)?;
@@ -115,8 +92,48 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
     done
 }
 
+/// Starts a stack whose data lies in `folder`.
+pub(crate) async fn start(folder: &Path, log: File) -> Result<Stack> {
+    let bar = progress::spinner("starting Redis, the object store, the API and a worker");
+    let options = StackOptions {
+        data: folder.join("data"),
+        listen: ([127, 0, 0, 1], 0).into(),
+        redis: None,
+        s3: None,
+        durability: Durability::Strict,
+        ephemeral: false,
+        workers: 1,
+        slots: None,
+        child_log: ChildLog::File(log),
+    };
+    let stack = Box::pin(Stack::start(options)).await?;
+    bar.finish_and_clear();
+    Ok(stack)
+}
+
+/// Deploys the examples, and says so.
+pub(crate) async fn deploy_examples(
+    client: &Client,
+    builder: &Builder,
+    folder: &Path,
+    say: impl Fn(String),
+) -> Result<()> {
+    for (name, files) in EXAMPLES {
+        let example = folder.join("examples").join(name);
+        fs::create_dir_all(&example)?;
+        for (file, text) in files {
+            fs::write(example.join(file), text)?;
+        }
+        let path = example.to_string_lossy();
+        let target = Target { path: &path, name: None, python: None, vram_gib: None };
+        let deployed = Box::pin(builder.deploy(client, &target)).await?;
+        say(format!("{} {}", output::bold("deployed"), deployed.name()));
+    }
+    Ok(())
+}
+
 /// What went wrong, with the stack's last words.
-fn with_log(error: anyhow::Error, log: &Path) -> anyhow::Error {
+pub(crate) fn with_log(error: anyhow::Error, log: &Path) -> anyhow::Error {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(15)..].join("\n");

@@ -31,7 +31,8 @@ pub(crate) struct DevArgs {
     /// Where the API listens; port 0 takes a free one, the same again next time if it is still free
     #[arg(long, value_name = "ADDRESS:PORT", env = "STOKE_LISTEN", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
-    /// A Redis that runs already [default: one of our own, with its data under the data directory]
+    /// A Redis that runs already: redis://, rediss://, redis+unix://, redis+sentinel://host:port,.../service or
+    /// redis+cluster://host:port,... [default: one of our own, with its data under the data directory]
     #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
     /// An S3 server that runs already; STOKE_S3_BUCKET, STOKE_S3_ACCESS_KEY_ID ... say more of it [default: our own store]

@@ -1,5 +1,7 @@
 //! `stoke doctor`: what this machine has, what it lacks, and what to do about it.
 
+mod plan;
+
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,7 +12,7 @@ use comfy_table::Cell;
 use nvml_wrapper::Nvml;
 use serde::Serialize;
 use serde_json::{Value, json};
-use stokehold_queue::{RedisConfig, RedisQueue};
+use stokehold_queue::{Durability, Error as QueueError, Fitness, RedisConfig, RedisQueue};
 use stokehold_worker::environment::RunnerWheel;
 use stokehold_worker::uv::ensure_uv;
 use tokio::process::Command;
@@ -20,6 +22,7 @@ use crate::credentials::Credentials;
 use crate::dev::provision;
 use crate::dev::state::State;
 use crate::{Global, output, paths};
+use plan::{Load, Plan};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -32,6 +35,10 @@ pub(crate) struct DoctorArgs {
     /// Check this Redis [default: that of `stoke dev`, if one runs]
     #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
+    /// Check nothing, but say how much Redis a load takes: jobs_per_s=, payload_bytes= [result_bytes=1000 retention_s=86400 run_s=1
+    /// backlog=0]
+    #[arg(long, value_name = "NAME=NUMBER", num_args = 1.., conflicts_with = "redis")]
+    plan: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -66,6 +73,9 @@ impl Check {
 }
 
 pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<()> {
+    if !args.plan.is_empty() {
+        return tell(global, &Plan::of(&Load::parse(&args.plan)?));
+    }
     let mut checks = vec![python().await, uv().await, wheel(), redis_server().await, gpus(), disk()];
     checks.extend(api(global).await);
     checks.extend(redis(args.redis.as_deref()).await);
@@ -92,6 +102,18 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<()> {
         0 => Ok(()),
         failed => bail!("{failed} of {} checks failed", checks.len()),
     }
+}
+
+fn tell(global: &Global, plan: &Plan) -> Result<()> {
+    if global.json {
+        return output::json(plan);
+    }
+    let mut table = output::table(["for this load", ""]);
+    for (what, figure) in plan.rows() {
+        table.add_row([what, &figure]);
+    }
+    output::line(table.trim_fmt())?;
+    plan.advice().map_or(Ok(()), output::line)
 }
 
 async fn python() -> Check {
@@ -214,6 +236,7 @@ async fn api(global: &Global) -> Vec<Check> {
             "Use the `stoke` of the API's own release.",
         )
     }];
+    checks.push(admission(&health));
     let ready: Value = match open("/readyz").await {
         Ok(answer) => answer.json().await.unwrap_or_default(),
         Err(_) => Value::Null,
@@ -232,9 +255,31 @@ async fn api(global: &Global) -> Vec<Check> {
     checks
 }
 
+/// Whether the API takes new work, and how much room is left.
+fn admission(health: &Value) -> Check {
+    const WHAT: &str = "new work";
+    let (redis, number) = (&health["redis"], |value: &Value| value.as_u64().unwrap_or(0));
+    let (used, max) = (number(&redis["memory_used_bytes"]), number(&redis["memory_max_bytes"]));
+    let of = if max > 0 { format!(" of {}", output::bytes(max)) } else { String::new() };
+    let room = format!(
+        "Redis uses {}{of}, replicas in step {}, waited for {}",
+        output::bytes(used),
+        number(&redis["replicas"]),
+        number(&health["replicas_to_wait"]),
+    );
+    if health["admission"]["open"] == true {
+        Check::ok(WHAT, format!("taken; {room}"))
+    } else {
+        let why = output::cell(&health["admission"]["reason"]);
+        Check::fail(WHAT, format!("not taken: {why}; {room}"), "docs/durability.md says what to do about each reason.")
+    }
+}
+
 async fn redis(url: Option<&str>) -> Option<Check> {
     const WHAT: &str = "Redis settings";
     const FIX: &str = "The API refuses to start on it.";
+    const STANDARD: &str = "The API starts on it with STOKE_DURABILITY=standard, and not without.";
+    const NOTES: &str = "The API starts on it all the same.";
     let config = match url {
         Some(url) => RedisConfig { url: url.to_owned(), ..RedisConfig::default() },
         None => {
@@ -243,16 +288,31 @@ async fn redis(url: Option<&str>) -> Option<Check> {
             RedisConfig { url: state.redis_url, prefix: state.redis_prefix, ..RedisConfig::default() }
         }
     };
-    let checked = async {
-        let queue = RedisQueue::connect(config).await?;
-        queue.check_fitness(false).await
-    };
-    match tokio::time::timeout(LIMIT, checked).await {
-        Ok(Ok(durability)) => Some(Check::ok(WHAT, format!("fit, durability {}", durability.as_str()))),
+    match tokio::time::timeout(LIMIT, fitness(config)).await {
+        Ok(Ok((fitness, None))) => {
+            let notes = fitness.notes.iter().map(|note| format!("\n{note}"));
+            let (class, replicas) = (fitness.durability.as_str(), fitness.replicas_to_wait);
+            let found = format!("fit for {class}, replicas waited for: {replicas}{}", notes.collect::<String>());
+            Some(if fitness.notes.is_empty() { Check::ok(WHAT, found) } else { Check::warn(WHAT, found, NOTES) })
+        }
+        Ok(Ok((_, Some(why)))) => Some(Check::warn(WHAT, format!("fit for standard only: {why}"), STANDARD)),
         // A `stoke dev` that was stopped is nothing to complain about.
         _ if url.is_none() => None,
         Ok(Err(error)) => Some(Check::fail(WHAT, error.to_string(), FIX)),
         Err(_) => Some(Check::fail(WHAT, "does not answer", FIX)),
+    }
+}
+
+/// What a Redis can keep; with the reason why it is not `strict` when it is not.
+async fn fitness(config: RedisConfig) -> Result<(Fitness, Option<String>), QueueError> {
+    let check = async |durability| {
+        let queue = RedisQueue::connect(RedisConfig { durability, ..config.clone() }).await?;
+        queue.check_fitness(false).await
+    };
+    match check(Durability::Strict).await {
+        Ok(fitness) => Ok((fitness, None)),
+        Err(QueueError::Unfit(why)) => Ok((check(Durability::Standard).await?, Some(why))),
+        Err(error) => Err(error),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod api;
 mod batch;
+mod bench;
 mod cancel;
 mod client;
 mod credentials;
@@ -88,6 +89,7 @@ enum Command {
     List(list::ListArgs),
     Dlq(dlq::DlqArgs),
     Batch(batch::BatchArgs),
+    Bench(bench::BenchArgs),
     Schedule(schedule::ScheduleArgs),
     Webhook(webhook::WebhookArgs),
     Feedback(feedback::FeedbackArgs),
@@ -147,6 +149,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Retry(args) => Box::pin(redrive::run(global, args)).await,
         Command::Dlq(args) => Box::pin(dlq::run(global, args)).await,
         Command::Batch(args) => Box::pin(batch::run(global, args)).await,
+        Command::Bench(args) => Box::pin(bench::run(global, args)).await,
         Command::Schedule(args) => Box::pin(schedule::run(global, args)).await,
         Command::Webhook(args) => Box::pin(webhook::run(global, args)).await,
         Command::Feedback(args) => Box::pin(feedback::run(global, args)).await,

@@ -25,6 +25,9 @@ end
 -- An empty stream would keep its memory.
 for tenant in pairs(touched) do
   local index = ROOT .. ':index:' .. tenant
-  if redis.call('XLEN', index) == 0 then redis.call('DEL', index) end
+  if redis.call('XLEN', index) == 0 then
+    redis.call('DEL', index)
+    redis.call('ZREM', ROOT .. ':tenants', tenant)
+  end
 end
 return {forgotten}

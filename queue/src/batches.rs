@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use redis::AsyncCommands;
 
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::JobState;
 use crate::keys::Keys;
-use crate::scripts::Connection;
 
 pub use calls::{Created, Stopped, Verdict};
 pub use model::{

@@ -12,9 +12,12 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// It certainly did not happen: Redis has no room for more.
+    /// It certainly did not happen: there are as many as there may be.
     #[error("the queue is full")]
     Full,
+    /// It certainly did not happen: no new work is taken at present.
+    #[error("no new work is taken: {0}")]
+    Closed(String),
     /// An idempotency key is known with another request.
     #[error("idempotency key {key:?} was used with another request")]
     IdempotencyConflict {
@@ -60,10 +63,22 @@ pub enum Error {
 
 #[cfg(feature = "redis")]
 impl Error {
+    /// A tenant or a job is on a shard that this process was not told of.
+    pub(crate) fn no_shard(shard: u8) -> Self {
+        Self::Unfit(format!("this is on shard {shard}, and shards (STOKE_REDIS_SHARDS) is not more than that here"))
+    }
+
+    /// No shard has a connection.
+    pub(crate) fn away() -> Self {
+        Self::Unavailable { step: "reach any shard", source: "none has a connection".into() }
+    }
+
     /// How an error of Redis reads here. `step` completes "failed to ...".
     pub(crate) fn redis(step: &'static str) -> impl Fn(redis::RedisError) -> Self {
         move |error| match error.code() {
-            Some("OOM") => Self::Full,
+            Some("OOM") => Self::Closed("Redis is out of memory".to_owned()),
+            Some("MISCONF") => Self::Closed("Redis cannot write to its disk".to_owned()),
+            Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in step".to_owned()),
             _ => Self::Unavailable { step, source: Box::new(error) },
         }
     }

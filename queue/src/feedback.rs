@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use redis::AsyncCommands;
 
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::keys::RegistryKeys;
-use crate::scripts::{self, Connection};
+use crate::scripts;
 
 /// What is counted of one job's feedback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

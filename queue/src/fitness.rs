@@ -4,18 +4,21 @@ use std::collections::HashMap;
 
 use redis::AsyncCommands;
 
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::keys::Keys;
-use crate::scripts::Connection;
+use crate::vitals::{info_field, replicas_of};
 
 /// What survives what (P1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// Every accepted job is on disk before its 202.
     Strict,
     /// A process crash loses nothing; a power cut of the Redis host may lose the last 2 s.
     Standard,
-    /// Nothing survives a restart of Redis.
+    /// Nothing survives a restart of Redis. No configuration asks for it: it is what `--ephemeral` puts up with.
+    #[serde(skip)]
     Ephemeral,
 }
 
@@ -31,6 +34,27 @@ impl Durability {
     }
 }
 
+/// What a deployment asks of its Redis.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) class: Durability,
+    /// A Redis that forgets will do.
+    pub(crate) ephemeral: bool,
+    /// How many replicas must have what was promised; `None` leaves it to the class.
+    pub(crate) replicas_to_wait: Option<u32>,
+}
+
+/// What a Redis that has passed the boot checks keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fitness {
+    /// The class in force.
+    pub durability: Durability,
+    /// How many replicas have what was promised before it is.
+    pub replicas_to_wait: u32,
+    /// What was assumed and not seen, and what would be better otherwise.
+    pub notes: Vec<String>,
+}
+
 /// The facts the verdict rests on.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Facts {
@@ -38,21 +62,30 @@ struct Facts {
     maxmemory_bytes: u64,
     eviction: String,
     aof: bool,
-    /// `None` when the server does not let us ask.
+    replicas: u32,
+    /// The rest is `None` when the server does not let us ask.
     fsync: Option<String>,
+    min_replicas_to_write: Option<u32>,
 }
 
-pub(crate) async fn check(connection: &Connection, keys: &Keys, allow_ephemeral: bool) -> Result<Durability, Error> {
+pub(crate) async fn check(connection: &Connection, keys: &Keys, wanted: Wanted) -> Result<Fitness, Error> {
     let mut redis = connection.redis();
     let info: String = redis::cmd("INFO").query_async(&mut redis).await.map_err(Error::redis("read INFO"))?;
     settled(&info)?;
-    // Managed services forbid CONFIG: then the fsync class stays unknown and counts as the weaker one.
-    let fsync: Option<HashMap<String, String>> =
-        redis::cmd("CONFIG").arg("GET").arg("appendfsync").query_async(&mut redis).await.ok();
-    let facts = facts(&info, fsync.and_then(|mut config| config.remove("appendfsync")));
-    let durability = verdict(&facts, allow_ephemeral).map_err(Error::Unfit)?;
+    let facts = facts(&info, &settings(connection).await?);
+    let fitness = verdict(&facts, wanted).map_err(Error::Unfit)?;
     probe(connection, keys).await?;
-    Ok(durability)
+    Ok(fitness)
+}
+
+/// As far as CONFIG tells: managed services forbid it, and then nothing is known.
+async fn settings(connection: &Connection) -> Result<HashMap<String, String>, Error> {
+    let mut ask = redis::cmd("CONFIG");
+    ask.arg("GET").arg("appendfsync").arg("min-replicas-to-write");
+    match ask.query_async(&mut connection.redis()).await {
+        Err(error) if error.is_io_error() || error.is_timeout() => Err(Error::redis("read CONFIG")(error)),
+        answer => Ok(answer.unwrap_or_default()),
+    }
 }
 
 /// A Redis that loads its append-only file has switched that off meanwhile, and says so: what it says then is no setting.
@@ -76,12 +109,7 @@ async fn probe(connection: &Connection, keys: &Keys) -> Result<(), Error> {
     }
 }
 
-/// One field of an INFO answer.
-pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
-}
-
-fn facts(info: &str, fsync: Option<String>) -> Facts {
+fn facts(info: &str, settings: &HashMap<String, String>) -> Facts {
     let number = |name| info_field(info, name).and_then(|text| text.parse().ok());
     let mut version =
         info_field(info, "redis_version").unwrap_or_default().split('.').map(|part| part.parse().unwrap_or(0));
@@ -90,11 +118,13 @@ fn facts(info: &str, fsync: Option<String>) -> Facts {
         maxmemory_bytes: number("maxmemory").unwrap_or(0),
         eviction: info_field(info, "maxmemory_policy").unwrap_or_default().to_owned(),
         aof: info_field(info, "aof_enabled") == Some("1"),
-        fsync,
+        replicas: replicas_of(info),
+        fsync: settings.get("appendfsync").cloned(),
+        min_replicas_to_write: settings.get("min-replicas-to-write").and_then(|text| text.parse().ok()),
     }
 }
 
-fn verdict(facts: &Facts, allow_ephemeral: bool) -> Result<Durability, String> {
+fn verdict(facts: &Facts, wanted: Wanted) -> Result<Fitness, String> {
     if facts.version < (7, 0) {
         return Err(format!(
             "Redis {}.{} is too old: Stokehold needs 7.0 or newer (or any Valkey)",
@@ -107,8 +137,9 @@ fn verdict(facts: &Facts, allow_ephemeral: bool) -> Result<Durability, String> {
             facts.eviction
         ));
     }
-    if allow_ephemeral && !facts.aof {
-        return Ok(Durability::Ephemeral);
+    if wanted.ephemeral && !facts.aof {
+        let replicas_to_wait = wanted.replicas_to_wait.unwrap_or(0);
+        return Ok(Fitness { durability: Durability::Ephemeral, replicas_to_wait, notes: Vec::new() });
     }
     if facts.maxmemory_bytes == 0 {
         return Err("Redis has no maxmemory, so it would be killed before it could refuse work. Run, for example: redis-cli CONFIG \
@@ -120,13 +151,49 @@ fn verdict(facts: &Facts, allow_ephemeral: bool) -> Result<Durability, String> {
                     --ephemeral to accept losing jobs"
             .to_owned());
     }
-    match facts.fsync.as_deref() {
-        Some("always") => Ok(Durability::Strict),
-        Some("everysec") | None => Ok(Durability::Standard),
-        Some(other) => Err(format!(
-            "Redis leaves writing to the operating system (appendfsync {other}). Run: redis-cli CONFIG SET appendfsync always"
-        )),
+    let mut notes = Vec::new();
+    match (wanted.class, facts.fsync.as_deref()) {
+        (_, Some("always")) | (Durability::Standard | Durability::Ephemeral, Some("everysec")) => {}
+        (Durability::Strict, None) => {
+            return Err("Redis does not tell its appendfsync (CONFIG is forbidden), so that durability \"strict\" cannot be checked. \
+                        Set durability = \"standard\" (STOKE_DURABILITY=standard)"
+                .to_owned());
+        }
+        (_, None) => {
+            notes.push("appendfsync cannot be asked for (CONFIG is forbidden): everysec is assumed".to_owned())
+        }
+        (Durability::Strict, Some(fsync)) => {
+            return Err(format!(
+                "Redis does not have what it acknowledges on disk (appendfsync {fsync}), and durability is \"strict\". Run: redis-cli \
+                 CONFIG SET appendfsync always, or set durability = \"standard\" (STOKE_DURABILITY=standard) to accept losing the last \
+                 2 s in a power cut"
+            ));
+        }
+        (_, Some(fsync)) => {
+            return Err(format!(
+                "Redis leaves writing to the operating system (appendfsync {fsync}). Run: redis-cli CONFIG SET appendfsync everysec"
+            ));
+        }
     }
+    let strict_with_replicas = wanted.class == Durability::Strict && facts.replicas > 0;
+    let replicas_to_wait = wanted.replicas_to_wait.unwrap_or(u32::from(strict_with_replicas));
+    if facts.replicas < replicas_to_wait {
+        notes.push(format!(
+            "{replicas_to_wait} replicas are waited for and {} are in step: until then nothing is accepted",
+            facts.replicas
+        ));
+    }
+    if facts.replicas > 0 && facts.min_replicas_to_write == Some(0) {
+        notes.push(
+            "a primary that has lost its replicas goes on writing. Better run: redis-cli CONFIG SET min-replicas-to-write 1 \
+             min-replicas-max-lag 10"
+                .to_owned(),
+        );
+    }
+    if facts.replicas > 0 && replicas_to_wait == 0 {
+        notes.push("replicas are not waited for: a failover loses what they do not have yet".to_owned());
+    }
+    Ok(Fitness { durability: wanted.class, replicas_to_wait, notes })
 }
 
 #[cfg(test)]
@@ -139,22 +206,57 @@ mod tests {
             maxmemory_bytes: 1 << 30,
             eviction: "noeviction".to_owned(),
             aof: true,
+            replicas: 0,
             fsync: Some("always".to_owned()),
+            min_replicas_to_write: Some(0),
         }
     }
 
+    fn wanted(class: Durability) -> Wanted {
+        Wanted { class, ephemeral: false, replicas_to_wait: None }
+    }
+
+    const STRICT: Wanted = Wanted { class: Durability::Strict, ephemeral: false, replicas_to_wait: None };
+
     #[test]
-    fn the_class_follows_from_the_fsync_setting() {
-        let class = |fsync: Option<&str>| verdict(&Facts { fsync: fsync.map(str::to_owned), ..fit() }, false);
-        assert_eq!(class(Some("always")), Ok(Durability::Strict));
-        assert_eq!(class(Some("everysec")), Ok(Durability::Standard));
-        assert_eq!(class(None), Ok(Durability::Standard));
-        assert!(class(Some("no")).is_err());
+    fn a_class_is_in_force_only_where_the_fsync_setting_keeps_it() {
+        let verdict = |class, fsync: Option<&str>| {
+            let facts = Facts { fsync: fsync.map(str::to_owned), ..fit() };
+            verdict(&facts, wanted(class)).map(|fitness| (fitness.durability, fitness.notes.len()))
+        };
+        let (strict, standard) = (Durability::Strict, Durability::Standard);
+        assert_eq!(verdict(strict, Some("always")), Ok((strict, 0)));
+        assert!(verdict(strict, Some("everysec")).unwrap_err().contains("CONFIG SET appendfsync always"));
+        assert!(verdict(strict, Some("no")).is_err());
+        assert!(verdict(strict, None).unwrap_err().contains("STOKE_DURABILITY=standard"));
+        assert_eq!(verdict(standard, Some("always")), Ok((standard, 0)));
+        assert_eq!(verdict(standard, Some("everysec")), Ok((standard, 0)));
+        assert_eq!(verdict(standard, None), Ok((standard, 1)), "what is assumed is said");
+        assert!(verdict(standard, Some("no")).unwrap_err().contains("CONFIG SET appendfsync everysec"));
+    }
+
+    #[test]
+    fn strict_waits_for_a_replica_where_there_is_one() {
+        let waits = |replicas, wanted| verdict(&Facts { replicas, ..fit() }, wanted).unwrap().replicas_to_wait;
+        assert_eq!([0, 1, 2].map(|replicas| waits(replicas, STRICT)), [0, 1, 1]);
+        assert_eq!(waits(2, wanted(Durability::Standard)), 0);
+        assert_eq!(waits(2, Wanted { replicas_to_wait: Some(2), ..STRICT }), 2);
+        assert_eq!(waits(2, Wanted { replicas_to_wait: Some(0), ..STRICT }), 0);
+    }
+
+    #[test]
+    fn what_would_be_better_is_said() {
+        let notes = |facts: Facts, wanted| verdict(&facts, wanted).unwrap().notes.join("\n");
+        let replicated = || Facts { replicas: 1, ..fit() };
+        assert!(notes(replicated(), STRICT).contains("min-replicas-to-write 1"));
+        assert_eq!(notes(Facts { min_replicas_to_write: Some(1), ..replicated() }, STRICT), "");
+        assert!(notes(replicated(), wanted(Durability::Standard)).contains("failover"));
+        assert!(notes(fit(), Wanted { replicas_to_wait: Some(1), ..STRICT }).contains("nothing is accepted"));
     }
 
     #[test]
     fn a_redis_that_could_lose_jobs_is_refused_with_what_to_change() {
-        let refused = |facts: Facts| verdict(&facts, false).expect_err("refused");
+        let refused = |facts: Facts| verdict(&facts, STRICT).expect_err("refused");
         assert!(refused(Facts { eviction: "allkeys-lru".to_owned(), ..fit() }).contains("noeviction"));
         assert!(refused(Facts { aof: false, ..fit() }).contains("appendonly yes"));
         assert!(refused(Facts { maxmemory_bytes: 0, ..fit() }).contains("maxmemory 1gb"));
@@ -163,10 +265,12 @@ mod tests {
 
     #[test]
     fn ephemeral_accepts_forgetting_but_never_eviction() {
-        let forgetful = Facts { aof: false, maxmemory_bytes: 0, ..fit() };
-        assert_eq!(verdict(&forgetful, true), Ok(Durability::Ephemeral));
-        assert!(verdict(&Facts { eviction: "allkeys-lru".to_owned(), ..forgetful }, true).is_err());
-        assert_eq!(verdict(&fit(), true), Ok(Durability::Strict));
+        let forgetful = || Facts { aof: false, maxmemory_bytes: 0, ..fit() };
+        let careless = Wanted { ephemeral: true, ..STRICT };
+        let class = |facts| verdict(&facts, careless).map(|fitness| fitness.durability);
+        assert_eq!(class(forgetful()), Ok(Durability::Ephemeral));
+        assert!(class(Facts { eviction: "allkeys-lru".to_owned(), ..forgetful() }).is_err());
+        assert_eq!(class(fit()), Ok(Durability::Strict));
     }
 
     #[test]
@@ -180,6 +284,8 @@ mod tests {
     fn facts_are_read_from_info() {
         let info =
             "# Server\r\nredis_version:7.0.15\r\nmaxmemory:1024\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n";
-        assert_eq!(facts(info, Some("always".to_owned())), Facts { maxmemory_bytes: 1024, ..fit() });
+        let settings = [("appendfsync", "always"), ("min-replicas-to-write", "0")];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        assert_eq!(facts(info, &settings), Facts { maxmemory_bytes: 1024, ..fit() });
     }
 }

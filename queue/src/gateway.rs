@@ -524,6 +524,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_gateway_of_a_later_release_says_more_is_ignored() {
+        let id = JobId::new(0);
+        let more = r#""of_a_later_release":{"deep":[1,null]}"#;
+        let job = format!(
+            r#"{{"job_id":"{id}","tenant":"a","endpoint":"e","version":1,"attempt":1,"fence":"1.a","timeout_ms":5,"input":{{}},{more}}}"#
+        );
+        let lease: LeaseReply =
+            serde_json::from_str(&format!(r#"{{"leases":[{job}],"finished":["ok"],{more}}}"#)).unwrap();
+        assert_eq!((lease.leases[0].job_id, lease.leases[0].input.get()), (id, "{}"));
+        let extend: ExtendReply = serde_json::from_str(&format!(r#"{{"leases":["held","lost"],{more}}}"#)).unwrap();
+        assert_eq!(extend.leases, [ExtendAnswer::Held, ExtendAnswer::Lost]);
+        let join = r#""worker_id":"w","token":"t","token_ttl_ms":3,"lease_ms":2,"extend_every_ms":1"#;
+        let join: JoinReply = serde_json::from_str(&format!("{{{join},{more}}}")).unwrap();
+        assert_eq!(join.lease_ms, 2);
+    }
+
+    #[test]
     fn events_pass_through_as_they_are() {
         let id = JobId::new(0);
         for event in [

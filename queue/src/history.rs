@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use redis::AsyncCommands;
 
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::Job;
 use crate::keys::Keys;
 use crate::record;
 use crate::redis::BATCH_MAX;
-use crate::scripts::{self, Connection};
+use crate::scripts;
 
 /// Most jobs that one [`History::due`] reads.
 pub const DUE_MAX: usize = 1_000;

@@ -1,4 +1,4 @@
-//! Every Redis key, its type and its life. Nobody else in Rust spells one; `lua/prelude.lua` derives the same from the root.
+//! Every Redis key, its type and its life. Nobody else in Rust spells one; `lua/lib/keys.lua` derives the same from the root.
 //!
 //! | key below `{prefix:shard}` | type | what | life |
 //! |---|---|---|---|
@@ -42,6 +42,8 @@
 //! | `:hooks` | ZSET | webhook deliveries by the time of their next try, unix ms | while not empty |
 //! | `:w:<message>` | HASH | a webhook delivery: what, whom, its tries, its body | 7 days after its end |
 //! | `:wl:<tenant>` | ZSET | the tenant's deliveries by their time, unix ms, for lists only | the newest 10,000 |
+//! | `:tenants` | ZSET | tenants with records, all of score 0, for the recovery sweep | as their records |
+//! | `:mark` | STRING | written before each WAIT (mark.lua) | for ever, where replicas are waited for |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
@@ -179,7 +181,8 @@ pub(crate) fn idempotency(key: &str) -> String {
 /// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions, one
 /// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
 /// somebody has judged: what is counted of it;
-/// and per tenant one HASH of the webhook secret's generation, never a secret.
+/// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH of every tenant's shard, and how many shards
+/// there are.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
     root: String,
@@ -188,6 +191,20 @@ pub(crate) struct RegistryKeys {
 impl RegistryKeys {
     pub(crate) fn new(prefix: &str) -> Self {
         Self { root: format!("{{{prefix}:registry}}") }
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// HASH: the shard of each tenant.
+    pub(crate) fn homes(&self) -> String {
+        format!("{}:homes", self.root)
+    }
+
+    /// STRING: how many shards there have been.
+    pub(crate) fn shards(&self) -> String {
+        format!("{}:shards", self.root)
     }
 
     pub(crate) fn token(&self, id: &str) -> String {

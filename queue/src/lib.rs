@@ -6,6 +6,10 @@
 #[cfg(feature = "redis")]
 pub mod batches;
 mod clock;
+#[cfg(feature = "redis")]
+mod commit;
+#[cfg(feature = "redis")]
+mod connection;
 pub mod endpoint;
 mod error;
 pub mod failpoint;
@@ -41,15 +45,19 @@ pub mod schedules;
 #[cfg(feature = "redis")]
 mod scripts;
 #[cfg(feature = "redis")]
+mod shards;
+#[cfg(feature = "redis")]
 mod signals;
 pub mod state;
+#[cfg(feature = "redis")]
+mod vitals;
 
 #[cfg(feature = "redis")]
 pub use batches::Batches;
 pub use clock::{Clock, ManualClock, now_ms};
 pub use error::Error;
 #[cfg(feature = "redis")]
-pub use fitness::Durability;
+pub use fitness::{Durability, Fitness};
 pub use id::{Fence, JobId, ParseJobIdError, nonce};
 #[cfg(feature = "redis")]
 pub use memory::MemoryQueue;
@@ -58,8 +66,14 @@ pub use outbox::Outbox;
 #[cfg(feature = "redis")]
 pub use queue::Queue;
 #[cfg(feature = "redis")]
-pub use redis::{BATCH_MAX, RedisConfig, RedisQueue, SUBMIT_MAX};
+pub use redis::{BATCH_MAX, Health, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
 pub use registry::{Registry, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 #[cfg(feature = "redis")]
 pub use schedules::Schedules;
+#[cfg(feature = "redis")]
+pub use scripts::{Cursor, Recovered};
+#[cfg(feature = "redis")]
+pub use shards::{SHARDS_MAX, Shards};
+#[cfg(feature = "redis")]
+pub use vitals::{Refusal, Vitals};

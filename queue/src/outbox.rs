@@ -6,10 +6,11 @@ mod record;
 use redis::AsyncCommands;
 
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::nonce;
 use crate::keys::Keys;
-use crate::scripts::{Connection, HOOK_BODY, HOOK_CLAIM, HOOK_REPLAY, HOOK_REPORT};
+use crate::scripts::{HOOK_BODY, HOOK_CLAIM, HOOK_REPLAY, HOOK_REPORT};
 
 pub use record::{Claimed, Claims, Delivery, DeliveryFilter, DeliveryPage, DeliveryState, Outcome, Report, Try};
 use record::{SHOWN, corrupt, decode, decode_claimed};
@@ -52,7 +53,7 @@ impl Outbox {
         let claim = nonce();
         let mut call = HOOK_CLAIM.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(most.min(CLAIM_MAX)).arg(visibility_ms).arg(&claim);
-        let reply: redis::Value = self.connection.eval(&HOOK_CLAIM, &call).await?;
+        let reply: redis::Value = self.connection.eval_durably(&HOOK_CLAIM, &call).await?;
         let redis::Value::Array(reply) = reply else {
             return Err(Error::Corrupt { key: "the reply of hook_claim".to_owned(), why: format!("{reply:?}") });
         };

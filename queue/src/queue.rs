@@ -159,6 +159,16 @@ pub enum Gate {
     },
 }
 
+impl Gate {
+    /// Whose it is.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        match self {
+            Self::Tenant(tenant) | Self::Endpoint { tenant, .. } => tenant,
+        }
+    }
+}
+
 impl std::fmt::Display for Gate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

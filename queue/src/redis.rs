@@ -1,6 +1,7 @@
 //! The queue in Redis: each verb one script, everything it promises kept inside that script.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use redis::AsyncCommands;
 use redis::streams::{StreamId, StreamRangeReply};
@@ -8,14 +9,16 @@ use tokio::sync::mpsc;
 
 use crate::batches::Batches;
 use crate::clock::Clock;
+use crate::connection::{Connection, Place};
 use crate::error::Error;
 use crate::failpoint;
 use crate::feedback::FeedbackCounters;
+use crate::fitness::{Durability, Fitness};
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::history::History;
 use crate::id::JobId;
 use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
-use crate::keys::Keys;
+use crate::keys::{Keys, RegistryKeys};
 use crate::outbox::Outbox;
 use crate::queue::{
     AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits,
@@ -24,7 +27,8 @@ use crate::queue::{
 use crate::record;
 use crate::registry::Registry;
 use crate::schedules::Schedules;
-use crate::scripts::{self, Connection};
+use crate::scripts::{self, Cursor, Recovered};
+use crate::vitals::{Pulse, Refusal, Vitals, info_field};
 use crate::{fitness, signals};
 
 /// Most jobs one submit takes.
@@ -45,16 +49,23 @@ const DEAD_SAME_MS_MAX: usize = 1_000;
 /// How to reach the queue, and its times.
 #[derive(Clone)]
 pub struct RedisConfig {
-    /// `redis://[user:password@]host:port/db`, `rediss://` or `redis+unix:///path`.
+    /// `redis://[user:password@]host:port/db`, `rediss://` or `redis+unix:///path`; behind Sentinels
+    /// `redis+sentinel://[user:password@]host:port,.../service/db`; a cluster `redis+cluster://[user:password@]host:port,...`.
     pub url: String,
     /// What all keys start with. Default `stoke`.
     pub prefix: String,
+    /// Among how many shards the tenants are spread, 1 to 64. Default 1.
+    pub shards: u8,
     /// How long a lease lasts unless extended. Default 30 s.
     pub lease_ms: u64,
     /// How long an ended job stays before the history sweep takes it, unless the job says otherwise. Default 24 h.
     pub retention_ms: u64,
     /// How long work waits before it may go ahead of more urgent work. Default 5 minutes.
     pub age_after_ms: u64,
+    /// What an accepted job is to survive. Default `strict`.
+    pub durability: Durability,
+    /// How many replicas must have what is promised before it is; `None` for one where the class is `strict` and there is one.
+    pub replicas_to_wait: Option<u32>,
     /// Where time comes from; tests put a clock of their own here.
     pub clock: Clock,
 }
@@ -64,9 +75,12 @@ impl Default for RedisConfig {
         Self {
             url: "redis://127.0.0.1:6379".to_owned(),
             prefix: "stoke".to_owned(),
+            shards: 1,
             lease_ms: 30_000,
             retention_ms: 24 * 60 * 60 * 1000,
             age_after_ms: AGE_AFTER_MS,
+            durability: Durability::Strict,
+            replicas_to_wait: None,
             clock: Clock::Own,
         }
     }
@@ -85,28 +99,75 @@ impl std::fmt::Debug for RedisConfig {
 /// The queue in Redis. Clones share one connection.
 #[derive(Clone)]
 pub struct RedisQueue {
-    client: redis::Client,
     connection: Connection,
+    /// To where the registry is; in a cluster that may be elsewhere.
+    registry: Connection,
     keys: Keys,
+    pulse: Pulse,
     config: RedisConfig,
+    shard: u8,
+}
+
+/// How the Redis behind a queue was when it was last looked at.
+#[derive(Debug, Clone)]
+pub struct Health {
+    /// What it said of itself.
+    pub vitals: Vitals,
+    /// How many replicas are waited for before anything is promised.
+    pub replicas_to_wait: u32,
+    /// Why no new work is taken; `None` when it is.
+    pub refusal: Option<Refusal>,
 }
 
 impl RedisQueue {
-    /// Connects.
+    /// Connects to the first shard, and to nothing else: what knows of one shard only.
     ///
     /// # Errors
     /// [`Error::Unfit`] when the URL is none, [`Error::Unavailable`] when nothing answers.
     pub async fn connect(config: RedisConfig) -> Result<Self, Error> {
-        let client = redis::Client::open(config.url.as_str())
-            .map_err(|error| Error::Unfit(format!("the Redis URL is not usable: {error}")))?;
-        let connection = Connection::open(client.clone()).await?;
-        Ok(Self { client, connection, keys: Keys::new(&config.prefix, 0), config })
+        let place = Place::parse(&config.url)?;
+        let registry = Connection::open(&place, RegistryKeys::new(&config.prefix).root()).await?;
+        Self::shard(&place, &registry, config, 0).await
+    }
+
+    /// One shard. Where all roots have one primary, it shares the registry's connection.
+    pub(crate) async fn shard(
+        place: &Place,
+        registry: &Connection,
+        config: RedisConfig,
+        shard: u8,
+    ) -> Result<Self, Error> {
+        let keys = Keys::new(&config.prefix, shard);
+        let connection = match place.is_one() {
+            true => registry.clone(),
+            false => Connection::open(place, keys.root()).await?,
+        };
+        if let Some(replicas) = config.replicas_to_wait {
+            connection.commits().wait_for(replicas);
+        }
+        Ok(Self { connection, registry: registry.clone(), keys, pulse: Pulse::default(), config, shard })
+    }
+
+    /// Its number: what its jobs' ids say.
+    #[must_use]
+    pub fn number(&self) -> u8 {
+        self.shard
+    }
+
+    /// The address of the primary it is on at present.
+    #[must_use]
+    pub fn primary(&self) -> String {
+        self.connection.primary().info().addr().to_string()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.connection.is_up()
     }
 
     /// What is deployed, who may call, which workers are here.
     #[must_use]
     pub fn registry(&self) -> Registry {
-        Registry::new(self.connection.clone(), &self.config.prefix)
+        Registry::new(self.registry.clone(), &self.config.prefix)
     }
 
     /// The webhook deliveries.
@@ -130,7 +191,7 @@ impl RedisQueue {
     /// What people thought of results.
     #[must_use]
     pub fn feedback(&self) -> FeedbackCounters {
-        FeedbackCounters::new(self.connection.clone(), &self.config.prefix)
+        FeedbackCounters::new(self.registry.clone(), &self.config.prefix)
     }
 
     /// How long an ended job stays unless it says otherwise, milliseconds.
@@ -152,13 +213,69 @@ impl RedisQueue {
     }
 
     /// The boot checks: whether this Redis can keep what a 202 promises. With `allow_ephemeral` a Redis that forgets is accepted.
+    /// From now on as many replicas are waited for as the answer says.
     ///
     /// # Errors
     /// [`Error::Unfit`] with what to change.
-    pub async fn check_fitness(&self, allow_ephemeral: bool) -> Result<fitness::Durability, Error> {
-        let durability = fitness::check(&self.connection, &self.keys, allow_ephemeral).await?;
+    pub async fn check_fitness(&self, allow_ephemeral: bool) -> Result<Fitness, Error> {
+        let wanted = fitness::Wanted {
+            class: self.config.durability,
+            ephemeral: allow_ephemeral,
+            replicas_to_wait: self.config.replicas_to_wait,
+        };
+        let fitness = fitness::check(&self.connection, &self.keys, wanted).await?;
+        self.connection.commits().wait_for(fitness.replicas_to_wait);
         self.connection.load_scripts().await?;
-        Ok(durability)
+        Ok(fitness)
+    }
+
+    /// Looks how Redis is, and opens or closes admission by it: whoever takes new work calls this every second. Answers whether it
+    /// is another server than before or has been restarted; at the first look it is.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, look again.
+    pub async fn look(&self) -> Result<bool, Error> {
+        let mut ask = redis::cmd("INFO");
+        ask.arg(&Vitals::SECTIONS);
+        let info: String =
+            ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis("look at Redis"))?;
+        let (vitals, commits) = (Vitals::parse(&info), self.connection.commits());
+        // Once there is a replica, what is promised is on it, also when it goes: fewer are never waited for.
+        let by_class = self.config.replicas_to_wait.is_none() && self.config.durability == Durability::Strict;
+        if by_class && commits.replicas() == 0 && vitals.replicas > 0 {
+            commits.wait_for(1);
+        }
+        Ok(self.pulse.note(vitals, commits.replicas()))
+    }
+
+    /// What the latest [`RedisQueue::look`] found.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health {
+            vitals: self.pulse.vitals(),
+            replicas_to_wait: self.connection.commits().replicas(),
+            refusal: self.pulse.refusal(),
+        }
+    }
+
+    /// Whether new work is taken.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when not, with the reason.
+    pub fn admits(&self) -> Result<(), Error> {
+        self.pulse.refusal().map_or(Ok(()), |refusal| Err(Error::Closed(refusal.to_string())))
+    }
+
+    /// The next step of the recovery sweep: looks at no more than 50 records from `cursor` on, puts back what they should stand in
+    /// and do not, and answers where to go on.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: repeat; what is in its place is left there.
+    pub async fn recover(&self, cursor: Option<&Cursor>) -> Result<Recovered, Error> {
+        let RedisConfig { lease_ms, retention_ms, .. } = self.config;
+        scripts::Recover { keys: &self.keys, clock: &self.config.clock, lease_ms, retention_ms, cursor }
+            .run(&self.connection)
+            .await
     }
 
     /// Asks whether Redis answers.
@@ -238,6 +355,7 @@ impl RedisQueue {
 
     async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         bounded("jobs", jobs.len(), SUBMIT_MAX)?;
+        self.admits()?;
         #[cfg(feature = "mutants")]
         if guard.is_none() && crate::mutants::is("submit-before-script") {
             return Ok(self.submit_later(jobs.to_vec()));
@@ -317,8 +435,7 @@ impl RedisQueue {
             .query_async(&mut self.connection.redis())
             .await
             .map_err(Error::redis("ask for the uptime"))?;
-        Ok(fitness::info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
-            * 1000)
+        Ok(info_field(&info, "uptime_in_seconds").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) * 1000)
     }
 }
 
@@ -403,14 +520,16 @@ impl Queue for RedisQueue {
         scripts::Promote { keys: &self.keys, clock: &self.config.clock }.run(&self.connection).await
     }
 
-    /// Does nothing in the first lease period after Redis came up: every lease may have run out while it was away, and the
+    /// Does nothing in the first lease period after Redis came up or another took its place: every lease may have run out while it was away, and the
     /// workers that hold them must get the chance to extend first.
     async fn reap(&self) -> Result<Swept, Error> {
         #[cfg(feature = "mutants")]
         let hasty = crate::mutants::is("reaper-without-grace");
         #[cfg(not(feature = "mutants"))]
         let hasty = false;
-        if !hasty && matches!(self.config.clock, Clock::Own) && self.uptime_ms().await? < self.config.lease_ms {
+        let lease = Duration::from_millis(self.config.lease_ms);
+        let is_new = self.pulse.changed_within(lease) || self.uptime_ms().await? < self.config.lease_ms;
+        if !hasty && matches!(self.config.clock, Clock::Own) && is_new {
             return Ok(Swept::default());
         }
         let retention_ms = self.config.retention_ms;
@@ -553,7 +672,7 @@ impl Queue for RedisQueue {
 
     async fn listen(&self, replica: &str) -> Result<mpsc::Receiver<Signal>, Error> {
         let channels = [self.keys.signal(replica), self.keys.signal("all")];
-        signals::listen(self.client.clone(), channels).await
+        signals::listen(self.connection.primary(), channels).await
     }
 }
 

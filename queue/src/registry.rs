@@ -6,11 +6,12 @@ use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ms;
+use crate::connection::Connection;
 use crate::endpoint::{EndpointSpec, EndpointVersion};
 use crate::error::Error;
 use crate::gateway::{Gpu, WorkerStatus};
 use crate::keys::RegistryKeys;
-use crate::scripts::{self, Connection};
+use crate::scripts;
 
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
@@ -311,6 +312,29 @@ impl Registry {
             .await
             .map_err(Error::redis("rotate a webhook secret"))?;
         Ok(WebhookGeneration { generation, rotated_ms: Some(now_ms) })
+    }
+
+    /// The shard on which a tenant lives: `drawn`, unless it has one already.
+    pub(crate) async fn home(&self, tenant: &str, drawn: u8) -> Result<u8, Error> {
+        let (mut redis, homes, step) = (self.connection.redis(), self.keys.homes(), "find a tenant's shard");
+        // Read first: when Redis is full, those who have a home must still be served.
+        let home: Option<u8> = redis.hget(&homes, tenant).await.map_err(Error::redis(step))?;
+        if let Some(home) = home {
+            return Ok(home);
+        }
+        let _: bool = redis.hset_nx(&homes, tenant, drawn).await.map_err(Error::redis(step))?;
+        redis.hget(&homes, tenant).await.map_err(Error::redis(step))
+    }
+
+    /// Notes how many shards there are, and answers how many there have been; that never falls.
+    pub(crate) async fn raise_shards(&self, shards: u8) -> Result<u8, Error> {
+        let (mut redis, key, step) = (self.connection.redis(), self.keys.shards(), "note the number of shards");
+        let before: Option<u8> = redis.get(&key).await.map_err(Error::redis(step))?;
+        let before = before.unwrap_or(0);
+        if before < shards {
+            let _: () = redis.set(&key, shards).await.map_err(Error::redis(step))?;
+        }
+        Ok(before)
     }
 
     /// The records of a set's members; members whose record has expired are dropped from the set.

@@ -13,13 +13,14 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::{Idempotency, NewJob};
 use crate::keys::{self, Keys};
 use crate::queue::{BatchGuard, Submitted};
 use crate::redis::RedisQueue;
-use crate::scripts::{self, Connection, Script};
+use crate::scripts::{self, Script};
 
 /// Most schedules of one tenant.
 pub const SCHEDULES_MAX: usize = 10_000;
@@ -371,8 +372,8 @@ impl Schedules {
         Ok(self.word(&scripts::SCHEDULE_TICK, &call).await? == "ok")
     }
 
-    async fn word(&self, script: &Script, call: &redis::Cmd) -> Result<String, Error> {
-        self.connection.eval(script, call).await
+    async fn word(&self, script: &'static Script, call: &redis::Cmd) -> Result<String, Error> {
+        self.connection.eval_durably(script, call).await
     }
 }
 

@@ -1,5 +1,4 @@
-//! The Lua scripts: one per verb, EVALSHA first, loaded when Redis does not know it. One module per verb builds its call and
-//! decodes its reply.
+//! The Lua scripts: one per verb, called by their SHA-1. One module per verb builds its call and decodes its reply.
 
 mod cancel;
 mod event;
@@ -8,16 +7,15 @@ mod feedback;
 mod finish;
 mod forget;
 mod lease;
+mod recover;
 mod release;
 mod settle;
 mod submit;
 mod sweep;
 
 use std::sync::LazyLock;
-use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Cmd, ErrorKind, FromRedisValue, ServerErrorKind};
+use redis::Cmd;
 
 use crate::error::Error;
 
@@ -28,20 +26,18 @@ pub(crate) use feedback::Judge;
 pub(crate) use finish::Finish;
 pub(crate) use forget::Forget;
 pub(crate) use lease::TakeLeases;
+pub(crate) use recover::Recover;
+pub use recover::{Cursor, Recovered};
 pub(crate) use release::Release;
 pub(crate) use settle::{Settle, TakeDue, Unblock};
 pub(crate) use submit::Submit;
 pub(crate) use sweep::{Expire, Promote, Reap};
 
-/// Redis's own default of 500 ms has killed worker pools elsewhere; a slow fsync alone can take longer.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// A script and its SHA-1. After its first line comes the shared prelude; what follows becomes a function, so that whatever way it
 /// returns, the prelude's `flush` runs last.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
-    source: String,
+    pub(crate) source: String,
     sha: String,
 }
 
@@ -82,7 +78,7 @@ macro_rules! scripts {
             Script::new($name, include_str!(concat!("../lua/", $name, ".lua")), $prelude)
         });)*
         /// Every script.
-        static ALL: &[&LazyLock<Script>] = &[$(&$constant),*];
+        pub(crate) static ALL: &[&LazyLock<Script>] = &[$(&$constant),*];
     };
 }
 
@@ -136,51 +132,8 @@ scripts! {
     BATCH_END "batch_end" PRELUDE;
     BATCH_NOTE "batch_note" PRELUDE;
     ROLE "role" PRELUDE;
-}
-
-/// One multiplexed connection that reconnects by itself, for ever, with backoff and jitter. Calls on it are pipelined.
-#[derive(Clone)]
-pub(crate) struct Connection(ConnectionManager);
-
-impl Connection {
-    pub(crate) async fn open(client: redis::Client) -> Result<Self, Error> {
-        let config = ConnectionManagerConfig::new()
-            .set_response_timeout(Some(RESPONSE_TIMEOUT))
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_min_delay(Duration::from_millis(50))
-            .set_max_delay(Duration::from_secs(5))
-            .set_number_of_retries(10);
-        ConnectionManager::new_with_config(client, config).await.map(Self).map_err(Error::redis("connect"))
-    }
-
-    /// For plain commands.
-    pub(crate) fn redis(&self) -> ConnectionManager {
-        self.0.clone()
-    }
-
-    /// Hands Redis every script, so that the first call of each is no slower than the next.
-    pub(crate) async fn load_scripts(&self) -> Result<(), Error> {
-        let mut pipe = redis::pipe();
-        for script in ALL {
-            pipe.cmd("SCRIPT").arg("LOAD").arg(&script.source).ignore();
-        }
-        pipe.query_async(&mut self.redis()).await.map_err(Error::redis("load the scripts"))
-    }
-
-    /// Runs a script's call. A Redis that has restarted does not know the script any more: then it is loaded and called again,
-    /// which is safe because NOSCRIPT says that nothing ran.
-    pub(crate) async fn eval<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Error> {
-        let mut redis = self.redis();
-        match call.query_async(&mut redis).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                let mut load = redis::cmd("SCRIPT");
-                load.arg("LOAD").arg(&script.source);
-                let _: String = load.query_async(&mut redis).await.map_err(Error::redis(script.name))?;
-                call.query_async(&mut redis).await.map_err(Error::redis(script.name))
-            }
-            outcome => outcome.map_err(Error::redis(script.name)),
-        }
-    }
+    MARK "mark" "";
+    RECOVER "recover" PRELUDE;
 }
 
 /// Every script's name and text.

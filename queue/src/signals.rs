@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use tokio::sync::mpsc;
 
+use crate::connection::Primary;
 use crate::error::Error;
 use crate::queue::{Signal, Work};
 
@@ -16,25 +17,28 @@ const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Subscribes now, so that no signal sent after this returns is missed, and keeps the subscription alive until the receiver is
 /// dropped. After each break [`Signal::Missed`] says that something may have been lost.
-pub(crate) async fn listen(client: redis::Client, channels: [String; 2]) -> Result<mpsc::Receiver<Signal>, Error> {
-    let mut messages = subscribe(&client, &channels).await.map_err(Error::redis("subscribe"))?;
+///
+/// At the primary, since scripts count who hears them, and only its own subscribers are counted.
+pub(crate) async fn listen(mut primary: Primary, channels: [String; 2]) -> Result<mpsc::Receiver<Signal>, Error> {
+    let mut messages = subscribe(&mut primary, &channels).await.map_err(Error::redis("subscribe"))?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
     tokio::spawn(async move {
         loop {
             tokio::select! {
-                message = messages.next() => match message {
-                    Some(message) => forward(&message, &sender),
-                    None => {
-                        messages = tokio::select! {
-                            renewed = resubscribe(&client, &channels) => renewed,
-                            () = sender.closed() => return,
-                        };
-                        if sender.send(Signal::Missed).await.is_err() {
-                            return;
-                        }
-                    }
+                message = messages.next() => if let Some(message) = message {
+                    forward(&message, &sender);
+                    continue;
                 },
+                // The primary is elsewhere, and the old one may keep its end open.
+                () = primary.renewed() => {}
                 () = sender.closed() => return,
+            }
+            messages = tokio::select! {
+                renewed = resubscribe(&mut primary, &channels) => renewed,
+                () = sender.closed() => return,
+            };
+            if sender.send(Signal::Missed).await.is_err() {
+                return;
             }
         }
     });
@@ -42,19 +46,19 @@ pub(crate) async fn listen(client: redis::Client, channels: [String; 2]) -> Resu
 }
 
 async fn subscribe(
-    client: &redis::Client,
+    primary: &mut Primary,
     channels: &[String; 2],
 ) -> Result<redis::aio::PubSubStream, redis::RedisError> {
-    let mut subscription = client.get_async_pubsub().await?;
+    let mut subscription = redis::Client::open(primary.info())?.get_async_pubsub().await?;
     subscription.subscribe(channels).await?;
     Ok(subscription.into_on_message())
 }
 
 /// The one reconnect loop: doubling waits with full jitter, for ever.
-async fn resubscribe(client: &redis::Client, channels: &[String; 2]) -> redis::aio::PubSubStream {
+async fn resubscribe(primary: &mut Primary, channels: &[String; 2]) -> redis::aio::PubSubStream {
     let mut wait = RECONNECT_MIN;
     loop {
-        match tokio::time::timeout(RECONNECT_MAX, subscribe(client, channels)).await {
+        match tokio::time::timeout(RECONNECT_MAX, subscribe(primary, channels)).await {
             Ok(Ok(messages)) => return messages,
             Ok(Err(error)) => tracing::warn!(%error, "cannot subscribe to the queue's signals, trying again"),
             Err(_) => tracing::warn!("subscribing to the queue's signals timed out, trying again"),

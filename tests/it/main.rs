@@ -4,11 +4,14 @@
 mod api;
 mod bad_input;
 mod batches;
+mod clocks;
 mod crash;
 mod events;
+mod failover;
 mod first_light;
 mod handlers;
 mod pipelines;
+mod poison;
 mod schedules;
 mod sdk;
 mod webhooks;

@@ -19,27 +19,59 @@ impl RedisServer {
     /// When there is none, or it does not come up.
     #[must_use]
     pub fn start(dir: &Path, extra: &[&str]) -> Self {
-        let named = std::env::var("STOKE_TEST_REDIS").ok();
-        let candidates = named.as_deref().map_or(vec!["redis-server", "valkey-server"], |named| vec![named]);
-        for _ in 0..10 {
-            let port = free_port();
-            let child = candidates.iter().find_map(|binary| spawn(binary, dir, port, extra));
-            let mut child = child.unwrap_or_else(|| {
-                panic!("none of {candidates:?} starts: install redis-server (7.0 or newer) or set STOKE_TEST_REDIS")
-            });
-            if ready(&mut child) {
-                return Self { child, port };
-            }
-            // Somebody took the port between our look and its bind: its own exit told us, another port will do.
-            let _ = child.wait();
+        // Somebody may take a port between our look and its bind; another one will do.
+        let started = (0..10).find_map(|_| Self::start_on(free_port(), dir, extra));
+        started.expect("Redis comes up on one of ten ports")
+    }
+
+    /// The same on a port of the caller's choice; `None` when it does not come up there.
+    ///
+    /// # Panics
+    /// When there is no binary.
+    #[must_use]
+    pub fn start_on(port: u16, dir: &Path, extra: &[&str]) -> Option<Self> {
+        let mut child = spawn(|command| {
+            command
+                .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
+                .arg(dir)
+                .args(["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
+                .args(["--maxmemory", "256mb", "--maxmemory-policy", "noeviction"])
+                .args(extra)
+                .stdout(Stdio::piped());
+        });
+        if ready(&mut child) {
+            return Some(Self { child, port });
         }
-        panic!("Redis did not come up on ten ports");
+        let _ = child.wait();
+        None
     }
 
     /// Where it answers.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
+    }
+
+    /// Its port on loopback.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What it answers to one command.
+    ///
+    /// # Panics
+    /// When it does not answer it.
+    pub fn ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
+        self.try_ask(command).unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+
+    /// The same, or why not.
+    ///
+    /// # Errors
+    /// What it, or the connection to it, says.
+    pub fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
+        ask(self.port, command)
     }
 
     /// Its process id, for those who want to kill or pause it.
@@ -66,16 +98,29 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
-fn spawn(binary: &str, dir: &Path, port: u16, extra: &[&str]) -> Option<Child> {
-    Command::new(binary)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"])
-        .arg(dir)
-        .args(["--save", "", "--appendonly", "yes", "--appendfsync", "always"])
-        .args(["--maxmemory", "256mb", "--maxmemory-policy", "noeviction"])
-        .args(extra)
-        .stdout(Stdio::piped())
-        .spawn()
-        .ok()
+/// One command on a connection of its own.
+pub(crate) fn ask<T: redis::FromRedisValue>(port: u16, command: &[&str]) -> redis::RedisResult<T> {
+    let patience = std::time::Duration::from_secs(5);
+    let mut connection =
+        redis::Client::open(format!("redis://127.0.0.1:{port}"))?.get_connection_with_timeout(patience)?;
+    connection.set_read_timeout(Some(patience))?;
+    let mut question = redis::cmd(command[0]);
+    question.arg(&command[1..]);
+    question.query(&mut connection)
+}
+
+/// Starts the server's binary.
+pub(crate) fn spawn(set_up: impl Fn(&mut Command)) -> Child {
+    let named = std::env::var("STOKE_TEST_REDIS").ok();
+    let candidates = named.as_deref().map_or(vec!["redis-server", "valkey-server"], |named| vec![named]);
+    let start = |binary: &&str| {
+        let mut command = Command::new(binary);
+        set_up(&mut command);
+        command.stdin(Stdio::null()).spawn().ok()
+    };
+    candidates.iter().find_map(start).unwrap_or_else(|| {
+        panic!("none of {candidates:?} starts: install redis-server (7.0 or newer) or set STOKE_TEST_REDIS")
+    })
 }
 
 /// Reads the log until the server says that it is ready, then keeps draining it, so that it never blocks on a full pipe.

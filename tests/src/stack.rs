@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::process;
+use crate::{process, topology};
 
 /// How to start it.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +55,14 @@ impl Stack {
     #[must_use]
     pub fn start(data: &Path, options: &StackOptions) -> Self {
         let credentials = data.join("credentials.json");
-        let mut child = Command::new(stoke_binary())
+        let mut command = Command::new(stoke_binary());
+        if let Some(redis) = topology::redis(data).filter(|_| !options.args.iter().any(|arg| arg == "--redis")) {
+            command
+                .env("STOKE_REDIS_URL", redis.url)
+                .env("STOKE_REDIS_PREFIX", redis.prefix)
+                .env("STOKE_REDIS_SHARDS", redis.shards.to_string());
+        }
+        let mut child = command
             .args(["dev", "--data"])
             .arg(data)
             .args(["--listen", "127.0.0.1:0"])
@@ -209,7 +216,11 @@ impl Stack {
         };
         let (secrets, stack) = (read("secrets.json"), read("stack.json"));
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
-        let mut child = Command::new(stoke_binary())
+        let mut command = Command::new(stoke_binary());
+        if let Some(redis) = topology::redis(&self.data) {
+            command.env("STOKE_REDIS_SHARDS", redis.shards.to_string());
+        }
+        let mut child = command
             .args(["api", "--listen", "127.0.0.1:0"])
             .env("STOKE_PUBLIC_URL", &self.url)
             .env("STOKE_TOKEN_KEY", text(&secrets["token_key"]))

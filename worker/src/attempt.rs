@@ -9,7 +9,7 @@ use stokehold_queue::failpoint;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
 use stokehold_wire::Failure;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +29,9 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// A job that was leased ahead of a free slot goes back when none gets free in this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Results that wait for the store at once. Each is at most 64 MiB and its files.
+pub(crate) const STORES_MAX: usize = 16;
+
 /// What becomes of the lease.
 pub(crate) enum End {
     /// It is reported.
@@ -44,6 +47,8 @@ pub(crate) struct Attempts {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) transfer: Transfer,
     pub(crate) pool: Pool,
+    /// The right to store a result while the next job runs.
+    pub(crate) stores: Semaphore,
     pub(crate) load: Arc<Load>,
     pub(crate) scratch: std::path::PathBuf,
     /// Numbers for runs, unique within this worker.
@@ -130,7 +135,20 @@ impl Attempts {
         let took = begun.at().unwrap_or(started).elapsed();
         self.load.ran(took);
         model.turns.ran(took);
-        // The next run may have the runner while this one's result is stored.
+        // The next run may have the runner while this one's result is stored; where the store is away, only until so many results wait
+        // for it that they would fill the disk.
+        let _storing = if output::is_stored(&end) {
+            let storing = tokio::select! {
+                biased;
+                storing = self.stores.acquire() => storing,
+                () = lost.cancelled() => return Err(Stop::Lost),
+                () = self.leaving.cancelled() => return Err(Stop::Release),
+            };
+            open.needs_no_slot();
+            Some(storing)
+        } else {
+            None
+        };
         drop((turn, model));
 
         match end {
@@ -139,8 +157,10 @@ impl Attempts {
                 let started = Instant::now();
                 let store = output::store(&self.gateway, &self.transfer, lease, scratch.path(), result, files);
                 let stored = tokio::select! {
+                    biased;
                     stored = store => stored,
                     () = lost.cancelled() => return Err(Stop::Lost),
+                    () = self.leaving.cancelled() => return Err(Stop::Release),
                 };
                 timing.upload_ms = millis(started.elapsed());
                 stored.map_err(|error| match error {

@@ -4,6 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 /// Work that is held ahead, at most: what a round trip to a distant gateway takes.
 const AHEAD: Duration = Duration::from_millis(50);
 
@@ -17,6 +19,8 @@ const WEIGHT: f64 = 0.1;
 pub(crate) struct Load {
     slots: u32,
     state: Mutex<State>,
+    /// A lease counts no more, though its attempt goes on.
+    freed: Notify,
 }
 
 struct State {
@@ -28,7 +32,7 @@ struct State {
 impl Load {
     /// Starts pessimistic: nothing is leased ahead until jobs have shown to be short.
     pub(crate) fn new(slots: u32) -> Self {
-        Self { slots, state: Mutex::new(State { run_s: 1.0, open: 0 }) }
+        Self { slots, state: Mutex::new(State { run_s: 1.0, open: 0 }), freed: Notify::new() }
     }
 
     /// A lease was granted; it counts until the returned value is dropped.
@@ -62,6 +66,11 @@ impl Load {
         self.lock().open
     }
 
+    /// Completes when a lease counts no more though its attempt goes on.
+    pub(crate) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,12 +97,24 @@ impl Open {
     }
 }
 
-impl Drop for Open {
-    fn drop(&mut self) {
-        if self.counts {
+impl Open {
+    /// The run is over and only its result is still to be stored: the slot is for another one.
+    pub(crate) fn needs_no_slot(&mut self) {
+        self.close();
+        self.load.freed.notify_one();
+    }
+
+    fn close(&mut self) {
+        if std::mem::take(&mut self.counts) {
             let mut state = self.load.lock();
             state.open = state.open.saturating_sub(1);
         }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

@@ -13,6 +13,7 @@ use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME
 use stokehold_wire::OutputFile;
 
 use crate::gateway::{Error, Gateway};
+use crate::runner::RunEnd;
 use crate::transfer::{FILE_BYTES_MAX, Source, Transfer, measure};
 
 /// Small files are bound by round trips, large ones by the line: a few at once serve both.
@@ -28,6 +29,11 @@ pub(crate) enum StoreError {
 
 fn failed(code: ErrorCode, message: impl Into<String>) -> StoreError {
     StoreError::Job(JobError { code, class: String::new(), message: message.into(), traceback: None, stderr: None })
+}
+
+/// Whether an end has something that goes to S3 before it is reported.
+pub(crate) fn is_stored(end: &RunEnd) -> bool {
+    matches!(end, RunEnd::Done { result, files, .. } if !files.is_empty() || result.len() > INLINE_RESULT_BYTES)
 }
 
 /// Stores a result and its files, and gives the outcome to report.

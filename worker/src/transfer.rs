@@ -10,7 +10,7 @@ use reqwest::{Body, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::io::ReaderStream;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,8 +21,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The slowest upload that is waited for.
 const UPLOAD_BYTES_PER_S: u64 = 256 * 1024;
 
-const TRIES: u32 = 5;
+/// A file that cannot be fetched holds up a slot: the next worker may have more luck soon.
+const GET_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a job has made has cost a run, and would cost it again: a store that is away is waited for as long as a bad outage takes.
+const PUT_PATIENCE: Duration = Duration::from_secs(15 * 60);
+
 const WAIT_MIN: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The largest single file, which is what S3 takes in one PUT.
 pub(crate) const FILE_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
@@ -54,7 +60,7 @@ impl Transfer {
         headers: &BTreeMap<String, String>,
         source: Source<'_>,
     ) -> anyhow::Result<()> {
-        let mut tries = Tries::default();
+        let mut tries = Tries::within(PUT_PATIENCE);
         loop {
             match self.put_once(url, headers, &source).await {
                 Err(error) if tries.another(&error) => tries.pause().await,
@@ -86,7 +92,7 @@ impl Transfer {
 
     /// Gets an object into a new file of at most [`FILE_BYTES_MAX`].
     pub(crate) async fn get(&self, url: &str, into: &Path) -> anyhow::Result<()> {
-        let mut tries = Tries::default();
+        let mut tries = Tries::within(GET_PATIENCE);
         loop {
             match self.get_once(url, into).await {
                 Err(error) if tries.another(&error) => tries.pause().await,
@@ -140,21 +146,18 @@ fn checked(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
 
 /// The tries of one transfer.
 struct Tries {
-    left: u32,
+    until: Instant,
     wait: Duration,
 }
 
-impl Default for Tries {
-    fn default() -> Self {
-        Self { left: TRIES - 1, wait: WAIT_MIN }
-    }
-}
-
 impl Tries {
+    fn within(patience: Duration) -> Self {
+        Self { until: Instant::now() + patience, wait: WAIT_MIN }
+    }
+
     /// Whether another try makes sense after this error.
     fn another(&mut self, error: &anyhow::Error) -> bool {
-        let another = self.left > 0 && !error.is::<Refused>();
-        self.left = self.left.saturating_sub(1);
+        let another = Instant::now() < self.until && !error.is::<Refused>();
         if another {
             tracing::debug!(%error, "a transfer failed, trying again");
         }
@@ -164,7 +167,7 @@ impl Tries {
     /// Waits: doubling, with jitter.
     async fn pause(&mut self) {
         let jittered = self.wait.mul_f64(rand::rng().random_range(0.5..1.0));
-        self.wait *= 2;
+        self.wait = (self.wait * 2).min(WAIT_MAX);
         tokio::time::sleep(jittered).await;
     }
 }

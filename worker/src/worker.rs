@@ -9,13 +9,13 @@ use stokehold_queue::gateway::{
     FinishAnswer, FinishReport, FinishRequest, JoinReply, JoinRequest, LeaseRef, LeaseReply, LeaseRequest, LeasedJob,
     PROTOCOL, ReleaseRequest, WorkerStatus,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
-use crate::attempt::{Attempts, End};
+use crate::attempt::{Attempts, End, STORES_MAX};
 use crate::config::Config;
 use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
@@ -87,6 +87,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         gateway: Arc::clone(&gateway),
         transfer: Transfer::new()?,
         pool: Pool::new(Arc::clone(&gateway), pool),
+        stores: Semaphore::new(STORES_MAX),
         load: Arc::new(Load::new(config.slots)),
         scratch: scratch.path(),
         next_run: AtomicU64::new(1),
@@ -178,6 +179,11 @@ impl Worker {
             }
             let tell_at = if self.attempts.load.is_more_to_come() { ended_at + LINGER } else { ended_at };
             let to_tell = telling.is_empty() && !outbox.is_empty();
+            // A timer, even one that is due, waits for the next millisecond.
+            if to_tell && tell_at <= Instant::now() {
+                telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
+                continue;
+            }
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => break,
@@ -199,6 +205,7 @@ impl Worker {
                     Err(error) => tracing::error!(%error, "a lease call broke"),
                 },
                 Some(_) = telling.join_next() => {}
+                () = self.attempts.load.freed() => {}
                 () = sleep_until(tell_at), if to_tell => {
                     telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
                 }

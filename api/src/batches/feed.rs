@@ -9,7 +9,7 @@ use super::bits::Lines;
 use super::lines::{self, Item};
 use super::reader::Reader;
 use super::{Runner, Trouble};
-use crate::routes::submit::{SHARD, Target};
+use crate::routes::submit::Target;
 use crate::{inputs, metrics};
 
 /// Jobs of one batch in the queue, ended ones that are not written down included.
@@ -64,7 +64,7 @@ impl Runner {
         }
         let to_line = batch.fed + jobs.len() as u64;
         let guard = BatchGuard { batch: batch.id.clone(), from_line: batch.fed, to_line };
-        match self.app.queue.feed(&guard, &jobs).await {
+        match self.shard.feed(&guard, &jobs).await {
             Ok(submitted) => {
                 let new = submitted.iter().filter(|outcome| matches!(outcome, Submitted::New(_))).count();
                 metrics::submitted(batch.spec.priority, new as u64);
@@ -72,8 +72,8 @@ impl Runner {
             // Another replica was quicker, or the batch was stopped: look again.
             Err(QueueError::StaleGuard) => return Ok(true),
             // What has ended makes room, and until then there is none.
-            Err(QueueError::Full) => {
-                tracing::warn!(batch.id = batch.id, "the queue has no room for more lines at present");
+            Err(error @ QueueError::Closed(_)) => {
+                tracing::warn!(batch.id = batch.id, %error, "its next lines wait");
                 return Ok(false);
             }
             Err(error) => return Err(error.into()),
@@ -107,7 +107,7 @@ impl Runner {
 fn job(batch: &Batch, line: u64, item: Item, target: Target, retry_of: Option<JobId>) -> NewJob {
     let (spec, version) = (&batch.spec, &target.deployed.version);
     NewJob {
-        id: JobId::of_line(&batch.id, spec.created_ms, line, SHARD),
+        id: JobId::of_line(&batch.id, spec.created_ms, line, target.shard),
         spec: JobSpec {
             tenant: spec.tenant.clone(),
             endpoint: version.name.clone(),

@@ -11,7 +11,7 @@ use super::{HOLD_MS, Runner, Trouble};
 impl Runner {
     /// Whether this replica may work on the batch for the next [`HOLD_MS`].
     pub(super) async fn hold(&self, id: &str) -> Result<bool, Trouble> {
-        Ok(self.app.queue.claim_role(&format!("batch:{id}"), &self.app.replica, HOLD_MS).await?)
+        Ok(self.shard.claim_role(&format!("batch:{id}"), &self.app.replica, HOLD_MS).await?)
     }
 
     /// Does a long step, and says all the while that this replica is at it. One that was silent for too long stops.

@@ -132,7 +132,7 @@ pub(super) fn written(ended: &EndedLine, public_url: &str) -> (Kind, Vec<u8>) {
 
 /// What became of these jobs, wherever their records are by now.
 pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Result<Vec<EndedLine>, Trouble> {
-    let mut lines = app.queue.batches().ended_lines(ids).await?;
+    let mut lines = app.home(tenant).await?.batches().ended_lines(ids).await?;
     if lines.len() < ids.len() {
         let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
         for id in ids.iter().filter(|id| !here.contains(id)) {
@@ -150,7 +150,7 @@ pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Resul
 /// A file of a batch as far as it has come: each line that has ended by now, once.
 pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = Result<Bytes, Trouble>> + Send {
     try_stream! {
-        let batches = app.queue.batches();
+        let batches = app.home(&batch.spec.tenant).await?.batches();
         if batch.state.is_terminal() {
             let key = whole_key(&batch, kind);
             for await piece in pieces(app.clone(), key) {

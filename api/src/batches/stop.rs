@@ -5,7 +5,6 @@ use stokehold_queue::{BATCH_MAX, JobId, Queue};
 
 use super::bits::Lines;
 use super::{Runner, Trouble};
-use crate::routes::submit::SHARD;
 
 /// Jobs looked at in one call.
 const PIECE: usize = 500;
@@ -20,7 +19,7 @@ impl Runner {
             while before > 1 && ids.len() < PIECE {
                 before -= 1;
                 if !wrong.contains(before) {
-                    ids.push(JobId::of_line(&batch.id, batch.spec.created_ms, before, SHARD));
+                    ids.push(JobId::of_line(&batch.id, batch.spec.created_ms, before, self.shard.number()));
                 }
             }
             let states = self.batches.states(&ids).await?;
@@ -31,7 +30,7 @@ impl Runner {
                 .map(|(id, _)| id)
                 .collect();
             for ids in open.chunks(BATCH_MAX) {
-                self.app.queue.cancel(&batch.spec.tenant, ids).await?;
+                self.shard.cancel(&batch.spec.tenant, ids).await?;
             }
             if self.batches.get(&batch.id).await?.is_none_or(|now| now.open() == 0) {
                 return Ok(());

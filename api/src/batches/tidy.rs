@@ -21,7 +21,7 @@ impl Runner {
     pub(super) async fn tidy(&self) -> Result<(), Trouble> {
         let now = now_ms();
         let last = self.tidied.load(std::sync::atomic::Ordering::Relaxed);
-        if now < last + EVERY_MS || !self.app.queue.claim_role("batches:tidy", &self.app.replica, EVERY_MS).await? {
+        if now < last + EVERY_MS || !self.shard.claim_role("batches:tidy", &self.app.replica, EVERY_MS).await? {
             return Ok(());
         }
         self.tidied.store(now, std::sync::atomic::Ordering::Relaxed);

@@ -8,20 +8,20 @@ use stokehold_queue::batches::{Batch, Source};
 
 use super::bits::Lines;
 use super::{Runner, Trouble};
-use crate::routes::submit::SHARD;
 
 /// The batch before, and which of its lines had jobs. Those that had none are the last ones: a deadline came before their turn.
 pub(super) struct Tried {
     batch: String,
     created_ms: u64,
     lines: Arc<Lines>,
+    shard: u8,
 }
 
 impl Tried {
     /// What the lines of the retry try again, from its line `from` (1, 2, ...) on.
     pub(super) fn jobs_from(&self, from: u64) -> impl Iterator<Item = JobId> {
         let lines = self.lines.starting_at(from);
-        lines.map(|line| JobId::of_line(&self.batch, self.created_ms, line, SHARD))
+        lines.map(|line| JobId::of_line(&self.batch, self.created_ms, line, self.shard))
     }
 }
 
@@ -37,7 +37,7 @@ impl Runner {
         let Source::Retry { batch: old } = &batch.spec.source else { return Ok(None) };
         let Some(old) = self.batches.get(old).await? else { return Ok(None) };
         let lines = self.bitmap(&key_of(batch)).await?;
-        Ok(Some(Tried { batch: old.id, created_ms: old.spec.created_ms, lines }))
+        Ok(Some(Tried { batch: old.id, created_ms: old.spec.created_ms, lines, shard: self.shard.number() }))
     }
 }
 

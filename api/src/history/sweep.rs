@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
-use stokehold_queue::JobId;
 use stokehold_queue::history::{DUE_MAX, Due};
 use stokehold_queue::job::Job;
+use stokehold_queue::{JobId, RedisQueue};
 use time::Date;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -105,37 +105,67 @@ impl Sweeper {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             sleep(left.min(LOOK_EVERY)).await;
-            if left <= LOOK_EVERY || self.app.queue.history().count_due().await.is_ok_and(|due| due >= MANY) {
+            if left <= LOOK_EVERY || self.is_crowded().await {
                 return;
             }
         }
     }
 
-    /// One round: everything that is due, then the days it wrote to. Does nothing while another replica has the role.
-    pub(crate) async fn run_once(&mut self) -> Result<Summary, Error> {
-        let (deadline, mut summary) = (Instant::now() + ROUND_MAX, Summary::default());
-        loop {
-            if !self.app.queue.claim_role("history", &self.app.replica, ROLE_MS).await? {
-                return Ok(Summary { more: false, ..summary });
-            }
-            let due = self.app.queue.history().due(DUE_MAX).await?;
-            let more = due.more;
-            let swept = self.sweep(due).await?;
-            summary.archived += swept.archived;
-            summary.segments += swept.segments;
-            summary.more = more && Instant::now() >= deadline;
-            if !more || summary.more {
-                break;
+    async fn is_crowded(&self) -> bool {
+        for shard in self.app.queue.all() {
+            if shard.history().count_due().await.is_ok_and(|due| due >= MANY) {
+                return true;
             }
         }
-        metrics::ended(self.app.queue.history().waiting().await?);
+        false
+    }
+
+    /// One round: everything that is due on every shard, then the days it wrote to. Leaves out the shards for which another replica
+    /// has the role.
+    pub(crate) async fn run_once(&mut self) -> Result<Summary, Error> {
+        let (deadline, mut summary, mut failure) = (Instant::now() + ROUND_MAX, Summary::default(), None);
+        let (shards, mut waiting) = (self.app.queue.clone(), Some(0));
+        for shard in shards.all() {
+            match self.sweep_shard(shard, deadline, &mut summary).await {
+                Ok(left) => waiting = waiting.zip(left).map(|(waiting, left)| waiting + left),
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let (Some(waiting), None) = (waiting, &failure) {
+            metrics::ended(waiting);
+        }
         summary.merges = self.tidy(deadline).await?;
-        Ok(summary)
+        failure.map_or(Ok(summary), Err)
+    }
+
+    /// How many ended jobs are left there; `None` while another replica has the role.
+    async fn sweep_shard(
+        &mut self,
+        shard: &RedisQueue,
+        deadline: Instant,
+        summary: &mut Summary,
+    ) -> Result<Option<u64>, Error> {
+        loop {
+            if !shard.claim_role("history", &self.app.replica, ROLE_MS).await? {
+                return Ok(None);
+            }
+            let due = shard.history().due(DUE_MAX).await?;
+            let more = due.more;
+            let swept = self.sweep(shard, due).await?;
+            summary.archived += swept.archived;
+            summary.segments += swept.segments;
+            if more && Instant::now() >= deadline {
+                summary.more = true;
+            }
+            if !more || summary.more {
+                return Ok(Some(shard.history().waiting().await?));
+            }
+        }
     }
 
     /// Archives and forgets what is due.
-    async fn sweep(&mut self, due: Due) -> Result<Summary, Error> {
-        let queue = self.app.queue.history();
+    async fn sweep(&mut self, shard: &RedisQueue, due: Due) -> Result<Summary, Error> {
+        let queue = shard.history();
         for (id, error) in &due.corrupt {
             tracing::error!(job.id = %id, error = error as &dyn std::error::Error, "an ended job cannot be archived; it stays");
         }

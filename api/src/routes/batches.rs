@@ -88,7 +88,7 @@ pub(crate) async fn list(
         params.take("cursor", "the next_cursor of a page", |text| is_batch_id(text).then(|| text.to_owned()))?;
     let limit = params.limit()?;
     params.finish()?;
-    let batches = app.queue.batches();
+    let batches = app.home(&caller.tenant).await?.batches();
     let page = app.ask("list batches", batches.list(&caller.tenant, state, cursor.as_deref(), limit)).await?;
     let batches = page.batches.iter().map(|batch| shown(&app, batch)).collect();
     Ok(Json(BatchList { batches, next_cursor: page.next_cursor }))
@@ -110,7 +110,7 @@ pub(crate) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Json<BatchView>, Problem> {
     let id = parse_id(&id)?;
-    let batches = app.queue.batches();
+    let batches = app.home(&caller.tenant).await?.batches();
     let stopped = app.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, Stop::Cancelled)).await?;
     if stopped == Stopped::NotFound {
         return Err(Problem::not_found("batch"));
@@ -214,7 +214,9 @@ async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Respon
 
 /// Makes it, and shows it.
 async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
-    let batches = app.queue.batches();
+    let home = app.home(&new.spec.tenant).await?;
+    home.admits()?;
+    let batches = home.batches();
     let created = app.ask_again("create a batch", || batches.create(&new)).await?;
     let (status, id) = match &created {
         Created::New => (StatusCode::ACCEPTED, &new.id),
@@ -229,13 +231,13 @@ async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
 /// The caller's own batch of this id. To everybody else it does not exist.
 async fn own(app: &App, tenant: &str, id: &str) -> Result<Batch, Problem> {
     let id = parse_id(id)?;
-    let batch = app.ask("read a batch", app.queue.batches().get(id)).await?;
+    let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
     batch.filter(|batch| batch.spec.tenant == tenant).ok_or_else(|| Problem::not_found("batch"))
 }
 
 /// A batch as its webhook tells of it; `None` when it is not kept any more.
 pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<Box<RawValue>>, Problem> {
-    let batch = app.ask("read a batch", app.queue.batches().get(id)).await?;
+    let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
     let view = batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| to_raw_value(&shown(app, &batch)));
     view.transpose().map_err(|_| Problem::new(Code::Internal, INTERNAL))
 }

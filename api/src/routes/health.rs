@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use stokehold_queue::Health as ShardHealth;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
@@ -27,8 +28,35 @@ pub(crate) struct Health {
     status: &'static str,
     /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral` (nothing).
     durability: &'static str,
+    /// So many replicas of Redis have a job, or its end, before it is acknowledged.
+    replicas_to_wait: u32,
+    /// Whether new work is taken, as of the last second; of several shards, on all of them.
+    admission: Admission,
+    /// Redis, as of the last second; of several shards, the fullest.
+    redis: Memory,
     /// This API's release.
     release: &'static str,
+}
+
+/// Whether new work is taken. What was accepted before goes on in any case.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Admission {
+    /// It is.
+    open: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// What Redis has, and how much of it is used.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Memory {
+    /// Memory in use.
+    memory_used_bytes: u64,
+    /// Its `maxmemory`; 0 where there is none.
+    memory_max_bytes: u64,
+    /// Replicas in step.
+    replicas: u32,
 }
 
 /// Whether this replica can serve.
@@ -50,7 +78,28 @@ pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, description = "It is.", body = Health)))]
 pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
-    Json(Health { status: "ok", durability: app.durability.as_str(), release: env!("CARGO_PKG_VERSION") })
+    let shards = app.queue.health();
+    let used = |shard: &ShardHealth| shard.vitals.used_bytes.saturating_mul(100) / shard.vitals.max_bytes.max(1);
+    let fullest = shards.iter().max_by_key(|shard| used(shard)).map(|shard| shard.vitals.clone()).unwrap_or_default();
+    let refusal = shards.iter().enumerate().find_map(|(shard, health)| Some((shard, health.refusal?)));
+    Json(Health {
+        status: "ok",
+        durability: app.durability.as_str(),
+        replicas_to_wait: shards.iter().map(|shard| shard.replicas_to_wait).min().unwrap_or(0),
+        admission: Admission {
+            open: refusal.is_none(),
+            reason: refusal.map(|(shard, why)| match shards.len() {
+                1 => why.to_string(),
+                _ => format!("shard {shard}: {why}"),
+            }),
+        },
+        redis: Memory {
+            memory_used_bytes: fullest.used_bytes,
+            memory_max_bytes: fullest.max_bytes,
+            replicas: shards.iter().map(|shard| shard.vitals.replicas).min().unwrap_or(0),
+        },
+        release: env!("CARGO_PKG_VERSION"),
+    })
 }
 
 /// Can it serve?

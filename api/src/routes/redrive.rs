@@ -244,7 +244,7 @@ async fn dead_matching(
 ) -> Result<(Vec<Job>, Option<Place>), Problem> {
     let (mut found, mut scanned) = (Vec::new(), 0);
     loop {
-        let page = app.ask("list dead letters", app.queue.dead(tenant, place, BATCH_MAX)).await?;
+        let page = app.ask("list dead letters", app.home(tenant).await?.dead(tenant, place, BATCH_MAX)).await?;
         let full = page.len() == BATCH_MAX;
         scanned += page.len();
         for (at, job) in page {

@@ -179,7 +179,7 @@ pub(crate) async fn create(
     })?;
     to_job(&app, &caller.tenant, request.job).await?;
 
-    let schedules = app.queue.schedules();
+    let schedules = app.home(&caller.tenant).await?.schedules();
     let now_ms = app.ask("read the clock", schedules.now_ms()).await?;
     let spec = ScheduleSpec {
         name: request.name,
@@ -206,13 +206,14 @@ pub(crate) async fn create(
         canonical(&serde_json::from_str(body.get()).unwrap_or_default(), &mut hash);
         Idempotency { key, request_hash: hex::encode(hash.finalize()) }
     });
+    app.home(&caller.tenant).await?.admits()?;
     let created = app.ask_again("create a schedule", || schedules.create(&schedule, idempotency.as_ref()));
     if let Some(first) = created.await? {
         let first = app.ask("read a schedule", schedules.get(&caller.tenant, &first)).await?;
         let gone = || Problem::new(Code::NotFound, "this key's schedule was deleted; use a new key");
         return Ok((StatusCode::OK, JsonAnswer(first.ok_or_else(gone)?.into())));
     }
-    app.rescheduled.notify_one();
+    app.reschedule(&caller.tenant).await?;
     Ok((StatusCode::CREATED, JsonAnswer(schedule.into())))
 }
 
@@ -244,7 +245,7 @@ pub(crate) async fn list(
     let limit = params.limit()? as usize;
     params.finish()?;
     // One more than asked for, to see whether there is a next page.
-    let schedules = app.queue.schedules();
+    let schedules = app.home(&caller.tenant).await?.schedules();
     let mut page = app.ask("list schedules", schedules.list(&caller.tenant, cursor.as_deref(), limit + 1)).await?;
     let more = page.len() > limit;
     page.truncate(limit);
@@ -275,7 +276,7 @@ pub(crate) async fn delete(
     caller: Caller<JobsWrite>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    let schedules = app.queue.schedules();
+    let schedules = app.home(&caller.tenant).await?.schedules();
     let id = known(&id)?;
     if app.ask("delete a schedule", schedules.delete(&caller.tenant, id)).await? {
         return Ok(StatusCode::NO_CONTENT);
@@ -294,7 +295,7 @@ pub(crate) async fn pause(
     caller: Caller<JobsWrite>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
-    let (schedules, known) = (app.queue.schedules(), known(&id)?);
+    let (schedules, known) = (app.home(&caller.tenant).await?.schedules(), known(&id)?);
     if !app.ask_again("pause a schedule", || schedules.pause(&caller.tenant, known)).await? {
         return Err(missing());
     }
@@ -312,7 +313,7 @@ pub(crate) async fn resume(
     caller: Caller<JobsWrite>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
-    let schedules = app.queue.schedules();
+    let schedules = app.home(&caller.tenant).await?.schedules();
     let schedule = own(&app, &caller.tenant, &id).await?;
     let now_ms = app.ask("read the clock", schedules.now_ms()).await?;
     let next_ms =
@@ -324,13 +325,13 @@ pub(crate) async fn resume(
     if !app.ask_again("resume a schedule", || schedules.resume(&caller.tenant, &id, next_ms)).await? {
         return Err(missing());
     }
-    app.rescheduled.notify_one();
+    app.reschedule(&caller.tenant).await?;
     Ok(JsonAnswer(own(&app, &caller.tenant, &id).await?.into()))
 }
 
 /// The caller's own schedule of this id. To everybody else it does not exist.
 async fn own(app: &App, tenant: &str, id: &str) -> Result<Schedule, Problem> {
-    let schedules = app.queue.schedules();
+    let schedules = app.home(tenant).await?.schedules();
     app.ask("read a schedule", schedules.get(tenant, known(id)?)).await?.ok_or_else(missing)
 }
 

@@ -29,7 +29,7 @@ use crate::state::App;
 use crate::{inputs, metrics};
 
 pub(crate) use dependencies::refers;
-pub(crate) use request::{ATTEMPTS_MAX, SHARD, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata};
+pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata};
 pub(crate) use target::Target;
 
 /// A bulk submit may be larger than other bodies: 1,000 jobs.

@@ -178,7 +178,7 @@ pub(crate) async fn list(
     let cursor = params.take("cursor", "the next_cursor of a page", |text| is_cursor(text).then(|| text.to_owned()))?;
     let limit = params.limit()?;
     params.finish()?;
-    let outbox = app.queue.outbox();
+    let outbox = app.home(&caller.tenant).await?.outbox();
     let list = outbox.list(&caller.tenant, &filter, cursor.as_deref(), limit);
     let page = app.ask("list webhook deliveries", list).await?;
     let deliveries = page.deliveries.into_iter().map(DeliveryView::from).collect();
@@ -194,7 +194,7 @@ pub(crate) async fn get(
     caller: Caller<WebhooksRead>,
     Path(id): Path<String>,
 ) -> Result<Json<DeliveryView>, Problem> {
-    let outbox = app.queue.outbox();
+    let outbox = app.home(&caller.tenant).await?.outbox();
     let found = match is_message(&id) {
         true => app.ask("read a webhook delivery", outbox.get(&caller.tenant, &id)).await?,
         false => None,
@@ -214,7 +214,7 @@ pub(crate) async fn replay(
     caller: Caller<WebhooksWrite>,
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<DeliveryView>), Problem> {
-    let outbox = app.queue.outbox();
+    let outbox = app.home(&caller.tenant).await?.outbox();
     let found = match is_message(&id) {
         true => app.ask("replay a webhook delivery", outbox.replay(&caller.tenant, &id)).await?,
         false => None,

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use stokehold_queue::Error;
 use stokehold_queue::queue::Submitted;
 use stokehold_queue::schedules::{Due, Schedules, TickError, Ticked};
+use stokehold_queue::{Error, RedisQueue};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -50,13 +50,13 @@ pub(crate) struct Summary {
 pub(crate) struct Scheduler {
     app: App,
     schedules: Schedules,
+    shard: u8,
 }
 
 impl Scheduler {
-    /// For the schedules of `app`'s queue.
-    pub(crate) fn new(app: App) -> Self {
-        let schedules = app.queue.schedules();
-        Self { app, schedules }
+    /// For the schedules of one shard.
+    pub(crate) fn new(app: App, shard: &RedisQueue) -> Self {
+        Self { app, schedules: shard.schedules(), shard: shard.number() }
     }
 
     /// Rounds until `shutdown`. A round that fails is tried again with the next.
@@ -76,7 +76,7 @@ impl Scheduler {
             };
             tokio::select! {
                 () = sleep(pause) => {}
-                () = self.app.rescheduled.notified() => {}
+                () = self.app.rescheduled[usize::from(self.shard)].notified() => {}
                 () = shutdown.cancelled() => return,
             }
         }

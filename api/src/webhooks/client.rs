@@ -198,6 +198,7 @@ mod tests {
     use axum::Router;
     use axum::http::StatusCode;
     use axum::response::IntoResponse;
+    use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -284,6 +285,40 @@ mod tests {
         let answer = post(&client, &format!("http://hooks.test:{port}/")).await;
         assert_eq!(answer, Answer::Status { status: 307, retry_after: None });
         assert_eq!(visits.load(Ordering::SeqCst), 1);
+    }
+
+    /// A receiver that sends `start` and then a byte now and then, for ever.
+    async fn dripping(start: &'static str) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut dripped = stream.write_all(start.as_bytes()).await;
+            while dripped.is_ok() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                dripped = stream.write_all(b"x").await;
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_drips_is_not_waited_for() {
+        let sent = async |start| {
+            let port = dripping(start).await;
+            let client = Client::with_lookup(&dev(port), answers(&[&["127.0.0.1"]])).unwrap();
+            post(&client, &format!("http://hooks.test:{port}/")).await
+        };
+        let both = async {
+            tokio::join!(
+                sent("HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n"),
+                sent("HTTP/1.1 200 OK\r\nx-slow: ")
+            )
+        };
+        let (body, head) = tokio::time::timeout(TRY_MAX * 4, both).await.expect("both are cut off");
+        // Its word was given before it dripped; the other's never was.
+        assert_eq!(body, Answer::Status { status: 200, retry_after: None });
+        assert_eq!(head, Answer::Failed(Failure::Timeout));
     }
 
     #[tokio::test]

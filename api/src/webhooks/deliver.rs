@@ -7,7 +7,7 @@ use anyhow::Context;
 use axum::http::{HeaderMap, HeaderValue};
 use stokehold_queue::outbox::{Claimed, Delivery, Outbox, Outcome, Report, Try};
 use stokehold_queue::queue::Work;
-use stokehold_queue::{Error, failpoint, now_ms};
+use stokehold_queue::{Error, RedisQueue, failpoint, now_ms};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -65,14 +65,14 @@ pub(crate) struct Deliverer {
 }
 
 impl Deliverer {
-    /// For the outbox of `app`.
+    /// For the outbox of one shard.
     ///
     /// # Errors
     /// When the system's certificates cannot be read.
-    pub(crate) fn new(app: App) -> anyhow::Result<Self> {
+    pub(crate) fn new(app: App, shard: &RedisQueue) -> anyhow::Result<Self> {
         let client = Client::new(&app.config.webhooks).context("failed to set up the client that sends webhooks")?;
-        let outbox = app.queue.outbox();
-        let shared = Shared { app, outbox, client, breakers: Mutex::default(), lanes: Lanes::default() };
+        let (outbox, number) = (shard.outbox(), shard.number());
+        let shared = Shared { app, outbox, shard: number, client, breakers: Mutex::default(), lanes: Lanes::default() };
         Ok(Self { shared: Arc::new(shared), in_hand: JoinSet::new() })
     }
 
@@ -92,7 +92,7 @@ impl Deliverer {
                 }
             };
             tokio::select! {
-                () = self.shared.app.work.wait(Work::Hooks, self.shared.pause(&summary)) => {}
+                () = self.shared.app.work.wait(Work::Hooks, self.shared.shard, self.shared.pause(&summary)) => {}
                 // A free hand matters only when there is more to do.
                 Some(_) = self.in_hand.join_next(), if summary.full => {}
                 () = shutdown.cancelled() => break,
@@ -134,6 +134,7 @@ impl Deliverer {
 struct Shared {
     app: App,
     outbox: Outbox,
+    shard: u8,
     client: Client,
     breakers: Mutex<Breakers>,
     lanes: Lanes,

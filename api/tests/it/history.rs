@@ -1,9 +1,7 @@
 //! Ended jobs leave Redis for the archive, and nobody who asks for them can tell.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::slice::from_ref;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::AsyncCommands;
@@ -12,12 +10,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use stokehold_api::Config;
 use stokehold_api::token::Scope;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::stack::{PATIENCE, Stack, echo};
+use crate::wire::Wire;
 use crate::worker::Worker;
 
 /// Nothing stays in Redis longer than it must.
@@ -235,57 +231,12 @@ async fn history_leaves_nothing_of_a_job_in_redis() {
     assert_eq!(list.into_iter().collect::<BTreeSet<_>>(), ids);
 }
 
-/// A way to the object store that can be cut.
-struct Wire {
-    address: SocketAddr,
-    cut: Arc<Mutex<Option<CancellationToken>>>,
-}
-
-impl Wire {
-    /// To what `target` is told later.
-    fn start(listener: std::net::TcpListener, target: String) -> Self {
-        let address = listener.local_addr().unwrap();
-        let cut = Arc::new(Mutex::new(Some(CancellationToken::new())));
-        let open = cut.clone();
-        listener.set_nonblocking(true).unwrap();
-        let listener = TcpListener::from_std(listener).unwrap();
-        tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                let Some(cut) = open.lock().unwrap().clone() else { continue };
-                let target = target.clone();
-                tokio::spawn(async move {
-                    let mut server = TcpStream::connect(target).await.unwrap();
-                    tokio::select! {
-                        _ = copy_bidirectional(&mut client, &mut server) => {}
-                        () = cut.cancelled() => {}
-                    }
-                });
-            }
-        });
-        Self { address, cut }
-    }
-
-    fn cut(&self) {
-        if let Some(cut) = self.cut.lock().unwrap().take() {
-            cut.cancel();
-        }
-    }
-
-    fn mend(&self) {
-        *self.cut.lock().unwrap() = Some(CancellationToken::new());
-    }
-}
-
 #[tokio::test]
 async fn history_forgets_nothing_while_the_object_store_is_away() {
     let mut wire = None;
     let stack = Stack::start_with(|config| {
         hasty(config);
-        let target = config.s3.endpoint_url.take().unwrap().replace("http://", "");
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let started = Wire::start(listener, target);
-        config.s3.endpoint_url = Some(format!("http://{}", started.address));
-        wire = Some(started);
+        wire = Some(Wire::before_objects(config));
     })
     .await;
     let wire = wire.unwrap();

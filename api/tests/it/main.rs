@@ -1,6 +1,7 @@
 //! The API over a real Redis and a real object store, spoken to over sockets.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod admission;
 mod auth;
 mod bad_input;
 mod batches;
@@ -10,11 +11,14 @@ mod events;
 mod feedback;
 mod history;
 mod openapi;
+mod outages;
 mod pipelines;
 mod redrive;
 mod routes;
 mod schedules;
 mod stack;
+mod versions;
 mod waiting;
 mod webhooks;
+mod wire;
 mod worker;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use stokehold_api::Config;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
-use stokehold_queue::{RedisConfig, RedisQueue};
+use stokehold_queue::{RedisConfig, Shards};
 use stokehold_worker::uv::ensure_uv;
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdin};
@@ -310,6 +310,10 @@ fn config(secrets: &Secrets, options: &StackOptions, address: SocketAddr) -> Res
     config.listen = address;
     config.public_url = format!("http://{}:{}", host(address.ip()), address.port());
     config.ephemeral = options.ephemeral;
+    config.redis.durability = match options.durability {
+        Durability::Strict => stokehold_queue::Durability::Strict,
+        Durability::Standard => stokehold_queue::Durability::Standard,
+    };
     Ok(config)
 }
 
@@ -351,13 +355,13 @@ async fn objects(
 
 /// Checks that Redis can keep what is promised, and puts our tokens where the API looks for them.
 async fn admit(redis: &RedisConfig, secrets: &Secrets, ephemeral: bool) -> Result<String> {
-    let queue = RedisQueue::connect(redis.clone()).await.context("Redis cannot be reached")?;
-    let durability = queue.check_fitness(ephemeral).await.context("this Redis will not do")?;
+    let queue = Shards::connect(redis.clone()).await.context("Redis cannot be reached")?;
+    let fitness = queue.check_fitness(ephemeral).await.context("this Redis will not do")?;
     let registry = queue.registry();
     for token in [&secrets.api, &secrets.join] {
         registry.put_token(&token.record).await.context("Redis did not take our tokens")?;
     }
-    Ok(durability.as_str().to_owned())
+    Ok(fitness.durability.as_str().to_owned())
 }
 
 async fn until_ready(client: &Client) -> Result<()> {

@@ -1,5 +1,6 @@
 -- How a job begins: scheduled, blocked or queued. `new` has id, tenant, endpoint, lane, spec, input, run_after, fields (further
 -- fields of the record, flat) and depends_on ({id, "success" | "completion" | "archived"} each). Returns the class to wake, if any.
+local known_tenants = {} -- of this call: those that the recovery sweep has been told of
 local function create(new, now)
   local key, named, names = job_key(new.id), {}, {}
   for n = 1, #new.fields, 2 do
@@ -37,6 +38,10 @@ local function create(new, now)
   if #names > 0 then redis.call('HSET', key, 'opt', table.concat(names, ' ')) end
   count(ROOT .. ':open', 't:' .. new.tenant, 1)
   count(ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)
+  if not known_tenants[new.tenant] then
+    known_tenants[new.tenant] = true
+    redis.call('ZADD', ROOT .. ':tenants', 0, new.tenant)
+  end
   local due = math.min(tonumber(named.deadline or math.huge), tonumber(named.start_by or math.huge))
   if due < math.huge then redis.call('ZADD', ROOT .. ':deadlines', due, new.id) end
   if named.retry_of then redis.call('ZREM', ROOT .. ':dead:' .. new.tenant, named.retry_of) end

@@ -165,11 +165,11 @@ impl Batches {
         call
     }
 
-    async fn reply(&self, script: &Script, call: &Cmd) -> Result<Vec<String>, Error> {
-        self.connection.eval(script, call).await
+    async fn reply(&self, script: &'static Script, call: &Cmd) -> Result<Vec<String>, Error> {
+        self.connection.eval_durably(script, call).await
     }
 
-    async fn yes(&self, script: &Script, call: &Cmd, no: &str) -> Result<bool, Error> {
+    async fn yes(&self, script: &'static Script, call: &Cmd, no: &str) -> Result<bool, Error> {
         match self.reply(script, call).await?.first().map(String::as_str) {
             Some("ok") => Ok(true),
             Some(word) if word == no => Ok(false),

@@ -1,5 +1,6 @@
-use super::{CANCEL, Connection, unexpected};
+use super::{CANCEL, unexpected};
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::JobState;
@@ -22,7 +23,7 @@ impl Cancel<'_> {
         for id in self.ids {
             call.arg(id.to_string());
         }
-        let reply: Vec<String> = connection.eval(&CANCEL, &call).await?;
+        let reply: Vec<String> = connection.eval_durably(&CANCEL, &call).await?;
         let answer = |word: &String| match word.as_str() {
             "cancelled" => Ok(CancelAnswer::Cancelled),
             "not_found" => Ok(CancelAnswer::NotFound),

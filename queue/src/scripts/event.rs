@@ -1,5 +1,6 @@
-use super::{Connection, EVENT};
+use super::EVENT;
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::gateway::{JobEventReport, JobMessage};
 use crate::job::Progress;

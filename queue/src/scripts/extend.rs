@@ -1,5 +1,6 @@
-use super::{Connection, EXTEND, unexpected};
+use super::{EXTEND, unexpected};
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::gateway::{ExtendAnswer, LeaseRef};
 use crate::keys::Keys;

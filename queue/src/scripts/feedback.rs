@@ -1,4 +1,5 @@
-use super::{Connection, FEEDBACK, unexpected};
+use super::{FEEDBACK, unexpected};
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::feedback::Verdict;
 

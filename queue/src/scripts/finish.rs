@@ -1,7 +1,8 @@
 use serde::Serialize;
 
-use super::{Connection, FINISH, Script, unexpected};
+use super::{FINISH, Script, unexpected};
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport};
 use crate::job::{Fault, JobError};
@@ -36,7 +37,7 @@ impl Finish<'_> {
                 FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => "",
             });
         }
-        let reply: Vec<String> = connection.eval(&FINISH, &call).await?;
+        let reply: Vec<String> = connection.eval_durably(&FINISH, &call).await?;
         reply.iter().map(|word| answer(&FINISH, word)).collect()
     }
 }

@@ -1,4 +1,5 @@
-use super::{Connection, FORGET};
+use super::FORGET;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::keys::Keys;

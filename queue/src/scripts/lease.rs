@@ -1,7 +1,8 @@
 use serde_json::value::RawValue;
 
-use super::{Connection, LEASE, unexpected};
+use super::{LEASE, unexpected};
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::{Fence, nonce};
 use crate::keys::Keys;

@@ -1,6 +1,7 @@
+use super::RELEASE;
 use super::finish::answer;
-use super::{Connection, RELEASE};
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::gateway::{FinishAnswer, LeaseRef};
 use crate::keys::Keys;

@@ -1,7 +1,8 @@
 use super::finish::json;
 use super::submit::{describe, fields};
-use super::{Connection, DUE, SETTLE, UNBLOCK, unexpected};
+use super::{DUE, SETTLE, UNBLOCK, unexpected};
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::keys::Keys;
@@ -78,7 +79,7 @@ impl Settle<'_> {
             }
             Verdict::Fail { error } => call.arg("fail").arg("").arg(json(error)?),
         };
-        let reply: Vec<String> = connection.eval(&SETTLE, &call).await?;
+        let reply: Vec<String> = connection.eval_durably(&SETTLE, &call).await?;
         match reply.first().map(String::as_str) {
             Some("ok") => Ok(true),
             Some("stale") => Ok(false),

@@ -1,7 +1,8 @@
 use redis::{Cmd, FromRedisValue};
 
-use super::{Connection, SUBMIT, unexpected};
+use super::{SUBMIT, unexpected};
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::{DependencyOn, Hook, JobSpec, NewJob, Stage};
@@ -42,7 +43,7 @@ impl Submit<'_> {
                 });
             }
         }
-        let reply: Vec<redis::Value> = connection.eval(&SUBMIT, &call).await?;
+        let reply: Vec<redis::Value> = connection.eval_durably(&SUBMIT, &call).await?;
         self.decode(&reply).ok_or_else(|| unexpected(&SUBMIT, &reply))?
     }
 

@@ -1,6 +1,7 @@
 use super::finish::json;
-use super::{Connection, EXPIRE, PROMOTE, REAP, Script, unexpected};
+use super::{EXPIRE, PROMOTE, REAP, Script, unexpected};
 use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::job::JobError;
 use crate::keys::Keys;

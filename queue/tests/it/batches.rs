@@ -250,7 +250,7 @@ async fn what_makes_room_works_in_a_full_redis() {
     finish(&queue, 1).await;
     let mut redis = ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
     let _: () = ::redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query_async(&mut redis).await.unwrap();
-    assert!(matches!(feed(&queue, &id, 1, 2).await, Err(Error::Full)));
+    assert!(matches!(feed(&queue, &id, 1, 2).await, Err(Error::Closed(_))));
     assert!(queue.claim_role("sweep", "a", 60_000).await.unwrap());
     assert!(
         queue.claim_role("sweep", "a", 60_000).await.unwrap() && !queue.claim_role("sweep", "b", 60_000).await.unwrap()

@@ -26,6 +26,9 @@ use stokehold_queue::{JobId, ManualClock, Queue};
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 pub(crate) const LEASE_MS: u64 = 30_000;
 
+/// Where all tenants of these stories live, if there are several shards: fair shares and turns are kept among those of one shard.
+pub(crate) const SHARD: u8 = 2;
+
 pub(crate) fn spec(endpoint: &str) -> JobSpec {
     JobSpec {
         tenant: "acme".into(),
@@ -74,7 +77,7 @@ pub(crate) fn step_spec(endpoint: &str, stage: Stage) -> StepSpec {
 
 pub(crate) fn of(spec: JobSpec) -> NewJob {
     let input = raw(r#"{"text": "hi"}"#);
-    NewJob { id: JobId::new(0), spec, input, run_after_ms: 0, idempotency: None, archived: vec![] }
+    NewJob { id: JobId::new(SHARD), spec, input, run_after_ms: 0, idempotency: None, archived: vec![] }
 }
 
 pub(crate) fn succeed(lease: &Lease) -> FinishReport {

@@ -4,10 +4,16 @@
 mod batches;
 mod conformance;
 mod diagram;
+mod disk_full;
 mod fairness;
+mod figures;
 mod history;
 mod memory;
 mod model;
 mod outbox;
+mod recovery;
 mod redis;
+mod replicas;
 mod schedules;
+mod sentinel;
+mod shards;

@@ -13,7 +13,7 @@ use stokehold_queue::job::{
     Stage, StepRun, Timing,
 };
 use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict};
-use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue, RedisQueue};
+use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue, Shards};
 
 use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, busy_verb, verb};
 
@@ -21,7 +21,7 @@ use crate::conformance::{LEASE_MS, START_MS, fail, job, raw, spec, step_spec, su
 
 /// The two queues side by side, with the leases each has given for the same job and attempt.
 struct Pair {
-    redis: RedisQueue,
+    redis: Shards,
     memory: MemoryQueue,
     clock: ManualClock,
     ids: Vec<(JobId, &'static str)>,
@@ -282,17 +282,31 @@ fn job_is_sane(job: &Job) -> bool {
 }
 
 /// `STOKE_MODEL_CASES` raises the number of cases for a nightly run.
+fn cases(usually: u32) -> u32 {
+    std::env::var("STOKE_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(usually)
+}
+
 #[test]
 fn lua_and_the_state_table_agree_after_every_step() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (server, _dir) = runtime.block_on(async { crate::redis::server(&[]) });
-    let cases = std::env::var("STOKE_MODEL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48);
+    compare_on(&runtime, cases(48), async |clock| crate::shards::on_one(&server, clock).await);
+}
+
+#[test]
+fn lua_and_the_state_table_agree_on_a_cluster() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (cluster, _dir) = crate::shards::cluster();
+    compare_on(&runtime, cases(12), async |clock| crate::shards::on_cluster(&cluster, clock).await);
+}
+
+fn compare_on(runtime: &tokio::runtime::Runtime, cases: u32, fresh: impl AsyncFn(Clock) -> Shards) {
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     runner
         .run(&prop_oneof![prop::collection::vec(verb(), 1..60), prop::collection::vec(busy_verb(), 30..80)], |verbs| {
             runtime.block_on(async {
                 let clock = ManualClock::new(START_MS);
-                let redis = crate::redis::queue(&server, Clock::Manual(clock.clone())).await;
+                let redis = fresh(Clock::Manual(clock.clone())).await;
                 let memory = MemoryQueue::new(Clock::Manual(clock.clone()), LEASE_MS);
                 let mut pair = Pair { redis, memory, clock, ids: vec![], leases: vec![] };
                 for verb in &verbs {

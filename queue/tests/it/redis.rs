@@ -31,7 +31,7 @@ pub(crate) async fn queue(server: &RedisServer, clock: Clock) -> RedisQueue {
     RedisQueue::connect(config).await.unwrap()
 }
 
-async fn raw(server: &RedisServer) -> ::redis::aio::MultiplexedConnection {
+pub(crate) async fn raw(server: &RedisServer) -> ::redis::aio::MultiplexedConnection {
     ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
@@ -73,7 +73,7 @@ async fn every_key_of_a_shard_lies_in_one_cluster_slot() {
 }
 
 /// What a queue without open jobs may keep: records, what they leave for lists and history, and what is learnt for ever.
-const KEPT: [&str; 7] = [":j:", ":index:", ":turn", ":ended", ":cost", ":dead:", ":i:"];
+const KEPT: [&str; 8] = [":j:", ":index:", ":turn", ":ended", ":cost", ":dead:", ":i:", ":tenants"];
 
 async fn left_over(server: &RedisServer) -> Vec<String> {
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut raw(server).await).await.unwrap();
@@ -286,7 +286,7 @@ async fn a_full_redis_refuses_new_jobs_and_lets_the_old_ones_drain() {
     let mut redis = raw(&server).await;
     let _: () = ::redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query_async(&mut redis).await.unwrap();
 
-    assert!(matches!(queue.submit(vec![job("echo")]).await, Err(Error::Full)));
+    assert!(matches!(queue.submit(vec![job("echo")]).await, Err(Error::Closed(_))));
     let query = LeaseQuery { worker_id: "w".into(), want: 10, reach_gib: 0, park: None };
     let leases = queue.lease(query).await.unwrap();
     assert_eq!(queue.finish(&[succeed(&leases[0])]).await.unwrap(), [FinishAnswer::Ok]);
@@ -307,7 +307,20 @@ async fn scripts_survive_a_redis_that_has_forgotten_them() {
 #[tokio::test]
 async fn the_boot_checks_tell_a_fit_redis_from_an_unfit_one() {
     let (fit, _dir) = server(&[]);
-    assert_eq!(queue(&fit, Clock::Own).await.check_fitness(false).await.unwrap(), Durability::Strict);
+    let class = async |queue: RedisQueue, ephemeral| queue.check_fitness(ephemeral).await.map(|fit| fit.durability);
+    assert_eq!(class(queue(&fit, Clock::Own).await, false).await.unwrap(), Durability::Strict);
+
+    let (lazy, _dir) = server(&["--appendfsync", "everysec"]);
+    let refused = class(queue(&lazy, Clock::Own).await, false).await.unwrap_err();
+    assert!(refused.to_string().contains("CONFIG SET appendfsync always"), "{refused}");
+    let standard = RedisConfig { url: lazy.url(), durability: Durability::Standard, ..RedisConfig::default() };
+    let queue_of = RedisQueue::connect(standard).await.unwrap();
+    assert_eq!(class(queue_of, false).await.unwrap(), Durability::Standard);
+
+    // A managed service: CONFIG is not for us.
+    let (managed, _dir) = server(&["--rename-command", "CONFIG", ""]);
+    let refused = class(queue(&managed, Clock::Own).await, false).await.unwrap_err();
+    assert!(refused.to_string().contains("STOKE_DURABILITY=standard"), "{refused}");
 
     let (evicting, _dir) = server(&["--maxmemory-policy", "allkeys-lru"]);
     let refused = queue(&evicting, Clock::Own).await.check_fitness(false).await.unwrap_err();
@@ -317,7 +330,7 @@ async fn the_boot_checks_tell_a_fit_redis_from_an_unfit_one() {
     let queue = queue(&forgetful, Clock::Own).await;
     let refused = queue.check_fitness(false).await.unwrap_err();
     assert!(refused.to_string().contains("--ephemeral"), "{refused}");
-    assert_eq!(queue.check_fitness(true).await.unwrap(), Durability::Ephemeral);
+    assert_eq!(class(queue, true).await.unwrap(), Durability::Ephemeral);
 }
 
 #[tokio::test]

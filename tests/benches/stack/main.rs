@@ -1,7 +1,9 @@
-//! `make bench`: what the stack does, beside a raw Redis-streams loop in the same minute on the same Redis.
+//! `make bench`: what the stack does, beside other job queues and a raw Redis-streams loop, in one run.
 //!
-//! Figures are medians of several rounds. `BENCH_JSON=path` also writes them as JSON. Nothing here asserts a time: the machine is
-//! shared, and only ratios within one run mean anything.
+//! Every system has a fresh Redis of its own, equally durable, and is driven the same way: a client program that the harness talks to
+//! line by line, and workers that it pauses, counts the CPU time of, and kills. `tests/benches/peers/README.md` says how one is added.
+//! Figures are medians of several rounds. Nothing here asserts a time: the machine is shared, and only ratios within one run mean
+//! anything.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -10,48 +12,60 @@
     reason = "a benchmark prints and may stop at any error"
 )]
 
-mod api;
+mod chart;
+mod crash;
+mod depth;
+mod docs;
+mod gates;
 mod measure;
+mod options;
+mod peers;
+mod profile;
+mod program;
+mod protocol;
 mod raw;
-mod report;
+mod round;
+mod run;
+mod stokehold;
+mod system;
+mod table;
+mod width;
 
-use std::collections::BTreeMap;
+use anyhow::Context as _;
 
-use stokehold_tests::redis_server::RedisServer;
-use stokehold_tests::stack::{Stack, StackOptions};
-
-use crate::measure::Figures;
-
-/// What `stoke dev` gives its own Redis, so that both systems have the same one.
-const REDIS_SETTINGS: [&str; 4] = ["--hash-max-listpack-value", "1024", "--stream-node-max-entries", "16"];
-
-const ROUNDS: usize = 3;
+use crate::options::Options;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let dir = tempfile::tempdir()?;
-    let redis_dir = dir.path().join("bench-redis");
-    std::fs::create_dir(&redis_dir)?;
-    let redis = RedisServer::start(&redis_dir, &REDIS_SETTINGS);
-    let options = StackOptions { args: vec!["--redis".into(), redis.url()], env: vec![] };
-    let stack = Stack::start(&dir.path().join("stack"), &options);
-    api::deploy_noop(&stack, dir.path())?;
-
-    let mut rounds: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
-    for round in 1..=ROUNDS {
-        eprintln!("round {round} of {ROUNDS}: raw");
-        rounds.entry("raw").or_default().push(raw::measure(&redis).await?);
-        eprintln!("round {round} of {ROUNDS}: stokehold");
-        rounds.entry("stokehold").or_default().push(api::measure(&stack, &redis).await?);
+    let role = std::env::args().nth(1).unwrap_or_default();
+    match role.as_str() {
+        "stokehold-client" => stokehold::client().await,
+        "raw-client" => raw::client().await,
+        "raw-worker" => raw::worker().await,
+        "profile" => profile().await,
+        "docs" => {
+            let json = std::env::var("BENCH_JSON").ok().filter(|path| !path.is_empty());
+            docs::write(std::path::Path::new(&json.context("BENCH_JSON names the run to write from")?))
+        }
+        _ => bench().await,
     }
-    let systems: BTreeMap<&str, Figures> =
-        rounds.into_iter().map(|(name, rounds)| (name, Figures::medians(rounds))).collect();
-    report::print(&systems);
-    if let Ok(path) = std::env::var("BENCH_JSON")
-        && !path.is_empty()
-    {
-        std::fs::write(&path, serde_json::to_string_pretty(&report::json(&systems))?)?;
-        eprintln!("written to {path}");
+}
+
+async fn bench() -> anyhow::Result<()> {
+    let specs = peers::all()?;
+    let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    let options = Options::from_env(&names)?;
+    let run = run::measure(&specs, &options).await;
+    table::print(&run);
+    if let Some(path) = &options.json {
+        std::fs::write(path, serde_json::to_string_pretty(&run)?)?;
+        eprintln!("written to {}", path.display());
     }
     Ok(())
+}
+
+async fn profile() -> anyhow::Result<()> {
+    let specs = peers::all()?;
+    let ours = specs.iter().find(|spec| matches!(spec.kind, peers::Kind::Stokehold));
+    profile::record(ours.context("it is always there")?).await
 }

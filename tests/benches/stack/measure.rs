@@ -1,19 +1,22 @@
 //! What is measured, and how several rounds become one figure.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stokehold_tests::process;
 
-/// The payload of the peers' benchmark: about 200 bytes.
-pub(crate) const PAYLOAD_TEXT_BYTES: usize = 170;
-
 /// One system's figures. What was not measured is absent.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Figures {
+    /// What it is: language, package, version.
+    pub(crate) about: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) submit_single_per_s: Option<f64>,
+    /// 64 submits under way at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) submit_concurrent_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) submit_bulk_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -21,50 +24,104 @@ pub(crate) struct Figures {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drain2_per_s: Option<f64>,
     /// During the drain with one worker, by part.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) cpu_s_per_1000: BTreeMap<String, f64>,
+    /// During the submits one by one, by part; the client among them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) submit_cpu_s_per_1000: BTreeMap<String, f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rtt_ms: Option<RoundTrip>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) redis_bytes_per_job: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) redis_bytes_per_finished_job: Option<f64>,
+    /// By jobs queued.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) depth_drain_per_s: BTreeMap<usize, f64>,
+    /// By jobs queued, all parts.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) depth_cpu_s_per_1000: BTreeMap<usize, f64>,
+    /// The queue alone, 60,000 jobs in as many lanes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) width_drain_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) width_cpu_s_per_1000: Option<f64>,
+    /// The queue alone, as many jobs in one lane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) narrow_drain_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) narrow_cpu_s_per_1000: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) crash: Option<Crash>,
+    /// What could not be measured, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed: Vec<String>,
 }
 
 /// Submit to result in the client, one at a time on an idle system.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct RoundTrip {
     pub(crate) p50: f64,
     pub(crate) p95: f64,
     pub(crate) p99: f64,
 }
 
+/// Three kill -9 of the whole worker during 1,000 jobs of 5 ms.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Crash {
+    /// Running at the three moments.
+    pub(crate) hit: usize,
+    pub(crate) unfinished: usize,
+    pub(crate) started_twice: usize,
+    pub(crate) effects_twice: usize,
+    /// From the last restart to the last job's effect; absent when that did not come within the watch.
+    pub(crate) done_s: Option<f64>,
+    pub(crate) watched_s: f64,
+}
+
 impl RoundTrip {
-    pub(crate) fn of(mut samples_ms: Vec<f64>) -> Self {
+    pub(crate) fn of(mut samples_ms: Vec<f64>) -> Option<Self> {
         samples_ms.sort_by(f64::total_cmp);
-        let at = |q: f64| samples_ms[((samples_ms.len() - 1) as f64 * q).round() as usize];
-        Self { p50: at(0.50), p95: at(0.95), p99: at(0.99) }
+        let last = samples_ms.len().checked_sub(1)?;
+        let at = |q: f64| samples_ms[(last as f64 * q).round() as usize];
+        Some(Self { p50: at(0.50), p95: at(0.95), p99: at(0.99) })
     }
 }
 
 impl Figures {
-    /// The median of each figure over the rounds.
-    pub(crate) fn medians(rounds: Vec<Self>) -> Self {
+    pub(crate) fn cpu_all(&self) -> Option<f64> {
+        (!self.cpu_s_per_1000.is_empty()).then(|| self.cpu_s_per_1000.values().sum())
+    }
+
+    /// The median of each figure over the rounds. What is measured once is left for the caller.
+    pub(crate) fn medians(rounds: &[Self]) -> Self {
         let of = |figure: &dyn Fn(&Self) -> Option<f64>| median(rounds.iter().filter_map(figure).collect());
         let rtt = |part: &dyn Fn(RoundTrip) -> f64| median(rounds.iter().filter_map(|f| f.rtt_ms.map(part)).collect());
-        let parts: Vec<String> = rounds.iter().flat_map(|f| f.cpu_s_per_1000.keys().cloned()).collect();
+        let parts = |map: &dyn Fn(&Self) -> BTreeMap<String, f64>| {
+            let names: Vec<String> = rounds.iter().flat_map(|round| map(round).into_keys()).collect();
+            let median = |part: &String| of(&|round| map(round).get(part).copied());
+            names.into_iter().filter_map(|part| Some((part.clone(), median(&part)?))).collect()
+        };
+        let mut failed: Vec<String> = rounds.iter().flat_map(|round| round.failed.clone()).collect();
+        failed.sort();
+        failed.dedup();
         Self {
             submit_single_per_s: of(&|f| f.submit_single_per_s),
+            submit_concurrent_per_s: of(&|f| f.submit_concurrent_per_s),
             submit_bulk_per_s: of(&|f| f.submit_bulk_per_s),
             drain_per_s: of(&|f| f.drain_per_s),
             drain2_per_s: of(&|f| f.drain2_per_s),
-            cpu_s_per_1000: parts
-                .into_iter()
-                .filter_map(|part| Some((part.clone(), of(&|f| f.cpu_s_per_1000.get(&part).copied())?)))
-                .collect(),
+            cpu_s_per_1000: parts(&|f| f.cpu_s_per_1000.clone()),
+            submit_cpu_s_per_1000: parts(&|f| f.submit_cpu_s_per_1000.clone()),
             rtt_ms: rtt(&|r| r.p50).map(|p50| RoundTrip {
                 p50,
                 p95: rtt(&|r| r.p95).unwrap_or_default(),
                 p99: rtt(&|r| r.p99).unwrap_or_default(),
             }),
             redis_bytes_per_job: of(&|f| f.redis_bytes_per_job),
+            redis_bytes_per_finished_job: of(&|f| f.redis_bytes_per_finished_job),
+            failed,
+            ..Self::default()
         }
     }
 }
@@ -79,19 +136,19 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// How many of `count` things a second since `start`.
-pub(crate) fn rate(count: usize, start: Instant) -> f64 {
-    count as f64 / start.elapsed().as_secs_f64()
+/// How many of `count` things a second.
+pub(crate) fn rate(count: usize, took: Duration) -> f64 {
+    count as f64 / took.as_secs_f64()
 }
 
 /// CPU seconds by part between two looks.
 pub(crate) struct CpuWatch {
-    parts: Vec<(String, u32, f64)>,
+    parts: Vec<(&'static str, u32, f64)>,
 }
 
 impl CpuWatch {
     /// Starts watching these processes, several of which may be the same part.
-    pub(crate) fn start(processes: Vec<(String, u32)>) -> Self {
+    pub(crate) fn start(processes: Vec<(&'static str, u32)>) -> Self {
         let parts = processes.into_iter().map(|(part, pid)| (part, pid, process::cpu_s(pid))).collect();
         Self { parts }
     }
@@ -100,8 +157,12 @@ impl CpuWatch {
     pub(crate) fn per_1000(&self, count: usize) -> BTreeMap<String, f64> {
         let mut spent = BTreeMap::new();
         for (part, pid, before) in &self.parts {
-            *spent.entry(part.clone()).or_insert(0.0) += (process::cpu_s(*pid) - before) * 1_000.0 / count as f64;
+            *spent.entry((*part).to_owned()).or_insert(0.0) += (process::cpu_s(*pid) - before) * 1_000.0 / count as f64;
         }
         spent
+    }
+
+    pub(crate) fn pids(&self, part: &str) -> Vec<u32> {
+        self.parts.iter().filter(|(of, ..)| *of == part).map(|(_, pid, _)| *pid).collect()
     }
 }

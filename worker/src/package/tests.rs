@@ -165,6 +165,46 @@ async fn a_tampered_body_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_body_that_breaks_off_is_fetched_again_and_whole() {
+    let (folder, (body, sha256)) = (tempfile::tempdir().unwrap(), good());
+    let size_bytes = body.len() as u64;
+    // Announces all of it, sends half, and closes.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let cut = format!("http://{}/package", listener.local_addr().unwrap());
+    let (half, rest) = (body[..body.len() / 2].to_vec(), body);
+    tokio::spawn(async move {
+        for sent in [half, rest] {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (mut request, mut byte) = (Vec::new(), [0]);
+            while !request.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).await.is_ok() {
+                request.push(byte[0]);
+            }
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {size_bytes}\r\nconnection: close\r\n\r\n");
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(&sent).await.unwrap();
+        }
+    });
+    let packages = Packages::open(folder.path()).unwrap();
+    let place = packages.get(&sha256, size_bytes, &cut).await.unwrap();
+    assert_eq!(fs::read_to_string(place.join("main.py")).unwrap(), "print(1)");
+}
+
+/// What kill -9 leaves: half an archive, or half of what was in it, under a name that nobody asks for.
+#[tokio::test]
+async fn what_a_killed_fetch_left_is_never_served() {
+    let (folder, (body, sha256)) = (tempfile::tempdir().unwrap(), good());
+    let left = folder.path().join("packages").join(format!("{PARTIAL}killed"));
+    fs::create_dir_all(left.join("content")).unwrap();
+    fs::write(left.join("package.tar.gz"), &body[..body.len() / 2]).unwrap();
+    fs::write(left.join("content/main.py"), "prin").unwrap();
+    let (url, asked) = serve(vec![("200 OK", body.clone())]).await;
+    let packages = Packages::open(folder.path()).unwrap();
+    let place = packages.get(&sha256, body.len() as u64, &url).await.unwrap();
+    assert_eq!(fs::read_to_string(place.join("main.py")).unwrap(), "print(1)");
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "it was fetched, not found");
+}
+
+#[tokio::test]
 async fn a_refusal_is_final_and_names_no_url() {
     let folder = tempfile::tempdir().unwrap();
     let (url, asked) = serve(vec![("403 Forbidden", Vec::new())]).await;

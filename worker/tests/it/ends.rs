@@ -72,6 +72,30 @@ async fn a_handler_that_floods_its_log_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_writes_into_its_runners_wire_fails_its_job_and_costs_its_runner() {
+    let (babbled, overfilled) =
+        tokio::join!(ends_the_runner("babble", ErrorCode::Protocol), ends_the_runner("overfill", ErrorCode::Protocol));
+    assert!(babbled.message.contains("a frame announces a header of 4294967295 bytes"), "{babbled:?}");
+    assert!(overfilled.message.contains("is no message"), "{overfilled:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runner_that_stands_still_is_missed_and_killed() {
+    let error = ends_the_runner("freeze", ErrorCode::Protocol).await;
+    assert!(error.message.contains("no sign of life"), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_hears_nothing_and_holds_the_interpreter_is_killed_when_its_time_is_up() {
+    let stage = Stage::single().await;
+    let job = stage.gateway.submit("plain", &json!({"how": "spin"}), Duration::from_millis(200));
+    let pid: i32 = stage.gateway.first_log(&job).await.trim().parse().unwrap();
+    error(&stage.gateway.end(&job).await, ErrorCode::Timeout);
+    assert!(kill(Pid::from_raw(pid), None).is_err(), "its process is gone");
+    result(&stage.end_of("fine").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_runner_that_is_killed_fails_its_job_only() {
     let stage = Stage::single().await;
     let job = stage.submit("stubborn");

@@ -55,6 +55,10 @@ pub(crate) struct Seen {
     pub(crate) events: HashMap<JobId, Vec<JobMessage>>,
     /// What was put, by key.
     pub(crate) objects: HashMap<String, Bytes>,
+    /// Puts that came.
+    pub(crate) puts: usize,
+    /// Keys that something was put under, or was to be.
+    pub(crate) put: HashSet<String>,
     /// Packages fetched.
     pub(crate) fetched: usize,
     /// Calls answered, by route.
@@ -67,6 +71,18 @@ pub(crate) struct Seen {
     token: String,
     /// These routes answer 503.
     down: HashSet<&'static str>,
+    /// What the next puts meet.
+    troubles: VecDeque<Trouble>,
+    /// The store is away.
+    away: bool,
+}
+
+/// What may become of a put.
+pub(crate) enum Trouble {
+    /// A 503.
+    Busy,
+    /// It is stored, and the answer is lost.
+    Lost,
 }
 
 struct Inner {
@@ -158,6 +174,16 @@ impl Gateway {
     /// Makes routes answer 503, these and no others.
     pub(crate) fn down(&self, routes: &[&'static str]) {
         self.seen().down = routes.iter().copied().collect();
+    }
+
+    /// The next puts meet these, in order.
+    pub(crate) fn trouble(&self, troubles: impl IntoIterator<Item = Trouble>) {
+        self.seen().troubles.extend(troubles);
+    }
+
+    /// The store answers 503 until it is back.
+    pub(crate) fn store_away(&self, away: bool) {
+        self.seen().away = away;
     }
 
     /// Refuses the token given out last.
@@ -376,6 +402,19 @@ async fn object(State(inner): App, Path(key): Path<String>, headers: HeaderMap, 
     if headers.get("x-test-sha256").unwrap() != hex::encode(Sha256::digest(&body)).as_str() {
         return StatusCode::BAD_REQUEST;
     }
-    inner.change(|seen| seen.objects.insert(key, body));
-    StatusCode::OK
+    let (status, trouble) = inner.change(|seen| {
+        seen.puts += 1;
+        seen.put.insert(key.clone());
+        let trouble = seen.troubles.pop_front();
+        if seen.away || matches!(trouble, Some(Trouble::Busy)) {
+            return (StatusCode::SERVICE_UNAVAILABLE, trouble);
+        }
+        seen.objects.insert(key, body);
+        (StatusCode::OK, trouble)
+    });
+    if let Some(Trouble::Lost) = trouble {
+        // The connection goes with its task, without a word.
+        std::panic::resume_unwind(Box::new(()));
+    }
+    status
 }

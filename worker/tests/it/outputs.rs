@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use stokehold_queue::gateway::{FinishOutcome, JobMessage, LogStream};
 
-use crate::stage::{Stage, result};
+use crate::gateway::Trouble;
+use crate::stage::{Setup, Stage, result};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_result_is_stored_before_it_is_reported() {
@@ -14,6 +15,47 @@ async fn a_large_result_is_stored_before_it_is_reported() {
     let stored = stage.gateway.seen().objects[&format!("{}/output.json", job.job_id)].clone();
     assert!(matches!(end.outcome, FinishOutcome::Stored { size_bytes: 1_000_002 }), "{:?}", end.outcome);
     assert_eq!(serde_json::from_slice::<String>(&stored).unwrap(), "x".repeat(1_000_000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_in_trouble_gets_the_same_result_again() {
+    let stage = Stage::single().await;
+    stage.gateway.trouble([Trouble::Busy, Trouble::Lost, Trouble::Busy]);
+    let job = stage.submit_with(json!({"how": "large", "count": 1_000_000}));
+    let end = stage.gateway.end(&job).await;
+    assert!(matches!(end.outcome, FinishOutcome::Stored { .. }), "{:?}", end.outcome);
+    let seen = stage.gateway.seen();
+    assert_eq!((seen.puts, seen.put.len(), seen.objects.len()), (4, 1, 1));
+}
+
+/// The old bound of five tries is over within seconds; an outage is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_away_is_waited_for_while_other_jobs_run() {
+    let stage = Stage::single().await;
+    stage.gateway.store_away(true);
+    let waiting = stage.submit_with(json!({"how": "large", "count": 1_000_000}));
+    stage.gateway.until("more tries than a hiccup takes", |seen| (seen.puts > 6).then_some(())).await;
+    result(&stage.end_of("fine").await);
+    assert!(!stage.gateway.seen().finished.contains_key(&waiting.job_id));
+    stage.gateway.store_away(false);
+    let end = stage.gateway.end(&waiting).await;
+    assert!(matches!(end.outcome, FinishOutcome::Stored { .. }), "{:?}", end.outcome);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_that_wait_for_the_store_are_bounded_and_go_back_when_the_worker_leaves() {
+    let variables = vec![("STOKE_SLOTS", "1".to_owned()), ("STOKE_DRAIN_GRACE_MS", "100".to_owned())];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    stage.gateway.store_away(true);
+    for _ in 0..20 {
+        stage.submit_with(json!({"how": "large", "count": 300_000}));
+    }
+    stage.gateway.until("as many as may wait", |seen| (seen.put.len() == 16).then_some(())).await;
+    stage.stop();
+    let gateway = stage.gone().await;
+    let seen = gateway.seen();
+    assert_eq!((seen.put.len(), seen.finished.len()), (16, 0), "no more than those, and none is lost as a failure");
+    assert!(seen.released.len() >= 17, "those, and the one that kept the slot: {}", seen.released.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,9 +33,6 @@ const METADATA_MAX: usize = 32;
 const METADATA_KEY_MAX: usize = 64;
 const METADATA_VALUE_MAX: usize = 512;
 
-/// The shard that new jobs go to; there is one.
-pub(crate) const SHARD: u8 = 0;
-
 /// A job to run.
 #[derive(Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -156,7 +153,7 @@ pub(crate) fn check(
         if refers { inputs::files(&input, &input_at)? } else { inputs::check(&deployed.input, &input, &input_at)? };
     let raw = if refers { json::raw(&input) } else { request.input };
     let job = NewJob {
-        id: JobId::new(SHARD),
+        id: JobId::new(target.shard),
         spec: JobSpec {
             tenant: tenant.to_owned(),
             endpoint: version.name.clone(),

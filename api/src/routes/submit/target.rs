@@ -15,6 +15,8 @@ use crate::state::App;
 pub(crate) struct Target {
     pub(crate) deployed: Arc<Deployed>,
     pub(crate) steps: Vec<StepSpec>,
+    /// Where the tenant's jobs go.
+    pub(crate) shard: u8,
     /// Where webhooks may go.
     pub(crate) webhooks: Webhooks,
 }
@@ -23,6 +25,7 @@ impl Target {
     /// The version asked for, or the current one.
     pub(crate) async fn resolve(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Self, Problem> {
         let deployed = app.catalog.resolve(tenant, name, version).await?;
+        let shard = app.home(tenant).await?.number();
         let spec = &deployed.version.spec;
         let mut steps = Vec::with_capacity(spec.before.len() + spec.after.len());
         for (stage, configs) in [(Stage::Before, &spec.before), (Stage::After, &spec.after)] {
@@ -30,7 +33,7 @@ impl Target {
                 steps.push(step(app, tenant, stage, config).await?);
             }
         }
-        Ok(Self { deployed, steps, webhooks: app.config.webhooks.clone() })
+        Ok(Self { deployed, steps, shard, webhooks: app.config.webhooks.clone() })
     }
 }
 

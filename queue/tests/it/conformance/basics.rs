@@ -150,7 +150,7 @@ pub(super) async fn depth_counts_ready_jobs<Q: Queue>(queue: &Q, _: &ManualClock
 }
 
 pub(super) async fn unknown_ids_are_not_found<Q: Queue>(queue: &Q, _: &ManualClock) {
-    let id = JobId::new(0);
+    let id = JobId::new(super::SHARD);
     let lease = LeaseRef { job_id: id, fence: Fence::new(1, "x") };
     assert!(queue.get(id).await.unwrap().is_none());
     assert!(queue.watch(id, "api-1").await.unwrap().is_none());

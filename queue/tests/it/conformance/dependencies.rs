@@ -148,7 +148,7 @@ async fn refused<Q: Queue>(queue: &Q, jobs: Vec<NewJob>, number: usize, missing:
 }
 
 pub(super) async fn an_unknown_dependency_is_refused<Q: Queue>(queue: &Q, _: &ManualClock) {
-    let unknown = JobId::new(0);
+    let unknown = JobId::new(super::SHARD);
     refused(queue, vec![of(spec("echo")), of(after(&[unknown], DependencyOn::Completion))], 1, unknown).await;
 }
 

@@ -2,6 +2,10 @@
 
 import ctypes
 import os
+import re
+import signal
+import stat
+import struct
 import sys
 import time
 from pathlib import Path
@@ -56,6 +60,34 @@ def segfault(path: str, count: int) -> object:
 def flood(path: str, count: int) -> object:
     for _ in range(1_000):
         print("x" * 100_000)
+
+
+def spin(path: str, count: int) -> object:
+    """Never lets go of the interpreter, and hears no signal that can be blocked."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    return re.match("(a+)+$", "a" * 64 + "b")
+
+
+def freeze(path: str, count: int) -> object:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(3_600)
+
+
+def wire() -> int:
+    """The one socket of a runner that has opened none itself."""
+    return next(fd for fd in range(3, 256) if os.path.exists(f"/dev/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode))
+
+
+def babble(path: str, count: int) -> object:
+    """Writes into the runner's own wire what is no frame."""
+    os.write(wire(), b"\xff" * 64)
+    time.sleep(3_600)
+
+
+def overfill(path: str, count: int) -> object:
+    """Announces a frame that is within a header's bound, and fills it with what is no message."""
+    os.write(wire(), struct.pack("<II", 512, 0) + b"x" * 512)
+    time.sleep(3_600)
 
 
 def say(path: str, count: int) -> object:

@@ -75,6 +75,10 @@ fn check<M: Serialize + DeserializeOwned + PartialEq + Debug>(family: &str, mess
     let pinned = std::fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(pinned, json, "{name} is not what is sent; BLESS=1 rewrites it");
     assert_eq!(&serde_json::from_str::<M>(&pinned).unwrap(), message, "{name} does not read back");
+    // A peer of a later release may say more.
+    let mut later: serde_json::Value = serde_json::from_str(&pinned).unwrap();
+    later["of_a_later_release"] = serde_json::json!({"deep": [1, null]});
+    assert_eq!(&serde_json::from_value::<M>(later).unwrap(), message, "{name} with a member more does not read back");
     name
 }
 

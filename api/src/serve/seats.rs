@@ -1,0 +1,282 @@
+//! Who may stay when every connection that this replica takes is taken: whoever does the least with theirs makes room.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics;
+
+/// What a connection does that may be ended for another one's sake, in the order in which they are: those that never made a request,
+/// then those between two, then those whose requests are all still on their way in. One that waits for its answer stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Doing {
+    Nothing,
+    Pausing,
+    Sending,
+}
+
+/// The connections of a replica.
+pub(super) struct Seats {
+    house: Mutex<House>,
+    /// A seat is free, or held by somebody who may be shown out.
+    freed: Notify,
+}
+
+struct House {
+    seats: usize,
+    taken: usize,
+    /// Those that may be shown out, within each kind the longest first.
+    idle: BTreeMap<(Doing, u64), CancellationToken>,
+    next: u64,
+}
+
+impl Seats {
+    pub(super) fn new(seats: usize) -> Arc<Self> {
+        let house = House { seats, taken: 0, idle: BTreeMap::new(), next: 0 };
+        Arc::new(Self { house: Mutex::new(house), freed: Notify::new() })
+    }
+
+    /// A seat for a connection that has been accepted, as soon as there is one: a free one, else that of whoever does the least.
+    /// Called by one at a time.
+    pub(super) async fn take(self: &Arc<Self>) -> Arc<Seat> {
+        loop {
+            if let Some(seat) = self.try_take() {
+                return seat;
+            }
+            self.freed.notified().await;
+        }
+    }
+
+    fn try_take(self: &Arc<Self>) -> Option<Arc<Seat>> {
+        let mut house = lock(&self.house);
+        if house.taken < house.seats {
+            house.taken += 1;
+        } else if !house.show_out() {
+            return None;
+        }
+        let leave = CancellationToken::new();
+        let open = Open { place: Some(house.put(Doing::Nothing, &leave)), ..Open::default() };
+        drop(house);
+        Some(Arc::new(Seat { seats: self.clone(), leave, open: Mutex::new(open), changed: Notify::new() }))
+    }
+
+    /// Shows out whoever does the least, for nobody's sake.
+    pub(super) fn make_room(&self) {
+        let mut house = lock(&self.house);
+        if house.show_out() {
+            house.taken -= 1;
+        }
+    }
+}
+
+impl House {
+    /// Notes that a connection may be shown out.
+    fn put(&mut self, doing: Doing, leave: &CancellationToken) -> (Doing, u64) {
+        let place = (doing, self.next);
+        self.next += 1;
+        self.idle.insert(place, leave.clone());
+        place
+    }
+
+    /// Its seat passes on at once, while its connection is still on its way out.
+    fn show_out(&mut self) -> bool {
+        let Some((_, leave)) = self.idle.pop_first() else { return false };
+        leave.cancel();
+        metrics::connection_shown_out();
+        true
+    }
+}
+
+/// One connection's seat.
+pub(super) struct Seat {
+    seats: Arc<Seats>,
+    /// It is wanted for somebody else.
+    pub(super) leave: CancellationToken,
+    open: Mutex<Open>,
+    /// A request began or ended.
+    pub(super) changed: Notify,
+}
+
+/// The requests of one connection.
+#[derive(Default)]
+struct Open {
+    /// Begun, and not answered to the last byte.
+    requests: usize,
+    /// Of these, those whose body is still on its way in.
+    sending: usize,
+    served: bool,
+    place: Option<(Doing, u64)>,
+}
+
+impl Seat {
+    /// Requests that are open, and whether there has ever been one.
+    pub(super) fn open(&self) -> (usize, bool) {
+        let open = lock(&self.open);
+        (open.requests, open.served)
+    }
+
+    /// Whether some request has come in whole and waits for its answer.
+    pub(super) fn is_needed(&self) -> bool {
+        let open = lock(&self.open);
+        open.requests > open.sending
+    }
+
+    /// A request begins; it is open, and its body on its way, until these are dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> (Busy, Sending) {
+        self.change(|open| {
+            open.requests += 1;
+            open.sending += 1;
+            open.served = true;
+        });
+        (Busy(self.clone()), Sending(self.clone()))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Open)) {
+        let mut open = lock(&self.open);
+        change(&mut open);
+        let doing = match (open.requests, open.sending) {
+            (0, _) if open.served => Some(Doing::Pausing),
+            (0, _) => Some(Doing::Nothing),
+            (requests, sending) if requests <= sending => Some(Doing::Sending),
+            _ => None,
+        };
+        if doing != open.place.map(|(doing, _)| doing) {
+            let mut house = lock(&self.seats.house);
+            if let Some(place) = open.place.take() {
+                house.idle.remove(&place);
+            }
+            // Whoever was shown out keeps no seat, and so has none to give.
+            let doing = doing.filter(|_| !self.leave.is_cancelled());
+            open.place = doing.map(|doing| house.put(doing, &self.leave));
+            if doing.is_some() {
+                self.seats.freed.notify_one();
+            }
+        }
+        drop(open);
+        self.changed.notify_one();
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let place = lock(&self.open).place;
+        let mut house = lock(&self.seats.house);
+        // Its seat was passed on when it was shown out.
+        if self.leave.is_cancelled() {
+            return;
+        }
+        if let Some(place) = place {
+            house.idle.remove(&place);
+        }
+        house.taken -= 1;
+        self.seats.freed.notify_one();
+    }
+}
+
+/// One open request.
+pub(super) struct Busy(Arc<Seat>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.change(|open| open.requests -= 1);
+    }
+}
+
+/// A request's body, on its way in.
+pub(super) struct Sending(Arc<Seat>);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.change(|open| open.sending -= 1);
+    }
+}
+
+/// What is locked is whole at every unlock.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use futures::FutureExt;
+
+    use super::*;
+
+    /// Takes a seat that must be free.
+    fn take(seats: &Arc<Seats>) -> Arc<Seat> {
+        seats.take().now_or_never().unwrap()
+    }
+
+    fn gone(seats: &[&Arc<Seat>]) -> Vec<bool> {
+        seats.iter().map(|seat| seat.leave.is_cancelled()).collect()
+    }
+
+    #[test]
+    fn who_does_the_least_for_longest_makes_room() {
+        let seats = Seats::new(4);
+        let (waits, sends, paused, silent) = (take(&seats), take(&seats), take(&seats), take(&seats));
+        let (_waits, body) = waits.begin();
+        drop(body);
+        let _sends = sends.begin();
+        drop(paused.begin());
+        let all = [&silent, &paused, &sends, &waits];
+        let mut busy = Vec::new();
+        for shown_out in 1..=3 {
+            let next = take(&seats);
+            let (request, body) = next.begin();
+            drop(body);
+            busy.push(request);
+            assert_eq!(gone(&all), [1, 2, 3, 4].map(|n| n <= shown_out));
+        }
+        assert!(seats.take().now_or_never().is_none());
+        assert_eq!(gone(&all), [true, true, true, false]);
+    }
+
+    #[test]
+    fn the_first_to_finish_makes_room_when_all_were_busy() {
+        let seats = Seats::new(2);
+        let (one, two) = (take(&seats), take(&seats));
+        let ((_one, body_one), (two_is_busy, body_two)) = (one.begin(), two.begin());
+        drop((body_one, body_two));
+        let mut waiting = Box::pin(seats.take());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(two_is_busy);
+        assert!(waiting.now_or_never().is_some());
+        assert_eq!(gone(&[&one, &two]), [false, true]);
+    }
+
+    #[test]
+    fn a_seat_that_was_passed_on_is_not_given_back_again() {
+        let seats = Seats::new(2);
+        let (one, two) = (take(&seats), take(&seats));
+        let three = take(&seats);
+        // The first is on its way out, and does something once more.
+        drop(one.begin());
+        drop(one);
+        assert_eq!(lock(&seats.house).taken, 2);
+        drop((two, three));
+        assert_eq!(lock(&seats.house).taken, 0);
+        let _four = take(&seats);
+        seats.make_room();
+        let house = lock(&seats.house);
+        assert_eq!((house.taken, house.idle.len()), (0, 0));
+        drop(house);
+    }
+
+    #[test]
+    fn an_answer_that_begins_before_its_request_has_ended_is_still_sending() {
+        let seats = Seats::new(1);
+        let seat = take(&seats);
+        let (busy, body) = seat.begin();
+        assert!(!seat.is_needed());
+        drop(busy);
+        // The answer is out while the body is on its way: neither more nor less than idle.
+        drop(body);
+        assert_eq!(seat.open(), (0, true));
+        drop(seat);
+        assert!(lock(&seats.house).idle.is_empty());
+    }
+}

@@ -1,0 +1,69 @@
+//! Looks every second how Redis is. Admission opens and closes by it, and what a restart or a failover asks for begins here.
+
+use std::time::Duration;
+
+use stokehold_queue::{Error, RedisQueue};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics;
+use crate::state::App;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long one look may take.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// The loop of one shard. Every replica has one, and looks for itself: it is its own clients that it turns away.
+pub struct Watch {
+    app: App,
+    shard: RedisQueue,
+    /// Whether admission was open at the last look.
+    was_open: bool,
+}
+
+impl Watch {
+    /// For one of the shards of `app`.
+    #[must_use]
+    pub fn new(app: App, shard: RedisQueue) -> Self {
+        Self { app, shard, was_open: true }
+    }
+
+    /// Looks until `shutdown`. While Redis does not answer, what it said last stands.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        loop {
+            match timeout(LOOK_MAX, self.run_once()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "Redis does not say how it is");
+                }
+                Err(_) => tracing::warn!("Redis does not say how it is in time"),
+            }
+            tokio::select! {
+                () = sleep(EVERY) => {}
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    /// One look.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: look again.
+    pub async fn run_once(&mut self) -> Result<(), Error> {
+        let shard = self.shard.number();
+        if self.shard.look().await? {
+            tracing::info!(shard, "Redis has been restarted or is another than before; its records are checked");
+            self.app.redis_changed[usize::from(shard)].notify_one();
+        }
+        let health = self.shard.health();
+        metrics::redis(shard, &health);
+        match health.refusal {
+            Some(why) if self.was_open => tracing::warn!(shard, %why, "no new work is taken from now on"),
+            None if !self.was_open => tracing::info!(shard, "new work is taken again"),
+            _ => {}
+        }
+        self.was_open = health.refusal.is_none();
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! `stoke bench`: measuring a running stack from outside.
+
+mod arrivals;
+mod demo;
+mod load;
+mod report;
+mod requests;
+mod tally;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::Global;
+
+/// Measure a running stack from outside
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Load(load::LoadArgs),
+}
+
+pub(crate) async fn run(global: &Global, args: BenchArgs) -> Result<()> {
+    match args.verb {
+        Verb::Load(args) if args.demo => Box::pin(demo::run(global, args)).await,
+        Verb::Load(args) => Box::pin(load::run(global, args)).await,
+    }
+}

@@ -1,0 +1,377 @@
+//! `stoke bench load`: an open-loop load. What is due is decided by time, and every latency counts from when its request was due:
+//! a server that stalls is charged for all that it kept waiting, not just for the one request that it held.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use reqwest::Method;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::arrivals::{Arrivals, Plan};
+use super::report::{self, Report};
+use super::requests::Requests;
+use super::tally::Tally;
+use crate::client::{Call, Client, Failure, segment};
+use crate::signals::StopSignals;
+use crate::{Global, output, retry};
+
+/// How long one request for a job that has not ended is held.
+const HOLD_S: u64 = 30;
+
+/// A request that goes out this long after it was due had to wait for one before it; less is this machine's timer.
+const LATE: Duration = Duration::from_millis(5);
+
+/// Requests that a load may have at most: what a day at 10,000 a second would be, and no number by mistake.
+const REQUESTS_MAX: f64 = 1e9;
+
+/// Submit jobs at a steady rate and measure how long everything takes
+///
+/// Requests go out when they are due, whether the ones before were answered or not, and each latency counts from when its request
+/// was due.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke bench load --rate 200 --duration 60
+  stoke bench load --endpoint embed --input '{\"texts\": [\"a\"]}' --rate 20 --duration 5m --poisson --wait --hdr embed
+  stoke bench load --input-file mix.jsonl --rate 50 --duration 60 --wait --json
+  stoke bench load --demo")]
+pub(crate) struct LoadArgs {
+    /// Requests a second
+    #[arg(long, value_name = "PER_SECOND", default_value_t = 50.0)]
+    rate: f64,
+    /// For how long, as 90s or 5m; a plain number is seconds
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    duration: Duration,
+    /// This many requests, however long that takes at the rate
+    #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(super) requests: Option<u64>,
+    /// Let requests come as from many independent users (a Poisson process) instead of evenly
+    #[arg(long)]
+    poisson: bool,
+    /// Repeat the gaps of an earlier load
+    #[arg(long, value_name = "N", requires = "poisson")]
+    seed: Option<u64>,
+    /// The endpoint, or a version of it as NAME@VERSION
+    #[arg(long, default_value = "echo")]
+    endpoint: String,
+    /// The input as JSON, as @FILE, or as - for standard input [default for echo: a short text]
+    #[arg(long, short)]
+    input: Option<String>,
+    /// Take the lines of this file in turn, each {"input": ...} with "endpoint" if you like, or any other member of a submit
+    #[arg(long, value_name = "FILE", conflicts_with = "input")]
+    input_file: Option<PathBuf>,
+    /// Wait for each job's end as well, and measure that
+    #[arg(long, short)]
+    wait: bool,
+    /// Requests in flight at most; with --wait a job is in flight until it has ended. What is due beyond that goes out late
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    concurrency: u32,
+    /// Count a 429 as an error, instead of sending the request again when the API asks to
+    #[arg(long)]
+    count_429: bool,
+    /// How long to wait at the end for what is still in flight
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5m")]
+    patience: Duration,
+    /// Save the distributions as FILE.submit.hgrm and FILE.result.hgrm, which HdrHistogram's plotter draws
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Fail unless every request was accepted and, with --wait, every job succeeded
+    #[arg(long)]
+    check: bool,
+    /// Start a stack of its own with the example endpoints, and put 10,000 mixed requests through them
+    #[arg(long, conflicts_with_all = ["duration", "endpoint", "input", "input_file"])]
+    pub(super) demo: bool,
+}
+
+/// A load that is ready to run.
+pub(super) struct Load {
+    pub(super) client: Client,
+    pub(super) requests: Requests,
+    pub(super) plan: Plan,
+    pub(super) wait: bool,
+    pub(super) concurrency: u32,
+    pub(super) count_429: bool,
+    pub(super) patience: Duration,
+}
+
+/// What the tasks of a load share.
+struct Shared {
+    load: Load,
+    start: Instant,
+    /// Until what is in flight must have ended.
+    end: Instant,
+    arrivals: Mutex<Arrivals>,
+    tally: Mutex<Tally>,
+}
+
+pub(super) async fn run(global: &Global, args: LoadArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let given = args.input.as_deref().or_else(|| args.endpoint.starts_with("echo").then_some(r#"{"text": "hello"}"#));
+    let requests = match &args.input_file {
+        Some(path) => Requests::from_file(path, &args.endpoint)?,
+        None => Requests::same(&args.endpoint, given)?,
+    };
+    let load = args.load(client, requests, args.requests)?;
+    args.measure(global, load).await
+}
+
+impl LoadArgs {
+    /// What was asked for: `count` requests, or as many as the duration has.
+    pub(super) fn load(&self, client: Client, requests: Requests, count: Option<u64>) -> Result<Load> {
+        ensure!(self.rate.is_finite() && self.rate > 0.0, "--rate {} is no rate; it looks like 100 or 0.5", self.rate);
+        let wanted = (self.rate * self.duration.as_secs_f64()).round();
+        ensure!(wanted <= REQUESTS_MAX, "{wanted:.0} requests are more than one load may have; run several");
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to REQUESTS_MAX")]
+        let count = count.unwrap_or((wanted as u64).max(1));
+        let poisson_seed = self.poisson.then(|| self.seed.unwrap_or_else(rand::random));
+        let plan = Plan { rate_per_s: self.rate, requests: count, poisson_seed };
+        let Self { wait, concurrency, count_429, patience, .. } = *self;
+        Ok(Load { client, requests, plan, wait, concurrency, count_429, patience })
+    }
+
+    /// Runs a load, and says what came of it.
+    pub(super) async fn measure(&self, global: &Global, load: Load) -> Result<()> {
+        let wait = load.wait;
+        let report = run_load(load).await?;
+        if let Some(path) = &self.hdr {
+            for path in report.save(path)? {
+                output::note(output::dim(format_args!("saved {}", path.display())));
+            }
+        }
+        if global.json {
+            output::json(&report.document())?
+        } else {
+            output::line(&report)?
+        }
+        ensure!(
+            !(self.check || self.demo) || report.tally.is_clean(wait),
+            "not every request was accepted{}",
+            if wait { " and succeeded" } else { "" }
+        );
+        Ok(())
+    }
+}
+
+/// Runs a load to its end, or until somebody stops it.
+pub(super) async fn run_load(load: Load) -> Result<Report> {
+    let mut stop = StopSignals::new()?;
+    let (start, plan, wait) = (Instant::now(), load.plan, load.wait);
+    let long = Duration::try_from_secs_f64(plan.requests as f64 / plan.rate_per_s).context("the load has no end")?;
+    let end = start.checked_add(long + load.patience).context("the load has no end")?;
+    let endpoints = load.requests.endpoints().join(", ");
+    let senders = u64::from(load.concurrency).min(plan.requests);
+    let shared = Arc::new(Shared {
+        load,
+        start,
+        end,
+        arrivals: Mutex::new(Arrivals::new(plan)),
+        tally: Mutex::new(Tally::new()),
+    });
+    let mut tasks: JoinSet<()> = (0..senders).map(|_| send(shared.clone())).collect();
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    let stopped = tokio::select! {
+        () = ended => false,
+        () = report::follow(plan, start, || lock(&shared.tally)) => false,
+        () = stop.recv() => true,
+    };
+    let took = start.elapsed();
+    tasks.shutdown().await;
+    let shared = Arc::into_inner(shared).context("a sender outlived the load")?;
+    let mut tally = shared.tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Those whose turn never came waited from when they were due.
+    let never = shared.arrivals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    never.take_while(|(_, due)| *due < took).for_each(|(_, due)| tally.unsent(took - due));
+    Ok(Report { tally, plan, endpoints, took, wait, stopped })
+}
+
+/// Takes what is due next, until nothing is. As many of these run as requests may be in flight.
+async fn send(shared: Arc<Shared>) {
+    loop {
+        let Some((number, due)) = lock(&shared.arrivals).next() else { return };
+        let due = shared.start + due;
+        sleep_until(due).await;
+        if Instant::now() >= shared.end {
+            lock(&shared.tally).unsent(due.elapsed());
+            continue;
+        }
+        lock(&shared.tally).sent(due.elapsed() > LATE);
+        if let Some(id) = submit(&shared, number, due).await
+            && shared.load.wait
+        {
+            until_ended(&shared, &id, due).await;
+        }
+        lock(&shared.tally).done();
+    }
+}
+
+/// The job's id, once it is accepted.
+async fn submit(shared: &Shared, number: u64, due: Instant) -> Option<String> {
+    let body = Some(shared.load.requests.body(number));
+    let call = Call { method: Method::POST, path: "/v1/jobs", body, headers: &[], hold: Duration::ZERO };
+    for tried in 1.. {
+        let failure = match timeout_at(shared.end, shared.load.client.attempt(&call)).await {
+            Ok(Ok((_, job))) => {
+                lock(&shared.tally).accepted(due.elapsed());
+                return Some(job["id"].as_str()?.to_owned());
+            }
+            Ok(Err(failure)) => failure,
+            Err(elapsed) => Failure::silence(elapsed),
+        };
+        let refused = failure.status.is_some_and(|status| status.as_u16() == 429);
+        let pause = retry::pause(tried, failure.asked);
+        if shared.load.count_429 || !refused || Instant::now() + pause >= shared.end {
+            lock(&shared.tally).failed(&failure, due.elapsed());
+            return None;
+        }
+        lock(&shared.tally).sent_again += 1;
+        sleep(pause).await;
+    }
+    None
+}
+
+/// Waits for a job's end. Whatever goes wrong on the way is counted and asked again, as long as the load may last.
+async fn until_ended(shared: &Shared, id: &str, due: Instant) {
+    let path = format!("/v1/jobs/{}?wait_s={HOLD_S}", segment(id));
+    let hold = Duration::from_secs(HOLD_S);
+    let call = Call { method: Method::GET, path: &path, body: None, headers: &[], hold };
+    let mut failed = 0;
+    while let Ok(asked) = timeout_at(shared.end, shared.load.client.attempt(&call)).await {
+        match asked {
+            Ok((_, job)) => {
+                let state = job["state"].as_str().unwrap_or("unknown");
+                if matches!(state, "succeeded" | "failed" | "cancelled" | "expired") {
+                    lock(&shared.tally).ended(state, due.elapsed());
+                    return;
+                }
+            }
+            Err(failure) => {
+                failed += 1;
+                lock(&shared.tally).failed_to_wait(&failure);
+                if !failure.passing || timeout_at(shared.end, sleep(retry::pause(failed, failure.asked))).await.is_err()
+                {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A duration as a person writes it; a plain number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    }
+}
+
+/// Both are whole at every unlock.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+    use axum::extract::Path;
+    use axum::http::{StatusCode, header};
+    use axum::response::IntoResponse;
+    use axum::routing::{get, post};
+    use axum::{Json, Router};
+    use serde_json::json;
+
+    use super::*;
+    use crate::stub;
+
+    fn load(client: Client, requests: u64, concurrency: u32, wait: bool) -> Load {
+        let plan = Plan { rate_per_s: 1_000.0, requests, poisson_seed: None };
+        let requests = Requests::same("echo", None).unwrap();
+        let patience = Duration::from_secs(30);
+        Load { client, requests, plan, wait, concurrency, count_429: false, patience }
+    }
+
+    #[tokio::test]
+    async fn every_request_is_accepted_and_followed_to_its_end() {
+        let count = Arc::new(AtomicU64::new(0));
+        let submitted = count.clone();
+        let accept = move || async move { Json(json!({"id": submitted.fetch_add(1, SeqCst).to_string()})) };
+        let answer = |Path(id): Path<String>| async move {
+            Json(json!({"id": id, "state": if id == "7" { "failed" } else { "succeeded" }}))
+        };
+        let routes = Router::new().route("/v1/jobs", post(accept)).route("/v1/jobs/{id}", get(answer));
+        let report = run_load(load(stub::serve(routes).await, 50, 8, true)).await.unwrap();
+        assert_eq!((count.load(SeqCst), report.tally.accepted, report.tally.open), (50, 50, 0));
+        assert_eq!(
+            report.tally.states.into_iter().collect::<Vec<_>>(),
+            [("failed".into(), 1), ("succeeded".into(), 49)]
+        );
+        assert_eq!((report.tally.submit_us.len(), report.tally.result_us.len()), (50, 50));
+        assert!(report.tally.in_flight_max <= 8);
+    }
+
+    /// The one thing that a closed loop hides: while one request is held, all that were due meanwhile are charged for it.
+    #[tokio::test]
+    async fn a_server_that_stalls_once_is_charged_for_all_it_kept_waiting() {
+        let count = Arc::new(AtomicU64::new(0));
+        let stall = Duration::from_millis(300);
+        let accept = move || async move {
+            if count.fetch_add(1, SeqCst) == 0 {
+                sleep(stall).await;
+            }
+            Json(json!({"id": "1"}))
+        };
+        let client = stub::serve(Router::new().route("/v1/jobs", post(accept))).await;
+        // One in flight: the other 99, due in the 100 ms after the first, all wait for it.
+        let report = run_load(load(client, 100, 1, false)).await.unwrap();
+        assert!(report.tally.submit_us.min() >= 200_000, "the last was due 200 ms before the stall was over");
+        assert!(report.tally.late >= 99);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_asked_to_come_back_comes_back() {
+        let count = Arc::new(AtomicU64::new(0));
+        let seen = count.clone();
+        let accept = move || async move {
+            match seen.fetch_add(1, SeqCst) {
+                0 => (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, "0")]).into_response(),
+                _ => Json(json!({"id": "1"})).into_response(),
+            }
+        };
+        let routes = Router::new().route("/v1/jobs", post(accept));
+        let client = stub::serve(routes).await;
+        let report = run_load(load(client.clone(), 1, 1, false)).await.unwrap();
+        assert_eq!((report.tally.sent_again, report.tally.accepted, report.tally.errors.len()), (1, 1, 0));
+        count.store(0, SeqCst);
+        let counting = Load { count_429: true, ..load(client, 2, 1, false) };
+        let report = run_load(counting).await.unwrap();
+        assert_eq!((report.tally.accepted, report.tally.errors["429"]), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn what_is_in_flight_at_the_end_is_left_and_counted() {
+        let routes = Router::new().route("/v1/jobs", post(std::future::pending::<()>));
+        let client = stub::serve(routes).await;
+        let impatient = Load { patience: Duration::from_millis(50), ..load(client, 3, 1, false) };
+        let report = run_load(impatient).await.unwrap();
+        assert_eq!((report.tally.errors["no answer in time"], report.tally.unsent), (1, 2));
+        assert!(report.tally.submit_us.min() >= 40_000);
+        assert_eq!(report.tally.submit_us.len(), 3);
+    }
+
+    #[test]
+    fn wrong_arguments_are_told() {
+        assert!(
+            stub::parse("bench load --rate 10 --duration 5 --poisson --seed 3 --wait --concurrency 9 --hdr x --json")
+                .is_ok()
+        );
+        assert!(stub::parse("bench load --demo --rate 50").is_ok());
+        assert!(stub::parse("bench load --demo --endpoint echo").is_err());
+        assert!(stub::parse("bench load --seed 3").is_err_and(|said| said.contains("--poisson")));
+        assert!(stub::parse("bench load --duration soon").is_err());
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
+    }
+}

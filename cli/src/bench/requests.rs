@@ -1,0 +1,90 @@
+//! What is submitted: one job again and again, or the lines of a file in turn.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::submit::{input, options};
+
+/// Submits, taken in turn.
+#[derive(Debug)]
+pub(super) struct Requests(Vec<Value>);
+
+impl Requests {
+    /// The same job every time; `given` is an input as `stoke submit --input` takes it.
+    pub(super) fn same(endpoint: &str, given: Option<&str>) -> Result<Self> {
+        let mut body = options::endpoint(endpoint)?;
+        body.insert("input".to_owned(), input::read(given)?);
+        Ok(Self(vec![body.into()]))
+    }
+
+    /// A submit per line of a file; those that name no endpoint are for `endpoint`.
+    pub(super) fn from_file(path: &Path, endpoint: &str) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::from_lines(&text, endpoint).with_context(|| path.display().to_string())
+    }
+
+    /// As above, from its text.
+    pub(super) fn from_lines(text: &str, endpoint: &str) -> Result<Self> {
+        let default = options::endpoint(endpoint)?;
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let bodies = lines.map(|(at, line)| {
+            let mut body: Value = serde_json::from_str(line).with_context(|| format!("line {} is not JSON", at + 1))?;
+            let members = body.as_object_mut().filter(|members| members.contains_key("input"));
+            let members = members.with_context(|| format!("line {} is no {{\"input\": ...}}", at + 1))?;
+            if !members.contains_key("endpoint") {
+                members.extend(default.clone());
+            }
+            Ok(body)
+        });
+        let bodies: Vec<Value> = bodies.collect::<Result<_>>()?;
+        ensure!(!bodies.is_empty(), "there is no line in it");
+        Ok(Self(bodies))
+    }
+
+    /// The body of the `number`th request.
+    pub(super) fn body(&self, number: u64) -> &Value {
+        #[expect(clippy::cast_possible_truncation, reason = "below the number of bodies")]
+        let at = (number % self.0.len() as u64) as usize;
+        &self.0[at]
+    }
+
+    /// The first that goes to `endpoint`.
+    pub(super) fn first_of(&self, endpoint: &str) -> Option<&Value> {
+        self.0.iter().find(|body| body["endpoint"] == endpoint)
+    }
+
+    /// The endpoints that are named, each once.
+    pub(super) fn endpoints(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.0.iter().filter_map(|body| body["endpoint"].as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_taken_in_turn() {
+        let text = "{\"input\": {\"a\": 1}}\n\n{\"endpoint\": \"embed\", \"input\": {}}\n";
+        let requests = Requests::from_lines(text, "echo@2").unwrap();
+        assert_eq!(requests.body(2), &json!({"endpoint": "echo", "version": 2, "input": {"a": 1}}));
+        assert_eq!(requests.body(3), &json!({"endpoint": "embed", "input": {}}));
+        assert_eq!(requests.endpoints(), ["echo", "embed"]);
+    }
+
+    #[test]
+    fn a_line_that_is_no_submit_is_named() {
+        for (text, said) in [("{\"input\": 1}\n{", "line 2 is not JSON"), ("[1]", "line 1"), ("", "no line")] {
+            let error = format!("{:#}", Requests::from_lines(text, "echo").unwrap_err());
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

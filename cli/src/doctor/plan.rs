@@ -1,0 +1,213 @@
+//! How much Redis a load takes: arithmetic over what was measured.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+/// What was measured by `what_a_job_takes` of the queue's tests, on Redis 7.0 with deploy/redis.conf; docs/BENCHMARKS.md has the table.
+mod measured {
+    /// Memory of a queued job, without its payload, bytes.
+    pub(super) const QUEUED_BYTES: f64 = 430.0;
+    /// Memory of an ended job, without its payload and its result, bytes.
+    pub(super) const ENDED_BYTES: f64 = 580.0;
+    /// Memory for a byte of a payload or a result: the allocator rounds up.
+    pub(super) const BYTES_PER_BYTE: f64 = 1.38;
+    /// Bytes that a job's whole life writes to the append-only file, without its payload and its result.
+    pub(super) const WRITTEN_BYTES: f64 = 2_570.0;
+    /// Redis' CPU for a whole life, seconds: 32 clients at once, one job a call, each call on disk before its answer.
+    pub(super) const CPU_S: f64 = 0.000_27;
+}
+
+/// A result above this goes to S3, and only its length stays in Redis (`INLINE_RESULT_BYTES`).
+const INLINE_BYTES: f64 = stokehold_queue::job::INLINE_RESULT_BYTES as f64;
+
+/// Admission closes at 80 % of maxmemory; this leaves a tenth below that.
+const FULL: f64 = 0.7;
+
+/// A rewrite of the append-only file copies the pages that change meanwhile.
+const HOST_TIMES: f64 = 1.5;
+
+/// Above this, Redis' one thread makes callers wait.
+const CORE_FULL: f64 = 0.6;
+
+/// A larger Redis takes minutes to load and long to fork.
+const SHARD_BYTES_MAX: f64 = 25.0 * GIB;
+
+/// What part of the slots is busy, so that a burst finds some free.
+const SLOTS_FULL: f64 = 0.8;
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// The load that is planned for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Load {
+    jobs_per_s: f64,
+    payload_bytes: f64,
+    result_bytes: f64,
+    retention_s: f64,
+    run_s: f64,
+    backlog: f64,
+}
+
+/// What it takes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct Plan {
+    load: Load,
+    /// Jobs in Redis at once: waiting, running, ended and kept.
+    jobs_kept: f64,
+    /// Of those jobs' records.
+    memory_bytes: f64,
+    /// Over all shards.
+    maxmemory_bytes: f64,
+    /// What the hosts need for that, over all shards.
+    host_memory_bytes: f64,
+    aof_bytes_per_s: f64,
+    redis_cores: f64,
+    shards: f64,
+    slots: f64,
+}
+
+impl Load {
+    /// Reads `jobs_per_s=50 payload_bytes=2000 ...`.
+    pub(super) fn parse(words: &[String]) -> Result<Self> {
+        const DAY_S: f64 = 86_400.0;
+        let mut load = Self {
+            jobs_per_s: f64::NAN,
+            payload_bytes: f64::NAN,
+            result_bytes: 1_000.0,
+            retention_s: DAY_S,
+            run_s: 1.0,
+            backlog: 0.0,
+        };
+        for word in words {
+            let Some((name, value)) = word.split_once('=') else { bail!("{word:?} is not NAME=NUMBER") };
+            let place = match name {
+                "jobs_per_s" => &mut load.jobs_per_s,
+                "payload_bytes" => &mut load.payload_bytes,
+                "result_bytes" => &mut load.result_bytes,
+                "retention_s" => &mut load.retention_s,
+                "run_s" => &mut load.run_s,
+                "backlog" => &mut load.backlog,
+                _ => bail!("{name:?} is none of jobs_per_s, payload_bytes, result_bytes, retention_s, run_s, backlog"),
+            };
+            match value.parse::<f64>() {
+                Ok(number) if number.is_finite() && number >= 0.0 => *place = number,
+                _ => bail!("{name} must be a number from 0 on, not {value:?}"),
+            }
+        }
+        for (name, value) in [("jobs_per_s", load.jobs_per_s), ("payload_bytes", load.payload_bytes)] {
+            if value.is_nan() {
+                bail!("{name} must be given, as {name}=100");
+            }
+        }
+        Ok(load)
+    }
+}
+
+impl Plan {
+    pub(super) fn of(load: &Load) -> Self {
+        let result_bytes = if load.result_bytes <= INLINE_BYTES { load.result_bytes } else { 0.0 };
+        let open = load.backlog + load.jobs_per_s * load.run_s;
+        let ended = load.jobs_per_s * load.retention_s;
+        let values = |bytes: f64| bytes * measured::BYTES_PER_BYTE;
+        let memory_bytes = open * (measured::QUEUED_BYTES + values(load.payload_bytes))
+            + ended * (measured::ENDED_BYTES + values(load.payload_bytes + result_bytes));
+        let maxmemory_bytes = memory_bytes / FULL;
+        let redis_cores = load.jobs_per_s * measured::CPU_S;
+        Self {
+            load: load.clone(),
+            jobs_kept: open + ended,
+            memory_bytes,
+            maxmemory_bytes,
+            host_memory_bytes: maxmemory_bytes * HOST_TIMES,
+            aof_bytes_per_s: load.jobs_per_s * (measured::WRITTEN_BYTES + load.payload_bytes + result_bytes),
+            redis_cores,
+            shards: (redis_cores / CORE_FULL).max(maxmemory_bytes / SHARD_BYTES_MAX).ceil().max(1.0),
+            slots: (load.jobs_per_s * load.run_s / SLOTS_FULL).ceil(),
+        }
+    }
+
+    /// What each figure is, in words, and the figure.
+    pub(super) fn rows(&self) -> Vec<(&'static str, String)> {
+        let bytes = |bytes: f64| {
+            let (unit, size) = [("GiB", GIB), ("MiB", (1_u64 << 20) as f64), ("KiB", 1_024.0)]
+                .into_iter()
+                .find(|(_, size)| bytes >= *size)
+                .unwrap_or(("bytes", 1.0));
+            format!("{:.1} {unit}", bytes / size)
+        };
+        vec![
+            ("jobs in Redis at once", format!("{:.0}", self.jobs_kept)),
+            ("their memory", bytes(self.memory_bytes)),
+            ("maxmemory, all shards", bytes(self.maxmemory_bytes)),
+            ("memory of the hosts", bytes(self.host_memory_bytes)),
+            ("append-only file, written", format!("{}/s", bytes(self.aof_bytes_per_s))),
+            ("cores of Redis", format!("{:.2}", self.redis_cores)),
+            ("shards", format!("{:.0}", self.shards)),
+            ("slots of workers", format!("{:.0}", self.slots)),
+        ]
+    }
+
+    /// What to think of beside the figures.
+    pub(super) fn advice(&self) -> Option<String> {
+        let most = f64::from(stokehold_queue::SHARDS_MAX);
+        if self.shards > most {
+            return Some(format!(
+                "More than {most:.0} shards: keep ended jobs for less time (retention_s), or put inputs into files."
+            ));
+        }
+        (self.shards > 1.0).then(|| "A tenant lives on one shard: no single tenant can use more than one.".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(text: &str) -> Plan {
+        Plan::of(&load(text).unwrap())
+    }
+
+    fn load(text: &str) -> Result<Load> {
+        Load::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn ended_jobs_are_most_of_the_memory() {
+        let plan = plan("jobs_per_s=10 payload_bytes=1000 result_bytes=500 retention_s=3600 run_s=2 backlog=100");
+        assert_eq!(plan.jobs_kept, 100.0 + 20.0 + 36_000.0);
+        let queued = measured::QUEUED_BYTES + 1_000.0 * measured::BYTES_PER_BYTE;
+        let expected = 120.0 * queued + 36_000.0 * (measured::ENDED_BYTES + 1_500.0 * measured::BYTES_PER_BYTE);
+        assert_eq!(plan.memory_bytes, expected);
+        assert_eq!(plan.maxmemory_bytes, expected / FULL);
+        assert_eq!((plan.shards, plan.slots), (1.0, 25.0));
+        assert_eq!(plan.advice(), None);
+    }
+
+    #[test]
+    fn a_large_result_takes_no_memory() {
+        let stored = plan("jobs_per_s=1 payload_bytes=0 result_bytes=10000000");
+        assert_eq!(stored.memory_bytes, plan("jobs_per_s=1 payload_bytes=0 result_bytes=0").memory_bytes);
+    }
+
+    #[test]
+    fn shards_follow_from_cores_and_from_memory() {
+        let cores = plan(&format!("jobs_per_s={} payload_bytes=0 retention_s=0", 2.5 * CORE_FULL / measured::CPU_S));
+        assert_eq!(cores.shards, 3.0);
+        let memory = plan(&format!(
+            "jobs_per_s=0 payload_bytes=0 backlog={}",
+            3.5 * SHARD_BYTES_MAX * FULL / measured::QUEUED_BYTES
+        ));
+        assert_eq!(memory.shards, 4.0);
+        assert!(memory.advice().unwrap().contains("one shard"));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let said = |text| load(text).unwrap_err().to_string();
+        assert!(said("jobs_per_s=1").contains("payload_bytes"));
+        assert!(said("jobs_per_s=many payload_bytes=1").contains("jobs_per_s must be a number"));
+        assert!(said("jobs_per_s=-1 payload_bytes=1").contains("from 0 on"));
+        assert!(said("speed=1").contains("none of jobs_per_s"));
+        assert!(said("fast").contains("NAME=NUMBER"));
+    }
+}

@@ -1,0 +1,170 @@
+#!lua flags=allow-oom
+-- recover: looks at the next records, tenant by tenant in order of submit, and puts back what one should stand in and does not. The
+-- record is believed; it moves to no other state. Nothing is found in a healthy queue, since every script leaves it whole.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 lease_ms | 4 retention_ms | 5 tenant ("" = begin) | 6 entry of its index after which to
+--       go on ("" = begin)
+-- Reply {tenant to go on with ("" = that was all), entry, number looked at, then per kind of repair: word, number}
+local now, most, lease_ms, retention = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local tenant, entry = ARGV[5], ARGV[6]
+local FIELDS_HERE = {'state', 'lane', 'entry', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep'}
+local repairs, kinds, classes, known_lanes = {}, {}, {}, {}
+
+local function repaired(kind)
+  if not repairs[kind] then kinds[#kinds + 1] = kind end
+  repairs[kind] = (repairs[kind] or 0) + 1
+end
+
+local function stands_in(key, member) return redis.call('ZSCORE', key, member) end
+
+-- Whether a gate holds `member` back. One that nothing would open is opened, or noted for the time that opens it.
+local function is_held(gate, member)
+  if not stands_in(held_key(gate), member) then return false end
+  if not stands_in(ROOT .. ':holds', gate) then
+    local places, due = room(gate, now)
+    if places >= 1 then
+      resume(gate)
+      repaired('gate')
+    elseif due then
+      redis.call('ZADD', ROOT .. ':holds', due, gate)
+      repaired('gate')
+    end
+  end
+  return true
+end
+
+-- A lane with jobs is among its tenant's, the tenant on the shelf, the class among the tags; or a gate keeps them away.
+local function check_lane(lane)
+  if known_lanes[lane] then return end
+  known_lanes[lane] = true
+  local priority, class, owner, endpoint = parts_of(lane)
+  if not stands_in(lanes_key(priority, class, owner), lane) then
+    if is_held('e:' .. owner .. ':' .. endpoint, lane) then return end
+    open_lane(lane)
+    repaired('lane')
+    classes[class] = true
+  end
+  if not stands_in(shelf_key(priority, class), owner) then
+    if is_held('t:' .. owner, priority .. ':' .. class) then return end
+    stand(priority, class, owner)
+    repaired('shelf')
+    classes[class] = true
+  end
+  if not stands_in(tags_key(priority), class) then
+    redis.call('ZADD', tags_key(priority), redis.call('ZRANGE', tags_key(priority), 0, 0, 'WITHSCORES')[2] or 0, class)
+    repaired('tag')
+    classes[class] = true
+  end
+end
+
+local function check_queued(id, job)
+  if job.entry == 'k' then
+    local gate, member = key_gate(tenant, job.ckey), id .. ' ' .. job.lane
+    if stands_in(waiting_key(gate), member) then return end
+    redis.call('HSETNX', job_key(id), 'line', redis.call('INCR', ROOT .. ':turn'))
+    redis.call('ZADD', waiting_key(gate), redis.call('HGET', job_key(id), 'line'), member)
+    repaired('waiting')
+    -- What it waited for may have stopped while it was not there to be let on.
+    if not redis.call('HGET', ROOT .. ':running', gate) then next_in_key(gate) end
+    return
+  end
+  local front = string.match(job.entry or '', '^f(.*)$')
+  local at = front or job.entry
+  local found = at and redis.call('XRANGE', front and front_key(job.lane) or lane_key(job.lane), at, at)[1]
+  if not found or found[2][2] ~= id then
+    redis.call('HSET', job_key(id), 'entry', 'f' .. append(front_key(job.lane), id))
+    repaired('entry')
+    classes[select(2, parts_of(job.lane))] = true
+  end
+  check_lane(job.lane)
+end
+
+-- Whether the end of job `other` will reach the one that waits for it.
+local function will_tell(other, waiting)
+  if stands_in(ROOT .. ':settle', 'ended ' .. other) then return true end
+  if redis.call('HEXISTS', job_key(other), 'ended') == 1 then return false end
+  for _, on in ipairs({'success', 'completion'}) do
+    if redis.call('LPOS', dependents_key(other), waiting .. ' ' .. on, 'MAXLEN', 1000) then return true end
+  end
+  -- A longer list is not read to its end: that would take too long, and a list as a whole is there or not.
+  return redis.call('LLEN', dependents_key(other)) > 1000
+end
+
+-- One that nobody is left to tell is looked at by `settle`, which knows from the records what it may do.
+local function check_blocked(id, job)
+  if stands_in(ROOT .. ':settle', 'ready ' .. id) then return end
+  if tonumber(job.waits or 0) > 0 then
+    local said = redis.call('HMGET', job_key(id), 'spec', 'steps')
+    for _, dependency in ipairs(cjson.decode(said[1]).depends_on or {}) do
+      if will_tell(dependency.job, id) then return end
+    end
+    local steps = said[2] and cjson.decode(said[2]) or {}
+    if #steps > 0 and will_tell(steps[#steps].job, id) then return end
+  end
+  redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
+  announce('settle')
+  repaired('blocked')
+end
+
+local function check_ended(id, job)
+  if not stands_in(ROOT .. ':ended', id) then
+    redis.call('ZADD', ROOT .. ':ended', tonumber(job.ended or now) + (tonumber(job.keep) or retention), id)
+    repaired('ended')
+  end
+  if redis.call('EXISTS', dependents_key(id)) == 1 and not stands_in(ROOT .. ':settle', 'ended ' .. id) then
+    redis.call('ZADD', ROOT .. ':settle', now, 'ended ' .. id)
+    announce('settle')
+    repaired('dependents')
+  end
+end
+
+local function check(id)
+  local values, job = redis.call('HMGET', job_key(id), unpack(FIELDS_HERE)), {}
+  if not values[1] then return end
+  for n, field in ipairs(FIELDS_HERE) do job[field] = values[n] or nil end
+  if job.ended then return check_ended(id, job) end
+  if job.state == 'queued' then
+    check_queued(id, job)
+  elseif job.state == 'running' and not stands_in(ROOT .. ':leases', id) then
+    -- Whoever holds it can extend it again; if nobody does, the reaper takes it.
+    redis.call('ZADD', ROOT .. ':leases', now + lease_ms, id)
+    repaired('lease')
+  elseif job.state == 'scheduled' and not stands_in(ROOT .. ':scheduled', id) then
+    redis.call('ZADD', ROOT .. ':scheduled', job.run_after or now, id)
+    repaired('scheduled')
+  elseif job.state == 'blocked' then
+    check_blocked(id, job)
+  end
+  local due = math.min(tonumber(job.deadline or math.huge), tonumber(job.start_by or math.huge))
+  if due < math.huge and not stands_in(ROOT .. ':deadlines', id) then
+    redis.call('ZADD', ROOT .. ':deadlines', due, id)
+    repaired('deadline')
+  end
+end
+
+local function next_tenant(after)
+  return redis.call('ZRANGE', ROOT .. ':tenants', after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, 1)[1] or ''
+end
+
+if tenant == '' then tenant = next_tenant('') end
+local looked = 0
+if tenant ~= '' then
+  local index = ROOT .. ':index:' .. tenant
+  local entries = redis.call('XRANGE', index, entry == '' and '-' or '(' .. entry, '+', 'COUNT', most)
+  for _, found in ipairs(entries) do
+    check(found[2][2])
+    entry = found[1]
+  end
+  looked = #entries
+  if looked < most then
+    if redis.call('EXISTS', index) == 0 then redis.call('ZREM', ROOT .. ':tenants', tenant) end
+    tenant, entry = next_tenant(tenant), ''
+  end
+end
+for class in pairs(classes) do wake(class) end
+local reply = {tenant, entry, tostring(looked)}
+for _, kind in ipairs(kinds) do
+  reply[#reply + 1] = kind
+  reply[#reply + 1] = tostring(repairs[kind])
+end
+return reply

@@ -1,0 +1,180 @@
+//! Group commit: calls that are answered only once replicas have what they wrote.
+//!
+//! WAIT blocks its connection, so such calls have connections of their own. Those that arrive while one's WAIT is out go together
+//! with the next: the cost of a round trip to the replica is shared by all of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, RedisResult, ServerErrorKind, Value};
+use tokio::sync::{Mutex, OnceCell, mpsc, oneshot};
+
+use crate::connection::{Connection, Place};
+use crate::error::Error;
+use crate::id::nonce;
+use crate::scripts::{MARK, Script};
+
+/// Groups under way at once.
+const LANES: usize = 2;
+
+/// Calls of one group: each is a script of a millisecond or two at most.
+const GROUP_MAX: usize = 64;
+
+/// Calls that wait for their group; more wait to be let in.
+const WAITING_MAX: usize = 1_024;
+
+/// A replica answers within a millisecond or two. One that takes this long is away, and the caller is to hear of it within a second.
+const WAIT_MS: u64 = 800;
+
+const STEP: &str = "have it acknowledged by enough replicas";
+
+/// The calls that wait for replicas. Clones share its connections, which are opened with the first call.
+#[derive(Clone)]
+pub(crate) struct Commits {
+    place: Place,
+    root: String,
+    replicas: Arc<AtomicU32>,
+    calls: Arc<OnceCell<mpsc::Sender<Call>>>,
+}
+
+struct Call {
+    script: &'static Script,
+    command: Cmd,
+    answer: oneshot::Sender<Result<Value, Error>>,
+}
+
+impl Commits {
+    pub(crate) fn new(place: Place, root: String) -> Self {
+        Self { place, root, replicas: Arc::default(), calls: Arc::default() }
+    }
+
+    /// How many replicas are waited for; with 0 nobody needs this.
+    pub(crate) fn replicas(&self) -> u32 {
+        self.replicas.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn wait_for(&self, replicas: u32) {
+        self.replicas.store(replicas, Ordering::Relaxed);
+    }
+
+    /// Runs a script's call, and waits until enough replicas have what it wrote and all that was written before it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when they do not say so in time: it may have happened, and may be lost yet.
+    pub(crate) fn run(&self, script: &'static Script, command: Cmd) -> BoxFuture<'_, Result<Value, Error>> {
+        self.join(script, command).boxed()
+    }
+
+    async fn join(&self, script: &'static Script, command: Cmd) -> Result<Value, Error> {
+        let calls = self.calls.get_or_try_init(|| self.open().boxed()).await?;
+        let (answer, answered) = oneshot::channel();
+        let unknown = |_| Error::Unavailable { step: script.name, source: "its connection has ended".into() };
+        calls.send(Call { script, command, answer }).await.map_err(|_| unknown(()))?;
+        answered.await.map_err(|_| unknown(()))?
+    }
+
+    async fn open(&self) -> Result<mpsc::Sender<Call>, Error> {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..LANES {
+            let redis = Connection::open(&self.place, &self.root).await?;
+            let lane = Lane { redis, calls: receiver.clone(), replicas: self.replicas.clone() };
+            tokio::spawn(lane.run());
+        }
+        Ok(sender)
+    }
+}
+
+/// One connection, and the groups that go through it one after the other.
+struct Lane {
+    redis: Connection,
+    calls: Arc<Mutex<mpsc::Receiver<Call>>>,
+    replicas: Arc<AtomicU32>,
+}
+
+impl Lane {
+    /// Until nobody is left to call.
+    async fn run(mut self) {
+        loop {
+            let mut group = Vec::new();
+            if self.calls.lock().await.recv_many(&mut group, GROUP_MAX).await == 0 {
+                return;
+            }
+            let again = self.commit(group).await;
+            if !again.is_empty() && self.load(&again).await {
+                // A script that is unknown twice in a row drops its call, which its caller hears of as unknown.
+                drop(self.commit(again).await);
+            }
+        }
+    }
+
+    /// Answers the calls of a group; gives back those whose script Redis did not know.
+    async fn commit(&mut self, group: Vec<Call>) -> Vec<Call> {
+        let replicas = self.replicas.load(Ordering::Relaxed);
+        let mut pipe = redis::pipe();
+        for call in &group {
+            pipe.add_command(call.command.clone());
+        }
+        pipe.add_command(mark(&group)).cmd("WAIT").arg(replicas).arg(WAIT_MS).ignore_errors();
+        let replies: RedisResult<Vec<RedisResult<Value>>> = pipe.query_async(&mut self.redis).await;
+        let (mut replies, waited) = match replies {
+            Ok(mut replies) => {
+                let waited =
+                    replies.pop().unwrap_or_else(|| Ok(Value::Nil)).and_then(|n| Ok(u32::from_redis_value(n)?));
+                let marked = replies.pop().unwrap_or_else(|| Ok(Value::Nil));
+                (replies, marked.and(waited))
+            }
+            Err(error) => (Vec::new(), Err(error)),
+        };
+        let short = match waited {
+            Ok(there) if there >= replicas => None,
+            Ok(there) => Some(format!("{there} of {replicas} replicas have it")),
+            Err(error) => Some(error.to_string()),
+        };
+        replies.truncate(group.len());
+        let mut replies = replies.into_iter();
+        let mut again = Vec::new();
+        for call in group {
+            let outcome = match (replies.next(), &short) {
+                (Some(Err(error)), _) if is_unknown_script(&error) => {
+                    again.push(call);
+                    continue;
+                }
+                (Some(Err(error)), _) => Err(Error::redis(call.script.name)(error)),
+                (Some(Ok(value)), None) => Ok(value),
+                (_, Some(why)) => Err(Error::Unavailable { step: STEP, source: why.clone().into() }),
+                (None, None) => Err(Error::Unavailable { step: STEP, source: "there was no reply".into() }),
+            };
+            // Who has gone meanwhile asks again, or does not care.
+            let _ = call.answer.send(outcome);
+        }
+        again
+    }
+
+    /// Hands Redis the scripts of these calls.
+    async fn load(&mut self, calls: &[Call]) -> bool {
+        let mut pipe = redis::pipe();
+        for call in calls {
+            pipe.cmd("SCRIPT").arg("LOAD").arg(&call.script.source).ignore();
+        }
+        pipe.query_async::<()>(&mut self.redis).await.is_ok()
+    }
+}
+
+/// On the shard of the group's first call: which one matters to nobody.
+fn mark(group: &[Call]) -> Cmd {
+    let root = group.first().and_then(|call| call.command.args_iter().nth(3));
+    let mut mark = redis::cmd("EVAL");
+    mark.arg(&MARK.source).arg(1);
+    if let Some(redis::Arg::Simple(root)) = root {
+        mark.arg(root);
+    }
+    mark.arg(nonce());
+    mark
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}

@@ -1,0 +1,55 @@
+use super::{RECOVER, unexpected};
+use crate::clock::Clock;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::keys::Keys;
+
+/// Records a call looks at: well below 2 ms of Redis.
+const STEP_MAX: usize = 50;
+
+/// Where a recovery sweep goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    tenant: String,
+    entry: String,
+}
+
+/// What one step of a recovery sweep did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovered {
+    /// Where to go on; `None` when every record has been looked at.
+    pub next: Option<Cursor>,
+    /// Records looked at.
+    pub looked: u32,
+    /// What was put back, by kind. Empty in a healthy queue.
+    pub repairs: Vec<(String, u32)>,
+}
+
+/// Call of `recover.lua`.
+pub(crate) struct Recover<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) clock: &'a Clock,
+    pub(crate) lease_ms: u64,
+    pub(crate) retention_ms: u64,
+    pub(crate) cursor: Option<&'a Cursor>,
+}
+
+impl Recover<'_> {
+    pub(crate) async fn run(&self, connection: &Connection) -> Result<Recovered, Error> {
+        let mut call = RECOVER.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(STEP_MAX).arg(self.lease_ms).arg(self.retention_ms);
+        match self.cursor {
+            Some(cursor) => call.arg(&cursor.tenant).arg(&cursor.entry),
+            None => call.arg("").arg(""),
+        };
+        let reply: Vec<String> = connection.eval(&RECOVER, &call).await?;
+        decode(&reply).ok_or_else(|| unexpected(&RECOVER, &reply))
+    }
+}
+
+fn decode(reply: &[String]) -> Option<Recovered> {
+    let [tenant, entry, looked, repairs @ ..] = reply else { return None };
+    let next = (!tenant.is_empty()).then(|| Cursor { tenant: tenant.clone(), entry: entry.clone() });
+    let repairs = repairs.chunks(2).map(|pair| Some((pair[0].clone(), pair.get(1)?.parse().ok()?)));
+    Some(Recovered { next, looked: looked.parse().ok()?, repairs: repairs.collect::<Option<_>>()? })
+}

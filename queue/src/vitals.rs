@@ -1,0 +1,194 @@
+//! What a Redis says of itself, and whether it may be given new work. Asked every second, not at every call.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Admission stops here, P13: what was accepted needs the rest to run and to end.
+const CLOSE_PERCENT: u64 = 80;
+
+/// And begins again below this, so that it does not flutter.
+const OPEN_PERCENT: u64 = 75;
+
+/// What INFO says at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// Names one life of one server: another after a restart and after a failover.
+    pub run_id: String,
+    /// Memory in use.
+    pub used_bytes: u64,
+    /// `maxmemory`; 0 where there is none.
+    pub max_bytes: u64,
+    /// Replicas that keep up.
+    pub replicas: u32,
+    /// Its last write to the append-only file failed.
+    pub writes_fail: bool,
+}
+
+impl Vitals {
+    /// The sections of INFO that it is read from.
+    pub(crate) const SECTIONS: [&'static str; 4] = ["server", "memory", "persistence", "replication"];
+
+    pub(crate) fn parse(info: &str) -> Self {
+        let number = |name| info_field(info, name).and_then(|text| text.parse().ok()).unwrap_or(0);
+        Self {
+            run_id: info_field(info, "run_id").unwrap_or_default().to_owned(),
+            used_bytes: number("used_memory"),
+            max_bytes: number("maxmemory"),
+            replicas: replicas_of(info),
+            writes_fail: info_field(info, "aof_last_write_status").is_some_and(|status| status != "ok"),
+        }
+    }
+
+    fn is_above(&self, percent: u64) -> bool {
+        self.max_bytes > 0 && self.used_bytes.saturating_mul(100) >= self.max_bytes.saturating_mul(percent)
+    }
+}
+
+/// One field of an INFO answer.
+pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// The replicas that are in step. One that still loads is connected as well, and acknowledges nothing.
+pub(crate) fn replicas_of(info: &str) -> u32 {
+    let online = info.lines().filter(|line| {
+        let number = line.strip_prefix("slave").and_then(|rest| rest.split_once(':'));
+        number.is_some_and(|(n, what)| n.parse::<u32>().is_ok() && what.split(',').any(|part| part == "state=online"))
+    });
+    u32::try_from(online.count()).unwrap_or(u32::MAX)
+}
+
+/// Why no new work is taken at present. What was accepted before goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Memory is nearly used up.
+    Memory {
+        /// In use.
+        used_bytes: u64,
+        /// Of so many.
+        max_bytes: u64,
+    },
+    /// Fewer replicas keep up than are waited for.
+    Replicas {
+        /// As many keep up.
+        there: u32,
+        /// As many are waited for.
+        wanted: u32,
+    },
+    /// Redis cannot write its append-only file.
+    Disk,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { used_bytes, max_bytes } => {
+                let (used, max) = (used_bytes >> 20, max_bytes >> 20);
+                write!(f, "Redis uses {used} of {max} MiB, and new jobs are taken again below {OPEN_PERCENT} %")
+            }
+            Self::Replicas { there, wanted } => write!(f, "Redis has {there} replicas in step and waits for {wanted}"),
+            Self::Disk => f.write_str("Redis cannot write to its disk"),
+        }
+    }
+}
+
+/// Whether new work may be taken. `closed` is what stood before: memory must fall further to open than to stay open.
+fn judge(vitals: &Vitals, wanted: u32, closed: Option<Refusal>) -> Option<Refusal> {
+    let most = if matches!(closed, Some(Refusal::Memory { .. })) { OPEN_PERCENT } else { CLOSE_PERCENT };
+    if vitals.writes_fail {
+        Some(Refusal::Disk)
+    } else if vitals.replicas < wanted {
+        Some(Refusal::Replicas { there: vitals.replicas, wanted })
+    } else if vitals.is_above(most) {
+        Some(Refusal::Memory { used_bytes: vitals.used_bytes, max_bytes: vitals.max_bytes })
+    } else {
+        None
+    }
+}
+
+/// The latest look at a Redis, shared by all that use it.
+#[derive(Clone, Default)]
+pub(crate) struct Pulse(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    vitals: Vitals,
+    refusal: Option<Refusal>,
+    /// When it was found to be another server, or to have been restarted, since this process knows it.
+    changed_at: Option<Instant>,
+}
+
+impl Pulse {
+    /// Takes note of a look. Answers whether it is another server, or another life of it, than at the look before; the first is.
+    pub(crate) fn note(&self, vitals: Vitals, wanted: u32) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = !state.vitals.run_id.is_empty();
+        let is_another = state.vitals.run_id != vitals.run_id;
+        if known && is_another {
+            state.changed_at = Some(Instant::now());
+        }
+        state.refusal = judge(&vitals, wanted, state.refusal);
+        state.vitals = vitals;
+        is_another
+    }
+
+    pub(crate) fn vitals(&self) -> Vitals {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).vitals.clone()
+    }
+
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).refusal
+    }
+
+    /// Whether it has changed within `time`.
+    pub(crate) fn changed_within(&self, time: Duration) -> bool {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.changed_at.is_some_and(|at| at.elapsed() < time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vitals(used_bytes: u64) -> Vitals {
+        Vitals { run_id: "a".to_owned(), used_bytes, max_bytes: 1_000, replicas: 1, writes_fail: false }
+    }
+
+    #[test]
+    fn admission_closes_at_eighty_percent_and_opens_below_seventy_five() {
+        let pulse = Pulse::default();
+        let closed_at = |used_bytes| {
+            pulse.note(vitals(used_bytes), 0);
+            pulse.refusal().is_some()
+        };
+        assert_eq!([799, 800, 760, 750, 749, 799].map(closed_at), [false, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn a_missing_replica_and_a_full_disk_close_it_too() {
+        let lonely = Vitals { replicas: 0, ..vitals(0) };
+        assert_eq!(judge(&lonely, 1, None), Some(Refusal::Replicas { there: 0, wanted: 1 }));
+        assert_eq!(judge(&lonely, 0, None), None);
+        assert_eq!(judge(&Vitals { writes_fail: true, ..vitals(0) }, 0, None), Some(Refusal::Disk));
+        assert_eq!(judge(&Vitals { max_bytes: 0, ..vitals(u64::MAX) }, 0, None), None);
+    }
+
+    #[test]
+    fn another_life_is_noticed() {
+        let pulse = Pulse::default();
+        let hour = Duration::from_secs(3_600);
+        assert!(pulse.note(vitals(0), 0) && !pulse.changed_within(hour));
+        assert!(!pulse.note(vitals(1), 0));
+        assert!(pulse.note(Vitals { run_id: "b".to_owned(), ..vitals(1) }, 0) && pulse.changed_within(hour));
+    }
+
+    #[test]
+    fn info_is_read() {
+        let info = "# Server\r\nrun_id:a\r\nused_memory:5\r\nmaxmemory:1000\r\naof_last_write_status:ok\r\n\
+            connected_slaves:2\r\nslave0:ip=10.0.0.1,port=6379,state=online,offset=1,lag=0\r\n\
+            slave1:ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0\r\nslave_priority:100\r\n";
+        assert_eq!(Vitals::parse(info), vitals(5));
+    }
+}

@@ -1,0 +1,120 @@
+//! A disk without room: `standard` refuses and comes back by itself, `strict` loses its server and nothing else. The disk is a small
+//! tmpfs; where mounting one is not allowed, the tests say so and do nothing.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use stokehold_queue::job::NewJob;
+use stokehold_queue::{Durability, Error, JobId, Queue, RedisConfig, RedisQueue, Refusal};
+use stokehold_tests::process::alive;
+use stokehold_tests::redis_server::RedisServer;
+use tempfile::TempDir;
+
+use crate::conformance::{job, query, raw, succeed};
+
+/// A disk of 8 MiB; unmounted when dropped.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(dir.path());
+        if mount.output().is_ok_and(|done| done.status.success()) {
+            return Some(Self(dir));
+        }
+        println!("skipped: a tmpfs cannot be mounted here (it takes root)");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn fill(&self) {
+        // Writes what fits: the error is the point.
+        let _ = fs::write(self.path().join("filler"), vec![0; 16 << 20]);
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.path().join("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.path()).status();
+    }
+}
+
+fn large() -> NewJob {
+    NewJob { input: raw(&format!("\"{}\"", "x".repeat(16 << 10))), ..job("echo") }
+}
+
+async fn connect(server: &RedisServer, durability: Durability) -> RedisQueue {
+    let config = RedisConfig { url: server.url(), durability, ..RedisConfig::default() };
+    let queue = RedisQueue::connect(config).await.unwrap();
+    assert_eq!(queue.check_fitness(false).await.unwrap().durability, durability);
+    queue
+}
+
+/// Submits until it is refused. Answers what was acknowledged and the refusal.
+async fn until_refused(queue: &RedisQueue) -> (Vec<JobId>, Error) {
+    let mut told = Vec::new();
+    loop {
+        let job = large();
+        let id = job.id;
+        match queue.submit(vec![job]).await {
+            Ok(_) => told.push(id),
+            Err(error) => return (told, error),
+        }
+    }
+}
+
+#[tokio::test]
+async fn standard_refuses_while_the_disk_is_full_and_comes_back_by_itself() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let server = RedisServer::start(disk.path(), &["--appendfsync", "everysec"]);
+    let queue = connect(&server, Durability::Standard).await;
+    queue.submit(vec![job("echo")]).await.unwrap();
+    let leases = queue.lease(query(1, 0)).await.unwrap();
+    disk.fill();
+    let (told, refused) = until_refused(&queue).await;
+    assert!(matches!(refused, Error::Closed(_)), "{refused:?}");
+    assert!(refused.to_string().contains("disk"), "{refused}");
+    queue.look().await.unwrap();
+    assert_eq!(queue.health().refusal, Some(Refusal::Disk), "from now on without asking Redis");
+
+    disk.make_room();
+    // Redis tries again by itself every second.
+    while queue.health().refusal.is_some() {
+        queue.look().await.unwrap();
+    }
+    queue.finish(&[succeed(&leases[0])]).await.unwrap();
+    queue.submit(vec![job("echo")]).await.unwrap();
+    for id in told {
+        assert!(queue.get(id).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test]
+async fn strict_loses_its_server_and_no_acknowledged_job() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let server = RedisServer::start(disk.path(), &[]);
+    let queue = connect(&server, Durability::Strict).await;
+    disk.fill();
+    let (told, refused) = until_refused(&queue).await;
+    assert!(matches!(refused, Error::Unavailable { .. }), "its outcome is unknown: {refused:?}");
+    while alive(server.pid()) {
+        tokio::task::yield_now().await;
+    }
+    disk.make_room();
+    // As its supervisor would.
+    let server = RedisServer::start(disk.path(), &[]);
+    let queue = connect(&server, Durability::Strict).await;
+    for id in told {
+        assert!(queue.get(id).await.unwrap().is_some(), "{id} was acknowledged and is gone");
+    }
+    queue.submit(vec![job("echo")]).await.unwrap();
+}

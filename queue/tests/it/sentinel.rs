@@ -1,0 +1,68 @@
+//! A primary that fails, with Sentinels to name the next one.
+
+use std::time::{Duration, Instant};
+
+use stokehold_queue::gateway::FinishAnswer;
+use stokehold_queue::queue::Signal;
+use stokehold_queue::{Error, Queue, RedisConfig, RedisQueue};
+use stokehold_tests::redis_sentinel::RedisService;
+use tokio::time::timeout;
+
+use crate::conformance::{job, query, succeed};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn connect(service: &RedisService) -> RedisQueue {
+    RedisQueue::connect(RedisConfig { url: service.url(), ..RedisConfig::default() }).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_and_signals_follow_the_primary() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut service = RedisService::start(dir.path());
+    let queue = connect(&service).await;
+    let mut heard = queue.listen("api-1").await.unwrap();
+    queue.check_fitness(false).await.unwrap();
+    let before = job("echo");
+    queue.submit(vec![before.clone()]).await.unwrap();
+    assert!(queue.primary().ends_with(&format!(":{}", service.primary_port())));
+
+    let (number, port) = service.kill_primary();
+    // Submits go on all the while: each is taken or refused as unknown, and repeated with the same id until it is taken.
+    let meanwhile = {
+        let queue = queue.clone();
+        tokio::spawn(async move {
+            let (job, mut refused) = (job("echo"), 0);
+            loop {
+                match queue.submit(vec![job.clone()]).await {
+                    Ok(_) => return (job.id, refused, Instant::now()),
+                    Err(Error::Unavailable { .. }) => refused += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        })
+    };
+    let promoted = tokio::task::block_in_place(|| service.wait_for_promotion(port));
+    let found = Instant::now();
+    let (late, refused, taken) = timeout(PATIENCE, meanwhile).await.unwrap().unwrap();
+    eprintln!(
+        "{refused} calls refused; the first one taken {} ms after the promotion was seen",
+        taken.saturating_duration_since(found).as_millis()
+    );
+    assert!(queue.primary().ends_with(&format!(":{promoted}")));
+    assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some(Signal::Missed), "signals come from there");
+
+    // What was the primary comes back believing that it still is, until the Sentinels have told it.
+    tokio::task::block_in_place(|| service.restart(number));
+    let again = connect(&service).await;
+    assert!(again.primary().ends_with(&format!(":{promoted}")), "the old primary is not taken for the new one");
+    let mut finished = Vec::new();
+    while finished.len() < 2 {
+        for lease in queue.lease(query(10, 0)).await.unwrap() {
+            assert_eq!(queue.finish(&[succeed(&lease)]).await.unwrap(), [FinishAnswer::Ok]);
+            finished.push(lease.job_id);
+        }
+    }
+    finished.sort_unstable();
+    assert_eq!(finished, [before.id, late], "replication had the first, and the second is there once");
+}

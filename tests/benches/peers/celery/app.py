@@ -1,0 +1,28 @@
+"""celery: `celery --app app worker`."""
+
+import time
+
+from bench import CONCURRENCY, JOURNAL_JOB_S, REDIS_URL, RESULT, journal
+from celery import Celery
+
+app = Celery("bench", broker=REDIS_URL, backend=REDIS_URL)
+app.conf.update(
+    # Child processes, as many as the machine has cores: its default.
+    worker_concurrency=CONCURRENCY or 2,
+    # Messages each child may hold: for lots of short tasks its documentation says 64 or 128.
+    worker_prefetch_multiplier=128,
+    # Its own advice at each start.
+    broker_connection_retry_on_startup=True,
+)
+
+
+@app.task
+def noop(text: str) -> dict:
+    return RESULT
+
+
+@app.task(ignore_result=True)
+def note(number: int) -> None:
+    journal(f"start {number}")
+    time.sleep(JOURNAL_JOB_S)
+    journal(f"end {number}")

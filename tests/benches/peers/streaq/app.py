@@ -1,0 +1,25 @@
+"""streaq: `streaq run app:worker`."""
+
+import asyncio
+import logging
+
+from bench import CONCURRENCY, JOURNAL_JOB_S, REDIS_URL, RESULT, journal
+from streaq import Worker
+
+# Prefetch is as much as runs at once, its default; results are kept for 5 minutes, its default.
+worker = Worker(redis_url=REDIS_URL, concurrency=CONCURRENCY or 64, anyio_kwargs={"use_uvloop": True})
+
+# One log line a job is a cost that no other peer is charged.
+logging.getLogger("streaq").addFilter(lambda record: not str(record.msg).startswith("task "))
+
+
+@worker.task
+async def noop(text: str) -> dict:
+    return RESULT
+
+
+@worker.task
+async def note(number: int) -> None:
+    journal(f"start {number}")
+    await asyncio.sleep(JOURNAL_JOB_S)
+    journal(f"end {number}")
