@@ -180,7 +180,9 @@ impl Plan {
         for (fault, times) in &self.faults {
             for n in 0..*times {
                 let place = (f64::from(n) + rng.random_range(0.0..1.0)) / f64::from(*times);
-                let at = self.duration.mul_f64(QUIET + (1.0 - QUIET) * place);
+                // Who is to die at a place has to come there while there is a load.
+                let until = if *fault == Fault::Failpoint { 0.75 } else { 1.0 };
+                let at = self.duration.mul_f64(QUIET + (until - QUIET) * place);
                 planned.push(Planned {
                     at,
                     fault: *fault,

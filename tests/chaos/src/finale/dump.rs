@@ -15,7 +15,8 @@ const PAGE: usize = 500;
 
 /// Below the shard's root, what is kept by design after a job's end: records, their place in lists, what history and webhooks wait
 /// for, and counters that only grow.
-const KEPT: [&str; 19] = [
+const KEPT: [&str; 20] = [
+    ":tenants",
     ":j:",
     ":i:",
     ":e:",
