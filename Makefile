@@ -38,7 +38,7 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile load powercut
+.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile load powercut chaos chaos-nightly mutants
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -149,6 +149,28 @@ sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and c
 	SEEDS=$(or $(SEEDS),10000) cargo test --locked --release -p stokehold-queue --test sim -- --nocapture
 	STOKE_MODEL_CASES=5000 cargo test --locked -p stokehold-queue --test it model
 
+# A `stoke` with failpoints, or with planted bugs, goes by another name: it is nobody's to run.
+chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under some hundred faults, and a judgement (SEED=n repeats a run)
+	cargo build --locked -p stokehold-cli --features failpoints
+	cp target/debug/stoke target/debug/stoke-failpoints
+	cargo build --locked -p stokehold-chaos
+	STOKE_BIN=$(CURDIR)/target/debug/stoke-failpoints target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
+
+SEEDS ?= 5
+JOBS ?= 100000
+chaos-nightly: redis $(WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each beside the same load without faults
+	cargo build --locked --release -p stokehold-cli --features failpoints
+	cp target/release/stoke target/release/stoke-failpoints
+	cargo build --locked --release -p stokehold-chaos
+	STOKE_BIN=$(CURDIR)/target/release/stoke-failpoints target/release/chaos nightly --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--from $(SEED))
+
+mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must catch
+	cargo test --locked -p stokehold-queue --features mutants --lib mutants
+	cargo build --locked -p stokehold-cli --features mutants
+	cp target/debug/stoke target/debug/stoke-mutants
+	cargo build --locked -p stokehold-chaos
+	STOKE_BIN=$(CURDIR)/target/debug/stoke-mutants target/debug/chaos mutants
+
 CUTS ?= 100
 powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) cargo test --locked -p stokehold-tests --test powercut -- --nocapture --test-threads 1
@@ -210,7 +232,7 @@ acceptance: stoke redis $(WHEEL) $(CLIENT) sdk/js/dist/.built ## Run at full siz
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it schedules:: -- --nocapture
 	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test it batches:: -- --nocapture
 
-ci: lint test schema demo ## What CI runs
+ci: lint test schema demo chaos ## What CI runs
 
 clean: ## Delete what was built, not what was downloaded
 	cargo clean

@@ -71,6 +71,7 @@ struct Facts {
 pub(crate) async fn check(connection: &Connection, keys: &Keys, wanted: Wanted) -> Result<Fitness, Error> {
     let mut redis = connection.redis();
     let info: String = redis::cmd("INFO").query_async(&mut redis).await.map_err(Error::redis("read INFO"))?;
+    settled(&info)?;
     let facts = facts(&info, &settings(connection).await?);
     let fitness = verdict(&facts, wanted).map_err(Error::Unfit)?;
     probe(connection, keys).await?;
@@ -84,6 +85,16 @@ async fn settings(connection: &Connection) -> Result<HashMap<String, String>, Er
     match ask.query_async(&mut connection.redis()).await {
         Err(error) if error.is_io_error() || error.is_timeout() => Err(Error::redis("read CONFIG")(error)),
         answer => Ok(answer.unwrap_or_default()),
+    }
+}
+
+/// A Redis that loads its append-only file has switched that off meanwhile, and says so: what it says then is no setting.
+fn settled(info: &str) -> Result<(), Error> {
+    match info_field(info, "loading") {
+        None | Some("0") => Ok(()),
+        Some(_) => {
+            Err(Error::Unavailable { step: "read its settings", source: "Redis is still loading what it holds".into() })
+        }
     }
 }
 
@@ -260,6 +271,13 @@ mod tests {
         assert_eq!(class(forgetful()), Ok(Durability::Ephemeral));
         assert!(class(Facts { eviction: "allkeys-lru".to_owned(), ..forgetful() }).is_err());
         assert_eq!(class(fit()), Ok(Durability::Strict));
+    }
+
+    #[test]
+    fn a_redis_that_still_loads_is_asked_again_and_not_judged() {
+        let loading = "redis_version:7.0.15\r\nloading:1\r\naof_enabled:0\r\n";
+        assert!(matches!(settled(loading), Err(Error::Unavailable { .. })));
+        assert!(settled("loading:0\r\naof_enabled:1\r\n").is_ok());
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod commit;
 mod connection;
 pub mod endpoint;
 mod error;
+pub mod failpoint;
 #[cfg(feature = "redis")]
 pub mod feedback;
 #[cfg(feature = "redis")]
@@ -25,6 +26,8 @@ pub mod job;
 mod keys;
 #[cfg(feature = "redis")]
 mod memory;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 #[cfg(feature = "redis")]
 pub mod outbox;
 pub mod pipeline;

@@ -11,6 +11,7 @@ use crate::batches::Batches;
 use crate::clock::Clock;
 use crate::connection::{Connection, Place};
 use crate::error::Error;
+use crate::failpoint;
 use crate::feedback::FeedbackCounters;
 use crate::fitness::{Durability, Fitness};
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
@@ -355,7 +356,43 @@ impl RedisQueue {
     async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
         bounded("jobs", jobs.len(), SUBMIT_MAX)?;
         self.admits()?;
-        scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, jobs }.run(&self.connection).await
+        #[cfg(feature = "mutants")]
+        if guard.is_none() && crate::mutants::is("submit-before-script") {
+            return Ok(self.submit_later(jobs.to_vec()));
+        }
+        failpoint::reach("submit.before").await;
+        let submitted =
+            scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, jobs }.run(&self.connection).await;
+        failpoint::reach("submit.after").await;
+        submitted
+    }
+
+    /// A planted bug: what a batch's jobs became is counted after they were committed.
+    #[cfg(feature = "mutants")]
+    async fn count_later(&self, reports: &[FinishReport], answers: &[FinishAnswer]) -> Result<(), Error> {
+        for (report, _) in reports.iter().zip(answers).filter(|(_, answer)| **answer == FinishAnswer::Ok) {
+            let mut redis = self.connection.redis();
+            let key = self.keys.job(report.job_id);
+            let (batch, state): (Option<String>, Option<String>) =
+                redis.hmget(key, &["batch", "state"]).await.map_err(Error::redis("count"))?;
+            if let (Some(batch), Some(state @ ("succeeded" | "failed"))) = (batch, state.as_deref()) {
+                let counted: Result<u64, _> = redis.hincr(self.keys.batch(&batch), state, 1).await;
+                counted.map_err(Error::redis("count"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A planted bug: the answer first, the script when it suits.
+    #[cfg(feature = "mutants")]
+    fn submit_later(&self, jobs: Vec<NewJob>) -> Vec<Submitted> {
+        let accepted = jobs.iter().map(|job| Submitted::New(job.id)).collect();
+        let this = self.clone();
+        tokio::spawn(async move {
+            let call = scripts::Submit { keys: &this.keys, clock: &this.config.clock, guard: None, jobs: &jobs };
+            let _ = call.run(&this.connection).await;
+        });
+        accepted
     }
 
     async fn record(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -417,9 +454,14 @@ impl Queue for RedisQueue {
     async fn lease(&self, query: LeaseQuery) -> Result<Vec<Lease>, Error> {
         bounded("leases wanted", query.want as usize, BATCH_MAX)?;
         let RedisConfig { lease_ms, age_after_ms, .. } = self.config;
-        scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, age_after_ms, query: &query }
-            .run(&self.connection)
-            .await
+        let leases =
+            scripts::TakeLeases { keys: &self.keys, clock: &self.config.clock, lease_ms, age_after_ms, query: &query }
+                .run(&self.connection)
+                .await;
+        if leases.as_ref().is_ok_and(|leases| !leases.is_empty()) {
+            failpoint::reach("lease.after").await;
+        }
+        leases
     }
 
     async fn unpark(&self, waiter: &Waiter) -> Result<bool, Error> {
@@ -447,9 +489,16 @@ impl Queue for RedisQueue {
             return Ok(Vec::new());
         }
         let retention_ms = self.config.retention_ms;
-        scripts::Finish { keys: &self.keys, clock: &self.config.clock, retention_ms, reports }
+        failpoint::reach("finish.before").await;
+        let answers = scripts::Finish { keys: &self.keys, clock: &self.config.clock, retention_ms, reports }
             .run(&self.connection)
-            .await
+            .await;
+        failpoint::reach("finish.after").await;
+        #[cfg(feature = "mutants")]
+        if let (Ok(answers), true) = (&answers, crate::mutants::is("count-outside-script")) {
+            self.count_later(reports, answers).await?;
+        }
+        answers
     }
 
     async fn release(&self, leases: &[LeaseRef]) -> Result<Vec<FinishAnswer>, Error> {
@@ -460,9 +509,11 @@ impl Queue for RedisQueue {
     async fn cancel(&self, tenant: &str, ids: &[JobId]) -> Result<Vec<CancelAnswer>, Error> {
         bounded("jobs", ids.len(), BATCH_MAX)?;
         let retention_ms = self.config.retention_ms;
-        scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, ids }
+        let answers = scripts::Cancel { keys: &self.keys, clock: &self.config.clock, retention_ms, tenant, ids }
             .run(&self.connection)
-            .await
+            .await;
+        failpoint::reach("cancel.after").await;
+        answers
     }
 
     async fn promote(&self) -> Result<Swept, Error> {
@@ -472,9 +523,13 @@ impl Queue for RedisQueue {
     /// Does nothing in the first lease period after Redis came up or another took its place: every lease may have run out while it was away, and the
     /// workers that hold them must get the chance to extend first.
     async fn reap(&self) -> Result<Swept, Error> {
+        #[cfg(feature = "mutants")]
+        let hasty = crate::mutants::is("reaper-without-grace");
+        #[cfg(not(feature = "mutants"))]
+        let hasty = false;
         let lease = Duration::from_millis(self.config.lease_ms);
         let is_new = self.pulse.changed_within(lease) || self.uptime_ms().await? < self.config.lease_ms;
-        if matches!(self.config.clock, Clock::Own) && is_new {
+        if !hasty && matches!(self.config.clock, Clock::Own) && is_new {
             return Ok(Swept::default());
         }
         let retention_ms = self.config.retention_ms;

@@ -52,6 +52,8 @@ impl Script {
             }
             _ => text.to_owned(),
         };
+        #[cfg(feature = "mutants")]
+        let source = crate::mutants::plant(name, source);
         let sha = redis::Script::new(&source).get_hash().to_owned();
         Self { name, source, sha }
     }
@@ -132,6 +134,12 @@ scripts! {
     ROLE "role" PRELUDE;
     MARK "mark" "";
     RECOVER "recover" PRELUDE;
+}
+
+/// Every script's name and text.
+#[cfg(all(test, feature = "mutants"))]
+pub(crate) fn sources() -> impl Iterator<Item = (&'static str, &'static str)> {
+    ALL.iter().map(|script| (script.name, script.source.as_str()))
 }
 
 /// A reply that no script of this version gives.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stokehold_queue::failpoint;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
 use stokehold_wire::Failure;
@@ -130,6 +131,7 @@ impl Attempts {
         let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
         let begun = Arc::clone(&run.begun);
         let end = self.execute(&ready.runner, job, run, lease, lost, open).await?;
+        failpoint::reach("run.ended").await;
         let took = begun.at().unwrap_or(started).elapsed();
         self.load.ran(took);
         model.turns.ran(took);

@@ -7,6 +7,7 @@ use futures::{TryStreamExt, stream};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use stokehold_queue::failpoint;
 use stokehold_queue::gateway::{FinishOutcome, LeaseRef, UploadFile, UploadsRequest};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME};
 use stokehold_wire::OutputFile;
@@ -55,6 +56,7 @@ pub(crate) async fn store(
     if large || !sources.is_empty() {
         let document = large.then(|| bytes::Bytes::from(text.clone()));
         upload(gateway, transfer, lease, &sources, document).await?;
+        failpoint::reach("upload.after").await;
     }
     if large {
         return Ok(FinishOutcome::Stored { size_bytes: text.len() as u64 });

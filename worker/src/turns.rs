@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Work that waits in a runner's inbox, at most: it can neither go to another worker nor make way.
 const AHEAD: Duration = Duration::from_millis(10);
@@ -29,11 +29,15 @@ pub(crate) struct Turns {
     max: usize,
     slots: Arc<Slots>,
     state: Mutex<State>,
+    /// A slot that is held here may serve another run by now.
+    given_back: Notify,
 }
 
 struct State {
     /// Turns that were given out.
     taken: usize,
+    /// Of these, those that wait for no slot any more.
+    passed: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
     held: Vec<OwnedSemaphorePermit>,
     /// Moving average of a run, seconds.
@@ -41,7 +45,10 @@ struct State {
 }
 
 /// The right to hand one run to the runner, until dropped.
-pub(crate) struct Turn(Option<Arc<Turns>>);
+pub(crate) struct Turn {
+    turns: Arc<Turns>,
+    passed: bool,
+}
 
 impl Slots {
     pub(crate) fn new(slots: u32) -> Arc<Self> {
@@ -80,8 +87,8 @@ impl Turns {
     /// For a runner that takes `max` runs at once.
     pub(crate) fn new(max: u32, slots: Arc<Slots>) -> Arc<Self> {
         // Pessimistic: nothing is handed over ahead until runs have shown to be short.
-        let state = State { taken: 0, waiting: VecDeque::new(), held: Vec::new(), run_s: 1.0 };
-        Arc::new(Self { max: max.max(1) as usize, slots, state: Mutex::new(state) })
+        let state = State { taken: 0, passed: 0, waiting: VecDeque::new(), held: Vec::new(), run_s: 1.0 };
+        Arc::new(Self { max: max.max(1) as usize, slots, state: Mutex::new(state), given_back: Notify::new() })
     }
 
     /// Waits for a turn, first come first served, and for a slot if this run needs one of its own.
@@ -97,15 +104,35 @@ impl Turns {
                 Some(receiver)
             }
         };
-        let turn = match waiting {
-            None => Turn(Some(Arc::clone(self))),
+        let mut turn = match waiting {
+            None => Turn { turns: Arc::clone(self), passed: false },
             Some(receiver) => receiver.await.ok()?,
         };
-        if self.is_short_of_slots() {
-            let slot = self.slots.acquire().await?;
-            self.lock().held.push(slot);
+        let mut slot = None;
+        loop {
+            // Whoever is told between the look and the wait is told.
+            let given_back = self.given_back.notified();
+            tokio::pin!(given_back);
+            given_back.as_mut().enable();
+            if self.pass(slot.take()) {
+                turn.passed = true;
+                return Some(turn);
+            }
+            tokio::select! {
+                free = self.slots.acquire() => slot = Some(free?),
+                // Else two runners that each wait for one more slot would keep what their ended runs had from each other for ever.
+                () = given_back => {}
+            }
         }
-        Some(turn)
+    }
+
+    /// Lets a turn through if there is a slot for it, or it needs none of its own.
+    fn pass(&self, slot: Option<OwnedSemaphorePermit>) -> bool {
+        let mut state = self.lock();
+        state.held.extend(slot);
+        let passes = state.held.len() >= self.max.min(state.passed + 1);
+        state.passed += usize::from(passes);
+        passes
     }
 
     /// A run took so long. The first short one is believed.
@@ -126,14 +153,10 @@ impl Turns {
         self.max + ahead
     }
 
-    fn is_short_of_slots(&self) -> bool {
-        let state = self.lock();
-        state.held.len() < state.taken.min(self.max)
-    }
-
-    fn give_back(self: Arc<Self>) {
+    fn give_back(self: &Arc<Self>, passed: bool) {
         let mut state = self.lock();
         state.taken -= 1;
+        state.passed -= usize::from(passed);
         let spare = if state.held.len() > state.taken { state.held.pop() } else { None };
         let mut next = Vec::new();
         while state.taken < self.open(&state) {
@@ -145,9 +168,10 @@ impl Turns {
         }
         drop(state);
         drop(spare);
+        self.given_back.notify_waiters();
         for waiting in next {
             // One that has gone away meanwhile drops its turn, which gives it back.
-            let _ = waiting.send(Turn(Some(Arc::clone(&self))));
+            let _ = waiting.send(Turn { turns: Arc::clone(self), passed: false });
         }
     }
 
@@ -158,9 +182,7 @@ impl Turns {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(turns) = self.0.take() {
-            turns.give_back();
-        }
+        self.turns.give_back(self.passed);
     }
 }
 
@@ -214,6 +236,22 @@ mod tests {
         assert!(now(&turns).is_none());
         drop((first, second));
         assert!(waits.now_or_never().is_some(), "its turn comes when what was handed over has run");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_ends_leaves_its_slot_to_the_next_of_its_runner() {
+        let slots = Slots::new(2);
+        let (turns, other) = (Turns::new(2, Arc::clone(&slots)), Turns::new(2, Arc::clone(&slots)));
+        let (first, others) = (now(&turns).unwrap(), now(&other).unwrap());
+        let (mut second, mut others_second) = (Box::pin(turns.take()), Box::pin(other.take()));
+        assert!((&mut second).now_or_never().is_none());
+        assert!((&mut others_second).now_or_never().is_none(), "both slots are taken");
+        drop(first);
+        let second = second.now_or_never().unwrap().unwrap();
+        drop(others);
+        let others_second = others_second.now_or_never().unwrap().unwrap();
+        drop((second, others_second));
+        assert_eq!(slots.free.available_permits(), 2);
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use anyhow::Context;
 use axum::http::{HeaderMap, HeaderValue};
 use stokehold_queue::outbox::{Claimed, Delivery, Outbox, Outcome, Report, Try};
 use stokehold_queue::queue::Work;
-use stokehold_queue::{Error, RedisQueue, now_ms};
+use stokehold_queue::{Error, RedisQueue, failpoint, now_ms};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -230,6 +230,7 @@ async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
     };
     let (at_ms, started) = (now_ms(), Instant::now());
     let answer = Box::pin(shared.client.post(&delivery.url, headers, body)).await;
+    failpoint::reach("hook.posted").await;
     let duration_ms = u64::try_from(started.elapsed().min(2 * TRY_MAX).as_millis()).unwrap_or_default();
     shared.breakers.lock().unwrap_or_else(PoisonError::into_inner).tell(
         place.receiver(),

@@ -1,0 +1,144 @@
+//! One client's calls, each written down before it is made and after it is answered.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::history::{Event, Journal, Kind, now_ns};
+
+/// Longer than a replica waits for Redis; after it the outcome is unknown.
+const TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A submit is repeated until its outcome is known, this many times at most: minutes.
+const TRIES: u32 = 400;
+const PAUSE: std::ops::Range<f64> = 0.05..0.4;
+
+/// How a call came out.
+pub(crate) enum Answer {
+    Done(Value),
+    /// It was refused for good.
+    Refused(StatusCode, Value),
+    /// Nobody knows.
+    Unknown(Option<StatusCode>, String),
+}
+
+/// Somebody who calls the API as a tenant.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) name: String,
+    pub(crate) tenant: &'static str,
+    pub(crate) token: String,
+    pub(crate) url: String,
+    pub(crate) http: reqwest::Client,
+    pub(crate) journal: Arc<Journal>,
+}
+
+impl Caller {
+    pub(crate) fn event(&self, kind: Kind, f: &str) -> Event {
+        Event::new(&self.name, kind, f)
+    }
+
+    /// One call.
+    pub(crate) async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<Body>) -> Answer {
+        let mut request = self.http.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token);
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        request = match body {
+            Some(Body::Json(body)) => request.json(&body),
+            Some(Body::Lines(lines)) => request.header("content-type", "application/jsonl").body(lines),
+            None => request,
+        };
+        let answered = async {
+            let answer = request.timeout(TIMEOUT).send().await?;
+            Ok::<_, reqwest::Error>((answer.status(), answer.bytes().await?))
+        };
+        match answered.await {
+            Ok((status, bytes)) => {
+                let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                if status.is_success() {
+                    Answer::Done(value)
+                } else if status.is_server_error() || matches!(status.as_u16(), 408 | 429) {
+                    Answer::Unknown(Some(status), value["code"].as_str().unwrap_or_default().to_owned())
+                } else {
+                    Answer::Refused(status, value)
+                }
+            }
+            Err(error) => Answer::Unknown(None, error.without_url().to_string()),
+        }
+    }
+
+    /// Submits under a key until the outcome is known; the ids. `None` when it was refused, or nobody answered for minutes.
+    pub(crate) async fn submit(&self, f: &str, path: &str, key: &str, jobs: u64, body: Body) -> Option<Vec<String>> {
+        for _ in 0..TRIES {
+            self.journal.write(self.event(Kind::Invoke, f).key(key).v(json!({"tenant": self.tenant, "jobs": jobs})));
+            let begun = Instant::now();
+            let answer = self.call(Method::POST, path, Some(key), Some(body.clone())).await;
+            let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            match answer {
+                Answer::Done(value) => {
+                    let many =
+                        value["ids"].as_array().map(|ids| ids.iter().filter_map(Value::as_str).collect::<Vec<_>>());
+                    let ids = many.unwrap_or_else(|| value["id"].as_str().into_iter().collect());
+                    self.journal.write(self.event(Kind::Ok, f).key(key).v(json!({"ids": ids, "ms": ms})));
+                    return Some(ids.into_iter().map(str::to_owned).collect());
+                }
+                Answer::Refused(status, problem) => {
+                    let v = json!({"ms": ms, "status": status.as_u16()});
+                    self.journal.write(self.event(Kind::Fail, f).key(key).v(v).err(problem));
+                    return None;
+                }
+                Answer::Unknown(status, why) => {
+                    let v = json!({"ms": ms, "status": status.map(|status| status.as_u16())});
+                    self.journal.write(self.event(Kind::Info, f).key(key).v(v).err(why));
+                }
+            }
+            sleep(Duration::from_secs_f64(rand::random_range(PAUSE))).await;
+        }
+        None
+    }
+
+    /// Reads a job and writes down what was told.
+    pub(crate) async fn read(&self, id: &str, wait_s: u64) {
+        let begun = now_ns();
+        let path = if wait_s > 0 { format!("/v1/jobs/{id}?wait_s={wait_s}") } else { format!("/v1/jobs/{id}") };
+        match self.call(Method::GET, &path, None, None).await {
+            Answer::Done(job) => self.journal.write(self.event(Kind::Ok, "poll").job(id).v(seen(&job, begun))),
+            Answer::Refused(status, _) => {
+                self.journal
+                    .write(self.event(Kind::Fail, "poll").job(id).v(json!({"status": status.as_u16(), "t0": begun})));
+            }
+            // A read that failed tells nothing.
+            Answer::Unknown(..) => {}
+        }
+    }
+
+    /// Cancels a job and writes down what came of it.
+    pub(crate) async fn cancel(&self, id: &str) {
+        self.journal.write(self.event(Kind::Invoke, "cancel").job(id));
+        let (kind, why) = match self.call(Method::POST, &format!("/v1/jobs/{id}/cancel"), None, None).await {
+            Answer::Done(_) => (Kind::Ok, String::new()),
+            Answer::Refused(status, _) => (Kind::Fail, status.to_string()),
+            Answer::Unknown(_, why) => (Kind::Info, why),
+        };
+        let event = self.event(kind, "cancel").job(id);
+        self.journal.write(if why.is_empty() { event } else { event.err(why) });
+    }
+}
+
+/// A request's body.
+#[derive(Clone)]
+pub(crate) enum Body {
+    Json(Value),
+    Lines(String),
+}
+
+/// What an answer tells of a job.
+fn seen(job: &Value, begun: u64) -> Value {
+    json!({
+        "state": job["state"], "run": job["result"]["run"], "attempts": job["attempts"].as_array().map(Vec::len), "t0": begun,
+    })
+}

@@ -1,0 +1,389 @@
+//! The load: several clients at once. For half of the time the queue is nearly empty, since a deep backlog hides what is wrong:
+//! a job that is lost or doubled among thousands that wait meets nobody.
+
+mod call;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+pub(crate) use call::{Answer, Body, Caller};
+
+use crate::cluster::{Cluster, Tenant};
+use crate::history::{Event, Journal, Kind};
+use crate::plan::Plan;
+use crate::sink::Sink;
+
+/// Stretches of the load, by turns a nearly empty queue and a deep one.
+const STRETCHES: u32 = 8;
+
+/// Parts of the jobs.
+const SINGLE: f64 = 0.40;
+const BULK: f64 = 0.35;
+
+/// Jobs of a bulk submit, lines of a batch: so many in 10,000 jobs.
+const BULK_CALLS: u64 = 40;
+const BATCHES: u64 = 8;
+
+/// Long jobs, at most: so many a second, and such a part of the single ones.
+const LONG_PER_S: f64 = 3.0;
+const LONG_MAX: f64 = 0.04;
+
+const SINGLE_CLIENTS: u64 = 4;
+const RECENT_MAX: usize = 400;
+const READ_EVERY: Duration = Duration::from_millis(25);
+const WAIT_EVERY: Duration = Duration::from_millis(200);
+const CANCEL_EVERY: Duration = Duration::from_millis(120);
+const CROSS_EVERY: Duration = Duration::from_millis(250);
+
+/// Ids that were acknowledged lately, for those who read and cancel.
+#[derive(Clone, Default)]
+struct Recent(Arc<Mutex<VecDeque<String>>>);
+
+impl Recent {
+    fn add(&self, ids: &[String]) {
+        let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.extend(ids.iter().cloned());
+        let over = recent.len().saturating_sub(RECENT_MAX);
+        recent.drain(..over);
+    }
+
+    /// One of the newest `of`.
+    fn pick(&self, rng: &mut StdRng, of: usize) -> Option<String> {
+        let recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = recent.len().saturating_sub(of);
+        (from < recent.len()).then(|| recent[rng.random_range(from..recent.len())].clone())
+    }
+}
+
+/// Everyone who calls.
+pub(crate) struct Load {
+    plan: Plan,
+    url: String,
+    tenants: Vec<Tenant>,
+    hooks: Vec<String>,
+    journal: Arc<Journal>,
+    recent: Recent,
+    http: reqwest::Client,
+}
+
+impl Load {
+    pub(crate) fn new(plan: &Plan, cluster: &Cluster, sink: &Sink, journal: Arc<Journal>) -> anyhow::Result<Self> {
+        Ok(Self {
+            plan: plan.clone(),
+            url: cluster.url(),
+            tenants: cluster.tenants.clone(),
+            hooks: cluster.tenants.iter().map(|tenant| sink.url(tenant.name)).collect(),
+            journal,
+            recent: Recent::default(),
+            http: reqwest::Client::builder().build()?,
+        })
+    }
+
+    fn caller(&self, name: &str, tenant: usize) -> Caller {
+        Caller {
+            name: name.to_owned(),
+            tenant: self.tenants[tenant].name,
+            token: self.tenants[tenant].token.clone(),
+            url: self.url.clone(),
+            http: self.http.clone(),
+            journal: Arc::clone(&self.journal),
+        }
+    }
+
+    fn rng(&self, salt: u64) -> StdRng {
+        StdRng::seed_from_u64(self.plan.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Submits all of the plan's jobs, and reads and cancels meanwhile. Returns when the last submit's outcome is known.
+    pub(crate) async fn run(self) {
+        let load = Arc::new(self);
+        let start = Instant::now();
+        let mut onlookers = JoinSet::new();
+        onlookers.spawn(Arc::clone(&load).read());
+        onlookers.spawn(Arc::clone(&load).wait());
+        onlookers.spawn(Arc::clone(&load).cancel());
+        onlookers.spawn(Arc::clone(&load).cross());
+        let mut submitting = JoinSet::new();
+        for n in 0..SINGLE_CLIENTS {
+            submitting.spawn(Arc::clone(&load).singles(n, start));
+        }
+        submitting.spawn(Arc::clone(&load).bulks(start));
+        submitting.spawn(Arc::clone(&load).batches(start));
+        while submitting.join_next().await.is_some() {}
+        onlookers.shutdown().await;
+    }
+
+    /// When the `part` (0 to 1) of what belongs to the even (shallow) or odd (deep) stretches is due.
+    fn due(&self, start: Instant, part: f64, deep: bool) -> Instant {
+        start + self.plan.duration.mul_f64(place(part, deep))
+    }
+
+    /// One job after the other, each at its time.
+    async fn singles(self: Arc<Self>, n: u64, start: Instant) {
+        let tenant = usize::from(n == SINGLE_CLIENTS - 1);
+        let (caller, mut rng) = (self.caller(&format!("client-{n}"), tenant), self.rng(n + 1));
+        let jobs = part_of(self.plan.jobs, SINGLE) / SINGLE_CLIENTS;
+        let mut under_way = JoinSet::new();
+        for k in 0..jobs {
+            #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 jobs")]
+            let due = self.due(start, k as f64 / jobs as f64, false);
+            sleep_until(due).await;
+            let key = format!("c{n}-{k}");
+            let body = self.job(&mut rng, &format!("{key}#0"), tenant, false);
+            let (caller, recent, again) = (caller.clone(), self.recent.clone(), rng.random_bool(0.02));
+            under_way.spawn(async move {
+                let Some(ids) = caller.submit("submit", "/v1/jobs", &key, 1, Body::Json(body.clone())).await else {
+                    return;
+                };
+                if caller.tenant == "default" {
+                    recent.add(&ids);
+                }
+                if again {
+                    // Long after it was acknowledged, by a client that has forgotten.
+                    sleep(Duration::from_secs(2)).await;
+                    caller.submit("submit", "/v1/jobs", &key, 1, Body::Json(body)).await;
+                }
+            });
+            while under_way.try_join_next().is_some() {}
+        }
+        while under_way.join_next().await.is_some() {}
+    }
+
+    /// Many jobs in one call, as fast as they are taken, at the beginning of each deep stretch.
+    async fn bulks(self: Arc<Self>, start: Instant) {
+        let (caller, mut rng) = (self.caller("client-bulk", 0), self.rng(100));
+        let calls = (BULK_CALLS * self.plan.jobs / 10_000).clamp(8, 400);
+        let size = part_of(self.plan.jobs, BULK) / calls;
+        for k in 0..calls {
+            // In quarters: those of one stretch follow each other at once.
+            let quarter = k * u64::from(STRETCHES / 2) / calls;
+            sleep_until(self.due(start, quarter as f64 / f64::from(STRETCHES / 2), true)).await;
+            let key = format!("bulk-{k}");
+            let jobs: Vec<Value> = (0..size).map(|n| self.job(&mut rng, &format!("{key}#{n}"), 0, true)).collect();
+            let body = Body::Json(json!({"jobs": jobs}));
+            if let Some(ids) = caller.submit("submit", "/v1/jobs/bulk", &key, size, body).await {
+                self.recent.add(&ids[ids.len().saturating_sub(10)..]);
+            }
+        }
+    }
+
+    /// Batches, by turns with and without a webhook, looked at until they are over.
+    async fn batches(self: Arc<Self>, start: Instant) {
+        let (caller, mut rng) = (self.caller("client-batch", 0), self.rng(200));
+        let batches = (BATCHES * self.plan.jobs / 10_000).clamp(2, 40);
+        let size = (self.plan.jobs - part_of(self.plan.jobs, SINGLE) - part_of(self.plan.jobs, BULK)) / batches;
+        let mut looking = JoinSet::new();
+        for k in 0..batches {
+            #[expect(clippy::cast_precision_loss, reason = "a few batches")]
+            let due = self.due(start, k as f64 / batches as f64, true);
+            sleep_until(due).await;
+            let key = format!("batch-{k}");
+            let lines: String = (0..size)
+                .map(|n| {
+                    let tag = format!("{key}#{n}");
+                    let line = json!({"custom_id": tag, "input": input(&mut rng, &tag, true, 0.0)});
+                    format!("{line}\n")
+                })
+                .collect();
+            let hook = if k % 2 == 0 { format!("&webhook={}", escaped(&self.hooks[0])) } else { String::new() };
+            let path = format!("/v1/batches?endpoint=chaos{hook}");
+            if let Some(ids) = caller.submit("batch_submit", &path, &key, size, Body::Lines(lines)).await {
+                looking.spawn(look(caller.clone(), ids.into_iter().next().unwrap_or_default()));
+            }
+        }
+        // Those that are not over are looked at while the queue drains, by the finale.
+        sleep_until(start + self.plan.duration).await;
+        looking.shutdown().await;
+    }
+
+    /// The part of the single jobs that take long: about as many as a few slots can hold.
+    fn long(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 jobs")]
+        let per_s = self.plan.jobs as f64 * SINGLE / (self.plan.duration.as_secs_f64() / 2.0);
+        (LONG_PER_S / per_s).min(LONG_MAX)
+    }
+
+    fn job(&self, rng: &mut StdRng, tag: &str, tenant: usize, deep: bool) -> Value {
+        let mut job = json!({"endpoint": "chaos", "input": input(rng, tag, deep, self.long())});
+        match rng.random_range(0..100) {
+            0..8 => job["priority"] = "interactive".into(),
+            8..16 => job["priority"] = "batch".into(),
+            _ => {}
+        }
+        if rng.random_bool(0.06) {
+            job["webhook"] = self.hooks[tenant].clone().into();
+            if rng.random_bool(0.3) {
+                job["webhook_events"] = json!(["job.started", "job.completed"]);
+            }
+        }
+        job
+    }
+
+    /// Reads jobs at random, the new ones above all, and lists them.
+    async fn read(self: Arc<Self>) {
+        let (caller, mut rng) = (self.caller("reader", 0), self.rng(300));
+        let mut looks = 0_u64;
+        loop {
+            sleep(READ_EVERY).await;
+            looks += 1;
+            if let Some(id) = self.recent.pick(&mut rng, if looks.is_multiple_of(3) { RECENT_MAX } else { 40 }) {
+                caller.read(&id, 0).await;
+            }
+            if looks.is_multiple_of(80) {
+                list(&caller).await;
+            }
+        }
+    }
+
+    /// Waits for the end of some.
+    async fn wait(self: Arc<Self>) {
+        let (caller, mut rng) = (self.caller("waiter", 0), self.rng(400));
+        loop {
+            sleep(WAIT_EVERY).await;
+            if let Some(id) = self.recent.pick(&mut rng, 20) {
+                caller.read(&id, 3).await;
+            }
+        }
+    }
+
+    /// Calls some off, most of them while they wait or run.
+    async fn cancel(self: Arc<Self>) {
+        let (caller, mut rng) = (self.caller("canceller", 0), self.rng(500));
+        loop {
+            sleep(CANCEL_EVERY).await;
+            if let Some(id) = self.recent.pick(&mut rng, 6) {
+                caller.cancel(&id).await;
+                caller.read(&id, 0).await;
+            }
+        }
+    }
+
+    /// Another tenant tries to read what is not its own, and lists what is.
+    async fn cross(self: Arc<Self>) {
+        let (caller, mut rng) = (self.caller("stranger", 1), self.rng(600));
+        let mut looks = 0_u64;
+        loop {
+            sleep(CROSS_EVERY).await;
+            looks += 1;
+            if looks.is_multiple_of(8) {
+                list(&caller).await;
+            }
+            let Some(id) = self.recent.pick(&mut rng, RECENT_MAX) else { continue };
+            let (method, path) = match looks % 3 {
+                0 => (Method::GET, format!("/v1/jobs/{id}")),
+                1 => (Method::GET, format!("/v1/jobs/{id}/result")),
+                _ => (Method::POST, format!("/v1/jobs/{id}/cancel")),
+            };
+            let status = match caller.call(method, &path, None, None).await {
+                Answer::Done(_) => 200,
+                Answer::Refused(status, _) => status.as_u16(),
+                // Nobody answered: nothing was learned.
+                Answer::Unknown(..) => continue,
+            };
+            self.journal.write(caller.event(Kind::Ok, "cross").job(id).v(json!({"status": status})));
+        }
+    }
+}
+
+/// A batch's counts, until it is over.
+async fn look(caller: Caller, id: String) {
+    loop {
+        if look_once(&caller, &id).await {
+            return;
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// One look; whether it is over.
+async fn look_once(caller: &Caller, id: &str) -> bool {
+    let Answer::Done(batch) = caller.call(Method::GET, &format!("/v1/batches/{id}"), None, None).await else {
+        return false;
+    };
+    let event = caller.event(Kind::Ok, "batch_poll").key(id);
+    caller.journal.write(event.v(json!({"state": batch["state"], "counts": batch["counts"]})));
+    !batch["ended_at"].is_null()
+}
+
+async fn list(caller: &Caller) {
+    if let Answer::Done(page) = caller.call(Method::GET, "/v1/jobs?limit=100", None, None).await {
+        let ids: Vec<&Value> = page["jobs"].as_array().into_iter().flatten().map(|job| &job["id"]).collect();
+        let event: Event = caller.event(Kind::Ok, "list");
+        caller.journal.write(event.v(json!({"tenant": caller.tenant, "ids": ids})));
+    }
+}
+
+/// What a job is to do. Where the queue is nearly empty, `long` of them (0 to 1) take about as long as a pause that outlasts a lease:
+/// those are there to be killed under, and to come back late.
+fn input(rng: &mut StdRng, tag: &str, deep: bool, long: f64) -> Value {
+    let ms = match (deep, rng.random_range(0..100)) {
+        (true, 0..90) => 0,
+        (true, _) => rng.random_range(1..20),
+        (false, _) if rng.random_bool(long) => rng.random_range(1_500..4_000),
+        (false, 0..60) => rng.random_range(0..20),
+        (false, 60..97) => rng.random_range(20..150),
+        (false, _) => rng.random_range(150..600),
+    };
+    let mut input = json!({"tag": tag, "ms": ms});
+    match rng.random_range(0..1_000) {
+        0..6 => input["fails"] = 1_000.into(),
+        6..20 => input["fails"] = 1.into(),
+        20..32 => input["fill"] = 20_000.into(),
+        _ => {}
+    }
+    input
+}
+
+/// Where in the run (0 to 1) the `part` of what belongs to the shallow or the deep stretches lies.
+fn place(part: f64, deep: bool) -> f64 {
+    let mine = f64::from(STRETCHES / 2);
+    let stretch = (part * mine).floor().min(mine - 1.0);
+    let within = part * mine - stretch;
+    (2.0 * stretch + if deep { 1.0 } else { 0.0 } + within) / f64::from(STRETCHES)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a part of a count"
+)]
+fn part_of(jobs: u64, part: f64) -> u64 {
+    (jobs as f64 * part) as u64
+}
+
+fn escaped(url: &str) -> String {
+    url.replace(':', "%3A").replace('/', "%2F")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shallow_and_deep_take_turns_and_fill_the_run() {
+        assert_eq!((place(0.0, false), place(0.0, true)), (0.0, 0.125));
+        assert_eq!((place(0.25, false), place(0.25, true)), (0.25, 0.375));
+        assert_eq!((place(1.0, false), place(1.0, true)), (0.875, 1.0));
+        assert_eq!(place(0.125, false), 0.0625);
+    }
+
+    #[test]
+    fn of_what_was_acknowledged_lately_the_newest_are_picked() {
+        let (recent, mut rng) = (Recent::default(), StdRng::seed_from_u64(1));
+        assert_eq!(recent.pick(&mut rng, 5), None);
+        recent.add(&(0..2 * RECENT_MAX).map(|n| n.to_string()).collect::<Vec<_>>());
+        for _ in 0..100 {
+            let picked: usize = recent.pick(&mut rng, 5).unwrap().parse().unwrap();
+            assert!(picked >= 2 * RECENT_MAX - 5);
+        }
+    }
+}

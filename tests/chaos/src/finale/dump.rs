@@ -1,0 +1,283 @@
+//! What Redis, S3 and the replicas hold when all is over, as events.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context, Result};
+use redis::aio::MultiplexedConnection;
+use serde_json::{Value, json};
+
+use super::ROOT;
+use crate::cluster::Cluster;
+use crate::history::{Event, Journal, Kind};
+
+/// Records read at a time.
+const PAGE: usize = 500;
+
+/// Below the shard's root, what is kept by design after a job's end: records, their place in lists, what history and webhooks wait
+/// for, and counters that only grow.
+const KEPT: [&str; 20] = [
+    ":tenants",
+    ":j:",
+    ":i:",
+    ":e:",
+    ":index:",
+    ":ended",
+    ":dead:",
+    ":cost",
+    ":turn",
+    ":limits",
+    ":w:",
+    ":wl:",
+    ":b:",
+    ":batches:",
+    ":batches_tidy",
+    ":role:",
+    ":parked",
+    ":probe",
+    ":d:",
+    ":rate",
+];
+
+/// Of these, what is one job's or one message's: not counted when memory is compared.
+const RECORDS: [&str; 11] =
+    [":j:", ":i:", ":e:", ":index:", ":ended", ":dead:", ":w:", ":wl:", ":b:", ":batches:", ":batches_tidy"];
+
+fn number(fields: &HashMap<String, String>, name: &str) -> u64 {
+    fields.get(name).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// Jobs and batches that have not ended.
+pub(super) async fn open(redis: &mut MultiplexedConnection) -> Result<u64> {
+    let (gates, batches): (BTreeMap<String, u64>, u64) = redis::pipe()
+        .hgetall(format!("{ROOT}:open"))
+        .cmd("ZCARD")
+        .arg(format!("{ROOT}:batches"))
+        .query_async(redis)
+        .await?;
+    // Every job counts at its tenant's gate and at its endpoint's.
+    let jobs: u64 = gates.iter().filter(|(gate, _)| gate.starts_with("t:")).map(|(_, jobs)| jobs).sum();
+    Ok(jobs + batches)
+}
+
+/// Where jobs stand that have not ended, by place.
+pub(super) async fn standing(redis: &mut MultiplexedConnection) -> Result<Value> {
+    let (leases, scheduled, deadlines, ready): (u64, u64, u64, BTreeMap<String, u64>) = redis::pipe()
+        .cmd("ZCARD")
+        .arg(format!("{ROOT}:leases"))
+        .cmd("ZCARD")
+        .arg(format!("{ROOT}:scheduled"))
+        .cmd("ZCARD")
+        .arg(format!("{ROOT}:deadlines"))
+        .hgetall(format!("{ROOT}:ready"))
+        .query_async(redis)
+        .await?;
+    let streams = keys(redis)
+        .await?
+        .into_iter()
+        .filter(|key| below(key).is_some_and(|key| key.starts_with(":q:") || key.starts_with(":f:")));
+    let ready: u64 = ready.values().sum();
+    Ok(
+        json!({"leases": leases, "scheduled": scheduled, "deadlines": deadlines, "ready": ready, "streams": streams.count()}),
+    )
+}
+
+async fn keys(redis: &mut MultiplexedConnection) -> Result<Vec<String>> {
+    let (mut cursor, mut keys) = (0_u64, Vec::new());
+    loop {
+        let (next, page): (u64, Vec<String>) =
+            redis::cmd("SCAN").arg(cursor).arg("COUNT").arg(1_000).query_async(redis).await?;
+        keys.extend(page);
+        if next == 0 {
+            // SCAN may tell a key twice.
+            keys.sort_unstable();
+            keys.dedup();
+            return Ok(keys);
+        }
+        cursor = next;
+    }
+}
+
+fn below(key: &str) -> Option<&str> {
+    key.strip_prefix(ROOT)
+}
+
+/// Every job's record, without what only batches keep.
+pub(super) async fn jobs(cluster: &Cluster, redis: &mut MultiplexedConnection, journal: &Journal) -> Result<()> {
+    let prefix = format!("{ROOT}:j:");
+    let keys: Vec<String> = keys(redis).await?.into_iter().filter(|key| key.starts_with(&prefix)).collect();
+    for page in keys.chunks(PAGE) {
+        let mut pipe = redis::pipe();
+        page.iter().for_each(|key| {
+            pipe.hgetall(key);
+        });
+        let records: Vec<HashMap<String, String>> = pipe.query_async(redis).await?;
+        for (key, fields) in page.iter().zip(records) {
+            // A batch's lines leave the queue when they are written down; its files tell of them.
+            if fields.contains_key("batch") {
+                continue;
+            }
+            let id = &key[prefix.len()..];
+            journal.write(Event::new("redis", Kind::Ok, "final").job(id).v(record(cluster, id, &fields).await?));
+        }
+    }
+    Ok(())
+}
+
+async fn record(cluster: &Cluster, id: &str, fields: &HashMap<String, String>) -> Result<Value> {
+    let parse =
+        |name: &str| -> Value { fields.get(name).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default() };
+    let (spec, input) = (parse("spec"), parse("input"));
+    let attempts: Vec<Value> =
+        fields.iter().filter_map(|(name, text)| attempt(name.strip_prefix('h')?.parse().ok()?, text)).collect();
+    let mut v = json!({
+        "state": fields.get("state"), "tenant": spec["tenant"], "priority": spec["priority"], "tag": input["tag"],
+        "fails": input["fails"].as_u64().unwrap_or(0) >= 1_000, "attempt": number(fields, "attempt"), "fence": fields.get("fence"),
+        "failures": number(fields, "failures"), "lost": number(fields, "lost"), "crashes": number(fields, "crashes"),
+        "hook": fields.contains_key("hook"), "attempts": attempts, "run": parse("inline")["run"],
+    });
+    if v["state"] == "succeeded" && fields.contains_key("stored") {
+        let (run, verdict) = object(cluster, id, &spec, &input).await;
+        (v["run"], v["object"]) = (run, verdict.into());
+    }
+    Ok(v)
+}
+
+/// A closed attempt as the record holds it: worker, fence, leased, queued, ended, outcome, and what is told of it.
+fn attempt(number: u32, text: &str) -> Option<Value> {
+    let [worker, fence, leased, queued, ended, outcome] =
+        text.split_whitespace().take(6).collect::<Vec<_>>().try_into().ok()?;
+    let ms = |text: &str| text.parse::<u64>().ok();
+    Some(json!({
+        "attempt": number, "worker_id": worker, "fence": fence, "leased_ms": ms(leased)?, "queued_ms": ms(queued)?,
+        "ended_ms": ms(ended)?, "outcome": outcome,
+    }))
+}
+
+/// A result in S3, read as its owner reads it, against what the handler was to give.
+async fn object(cluster: &Cluster, id: &str, spec: &Value, input: &Value) -> (Value, String) {
+    let tenant = cluster.tenants.iter().position(|tenant| spec["tenant"] == tenant.name).unwrap_or(0);
+    match cluster.get(tenant, &format!("/v1/jobs/{id}/result")).await {
+        Ok(result) => {
+            let length = result["fill"].as_str().map_or(0, str::len) as u64;
+            let right = result["tag"] == input["tag"] && Some(length) == input["fill"].as_u64();
+            (result["run"].clone(), if right { "right" } else { "another's" }.to_owned())
+        }
+        Err(error) => (Value::Null, format!("not there: {error}")),
+    }
+}
+
+/// Every batch: its counts, and the lines of its files.
+pub(super) async fn batches(cluster: &Cluster, journal: &Journal) -> Result<()> {
+    let mut cursor = String::new();
+    loop {
+        let page = cluster.get(0, &format!("/v1/batches?limit=100{cursor}")).await?;
+        for batch in page["batches"].as_array().context("no list of batches")? {
+            let id = batch["id"].as_str().unwrap_or_default();
+            let mut lines = Vec::new();
+            for file in ["results", "errors"] {
+                for line in file_lines(cluster, &format!("/v1/batches/{id}/{file}")).await? {
+                    let run = match line["job_id"].as_str() {
+                        // A large one, which the file only links to.
+                        Some(job) if line["result_url"].is_string() => {
+                            cluster.get(0, &format!("/v1/jobs/{job}/result")).await.map(|result| result["run"].clone())
+                        }
+                        _ => Ok(line["result"]["run"].clone()),
+                    };
+                    lines.push(json!({
+                        "tag": line["custom_id"], "job": line["job_id"], "run": run.unwrap_or_default(),
+                        "state": if file == "results" { json!("succeeded") } else { line["state"].clone() },
+                    }));
+                }
+            }
+            journal.write(Event::new("api", Kind::Ok, "final_batch").key(id).v(json!({
+                "state": batch["state"], "counts": batch["counts"], "lines": lines, "hook": batch["webhook"].is_string(),
+            })));
+        }
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn file_lines(cluster: &Cluster, path: &str) -> Result<Vec<Value>> {
+    let url = format!("http://127.0.0.1:{}{path}", cluster.apis[0].port);
+    let request = reqwest::Client::new().get(url).bearer_auth(&cluster.tenants[0].token);
+    let text = request.send().await?.error_for_status()?.text().await?;
+    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+/// Every webhook's record.
+pub(super) async fn hooks(redis: &mut MultiplexedConnection, journal: &Journal) -> Result<()> {
+    let prefix = format!("{ROOT}:w:");
+    let keys: Vec<String> = keys(redis).await?.into_iter().filter(|key| key.starts_with(&prefix)).collect();
+    for page in keys.chunks(PAGE) {
+        let mut pipe = redis::pipe();
+        page.iter().for_each(|key| {
+            pipe.cmd("HMGET").arg(key).arg(&["event", "subject", "state", "tries"]);
+        });
+        let records: Vec<[Option<String>; 4]> = pipe.query_async(redis).await?;
+        for (key, [event, subject, state, tries]) in page.iter().zip(records) {
+            let v = json!({"event": event, "subject": subject, "state": state, "tries": tries});
+            journal.write(Event::new("redis", Kind::Ok, "final_hook").key(&key[prefix.len()..]).v(v));
+        }
+    }
+    Ok(())
+}
+
+/// What is left behind beside what is kept by design, and the memory without the records that are.
+pub(super) async fn memory(
+    redis: &mut MultiplexedConnection,
+    journal: &Journal,
+    standing: Value,
+    baseline_bytes: u64,
+) -> Result<()> {
+    let keys = keys(redis).await?;
+    let left: Vec<&String> = keys.iter().filter(|key| below(key).is_some() && !is(&KEPT, key)).collect();
+    let mut v = standing;
+    v["left"] = json!(left);
+    v["baseline_bytes"] = baseline_bytes.into();
+    v["after_bytes"] = queue_bytes(redis).await?.into();
+    journal.write(Event::new("redis", Kind::Ok, "final_redis").v(v));
+    Ok(())
+}
+
+fn is(list: &[&str], key: &str) -> bool {
+    below(key).is_some_and(|key| list.iter().any(|kept| key.starts_with(kept)))
+}
+
+/// Memory of the queue's keys, without records.
+pub(super) async fn queue_bytes(redis: &mut MultiplexedConnection) -> Result<u64> {
+    let mut bytes = 0;
+    let keys = keys(redis).await?;
+    for key in keys.iter().filter(|key| below(key).is_some() && !is(&RECORDS, key)) {
+        let one: Option<u64> =
+            redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0).query_async(redis).await?;
+        bytes += one.unwrap_or_default();
+    }
+    Ok(bytes)
+}
+
+/// What every replica has counted so far.
+pub(crate) async fn scrape_all(cluster: &Cluster, journal: &Journal) {
+    for api in &cluster.apis {
+        scrape(&api.name, api.port, journal).await;
+    }
+}
+
+/// What one replica has counted so far; nothing when it does not answer.
+pub(crate) async fn scrape(name: &str, port: u16, journal: &Journal) {
+    let request = reqwest::Client::new().get(format!("http://127.0.0.1:{port}/metrics"));
+    let Ok(answer) = request.timeout(std::time::Duration::from_secs(2)).send().await else { return };
+    let Ok(text) = answer.text().await else { return };
+    let sum = |metric: &str, label: &[&str]| -> u64 {
+        let lines =
+            text.lines().filter(|line| line.starts_with(metric) && label.iter().all(|label| line.contains(label)));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+    };
+    let v = json!({
+        "submitted": sum("stokehold_jobs_submitted_total", &[]), "reaped": sum("stokehold_leases_reaped_total", &[]),
+        "committed": sum("stokehold_attempts_finished_total", &["outcome=\"succeeded\"", "answer=\"ok\""]),
+    });
+    journal.write(Event::new(name, Kind::Ok, "scrape").v(v));
+}

@@ -1,0 +1,261 @@
+//! What breaks the system, and mends it again. One loop owns the cluster: it does what is due, never waits for long, and writes down
+//! what landed. A fault that finds no target waits for one.
+
+mod strike;
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::Cluster;
+use crate::history::{Event, Kind, wall_ms};
+use crate::plan::{Fault, Plan, Planned};
+use crate::proxy::Weather;
+
+const TICK: Duration = Duration::from_millis(10);
+
+/// A fault without a target is tried again after this.
+const LATER: Duration = Duration::from_millis(100);
+
+/// Faults may be late by this much; what has not landed then makes the run void.
+const LATE_MAX: Duration = Duration::from_secs(60);
+
+/// After a worker's death its runners have this long to be gone (I14).
+const RUNNERS_GONE: Duration = Duration::from_secs(5);
+
+/// How long a reply that is to be dropped may keep us waiting.
+const DROP_LIMIT: Duration = Duration::from_secs(10);
+
+/// A report's call carries this many ends at most: those of a worker that dies with it untold are run again.
+const UNTOLD_MAX: u64 = 100;
+
+/// What a fault is done to. One at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Target {
+    Redis,
+    Api(usize),
+    Worker(usize),
+    Front,
+    S3,
+}
+
+/// What is to be done later.
+#[derive(Debug, Clone)]
+enum Then {
+    RestartWorker(usize),
+    ContinueWorker {
+        n: usize,
+        all: bool,
+    },
+    RestartRedis(Event),
+    ContinueRedis,
+    RestartApi(usize),
+    HealGateway(usize),
+    HealRedisLine(usize),
+    HealS3,
+    CheckRunners {
+        worker: String,
+        pids: Vec<u32>,
+    },
+    /// A process that is to die by itself.
+    Watch {
+        target: Target,
+        point: String,
+        planned: Planned,
+        until: Instant,
+    },
+    CheckDrop {
+        target: Target,
+        fault: Fault,
+        before: u64,
+        until: Instant,
+    },
+}
+
+/// The loop.
+pub(crate) struct Nemesis {
+    cluster: Cluster,
+    schedule: VecDeque<(Instant, Planned)>,
+    later: Vec<(Instant, Then)>,
+    /// Targets that something is done to, or that are not up again yet.
+    busy: HashSet<Target>,
+    starting: Vec<Target>,
+    over: Instant,
+}
+
+impl Nemesis {
+    pub(crate) fn new(cluster: Cluster, plan: &Plan) -> Self {
+        let start = Instant::now();
+        let schedule = plan.schedule().into_iter().map(|planned| (start + planned.at, planned)).collect();
+        let over = start + plan.duration + LATE_MAX;
+        Self { cluster, schedule, later: Vec::new(), busy: HashSet::new(), starting: Vec::new(), over }
+    }
+
+    /// Does all that is planned, then mends everything. Gives the cluster back, whole.
+    ///
+    /// # Errors
+    /// When a part of it does not come up again: that is a defect of the product as well.
+    pub(crate) async fn run(mut self) -> Result<Cluster> {
+        while !self.schedule.is_empty() && Instant::now() < self.over {
+            self.tick().await?;
+            sleep(TICK).await;
+        }
+        for (_, missed) in std::mem::take(&mut self.schedule) {
+            let event = Event::new("nemesis", Kind::Fail, "fault").v(json!({"kind": missed.fault.word()}));
+            self.cluster.journal.write(event.err("no target"));
+        }
+        while !(self.later.is_empty() && self.starting.is_empty()) {
+            self.tick().await?;
+            sleep(TICK).await;
+        }
+        self.cluster.journal.write(Event::new("nemesis", Kind::Ok, "heal"));
+        Ok(self.cluster)
+    }
+
+    async fn tick(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.later).into_iter().partition(|(at, _)| *at <= now);
+        self.later = later;
+        for (_, then) in due {
+            self.mend(then).await?;
+        }
+        self.free_started().await?;
+        let due: Vec<Planned> = {
+            let (due, rest): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut self.schedule).into_iter().partition(|(at, _)| *at <= now);
+            self.schedule = rest;
+            due.into_iter().map(|(_, planned)| planned).collect()
+        };
+        for planned in due {
+            if !self.strike(&planned)? {
+                self.schedule.push_back((now + LATER, planned));
+            }
+        }
+        Ok(())
+    }
+
+    fn after(&mut self, pause: Duration, then: Then) {
+        self.later.push((Instant::now() + pause, then));
+    }
+
+    /// Writes down that a fault landed.
+    fn landed(&self, fault: Fault, runs_at_stake: u64, more: Value) {
+        self.cluster.journal.write(fault_event(fault, runs_at_stake, more));
+    }
+
+    async fn mend(&mut self, then: Then) -> Result<()> {
+        match then {
+            Then::RestartWorker(n) => {
+                self.cluster.restart_worker(n, None)?;
+                self.starting.push(Target::Worker(n));
+            }
+            Then::ContinueWorker { n, all } => {
+                self.cluster.workers[n].process.signal(Signal::SIGCONT, all);
+                self.busy.remove(&Target::Worker(n));
+            }
+            Then::RestartRedis(mut event) => {
+                self.cluster.redis.restart().await?;
+                if let Value::Object(v) = &mut event.v {
+                    v.insert("redis_up_wall_ms".to_owned(), wall_ms().into());
+                }
+                self.cluster.journal.write(event);
+                self.busy.remove(&Target::Redis);
+            }
+            Then::ContinueRedis => {
+                self.cluster.redis.process.signal(Signal::SIGCONT, false);
+                self.busy.remove(&Target::Redis);
+            }
+            Then::RestartApi(n) => {
+                self.cluster.restart_api(n, None)?;
+                self.starting.push(Target::Api(n));
+            }
+            Then::HealGateway(n) => {
+                self.cluster.workers[n].gateway.heal();
+                self.busy.remove(&Target::Worker(n));
+            }
+            Then::HealRedisLine(n) => {
+                self.cluster.apis[n].redis.heal();
+                self.busy.remove(&Target::Api(n));
+            }
+            Then::HealS3 => {
+                self.cluster.apis.iter().for_each(|api| api.s3.heal());
+                self.cluster.public_s3.heal();
+                self.busy.remove(&Target::S3);
+            }
+            Then::CheckRunners { worker, pids } => {
+                let left = pids.into_iter().filter(|pid| stokehold_tests::process::alive(*pid)).count();
+                let event = Event::new("nemesis", Kind::Ok, "runner_check");
+                self.cluster.journal.write(event.v(json!({"worker": worker, "left": left})));
+            }
+            Then::Watch { target, point, planned, until } => self.watch(target, point, planned, until)?,
+            Then::CheckDrop { target, fault, before, until } => {
+                let dropped = self.line(target).passed().replies_dropped > before;
+                if dropped || Instant::now() >= until {
+                    let kind = if dropped { Kind::Ok } else { Kind::Fail };
+                    let event = Event { kind, ..fault_event(fault, 0, json!({})) };
+                    self.cluster.journal.write(event);
+                    self.busy.remove(&target);
+                } else {
+                    self.after(TICK, Then::CheckDrop { target, fault, before, until });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Targets that were started again are free once they serve.
+    async fn free_started(&mut self) -> Result<()> {
+        for target in std::mem::take(&mut self.starting) {
+            let up = match target {
+                Target::Worker(n) => !self.cluster.worker_id(n).is_empty(),
+                Target::Api(n) => self.cluster.serves(n).await,
+                Target::Redis | Target::Front | Target::S3 => true,
+            };
+            if up {
+                self.busy.remove(&target);
+            } else {
+                anyhow::ensure!(!self.is_over(target), "{target:?} ended by itself while it started: see its log");
+                self.starting.push(target);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_over(&mut self, target: Target) -> bool {
+        match target {
+            Target::Worker(n) => self.cluster.workers[n].process.is_over(),
+            Target::Api(n) => self.cluster.apis[n].process.is_over(),
+            Target::Redis | Target::Front | Target::S3 => false,
+        }
+    }
+
+    /// The line that a target's answers come through.
+    fn line(&self, target: Target) -> &crate::proxy::Proxy {
+        match target {
+            Target::Worker(n) => &self.cluster.workers[n].gateway,
+            Target::Api(n) => &self.cluster.apis[n].redis,
+            Target::S3 => &self.cluster.public_s3,
+            Target::Front | Target::Redis => &self.cluster.front,
+        }
+    }
+
+    /// Breaks S3 for everybody.
+    fn s3_weather(&self, weather: &Weather) {
+        self.cluster.apis.iter().for_each(|api| api.s3.set(weather.clone()));
+        self.cluster.public_s3.set(weather.clone());
+    }
+}
+
+fn fault_event(fault: Fault, runs_at_stake: u64, mut more: Value) -> Event {
+    if let Value::Object(v) = &mut more {
+        v.insert("kind".to_owned(), fault.word().into());
+        v.insert("runs_at_stake".to_owned(), runs_at_stake.into());
+        v.insert("wall_ms".to_owned(), wall_ms().into());
+    }
+    Event::new("nemesis", Kind::Ok, "fault").v(more)
+}

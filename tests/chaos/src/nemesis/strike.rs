@@ -1,0 +1,259 @@
+//! How each fault is done.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{DROP_LIMIT, Nemesis, RUNNERS_GONE, TICK, Target, Then, UNTOLD_MAX, fault_event};
+use crate::cluster::process::send;
+use crate::plan::{Fault, Planned};
+use crate::proxy::Weather;
+
+/// How long something that was killed stays away.
+const DOWN: std::ops::Range<f64> = 0.05..0.6;
+
+/// Where a replica dies, and at the how-manyeth time at most.
+const API_POINTS: [(&str, u32); 7] = [
+    ("submit.before", 30),
+    ("submit.after", 30),
+    ("finish.before", 30),
+    ("finish.after", 30),
+    ("lease.after", 20),
+    ("cancel.after", 4),
+    ("hook.posted", 4),
+];
+
+/// Where a worker dies: between the end of a run, or of its upload, and its report.
+const WORKER_POINTS: [(&str, u32); 2] = [("run.ended", 60), ("upload.after", 1)];
+
+/// The part of the failpoints that are replicas'.
+const API_SHARE: f64 = 0.75;
+
+/// How long a process may take to come to its place.
+const ARMED_LIMIT: Duration = Duration::from_secs(8);
+
+/// Picks `finish.before`, for a process that did not come to its own place.
+const OFTEN_REACHED: f64 = 0.36;
+
+impl Nemesis {
+    /// Does a fault; false when there is nothing to do it to at present.
+    pub(super) fn strike(&mut self, planned: &Planned) -> Result<bool> {
+        let lease = Duration::from_millis(self.cluster.size.lease_ms);
+        let slots = u64::from(self.cluster.size.slots);
+        let of_worker = slots + UNTOLD_MAX;
+        let of_all = of_worker * self.cluster.workers.len() as u64;
+        let down = Duration::from_secs_f64(DOWN.start + (DOWN.end - DOWN.start) * planned.size);
+        let fault = planned.fault;
+        match fault {
+            Fault::KillWorker => {
+                let Some(n) = self.worker(planned, false) else { return Ok(false) };
+                let (pids, worker_id) = (self.cluster.runners(n), self.cluster.worker_id(n));
+                let worker = &mut self.cluster.workers[n];
+                worker.process.kill();
+                let worker = format!("{}.{}", worker.name, worker.incarnation);
+                self.landed(fault, of_worker, json!({"target": worker, "worker_id": worker_id, "runners": pids.len()}));
+                self.after(RUNNERS_GONE, Then::CheckRunners { worker, pids });
+                self.after(down, Then::RestartWorker(n));
+            }
+            Fault::KillRunner => {
+                let Some(n) = self.worker(planned, true) else { return Ok(false) };
+                let pid = self.cluster.runners(n).first().copied();
+                if !pid.is_some_and(|pid| send(pid, Signal::SIGKILL)) {
+                    self.busy.remove(&Target::Worker(n));
+                    return Ok(false);
+                }
+                self.landed(fault, slots, json!({"target": self.cluster.workers[n].name, "pid": pid}));
+                self.busy.remove(&Target::Worker(n));
+            }
+            Fault::PauseWorker | Fault::PauseWorkerAlone => {
+                let Some(n) = self.worker(planned, false) else { return Ok(false) };
+                let all = fault == Fault::PauseWorker;
+                self.cluster.workers[n].process.signal(Signal::SIGSTOP, all);
+                let long = lease.mul_f64(1.15 + 0.6 * planned.size) + Duration::from_millis(200);
+                let more = json!({"target": self.cluster.workers[n].name, "ms": long.as_millis()});
+                self.landed(fault, of_worker, more);
+                self.after(long, Then::ContinueWorker { n, all });
+            }
+            Fault::KillRedis | Fault::LongRedisOutage => {
+                if !self.take(Target::Redis) {
+                    return Ok(false);
+                }
+                self.cluster.redis.process.kill();
+                let long = if fault == Fault::LongRedisOutage { lease.mul_f64(1.1 + 0.3 * planned.size) } else { down };
+                let runs = if long * 2 >= lease { of_all } else { 0 };
+                let event = fault_event(fault, runs, json!({"ms": long.as_millis()}));
+                self.after(long, Then::RestartRedis(event));
+            }
+            Fault::PauseRedis => {
+                if !self.take(Target::Redis) {
+                    return Ok(false);
+                }
+                self.cluster.redis.process.signal(Signal::SIGSTOP, false);
+                let long = lease.mul_f64(0.3 + 0.6 * planned.size);
+                self.landed(fault, of_all, json!({"ms": long.as_millis()}));
+                self.after(long, Then::ContinueRedis);
+            }
+            Fault::Failpoint => return self.arm(planned),
+            Fault::KillApi => {
+                let Some(n) = self.api(planned) else { return Ok(false) };
+                let api = &mut self.cluster.apis[n];
+                let target = format!("{}.{}", api.name, api.incarnation);
+                api.process.kill();
+                self.landed(fault, 0, json!({"target": target}));
+                self.after(down, Then::RestartApi(n));
+            }
+            Fault::PartitionWorker | Fault::OneWayWorker => {
+                let Some(n) = self.worker(planned, false) else { return Ok(false) };
+                let gateway = &self.cluster.workers[n].gateway;
+                if gateway.passed().open == 0 {
+                    self.busy.remove(&Target::Worker(n));
+                    return Ok(false);
+                }
+                let weather = match (fault, planned.pick < 0.5) {
+                    (Fault::PartitionWorker, _) => Weather::partition(),
+                    (_, true) => Weather { cut_up: true, ..Weather::default() },
+                    (_, false) => Weather { cut_down: true, ..Weather::default() },
+                };
+                gateway.set(weather);
+                let long = lease.mul_f64(0.6 + planned.size);
+                let more =
+                    json!({"target": self.cluster.workers[n].name, "ms": long.as_millis(), "up": planned.pick < 0.5});
+                self.landed(fault, of_worker, more);
+                self.after(long, Then::HealGateway(n));
+            }
+            Fault::PartitionRedis => {
+                let Some(n) = self.api(planned) else { return Ok(false) };
+                self.cluster.apis[n].redis.set(Weather::partition());
+                let long = lease.mul_f64(0.5 + planned.size);
+                self.landed(fault, of_all, json!({"target": self.cluster.apis[n].name, "ms": long.as_millis()}));
+                self.after(long, Then::HealRedisLine(n));
+            }
+            Fault::DropRedisReply | Fault::DropGatewayReply | Fault::DropClientReply => {
+                let target = match fault {
+                    Fault::DropRedisReply => self.api(planned).map(Target::Api),
+                    Fault::DropGatewayReply => self.worker(planned, false).map(Target::Worker),
+                    _ => self.take(Target::Front).then_some(Target::Front),
+                };
+                let Some(target) = target else { return Ok(false) };
+                let before = self.line(target).passed().replies_dropped;
+                self.line(target).drop_replies(1);
+                self.after(TICK, Then::CheckDrop { target, fault, before, until: Instant::now() + DROP_LIMIT });
+            }
+            Fault::BreakS3 | Fault::SlowS3 => {
+                if !self.take(Target::S3) {
+                    return Ok(false);
+                }
+                let slow = Weather {
+                    delay: Duration::from_millis(150),
+                    jitter: Duration::from_millis(300),
+                    ..Weather::default()
+                };
+                let broken = Weather { refuse: true, ..Weather::default() };
+                self.s3_weather(if fault == Fault::SlowS3 { &slow } else { &broken });
+                if fault == Fault::BreakS3 {
+                    self.cluster.apis.iter().for_each(|api| api.s3.reset());
+                    self.cluster.public_s3.reset();
+                }
+                let long = Duration::from_secs_f64(0.5 + planned.size);
+                // Every result that was to be stored meanwhile, at most.
+                self.landed(fault, of_all, json!({"ms": long.as_millis()}));
+                self.after(long, Then::HealS3);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Starts a process anew that will die by itself at a drawn place.
+    fn arm(&mut self, planned: &Planned) -> Result<bool> {
+        let places = if planned.pick < API_SHARE { &API_POINTS[..] } else { &WORKER_POINTS[..] };
+        let n = if planned.pick < API_SHARE { self.api(planned) } else { self.worker(planned, false) };
+        let Some(n) = n else { return Ok(false) };
+        let at = (0..places.len()).collect::<Vec<_>>();
+        let (place, most) = places[pick(&at, planned.size).unwrap_or(0)];
+        let point = format!("{place}=exit@{}", 1 + (planned.pick * 1_000.0) as u32 % most);
+        let target = if planned.pick < API_SHARE {
+            self.cluster.apis[n].process.kill();
+            self.cluster.restart_api(n, Some(&point))?;
+            Target::Api(n)
+        } else {
+            self.cluster.workers[n].process.kill();
+            self.cluster.restart_worker(n, Some(&point))?;
+            Target::Worker(n)
+        };
+        self.after(TICK, Then::Watch { target, point, planned: planned.clone(), until: Instant::now() + ARMED_LIMIT });
+        Ok(true)
+    }
+
+    /// Looks whether a process has died at its place. One that does not come there in time gives way to another.
+    pub(super) fn watch(&mut self, target: Target, point: String, planned: Planned, until: Instant) -> Result<()> {
+        let process = match target {
+            Target::Api(n) => &mut self.cluster.apis[n].process,
+            Target::Worker(n) => &mut self.cluster.workers[n].process,
+            Target::Redis | Target::Front | Target::S3 => return Ok(()),
+        };
+        let (died, is_over) = (process.has_aborted(), process.is_over());
+        anyhow::ensure!(died || !is_over, "{target:?} ended by itself: see its log");
+        if !died && Instant::now() < until {
+            self.after(TICK, Then::Watch { target, point, planned, until });
+            return Ok(());
+        }
+        if died {
+            let runs =
+                if matches!(target, Target::Worker(_)) { u64::from(self.cluster.size.slots) + UNTOLD_MAX } else { 0 };
+            self.landed(Fault::Failpoint, runs, json!({"point": point}));
+        } else {
+            process.kill();
+            let another = Planned { pick: planned.pick.min(API_SHARE / 2.0), size: OFTEN_REACHED, ..planned };
+            self.schedule.push_back((Instant::now(), another));
+        }
+        let restart = match target {
+            Target::Api(n) => Then::RestartApi(n),
+            Target::Worker(n) => Then::RestartWorker(n),
+            Target::Redis | Target::Front | Target::S3 => return Ok(()),
+        };
+        self.after(Duration::from_secs_f64(DOWN.start), restart);
+        Ok(())
+    }
+
+    fn take(&mut self, target: Target) -> bool {
+        self.busy.insert(target)
+    }
+
+    /// A worker that nothing is done to, as long as another goes on.
+    fn worker(&mut self, planned: &Planned, with_runner: bool) -> Option<usize> {
+        let all = self.cluster.workers.len();
+        let mut free: Vec<usize> = (0..all).filter(|n| !self.busy.contains(&Target::Worker(*n))).collect();
+        if free.len() < 2.min(all) {
+            return None;
+        }
+        if with_runner {
+            free.retain(|n| !self.cluster.runners(*n).is_empty());
+        }
+        let n = pick(&free, planned.pick)?;
+        self.take(Target::Worker(n)).then_some(n)
+    }
+
+    /// A replica that nothing is done to, as long as another goes on.
+    fn api(&mut self, planned: &Planned) -> Option<usize> {
+        let all = self.cluster.apis.len();
+        let free: Vec<usize> = (0..all).filter(|n| !self.busy.contains(&Target::Api(*n))).collect();
+        if free.len() < 2.min(all) {
+            return None;
+        }
+        let n = pick(&free, planned.pick)?;
+        self.take(Target::Api(n)).then_some(n)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "an index of a short list"
+)]
+fn pick(free: &[usize], part: f64) -> Option<usize> {
+    free.get((part * free.len() as f64) as usize).copied()
+}

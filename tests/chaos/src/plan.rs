@@ -1,0 +1,233 @@
+//! What a run does, drawn from its seed before it begins: the load by its kinds, the faults by their times.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+/// What can go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// kill -9 of a worker.
+    KillWorker,
+    /// kill -9 of a runner.
+    KillRunner,
+    /// SIGSTOP of a worker and its runners for longer than a lease, then SIGCONT.
+    PauseWorker,
+    /// SIGSTOP of a worker alone: its runner goes on, and finishes what is no longer its worker's.
+    PauseWorkerAlone,
+    /// kill -9 of Redis, and its restart on what it had written.
+    KillRedis,
+    /// SIGSTOP of Redis.
+    PauseRedis,
+    /// Redis is away for longer than a lease.
+    LongRedisOutage,
+    /// kill -9 of a replica of the API while it takes submits.
+    KillApi,
+    /// A replica dies by itself between two awaits that matter.
+    Failpoint,
+    /// A worker and the gateway lose each other, both ways.
+    PartitionWorker,
+    /// Only one way.
+    OneWayWorker,
+    /// A replica and Redis lose each other.
+    PartitionRedis,
+    /// Answers of Redis to a replica are lost, though what was asked was done.
+    DropRedisReply,
+    /// Answers of the gateway to a worker are lost.
+    DropGatewayReply,
+    /// Answers of the API to clients are lost.
+    DropClientReply,
+    /// Connections to S3 are reset.
+    BreakS3,
+    /// S3 is slow.
+    SlowS3,
+}
+
+impl Fault {
+    /// The word for it in the history.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::KillWorker => "kill_worker",
+            Self::KillRunner => "kill_runner",
+            Self::PauseWorker => "pause_worker",
+            Self::PauseWorkerAlone => "pause_worker_alone",
+            Self::KillRedis => "kill_redis",
+            Self::PauseRedis => "pause_redis",
+            Self::LongRedisOutage => "long_redis_outage",
+            Self::KillApi => "kill_api",
+            Self::Failpoint => "failpoint",
+            Self::PartitionWorker => "partition_worker",
+            Self::OneWayWorker => "one_way_worker",
+            Self::PartitionRedis => "partition_redis",
+            Self::DropRedisReply => "drop_redis_reply",
+            Self::DropGatewayReply => "drop_gateway_reply",
+            Self::DropClientReply => "drop_client_reply",
+            Self::BreakS3 => "break_s3",
+            Self::SlowS3 => "slow_s3",
+        }
+    }
+}
+
+/// How often each fault is to land.
+pub type Faults = BTreeMap<Fault, u32>;
+
+/// Gate A: at least 100 faults in a run that a person waits for.
+#[must_use]
+pub fn gate_a() -> Faults {
+    use Fault::*;
+    Faults::from([
+        (KillWorker, 16),
+        (KillRunner, 22),
+        (PauseWorker, 8),
+        (PauseWorkerAlone, 8),
+        (KillRedis, 4),
+        (PauseRedis, 3),
+        (LongRedisOutage, 2),
+        (KillApi, 5),
+        (Failpoint, 10),
+        (PartitionWorker, 4),
+        (OneWayWorker, 5),
+        (PartitionRedis, 2),
+        (DropRedisReply, 8),
+        (DropGatewayReply, 8),
+        (DropClientReply, 8),
+        (BreakS3, 3),
+        (SlowS3, 2),
+    ])
+}
+
+/// Gate B, of one seed: five of them reach what RELIABILITY asks for.
+#[must_use]
+pub fn gate_b() -> Faults {
+    use Fault::*;
+    Faults::from([
+        (KillWorker, 90),
+        (KillRunner, 120),
+        (PauseWorker, 35),
+        (PauseWorkerAlone, 30),
+        (KillRedis, 10),
+        (PauseRedis, 5),
+        (LongRedisOutage, 3),
+        (KillApi, 8),
+        (Failpoint, 24),
+        (PartitionWorker, 6),
+        (OneWayWorker, 8),
+        (PartitionRedis, 4),
+        (DropRedisReply, 20),
+        (DropGatewayReply, 20),
+        (DropClientReply, 20),
+        (BreakS3, 6),
+        (SlowS3, 4),
+    ])
+}
+
+/// What planted bugs are looked for with: short, and with what gate A has most of.
+#[must_use]
+pub fn mutant_faults() -> Faults {
+    use Fault::*;
+    Faults::from([
+        (KillWorker, 5),
+        (KillRunner, 3),
+        (PauseWorkerAlone, 10),
+        (KillRedis, 1),
+        (LongRedisOutage, 2),
+        (KillApi, 3),
+        (Failpoint, 2),
+        (OneWayWorker, 2),
+        (DropRedisReply, 6),
+        (DropGatewayReply, 4),
+        (DropClientReply, 6),
+    ])
+}
+
+/// A fault and its time.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Planned {
+    pub(crate) at: Duration,
+    pub(crate) fault: Fault,
+    /// Picks the target: 0 to 1 of those there are then.
+    pub(crate) pick: f64,
+    /// How long it lasts, as a part of what its kind may last: 0 to 1.
+    pub(crate) size: f64,
+}
+
+/// A whole run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What everything is drawn from.
+    pub seed: u64,
+    /// Jobs, lines of batches included.
+    pub jobs: u64,
+    /// How long the load takes.
+    pub duration: Duration,
+    /// What is done to the system.
+    pub faults: Faults,
+}
+
+/// Nothing happens in this first part of a run: there is nothing to break yet.
+const QUIET: f64 = 0.04;
+
+impl Plan {
+    /// The faults in the order of their time: each kind spread evenly over the run, each at a drawn place within its stretch.
+    pub(crate) fn schedule(&self) -> Vec<Planned> {
+        let mut rng = StdRng::seed_from_u64(self.seed);
+        let mut planned = Vec::new();
+        for (fault, times) in &self.faults {
+            for n in 0..*times {
+                let place = (f64::from(n) + rng.random_range(0.0..1.0)) / f64::from(*times);
+                // Who is to die at a place has to come there while there is a load.
+                let until = if *fault == Fault::Failpoint { 0.75 } else { 1.0 };
+                let at = self.duration.mul_f64(QUIET + (until - QUIET) * place);
+                planned.push(Planned {
+                    at,
+                    fault: *fault,
+                    pick: rng.random_range(0.0..1.0),
+                    size: rng.random_range(0.0..1.0),
+                });
+            }
+        }
+        planned.sort_by_key(|planned| planned.at);
+        planned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(seed: u64) -> Plan {
+        Plan { seed, jobs: 10_000, duration: Duration::from_secs(60), faults: gate_a() }
+    }
+
+    #[test]
+    fn a_seed_is_a_schedule() {
+        assert_eq!(plan(7).schedule(), plan(7).schedule());
+        assert_ne!(plan(7).schedule(), plan(8).schedule());
+    }
+
+    #[test]
+    fn every_fault_is_planned_within_the_load() {
+        let schedule = plan(1).schedule();
+        assert_eq!(schedule.len() as u32, gate_a().values().sum::<u32>());
+        assert!(schedule.iter().all(|planned| planned.at <= Duration::from_secs(60)));
+        assert!(schedule.is_sorted_by_key(|planned| planned.at));
+    }
+
+    #[test]
+    fn the_gates_ask_for_what_reliability_asks_for() {
+        use Fault::*;
+        let of = |faults: &Faults, kinds: &[Fault]| kinds.iter().filter_map(|kind| faults.get(kind)).sum::<u32>();
+        assert!(gate_a().values().sum::<u32>() >= 100);
+        let (seeds, b) = (5, gate_b());
+        assert!(seeds * of(&b, &[KillWorker, KillRunner]) >= 1_000);
+        assert!(seeds * of(&b, &[PauseWorker, PauseWorkerAlone]) >= 300);
+        assert!(seeds * of(&b, &[KillRedis, LongRedisOutage]) >= 50);
+        assert!(seeds * of(&b, &[KillApi, Failpoint]) >= 30);
+        assert!(seeds * of(&b, &[PartitionWorker, OneWayWorker, PartitionRedis]) >= 30);
+    }
+}

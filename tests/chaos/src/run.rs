@@ -1,0 +1,156 @@
+//! One run: start, load and faults side by side, heal, drain, dump, judge.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::checker::{Measures, Outcome, Verdict, check, measure};
+use crate::clients::Load;
+use crate::cluster::{Cluster, Size};
+use crate::finale;
+use crate::history::{Event, Journal, Kind, read};
+use crate::nemesis::Nemesis;
+use crate::plan::Plan;
+use crate::sink::Sink;
+
+/// Short, so that many leases can run out while a person waits; heartbeats come five times as often.
+pub(crate) const LEASE_MS: u64 = 2_500;
+const QUEUE_TIMEOUT_MS: u64 = 800;
+
+/// What answers may take (I21): a 202 may wait for Redis, and be asked for again within the replica; a refusal is due within a second of
+/// the moment at which a replica gives up.
+const ACCEPT_P99_MS: u64 = 5_000;
+const REFUSE_P99_MS: u64 = QUEUE_TIMEOUT_MS + 1_000;
+
+/// Of P5.
+const MAX_ATTEMPTS: u32 = 5;
+const MAX_INFRA_ATTEMPTS: u32 = 10;
+const POISON_CRASHES: u32 = 3;
+
+const SCRAPE_EVERY: Duration = Duration::from_millis(500);
+
+/// What came of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The figures.
+    pub measures: Measures,
+    /// By invariant.
+    pub verdicts: Vec<Verdict>,
+    /// Where its history lies, if it was kept.
+    pub kept: Option<PathBuf>,
+}
+
+impl Report {
+    /// Whether every invariant that was broken by nothing but faults held.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.verdicts.iter().all(|verdict| verdict.outcome != Outcome::Broken)
+    }
+
+    /// Invariants that nothing in a run with faults could have broken: such a run proves less than it should.
+    #[must_use]
+    pub fn unexercised(&self) -> Vec<&'static str> {
+        let idle = self.verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Unexercised);
+        if self.measures.faults.is_empty() { Vec::new() } else { idle.map(|verdict| verdict.id).collect() }
+    }
+
+    /// Invariants that were broken.
+    #[must_use]
+    pub fn broken(&self) -> Vec<&'static str> {
+        self.verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Broken).map(|verdict| verdict.id).collect()
+    }
+}
+
+/// Runs a plan in `dir`, and judges it.
+///
+/// # Errors
+/// When the system does not come up, or a witness cannot write.
+pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
+    let history = dir.join("history");
+    std::fs::create_dir_all(history.join("runs"))?;
+    let size = Size {
+        apis: 2,
+        workers: 3,
+        slots: 8,
+        lease_ms: LEASE_MS,
+        max_attempts: MAX_ATTEMPTS,
+        queue_timeout_ms: QUEUE_TIMEOUT_MS,
+    };
+    let journal = Arc::new(Journal::create(&history.join("nemesis.jsonl"))?);
+    let sink = Sink::start(Journal::create(&history.join("hooks.jsonl"))?).await?;
+    journal.write(planned(plan, &size));
+    let cluster =
+        Cluster::start(dir, size, sink.port, Arc::clone(&journal)).await.context("the system does not come up")?;
+    for tenant in &cluster.tenants {
+        sink.expect(tenant.name, &tenant.hook_secret)?;
+    }
+    let baseline = finale::baseline(&cluster).await?;
+    let clients = Arc::new(Journal::create(&history.join("clients.jsonl"))?);
+    let load = Load::new(plan, &cluster, &sink, clients)?;
+    let ports: Vec<u16> = cluster.apis.iter().map(|api| api.port).collect();
+    let names: Vec<String> = cluster.apis.iter().map(|api| api.name.clone()).collect();
+    let scraping = scrape(names.into_iter().zip(ports).collect(), Arc::clone(&journal));
+    let loading = tokio::spawn(load.run());
+    let cluster = Nemesis::new(cluster, plan).run().await?;
+    loading.await.context("a client panicked")?;
+    scraping.abort();
+    finale::finish(&cluster, &history, baseline).await?;
+    drop(cluster);
+    judge(dir)
+}
+
+/// Runs a plan in a directory that stays if it was named, or if something is broken.
+///
+/// # Errors
+/// As [`run`].
+pub async fn in_dir(plan: &Plan, dir: Option<PathBuf>) -> Result<Report> {
+    let (dir, is_named) = match dir {
+        Some(dir) => (dir, true),
+        None => (tempfile::Builder::new().prefix("chaos-").tempdir()?.keep(), false),
+    };
+    let mut report = run(plan, &dir).await.with_context(|| format!("seed {}, in {}", plan.seed, dir.display()))?;
+    if !is_named && report.holds() {
+        std::fs::remove_dir_all(&dir)?;
+        report.kept = None;
+    }
+    Ok(report)
+}
+
+/// Judges the history of a run.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn judge(dir: &Path) -> Result<Report> {
+    let events = read(&dir.join("history"))?;
+    Ok(Report { measures: measure(&events), verdicts: check(&events), kept: Some(dir.to_owned()) })
+}
+
+fn planned(plan: &Plan, size: &Size) -> Event {
+    let faults: serde_json::Map<_, _> =
+        plan.faults.iter().map(|(fault, times)| (fault.word().to_owned(), (*times).into())).collect();
+    Event::new("nemesis", Kind::Ok, "plan").v(json!({
+        "seed": plan.seed, "jobs": plan.jobs, "duration_ms": plan.duration.as_millis(), "faults": faults,
+        "apis": size.apis, "workers": size.workers, "slots": size.slots, "lease_ms": size.lease_ms,
+        "max_attempts": MAX_ATTEMPTS, "max_infra_attempts": MAX_INFRA_ATTEMPTS, "poison_crashes": POISON_CRASHES,
+        "accept_p99_ms": ACCEPT_P99_MS, "refuse_p99_ms": REFUSE_P99_MS,
+    }))
+}
+
+/// Asks the replicas what they have counted, all along: what one has counted dies with it. A new count that is lower than the last is
+/// another incarnation's.
+fn scrape(apis: Vec<(String, u16)>, journal: Arc<Journal>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        loop {
+            for (name, port) in &apis {
+                finale::scrape(name, *port, &journal).await;
+            }
+            sleep(SCRAPE_EVERY).await;
+        }
+    })
+}
