@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::Timing;
 use stokehold_queue::queue::LeaseQuery;
-use stokehold_queue::{Queue, gateway};
+use stokehold_queue::{Queue, RedisConfig, RedisQueue, gateway};
 use tokio::time::{Instant, sleep};
 
 use crate::stack::{PATIENCE, Stack};
@@ -102,5 +102,7 @@ async fn a_redis_that_was_restarted_is_swept_and_mended() {
         sleep(std::time::Duration::from_millis(50)).await;
     }
     let query = LeaseQuery { worker_id: "w".into(), want: 1, reach_gib: 0, park: None };
-    assert_eq!(stack.queue.lease(query).await.unwrap()[0].job_id.to_string(), id);
+    // On a connection of this life: the old one breaks at its first use.
+    let queue = RedisQueue::connect(RedisConfig { url: stack.redis.url(), ..RedisConfig::default() }).await.unwrap();
+    assert_eq!(queue.lease(query).await.unwrap()[0].job_id.to_string(), id);
 }
