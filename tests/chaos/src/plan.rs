@@ -136,10 +136,10 @@ pub fn mutant_faults() -> Faults {
         (PauseWorkerAlone, 10),
         (KillRedis, 1),
         (LongRedisOutage, 2),
-        (KillApi, 3),
-        (Failpoint, 2),
+        (KillApi, 2),
+        (Failpoint, 5),
         (OneWayWorker, 2),
-        (DropRedisReply, 6),
+        (DropRedisReply, 12),
         (DropGatewayReply, 4),
         (DropClientReply, 6),
     ])

@@ -130,7 +130,7 @@ impl Load {
     async fn singles(self: Arc<Self>, n: u64, start: Instant) {
         let tenant = usize::from(n == SINGLE_CLIENTS - 1);
         let (caller, mut rng) = (self.caller(&format!("client-{n}"), tenant), self.rng(n + 1));
-        let jobs = part_of(self.plan.jobs, SINGLE) / SINGLE_CLIENTS;
+        let jobs = part_of(self.plan.jobs, SINGLE).div_ceil(SINGLE_CLIENTS);
         let mut under_way = JoinSet::new();
         for k in 0..jobs {
             #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 jobs")]
@@ -161,7 +161,7 @@ impl Load {
     async fn bulks(self: Arc<Self>, start: Instant) {
         let (caller, mut rng) = (self.caller("client-bulk", 0), self.rng(100));
         let calls = (BULK_CALLS * self.plan.jobs / 10_000).clamp(8, 400);
-        let size = part_of(self.plan.jobs, BULK) / calls;
+        let size = part_of(self.plan.jobs, BULK).div_ceil(calls);
         for k in 0..calls {
             // In quarters: those of one stretch follow each other at once.
             let quarter = k * u64::from(STRETCHES / 2) / calls;
@@ -179,7 +179,8 @@ impl Load {
     async fn batches(self: Arc<Self>, start: Instant) {
         let (caller, mut rng) = (self.caller("client-batch", 0), self.rng(200));
         let batches = (BATCHES * self.plan.jobs / 10_000).clamp(2, 40);
-        let size = (self.plan.jobs - part_of(self.plan.jobs, SINGLE) - part_of(self.plan.jobs, BULK)) / batches;
+        let rest = self.plan.jobs - part_of(self.plan.jobs, SINGLE) - part_of(self.plan.jobs, BULK);
+        let size = rest.div_ceil(batches);
         let mut looking = JoinSet::new();
         for k in 0..batches {
             #[expect(clippy::cast_precision_loss, reason = "a few batches")]
