@@ -27,7 +27,7 @@ suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
 suite javascript npm --prefix sdk/js run --silent test
 suite end-to-end cargo test --locked -p stokehold-tests --test it --test powercut
 # Of the same suite what kills and restarts things: `make it TOPOLOGY=...` runs all of it.
-suite cluster env STOKE_TEST_TOPOLOGY=cluster cargo test --locked -p stokehold-tests --test it crash:: pipelines::
+suite cluster env STOKE_TEST_TOPOLOGY=cluster cargo test --locked -p stokehold-tests --test it -- crash:: pipelines::
 suite failover env STOKE_TEST_TOPOLOGY=failover cargo test --locked -p stokehold-tests --test it crash::
 
 rust_passed=$(count rust '^test result' passed)
