@@ -210,7 +210,7 @@ mod tests {
 
     struct Server {
         address: SocketAddr,
-        /// One permit for each request that is held.
+        /// One permit for each request that is held, or answered without end.
         held: Arc<Semaphore>,
         /// One permit for each endless answer that was given up.
         given_up: Arc<Semaphore>,
@@ -237,8 +237,9 @@ mod tests {
             std::future::pending::<()>().await;
         };
         let given_up = Arc::new(Semaphore::new(0));
-        let goes = given_up.clone();
+        let (begins, goes) = (held.clone(), given_up.clone());
         let endless = || async move {
+            begins.add_permits(1);
             let goes = GivenUp(goes);
             Body::from_stream(futures::stream::repeat_with(move || {
                 let _with_the_stream = &goes;
@@ -319,8 +320,10 @@ mod tests {
         let unread = Duration::from_millis(50);
         let server = start(Bounds { unread, ..bounds() }).await;
         let _crowd = all_say(server.address, b"GET /endless HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        // One whose request has not been read yet would make room for the next.
+        let _all_begin = timeout(PATIENCE, server.held.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
         assert!(heard(server.address).await.ends_with("served"));
-        let _all = timeout(PATIENCE, server.given_up.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
+        let _all_end = timeout(PATIENCE, server.given_up.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
     }
 
     #[tokio::test]
