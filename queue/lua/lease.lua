@@ -6,7 +6,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want | 4 reach_gib | 5 lease_ms | 6 nonce | 7 waiter ("" = do not park) |
 --       8 age_after_ms
--- Reply {"ok" | "again", then per lease: id, spec, input, attempt, fence}; "again": much was in the way, call once more
+-- Reply {"ok" | "again", then per lease: id, lane, spec, input, attempt, fence}; "again": much was in the way, call once more
 local now, worker, want, reach = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local PASSED_MAX = 19 -- aged work gets at least every twentieth start
@@ -52,26 +52,40 @@ local function take(entry, id, lane, tenant, charged)
   count(ROOT .. ':ready', lane, -1)
   leases[#leases + 1] = expiry
   leases[#leases + 1] = id
-  for _, part in ipairs({id, job[3], job[4], tostring(attempt), fence}) do reply[#reply + 1] = part end
+  for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence}) do reply[#reply + 1] = part end
   return true
 end
 
+-- Takes up to `most` from a stream. How many jobs that gave, and whether there are more. An empty stream is deleted, since it
+-- would keep its memory.
 local function take_from(stream, mark, lane, tenant, most, charged)
-  local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', most)
-  if #entries == 0 then return 0 end
-  local gone, jobs = {}, 0
-  for n, entry in ipairs(entries) do
+  local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', most + 1)
+  local gone, jobs, left = {}, 0, #entries > most
+  for n = 1, math.min(most, #entries) do
+    local entry = entries[n]
     gone[n] = entry[1]
     if take(mark .. entry[1], entry[2][2], lane, tenant, charged) then jobs = jobs + 1 end
   end
-  redis.call('XDEL', stream, unpack(gone))
-  cleared = cleared + #entries - jobs
-  return jobs
+  cleared = cleared + #gone - jobs
+  if not left and #gone > 0 then
+    redis.call('DEL', stream)
+  elseif #gone > 0 then
+    redis.call('XDEL', stream, unpack(gone))
+  end
+  return jobs, left
+end
+
+local tags_of = {} -- of this call, by priority: class, tag, ... in order
+
+local function leave(priority, class, tenant)
+  step_off(priority, class, tenant)
+  tags_of[priority] = nil
 end
 
 -- The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest first.
 local function class_of(priority)
-  local tags, best, tag, rival = redis.call('ZRANGE', tags_key(priority), 0, -1, 'WITHSCORES'), nil, nil, math.huge
+  tags_of[priority] = tags_of[priority] or redis.call('ZRANGE', tags_key(priority), 0, -1, 'WITHSCORES')
+  local tags, best, tag, rival = tags_of[priority], nil, nil, math.huge
   for n = 1, #tags, 2 do
     local class, mine = tonumber(tags[n]), tonumber(tags[n + 1])
     if class <= reach then
@@ -95,13 +109,15 @@ local function serve(priority, class, lead, most)
   local places, due = room(gate, now)
   if places < 1 then
     hold(gate, priority .. ':' .. class, now, due)
-    step_off(priority, class, tenant)
+    leave(priority, class, tenant)
     cleared = cleared + 1
     return
   end
-  local lane = redis.call('ZRANGE', lanes, 0, 0)[1]
+  -- It goes back when it has jobs left.
+  local lane, turn = unpack(redis.call('ZPOPMIN', lanes))
+  local siblings = lane and redis.call('ZCARD', lanes) or 0
   if not lane then
-    step_off(priority, class, tenant)
+    leave(priority, class, tenant)
     cleared = cleared + 1
     return
   end
@@ -110,29 +126,39 @@ local function serve(priority, class, lead, most)
   local lane_places, lane_due = room(lane_gate, now)
   if lane_places < 1 then
     hold(lane_gate, lane, now, lane_due)
-    redis.call('ZREM', lanes, lane)
-    if redis.call('EXISTS', lanes) == 0 then step_off(priority, class, tenant) end
+    if siblings == 0 then leave(priority, class, tenant) end
     cleared = cleared + 1
     return
   end
 
   local charged = expected_ms(tenant, endpoint)
-  local step, tenants, siblings = charged / limits(gate).weight, redis.call('ZCARD', shelf), redis.call('ZCARD', lanes)
+  local step, tenants = charged / limits(gate).weight, redis.call('ZCARD', shelf)
   most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
   if head[4] then most = math.min(most, math.floor((tonumber(head[4]) - tag) / step) + 1) end
-  if siblings > 1 then most = math.min(most, math.ceil(most / siblings)) end
+  if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
   local paid = string.format('%.1f', charged)
-  local jobs = take_from(front_key(lane), 'f', lane, tenant, most, paid)
-  if jobs < most then jobs = jobs + take_from(lane_key(lane), '', lane, tenant, most - jobs, paid) end
+  local jobs, left = take_from(front_key(lane), 'f', lane, tenant, most, paid)
+  if not left then
+    local more
+    more, left = take_from(lane_key(lane), '', lane, tenant, most - jobs, paid)
+    jobs = jobs + more
+  end
   if jobs > 0 then
     redis.call('ZADD', shelf, 'XX', tag + jobs * step, tenant)
     redis.call('HSET', fair_key(priority, class), ':now', tag + (jobs - 1) * step)
-    redis.call('ZINCRBY', tags_key(priority), jobs * charged / tenants, class)
+    local class_tag = redis.call('ZINCRBY', tags_key(priority), jobs * charged / tenants, class)
+    for n = 1, #tags_of[priority], 2 do
+      if tonumber(tags_of[priority][n]) == class then tags_of[priority][n + 1] = class_tag end
+    end
     start_at(gate, jobs, now)
     start_at(lane_gate, jobs, now)
     taken = taken + jobs
   end
-  if tidy_lane(lane) and siblings > 1 then redis.call('ZADD', lanes, redis.call('INCR', ROOT .. ':turn'), lane) end
+  if left then
+    redis.call('ZADD', lanes, siblings > 0 and redis.call('INCR', ROOT .. ':turn') or turn, lane)
+  elseif siblings == 0 then
+    leave(priority, class, tenant)
+  end
 end
 
 -- Whether the job that would be served next has waited too long.

@@ -3,7 +3,7 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
 --       then per job: id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
---       blocked ("1" = settle it first) | number of fields | field, value ... | number of dependencies |
+--       part of what came under this key, from 0 | blocked ("1" = settle it first) | number of fields | field, value ... | number of dependencies |
 --       id, on (success, completion, archived: it has ended and left) ...
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
 --       {"stale_guard"} the batch was fed otherwise | {"no_dependency", number of the job, id} |
@@ -19,7 +19,8 @@ end
 while at <= #ARGV do
   local new = {
     id = following(), tenant = following(), lane = following(), spec = following(), input = following(),
-    run_after = tonumber(following()), idempotency_key = following(), request_hash = following(), blocked = following() == '1',
+    run_after = tonumber(following()), idempotency_key = following(), request_hash = following(),
+    part = tonumber(following()) + 1, blocked = following() == '1',
     fields = {}, depends_on = {},
   }
   new.endpoint = select(4, parts_of(new.lane))
@@ -28,20 +29,30 @@ while at <= #ARGV do
   jobs[#jobs + 1] = new
 end
 
-local function idempotency_field(new) return ROOT .. ':i:' .. new.tenant .. ':' .. new.idempotency_key end
+-- What has come under a job's idempotency key: the ids of its submit by their part, those of this call among them.
+local submits = {}
+local function submit_under(new)
+  local key = ROOT .. ':i:' .. new.tenant .. ':' .. new.idempotency_key
+  if not submits[key] then
+    local request_hash, ids = string.match(redis.call('GET', key) or '', '^(%S+) (.*)$')
+    submits[key] = {request_hash = request_hash or new.request_hash, ids = {}}
+    for id in string.gmatch(ids or '', '%x+') do table.insert(submits[key].ids, id) end
+  end
+  return submits[key]
+end
 
 -- First look, then write: a refusal leaves nothing behind.
-local known, here, keys_here, wanted, gates = {}, {}, {}, {}, {}
+local known, here, wanted, gates = {}, {}, {}, {}
 for n, new in ipairs(jobs) do
-  if new.idempotency_key ~= '' then
-    local held = redis.call('GET', idempotency_field(new)) or keys_here[idempotency_field(new)]
-    if held then
-      local id, hash = string.match(held, '^(%x+) (.*)$')
-      if hash ~= new.request_hash then return {'conflict', n} end
-      known[n] = id
-    end
+  local submit = new.idempotency_key ~= '' and submit_under(new)
+  if submit then
+    if submit.request_hash ~= new.request_hash or new.part > #submit.ids + 1 then return {'conflict', n} end
+    known[n] = submit.ids[new.part]
   end
   if not known[n] and (here[new.id] or redis.call('EXISTS', job_key(new.id)) == 1) then known[n] = new.id end
+  if submit and not submit.ids[new.part] then
+    submit.ids[new.part], submit.is_new = known[n] or new.id, true
+  end
   if not known[n] then
     for _, dependency in ipairs(new.depends_on) do
       local lane = redis.call('HGET', job_key(dependency[1]), 'lane')
@@ -52,7 +63,6 @@ for n, new in ipairs(jobs) do
       end
     end
     here[new.id] = new.tenant
-    if new.idempotency_key ~= '' then keys_here[idempotency_field(new)] = new.id .. ' ' .. new.request_hash end
     for _, gate in ipairs({'t:' .. new.tenant, 'e:' .. new.tenant .. ':' .. new.endpoint}) do
       if not wanted[gate] then gates[#gates + 1] = gate end
       wanted[gate] = (wanted[gate] or 0) + 1
@@ -77,11 +87,11 @@ for n, new in ipairs(jobs) do
   if not known[n] then
     local class = create(new, now)
     if class then classes[class] = true end
-    if new.idempotency_key ~= '' then
-      redis.call('SET', idempotency_field(new), new.id .. ' ' .. new.request_hash, 'PX', ARGV[2])
-    end
   end
   reply[n + 1] = known[n] or new.id
+end
+for key, submit in pairs(submits) do
+  if submit.is_new then redis.call('SET', key, submit.request_hash .. ' ' .. table.concat(submit.ids, ' '), 'PX', ARGV[2]) end
 end
 for class in pairs(classes) do wake(class) end
 return reply

@@ -280,7 +280,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    fn is_default(&self) -> bool {
+    pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }
@@ -410,8 +410,18 @@ impl NewJob {
 pub struct Idempotency {
     /// The caller's key.
     pub key: String,
-    /// A hash of the whole request: same key with another hash is a conflict.
+    /// A hash of the whole request, without a space: same key with another hash is a conflict.
     pub request_hash: String,
+    /// Which of the jobs that came in one submit under this key, from 0 and in their order.
+    pub part: u32,
+}
+
+impl Idempotency {
+    /// The key of a submit that makes one thing.
+    #[must_use]
+    pub fn new(key: impl Into<String>, request_hash: impl Into<String>) -> Self {
+        Self { key: key.into(), request_hash: request_hash.into(), part: 0 }
+    }
 }
 
 /// Where the milliseconds of an attempt went. Zero where a part was not needed (a warm runner has no boot).

@@ -27,7 +27,7 @@
 //! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not tried again, by end | until history has them |
 //! | `:parked` | ZSET | waiting pulls `<replica>/<waiter>` by reach, GiB | while not empty |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
-//! | `:i:<tenant>:<hash>` | STRING | `<id> <request hash>` of an idempotency key | 24 h |
+//! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |
 //! | `:b:<batch>` | HASH | a batch: its spec, its counts, how far it has come (batches.rs) | 30 days after its end |
 //! | `:b:<batch>:ended` | LIST | its ended jobs that are not written down yet | while not empty |
 //! | `:b:<batch>:parts` | LIST | names of the objects they are written down in | an hour after its end |
@@ -53,7 +53,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::id::JobId;
-use crate::job::JobSpec;
+use crate::job::{JobSpec, Priority};
 
 /// How long an idempotency key is remembered (P2).
 pub(crate) const IDEMPOTENCY_TTL_MS: u64 = 24 * 60 * 60 * 1000;
@@ -171,6 +171,14 @@ impl Keys {
 /// The lane a job stands in.
 pub(crate) fn lane(spec: &JobSpec) -> String {
     format!("{}:{}:{}:{}", spec.priority.digit(), spec.vram_class_gib, spec.tenant, spec.endpoint)
+}
+
+/// A lane's name, taken apart: priority, VRAM class in GiB, tenant, endpoint.
+pub(crate) fn parse_lane(lane: &str) -> Option<(Priority, u32, &str, &str)> {
+    let mut parts = lane.splitn(4, ':');
+    let digit: u8 = parts.next()?.parse().ok()?;
+    let priority = Priority::ALL.into_iter().find(|priority| priority.digit() == digit)?;
+    Some((priority, parts.next()?.parse().ok()?, parts.next()?, parts.next()?))
 }
 
 /// An idempotency key as part of a Redis key: hashed, so that its length and characters are bounded.

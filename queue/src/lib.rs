@@ -49,6 +49,7 @@ mod shards;
 #[cfg(feature = "redis")]
 mod signals;
 pub mod state;
+mod stored_spec;
 #[cfg(feature = "redis")]
 mod vitals;
 

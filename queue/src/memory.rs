@@ -10,7 +10,7 @@ mod record;
 mod settle;
 mod shelves;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rand::rngs::StdRng;
@@ -82,6 +82,9 @@ struct Inner {
     /// Of each priority: classes with ready jobs.
     tags: [Ranked<u32>; 3],
     passed: [u32; 3],
+    /// Of this call: what tenants are charged on a shelf, and the gates that one passed out of.
+    charges: BTreeMap<(ShelfName, String), f64>,
+    freed: Vec<String>,
     costs: HashMap<String, f64>,
     ready: Counts,
     open: Counts,
@@ -98,7 +101,8 @@ struct Inner {
     due: Ranked<(bool, JobId)>,
     parked: BTreeSet<(u32, String)>,
     index: HashMap<String, Vec<JobId>>,
-    idempotency: HashMap<(String, String), (JobId, String)>,
+    /// The request hash and the jobs of what came under a tenant's key.
+    idempotency: HashMap<(String, String), (String, Vec<JobId>)>,
     listeners: HashMap<String, mpsc::Sender<Signal>>,
 }
 
@@ -209,7 +213,9 @@ impl Queue for MemoryQueue {
 
     async fn finish(&self, reports: &[FinishReport]) -> Result<Vec<FinishAnswer>, Error> {
         let mut inner = self.lock();
-        Ok(reports.iter().map(|report| inner.finish(report)).collect())
+        let answers = reports.iter().map(|report| inner.finish(report)).collect();
+        inner.flush();
+        Ok(answers)
     }
 
     async fn release(&self, leases: &[LeaseRef]) -> Result<Vec<FinishAnswer>, Error> {
@@ -225,12 +231,15 @@ impl Queue for MemoryQueue {
             });
         }
         inner.wake_all(classes);
+        inner.flush();
         Ok(answers)
     }
 
     async fn cancel(&self, tenant: &str, ids: &[JobId]) -> Result<Vec<CancelAnswer>, Error> {
         let mut inner = self.lock();
-        Ok(ids.iter().map(|id| inner.cancel(tenant, *id)).collect())
+        let answers = ids.iter().map(|id| inner.cancel(tenant, *id)).collect();
+        inner.flush();
+        Ok(answers)
     }
 
     async fn promote(&self) -> Result<Swept, Error> {

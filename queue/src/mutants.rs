@@ -52,8 +52,8 @@ const MUTANTS: [(&str, Bug); 17] = [
         Bug::Lua(
             "submit",
             &[(
-                "redis.call('SET', idempotency_field(new), new.id .. ' ' .. new.request_hash, 'PX', ARGV[2])",
-                "local _ = new",
+                "submit.ids[new.part], submit.is_new = known[n] or new.id, true",
+                "submit.ids[new.part] = known[n] or new.id",
             )],
         ),
     ),

@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 
 use crate::error::Error;
 use crate::id::{Fence, JobId};
-use crate::job::{Attempt, AttemptOutcome, Job, JobError, JobResult, JobState, Timing};
+use crate::job::{Attempt, AttemptOutcome, Job, JobError, JobResult, JobSpec, JobState, Timing};
+use crate::stored_spec;
 
 /// What is told of an attempt that few have.
 #[derive(Default, Serialize, Deserialize)]
@@ -84,7 +85,7 @@ impl Decoder<'_> {
         let state = self.required("state", |word| JobState::from_word(word).ok_or("no state"))?;
         Ok(Job {
             id: self.id,
-            spec: self.required("spec", json)?,
+            spec: self.spec()?,
             input: self.required("input", raw)?,
             state,
             attempts: self.attempts(state)?,
@@ -97,6 +98,11 @@ impl Decoder<'_> {
             steps: self.optional("steps", json)?.unwrap_or_default(),
             revision: format!("{}#{}", self.text("fence").unwrap_or(""), self.text("settled").unwrap_or("0")),
         })
+    }
+
+    fn spec(&self) -> Result<JobSpec, Error> {
+        let lane = self.text("lane").ok_or_else(|| self.corrupt("lane", "missing"))?;
+        self.required("spec", |text| stored_spec::decode(lane, text))
     }
 
     fn attempts(&self, state: JobState) -> Result<Vec<Attempt>, Error> {
@@ -131,9 +137,9 @@ impl Decoder<'_> {
             return Ok(Some(JobResult::Inline(result)));
         }
         let Some(size_bytes) = self.optional("stored", number)? else { return Ok(None) };
-        let spec: crate::job::JobSpec = self.required("spec", json)?;
+        let tenant = self.spec()?.tenant;
         let (attempt, fence) = self.winner()?;
-        let key = format!("{}{}", Job::attempt_prefix(&spec.tenant, self.id, attempt, &fence), crate::job::OUTPUT_NAME);
+        let key = format!("{}{}", Job::attempt_prefix(&tenant, self.id, attempt, &fence), crate::job::OUTPUT_NAME);
         Ok(Some(JobResult::Object { key, size_bytes }))
     }
 

@@ -29,7 +29,7 @@ use crate::registry::Registry;
 use crate::schedules::Schedules;
 use crate::scripts::{self, Cursor, Recovered};
 use crate::vitals::{Pulse, Refusal, Vitals, info_field};
-use crate::{fitness, signals};
+use crate::{fitness, signals, stored_spec};
 
 /// Most jobs one submit takes.
 pub const SUBMIT_MAX: usize = 1_000;
@@ -408,24 +408,20 @@ impl RedisQueue {
         }
         let mut pipe = redis::pipe();
         for id in ids {
-            pipe.hmget(self.keys.job(*id), &["state", "spec", "error"]);
+            pipe.hmget(self.keys.job(*id), &["state", "lane", "spec", "error"]);
         }
-        let rows: Vec<(Option<String>, Option<String>, Option<String>)> =
+        let rows: Vec<[Option<String>; 4]> =
             pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("list jobs"))?;
-        let matches = |state: &str, spec: &str, error: Option<&String>| {
+        let matches = |[state, lane, spec, error]: &[Option<String>; 4]| {
             // Of a large record only what was asked for is decoded.
-            let error = error.filter(|_| filter.error_code.is_some());
+            let error = error.as_ref().filter(|_| filter.error_code.is_some());
             let code = error.and_then(|error| serde_json::from_str::<JobError>(error).ok()).map(|error| error.code);
+            let (Some(state), Some(lane), Some(spec)) = (state, lane, spec) else { return false };
             JobState::from_word(state).is_some_and(|state| {
-                serde_json::from_str::<JobSpec>(spec).is_ok_and(|spec| filter.matches(state, &spec, code))
+                stored_spec::decode(lane, spec).is_ok_and(|spec| filter.matches(state, &spec, code))
             })
         };
-        Ok(ids
-            .iter()
-            .zip(rows)
-            .filter(|(_, row)| matches!(row, (Some(state), Some(spec), error) if matches(state, spec, error.as_ref())))
-            .map(|(id, _)| *id)
-            .collect())
+        Ok(ids.iter().zip(&rows).filter(|(_, row)| matches(row)).map(|(id, _)| *id).collect())
     }
 
     /// Milliseconds since this Redis started, as far as it says.
@@ -654,16 +650,19 @@ impl Queue for RedisQueue {
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {
-        let fields: (Option<String>, Option<String>, Option<u32>, Option<String>) = self
+        let fields: [Option<String>; 5] = self
             .connection
             .redis()
-            .hmget(self.keys.job(lease.job_id), &["state", "fence", "attempt", "spec"])
+            .hmget(self.keys.job(lease.job_id), &["state", "fence", "attempt", "lane", "spec"])
             .await
             .map_err(Error::redis("check a lease"))?;
         match fields {
-            (Some(state), Some(fence), Some(attempt), Some(spec)) if state == "running" && fence == lease.fence.0 => {
-                let spec = serde_json::from_str(&spec)
-                    .map_err(|error| Error::Corrupt { key: format!("job {}", lease.job_id), why: error.to_string() })?;
+            [Some(state), Some(fence), Some(attempt), Some(lane), Some(spec)]
+                if state == "running" && fence == lease.fence.0 =>
+            {
+                let corrupt = |why| Error::Corrupt { key: format!("job {}", lease.job_id), why };
+                let spec = stored_spec::decode(&lane, &spec).map_err(corrupt)?;
+                let attempt = attempt.parse().map_err(|_| corrupt(format!("{attempt:?} is no attempt")))?;
                 Ok(Some((spec, attempt)))
             }
             _ => Ok(None),

@@ -185,7 +185,7 @@ impl Schedules {
         call.arg(&schedule.id).arg(&schedule.tenant).arg(spec).arg(schedule.job.get());
         call.arg(number(schedule.due_ms)).arg(SCHEDULES_MAX);
         match idempotency {
-            Some(Idempotency { key, request_hash }) => call.arg(keys::idempotency(key)).arg(request_hash),
+            Some(Idempotency { key, request_hash, .. }) => call.arg(keys::idempotency(key)).arg(request_hash),
             None => call.arg("").arg(""),
         };
         call.arg(keys::IDEMPOTENCY_TTL_MS);
@@ -324,7 +324,7 @@ impl Schedules {
         let id = &due.schedule.id;
         job.spec.schedule = Some(id.clone());
         // The id is the hash as well: the endpoint's defaults may change between two tries, the schedule does not.
-        job.idempotency = Some(Idempotency { key: format!("schedule:{id}:{tick_ms}"), request_hash: id.clone() });
+        job.idempotency = Some(Idempotency::new(format!("schedule:{id}:{tick_ms}"), id));
         let guard = BatchGuard { batch: id.clone(), from_line: guard, to_line: guard };
         match self.queue.feed(&guard, &[job]).await {
             Ok(submitted) => Ok(submitted.into_iter().next()),

@@ -163,7 +163,7 @@ pub(crate) async fn retry_failed(
         retry_of: Some(old.id.clone()),
         ..old.spec.clone()
     };
-    let idempotency = key.map(|key| Idempotency { key, request_hash: format!("retry {}", old.id) });
+    let idempotency = key.map(|key| Idempotency::new(key, format!("retry {}", old.id)));
     made(&app, NewBatch { id: create::new_id(), spec, input: None, idempotency }).await
 }
 

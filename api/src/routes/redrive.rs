@@ -287,7 +287,7 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
         },
         input: job.input.clone(),
         run_after_ms: 0,
-        idempotency: Some(Idempotency { key: format!("retry of {}", job.id), request_hash: "retry".to_owned() }),
+        idempotency: Some(Idempotency::new(format!("retry of {}", job.id), "retry")),
         archived: Vec::new(),
     }
 }

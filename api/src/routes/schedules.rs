@@ -205,7 +205,7 @@ pub(crate) async fn create(
     let idempotency = idempotency_key(&headers, None)?.map(|key| {
         let mut hash = Sha256::new();
         canonical(&serde_json::from_str(body.get()).unwrap_or_default(), &mut hash);
-        Idempotency { key, request_hash: hex::encode(hash.finalize()) }
+        Idempotency::new(key, hex::encode(hash.finalize()))
     });
     app.home(&caller.tenant).await?.admits()?;
     let created = app.ask_again("create a schedule", || schedules.create(&schedule, idempotency.as_ref()));

@@ -31,7 +31,7 @@ use crate::{inputs, metrics};
 pub(crate) use dependencies::refers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use request::{AHEAD_MAX_S, Checked};
-pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata};
+pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata, short_hash};
 pub(crate) use target::Target;
 
 /// A bulk submit may be larger than other bodies: 1,000 jobs.
@@ -189,9 +189,9 @@ async fn prepare_bulk(
         }
         if let Some(key) = key {
             // All share the hash of the whole, so the same key with other jobs is a conflict at the first of them.
-            let request_hash = hex::encode(whole.finalize());
-            for (n, job) in jobs.iter_mut().enumerate() {
-                job.idempotency = Some(Idempotency { key: format!("{key}#{n}"), request_hash: request_hash.clone() });
+            let whole = Idempotency::new(key, short_hash(whole));
+            for (part, job) in (0..).zip(&mut jobs) {
+                job.idempotency = Some(Idempotency { part, ..whole.clone() });
             }
         }
         Ok(jobs)

@@ -17,7 +17,7 @@ local function stop(job, now)
   if job.batch then count(batch_key(job.batch), 'running', -1) end
   for _, gate in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
     count(ROOT .. ':running', gate, -1)
-    freed[gate] = true
+    free(gate)
   end
   if job.ckey then
     local gate = key_gate(job.tenant, job.ckey)

@@ -1,10 +1,22 @@
 -- Gates: limits that jobs pass through one after the other. `t:<tenant>` and `e:<tenant>:<endpoint>` have theirs in `:limits`,
 -- written "weight|max_running|max_open|starts_per_minute" with nothing where there is no limit; `k:<tenant>:<key>` is a
 -- concurrency key, and its limit stands in the job.
-local known_limits = {}
+local known_limits, all_limits = {}, nil
+local ALL_LIMITS_MAX = 16 -- so many are read at once
+
+local function stored_limits(gate)
+  if all_limits == nil then
+    all_limits = redis.call('HLEN', ROOT .. ':limits') <= ALL_LIMITS_MAX and {}
+    local fields = all_limits and redis.call('HGETALL', ROOT .. ':limits') or {}
+    for n = 1, #fields, 2 do all_limits[fields[n]] = fields[n + 1] end
+  end
+  if all_limits then return all_limits[gate] end
+  return redis.call('HGET', ROOT .. ':limits', gate)
+end
+
 local function limits(gate)
   if known_limits[gate] == nil then
-    local stored = redis.call('HGET', ROOT .. ':limits', gate)
+    local stored = stored_limits(gate)
     local weight, running, open, rate = string.match(stored or '|||', '^([^|]*)|([^|]*)|([^|]*)|([^|]*)$')
     weight = tonumber(weight) or 1
     known_limits[gate] = {

@@ -11,7 +11,7 @@ local EXPECTED_MS = 1000 -- of an endpoint that has never run
 
 local opened = {} -- lanes that stand among their tenant's, as far as this call knows
 local SMOOTHING = 0.2 -- weight of the newest run in an endpoint's expected cost
-local costs = {} -- of this call
+local runs = {} -- of this call: field of `:cost`, milliseconds, ...
 
 local function expected_ms(tenant, endpoint)
   return tonumber(redis.call('HGET', ROOT .. ':cost', tenant .. ':' .. endpoint) or EXPECTED_MS)
@@ -19,14 +19,30 @@ end
 
 -- What a run of this endpoint costs, for the next one that starts.
 local function learn_cost(job, now)
-  local field, took = job.tenant .. ':' .. job.endpoint, now - tonumber(job.leased)
-  local before = costs[field] or tonumber(redis.call('HGET', ROOT .. ':cost', field) or took)
-  costs[field] = math.max(before + (took - before) * SMOOTHING, 0.1)
+  runs[#runs + 1] = job.tenant .. ':' .. job.endpoint
+  runs[#runs + 1] = now - tonumber(job.leased)
 end
 
 local function flush_costs()
-  for field, cost in pairs(costs) do redis.call('HSET', ROOT .. ':cost', field, string.format('%.1f', cost)) end
-  costs = {}
+  if #runs == 0 then return end
+  local fields, costs, set = {}, {}, {}
+  for n = 1, #runs, 2 do
+    if costs[runs[n]] == nil then
+      costs[runs[n]] = false
+      fields[#fields + 1] = runs[n]
+    end
+  end
+  for n, before in ipairs(redis.call('HMGET', ROOT .. ':cost', unpack(fields))) do costs[fields[n]] = tonumber(before) end
+  for n = 1, #runs, 2 do
+    local before, took = costs[runs[n]] or runs[n + 1], runs[n + 1]
+    costs[runs[n]] = math.max(before + (took - before) * SMOOTHING, 0.1)
+  end
+  for n, field in ipairs(fields) do
+    set[2 * n - 1] = field
+    set[2 * n] = string.format('%.1f', costs[field])
+  end
+  redis.call('HSET', ROOT .. ':cost', unpack(set))
+  runs = {}
 end
 
 local charges = {} -- of this call, by shelf and tenant

@@ -2,7 +2,13 @@
 local tallies = {} -- key -> field -> change
 local ended = {} -- due, id, ... of the jobs that ended
 local stopped = {} -- ids that give their lease back
-local freed = {} -- gates that one passed out of
+local freed = {} -- gates that one passed out of, each once, in the order of their freeing
+
+local function free(gate)
+  if freed[gate] then return end
+  freed[gate] = true
+  freed[#freed + 1] = gate
+end
 
 -- A number in a hash that goes with its last unit, so that a drained queue leaves nothing behind.
 local function count(key, field, by)
@@ -22,9 +28,21 @@ end
 
 local function flush_counts()
   for key, fields in pairs(tallies) do
+    local names, set, gone = {}, {}, {}
     for field, by in pairs(fields) do
-      if by ~= 0 and redis.call('HINCRBY', key, field, by) <= 0 then redis.call('HDEL', key, field) end
+      if by ~= 0 then names[#names + 1] = field end
     end
+    for n, before in ipairs(#names > 0 and redis.call('HMGET', key, unpack(names)) or {}) do
+      local number = (tonumber(before) or 0) + fields[names[n]]
+      if number > 0 then
+        set[#set + 1] = names[n]
+        set[#set + 1] = number
+      else
+        gone[#gone + 1] = names[n]
+      end
+    end
+    if #set > 0 then redis.call('HSET', key, unpack(set)) end
+    if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
   end
   tallies = {}
 end

@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use super::{Batch, BatchState, EndedLine, Place, Stop};
 use crate::error::Error;
 use crate::id::{Fence, JobId};
-use crate::job::{Job, JobResult, JobSpec, JobState, OUTPUT_NAME};
+use crate::job::{Job, JobResult, JobState, OUTPUT_NAME};
+use crate::stored_spec;
 
 /// Decodes a batch; `None` when there is none.
 pub(super) fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Option<Batch>, Error> {
@@ -86,18 +87,18 @@ impl Fields<'_> {
 }
 
 /// What [`ended_line`] wants of a job, in this order.
-pub(super) const LINE_FIELDS: [&str; 7] = ["state", "spec", "inline", "stored", "error", "attempt", "fence"];
+pub(super) const LINE_FIELDS: [&str; 8] = ["state", "lane", "spec", "inline", "stored", "error", "attempt", "fence"];
 
 /// `None` when the record is gone, or is of no batch.
 pub(super) fn ended_line(id: JobId, row: Vec<Option<String>>) -> Result<Option<EndedLine>, Error> {
     let corrupt = |why: String| Error::Corrupt { key: format!("job {id}"), why };
     let mut row = row.into_iter();
     let mut next = || row.next().flatten();
-    let (Some(state), Some(spec)) = (next(), next()) else {
+    let (Some(state), Some(lane), Some(spec)) = (next(), next(), next()) else {
         return Ok(None);
     };
     let state = JobState::from_word(&state).ok_or_else(|| corrupt(state))?;
-    let spec: JobSpec = serde_json::from_str(&spec).map_err(|error| corrupt(error.to_string()))?;
+    let spec = stored_spec::decode(&lane, &spec).map_err(corrupt)?;
     let (inline, stored, error, attempt, fence) = (next(), next(), next(), next(), next());
     let result = match (inline, stored) {
         (Some(inline), _) => {

@@ -41,13 +41,25 @@ impl Inner {
         self.leases.remove(&id);
         for gate in gates_of(&spec) {
             self.running.take_one(&gate);
-            self.resume(&gate);
+            if !self.freed.contains(&gate) {
+                self.freed.push(gate);
+            }
         }
         if let Some((gate, _)) = key_gate(&spec) {
             self.running.take_one(&gate);
             self.next_in_key(&gate);
         }
         self.charge(shelf_of(&spec), &spec.tenant, took - charged);
+    }
+
+    /// Runs at the end of every call that stops jobs.
+    pub(super) fn flush(&mut self) {
+        for ((shelf, tenant), _) in self.charges.clone() {
+            self.settle_charge(shelf, &tenant);
+        }
+        for gate in std::mem::take(&mut self.freed) {
+            self.resume(&gate);
+        }
     }
 
     /// Takes a job out of whatever it stands in.
@@ -249,6 +261,7 @@ impl Inner {
             self.end(id, JobEvent::Expire, AttemptOutcome::Expired, Some(error));
             jobs += 1;
         }
+        self.flush();
         Swept { jobs, next_due_ms: self.deadlines.next_due_ms() }
     }
 
@@ -267,6 +280,7 @@ impl Inner {
                 classes.insert(self.requeue(*id, JobEvent::Reap));
             }
         }
+        self.flush();
         self.wake_all(classes);
         Swept { jobs: super::count(&ids), next_due_ms: self.leases.next_due_ms() }
     }

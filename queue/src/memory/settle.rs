@@ -7,7 +7,7 @@ use super::gates::gates_of;
 use super::{Inner, Record, SWEEP_MAX};
 use crate::error::Error;
 use crate::id::JobId;
-use crate::job::{DependencyOn, JobResult, JobState, NewJob};
+use crate::job::{DependencyOn, Idempotency, JobResult, JobState, NewJob};
 use crate::queue::{Due, Settlement, Submitted, Verdict, Work};
 use crate::state::JobEvent;
 
@@ -17,15 +17,18 @@ impl Inner {
         let (mut answers, mut classes) = (Vec::with_capacity(jobs.len()), BTreeSet::new());
         for (job, known) in jobs.into_iter().zip(known) {
             let id = job.id;
+            if let Some(Idempotency { key, request_hash, part }) = &job.idempotency {
+                let kept = || (request_hash.clone(), Vec::new());
+                let (_, ids) = self.idempotency.entry((job.spec.tenant.clone(), key.clone())).or_insert_with(kept);
+                if ids.len() == *part as usize {
+                    ids.push(known.unwrap_or(id));
+                }
+            }
             if let Some(first) = known {
                 answers.push(if first == id { Submitted::New(id) } else { Submitted::Repeat(first) });
                 continue;
             }
             answers.push(Submitted::New(id));
-            if let Some(idempotency) = &job.idempotency {
-                let key = (job.spec.tenant.clone(), idempotency.key.clone());
-                self.idempotency.insert(key, (id, idempotency.request_hash.clone()));
-            }
             let blocked = job.waits();
             classes.extend(self.create(job, blocked));
         }
@@ -36,24 +39,30 @@ impl Inner {
     /// First look, then write: a refusal leaves nothing behind. Answers the ids of those that are there already.
     fn look_at(&self, jobs: &[NewJob]) -> Result<Vec<Option<JobId>>, Error> {
         let mut here: HashMap<JobId, &str> = HashMap::new();
-        let mut keys_here: HashMap<(&str, &str), (JobId, &str)> = HashMap::new();
+        let mut submits: HashMap<(&str, &str), (&str, Vec<JobId>)> = HashMap::new();
         let mut wanted: Vec<(String, u64)> = Vec::new();
         let mut all = Vec::with_capacity(jobs.len());
         for (number, job) in jobs.iter().enumerate() {
             let tenant = job.spec.tenant.as_str();
             let mut known = None;
-            if let Some(idempotency) = &job.idempotency {
-                let kept = self.idempotency.get(&(tenant.to_owned(), idempotency.key.clone()));
-                let first = kept.map(|(id, hash)| (*id, hash.as_str()));
-                known = match first.or_else(|| keys_here.get(&(tenant, idempotency.key.as_str())).copied()) {
-                    Some((_, hash)) if hash != idempotency.request_hash => {
-                        return Err(Error::IdempotencyConflict { key: idempotency.key.clone() });
-                    }
-                    first => first.map(|(id, _)| id),
-                };
+            let mut submit = None;
+            if let Some(Idempotency { key, request_hash, part }) = &job.idempotency {
+                let (hash, ids) = submits.entry((tenant, key.as_str())).or_insert_with(|| {
+                    let kept = self.idempotency.get(&(tenant.to_owned(), key.clone()));
+                    kept.map_or((request_hash.as_str(), vec![]), |(hash, ids)| (hash.as_str(), ids.clone()))
+                });
+                let part = *part as usize;
+                if *hash != request_hash || part > ids.len() {
+                    return Err(Error::IdempotencyConflict { key: key.clone() });
+                }
+                known = ids.get(part).copied();
+                submit = Some(ids);
             }
-            if known.is_none() && (here.contains_key(&job.id) || self.jobs.contains_key(&job.id)) {
-                known = Some(job.id);
+            if known.is_none() {
+                known = (here.contains_key(&job.id) || self.jobs.contains_key(&job.id)).then_some(job.id);
+                if let Some(ids) = submit {
+                    ids.push(known.unwrap_or(job.id));
+                }
             }
             all.push(known);
             if known.is_some() {
@@ -67,9 +76,6 @@ impl Inner {
                 }
             }
             here.insert(job.id, tenant);
-            if let Some(idempotency) = &job.idempotency {
-                keys_here.insert((tenant, &idempotency.key), (job.id, &idempotency.request_hash));
-            }
             for gate in gates_of(&job.spec) {
                 match wanted.iter_mut().find(|(other, _)| *other == gate) {
                     Some((_, number)) => *number += 1,

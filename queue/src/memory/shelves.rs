@@ -63,10 +63,12 @@ impl Inner {
 
     /// Puts a tenant on a shelf, if it is not there.
     fn stand(&mut self, name: ShelfName, tenant: &str) {
-        let shelf = self.shelves.entry(name).or_default();
-        if shelf.tenants.score(&tenant.to_owned()).is_some() {
+        let stands = |shelf: &Shelf| shelf.tenants.score(&tenant.to_owned()).is_some();
+        if self.shelves.get(&name).is_some_and(stands) {
             return;
         }
+        self.settle_charge(name, tenant);
+        let shelf = self.shelves.entry(name).or_default();
         let left_at = shelf.left.remove(tenant).unwrap_or(0.0);
         shelf.tenants.put(tenant.to_owned(), shelf.now.max(left_at));
         if shelf.tenants.len() == 1 {
@@ -78,6 +80,7 @@ impl Inner {
 
     /// Takes a tenant off a shelf.
     pub(super) fn step_off(&mut self, name: ShelfName, tenant: &str) {
+        self.settle_charge(name, tenant);
         let Some(shelf) = self.shelves.get_mut(&name) else { return };
         let Some(tag) = shelf.tenants.score(&tenant.to_owned()) else { return };
         shelf.tenants.remove(&tenant.to_owned());
@@ -89,9 +92,15 @@ impl Inner {
         }
     }
 
-    /// Moves a tenant's tag by `cost` ms of a card.
+    /// Charges a tenant `cost` ms of a card.
     pub(super) fn charge(&mut self, name: ShelfName, tenant: &str, cost: f64) {
         let by = cost / self.weight(tenant);
+        *self.charges.entry((name, tenant.to_owned())).or_default() += by;
+    }
+
+    /// Moves a tenant's tag by what it was charged in this call.
+    pub(super) fn settle_charge(&mut self, name: ShelfName, tenant: &str) {
+        let Some(by) = self.charges.remove(&(name, tenant.to_owned())) else { return };
         let Some(shelf) = self.shelves.get_mut(&name) else { return };
         if let Some(tag) = shelf.tenants.score(&tenant.to_owned()) {
             shelf.tenants.put(tenant.to_owned(), tag + by);

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::id::{Fence, nonce};
 use crate::keys::Keys;
 use crate::queue::{Lease, LeaseQuery};
+use crate::stored_spec;
 
 /// Call of `lease.lua`.
 pub(crate) struct TakeLeases<'a> {
@@ -44,10 +45,11 @@ fn decode(mut parts: impl Iterator<Item = String>) -> Result<Vec<Lease>, Error> 
     let mut leases = Vec::new();
     while let Some(id) = parts.next() {
         let lease = (|| {
-            let (spec, input, attempt, fence) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+            let (lane, spec, input) = (parts.next()?, parts.next()?, parts.next()?);
+            let (attempt, fence) = (parts.next()?, parts.next()?);
             Some(Lease {
                 job_id: id.parse().ok()?,
-                spec: serde_json::from_str(&spec).ok()?,
+                spec: stored_spec::decode(&lane, &spec).ok()?,
                 input: RawValue::from_string(input).ok()?,
                 attempt: attempt.parse().ok()?,
                 fence: Fence(fence),

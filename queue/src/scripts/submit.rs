@@ -5,9 +5,10 @@ use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::JobId;
-use crate::job::{DependencyOn, Hook, JobSpec, NewJob, Stage};
+use crate::job::{DependencyOn, Hook, Idempotency, JobSpec, NewJob, Stage};
 use crate::keys::{self, IDEMPOTENCY_TTL_MS, Keys};
 use crate::queue::{BatchGuard, Submitted};
+use crate::stored_spec;
 
 /// Call of `submit.lua`.
 pub(crate) struct Submit<'a> {
@@ -29,8 +30,10 @@ impl Submit<'_> {
             describe(&mut call, job)?;
             call.arg(job.run_after_ms);
             match &job.idempotency {
-                Some(idempotency) => call.arg(keys::idempotency(&idempotency.key)).arg(&idempotency.request_hash),
-                None => call.arg("").arg(""),
+                Some(Idempotency { key, request_hash, part }) => {
+                    call.arg(keys::idempotency(key)).arg(request_hash).arg(part)
+                }
+                None => call.arg("").arg("").arg(0),
             };
             call.arg(u8::from(job.waits()));
             fields(&mut call, &job.spec);
@@ -82,7 +85,7 @@ impl Submit<'_> {
 
 /// id, tenant, lane, spec, input: what every script that makes a job begins with.
 pub(super) fn describe(call: &mut Cmd, job: &NewJob) -> Result<(), Error> {
-    let spec = serde_json::to_string(&job.spec)
+    let spec = stored_spec::encode(&job.spec)
         .map_err(|error| Error::Corrupt { key: "a job's spec".to_owned(), why: error.to_string() })?;
     call.arg(job.id.to_string()).arg(&job.spec.tenant).arg(keys::lane(&job.spec)).arg(spec).arg(job.input.get());
     Ok(())

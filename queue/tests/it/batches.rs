@@ -32,7 +32,7 @@ fn spec() -> BatchSpec {
 }
 
 fn new(n: u8, key: Option<&str>) -> NewBatch {
-    let idempotency = key.map(|key| Idempotency { key: key.to_owned(), request_hash: "h".to_owned() });
+    let idempotency = key.map(|key| Idempotency::new(key, "h"));
     NewBatch {
         id: format!("batch_{n:032x}"),
         spec: spec(),

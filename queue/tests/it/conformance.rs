@@ -158,7 +158,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
         ($($theme:ident { $($case:ident)* })*) => { $($({
             eprintln!("conformance: {}: {}", stringify!($theme), stringify!($case));
             let (queue, clock) = fresh().await;
-            $theme::$case(&queue, &clock).await;
+            Box::pin($theme::$case(&queue, &clock)).await;
         })*)* };
     }
     cases! {
@@ -195,6 +195,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             who_comes_back_is_neither_owed_nor_punished
             the_classes_of_a_priority_share_a_large_card
             no_name_of_a_tenant_moves_the_shelf
+            a_run_is_paid_for_before_its_tenant_comes_back
         }
         gates {
             a_tenant_runs_no_more_than_it_may

@@ -142,7 +142,7 @@ impl Draw {
             ..spec
         };
         let run_after_ms = if self.below(5) == 0 { now + self.below(50_000) } else { 0 };
-        let idempotency = (self.below(20) == 0).then(|| Idempotency { key: nonce(), request_hash: "h".into() });
+        let idempotency = (self.below(20) == 0).then(|| Idempotency::new(nonce(), "h"));
         NewJob { run_after_ms, idempotency, ..of(spec) }
     }
 }

@@ -68,7 +68,7 @@ async fn has(redis: &mut MultiplexedConnection, id: JobId) -> bool {
 }
 
 fn with_key(key: &str) -> NewJob {
-    NewJob { idempotency: Some(Idempotency { key: key.into(), request_hash: "h".into() }), ..job("echo") }
+    NewJob { idempotency: Some(Idempotency::new(key, "h")), ..job("echo") }
 }
 
 fn is_unknown<T>(answer: &Result<T, Error>) -> bool {

@@ -16,6 +16,16 @@ async fn connect(service: &RedisService) -> RedisQueue {
     RedisQueue::connect(RedisConfig { url: service.url(), ..RedisConfig::default() }).await.unwrap()
 }
 
+/// Calls go to the server that the Sentinels name. On a busy machine they may name another one before the test is over.
+async fn follows(queue: &RedisQueue, service: &RedisService) {
+    let called_is_named = async {
+        while !queue.primary().ends_with(&format!(":{}", service.primary_port())) {
+            let _ = queue.depth().await;
+        }
+    };
+    timeout(PATIENCE, called_is_named).await.expect("the queue finds the primary");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_and_signals_follow_the_primary() {
     let dir = tempfile::tempdir().unwrap();
@@ -42,20 +52,20 @@ async fn calls_and_signals_follow_the_primary() {
             }
         })
     };
-    let promoted = tokio::task::block_in_place(|| service.wait_for_promotion(port));
+    tokio::task::block_in_place(|| service.wait_for_promotion(port));
     let found = Instant::now();
     let (late, refused, taken) = timeout(PATIENCE, meanwhile).await.unwrap().unwrap();
     eprintln!(
         "{refused} calls refused; the first one taken {} ms after the promotion was seen",
         taken.saturating_duration_since(found).as_millis()
     );
-    assert!(queue.primary().ends_with(&format!(":{promoted}")));
+    follows(&queue, &service).await;
     assert_eq!(timeout(PATIENCE, heard.recv()).await.unwrap(), Some(Signal::Missed), "signals come from there");
 
     // What was the primary comes back believing that it still is, until the Sentinels have told it.
     tokio::task::block_in_place(|| service.restart(number));
     let again = connect(&service).await;
-    assert!(again.primary().ends_with(&format!(":{promoted}")), "the old primary is not taken for the new one");
+    follows(&again, &service).await;
     let mut finished = Vec::new();
     while finished.len() < 2 {
         for lease in queue.lease(query(10, 0)).await.unwrap() {

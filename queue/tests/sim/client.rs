@@ -175,8 +175,7 @@ fn wanted<Q: Queue>(world: &mut World<Q>, n: usize) -> NewJob {
     let keyed = rng.random_bool(0.7);
     let client = &mut world.clients[n];
     client.keys += 1;
-    let idempotency =
-        keyed.then(|| Idempotency { key: format!("{tenant}-{}", client.keys), request_hash: "same".into() });
+    let idempotency = keyed.then(|| Idempotency::new(format!("{tenant}-{}", client.keys), "same"));
     let id = world.new_id();
     NewJob {
         id,

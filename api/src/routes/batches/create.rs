@@ -142,7 +142,7 @@ pub(crate) async fn create(
         spec.source = Source::Object { key };
     }
     let uploaded = spec.source == Source::Uploaded;
-    let idempotency = key.map(|key| Idempotency { key, request_hash: hex::encode(hash.finalize()) });
+    let idempotency = key.map(|key| Idempotency::new(key, hex::encode(hash.finalize())));
     let new = NewBatch { id, spec, input: uploaded.then(|| input.clone()), idempotency };
     let answer = made(&app, new).await;
     let kept = matches!(&answer, Ok(answer) if answer.status() == axum::http::StatusCode::ACCEPTED);

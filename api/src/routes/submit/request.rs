@@ -274,10 +274,15 @@ impl Checked {
         if let Some(key) = key {
             let mut hash = Sha256::new();
             self.fingerprint(&mut hash);
-            self.job.idempotency = Some(Idempotency { key, request_hash: hex::encode(hash.finalize()) });
+            self.job.idempotency = Some(Idempotency::new(key, short_hash(hash)));
         }
         self.job
     }
+}
+
+/// Half of a hash, as text: enough to tell requests apart, and kept for a day with each key.
+pub(crate) fn short_hash(hash: Sha256) -> String {
+    hex::encode(&hash.finalize()[..16])
 }
 
 /// Feeds JSON with its members in order, so that the same value hashes the same however it was written.

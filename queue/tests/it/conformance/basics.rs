@@ -43,7 +43,7 @@ pub(super) async fn the_same_id_twice_is_one_job<Q: Queue>(queue: &Q, _: &Manual
 }
 
 fn named(key: &str, request_hash: &str) -> NewJob {
-    let idempotency = Some(Idempotency { key: key.into(), request_hash: request_hash.into() });
+    let idempotency = Some(Idempotency::new(key, request_hash));
     NewJob { idempotency, ..job("echo") }
 }
 

@@ -115,3 +115,18 @@ pub(super) async fn no_name_of_a_tenant_moves_the_shelf<Q: Queue>(queue: &Q, clo
         assert!((9..=11).contains(&share(&tenants, tenant)), "{tenant} of {tenants:?}");
     }
 }
+
+pub(super) async fn a_run_is_paid_for_before_its_tenant_comes_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    limit_tenant(queue, "now", Limits { max_running: Some(1), ..Limits::default() }).await;
+    submit(queue, many("now", "echo", 2)).await;
+    submit(queue, many("other", "echo", 9)).await;
+    let first = one(queue).await;
+    assert_eq!(first.spec.tenant, "now");
+    for _ in 0..6 {
+        assert_eq!(one(queue).await.spec.tenant, "other", "the one that is held has left the shelf");
+    }
+    // Two seconds more than expected are still less than what the other has had since.
+    clock.advance_ms(3_000);
+    succeeds(queue, &first).await;
+    assert_eq!(one(queue).await.spec.tenant, "now");
+}

@@ -28,7 +28,7 @@ pub struct Measures {
     pub seconds: f64,
     /// Ended jobs a second over that time.
     pub jobs_per_s: f64,
-    /// From a worker's death to its jobs being ready again, p99, milliseconds.
+    /// From a worker's death, or Redis' return after it, to its jobs being ready again, p99, milliseconds.
     pub reclaim_p99_ms: Option<u64>,
     /// How many jobs that is of.
     pub reclaimed: u64,
@@ -95,21 +95,35 @@ pub(super) fn wasted(view: &View<'_>) -> u64 {
     view.runs.iter().filter(is_waste).count() as u64
 }
 
-/// Milliseconds from a worker's kill to each of its leases being taken back.
+/// Milliseconds from a worker's kill to each of its leases being taken back; from Redis' return, where Redis was away in between:
+/// without it nothing is taken back, and after it every lease begins anew.
 fn reclaims(view: &View<'_>) -> Vec<u64> {
     let mut killed: BTreeMap<&str, u64> = BTreeMap::new();
     for fault in view.faults.iter().filter(|fault| fault.text("kind") == "kill_worker") {
         killed.insert(fault.text("worker_id"), fault.number("wall_ms"));
     }
+    let outages: Vec<(u64, u64)> = view.faults.iter().filter_map(outage).collect();
     let mut took = Vec::new();
     for (_, _, last) in view.finals() {
         for attempt in attempts(last).iter().filter(|attempt| attempt.outcome == "lost") {
             if let Some(killed_ms) = killed.get(attempt.worker) {
-                took.push(attempt.ended_ms.saturating_sub(*killed_ms));
+                let within = outages.iter().filter(|(from, to)| *from < attempt.ended_ms && to > killed_ms);
+                let since = within.map(|(_, to)| *to).fold(*killed_ms, u64::max);
+                took.push(attempt.ended_ms.saturating_sub(since));
             }
         }
     }
     took
+}
+
+/// When Redis went and when it was back, unix milliseconds.
+fn outage(fault: &&Event) -> Option<(u64, u64)> {
+    let from = fault.number("wall_ms");
+    match fault.text("kind") {
+        "kill_redis" | "long_redis_outage" => Some((from, fault.number("redis_up_wall_ms"))),
+        "pause_redis" => Some((from, from + fault.number("ms"))),
+        _ => None,
+    }
 }
 
 /// The nearest-rank percentile; 0 of nothing.

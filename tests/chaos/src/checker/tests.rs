@@ -351,4 +351,9 @@ fn figures_are_those_of_the_history() {
     assert_eq!((measures.jobs, measures.lost, measures.runs, measures.wasted), (4, 0, 4, 1));
     assert_eq!((measures.reclaimed, measures.reclaim_p99_ms), (1, Some(300)));
     assert_eq!(measures.ended["succeeded"], 3);
+
+    let away = json!({"f": "fault", "v": {"kind": "kill_redis", "wall_ms": 1_250, "redis_up_wall_ms": 1_400}});
+    assert_eq!(measure(&events(with(away))).reclaim_p99_ms, Some(100), "without Redis nothing can be taken back");
+    let before = json!({"f": "fault", "v": {"kind": "pause_redis", "wall_ms": 900, "ms": 200}});
+    assert_eq!(measure(&events(with(before))).reclaim_p99_ms, Some(300));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
 
@@ -126,17 +126,25 @@ pub(super) async fn jobs(cluster: &Cluster, redis: &mut MultiplexedConnection, j
 async fn record(cluster: &Cluster, id: &str, fields: &HashMap<String, String>) -> Result<Value> {
     let parse =
         |name: &str| -> Value { fields.get(name).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default() };
-    let (spec, input) = (parse("spec"), parse("input"));
+    let input = parse("input");
+    // <priority>:<class>:<tenant>:<endpoint>
+    let lane: Vec<&str> = fields.get("lane").context("a record has a lane")?.splitn(4, ':').collect();
+    let &[priority, _, tenant, _] = lane.as_slice() else { bail!("{lane:?} is no lane") };
+    let priority = match priority {
+        "0" => "interactive",
+        "2" => "batch",
+        _ => "standard",
+    };
     let attempts: Vec<Value> =
         fields.iter().filter_map(|(name, text)| attempt(name.strip_prefix('h')?.parse().ok()?, text)).collect();
     let mut v = json!({
-        "state": fields.get("state"), "tenant": spec["tenant"], "priority": spec["priority"], "tag": input["tag"],
+        "state": fields.get("state"), "tenant": tenant, "priority": priority, "tag": input["tag"],
         "fails": input["fails"].as_u64().unwrap_or(0) >= 1_000, "attempt": number(fields, "attempt"), "fence": fields.get("fence"),
         "failures": number(fields, "failures"), "lost": number(fields, "lost"), "crashes": number(fields, "crashes"),
         "hook": fields.contains_key("hook"), "attempts": attempts, "run": parse("inline")["run"],
     });
     if v["state"] == "succeeded" && fields.contains_key("stored") {
-        let (run, verdict) = object(cluster, id, &spec, &input).await;
+        let (run, verdict) = object(cluster, id, tenant, &input).await;
         (v["run"], v["object"]) = (run, verdict.into());
     }
     Ok(v)
@@ -154,8 +162,8 @@ fn attempt(number: u32, text: &str) -> Option<Value> {
 }
 
 /// A result in S3, read as its owner reads it, against what the handler was to give.
-async fn object(cluster: &Cluster, id: &str, spec: &Value, input: &Value) -> (Value, String) {
-    let tenant = cluster.tenants.iter().position(|tenant| spec["tenant"] == tenant.name).unwrap_or(0);
+async fn object(cluster: &Cluster, id: &str, tenant: &str, input: &Value) -> (Value, String) {
+    let tenant = cluster.tenants.iter().position(|other| other.name == tenant).unwrap_or(0);
     match cluster.get(tenant, &format!("/v1/jobs/{id}/result")).await {
         Ok(result) => {
             let length = result["fill"].as_str().map_or(0, str::len) as u64;

@@ -1,0 +1,106 @@
+//! A job's spec as its record keeps it: JSON without what the name of its lane says already.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::JobId;
+use crate::job::{BatchLine, Concurrency, Dependency, Hook, JobSpec, Priority, RetryPolicy, StepSpec};
+use crate::keys;
+
+/// The fields of [`JobSpec`], which has their meaning; the compiler compares the two.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "JobSpec")]
+struct Stored {
+    #[serde(skip)]
+    tenant: String,
+    #[serde(skip)]
+    endpoint: String,
+    #[serde(skip)]
+    priority: Priority,
+    #[serde(skip)]
+    vram_class_gib: u32,
+    version: u32,
+    timeout_ms: u64,
+    max_attempts: u32,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    files: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    start_by_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deadline_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retention_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    concurrency: Option<Concurrency>,
+    #[serde(default, skip_serializing_if = "RetryPolicy::is_default")]
+    retry: RetryPolicy,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    depends_on: Vec<Dependency>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hook: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    batch: Option<BatchLine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_of: Option<JobId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    schedule: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    step_of: Option<JobId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<StepSpec>,
+}
+
+/// The field `spec` of a record.
+pub(crate) fn encode(spec: &JobSpec) -> Result<String, serde_json::Error> {
+    let mut text = Vec::with_capacity(64);
+    Stored::serialize(spec, &mut serde_json::Serializer::new(&mut text))?;
+    String::from_utf8(text).map_err(serde::ser::Error::custom)
+}
+
+/// The spec of a record's fields `lane` and `spec`.
+pub(crate) fn decode(lane: &str, text: &str) -> Result<JobSpec, String> {
+    let (priority, class, tenant, endpoint) = keys::parse_lane(lane).ok_or_else(|| format!("{lane:?} is no lane"))?;
+    let mut read = serde_json::Deserializer::from_str(text);
+    let mut spec = Stored::deserialize(&mut read).map_err(|error| error.to_string())?;
+    read.end().map_err(|error| error.to_string())?;
+    (spec.priority, spec.vram_class_gib) = (priority, class);
+    (spec.tenant, spec.endpoint) = (tenant.to_owned(), endpoint.to_owned());
+    Ok(spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_spec_and_its_lane_are_the_spec() {
+        let spec = JobSpec {
+            tenant: "acme".into(),
+            endpoint: "sdxl".into(),
+            priority: Priority::Batch,
+            vram_class_gib: 24,
+            version: 3,
+            timeout_ms: 1_000,
+            max_attempts: 2,
+            metadata: BTreeMap::from([("who".into(), "me".into())]),
+            deadline_ms: Some(7),
+            ..JobSpec::default()
+        };
+        let text = encode(&spec).unwrap();
+        assert_eq!(text, r#"{"version":3,"timeout_ms":1000,"max_attempts":2,"metadata":{"who":"me"},"deadline_ms":7}"#);
+        assert_eq!(decode(&keys::lane(&spec), &text), Ok(spec));
+    }
+
+    #[test]
+    fn what_is_no_lane_or_no_spec_is_refused_in_words() {
+        let good = r#"{"version":1,"timeout_ms":1,"max_attempts":1}"#;
+        for lane in ["", "1:0:acme", "9:0:acme:echo", "1:x:acme:echo"] {
+            assert_eq!(decode(lane, good), Err(format!("{lane:?} is no lane")));
+        }
+        assert!(decode("1:0:acme:echo", "{}").unwrap_err().contains("version"));
+        assert!(decode("1:0:acme:echo", &format!("{good} x")).is_err());
+    }
+}
