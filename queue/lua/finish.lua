@@ -8,6 +8,7 @@
 --       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing, cost and error, JSON
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
 local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 7
+local USUAL_ATTEMPTS = 3 -- of a spec that does not say (stored_spec.rs)
 local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local poison = ARGV[7]
 local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = true}
@@ -35,7 +36,7 @@ end
 local function spend(job, kind, code)
   local spec = cjson.decode(redis.call('HGET', job_key(job.id), 'spec'))
   local policy = spec['retry'] or {backoff_ms = 1000, backoff_max_ms = 60000, jitter = 0.5}
-  local budget, most = 'failures', spec['max_attempts']
+  local budget, most = 'failures', spec['max_attempts'] or USUAL_ATTEMPTS
   if kind == 'infra' then
     budget, most = 'lost', max_infra
   elseif kind == 'oom' then

@@ -24,8 +24,8 @@ end
 -- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes all the same.
 local function take(entry, id, lane, tenant, charged)
   local key = job_key(id)
-  local job = redis.call('HMGET', key, 'state', 'entry', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt')
-  if job[1] ~= 'queued' or job[2] ~= entry then return false end
+  local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry')
+  if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry then return false end
   local ckey, start_by, deadline, hook, batch
   if job[8] then ckey, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
   -- Its time is over, and `expire`, which has not come by yet, ends it.
@@ -40,8 +40,9 @@ local function take(entry, id, lane, tenant, charged)
   end
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
   local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))
-  redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'entry', '', 'run',
+  redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'run',
     worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged)
+  if job[9] then redis.call('HDEL', key, 'entry') end
   if start_by then
     redis.call('HDEL', key, 'start_by')
     if deadline then redis.call('ZADD', ROOT .. ':deadlines', deadline, id) else redis.call('ZREM', ROOT .. ':deadlines', id) end
@@ -64,7 +65,7 @@ local function take_from(stream, mark, lane, tenant, most, charged)
   for n = 1, math.min(most, #entries) do
     local entry = entries[n]
     gone[n] = entry[1]
-    if take(mark .. entry[1], entry[2][2], lane, tenant, charged) then jobs = jobs + 1 end
+    if take(mark .. entry[1], id_of(entry[2][2]), lane, tenant, charged) then jobs = jobs + 1 end
   end
   cleared = cleared + #gone - jobs
   if not left and #gone > 0 then

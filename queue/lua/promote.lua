@@ -9,7 +9,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':scheduled', '-inf', no
   redis.call('ZREM', ROOT .. ':scheduled', id)
   local job = load(id)
   if job and job.state == 'scheduled' then
-    local entry = enqueue(id, job.lane, job.attempt and true or false)
+    local entry = enqueue(raw_of(id), job.lane, job.attempt and true or false)
     redis.call('HSET', job_key(id), 'state', 'queued', 'entry', entry)
     redis.call('HDEL', job_key(id), 'run_after')
     notify(id, job.watch, now)

@@ -7,7 +7,7 @@
 -- Reply {tenant to go on with ("" = that was all), entry, number looked at, then per kind of repair: word, number}
 local now, most, lease_ms, retention = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
-local FIELDS_HERE = {'state', 'lane', 'entry', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep'}
+local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep'}
 local repairs, kinds, classes, known_lanes = {}, {}, {}, {}
 
 local function repaired(kind)
@@ -69,10 +69,10 @@ local function check_queued(id, job)
     return
   end
   local front = string.match(job.entry or '', '^f(.*)$')
-  local at = front or job.entry
+  local at = front or job.entry or job.ix
   local found = at and redis.call('XRANGE', front and front_key(job.lane) or lane_key(job.lane), at, at)[1]
-  if not found or found[2][2] ~= id then
-    redis.call('HSET', job_key(id), 'entry', 'f' .. append(front_key(job.lane), id))
+  if not found or found[2][2] ~= raw_of(id) then
+    redis.call('HSET', job_key(id), 'entry', 'f' .. append(front_key(job.lane), raw_of(id)))
     repaired('entry')
     classes[select(2, parts_of(job.lane))] = true
   end
@@ -152,7 +152,7 @@ if tenant ~= '' then
   local index = ROOT .. ':index:' .. tenant
   local entries = redis.call('XRANGE', index, entry == '' and '-' or '(' .. entry, '+', 'COUNT', most)
   for _, found in ipairs(entries) do
-    check(found[2][2])
+    check(id_of(found[2][2]))
     entry = found[1]
   end
   looked = #entries

@@ -5,7 +5,7 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id | 4 revision as seen: "<fence>#<number of settlements>" | 5 steps JSON from now on ("" = as they are) |
 --       6 verb (queue, step, succeed, fail) | 7 input from now on ("" = as it is) |
 --       8 fail: error JSON; succeed: result from now on ("" = as it is) |
---       then for `step`, the job: id | tenant | lane | spec | input | number of fields | field, value ...
+--       then for `step`, the job: id | its bytes | tenant | lane | spec | input | number of fields | field, value ...
 -- Reply {"ok" | "stale"}
 local now, retention, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local key, job = job_key(id), load(ARGV[3])
@@ -25,17 +25,17 @@ if verb == 'queue' then
     redis.call('ZADD', ROOT .. ':scheduled', run_after, id)
   else
     redis.call('HDEL', key, 'run_after')
-    redis.call('HSET', key, 'state', 'queued', 'entry', enqueue(id, job.lane, false))
+    redis.call('HSET', key, 'state', 'queued', 'entry', enqueue(raw_of(id), job.lane, false))
     wake(job.class)
   end
   notify(id, job.watch, now)
 elseif verb == 'step' then
   local new = {
-    id = ARGV[9], tenant = ARGV[10], lane = ARGV[11], spec = ARGV[12], input = ARGV[13], run_after = 0, fields = {},
-    depends_on = {},
+    id = ARGV[9], raw = ARGV[10], tenant = ARGV[11], lane = ARGV[12], spec = ARGV[13], input = ARGV[14], run_after = 0,
+    fields = {}, depends_on = {},
   }
   new.endpoint = select(4, parts_of(new.lane))
-  for n = 1, 2 * tonumber(ARGV[14]) do new.fields[n] = ARGV[14 + n] end
+  for n = 1, 2 * tonumber(ARGV[15]) do new.fields[n] = ARGV[15 + n] end
   redis.call('HSET', key, 'waits', 1)
   redis.call('RPUSH', dependents_key(new.id), id .. ' completion')
   local class = create(new, now)

@@ -2,7 +2,7 @@
 -- submit: nothing -> queued | scheduled | blocked, for all jobs of the call or for none.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
---       then per job: id | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
+--       then per job: id | its bytes | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
 --       part of what came under this key, from 0 | blocked ("1" = settle it first) | number of fields | field, value ... | number of dependencies |
 --       id, on (success, completion, archived: it has ended and left) ...
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
@@ -18,7 +18,7 @@ local function following()
 end
 while at <= #ARGV do
   local new = {
-    id = following(), tenant = following(), lane = following(), spec = following(), input = following(),
+    id = following(), raw = following(), tenant = following(), lane = following(), spec = following(), input = following(),
     run_after = tonumber(following()), idempotency_key = following(), request_hash = following(),
     part = tonumber(following()) + 1, blocked = following() == '1',
     fields = {}, depends_on = {},

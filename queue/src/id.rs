@@ -41,6 +41,15 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    /// What streams hold of it.
+    pub(crate) fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
+
     /// The shard that holds this job.
     #[must_use]
     pub fn shard(&self) -> u8 {

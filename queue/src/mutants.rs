@@ -81,8 +81,8 @@ const MUTANTS: [(&str, Bug); 17] = [
         Bug::Lua(
             "",
             &[(
-                "'entry', enqueue(job.id, job.lane, true)",
-                "'entry', enqueue(job.id, job.lane, true) and enqueue(job.id, job.lane, true)",
+                "'entry', enqueue(raw_of(job.id), job.lane, true)",
+                "'entry', enqueue(raw_of(job.id), job.lane, true) and enqueue(raw_of(job.id), job.lane, true)",
             )],
         ),
     ),

@@ -676,7 +676,7 @@ impl Queue for RedisQueue {
 }
 
 fn index_entry(entry: &StreamId) -> Option<(String, JobId)> {
-    Some((entry.id.clone(), entry.get::<String>("j")?.parse().ok()?))
+    Some((entry.id.clone(), JobId::from_bytes(entry.get::<Vec<u8>>("j")?.try_into().ok()?)))
 }
 
 fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {

@@ -21,7 +21,9 @@ struct Stored {
     #[serde(skip)]
     vram_class_gib: u32,
     version: u32,
+    #[serde(default = "usual_timeout_ms", skip_serializing_if = "is_usual_timeout")]
     timeout_ms: u64,
+    #[serde(default = "usual_attempts", skip_serializing_if = "is_usual_attempts")]
     max_attempts: u32,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     metadata: BTreeMap<String, String>,
@@ -51,6 +53,26 @@ struct Stored {
     step_of: Option<JobId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     steps: Vec<StepSpec>,
+}
+
+// Most jobs say nothing of these. They are stored facts, not the API's defaults: when those change, these stay.
+const USUAL_TIMEOUT_MS: u64 = 600_000;
+const USUAL_ATTEMPTS: u32 = 3; // finish.lua has it as well
+
+fn usual_timeout_ms() -> u64 {
+    USUAL_TIMEOUT_MS
+}
+
+fn usual_attempts() -> u32 {
+    USUAL_ATTEMPTS
+}
+
+fn is_usual_timeout(timeout_ms: &u64) -> bool {
+    *timeout_ms == USUAL_TIMEOUT_MS
+}
+
+fn is_usual_attempts(attempts: &u32) -> bool {
+    *attempts == USUAL_ATTEMPTS
 }
 
 /// The field `spec` of a record.
@@ -91,7 +113,12 @@ mod tests {
         };
         let text = encode(&spec).unwrap();
         assert_eq!(text, r#"{"version":3,"timeout_ms":1000,"max_attempts":2,"metadata":{"who":"me"},"deadline_ms":7}"#);
-        assert_eq!(decode(&keys::lane(&spec), &text), Ok(spec));
+        assert_eq!(decode(&keys::lane(&spec), &text), Ok(spec.clone()));
+
+        let usual =
+            JobSpec { timeout_ms: 600_000, max_attempts: 3, metadata: BTreeMap::new(), deadline_ms: None, ..spec };
+        assert_eq!(encode(&usual).unwrap(), r#"{"version":3}"#);
+        assert_eq!(decode(&keys::lane(&usual), r#"{"version":3}"#), Ok(usual));
     }
 
     #[test]

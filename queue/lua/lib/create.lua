@@ -1,4 +1,4 @@
--- How a job begins: scheduled, blocked or queued. `new` has id, tenant, endpoint, lane, spec, input, run_after, fields (further
+-- How a job begins: scheduled, blocked or queued. `new` has id, raw, tenant, endpoint, lane, spec, input, run_after, fields (further
 -- fields of the record, flat) and depends_on ({id, "success" | "completion" | "archived"} each). Returns the class to wake, if any.
 local known_tenants = {} -- of this call: those that the recovery sweep has been told of
 local function create(new, now)
@@ -18,7 +18,8 @@ local function create(new, now)
     end
   end
 
-  local state, field, value, class = 'queued', 'entry', nil, nil
+  local index = append(ROOT .. ':index:' .. new.tenant, new.raw)
+  local state, field, value, class = 'queued', nil, nil, nil
   if new.blocked then
     state, field, value = 'blocked', 'waits', waits
     if new.run_after > now then redis.call('HSET', key, 'run_after', text(new.run_after)) end
@@ -30,11 +31,12 @@ local function create(new, now)
     state, field, value = 'scheduled', 'run_after', text(new.run_after)
     redis.call('ZADD', ROOT .. ':scheduled', new.run_after, new.id)
   else
-    value, class = enqueue(new.id, new.lane, false), select(2, parts_of(new.lane))
+    local entry = enqueue(new.raw, new.lane, false, index)
+    if entry ~= index then field, value = 'entry', entry end
+    class = select(2, parts_of(new.lane))
   end
-  local index = redis.call('XADD', ROOT .. ':index:' .. new.tenant, '*', 'j', new.id)
-  redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, field, value, 'ix', index,
-    unpack(new.fields))
+  redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, unpack(new.fields))
+  if field then redis.call('HSET', key, field, value) end
   if #names > 0 then redis.call('HSET', key, 'opt', table.concat(names, ' ')) end
   count(ROOT .. ':open', 't:' .. new.tenant, 1)
   count(ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)

@@ -42,8 +42,9 @@ local function depart(job, now)
       redis.call('ZREM', waiting_key(gate), job.id .. ' ' .. job.lane)
       return
     end
-    local front = string.match(job.entry, '^f(.*)$')
-    redis.call('XDEL', front and front_key(job.lane) or lane_key(job.lane), front or job.entry)
+    local entry = job.entry or redis.call('HGET', job_key(job.id), 'ix')
+    local front = string.match(entry, '^f(.*)$')
+    redis.call('XDEL', front and front_key(job.lane) or lane_key(job.lane), front or entry)
     tidy_lane(job.lane)
     -- It may have been let back into its lane in the place of one that stopped: the next in line takes it.
     if gate then next_in_key(gate) end
@@ -53,7 +54,7 @@ end
 -- Back into its lane, under a new fence. Further fields and values are set with it.
 local function requeue(job, now, ...)
   local key = job_key(job.id)
-  redis.call('HSET', key, 'state', 'queued', 'fence', fence_counter(job.fence) + 1, 'entry', enqueue(job.id, job.lane, true), ...)
+  redis.call('HSET', key, 'state', 'queued', 'fence', fence_counter(job.fence) + 1, 'entry', enqueue(raw_of(job.id), job.lane, true), ...)
   redis.call('HDEL', key, 'run', 'progress')
   notify(job.id, job.watch, now)
 end
@@ -63,7 +64,7 @@ local function bury(job, state, now, retention_ms, ...)
   local key, id = job_key(job.id), job.id
   redis.call('HSET', key, 'state', state, 'ended', text(now), ...)
   if job.state == 'running' then
-    redis.call('HDEL', key, 'entry', 'run', 'progress', 'watch', 'line')
+    redis.call('HDEL', key, 'run', 'progress', 'watch', 'line')
   else
     redis.call('HDEL', key, 'entry', 'run_after', 'waits', 'watch', 'line')
   end

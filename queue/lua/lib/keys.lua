@@ -33,9 +33,18 @@ local function text(number) return string.format('%.0f', number) end
 -- A lane is <priority>:<class>:<tenant>:<endpoint>.
 local function parts_of(lane) return string.match(lane, '^(%d+):(%d+):([^:]*):(.*)$') end
 
+-- Streams hold the 16 bytes of an id, everything else its 32 hexadecimal digits.
+local HEX = string.rep('%02x', 16)
+local function id_of(raw) return string.format(HEX, string.byte(raw, 1, 16)) end
+local function raw_of(id)
+  return (string.gsub(id, '%x%x', function(digits) return string.char(tonumber(digits, 16)) end))
+end
+
 local function fence_counter(fence) return tonumber(string.match(fence or '0', '^%d+')) end
 
 -- One job's record, as far as the scripts decide by it; nil when there is none. The rest of it is for people.
+-- `ix` is its entry in the tenant's index. `entry` says where it stands while it is queued: an entry of its lane, after an `f` of
+-- the front, or `k` with those that wait for its key; without `entry` the lane's entry is that of the index.
 -- `run` is "<worker> <leased> <queued> <charged>" while it runs; `opt` names the fields that only some jobs have: deadline,
 -- start_by, keep, ckey, hook, batch, retry_of, after. Looking for a field that is not there is what costs most.
 local function load(id)

@@ -112,18 +112,19 @@ local function open_lane(lane)
   stand(priority, class, tenant)
 end
 
--- A stream's entry carries the time since when the job is ready. A test's clock may stand behind the stream's last entry.
-local function append(stream, id)
-  if MANUAL then
-    local entry = redis.pcall('XADD', stream, MANUAL .. '-*', 'j', id)
+-- A stream's entry carries the time since when the job is ready. A test's clock, or what is wanted, may stand behind the
+-- stream's last entry.
+local function append(stream, raw, wanted)
+  for _, at in ipairs({wanted or '*', MANUAL and MANUAL .. '-*' or nil}) do
+    local entry = at ~= '*' and redis.pcall('XADD', stream, at, 'j', raw)
     if type(entry) == 'string' then return entry end
   end
-  return redis.call('XADD', stream, '*', 'j', id)
+  return redis.call('XADD', stream, '*', 'j', raw)
 end
 
--- Puts a job at the end of its lane, or at the front. Returns where it stands: the entry's id, after an `f` in the front stream.
-local function enqueue(id, lane, at_front)
-  local entry = append(at_front and front_key(lane) or lane_key(lane), id)
+-- Puts a job at the end of its lane, or at the front; there, if it can be, as entry `wanted`. Returns where it stands.
+local function enqueue(raw, lane, at_front, wanted)
+  local entry = append(at_front and front_key(lane) or lane_key(lane), raw, wanted)
   count(ROOT .. ':ready', lane, 1)
   open_lane(lane)
   return (at_front and 'f' or '') .. entry
@@ -178,7 +179,7 @@ local function next_in_key(gate)
       local job = redis.call('HMGET', job_key(id), 'state', 'entry')
       if job[1] == 'queued' and job[2] == 'k' then
         count(ROOT .. ':ready', lane, -1)
-        redis.call('HSET', job_key(id), 'entry', enqueue(id, lane, true))
+        redis.call('HSET', job_key(id), 'entry', enqueue(raw_of(id), lane, true))
         wake(select(2, parts_of(lane)))
       end
     end

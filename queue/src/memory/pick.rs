@@ -177,7 +177,7 @@ impl Inner {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and `want`")]
         let most = most as usize;
         let mut jobs = self.take_from(pull, true, &lane, most, charged);
-        if jobs < most {
+        if self.lanes.get(&lane).is_some_and(|lane| lane.front.is_empty()) {
             jobs += self.take_from(pull, false, &lane, most - jobs, charged);
         }
         if jobs > 0 {

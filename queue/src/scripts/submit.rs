@@ -83,11 +83,12 @@ impl Submit<'_> {
     }
 }
 
-/// id, tenant, lane, spec, input: what every script that makes a job begins with.
+/// id, its bytes, tenant, lane, spec, input: what every script that makes a job begins with.
 pub(super) fn describe(call: &mut Cmd, job: &NewJob) -> Result<(), Error> {
     let spec = stored_spec::encode(&job.spec)
         .map_err(|error| Error::Corrupt { key: "a job's spec".to_owned(), why: error.to_string() })?;
-    call.arg(job.id.to_string()).arg(&job.spec.tenant).arg(keys::lane(&job.spec)).arg(spec).arg(job.input.get());
+    call.arg(job.id.to_string()).arg(job.id.as_bytes()).arg(&job.spec.tenant).arg(keys::lane(&job.spec));
+    call.arg(spec).arg(job.input.get());
     Ok(())
 }
 
