@@ -216,6 +216,7 @@ impl Shared {
 /// One delivery, from its lane to its report.
 async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
     let Some(_turn) = place.turn().await else { return };
+    failpoint::reach("hook.claimed").await;
     let delivery = &claimed.delivery;
     let (headers, body) = match timeout(STEP_MAX, shared.message(&claimed)).await {
         Ok(Ok(Some(message))) => message,

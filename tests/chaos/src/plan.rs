@@ -136,8 +136,8 @@ pub fn mutant_faults() -> Faults {
         (PauseWorkerAlone, 10),
         (KillRedis, 1),
         (LongRedisOutage, 2),
-        (KillApi, 2),
-        (Failpoint, 5),
+        (KillApi, 1),
+        (Failpoint, 10),
         (OneWayWorker, 2),
         (DropRedisReply, 12),
         (DropGatewayReply, 4),
@@ -178,6 +178,7 @@ impl Plan {
         let mut rng = StdRng::seed_from_u64(self.seed);
         let mut planned = Vec::new();
         for (fault, times) in &self.faults {
+            let turn = rng.random_range(0..(*times).max(1));
             for n in 0..*times {
                 let place = (f64::from(n) + rng.random_range(0.0..1.0)) / f64::from(*times);
                 // Who is to die at a place has to come there while there is a load.
@@ -187,7 +188,8 @@ impl Plan {
                     at,
                     fault: *fault,
                     pick: rng.random_range(0.0..1.0),
-                    size: rng.random_range(0.0..1.0),
+                    // Spread evenly as well: ten failpoints are ten different ones.
+                    size: (f64::from((n + turn) % times) + rng.random_range(0.0..1.0)) / f64::from(*times),
                 });
             }
         }

@@ -15,28 +15,32 @@ use crate::proxy::Weather;
 /// How long something that was killed stays away.
 const DOWN: std::ops::Range<f64> = 0.05..0.6;
 
-/// Where a replica dies, and at the how-manyeth time at most.
-const API_POINTS: [(&str, u32); 7] = [
-    ("submit.before", 30),
-    ("submit.after", 30),
-    ("finish.before", 30),
-    ("finish.after", 30),
-    ("lease.after", 20),
-    ("cancel.after", 4),
-    ("hook.posted", 4),
+/// Who dies by itself, where, and at the how-manyeth time at most. A worker does between the end of a run, or of its upload, and its
+/// report.
+const POINTS: [(Who, &str, u32); 10] = [
+    (Who::Api, "submit.before", 30),
+    (Who::Api, "submit.after", 30),
+    (Who::Api, "finish.before", 30),
+    (Who::Api, "finish.after", 30),
+    (Who::Api, "lease.after", 20),
+    (Who::Api, "cancel.after", 4),
+    (Who::Api, "hook.claimed", 4),
+    (Who::Api, "hook.posted", 4),
+    (Who::Worker, "run.ended", 60),
+    (Who::Worker, "upload.after", 1),
 ];
 
-/// Where a worker dies: between the end of a run, or of its upload, and its report.
-const WORKER_POINTS: [(&str, u32); 2] = [("run.ended", 60), ("upload.after", 1)];
-
-/// The part of the failpoints that are replicas'.
-const API_SHARE: f64 = 0.75;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Api,
+    Worker,
+}
 
 /// How long a process may take to come to its place.
 const ARMED_LIMIT: Duration = Duration::from_secs(8);
 
 /// Picks `finish.before`, for a process that did not come to its own place.
-const OFTEN_REACHED: f64 = 0.36;
+const OFTEN_REACHED: f64 = 0.25;
 
 impl Nemesis {
     /// Does a fault; false when there is nothing to do it to at present.
@@ -168,20 +172,22 @@ impl Nemesis {
 
     /// Starts a process anew that will die by itself at a drawn place.
     fn arm(&mut self, planned: &Planned) -> Result<bool> {
-        let places = if planned.pick < API_SHARE { &API_POINTS[..] } else { &WORKER_POINTS[..] };
-        let n = if planned.pick < API_SHARE { self.api(planned) } else { self.worker(planned, false) };
-        let Some(n) = n else { return Ok(false) };
-        let at = (0..places.len()).collect::<Vec<_>>();
-        let (place, most) = places[pick(&at, planned.size).unwrap_or(0)];
+        let at = (0..POINTS.len()).collect::<Vec<_>>();
+        let (who, place, most) = POINTS[pick(&at, planned.size).unwrap_or(0)];
         let point = format!("{place}=exit@{}", 1 + (planned.pick * 1_000.0) as u32 % most);
-        let target = if planned.pick < API_SHARE {
-            self.cluster.apis[n].process.kill();
-            self.cluster.restart_api(n, Some(&point))?;
-            Target::Api(n)
-        } else {
-            self.cluster.workers[n].process.kill();
-            self.cluster.restart_worker(n, Some(&point))?;
-            Target::Worker(n)
+        let target = match who {
+            Who::Api => {
+                let Some(n) = self.api(planned) else { return Ok(false) };
+                self.cluster.apis[n].process.kill();
+                self.cluster.restart_api(n, Some(&point))?;
+                Target::Api(n)
+            }
+            Who::Worker => {
+                let Some(n) = self.worker(planned, false) else { return Ok(false) };
+                self.cluster.workers[n].process.kill();
+                self.cluster.restart_worker(n, Some(&point))?;
+                Target::Worker(n)
+            }
         };
         self.after(TICK, Then::Watch { target, point, planned: planned.clone(), until: Instant::now() + ARMED_LIMIT });
         Ok(true)
@@ -206,7 +212,7 @@ impl Nemesis {
             self.landed(Fault::Failpoint, runs, json!({"point": point}));
         } else {
             process.kill();
-            let another = Planned { pick: planned.pick.min(API_SHARE / 2.0), size: OFTEN_REACHED, ..planned };
+            let another = Planned { size: OFTEN_REACHED, ..planned };
             self.schedule.push_back((Instant::now(), another));
         }
         let restart = match target {
