@@ -98,11 +98,13 @@ fn settled(info: &str) -> Result<(), Error> {
     }
 }
 
+/// Under a key that nobody else has: replicas that start together must not read each other's.
 async fn probe(connection: &Connection, keys: &Keys) -> Result<(), Error> {
-    let (mut redis, key, value) = (connection.redis(), keys.probe(), crate::id::nonce());
+    let value = crate::id::nonce();
+    let (mut redis, key) = (connection.redis(), keys.probe(&value));
     let _: () = redis.pset_ex(&key, &value, 60_000).await.map_err(Error::redis("write the probe key"))?;
-    let read: String = redis.get(&key).await.map_err(Error::redis("read the probe key back"))?;
-    if read == value {
+    let read: Option<String> = redis.get_del(&key).await.map_err(Error::redis("read the probe key back"))?;
+    if read.as_ref() == Some(&value) {
         Ok(())
     } else {
         Err(Error::Unfit("Redis does not give back what was written: is it a replica?".to_owned()))

@@ -163,8 +163,8 @@ impl Keys {
         format!("{}:batches_tidy", self.root)
     }
 
-    pub(crate) fn probe(&self) -> String {
-        format!("{}:probe", self.root)
+    pub(crate) fn probe(&self, nonce: &str) -> String {
+        format!("{}:probe:{nonce}", self.root)
     }
 }
 

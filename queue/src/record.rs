@@ -38,13 +38,14 @@ pub(crate) fn attempt_tail(
 }
 
 /// A closed attempt, as `closed_attempt` of the scripts writes it:
-/// `<worker> <fence> <leased_ms> <queued_ms> <ended_ms> <outcome> [<tail>]`.
-fn closed_attempt(attempt: u32, text: &str) -> Option<Attempt> {
+/// `<worker> <fence> <leased_ms> <queued_ms> <took_ms> <outcome> [<tail>]`, where `=` stands for the record's fence.
+fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Option<Attempt> {
     let mut words = text.splitn(8, ' ');
     let mut next = || words.next();
-    let (worker_id, fence) = (next()?.to_owned(), Fence(next()?.to_owned()));
-    let (leased_ms, queued_ms) = (next()?.parse().ok()?, next()?.parse().ok()?);
-    let (ended_ms, outcome) = (next()?.parse().ok()?, outcome(next()?)?);
+    let (worker_id, fence) = (next()?.to_owned(), next()?);
+    let fence = Fence(if fence == "=" { record_fence? } else { fence }.to_owned());
+    let (leased_ms, queued_ms): (u64, _) = (next()?.parse().ok()?, next()?.parse().ok()?);
+    let (took_ms, outcome): (u64, _) = (next()?.parse().ok()?, outcome(next()?)?);
     let times = next().filter(|times| !times.is_empty()).unwrap_or("0,0,0,0,0");
     let times: Vec<u64> = times.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
     let &[env_ms, boot_ms, load_ms, run_ms, upload_ms] = times.as_slice() else { return None };
@@ -54,7 +55,7 @@ fn closed_attempt(attempt: u32, text: &str) -> Option<Attempt> {
         worker_id,
         fence,
         leased_ms,
-        ended_ms: Some(ended_ms),
+        ended_ms: Some(leased_ms.saturating_add(took_ms)),
         outcome,
         timing: Timing { queued_ms, env_ms, boot_ms, load_ms, run_ms, upload_ms },
         cost_usd_micros: rest.cost_usd_micros,
@@ -109,7 +110,9 @@ impl Decoder<'_> {
         let mut attempts = Vec::new();
         for (name, text) in self.fields {
             let Some(number) = name.strip_prefix('h').and_then(|number| number.parse().ok()) else { continue };
-            attempts.push(closed_attempt(number, text).ok_or_else(|| self.corrupt(name, "no attempt"))?);
+            attempts.push(
+                closed_attempt(number, text, self.text("fence")).ok_or_else(|| self.corrupt(name, "no attempt"))?,
+            );
         }
         attempts.sort_by_key(|attempt| attempt.attempt);
         if state == JobState::Running {

@@ -2,13 +2,14 @@
 local KEPT_ATTEMPTS = 30 -- older entries of a job's history make room for newer ones
 
 -- The running attempt as it goes into the job's history: field and value for the HSET that moves the job on. `tail` is
--- `attempt_tail` of record.rs, or empty.
+-- `attempt_tail` of record.rs, or empty. What succeeded keeps its fence, so that its attempt need not name it again.
 local function closed_attempt(job, now, outcome, tail)
   if tonumber(job.attempt) > KEPT_ATTEMPTS then
     redis.call('HDEL', job_key(job.id), 'h' .. (tonumber(job.attempt) - KEPT_ATTEMPTS))
   end
-  return 'h' .. job.attempt,
-    table.concat({job.worker, job.fence, job.leased, job.queued, text(now), outcome, tail}, ' ')
+  local fence = outcome == 'succeeded' and not job.after and '=' or job.fence
+  local took = text(math.max(0, now - tonumber(job.leased)))
+  return 'h' .. job.attempt, table.concat({job.worker, fence, job.leased, job.queued, took, outcome, tail}, ' ')
 end
 
 -- A running job gives back its lease and its slots, and pays for what it took.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use futures::future::join_all;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::{
@@ -302,6 +303,18 @@ async fn scripts_survive_a_redis_that_has_forgotten_them() {
     let _: () = ::redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.unwrap();
     queue.submit(vec![job("echo")]).await.unwrap();
     assert_eq!(queue.depth().await.unwrap()[0].jobs, 2);
+}
+
+/// Each writes and reads back a probe of its own.
+#[tokio::test]
+async fn replicas_that_start_together_are_all_fit() {
+    let (server, _dir) = server(&[]);
+    let queues = join_all((0..8).map(|_| queue(&server, Clock::Own))).await;
+    for _ in 0..20 {
+        for fitness in join_all(queues.iter().map(|queue| queue.check_fitness(false))).await {
+            fitness.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

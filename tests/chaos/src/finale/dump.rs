@@ -38,9 +38,9 @@ const KEPT: [&str; 20] = [
     ":rate",
 ];
 
-/// Of these, what is one job's or one message's: not counted when memory is compared.
-const RECORDS: [&str; 11] =
-    [":j:", ":i:", ":e:", ":index:", ":ended", ":dead:", ":w:", ":wl:", ":b:", ":batches:", ":batches_tidy"];
+/// Of these, what is one job's or one message's, and the pulls that wait: not counted when memory is compared.
+const UNCOUNTED: [&str; 12] =
+    [":j:", ":i:", ":e:", ":index:", ":ended", ":dead:", ":w:", ":wl:", ":b:", ":batches:", ":batches_tidy", ":parked"];
 
 fn number(fields: &HashMap<String, String>, name: &str) -> u64 {
     fields.get(name).and_then(|text| text.parse().ok()).unwrap_or_default()
@@ -136,7 +136,7 @@ async fn record(cluster: &Cluster, id: &str, fields: &HashMap<String, String>) -
         _ => "standard",
     };
     let attempts: Vec<Value> =
-        fields.iter().filter_map(|(name, text)| attempt(name.strip_prefix('h')?.parse().ok()?, text)).collect();
+        fields.iter().filter_map(|(name, text)| attempt(name.strip_prefix('h')?.parse().ok()?, text, fields)).collect();
     let mut v = json!({
         "state": fields.get("state"), "tenant": tenant, "priority": priority, "tag": input["tag"],
         "fails": input["fails"].as_u64().unwrap_or(0) >= 1_000, "attempt": number(fields, "attempt"), "fence": fields.get("fence"),
@@ -150,14 +150,16 @@ async fn record(cluster: &Cluster, id: &str, fields: &HashMap<String, String>) -
     Ok(v)
 }
 
-/// A closed attempt as the record holds it: worker, fence, leased, queued, ended, outcome, and what is told of it.
-fn attempt(number: u32, text: &str) -> Option<Value> {
-    let [worker, fence, leased, queued, ended, outcome] =
+/// A closed attempt as the record holds it: worker, fence (`=`: the record's), leased, queued, how long it took, outcome, and what
+/// is told of it.
+fn attempt(number: u32, text: &str, fields: &HashMap<String, String>) -> Option<Value> {
+    let [worker, fence, leased, queued, took, outcome] =
         text.split_whitespace().take(6).collect::<Vec<_>>().try_into().ok()?;
     let ms = |text: &str| text.parse::<u64>().ok();
+    let fence = if fence == "=" { fields.get("fence")? } else { fence };
     Some(json!({
         "attempt": number, "worker_id": worker, "fence": fence, "leased_ms": ms(leased)?, "queued_ms": ms(queued)?,
-        "ended_ms": ms(ended)?, "outcome": outcome,
+        "ended_ms": ms(leased)? + ms(took)?, "outcome": outcome,
     }))
 }
 
@@ -258,7 +260,7 @@ fn is(list: &[&str], key: &str) -> bool {
 pub(super) async fn queue_bytes(redis: &mut MultiplexedConnection) -> Result<u64> {
     let mut bytes = 0;
     let keys = keys(redis).await?;
-    for key in keys.iter().filter(|key| below(key).is_some() && !is(&RECORDS, key)) {
+    for key in keys.iter().filter(|key| below(key).is_some() && !is(&UNCOUNTED, key)) {
         let one: Option<u64> =
             redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0).query_async(redis).await?;
         bytes += one.unwrap_or_default();
