@@ -4,5 +4,6 @@ pub mod process;
 pub mod redis_cluster;
 pub mod redis_sentinel;
 pub mod redis_server;
+pub mod small_disk;
 pub mod stack;
 mod topology;

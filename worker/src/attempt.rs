@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::disk;
 use crate::gateway::Gateway;
 use crate::load::{Load, Open};
 use crate::messages::Messages;
@@ -94,6 +95,7 @@ impl Attempts {
             Err(Stop::Lost) => return End::Lost,
             Err(Stop::Release) => return End::Release(lease),
             Err(Stop::Fail(error)) => {
+                let error = disk::blamed(error);
                 tracing::info!(job.id = %lease.job_id, code = ?error.code, class = %error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }

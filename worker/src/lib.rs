@@ -4,6 +4,7 @@
 
 mod attempt;
 mod config;
+mod disk;
 pub mod environment;
 mod gateway;
 mod inventory;

@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 
 use crate::attempt::{Attempts, End, STORES_MAX};
 use crate::config::Config;
+use crate::disk::Disks;
 use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
 use crate::inventory::Inventory;
@@ -171,9 +172,13 @@ impl Worker {
         let mut telling: JoinSet<()> = JoinSet::new();
         let mut ask_from = Instant::now();
         let mut ended_at = ask_from;
+        let mut disks = Disks::new(&self.config.data_dir, &self.config.cache_dir);
         loop {
             let want = self.want();
-            if asking.is_empty() && want > 0 && ask_from <= Instant::now() {
+            let may_ask = asking.is_empty() && want > 0 && ask_from <= Instant::now();
+            if may_ask && !disks.have_room() {
+                ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
+            } else if may_ask {
                 let reports: Vec<FinishReport> = outbox.reports.drain(..outbox.reports.len().min(BATCH)).collect();
                 asking.spawn(self.ask(want, reports));
             }

@@ -1,53 +1,13 @@
 //! A disk without room: `standard` refuses and comes back by itself, `strict` loses its server and nothing else. The disk is a small
 //! tmpfs; where mounting one is not allowed, the tests say so and do nothing.
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
 use stokehold_queue::job::NewJob;
 use stokehold_queue::{Durability, Error, JobId, Queue, RedisConfig, RedisQueue, Refusal};
 use stokehold_tests::process::alive;
 use stokehold_tests::redis_server::RedisServer;
-use tempfile::TempDir;
+use stokehold_tests::small_disk::SmallDisk;
 
 use crate::conformance::{job, query, raw, succeed};
-
-/// A disk of 8 MiB; unmounted when dropped.
-struct SmallDisk(TempDir);
-
-impl SmallDisk {
-    #[expect(clippy::print_stdout, reason = "a test that does nothing says so")]
-    fn mount() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(dir.path());
-        if mount.output().is_ok_and(|done| done.status.success()) {
-            return Some(Self(dir));
-        }
-        println!("skipped: a tmpfs cannot be mounted here (it takes root)");
-        None
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn fill(&self) {
-        // Writes what fits: the error is the point.
-        let _ = fs::write(self.path().join("filler"), vec![0; 16 << 20]);
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.path().join("filler")).unwrap();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.path()).status();
-    }
-}
 
 fn large() -> NewJob {
     NewJob { input: raw(&format!("\"{}\"", "x".repeat(16 << 10))), ..job("echo") }
@@ -75,7 +35,7 @@ async fn until_refused(queue: &RedisQueue) -> (Vec<JobId>, Error) {
 
 #[tokio::test]
 async fn standard_refuses_while_the_disk_is_full_and_comes_back_by_itself() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount(8) else { return };
     let server = RedisServer::start(disk.path(), &["--appendfsync", "everysec"]);
     let queue = connect(&server, Durability::Standard).await;
     queue.submit(vec![job("echo")]).await.unwrap();
@@ -101,7 +61,7 @@ async fn standard_refuses_while_the_disk_is_full_and_comes_back_by_itself() {
 
 #[tokio::test]
 async fn strict_loses_its_server_and_no_acknowledged_job() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount(8) else { return };
     let server = RedisServer::start(disk.path(), &[]);
     let queue = connect(&server, Durability::Strict).await;
     disk.fill();

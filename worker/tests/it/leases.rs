@@ -31,7 +31,7 @@ async fn a_lost_lease_stops_its_run_and_nothing_is_told_of_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_silent_for_nearly_a_lease_stops_everything() {
     let rhythm = Rhythm { lease: Duration::from_millis(1_500), every: Duration::from_millis(300) };
-    let stage = Stage::with(Setup { rhythm, variables: one_slot() }).await;
+    let stage = Stage::with(Setup { rhythm, variables: one_slot(), ..Setup::default() }).await;
     let job = stage.submit_with(json!({"how": "wait", "path": "/none"}));
     stage.gateway.first_log(&job).await;
     stage.gateway.down(&["extend"]);

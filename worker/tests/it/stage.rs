@@ -30,6 +30,8 @@ pub(crate) struct Stage {
 #[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) rhythm: Rhythm,
+    /// Where it works, instead of a folder of its own.
+    pub(crate) data_dir: Option<PathBuf>,
     /// Environment variables of `stoke worker`.
     pub(crate) variables: Vec<(&'static str, String)>,
 }
@@ -47,7 +49,7 @@ impl Stage {
         gateway.deploy("together", pack(include_str!("handlers/together.py")), together);
         gateway.deploy("broken", pack(include_str!("handlers/broken.py")), spec("Broken"));
         let dir = tempfile::tempdir().unwrap();
-        let config = config(&gateway, dir.path(), &setup.variables);
+        let config = config(&gateway, setup.data_dir.as_deref().unwrap_or(dir.path()), &setup.variables);
         let shutdown = CancellationToken::new();
         let worker = tokio::spawn(run(config, shutdown.clone()));
         Self { gateway, dir, shutdown, worker }

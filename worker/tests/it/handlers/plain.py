@@ -57,6 +57,14 @@ def segfault(path: str, count: int) -> object:
     return ctypes.string_at(0)
 
 
+def fill(path: str, count: int) -> object:
+    """Writes `count` MiB."""
+    with (current_job().scratch / "filler").open("wb") as filler:
+        for _ in range(count):
+            filler.write(b"0" * (1 << 20))
+    return count
+
+
 def flood(path: str, count: int) -> object:
     for _ in range(1_000):
         print("x" * 100_000)
