@@ -2,8 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 
 /// The error of the client and of the store.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +83,41 @@ impl Error {
 fn refusal<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Option<String> {
     /// Request timeout and too many requests.
     const NOT_NOW: [u16; 2] = [408, 429];
-    let status = error.raw_response()?.status().as_u16();
+    let response = error.raw_response()?;
+    let status = response.status().as_u16();
     let final_answer = (400..500).contains(&status) && !NOT_NOW.contains(&status);
-    final_answer.then(|| error.code().map_or_else(|| format!("HTTP {status}"), str::to_owned))
+    final_answer.then(|| {
+        let code = error.code().map_or_else(|| format!("HTTP {status}"), str::to_owned);
+        let date =
+            response.headers().get("date").and_then(|date| DateTime::from_str(date, DateTimeFormat::HttpDate).ok());
+        let hint = date.filter(|_| status == 403).and_then(|date| clock_hint(date.secs(), now_s()));
+        hint.map_or(code.clone(), |hint| format!("{code}; {hint}"))
+    })
+}
+
+fn now_s() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// A store takes signatures that are some minutes old or early, and says of others only that they are wrong.
+fn clock_hint(store_s: i64, here_s: i64) -> Option<String> {
+    const NOTICED_S: i64 = 4 * 60;
+    let ahead_s = here_s - store_s;
+    (ahead_s.abs() > NOTICED_S).then(|| {
+        let side = if ahead_s > 0 { "ahead of" } else { "behind" };
+        format!("this machine's clock is {} minutes {side} the store's: set it right", ahead_s.abs() / 60)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_blamed_when_it_is_far_off() {
+        assert_eq!(clock_hint(1_000, 1_240), None);
+        assert!(clock_hint(1_000, 4_600).is_some_and(|hint| hint.contains("60 minutes ahead of")));
+        assert!(clock_hint(4_600, 1_000).is_some_and(|hint| hint.contains("60 minutes behind")));
+    }
 }

@@ -48,6 +48,20 @@ async fn a_server_in_trouble_is_asked_again() {
 }
 
 #[tokio::test]
+async fn a_refusal_names_a_clock_that_is_wrong() {
+    let url = answers([
+        "HTTP/1.1 403 Forbidden\r\ndate: Sat, 01 Jan 2000 00:00:00 GMT\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+    ])
+    .await;
+    let objects = client(&url).await;
+    let told = objects.get("a", 10).await.unwrap_err().to_string();
+    assert!(told.contains("minutes ahead of the store's: set it right"), "{told}");
+    let told = objects.get("a", 10).await.unwrap_err().to_string();
+    assert!(!told.contains("clock"), "{told}");
+}
+
+#[tokio::test]
 async fn a_body_cut_short_is_read_again() {
     let cut = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\no";
     let url = answers([cut, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"]).await;
