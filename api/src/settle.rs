@@ -221,5 +221,6 @@ fn step_job(job: &Job, index: usize, asked: &Value) -> NewJob {
         run_after_ms: 0,
         idempotency: None,
         archived: Vec::new(),
+        watcher: None,
     }
 }

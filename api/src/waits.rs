@@ -55,15 +55,9 @@ impl Waits {
     /// The job once it has ended, or as it stands at `deadline` or when the replica shuts down; `None` when there is none.
     pub(crate) async fn until_end(&self, id: JobId, deadline: Instant) -> Result<Option<Job>, Problem> {
         let mut follow = self.follow(id);
-        loop {
-            match follow.look().await? {
-                Some(job) if !job.state.is_terminal() => {
-                    if !follow.changed(deadline).await {
-                        return Ok(Some(job));
-                    }
-                }
-                seen => return Ok(seen),
-            }
+        match follow.look().await? {
+            Some(job) if !job.state.is_terminal() => follow.until_end(deadline).await,
+            seen => Ok(seen),
         }
     }
 }
@@ -80,6 +74,17 @@ impl Follow<'_> {
     pub(crate) async fn look(&mut self) -> Result<Option<Job>, Problem> {
         self.changes.mark_unchanged();
         self.waits.patience.ask("watch a job", self.waits.queue.watch(self.id, &self.waits.replica)).await
+    }
+
+    /// Waits for a change of a job that is watched and had not ended; then as [`Waits::until_end`].
+    pub(crate) async fn until_end(&mut self, deadline: Instant) -> Result<Option<Job>, Problem> {
+        loop {
+            let changed = self.changed(deadline).await;
+            match self.look().await? {
+                Some(job) if !job.state.is_terminal() && changed => {}
+                seen => return Ok(seen),
+            }
+        }
     }
 
     /// Waits until looking again makes sense. `false` when `deadline` has come or the replica shuts down.

@@ -32,7 +32,7 @@ if verb == 'queue' then
 elseif verb == 'step' then
   local new = {
     id = ARGV[9], raw = ARGV[10], tenant = ARGV[11], lane = ARGV[12], spec = ARGV[13], input = ARGV[14], run_after = 0,
-    fields = {}, depends_on = {},
+    fields = {}, depends_on = {}, watcher = '',
   }
   new.endpoint = select(4, parts_of(new.lane))
   for n = 1, 2 * tonumber(ARGV[15]) do new.fields[n] = ARGV[15 + n] end

@@ -2,8 +2,9 @@
 -- submit: nothing -> queued | scheduled | blocked, for all jobs of the call or for none.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
+--       6 watch_ms |
 --       then per job: id | its bytes | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
---       part of what came under this key, from 0 | blocked ("1" = settle it first) | number of fields | field, value ... | number of dependencies |
+--       part of what came under this key, from 0 | blocked ("1" = settle it first) | replica that watches it ("" = none) | number of fields | field, value ... | number of dependencies |
 --       id, on (success, completion, archived: it has ended and left) ...
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
 --       {"stale_guard"} the batch was fed otherwise | {"no_dependency", number of the job, id} |
@@ -11,7 +12,7 @@
 local now, batch = clock(ARGV[1]), ARGV[3]
 if batch ~= '' and redis.call('HGET', batch_key(batch), 'fed') ~= ARGV[4] then return {'stale_guard'} end
 
-local jobs, at = {}, 6
+local jobs, at = {}, 7
 local function following()
   at = at + 1
   return ARGV[at - 1]
@@ -21,7 +22,7 @@ while at <= #ARGV do
     id = following(), raw = following(), tenant = following(), lane = following(), spec = following(), input = following(),
     run_after = tonumber(following()), idempotency_key = following(), request_hash = following(),
     part = tonumber(following()) + 1, blocked = following() == '1',
-    fields = {}, depends_on = {},
+    watcher = following(), watch_ms = ARGV[6], fields = {}, depends_on = {},
   }
   new.endpoint = select(4, parts_of(new.lane))
   for n = 1, 2 * tonumber(following()) do new.fields[n] = following() end

@@ -3,13 +3,16 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 watch_ms | 3 id | 4 replica
 -- Reply {field, value, ...} the record as it is now, empty when there is none
-local now, key, kept = clock(ARGV[1]), job_key(ARGV[3]), {}
-local record = redis.call('HGETALL', key)
-if #record == 0 then return record end
-local watch = redis.call('HGET', key, 'watch')
-for replica, until_ms in string.gmatch(watch or '', '(%S+)=(%d+)') do
-  if replica ~= ARGV[4] and tonumber(until_ms) > now then kept[#kept + 1] = replica .. '=' .. until_ms end
+local now, watch_ms, key, replica = clock(ARGV[1]), tonumber(ARGV[2]), job_key(ARGV[3]), ARGV[4]
+local record, watch = redis.call('HGETALL', key), ''
+for n = 1, #record, 2 do
+  if record[n] == 'ended' then return record end
+  if record[n] == 'watch' then watch = record[n + 1] end
 end
-kept[#kept + 1] = ARGV[4] .. '=' .. (now + tonumber(ARGV[2]))
-if redis.call('HEXISTS', key, 'ended') == 0 then redis.call('HSET', key, 'watch', table.concat(kept, ' ')) end
+if #record == 0 then return record end
+-- Whoever waits looks at each change: half of the time may pass before that is written down again.
+for other, until_ms in string.gmatch(watch, '(%S+)=(%d+)') do
+  if other == replica and tonumber(until_ms) - now > watch_ms / 2 then return record end
+end
+redis.call('HSET', key, 'watch', watched_by(watch, replica, watch_ms, now))
 return record

@@ -12,6 +12,9 @@ use crate::job::{ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, 
 /// How long work waits before it may go ahead of more urgent work, unless the queue is set up otherwise: 5 minutes.
 pub const AGE_AFTER_MS: u64 = 5 * 60 * 1000;
 
+/// A replica that watches a job is told of its changes for so long; looking again prolongs it.
+pub(crate) const WATCH_MS: u64 = 60_000;
+
 /// What became of one submitted job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Submitted {

@@ -22,7 +22,7 @@ use crate::keys::{Keys, RegistryKeys};
 use crate::outbox::Outbox;
 use crate::queue::{
     AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits,
-    ListFilter, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
+    ListFilter, Queue, Settlement, Signal, Submitted, Swept, Usage, WATCH_MS, Waiter,
 };
 use crate::record;
 use crate::registry::Registry;
@@ -40,8 +40,6 @@ pub const BATCH_MAX: usize = 100;
 /// A list looks at this many records a call, however few match.
 const LIST_SCAN_MAX: usize = 1_000;
 const LIST_STEP: usize = 100;
-
-const WATCH_MS: u64 = 60_000;
 
 /// More jobs than one `expire` or `finish` ends in a millisecond.
 const DEAD_SAME_MS_MAX: usize = 1_000;

@@ -130,5 +130,6 @@ fn job(batch: &Batch, line: u64, item: Item, target: Target, retry_of: Option<Jo
         run_after_ms: 0,
         idempotency: None,
         archived: Vec::new(),
+        watcher: None,
     }
 }

@@ -289,5 +289,6 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
         run_after_ms: 0,
         idempotency: Some(Idempotency::new(format!("retry of {}", job.id), "retry")),
         archived: Vec::new(),
+        watcher: None,
     }
 }

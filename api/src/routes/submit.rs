@@ -26,6 +26,7 @@ use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::json::Json;
 use crate::query::WAIT_MAX_S;
 use crate::state::App;
+use crate::waits::Follow;
 use crate::{inputs, metrics};
 
 pub(crate) use dependencies::refers;
@@ -81,11 +82,14 @@ pub(crate) async fn one(
     let wait_s = preferred_wait_s(&headers)?;
     let key = idempotency_key(&headers, request.idempotency_key.take())?;
     let target = Target::resolve(&app, &caller.tenant, &request.endpoint, request.version).await?;
-    let job = check(request, &target, &caller.tenant, "", &[])?.keyed(key);
+    let mut job = check(request, &target, &caller.tenant, "", &[])?.keyed(key);
     inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
+    // Watched from the start, so that nothing has to be asked for that the queue tells by itself.
+    let follow = (wait_s > 0).then(|| app.waits.follow(job.id));
+    job.watcher = follow.as_ref().map(|_| app.replica.clone());
     match enter(&app, std::slice::from_ref(&job)).await?.first() {
         Some(Submitted::Repeat(id)) => repeated(&app, &caller.tenant, *id, wait_s).await,
-        _ => accepted(&app, &job, wait_s).await,
+        _ => accepted(&app, &job, wait_s, follow).await,
     }
 }
 
@@ -205,9 +209,9 @@ async fn prepare_bulk(
     }
 }
 
-async fn accepted(app: &App, job: &NewJob, wait_s: u64) -> Result<Response, Problem> {
-    if wait_s > 0
-        && let Some(ended) = wait_for_end(app, &job.spec.tenant, job.id, wait_s).await
+async fn accepted(app: &App, job: &NewJob, wait_s: u64, follow: Option<Follow<'_>>) -> Result<Response, Problem> {
+    if let Some(mut follow) = follow
+        && let Some(ended) = ended_in_time(app, &job.spec.tenant, job.id, follow.until_end(until(wait_s))).await
     {
         return Ok(durable(app, JsonAnswer(JobView::new(&ended, &app.config)).into_response()));
     }
@@ -215,11 +219,19 @@ async fn accepted(app: &App, job: &NewJob, wait_s: u64) -> Result<Response, Prob
     Ok(durable(app, (StatusCode::ACCEPTED, JsonAnswer(view)).into_response()))
 }
 
+fn until(wait_s: u64) -> Instant {
+    Instant::now() + Duration::from_secs(wait_s)
+}
+
 /// The job is accepted, so a wait that goes wrong is no reason to say anything else.
-async fn wait_for_end(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Option<Job> {
+async fn ended_in_time(
+    app: &App,
+    tenant: &str,
+    id: JobId,
+    wait: impl Future<Output = Result<Option<Job>, Problem>>,
+) -> Option<Job> {
     let _held = app.hold().ok()?;
-    let deadline = Instant::now() + Duration::from_secs(wait_s);
-    let job = match app.waits.until_end(id, deadline).await.ok()? {
+    let job = match wait.await.ok()? {
         // Ended and archived since it was last looked at.
         None => app.find_job(tenant, id).await.ok()??,
         Some(job) => job,
@@ -228,7 +240,10 @@ async fn wait_for_end(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Option
 }
 
 async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Response, Problem> {
-    let ended = if wait_s > 0 { wait_for_end(app, tenant, id, wait_s).await } else { None };
+    let ended = match wait_s {
+        0 => None,
+        _ => ended_in_time(app, tenant, id, app.waits.until_end(id, until(wait_s))).await,
+    };
     let job = match ended {
         Some(job) => Some(job),
         None => app.find_job(tenant, id).await?,

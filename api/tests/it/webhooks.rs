@@ -246,6 +246,7 @@ async fn the_end_of_a_job_reaches_its_receiver() {
         run_after_ms: 0,
         idempotency: None,
         archived: Vec::new(),
+        watcher: None,
     };
     rig.stack.queue.submit(vec![job]).await.unwrap();
     rig.stack.queue.cancel("acme", &[id]).await.unwrap();

@@ -37,6 +37,7 @@ local function create(new, now)
   end
   redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, unpack(new.fields))
   if field then redis.call('HSET', key, field, value) end
+  if new.watcher ~= '' then redis.call('HSET', key, 'watch', watched_by('', new.watcher, new.watch_ms, now)) end
   if #names > 0 then redis.call('HSET', key, 'opt', table.concat(names, ' ')) end
   count(ROOT .. ':open', 't:' .. new.tenant, 1)
   count(ROOT .. ':open', 'e:' .. new.tenant .. ':' .. new.endpoint, 1)

@@ -21,5 +21,14 @@ local function notify(id, watch, now)
   end
 end
 
+-- `watch` with this replica in it for `watch_ms` from now, without those whose time is over.
+local function watched_by(watch, replica, watch_ms, now)
+  local kept = {replica .. '=' .. text(now + watch_ms)}
+  for other, until_ms in string.gmatch(watch, '(%S+)=(%d+)') do
+    if other ~= replica and tonumber(until_ms) > now then kept[#kept + 1] = other .. '=' .. until_ms end
+  end
+  return table.concat(kept, ' ')
+end
+
 -- Tells every replica that there is work which any of them may do.
 local function announce(work) redis.call('PUBLISH', ROOT .. ':signal:all', 'work ' .. work) end

@@ -80,7 +80,7 @@ impl Record {
             crashed: BTreeSet::new(),
             events: VecDeque::new(),
             event_count: 0,
-            watchers: HashSet::new(),
+            watchers: job.watcher.into_iter().collect(),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::id::JobId;
 use crate::job::{DependencyOn, Hook, Idempotency, JobSpec, NewJob, Stage};
 use crate::keys::{self, IDEMPOTENCY_TTL_MS, Keys};
-use crate::queue::{BatchGuard, Submitted};
+use crate::queue::{BatchGuard, Submitted, WATCH_MS};
 use crate::stored_spec;
 
 /// Call of `submit.lua`.
@@ -26,6 +26,7 @@ impl Submit<'_> {
             Some(guard) => call.arg(&guard.batch).arg(guard.from_line).arg(guard.to_line),
             None => call.arg("").arg("").arg(""),
         };
+        call.arg(WATCH_MS);
         for job in self.jobs {
             describe(&mut call, job)?;
             call.arg(job.run_after_ms);
@@ -35,7 +36,7 @@ impl Submit<'_> {
                 }
                 None => call.arg("").arg("").arg(0),
             };
-            call.arg(u8::from(job.waits()));
+            call.arg(u8::from(job.waits())).arg(job.watcher.as_deref().unwrap_or_default());
             fields(&mut call, &job.spec);
             call.arg(job.spec.depends_on.len());
             for dependency in &job.spec.depends_on {

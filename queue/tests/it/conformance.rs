@@ -77,7 +77,7 @@ pub(crate) fn step_spec(endpoint: &str, stage: Stage) -> StepSpec {
 
 pub(crate) fn of(spec: JobSpec) -> NewJob {
     let input = raw(r#"{"text": "hi"}"#);
-    NewJob { id: JobId::new(SHARD), spec, input, run_after_ms: 0, idempotency: None, archived: vec![] }
+    NewJob { id: JobId::new(SHARD), spec, input, run_after_ms: 0, idempotency: None, archived: vec![], watcher: None }
 }
 
 pub(crate) fn succeed(lease: &Lease) -> FinishReport {
@@ -274,6 +274,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_wake_is_passed_on_while_there_is_work
             a_waiter_that_left_says_whether_a_wake_is_under_way
             a_watched_job_signals_each_change
+            who_submits_hears_of_the_job_without_asking
             events_are_kept_in_order_and_only_from_the_holder
         }
     }

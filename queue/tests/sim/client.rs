@@ -184,6 +184,7 @@ fn wanted<Q: Queue>(world: &mut World<Q>, n: usize) -> NewJob {
         run_after_ms: run_after.unwrap_or(0),
         idempotency,
         archived: vec![],
+        watcher: None,
     }
 }
 

@@ -75,7 +75,15 @@ fn decide<Q: Queue>(world: &mut World<Q>, job: &Job) -> Option<(Vec<StepRun>, Fa
                 step_of: Some(job.id),
                 ..JobSpec::default()
             };
-            let job = NewJob { id, spec, input: raw(&asked), run_after_ms: 0, idempotency: None, archived: vec![] };
+            let job = NewJob {
+                id,
+                spec,
+                input: raw(&asked),
+                run_after_ms: 0,
+                idempotency: None,
+                archived: vec![],
+                watcher: None,
+            };
             Fate::Step { input: input.as_ref().map(raw), job: Box::new(job) }
         }
     };

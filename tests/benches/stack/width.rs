@@ -50,6 +50,7 @@ async fn drain(endpoints: usize, tenants: usize, priorities: &[Priority]) -> any
                 run_after_ms: 0,
                 idempotency: None,
                 archived: vec![],
+                watcher: None,
             }
         })
         .collect();

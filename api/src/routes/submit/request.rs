@@ -190,6 +190,7 @@ pub(crate) fn check(
         run_after_ms,
         idempotency: None,
         archived: Vec::new(),
+        watcher: None,
     };
     Ok(Checked { job, input: original.unwrap_or(input), asked: asked.to_string() })
 }

@@ -1,11 +1,11 @@
 //! What replicas are told without asking, and what jobs say.
 
 use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream};
-use stokehold_queue::job::{JobSpec, JobState};
+use stokehold_queue::job::{JobSpec, JobState, NewJob};
 use stokehold_queue::queue::{Signal, Waiter};
 use stokehold_queue::{Fence, ManualClock, Queue};
 
-use super::{job, of, one, parking, query, spec, succeed};
+use super::{LEASE_MS, job, of, one, parking, query, spec, succeed, succeeds};
 
 pub(super) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
@@ -65,6 +65,25 @@ pub(super) async fn a_watched_job_signals_each_change<Q: Queue>(queue: &Q, _: &M
     assert_eq!(signals.recv().await, Some(Signal::Job(id)));
     assert_eq!(queue.watch(id, "api-1").await.unwrap().unwrap().state, JobState::Succeeded);
     assert!(signals.try_recv().is_err(), "the other job is nobody's business");
+}
+
+pub(super) async fn who_submits_hears_of_the_job_without_asking<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let mut others = queue.listen("api-2").await.unwrap();
+    let new = NewJob { watcher: Some("api-1".into()), ..job("echo") };
+    let id = new.id;
+    queue.submit(vec![new]).await.unwrap();
+    let lease = one(queue).await;
+    assert_eq!(signals.recv().await, Some(Signal::Job(id)));
+    // Looking again, and another one's looking, takes nothing from the first.
+    queue.watch(id, "api-1").await.unwrap();
+    queue.watch(id, "api-2").await.unwrap();
+    clock.advance_ms(LEASE_MS - 1);
+    succeeds(queue, &lease).await;
+    for signals in [&mut signals, &mut others] {
+        assert_eq!(signals.recv().await, Some(Signal::Job(id)));
+        assert!(signals.try_recv().is_err());
+    }
 }
 
 pub(super) async fn events_are_kept_in_order_and_only_from_the_holder<Q: Queue>(queue: &Q, _: &ManualClock) {

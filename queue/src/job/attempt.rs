@@ -1,0 +1,84 @@
+//! One try at a job.
+
+use serde::{Deserialize, Serialize};
+
+use super::JobError;
+use crate::id::Fence;
+
+/// Where the milliseconds of an attempt went. Zero where a part was not needed (a warm runner has no boot).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Timing {
+    /// From ready to leased. Filled in by the queue.
+    #[serde(default)]
+    pub queued_ms: u64,
+    /// Building or fetching the environment.
+    #[serde(default)]
+    pub env_ms: u64,
+    /// Starting the runner's process.
+    #[serde(default)]
+    pub boot_ms: u64,
+    /// `setup()`: loading the model.
+    #[serde(default)]
+    pub load_ms: u64,
+    /// The handler itself.
+    #[serde(default)]
+    pub run_ms: u64,
+    /// Putting result and files into S3.
+    #[serde(default)]
+    pub upload_ms: u64,
+}
+
+impl Timing {
+    /// The time that a slot was taken, milliseconds.
+    #[must_use]
+    pub fn occupied_ms(&self) -> u64 {
+        self.env_ms + self.boot_ms + self.load_ms + self.run_ms + self.upload_ms
+    }
+}
+
+/// How one attempt ended, or that it has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptOutcome {
+    /// Still leased.
+    Running,
+    /// Gave the job its result.
+    Succeeded,
+    /// Failed; the job may have been retried.
+    Failed,
+    /// Handed back unharmed (drain).
+    Released,
+    /// Its worker went silent.
+    Lost,
+    /// The job was cancelled meanwhile.
+    Cancelled,
+    /// The job's deadline passed meanwhile.
+    Expired,
+}
+
+/// One try at a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// 1, 2, ...
+    pub attempt: u32,
+    /// Who ran it.
+    pub worker_id: String,
+    /// The right it ran under.
+    pub fence: Fence,
+    /// When it was leased, unix milliseconds.
+    pub leased_ms: u64,
+    /// When it ended, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// Where its time went.
+    #[serde(default)]
+    pub timing: Timing,
+    /// What it cost: its time at the price its worker stands for. `None` when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd_micros: Option<u64>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<JobError>,
+}

@@ -1,0 +1,187 @@
+//! Why a job failed, and whose fault that is.
+
+use serde::{Deserialize, Serialize};
+
+/// Why an attempt or a job failed, in words a user can act on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobError {
+    /// What kind of failure; stable.
+    pub code: ErrorCode,
+    /// The exception's class, the signal's name, or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub class: String,
+    /// One sentence.
+    pub message: String,
+    /// The traceback, when there was an exception; at most 16 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceback: Option<String>,
+    /// The last lines the handler wrote to stderr; at most 8 KiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+}
+
+impl JobError {
+    /// One that is said in a sentence.
+    #[must_use]
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, class: String::new(), message: message.into(), traceback: None, stderr: None }
+    }
+
+    /// Why a reaped attempt ended.
+    #[must_use]
+    pub fn worker_lost() -> Self {
+        Self::new(ErrorCode::WorkerLost, "the worker went silent and its lease ran out")
+    }
+
+    /// Why a job fails that takes its runners with it.
+    #[must_use]
+    pub fn poison() -> Self {
+        let message = "it crashed its runner again and again, on more than one worker; its attempts say how";
+        Self::new(ErrorCode::Poison, message)
+    }
+
+    /// Why a job expires that nobody started in time.
+    #[must_use]
+    pub fn queue_timeout() -> Self {
+        Self::new(ErrorCode::QueueTimeout, "it was not started within its queue_timeout_s")
+    }
+
+    /// Why a job expires that did not end in time.
+    #[must_use]
+    pub fn deadline() -> Self {
+        Self::new(ErrorCode::Deadline, "it had not ended within its deadline_s")
+    }
+}
+
+/// The kinds of failure. One exists because somebody acts differently on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    /// The handler raised.
+    HandlerError,
+    /// The handler refused the input for good (`stokehold.Reject`): not retried.
+    Rejected,
+    /// `setup()` or the import raised.
+    SetupFailed,
+    /// The environment could not be built.
+    EnvironmentFailed,
+    /// The runner's process exited by itself.
+    RunnerExited,
+    /// The runner's process died of a signal.
+    RunnerCrashed,
+    /// The attempt ran longer than `timeout_s`.
+    Timeout,
+    /// The handler returned what JSON cannot hold: not retried.
+    BadOutput,
+    /// The result or one of its files is over the limit: not retried.
+    ResultTooLarge,
+    /// The handler wrote more log than a job may: not retried.
+    LogFlood,
+    /// The runner broke its protocol.
+    Protocol,
+    /// The card's memory ran out, also when the job had it alone.
+    OomGpu,
+    /// It crashed its runner again and again, on more than one worker: not retried.
+    Poison,
+    /// A job that it waits for, or one of its steps, did not succeed.
+    DependencyFailed,
+    /// It was not started by `start_by_ms`.
+    QueueTimeout,
+    /// It had not ended by `deadline_ms`.
+    Deadline,
+    /// The worker went silent; its lease ended.
+    WorkerLost,
+    /// The worker could not do its part (S3, disk): costs the user nothing.
+    Infra,
+}
+
+impl ErrorCode {
+    /// Every code.
+    pub const ALL: [Self; 18] = [
+        Self::HandlerError,
+        Self::Rejected,
+        Self::SetupFailed,
+        Self::EnvironmentFailed,
+        Self::RunnerExited,
+        Self::RunnerCrashed,
+        Self::Timeout,
+        Self::BadOutput,
+        Self::ResultTooLarge,
+        Self::LogFlood,
+        Self::Protocol,
+        Self::OomGpu,
+        Self::Poison,
+        Self::DependencyFailed,
+        Self::QueueTimeout,
+        Self::Deadline,
+        Self::WorkerLost,
+        Self::Infra,
+    ];
+
+    /// The word for it, in Redis, JSON and metrics alike.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HandlerError => "handler_error",
+            Self::Rejected => "rejected",
+            Self::SetupFailed => "setup_failed",
+            Self::EnvironmentFailed => "environment_failed",
+            Self::RunnerExited => "runner_exited",
+            Self::RunnerCrashed => "runner_crashed",
+            Self::Timeout => "timeout",
+            Self::BadOutput => "bad_output",
+            Self::ResultTooLarge => "result_too_large",
+            Self::LogFlood => "log_flood",
+            Self::Protocol => "protocol",
+            Self::OomGpu => "oom_gpu",
+            Self::Poison => "poison",
+            Self::DependencyFailed => "dependency_failed",
+            Self::QueueTimeout => "queue_timeout",
+            Self::Deadline => "deadline",
+            Self::WorkerLost => "worker_lost",
+            Self::Infra => "infra",
+        }
+    }
+
+    /// The code a word stands for.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == word)
+    }
+
+    /// Whose failure it is, which decides the budget it is charged to and whether a retry makes sense.
+    #[must_use]
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::Rejected
+            | Self::BadOutput
+            | Self::ResultTooLarge
+            | Self::LogFlood
+            | Self::Poison
+            | Self::DependencyFailed
+            | Self::QueueTimeout
+            | Self::Deadline => Fault::Final,
+            Self::HandlerError | Self::SetupFailed | Self::EnvironmentFailed | Self::Timeout | Self::Protocol => {
+                Fault::Model
+            }
+            Self::RunnerExited | Self::RunnerCrashed => Fault::Crash,
+            Self::OomGpu => Fault::Oom,
+            Self::WorkerLost | Self::Infra => Fault::Infra,
+        }
+    }
+}
+
+/// Whose failure an attempt's end is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// The model's, and it would happen again: the job fails now.
+    Final,
+    /// The model's: retried within `max_attempts`.
+    Model,
+    /// The model's, and it took its runner with it: as [`Fault::Model`], and counted on its own as well ([`crate::retry::POISON_CRASHES`]).
+    Crash,
+    /// The card's: retried within a budget of its own ([`crate::retry::MAX_OOM_ATTEMPTS`]).
+    Oom,
+    /// Ours: retried within a budget of its own ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
+    Infra,
+}
