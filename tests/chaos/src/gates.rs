@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use tokio::process::Command;
 
 use crate::checker::Measures;
@@ -18,7 +19,7 @@ const RECLAIM_MS: u64 = 5_000;
 
 /// What one mutant is looked for with.
 const MUTANT_JOBS: u64 = 2_500;
-const MUTANT_SECONDS: u64 = 25;
+const MUTANT_SECONDS: u64 = 30;
 
 /// A mutant may break the system so that a run does not end by itself.
 const MUTANT_LIMIT: Duration = Duration::from_secs(300);
@@ -142,11 +143,11 @@ async fn mutant(name: &str, seed: u64) -> Result<String> {
         .kill_on_drop(true);
     let done = tokio::time::timeout(MUTANT_LIMIT, command.output()).await;
     let done = done.with_context(|| format!("the run with {name} does not end"))??;
-    let told: serde_json::Value = serde_json::from_slice(&done.stdout)
+    let told: Value = serde_json::from_slice(&done.stdout)
         .with_context(|| format!("no run with {name}: {}", String::from_utf8_lossy(&done.stderr)))?;
     let verdicts = told["verdicts"].as_array().context("no verdicts")?;
-    // A void run has caught nothing.
-    let broken =
-        verdicts.iter().filter(|verdict| verdict["id"] != "I23").filter(|verdict| verdict["outcome"] == "broken");
+    // A void run has caught nothing, and how long answers take depends on the machine.
+    let counts = |verdict: &&Value| verdict["outcome"] == "broken" && verdict["id"] != "I23" && verdict["id"] != "I21";
+    let broken = verdicts.iter().filter(counts);
     Ok(broken.filter_map(|verdict| verdict["id"].as_str()).collect::<Vec<_>>().join(", "))
 }

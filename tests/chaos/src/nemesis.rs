@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_millis(100);
 
 /// Faults may be late by this much; what has not landed then makes the run void.
-const LATE_MAX: Duration = Duration::from_secs(60);
+const LATE_MAX: Duration = Duration::from_secs(20);
 
 /// After a worker's death its runners have this long to be gone (I14).
 const RUNNERS_GONE: Duration = Duration::from_secs(5);

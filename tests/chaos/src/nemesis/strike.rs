@@ -18,15 +18,15 @@ const DOWN: std::ops::Range<f64> = 0.05..0.6;
 /// Who dies by itself, where, and at the how-manyeth time at most. A worker does between the end of a run, or of its upload, and its
 /// report.
 const POINTS: [(Who, &str, u32); 10] = [
-    (Who::Api, "submit.before", 30),
-    (Who::Api, "submit.after", 30),
-    (Who::Api, "finish.before", 30),
-    (Who::Api, "finish.after", 30),
-    (Who::Api, "lease.after", 20),
-    (Who::Api, "cancel.after", 4),
+    (Who::Api, "submit.before", 8),
+    (Who::Api, "submit.after", 8),
+    (Who::Api, "finish.before", 8),
+    (Who::Api, "finish.after", 8),
+    (Who::Api, "lease.after", 8),
+    (Who::Api, "cancel.after", 2),
     (Who::Api, "hook.claimed", 4),
     (Who::Api, "hook.posted", 4),
-    (Who::Worker, "run.ended", 60),
+    (Who::Worker, "run.ended", 40),
     (Who::Worker, "upload.after", 1),
 ];
 
