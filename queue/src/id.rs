@@ -41,11 +41,13 @@ impl JobId {
         Self(Uuid::from_bytes(bytes))
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 
     /// What streams hold of it.
+    #[cfg(feature = "redis")]
     pub(crate) fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }

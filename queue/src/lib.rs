@@ -49,6 +49,7 @@ mod shards;
 #[cfg(feature = "redis")]
 mod signals;
 pub mod state;
+#[cfg(feature = "redis")]
 mod stored_spec;
 #[cfg(feature = "redis")]
 mod vitals;

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
 use stokehold_queue::job::{ErrorCode, Fault, JobError};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// A disk with less free space is full, bytes.
 const ROOM_MIN: u64 = 64 << 20;
@@ -14,6 +16,9 @@ const ROOM_MIN: u64 = 64 << 20;
 const FILES_MIN: u64 = 100;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A disk that does not answer within this is as good as full.
+const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// The disks that jobs write to: scratch space, environments and packages.
 pub(crate) struct Disks {
@@ -28,14 +33,20 @@ impl Disks {
     }
 
     /// Whether more jobs may come. Looks once a second at most, and says when it changes.
-    pub(crate) fn have_room(&mut self) -> bool {
+    pub(crate) async fn have_room(&mut self) -> bool {
         if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
             self.looked = Some(Instant::now());
-            let full = self.folders.iter().find(|folder| !has_room(folder));
-            match full {
+            let folders = self.folders.clone();
+            // A disk on a network may hang, and the worker's one thread must go on beating.
+            let look = spawn_blocking(move || folders.into_iter().find(|folder| !has_room(folder)));
+            let full = match timeout(LOOK_MAX, look).await {
+                Ok(Ok(full)) => full,
+                Ok(Err(_)) | Err(_) => Some(self.folders[0].clone()),
+            };
+            match &full {
                 Some(folder) if self.has_room => tracing::error!(
                     path = %folder.display(),
-                    "this disk has less than {} MiB left: no more jobs until there is room",
+                    "this disk has less than {} MiB left, or does not answer: no more jobs until it has",
                     ROOM_MIN >> 20
                 ),
                 None if !self.has_room => tracing::info!("there is room on the disks again"),
@@ -84,8 +95,8 @@ mod tests {
         assert!(blamed(JobError::new(ErrorCode::HandlerError, full)).message.ends_with(full));
     }
 
-    #[test]
-    fn a_folder_that_is_not_there_has_room() {
-        assert!(Disks::new(Path::new("/no/such"), Path::new("/no/such")).have_room());
+    #[tokio::test]
+    async fn a_folder_that_is_not_there_has_room() {
+        assert!(Disks::new(Path::new("/no/such"), Path::new("/no/such")).have_room().await);
     }
 }

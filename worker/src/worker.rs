@@ -176,7 +176,7 @@ impl Worker {
         loop {
             let want = self.want();
             let may_ask = asking.is_empty() && want > 0 && ask_from <= Instant::now();
-            if may_ask && !disks.have_room() {
+            if may_ask && !disks.have_room().await {
                 ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
             } else if may_ask {
                 let reports: Vec<FinishReport> = outbox.reports.drain(..outbox.reports.len().min(BATCH)).collect();
