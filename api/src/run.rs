@@ -6,8 +6,10 @@ use anyhow::{Context, Result};
 use axum::Router;
 use axum::http::{HeaderName, Method, header};
 use stokehold_objects::{Error as ObjectsError, Objects};
-use stokehold_queue::{Error as QueueError, Fitness, Shards};
+use stokehold_queue::queue::Signal;
+use stokehold_queue::{Error as QueueError, Fitness, Queue, Shards, nonce};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -42,12 +44,11 @@ const BOOT_STEP: Duration = Duration::from_secs(10);
 /// When Redis or the object store cannot be reached, or are unfit; the message says what to change.
 pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
     metrics::install();
-    let (queue, fitness) = queue(&config).await?;
+    let replica = format!("r_{}", nonce());
+    let (queue, fitness, heard) = queue(&config, &replica).await?;
     let objects = objects(&config).await?;
     let bounds = Bounds::of(descriptors::room_for(config.limits.connections));
-    let app = App::start(config, queue, objects, fitness.durability, shutdown.clone())
-        .await
-        .context("failed to listen to the queue")?;
+    let app = App::start(config, (replica, heard), queue, objects, fitness.durability, shutdown.clone());
     let mut loops = JoinSet::new();
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
@@ -94,18 +95,20 @@ fn cors() -> CorsLayer {
         .max_age(Duration::from_secs(3600))
 }
 
-async fn queue(config: &Config) -> Result<(Shards, Fitness)> {
+/// The queue, what it keeps, and what `replica` is told of it from now on.
+async fn queue(config: &Config, replica: &str) -> Result<(Shards, Fitness, mpsc::Receiver<Signal>)> {
     let fit = || async {
         let queue = Shards::connect(config.redis.clone()).await?;
         let fitness = queue.check_fitness(config.ephemeral).await?;
-        Ok((queue, fitness))
+        let heard = queue.listen(replica).await?;
+        Ok((queue, fitness, heard))
     };
     let passing = |error: &QueueError| matches!(error, QueueError::Unavailable { .. });
-    let (queue, fitness) = patiently("Redis", fit, passing).await?;
+    let (queue, fitness, heard) = patiently("Redis", fit, passing).await?;
     for note in &fitness.notes {
         tracing::warn!(note, "Redis can be used, but");
     }
-    Ok((queue, fitness))
+    Ok((queue, fitness, heard))
 }
 
 async fn objects(config: &Config) -> Result<Objects> {

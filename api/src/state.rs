@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use stokehold_objects::Objects;
-use stokehold_queue::{
-    Durability, Error as QueueError, Queue, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord, nonce,
-};
-use tokio::sync::{Notify, Semaphore};
+use stokehold_queue::queue::Signal;
+use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth;
@@ -70,19 +69,15 @@ impl Deref for App {
 }
 
 impl App {
-    /// Puts a replica together and starts listening for the queue's signals; `shutdown` ends that, and everything held open.
-    ///
-    /// # Errors
-    /// [`QueueError::Unavailable`] when the queue's signals cannot be subscribed to.
-    pub async fn start(
+    /// Puts the replica named `replica` together and hands on what it is told; `shutdown` ends that, and everything held open.
+    pub(crate) fn start(
         config: Config,
+        (replica, heard): (String, mpsc::Receiver<Signal>),
         queue: Shards,
         objects: Objects,
         durability: Durability,
         shutdown: CancellationToken,
-    ) -> Result<Self, QueueError> {
-        let replica = format!("r_{}", nonce());
-        let heard = queue.listen(&replica).await?;
+    ) -> Self {
         let registry = queue.registry();
         let patience = Patience(Duration::from_millis(config.limits.queue_timeout_ms));
         let app = Self(Arc::new(Parts {
@@ -108,7 +103,7 @@ impl App {
             shutdown,
         }));
         tokio::spawn(signals::run(app.clone(), heard));
-        Ok(app)
+        app
     }
 
     /// Asks the queue or the registry, for as long as a client should wait for it.

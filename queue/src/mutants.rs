@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 /// Where a bug is planted.
 enum Bug {
     /// In the text of a script, or of what is spliced into all of them (`""`): these words become those.
-    Lua(&'static str, &'static [(&'static str, &'static str)]),
+    Lua(&'static [(&'static str, &'static str, &'static str)]),
     /// In Rust, where [`is`] is asked.
     Rust,
 }
@@ -14,105 +14,100 @@ enum Bug {
 /// Every mutant, and what is wrong with it.
 const MUTANTS: [(&str, Bug); 17] = [
     // Whoever reports ends the attempt, whether it holds the lease or not.
-    ("no-fence-check", Bug::Lua("finish", &[("if job.fence ~= fence then", "if false then")])),
+    ("no-fence-check", Bug::Lua(&[("finish", "if job.fence ~= fence then", "if false then")])),
     // A report that comes after the end puts its result in the place of the one that is there.
     (
         "late-result-shown",
-        Bug::Lua(
-            "finish",
-            &[
-                ("if job.fence ~= fence then", "if false then"),
-                (
-                    "if TERMINAL[job.state] then return 'already_ended' end",
-                    "if TERMINAL[job.state] then redis.call('HSET', job_key(id), kind, value) return 'ok' end",
-                ),
-            ],
-        ),
+        Bug::Lua(&[
+            ("finish", "if job.fence ~= fence then", "if false then"),
+            (
+                "finish",
+                "if TERMINAL[job.state] then return 'already_ended' end",
+                "if TERMINAL[job.state] then redis.call('HSET', job_key(id), kind, value) return 'ok' end",
+            ),
+        ]),
     ),
     // A job leaves its lane before anything says who has it: it is lost with its worker.
-    ("ack-before-commit", Bug::Lua("lease", &[("redis.call('ZADD', ROOT .. ':leases', unpack(leases))", "")])),
+    ("ack-before-commit", Bug::Lua(&[("lease", "redis.call('ZADD', ROOT .. ':leases', unpack(leases))", "")])),
     // The batch's count follows the script in a call of its own.
-    ("count-outside-script", Bug::Lua("", &[("count(batch_key(job.batch), state, 1)", "")])),
+    ("count-outside-script", Bug::Lua(&[("", "count(batch_key(job.batch), state, 1)", "")])),
     // The end is told before it is known whether it is one.
     (
         "hook-before-commit",
-        Bug::Lua(
+        Bug::Lua(&[(
             "finish",
-            &[(
-                "if not job then return 'not_found' end",
-                "if not job then return 'not_found' end\n  tell(job, 'job.completed', nil, now)",
-            )],
-        ),
+            "if not job then return 'not_found' end",
+            "if not job then return 'not_found' end\n  tell(job, 'job.completed', nil, now)",
+        )]),
     ),
     // Leases are taken back as soon as Redis is up.
     ("reaper-without-grace", Bug::Rust),
     // A repeated submit is a second job.
     (
         "key-not-stored",
-        Bug::Lua(
+        Bug::Lua(&[(
             "submit",
-            &[(
-                "submit.ids[new.part], submit.is_new = known[n] or new.id, true",
-                "submit.ids[new.part] = known[n] or new.id",
-            )],
-        ),
+            "submit.ids[new.part], submit.is_new = known[n] or new.id, true",
+            "submit.ids[new.part] = known[n] or new.id",
+        )]),
     ),
-    // A running job is told to be cancelled, and goes on under its lease.
+    // A running job is shown as cancelled, and goes on under its lease: its report makes it another end.
     (
         "cancel-does-not-fence",
-        Bug::Lua(
-            "cancel",
-            &[(
+        Bug::Lua(&[
+            (
+                "cancel",
                 "elseif not OPEN[job.state] then",
-                "elseif job.state == 'running' then\n    reply[#reply + 1] = 'cancelled'\n  elseif not OPEN[job.state] then",
-            )],
-        ),
+                "elseif job.state == 'running' then
+    redis.call('HSET', job_key(job.id), 'state', 'cancelled', 'ended', text(now))
+    reply[#reply + 1] = 'cancelled'
+  elseif not OPEN[job.state] then",
+            ),
+            ("finish", "if TERMINAL[job.state] then", "if TERMINAL[job.state] and job.state ~= 'cancelled' then"),
+            ("finish", "if job.state ~= 'running' then", "if job.state ~= 'running' and job.state ~= 'cancelled' then"),
+        ]),
     ),
     // All leases of a job are its first attempt.
     (
         "attempt-not-counted",
-        Bug::Lua("lease", &[("(tonumber(job[5]) or 0) + 1", "math.max(tonumber(job[5]) or 0, 1)")]),
+        Bug::Lua(&[("lease", "(tonumber(job[5]) or 0) + 1", "math.max(tonumber(job[5]) or 0, 1)")]),
     ),
     // What has ended keeps its place among the leases.
-    ("lease-left-behind", Bug::Lua("", &[("stopped[#stopped + 1] = job.id", "")])),
+    ("lease-left-behind", Bug::Lua(&[("", "stopped[#stopped + 1] = job.id", "")])),
     // A lost job stands in its lane twice.
     (
         "requeued-twice",
-        Bug::Lua(
+        Bug::Lua(&[(
             "",
-            &[(
-                "'entry', enqueue(raw_of(job.id), job.lane, true)",
-                "'entry', enqueue(raw_of(job.id), job.lane, true) and enqueue(raw_of(job.id), job.lane, true)",
-            )],
-        ),
+            "'entry', enqueue(raw_of(job.id), job.lane, true)",
+            "'entry', enqueue(raw_of(job.id), job.lane, true) and enqueue(raw_of(job.id), job.lane, true)",
+        )]),
     ),
     // 202 first, Redis afterwards.
     ("submit-before-script", Bug::Rust),
     // A delivery is forgotten when it is begun: with its sender it is lost.
     (
         "hook-forgotten-at-claim",
-        Bug::Lua("hook_claim", &[("redis.call('ZADD', hooks, until_ms, id)", "redis.call('ZREM', hooks, id)")]),
+        Bug::Lua(&[("hook_claim", "redis.call('ZADD', hooks, until_ms, id)", "redis.call('ZREM', hooks, id)")]),
     ),
     // A job that always fails is tried for ever.
     (
         "budget-not-spent",
-        Bug::Lua("finish", &[("local used = redis.call('HINCRBY', job_key(job.id), budget, 1)", "local used = 1")]),
+        Bug::Lua(&[("finish", "local used = redis.call('HINCRBY', job_key(job.id), budget, 1)", "local used = 1")]),
     ),
     // A batch forgets those of its lines that failed.
     (
         "failures-not-counted",
-        Bug::Lua(
+        Bug::Lua(&[(
             "",
-            &[(
-                "count(batch_key(job.batch), state, 1)",
-                "if state ~= 'failed' then count(batch_key(job.batch), state, 1) end",
-            )],
-        ),
+            "count(batch_key(job.batch), state, 1)",
+            "if state ~= 'failed' then count(batch_key(job.batch), state, 1) end",
+        )]),
     ),
     // What is least urgent goes first.
-    ("priority-upside-down", Bug::Lua("lease", &[("for priority = 0, 2 do", "for priority = 2, 0, -1 do")])),
+    ("priority-upside-down", Bug::Lua(&[("lease", "for priority = 0, 2 do", "for priority = 2, 0, -1 do")])),
     // Whoever knows an id may cancel it.
-    ("cancel-by-anybody", Bug::Lua("cancel", &[("if not job or job.tenant ~= tenant then", "if not job then")])),
+    ("cancel-by-anybody", Bug::Lua(&[("cancel", "if not job or job.tenant ~= tenant then", "if not job then")])),
 ];
 
 static CHOSEN: LazyLock<Option<String>> =
@@ -141,17 +136,16 @@ pub(crate) fn plant(script: &str, source: String) -> String {
 
 /// `None` when the bug is not this script's.
 fn planted(bug: &Bug, script: &str, source: &str) -> Option<String> {
-    let Bug::Lua(of, words) = bug else { return None };
+    let Bug::Lua(words) = bug else { return None };
     // What is spliced in comes with `bury`.
     let has_prelude = source.contains("local function bury(");
-    if (of.is_empty() && !has_prelude) || (!of.is_empty() && *of != script) {
-        return None;
-    }
-    let plant = |source: String, (from, to): &(&str, &str)| {
+    let here = |of: &str| if of.is_empty() { has_prelude } else { of == script };
+    let mut words = words.iter().filter(|(of, ..)| here(of)).peekable();
+    words.peek()?;
+    Some(words.fold(source.to_owned(), |source, (_, from, to)| {
         assert!(source.contains(from), "{script} has no {from:?} any more");
         source.replace(from, to)
-    };
-    Some(words.iter().fold(source.to_owned(), plant))
+    }))
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
-//! What the API refuses to start on.
+//! What the API refuses to start on, and what it waits for.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use stokehold_api::run;
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::stack::{config, object_store};
@@ -33,4 +37,63 @@ async fn a_redis_that_could_lose_jobs_is_refused_with_what_to_change() {
     let forgetful = refusal(&["--appendonly", "no"], false).await.unwrap();
     assert!(forgetful.contains("--ephemeral"), "{forgetful}");
     assert_eq!(refusal(&["--appendonly", "no"], true).await, None);
+}
+
+/// A way to `target` that hangs up on the first who says each of these words, one after the other: its address, and the words that nobody has said
+/// yet.
+async fn hanging_up(target: SocketAddr, words: &'static [&'static str]) -> (SocketAddr, Arc<Mutex<Vec<&'static str>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let unsaid = Arc::new(Mutex::new(words.to_vec()));
+    let left = unsaid.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let (mut server, unsaid) = (TcpStream::connect(target).await.unwrap(), unsaid.clone());
+            tokio::spawn(async move {
+                let (mut said, mut answer) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+                while !unsaid.lock().unwrap().is_empty() {
+                    tokio::select! {
+                        read = client.read(&mut said) => {
+                            let Ok(bytes @ 1..) = read else { return };
+                            let text = String::from_utf8_lossy(&said[..bytes]).into_owned();
+                            let next = unsaid.lock().unwrap().first().copied();
+                            if next.is_some_and(|word| text.contains(word)) {
+                                unsaid.lock().unwrap().remove(0);
+                                return;
+                            }
+                            server.write_all(&said[..bytes]).await.unwrap();
+                        }
+                        read = server.read(&mut answer) => {
+                            let Ok(bytes @ 1..) = read else { return };
+                            client.write_all(&answer[..bytes]).await.unwrap();
+                        }
+                    }
+                }
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    (address, left)
+}
+
+/// Each step of the start asks Redis for something else, and any may find it gone.
+#[tokio::test]
+async fn a_redis_that_goes_away_at_any_step_of_the_start_is_waited_for() {
+    let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
+    let data = dir.path().join("redis");
+    std::fs::create_dir(&data).unwrap();
+    let redis = RedisServer::start(&data, &[]);
+    let mut config = config(&redis, object_store(dir.path(), ends.clone()).await);
+    let (way, unsaid) =
+        hanging_up(([127, 0, 0, 1], redis.port()).into(), &["INFO", "CONFIG", "GETDEL", "SUBSCRIBE"]).await;
+    config.redis.url = format!("redis://{way}");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/healthz", listener.local_addr().unwrap());
+    let serving = tokio::spawn(run(config, listener, ends.clone()));
+    tokio::select! {
+        end = serving => panic!("it ended: {:#}", end.unwrap().unwrap_err()),
+        up = reqwest::get(url) => assert_eq!(up.unwrap().status(), 200),
+    }
+    assert_eq!(*unsaid.lock().unwrap(), Vec::<&str>::new(), "every step was broken once");
+    ends.cancel();
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -104,9 +105,21 @@ impl Gate {
     }
 }
 
+/// Ends with one line that says what is wrong: a log is read from its end, where a backtrace would be in the way.
 #[tokio::main(worker_threads = 2)]
-async fn main() -> Result<()> {
-    match Cli::parse().verb {
+#[expect(clippy::print_stderr, reason = "the verdict")]
+async fn main() -> ExitCode {
+    match obey(Cli::parse().verb).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("chaos: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn obey(verb: Verb) -> Result<()> {
+    match verb {
         Verb::Run(args) => single(args).await,
         Verb::Nightly(args) => gates::nightly(args.seeds, args.from, args.jobs, args.seconds).await,
         Verb::Mutants { names, seed } => gates::mutants(&names, seed).await,

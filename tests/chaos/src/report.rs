@@ -39,11 +39,11 @@ pub fn text(report: &Report, clean_jobs_per_s: Option<f64>) -> String {
             Outcome::NotApplicable => "not applicable",
         };
         let _ = writeln!(out, "{:>4} {:14} {:>8} {}", verdict.id, word, verdict.checked, verdict.title);
-        if verdict.outcome == Outcome::Broken {
-            let _ = writeln!(out, "       {} wrong:", verdict.wrong);
-            for told in &verdict.told {
-                let _ = writeln!(out, "         {told}");
-            }
+    }
+    for verdict in report.verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Broken) {
+        let _ = writeln!(out, "{}: {} wrong:", verdict.id, verdict.wrong);
+        for told in &verdict.told {
+            let _ = writeln!(out, "  {told}");
         }
     }
     out

@@ -42,6 +42,9 @@ const READ_EVERY: Duration = Duration::from_millis(25);
 const WAIT_EVERY: Duration = Duration::from_millis(200);
 const CANCEL_EVERY: Duration = Duration::from_millis(120);
 const CROSS_EVERY: Duration = Duration::from_millis(250);
+const LOOK_FIRST: Duration = Duration::from_millis(20);
+const LOOK_STEP: Duration = Duration::from_millis(5);
+const LOOK_LAST: Duration = Duration::from_millis(500);
 
 /// Ids that were acknowledged lately, for those who read and cancel.
 #[derive(Clone, Default)]
@@ -294,13 +297,12 @@ impl Load {
     }
 }
 
-/// A batch's counts, until it is over.
+/// A batch's counts, until it is over: often at first, while most of it ends, since a sum that is wrong for a moment is wrong.
 async fn look(caller: Caller, id: String) {
-    loop {
-        if look_once(&caller, &id).await {
-            return;
-        }
-        sleep(Duration::from_millis(500)).await;
+    let mut pause = LOOK_FIRST;
+    while !look_once(&caller, &id).await {
+        sleep(pause).await;
+        pause = (pause + LOOK_STEP).min(LOOK_LAST);
     }
 }
 
