@@ -14,7 +14,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use nix::sys::socket::{setsockopt, sockopt};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
@@ -62,9 +62,9 @@ const RESETS_MAX: usize = 32;
 /// Bytes of an answer that wait for an HTTP/2 peer to take them, per stream.
 const UNSENT_MAX: usize = 64 << 10;
 
-/// Bytes of an answer that the kernel keeps for a client that does not take them; by itself it would keep 4 MiB for each. It takes
-/// twice this for its own book-keeping.
-const UNTAKEN_MAX: usize = 256 << 10;
+/// Bytes of an answer that the kernel takes beyond what the client has room for; by itself it would take 4 MiB. What is on its way
+/// comes on top, so that a distant client that does read is none the slower.
+const UNTAKEN_MAX: u32 = 64 << 10;
 
 /// How often an HTTP/2 peer is asked whether it is there, and how long it may take to say so.
 const PING_EVERY: Duration = Duration::from_secs(15);
@@ -115,8 +115,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds,
 
 /// Serves one connection until it ends, stands idle, is asked to end or has to make room.
 async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds: Bounds, shutdown: CancellationToken) {
-    let bounded = setsockopt(&stream, sockopt::SndBuf, &UNTAKEN_MAX).map_err(std::io::Error::from);
-    if let Err(error) = bounded.and_then(|()| stream.set_nodelay(true)) {
+    if let Err(error) = bound_untaken(&stream).and_then(|()| stream.set_nodelay(true)) {
         tracing::debug!(%error, "a connection was gone before it was served");
         return;
     }
@@ -153,6 +152,17 @@ async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds:
     if let Err(error) = outcome {
         tracing::debug!(error = &*error, "a connection broke off");
     }
+}
+
+#[cfg(target_os = "linux")]
+fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
+    SockRef::from(stream).set_tcp_notsent_lowat(UNTAKEN_MAX)
+}
+
+/// Elsewhere with what is on its way.
+#[cfg(not(target_os = "linux"))]
+fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
+    SockRef::from(stream).set_send_buffer_size(UNTAKEN_MAX as usize)
 }
 
 /// Returns when no request has been open for as long as a connection may stand idle. What hyper's own timer does not see is seen

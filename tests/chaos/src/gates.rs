@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use crate::checker::Measures;
-use crate::plan::{Faults, Plan, gate_b, mutant_faults};
+use crate::plan::{Faults, IN_TIME_ANYWHERE, IN_TIME_QUIET, Plan, gate_b, mutant_faults};
 use crate::{report, run};
 
 /// Throughput under faults, as a part of what the same load does without.
@@ -54,7 +54,8 @@ pub async fn nightly(seeds: u64, from: Option<u64>, jobs: u64, seconds: u64) -> 
     let from = from.unwrap_or_else(|| rand::random::<u32>().into());
     let (mut failed, mut faults, mut all) = (Vec::new(), BTreeMap::new(), Vec::new());
     for seed in from..from + seeds {
-        let clean = Plan { seed, jobs, duration: Duration::from_secs(seconds), faults: Faults::new() };
+        let (duration, in_time_percent) = (Duration::from_secs(seconds), IN_TIME_QUIET);
+        let clean = Plan { seed, jobs, duration, faults: Faults::new(), in_time_percent };
         let without = run::in_dir(&clean, None).await?;
         let broken = Plan { faults: gate_b(), ..clean };
         let with = run::in_dir(&broken, None).await?;
@@ -127,7 +128,13 @@ pub async fn mutants(names: &[String], seed: u64) -> Result<()> {
 /// The plan that mutants are looked for with. Without a mutant it must hold.
 #[must_use]
 pub fn mutant_plan(seed: u64) -> Plan {
-    Plan { seed, jobs: MUTANT_JOBS, duration: Duration::from_secs(MUTANT_SECONDS), faults: mutant_faults() }
+    Plan {
+        seed,
+        jobs: MUTANT_JOBS,
+        duration: Duration::from_secs(MUTANT_SECONDS),
+        faults: mutant_faults(),
+        in_time_percent: IN_TIME_ANYWHERE,
+    }
 }
 
 /// What broke; empty when nothing did.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
-use stokehold_chaos::plan::{Faults, Plan, gate_a, gate_b, mutant_faults};
+use stokehold_chaos::plan::{Faults, IN_TIME_ANYWHERE, Plan, gate_a, gate_b, mutant_faults};
 use stokehold_chaos::{gates, report, run};
 
 #[derive(Parser)]
@@ -134,6 +134,7 @@ async fn single(args: RunArgs) -> Result<()> {
         jobs: args.jobs,
         duration: Duration::from_secs(args.seconds),
         faults: args.faults.faults(),
+        in_time_percent: IN_TIME_ANYWHERE,
     };
     let report = run::in_dir(&plan, args.dir).await?;
     show(&report, args.json)

@@ -167,7 +167,15 @@ pub struct Plan {
     pub duration: Duration,
     /// What is done to the system.
     pub faults: Faults,
+    /// How many of a hundred answers must come in time (I21).
+    pub in_time_percent: u32,
 }
+
+/// On a machine that may do anything else meanwhile: a program's answers wait for its turn, and no promise is broken by that.
+pub const IN_TIME_ANYWHERE: u32 = 90;
+
+/// On a machine with nothing else to do: all but those that a fault hits at its worst.
+pub const IN_TIME_QUIET: u32 = 99;
 
 /// Nothing happens in this first part of a run: there is nothing to break yet.
 const QUIET: f64 = 0.04;
@@ -203,7 +211,13 @@ mod tests {
     use super::*;
 
     fn plan(seed: u64) -> Plan {
-        Plan { seed, jobs: 10_000, duration: Duration::from_secs(60), faults: gate_a() }
+        Plan {
+            seed,
+            jobs: 10_000,
+            duration: Duration::from_secs(60),
+            faults: gate_a(),
+            in_time_percent: IN_TIME_ANYWHERE,
+        }
     }
 
     #[test]

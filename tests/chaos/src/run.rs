@@ -25,8 +25,8 @@ const QUEUE_TIMEOUT_MS: u64 = 800;
 
 /// What answers may take (I21): a 202 may wait for Redis, and be asked for again within the replica; a refusal is due within a second of
 /// the moment at which a replica gives up.
-const ACCEPT_P99_MS: u64 = 5_000;
-const REFUSE_P99_MS: u64 = QUEUE_TIMEOUT_MS + 1_000;
+const ACCEPT_IN_MS: u64 = 5_000;
+const REFUSE_IN_MS: u64 = QUEUE_TIMEOUT_MS + 1_000;
 
 /// Of P5.
 const MAX_ATTEMPTS: u32 = 5;
@@ -138,7 +138,7 @@ fn planned(plan: &Plan, size: &Size) -> Event {
         "seed": plan.seed, "jobs": plan.jobs, "duration_ms": plan.duration.as_millis(), "faults": faults,
         "apis": size.apis, "workers": size.workers, "slots": size.slots, "lease_ms": size.lease_ms,
         "max_attempts": MAX_ATTEMPTS, "max_infra_attempts": MAX_INFRA_ATTEMPTS, "poison_crashes": POISON_CRASHES,
-        "accept_p99_ms": ACCEPT_P99_MS, "refuse_p99_ms": REFUSE_P99_MS,
+        "accept_in_ms": ACCEPT_IN_MS, "refuse_in_ms": REFUSE_IN_MS, "in_time_percent": plan.in_time_percent,
     }))
 }
 

@@ -16,7 +16,7 @@ fn good() -> Vec<Value> {
     };
     vec![
         json!({"f": "plan", "v": {"seed": 1, "max_attempts": 3, "max_infra_attempts": 10, "poison_crashes": 3, "lease_ms": 3_000,
-            "accept_p99_ms": 500, "refuse_p99_ms": 1_000, "faults": {"kill_worker": 1}}}),
+            "accept_in_ms": 500, "refuse_in_ms": 1_000, "in_time_percent": 99, "faults": {"kill_worker": 1}}}),
         json!({"f": "submit", "type": "invoke", "key": "k", "v": {"tenant": "a", "jobs": 2}}),
         json!({"f": "submit", "type": "info", "key": "k", "v": {"ms": 900, "status": 503}}),
         json!({"f": "submit", "type": "invoke", "key": "k", "v": {"tenant": "a", "jobs": 2}}),
