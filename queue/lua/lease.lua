@@ -76,11 +76,30 @@ local function take_from(stream, mark, lane, tenant, most, charged)
   return jobs, left
 end
 
-local tags_of = {} -- of this call, by priority: class, tag, ... in order
+-- Of this call, by priority: class, tag, ... in order; what virtual time its classes' shelves have come to and is not written yet; the
+-- class whose next job is known to be young. By shelf: how many tenants stand there.
+local tags_of, reached, young, tenants_on = {}, {{}, {}, [0] = {}}, {}, {}
+
+-- Writes what this call has moved on, once for all that it served.
+local function write_turns(priority)
+  local tags = {}
+  for n = 1, #(tags_of[priority] or {}), 2 do
+    local class = tags_of[priority][n]
+    local virtual = reached[priority][class]
+    if virtual then
+      redis.call('HSET', fair_key(priority, class), ':now', virtual)
+      tags[#tags + 1] = tags_of[priority][n + 1]
+      tags[#tags + 1] = class
+    end
+  end
+  if #tags > 0 then redis.call('ZADD', tags_key(priority), 'XX', unpack(tags)) end
+  reached[priority] = {}
+end
 
 local function leave(priority, class, tenant)
+  write_turns(priority)
   step_off(priority, class, tenant)
-  tags_of[priority] = nil
+  tags_of[priority], tenants_on[shelf_key(priority, class)] = nil, nil
 end
 
 -- The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest first.
@@ -104,6 +123,7 @@ end
 -- Serves the tenant whose turn it is: at most `most` jobs, as many as it is due before the next tenant, from one of its lanes.
 local function serve(priority, class, lead, most)
   local shelf = shelf_key(priority, class)
+  young[priority] = nil
   local head = redis.call('ZRANGE', shelf, 0, 1, 'WITHSCORES')
   local tenant, tag = head[1], tonumber(head[2])
   local gate, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
@@ -133,7 +153,8 @@ local function serve(priority, class, lead, most)
   end
 
   local charged = expected_ms(tenant, endpoint)
-  local step, tenants = charged / limits(gate).weight, redis.call('ZCARD', shelf)
+  tenants_on[shelf] = tenants_on[shelf] or redis.call('ZCARD', shelf)
+  local step, tenants = charged / limits(gate).weight, tenants_on[shelf]
   most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
   if head[4] then most = math.min(most, math.floor((tonumber(head[4]) - tag) / step) + 1) end
   if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
@@ -146,10 +167,12 @@ local function serve(priority, class, lead, most)
   end
   if jobs > 0 then
     redis.call('ZADD', shelf, 'XX', tag + jobs * step, tenant)
-    redis.call('HSET', fair_key(priority, class), ':now', tag + (jobs - 1) * step)
-    local class_tag = redis.call('ZINCRBY', tags_key(priority), jobs * charged / tenants, class)
-    for n = 1, #tags_of[priority], 2 do
-      if tonumber(tags_of[priority][n]) == class then tags_of[priority][n + 1] = class_tag end
+    local tags = tags_of[priority]
+    for n = 1, #tags, 2 do
+      if tonumber(tags[n]) == class then
+        tags[n + 1] = tags[n + 1] + jobs * charged / tenants
+        reached[priority][tags[n]] = tag + (jobs - 1) * step
+      end
     end
     start_at(gate, jobs, now)
     start_at(lane_gate, jobs, now)
@@ -162,16 +185,21 @@ local function serve(priority, class, lead, most)
   end
 end
 
--- Whether the job that would be served next has waited too long.
-local function is_aged(priority, class)
+-- Since when the job that would be served next is ready; infinity when there is none.
+local function ready_since(priority, class)
   local tenant = redis.call('ZRANGE', shelf_key(priority, class), 0, 0)[1]
   local lane = tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
-  if not lane then return false end
-  for _, stream in ipairs({front_key(lane), lane_key(lane)}) do
+  for _, stream in ipairs(lane and {front_key(lane), lane_key(lane)} or {}) do
     local entry = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-    if entry then return now - tonumber(string.match(entry[1], '%d+')) >= age_after end
+    if entry then return tonumber(string.match(entry[1], '%d+')) end
   end
-  return false
+  return math.huge
+end
+
+-- Whether that job has waited too long. One that is young stays so until somebody there is served.
+local function is_aged(priority, class)
+  if young[priority] ~= class and now - ready_since(priority, class) < age_after then young[priority] = class end
+  return young[priority] ~= class
 end
 
 local passed = redis.call('HMGET', ROOT .. ':passed', 1, 2)
@@ -212,6 +240,7 @@ while taken < want and cleared < IN_THE_WAY do
     end
   end
 end
+for priority = 0, 2 do write_turns(priority) end
 for priority = 1, 2 do
   if not waits[priority] then passed[priority] = 0 end
   if passed[priority] ~= before[priority] then

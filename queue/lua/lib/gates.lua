@@ -3,6 +3,7 @@
 -- concurrency key, and its limit stands in the job.
 local known_limits, all_limits = {}, nil
 local ALL_LIMITS_MAX = 16 -- so many are read at once
+local UNLIMITED = {weight = 1}
 
 local function stored_limits(gate)
   if all_limits == nil then
@@ -17,7 +18,11 @@ end
 local function limits(gate)
   if known_limits[gate] == nil then
     local stored = stored_limits(gate)
-    local weight, running, open, rate = string.match(stored or '|||', '^([^|]*)|([^|]*)|([^|]*)|([^|]*)$')
+    if not stored then
+      known_limits[gate] = UNLIMITED
+      return UNLIMITED
+    end
+    local weight, running, open, rate = string.match(stored, '^([^|]*)|([^|]*)|([^|]*)|([^|]*)$')
     weight = tonumber(weight) or 1
     known_limits[gate] = {
       -- Nothing may be divided by 0: the tags it gives are no numbers, and every later script of the shelf would fail on them.

@@ -15,6 +15,8 @@ pub(super) fn i11_batch_sums(view: &View<'_>, found: &mut Findings) {
             let count = |name: &str| poll.v["counts"][name].as_u64().unwrap_or(u64::MAX / 8);
             let parts: u64 = ["succeeded", "failed", "cancelled", "expired", "open"].map(count).iter().sum();
             found.judge(count("accepted") == parts, || format!("batch {id} told {}", poll.v["counts"]));
+            let (counted, seen) = (count("succeeded"), poll.number("seen"));
+            found.judge(counted >= seen, || format!("batch {id} counted {counted} after {seen} were seen to succeed"));
         }
         let Some(last) = batch.last else { continue };
         let mut told: BTreeMap<&str, u64> = BTreeMap::new();

@@ -3,7 +3,7 @@
 
 mod call;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -299,20 +299,25 @@ impl Load {
 
 /// A batch's counts, until it is over: often at first, while most of it ends, since a sum that is wrong for a moment is wrong.
 async fn look(caller: Caller, id: String) {
-    let mut pause = LOOK_FIRST;
-    while !look_once(&caller, &id).await {
+    let (mut pause, mut succeeded) = (LOOK_FIRST, HashSet::new());
+    while !look_once(&caller, &id, &mut succeeded).await {
         sleep(pause).await;
         pause = (pause + LOOK_STEP).min(LOOK_LAST);
     }
 }
 
-/// One look; whether it is over.
-async fn look_once(caller: &Caller, id: &str) -> bool {
+/// One look at its lines, and then at its counts: it has to count every line that was seen to have succeeded before. Whether it is over.
+async fn look_once(caller: &Caller, id: &str, succeeded: &mut HashSet<String>) -> bool {
+    let lines = format!("/v1/jobs?batch={id}&state=succeeded&limit=20");
+    if let Answer::Done(page) = caller.call(Method::GET, &lines, None, None).await {
+        let ids = page["jobs"].as_array().into_iter().flatten().filter_map(|job| job["id"].as_str());
+        succeeded.extend(ids.map(str::to_owned));
+    }
     let Answer::Done(batch) = caller.call(Method::GET, &format!("/v1/batches/{id}"), None, None).await else {
         return false;
     };
     let event = caller.event(Kind::Ok, "batch_poll").key(id);
-    caller.journal.write(event.v(json!({"state": batch["state"], "counts": batch["counts"]})));
+    caller.journal.write(event.v(json!({"state": batch["state"], "counts": batch["counts"], "seen": succeeded.len()})));
     !batch["ended_at"].is_null()
 }
 
