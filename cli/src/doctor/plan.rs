@@ -6,15 +6,15 @@ use serde::Serialize;
 /// What was measured by `what_a_job_takes` of the queue's tests, on Redis 7.0 with deploy/redis.conf; docs/BENCHMARKS.md has the table.
 mod measured {
     /// Memory of a queued job, without its payload, bytes.
-    pub(super) const QUEUED_BYTES: f64 = 430.0;
+    pub(super) const QUEUED_BYTES: f64 = 245.0;
     /// Memory of an ended job, without its payload and its result, bytes.
-    pub(super) const ENDED_BYTES: f64 = 580.0;
+    pub(super) const ENDED_BYTES: f64 = 430.0;
     /// Memory for a byte of a payload or a result: the allocator rounds up.
     pub(super) const BYTES_PER_BYTE: f64 = 1.38;
     /// Bytes that a job's whole life writes to the append-only file, without its payload and its result.
-    pub(super) const WRITTEN_BYTES: f64 = 2_570.0;
+    pub(super) const WRITTEN_BYTES: f64 = 2_250.0;
     /// Redis' CPU for a whole life, seconds: 32 clients at once, one job a call, each call on disk before its answer.
-    pub(super) const CPU_S: f64 = 0.000_27;
+    pub(super) const CPU_S: f64 = 0.000_26;
 }
 
 /// A result above this goes to S3, and only its length stays in Redis (`INLINE_RESULT_BYTES`).
