@@ -29,7 +29,7 @@ const MUTANTS: [(&str, Bug); 17] = [
     ),
     // A job leaves its lane before anything says who has it: it is lost with its worker.
     ("ack-before-commit", Bug::Lua(&[("lease", "redis.call('ZADD', ROOT .. ':leases', unpack(leases))", "")])),
-    // The batch's count follows the script in a call of its own.
+    // The batch's count follows the script by and by, in calls of its own.
     ("count-outside-script", Bug::Lua(&[("", "count(batch_key(job.batch), state, 1)", "")])),
     // The end is told before it is known whether it is one.
     (

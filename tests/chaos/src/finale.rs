@@ -5,14 +5,16 @@ mod dump;
 pub(crate) use dump::scrape;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::Cluster;
+use crate::clients::{Body, Caller};
 use crate::cluster::redis::connect;
+use crate::cluster::{Cluster, Tenant};
 use crate::history::{Event, Journal, Kind};
 
 /// How often Redis is asked whether all is over: it has nothing that tells.
@@ -33,9 +35,16 @@ pub(crate) async fn baseline(cluster: &Cluster) -> Result<u64> {
     dump::queue_bytes(&mut redis).await
 }
 
-/// Waits until all has ended, then has every witness write down what it holds.
-pub(crate) async fn finish(cluster: &Cluster, history: &Path, baseline_bytes: u64) -> Result<()> {
+/// Waits until all has ended, then has every witness write down what it holds. `clients` is the journal of the load.
+pub(crate) async fn finish(
+    cluster: &Cluster,
+    history: &Path,
+    clients: Arc<Journal>,
+    baseline_bytes: u64,
+) -> Result<()> {
     let journal = Journal::create(&history.join("final.jsonl"))?;
+    drain(cluster, &journal).await?;
+    last_job(cluster, clients).await?;
     drain(cluster, &journal).await?;
     // At once: whatever a job that has ended left standing is still there.
     let mut redis = connect(&cluster.redis.url()).await?;
@@ -47,6 +56,22 @@ pub(crate) async fn finish(cluster: &Cluster, history: &Path, baseline_bytes: u6
     dump::hooks(&mut redis, &journal).await?;
     dump::memory(&mut redis, &journal, standing, baseline_bytes).await?;
     canaries(cluster, history, &journal)
+}
+
+/// One more that ends well, a moment before everybody looks: what the end of a job leaves standing, a sweep soon takes away.
+async fn last_job(cluster: &Cluster, journal: Arc<Journal>) -> Result<()> {
+    let Tenant { name: tenant, token, .. } = &cluster.tenants[0];
+    let caller = Caller {
+        name: "client-last".to_owned(),
+        tenant,
+        token: token.clone(),
+        url: cluster.url(),
+        http: reqwest::Client::new(),
+        journal,
+    };
+    let job = Body::Json(json!({"endpoint": "chaos", "input": {"tag": "last#0"}}));
+    caller.submit("submit", "/v1/jobs", "last", 1, job).await.context("the last job is not taken")?;
+    Ok(())
 }
 
 async fn drain(cluster: &Cluster, journal: &Journal) -> Result<()> {

@@ -92,7 +92,7 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     }
     let baseline = finale::baseline(&cluster).await?;
     let clients = Arc::new(Journal::create(&history.join("clients.jsonl"))?);
-    let load = Load::new(plan, &cluster, &sink, clients)?;
+    let load = Load::new(plan, &cluster, &sink, Arc::clone(&clients))?;
     let ports: Vec<u16> = cluster.apis.iter().map(|api| api.port).collect();
     let names: Vec<String> = cluster.apis.iter().map(|api| api.name.clone()).collect();
     let scraping = scrape(names.into_iter().zip(ports).collect(), Arc::clone(&journal));
@@ -100,7 +100,7 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     let cluster = Nemesis::new(cluster, plan).run().await?;
     loading.await.context("a client panicked")?;
     scraping.abort();
-    finale::finish(&cluster, &history, baseline).await?;
+    finale::finish(&cluster, &history, clients, baseline).await?;
     drop(cluster);
     judge(dir)
 }

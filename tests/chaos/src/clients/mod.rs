@@ -42,6 +42,8 @@ const READ_EVERY: Duration = Duration::from_millis(25);
 const WAIT_EVERY: Duration = Duration::from_millis(200);
 const CANCEL_EVERY: Duration = Duration::from_millis(120);
 const CROSS_EVERY: Duration = Duration::from_millis(250);
+const LINES_PER_PAGE: usize = 100;
+const LINES_PAGES: usize = 4;
 const LOOK_FIRST: Duration = Duration::from_millis(20);
 const LOOK_STEP: Duration = Duration::from_millis(5);
 const LOOK_LAST: Duration = Duration::from_millis(500);
@@ -308,10 +310,17 @@ async fn look(caller: Caller, id: String) {
 
 /// One look at its lines, and then at its counts: it has to count every line that was seen to have succeeded before. Whether it is over.
 async fn look_once(caller: &Caller, id: &str, succeeded: &mut HashSet<String>) -> bool {
-    let lines = format!("/v1/jobs?batch={id}&state=succeeded&limit=20");
-    if let Answer::Done(page) = caller.call(Method::GET, &lines, None, None).await {
-        let ids = page["jobs"].as_array().into_iter().flatten().filter_map(|job| job["id"].as_str());
-        succeeded.extend(ids.map(str::to_owned));
+    let lines = format!("/v1/jobs?batch={id}&state=succeeded&limit={LINES_PER_PAGE}");
+    let mut path = lines.clone();
+    for _ in 0..LINES_PAGES {
+        let Answer::Done(page) = caller.call(Method::GET, &path, None, None).await else { break };
+        let ids: Vec<&str> =
+            page["jobs"].as_array().into_iter().flatten().filter_map(|job| job["id"].as_str()).collect();
+        succeeded.extend(ids.iter().map(|id| (*id).to_owned()));
+        match page["next_cursor"].as_str() {
+            Some(cursor) if ids.len() == LINES_PER_PAGE => path = format!("{lines}&cursor={cursor}"),
+            _ => break,
+        }
     }
     let Answer::Done(batch) = caller.call(Method::GET, &format!("/v1/batches/{id}"), None, None).await else {
         return false;
