@@ -32,7 +32,7 @@ const ROOT: &str = "{stoke:0}";
 /// What Redis holds before the first job.
 pub(crate) async fn baseline(cluster: &Cluster) -> Result<u64> {
     let mut redis = connect(&cluster.redis.url()).await?;
-    dump::queue_bytes(&mut redis).await
+    Ok(dump::weights(&mut redis).await?.iter().map(|(_, bytes)| bytes).sum())
 }
 
 /// Waits until all has ended, then has every witness write down what it holds. `clients` is the journal of the load.

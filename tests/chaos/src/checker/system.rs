@@ -26,7 +26,10 @@ pub(super) fn i18_drained_is_empty(view: &View<'_>, found: &mut Findings) {
         let (baseline, after) = (event.number("baseline_bytes"), event.number("after_bytes"));
         #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 bytes")]
         let holds = after as f64 <= baseline as f64 * MEMORY_SLACK + MEMORY_SLACK_BYTES as f64;
-        found.judge(holds, || format!("{after} bytes after the drain, {baseline} before"));
+        found.judge(holds, || {
+            let heaviest = super::view::texts(&event.v, "heaviest").join(", ");
+            format!("{after} bytes after the drain, {baseline} before; most of them {heaviest}")
+        });
     }
 }
 

@@ -247,7 +247,10 @@ pub(super) async fn memory(
     let mut v = standing;
     v["left"] = json!(left);
     v["baseline_bytes"] = baseline_bytes.into();
-    v["after_bytes"] = queue_bytes(redis).await?.into();
+    let mut kept = weights(redis).await?;
+    kept.sort_unstable_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    v["after_bytes"] = kept.iter().map(|(_, bytes)| bytes).sum::<u64>().into();
+    v["heaviest"] = kept.iter().take(5).map(|(key, bytes)| format!("{key} {bytes}")).collect();
     journal.write(Event::new("redis", Kind::Ok, "final_redis").v(v));
     Ok(())
 }
@@ -256,16 +259,24 @@ fn is(list: &[&str], key: &str) -> bool {
     below(key).is_some_and(|key| list.iter().any(|kept| key.starts_with(kept)))
 }
 
-/// Memory of the queue's keys, without records.
-pub(super) async fn queue_bytes(redis: &mut MultiplexedConnection) -> Result<u64> {
-    let mut bytes = 0;
-    let keys = keys(redis).await?;
-    for key in keys.iter().filter(|key| below(key).is_some() && !is(&UNCOUNTED, key)) {
-        let one: Option<u64> =
-            redis::cmd("MEMORY").arg("USAGE").arg(key).arg("SAMPLES").arg(0).query_async(redis).await?;
-        bytes += one.unwrap_or_default();
+/// The queue's keys and their memory, without records and what goes by itself: roles, of which each life of Redis has its own.
+pub(super) async fn weights(redis: &mut MultiplexedConnection) -> Result<Vec<(String, u64)>> {
+    let mut weights = Vec::new();
+    for key in keys(redis).await?.into_iter().filter(|key| below(key).is_some() && !is(&UNCOUNTED, key)) {
+        let (bytes, left_ms): (Option<u64>, i64) = redis::pipe()
+            .cmd("MEMORY")
+            .arg("USAGE")
+            .arg(&key)
+            .arg("SAMPLES")
+            .arg(0)
+            .pttl(&key)
+            .query_async(redis)
+            .await?;
+        if left_ms < 0 {
+            weights.push((key, bytes.unwrap_or_default()));
+        }
     }
-    Ok(bytes)
+    Ok(weights)
 }
 
 /// What every replica has counted so far.
