@@ -200,7 +200,7 @@ schema: stoke redis $(WHEEL) $(SCHEMA) ## Hold the running API to its OpenAPI do
 	@EXAMPLES=$(EXAMPLES) SEED=$(SEED) tests/schema/run.sh
 
 # libFuzzer, so it needs a C++ compiler; the counters that it steers by are put in by the stable Rust compiler.
-fuzz: ## Fuzz what strangers can write, 10 minutes a target (FUZZ_SECONDS=, FUZZ_TARGETS=)
+fuzz: ## Fuzz what strangers can write, 10 minutes a target (FUZZ_SECONDS=, FUZZ_TARGETS=, FUZZ_JOBS=)
 	@fuzz/run.sh
 
 # Five rounds of every part and system: BENCH_ONLY=submit,drain,round_trip,crash,depth,width BENCH_SYSTEMS=stokehold,raw BENCH_ROUNDS=1

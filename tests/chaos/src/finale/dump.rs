@@ -38,9 +38,9 @@ const KEPT: [&str; 20] = [
     ":rate",
 ];
 
-/// Of these, what is one job's or one message's, and the pulls that wait: not counted when memory is compared.
-const UNCOUNTED: [&str; 12] =
-    [":j:", ":i:", ":e:", ":index:", ":ended", ":dead:", ":w:", ":wl:", ":b:", ":batches:", ":batches_tidy", ":parked"];
+/// Of these, what is one job's or one message's: not counted when memory is compared.
+const UNCOUNTED: [&str; 11] =
+    [":j:", ":i:", ":e:", ":index:", ":ended", ":dead:", ":w:", ":wl:", ":b:", ":batches:", ":batches_tidy"];
 
 fn number(fields: &HashMap<String, String>, name: &str) -> u64 {
     fields.get(name).and_then(|text| text.parse().ok()).unwrap_or_default()
