@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::clients::{Body, Caller};
@@ -35,15 +36,17 @@ pub(crate) async fn baseline(cluster: &Cluster) -> Result<u64> {
     Ok(dump::weights(&mut redis).await?.iter().map(|(_, bytes)| bytes).sum())
 }
 
-/// Waits until all has ended, then has every witness write down what it holds. `clients` is the journal of the load.
+/// Waits until all has ended, then has every witness write down what it holds. `clients` is the journal of the load, and `lookers` are
+/// its last ones.
 pub(crate) async fn finish(
     cluster: &Cluster,
     history: &Path,
-    clients: Arc<Journal>,
+    (clients, mut lookers): (Arc<Journal>, JoinSet<()>),
     baseline_bytes: u64,
 ) -> Result<()> {
     let journal = Journal::create(&history.join("final.jsonl"))?;
     drain(cluster, &journal).await?;
+    lookers.shutdown().await;
     last_job(cluster, clients).await?;
     drain(cluster, &journal).await?;
     // At once: whatever a job that has ended left standing is still there.

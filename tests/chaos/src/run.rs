@@ -98,9 +98,9 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     let scraping = scrape(names.into_iter().zip(ports).collect(), Arc::clone(&journal));
     let loading = tokio::spawn(load.run());
     let cluster = Nemesis::new(cluster, plan).run().await?;
-    loading.await.context("a client panicked")?;
+    let lookers = loading.await.context("a client panicked")?;
     scraping.abort();
-    finale::finish(&cluster, &history, clients, baseline).await?;
+    finale::finish(&cluster, &history, (clients, lookers), baseline).await?;
     drop(cluster);
     judge(dir)
 }

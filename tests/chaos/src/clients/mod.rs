@@ -107,8 +107,9 @@ impl Load {
         StdRng::seed_from_u64(self.plan.seed ^ salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Submits all of the plan's jobs, and reads and cancels meanwhile. Returns when the last submit's outcome is known.
-    pub(crate) async fn run(self) {
+    /// Submits all of the plan's jobs, and reads and cancels meanwhile. Returns when the last submit's outcome is known, with those who
+    /// still look at batches: most lines end while the queue drains.
+    pub(crate) async fn run(self) -> JoinSet<()> {
         let load = Arc::new(self);
         let start = Instant::now();
         let mut onlookers = JoinSet::new();
@@ -121,9 +122,10 @@ impl Load {
             submitting.spawn(Arc::clone(&load).singles(n, start));
         }
         submitting.spawn(Arc::clone(&load).bulks(start));
-        submitting.spawn(Arc::clone(&load).batches(start));
+        let looking = Arc::clone(&load).batches(start).await;
         while submitting.join_next().await.is_some() {}
         onlookers.shutdown().await;
+        looking
     }
 
     /// When the `part` (0 to 1) of what belongs to the even (shallow) or odd (deep) stretches is due.
@@ -180,8 +182,8 @@ impl Load {
         }
     }
 
-    /// Batches, by turns with and without a webhook, looked at until they are over.
-    async fn batches(self: Arc<Self>, start: Instant) {
+    /// Batches, by turns with and without a webhook. Gives those who look at them until they are over.
+    async fn batches(self: Arc<Self>, start: Instant) -> JoinSet<()> {
         let (caller, mut rng) = (self.caller("client-batch", 0), self.rng(200));
         let batches = (BATCHES * self.plan.jobs / 10_000).clamp(2, 40);
         let rest = self.plan.jobs - part_of(self.plan.jobs, SINGLE) - part_of(self.plan.jobs, BULK);
@@ -205,9 +207,7 @@ impl Load {
                 looking.spawn(look(caller.clone(), ids.into_iter().next().unwrap_or_default()));
             }
         }
-        // Those that are not over are looked at while the queue drains, by the finale.
-        sleep_until(start + self.plan.duration).await;
-        looking.shutdown().await;
+        looking
     }
 
     /// The part of the single jobs that take long: about as many as a few slots can hold.
@@ -299,16 +299,22 @@ impl Load {
     }
 }
 
-/// A batch's counts, until it is over: often at first, while most of it ends, since a sum that is wrong for a moment is wrong.
+/// A batch's counts, until it is over: often while its lines end, since a sum that is wrong for a moment is wrong.
 async fn look(caller: Caller, id: String) {
     let (mut pause, mut succeeded) = (LOOK_FIRST, HashSet::new());
-    while !look_once(&caller, &id, &mut succeeded).await {
+    loop {
+        let before = succeeded.len();
+        if look_once(&caller, &id, &mut succeeded).await {
+            return;
+        }
+        pause = if succeeded.len() > before { LOOK_FIRST } else { (pause + LOOK_STEP).min(LOOK_LAST) };
         sleep(pause).await;
-        pause = (pause + LOOK_STEP).min(LOOK_LAST);
     }
 }
 
 /// One look at its lines, and then at its counts: it has to count every line that was seen to have succeeded before. Whether it is over.
+/// Lines are listed from the newest on, and end about in the order of their making: the look ends where it meets one that it knows, since
+/// the sooner the counts are read after it, the less late they may be.
 async fn look_once(caller: &Caller, id: &str, succeeded: &mut HashSet<String>) -> bool {
     let lines = format!("/v1/jobs?batch={id}&state=succeeded&limit={LINES_PER_PAGE}");
     let mut path = lines.clone();
@@ -316,9 +322,10 @@ async fn look_once(caller: &Caller, id: &str, succeeded: &mut HashSet<String>) -
         let Answer::Done(page) = caller.call(Method::GET, &path, None, None).await else { break };
         let ids: Vec<&str> =
             page["jobs"].as_array().into_iter().flatten().filter_map(|job| job["id"].as_str()).collect();
+        let is_known = ids.iter().any(|id| succeeded.contains(*id));
         succeeded.extend(ids.iter().map(|id| (*id).to_owned()));
         match page["next_cursor"].as_str() {
-            Some(cursor) if ids.len() == LINES_PER_PAGE => path = format!("{lines}&cursor={cursor}"),
+            Some(cursor) if ids.len() == LINES_PER_PAGE && !is_known => path = format!("{lines}&cursor={cursor}"),
             _ => break,
         }
     }
