@@ -7,8 +7,9 @@ local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = t
 local forgotten, touched = 0, {}
 for _, id in ipairs(ARGV) do
   local job = redis.call('HMGET', job_key(id), 'state', 'ix', 'lane')
-  if not job[1] then
-    -- Deleted before, by a sweep whose answer was lost.
+  if not job[1] or not job[3] then
+    -- Deleted before, by a sweep whose answer was lost; or the rest of a record that a power cut has left (record.rs).
+    redis.call('DEL', job_key(id), events_key(id))
     redis.call('ZREM', ROOT .. ':ended', id)
   elseif TERMINAL[job[1]] then
     redis.call('DEL', job_key(id), events_key(id))

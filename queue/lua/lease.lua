@@ -25,7 +25,7 @@ end
 local function take(entry, id, lane, tenant, charged)
   local key = job_key(id)
   local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry')
-  if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry then return false end
+  if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry or not job[3] then return false end
   local ckey, start_by, deadline, hook, batch
   if job[8] then ckey, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
   -- Its time is over, and `expire`, which has not come by yet, ends it.

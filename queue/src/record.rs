@@ -43,7 +43,8 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
     let mut words = text.splitn(8, ' ');
     let mut next = || words.next();
     let (worker_id, fence) = (next()?.to_owned(), next()?);
-    let fence = Fence(if fence == "=" { record_fence? } else { fence }.to_owned());
+    // Without a fence its lease was lost in a power cut, as in `WHOLE`.
+    let fence = Fence(if fence == "=" { record_fence.unwrap_or("0") } else { fence }.to_owned());
     let (leased_ms, queued_ms): (u64, _) = (next()?.parse().ok()?, next()?.parse().ok()?);
     let (took_ms, outcome): (u64, _) = (next()?.parse().ok()?, outcome(next()?)?);
     let times = next().filter(|times| !times.is_empty()).unwrap_or("0,0,0,0,0");
@@ -68,9 +69,16 @@ fn outcome(word: &str) -> Option<AttemptOutcome> {
     AttemptOutcome::deserialize(word).ok()
 }
 
-/// Decodes a record; `None` when there is none.
+/// What a submit writes. A power cut under `appendfsync everysec` can take that away and leave what came later: a rewrite of the
+/// append-only file had begun a new file before the end of the old one had reached the disk.
+const WHOLE: [&str; 4] = ["state", "lane", "spec", "input"];
+
+/// Decodes a record; `None` when there is none, or only the rest of one whose submit was lost.
 pub(crate) fn decode(id: JobId, fields: &HashMap<String, String>) -> Result<Option<Job>, Error> {
-    if fields.is_empty() {
+    if WHOLE.iter().any(|field| !fields.contains_key(*field)) {
+        if !fields.is_empty() {
+            tracing::warn!(job.id = %id, "a power cut has taken this job's submit, and left a rest of its record");
+        }
         return Ok(None);
     }
     Decoder { id, fields }.job().map(Some)

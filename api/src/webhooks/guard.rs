@@ -45,6 +45,10 @@ pub(crate) fn check_url(config: &Webhooks, text: &str) -> Result<Url, Refused> {
         return Err(Refused::NoUrl);
     }
     let url = Url::parse(text).map_err(|_| Refused::NoUrl)?;
+    // What is sent names each other sign by three.
+    if url.as_str().len() > URL_CHARS_MAX {
+        return Err(Refused::Long);
+    }
     let usual: &[&[u16]] = match url.scheme() {
         "https" if config.allow_http => &[&HTTPS_PORTS, &HTTP_PORTS],
         "http" if config.allow_http => &[&HTTP_PORTS, &HTTPS_PORTS],
@@ -365,6 +369,9 @@ mod tests {
         }
         let long = format!("https://example.com/{}", "a".repeat(URL_CHARS_MAX));
         assert_eq!(check_url(&strict(), &long), Err(Refused::Long));
+        let longer_when_sent = format!("https://example.com/{}", "\u{200b}".repeat(URL_CHARS_MAX / 4));
+        assert!(longer_when_sent.len() < URL_CHARS_MAX);
+        assert_eq!(check_url(&strict(), &longer_when_sent), Err(Refused::Long));
         // A backslash is a slash to browsers and to this parser: the host is the one before it.
         assert_eq!(check_url(&strict(), "https://127.0.0.1\\@example.com/"), Err(Refused::Address));
     }

@@ -50,7 +50,8 @@ local function fence_counter(fence) return tonumber(string.match(fence or '0', '
 local function load(id)
   local key = job_key(id)
   local core = redis.call('HMGET', key, 'state', 'lane', 'fence', 'attempt', 'run', 'entry', 'watch', 'opt', 'deps')
-  if not core[1] then return nil end
+  -- Without a lane it is what a power cut has left of a record (record.rs): nothing that could be moved.
+  if not core[1] or not core[2] then return nil end
   local job = {
     id = id, state = core[1], lane = core[2], fence = core[3] or nil, attempt = core[4] or nil, entry = core[6] or nil,
     watch = core[7] or nil, deps = core[9] or nil,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use stokehold_queue::job::{Dependency, DependencyOn, ErrorCode, JobSpec, NewJob};
-use stokehold_queue::queue::{Due, Gate, Lease, Limits, ListFilter, Settlement, Verdict};
+use stokehold_queue::gateway::FinishAnswer;
+use stokehold_queue::job::{Dependency, DependencyOn, ErrorCode, JobSpec, JobState, NewJob};
+use stokehold_queue::queue::{CancelAnswer, Due, Gate, Lease, Limits, ListFilter, Settlement, Verdict};
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -209,4 +210,38 @@ async fn a_step_takes_redis_less_than_two_milliseconds() {
     println!("{line}");
     let median: f64 = line.split("p50=").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
     assert!(median < 2_000.0, "{line}");
+}
+
+/// Under `appendfsync everysec` a power cut may take what was written before a rewrite of the append-only file and leave what came after.
+#[tokio::test]
+async fn what_a_power_cut_has_left_of_a_record_is_read_or_is_no_job_and_goes() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    let mut redis = raw(&server).await;
+    queue.submit(vec![job("echo"), job("echo")]).await.unwrap();
+    let leases = queue.lease(query(2, 0)).await.unwrap();
+    queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
+    let key = async |lease: &Lease, redis: &mut MultiplexedConnection| -> String {
+        let pattern = format!("*:j:{}", lease.job_id);
+        let keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(redis).await.unwrap();
+        keys[0].clone()
+    };
+    let (leaseless, submitless) = (key(&leases[0], &mut redis).await, key(&leases[1], &mut redis).await);
+    let lost: (u32, u32) = redis::pipe()
+        .hdel(&leaseless, &["fence", "attempt"])
+        .hdel(&submitless, &["lane", "spec", "input", "ix"])
+        .query_async(&mut redis)
+        .await
+        .unwrap();
+    assert_eq!(lost, (2, 4));
+
+    let first = queue.get(leases[0].job_id).await.unwrap().unwrap();
+    assert_eq!((first.state, first.result.is_some()), (JobState::Succeeded, true));
+    let second = leases[1].job_id;
+    assert!(queue.get(second).await.unwrap().is_none());
+    assert_eq!(queue.finish(&[succeed(&leases[1])]).await.unwrap(), [FinishAnswer::NotFound]);
+    assert_eq!(queue.cancel("acme", &[second]).await.unwrap(), [CancelAnswer::NotFound]);
+    queue.history().forget(&[second]).await.unwrap();
+    let left: bool = redis::cmd("EXISTS").arg(&submitless).query_async(&mut redis).await.unwrap();
+    assert!(!left);
 }
