@@ -156,13 +156,11 @@ chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under some hundred faults, and a ju
 	cargo build --locked -p stokehold-chaos
 	STOKE_BIN=$(CURDIR)/target/debug/stoke-failpoints target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
 
-SEEDS ?= 5
-JOBS ?= 100000
 chaos-nightly: redis $(WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each beside the same load without faults
 	cargo build --locked --release -p stokehold-cli --features failpoints
 	cp target/release/stoke target/release/stoke-failpoints
 	cargo build --locked --release -p stokehold-chaos
-	STOKE_BIN=$(CURDIR)/target/release/stoke-failpoints target/release/chaos nightly --seeds $(SEEDS) --jobs $(JOBS) $(if $(SEED),--from $(SEED))
+	STOKE_BIN=$(CURDIR)/target/release/stoke-failpoints target/release/chaos nightly --seeds $(or $(SEEDS),5) --jobs $(or $(JOBS),100000) $(if $(SEED),--from $(SEED))
 
 mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must catch
 	cargo test --locked -p stokehold-queue --features mutants --lib mutants
