@@ -1,14 +1,13 @@
 //! Endpoint versions as a submit needs them, ready to validate inputs with.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jsonschema::{PatternOptions, Validator};
 use moka::sync::Cache;
 use serde_json::Value;
 use stokehold_queue::Registry;
 use stokehold_queue::endpoint::EndpointVersion;
-use stokehold_queue::job::vram_class_gib;
 
 use crate::error::{Code, Problem};
 use crate::patience::Patience;
@@ -22,11 +21,17 @@ const DEPLOYED_IDLE: Duration = Duration::from_secs(600);
 /// A compiled pattern may take this much memory.
 const PATTERN_BYTES: usize = 1 << 20;
 
+/// What a version was seen to need of a card is looked up again after this long.
+const NEED_FOR: Duration = Duration::from_secs(5);
+
 /// One version with its schema compiled.
 pub(crate) struct Deployed {
     pub(crate) version: EndpointVersion,
+    /// The class of card that jobs submitted now are for.
     pub(crate) vram_class_gib: u32,
     pub(crate) input: Validator,
+    /// When what it needs is to be looked up again; never for what runs on the CPU.
+    pub(crate) need_until: Option<Instant>,
 }
 
 /// Looked-up versions, bounded.
@@ -58,6 +63,7 @@ impl Catalog {
         let version = version.or_else(|| self.current.get(&key));
         if let Some(version) = version
             && let Some(deployed) = self.deployed.get(&(key.0.clone(), key.1.clone(), version))
+            && deployed.need_until.is_none_or(|until| Instant::now() < until)
         {
             return Ok(deployed);
         }
@@ -69,9 +75,23 @@ impl Catalog {
             // Only if absent: a deploy that crossed this look knows better.
             self.current.entry(key.clone()).or_insert(number);
         }
-        let deployed = Arc::new(compile(found)?);
+        let needs_card = found.spec.vram_gib > 0.0;
+        let seen_mib = if needs_card { self.seen_mib(tenant, name, number).await? } else { None };
+        let need_until = needs_card.then(|| Instant::now() + NEED_FOR);
+        let deployed = Arc::new(compile(found, seen_mib, need_until)?);
         self.deployed.insert((key.0, key.1, number), deployed.clone());
         Ok(deployed)
+    }
+
+    /// What it was seen to need of whatever card, at the most.
+    async fn seen_mib(&self, tenant: &str, name: &str, version: u32) -> Result<Option<u64>, Problem> {
+        let needs = self.patience.ask("read what a version needs", self.registry.needs(tenant, name, version)).await?;
+        Ok(needs.into_values().max())
+    }
+
+    /// It was just seen to need more: the next submit looks it up.
+    pub(crate) fn learned_now(&self, tenant: &str, name: &str, version: u32) {
+        self.deployed.invalidate(&(tenant.to_owned(), name.to_owned(), version));
     }
 
     /// A deploy on this replica: from here on its version is the current one.
@@ -107,15 +127,15 @@ impl Catalog {
     }
 }
 
-fn compile(version: EndpointVersion) -> Result<Deployed, Problem> {
+fn compile(version: EndpointVersion, seen_mib: Option<u64>, need_until: Option<Instant>) -> Result<Deployed, Problem> {
     let broken = |why: &str| {
         tracing::error!(endpoint = version.name, version = version.version, why, "a deployed version cannot be used");
         Problem::new(Code::Internal, "this version of the endpoint cannot be used any more; deploy it again")
     };
     let input = validator(&version.spec.input_schema).map_err(|why| broken(&why))?;
-    let vram_class_gib =
-        vram_class_gib(version.spec.vram_gib).ok_or_else(|| broken("it wants more VRAM than any card has"))?;
-    Ok(Deployed { version, vram_class_gib, input })
+    let class = version.spec.vram_class_gib(seen_mib);
+    let vram_class_gib = class.ok_or_else(|| broken("it wants more VRAM than any card has"))?;
+    Ok(Deployed { version, vram_class_gib, input, need_until })
 }
 
 /// Compiles a schema. It fetches nothing, and its patterns run in linear time.

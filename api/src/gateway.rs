@@ -7,6 +7,7 @@ mod extend;
 mod finish;
 mod join;
 mod lease;
+mod needs;
 mod release;
 mod uploads;
 

@@ -11,6 +11,7 @@ pub mod config;
 mod descriptors;
 pub mod error;
 mod feedback;
+mod fleet;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod gateway;

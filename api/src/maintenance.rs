@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use stokehold_queue::job::{Priority, VRAM_CLASSES_GIB};
+use stokehold_queue::job::Priority;
+use stokehold_queue::vram::CLASSES_GIB;
 use stokehold_queue::{Error, Queue, now_ms};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -90,7 +91,7 @@ impl Maintenance {
     async fn measure(&self) -> Result<(), Error> {
         let lanes = self.app.queue.depth().await?;
         for priority in Priority::ALL {
-            for class in VRAM_CLASSES_GIB {
+            for class in CLASSES_GIB {
                 let shelf = format!("{}:{class}:", priority.digit());
                 let jobs = lanes.iter().filter(|lane| lane.lane.starts_with(&shelf)).map(|lane| lane.jobs).sum();
                 metrics::queue_depth(priority, class, jobs);

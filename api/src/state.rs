@@ -15,6 +15,7 @@ use crate::auth;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::error::{Code, Problem};
+use crate::fleet::Fleet;
 use crate::history::History;
 use crate::patience::Patience;
 use crate::pulls::Pulls;
@@ -27,6 +28,9 @@ const REPEAT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Batches whose lines come in at the same time: each holds two parts of 8 MiB.
 const BATCH_UPLOADS: usize = 4;
+
+/// How long the list of workers is believed.
+const FLEET_FOR: Duration = Duration::from_secs(1);
 
 /// The parts of a running replica. Clones share them.
 #[derive(Clone)]
@@ -44,6 +48,7 @@ pub struct Parts {
     pub(crate) catalog: Catalog,
     pub(crate) tokens: Cache<String, Arc<TokenRecord>>,
     pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
+    pub(crate) fleets: Cache<(), Fleet>,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
     pub(crate) work: Bells,
@@ -84,6 +89,7 @@ impl App {
             catalog: Catalog::new(registry.clone(), patience),
             tokens: auth::cache(),
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
+            fleets: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::new(queue.all().len()),

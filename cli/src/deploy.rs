@@ -154,7 +154,7 @@ impl Builder {
             "timeout_s": version["options"]["timeout_s"],
             "max_attempts": version["options"]["max_attempts"],
         });
-        for given in ["before", "after", "retry"] {
+        for given in ["before", "after", "retry", "warmup"] {
             if let Some(value) = version["options"].get_mut(given) {
                 body[given] = value.take();
             }

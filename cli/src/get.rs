@@ -7,7 +7,7 @@ use clap::Args;
 use comfy_table::{Cell, Table};
 
 use crate::client::{Client, segment};
-use crate::job::{self, Job};
+use crate::job::{self, Job, Timing};
 use crate::{Global, output, submit, wait};
 
 /// Show a job: its state, attempts, timing and result
@@ -51,17 +51,18 @@ fn show(job: &Job) -> Result<()> {
     if job.attempts.is_empty() {
         return Ok(());
     }
-    let mut attempts =
-        output::table(["attempt", "state", "worker", "started", "queued", "env", "boot", "load", "run", "upload"]);
+    let mut attempts = output::table([
+        "attempt", "state", "worker", "started", "queued", "env", "boot", "load", "warm-up", "run", "upload",
+    ]);
     for attempt in &job.attempts {
-        let timing = attempt.timing;
         let mut row = vec![
             Cell::new(attempt.attempt),
             output::state_cell(&attempt.state),
             Cell::new(&attempt.worker_id),
             Cell::new(output::ago(&attempt.started_at)),
         ];
-        let parts = [timing.queued_ms, timing.env_ms, timing.boot_ms, timing.load_ms, timing.run_ms, timing.upload_ms];
+        let Timing { queued_ms, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms } = attempt.timing;
+        let parts = [queued_ms, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms];
         row.extend(parts.map(|ms| Cell::new(output::millis(ms))));
         attempts.add_row(row);
     }
@@ -94,7 +95,10 @@ fn facts(job: &Job) -> Table {
     });
     let after: Vec<String> = job.depends_on.iter().map(|on| format!("{} ({})", on.job, on.on)).collect();
     let cost = job.cost_usd_micros.map(|micros| format!("${:.6}", micros / 1e6));
+    let waiting = job.waiting.as_ref().map(|waiting| format!("{}: {}", waiting.reason, waiting.message));
     let given = [
+        ("waiting", waiting),
+        ("out of memory", Some(job.oom_events).filter(|times| *times > 0).map(|times| format!("{times} times"))),
         ("batch", batch),
         ("retry of", job.retry_of.clone()),
         ("schedule", job.schedule_id.clone()),

@@ -57,6 +57,17 @@ pub(crate) struct Job {
     pub(crate) steps: Vec<Step>,
     #[serde(default)]
     pub(crate) cost_usd_micros: Option<f64>,
+    #[serde(default)]
+    pub(crate) waiting: Option<Waiting>,
+    #[serde(default)]
+    pub(crate) oom_events: u32,
+}
+
+/// Why it has not started.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Waiting {
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
 /// A job that it runs after.
@@ -115,6 +126,7 @@ pub(crate) struct Timing {
     pub(crate) env_ms: u64,
     pub(crate) boot_ms: u64,
     pub(crate) load_ms: u64,
+    pub(crate) warmup_ms: u64,
     pub(crate) run_ms: u64,
     pub(crate) upload_ms: u64,
 }

@@ -36,6 +36,7 @@ mod signals;
 mod stub;
 mod submit;
 mod token;
+mod top;
 mod upload;
 mod wait;
 mod webhook;
@@ -96,6 +97,7 @@ enum Command {
     Limits(limits::LimitsArgs),
     Endpoints(endpoints::EndpointsArgs),
     Workers(workers::WorkersArgs),
+    Top(top::TopArgs),
     Token(token::TokenArgs),
     Doctor(doctor::DoctorArgs),
     Api(api::ApiArgs),
@@ -157,6 +159,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::List(args) => Box::pin(list::run(global, args)).await,
         Command::Endpoints(args) => Box::pin(endpoints::run(global, args)).await,
         Command::Workers(args) => Box::pin(workers::run(global, args)).await,
+        Command::Top(args) => Box::pin(top::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,

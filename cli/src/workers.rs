@@ -35,14 +35,22 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
     output::print_table(&table, "no worker has joined; `stoke worker` starts one")
 }
 
+/// A line per card: its name, what is in use of its memory, how hot it is, and why it takes no work if it does not.
 fn gpus(cards: &Value) -> String {
-    let cards = cards.as_array().into_iter().flatten();
-    let cards: Vec<String> = cards
-        .map(|card| {
-            let mib = |member: &str| card[member].as_u64().map(|mib| mib as f64 / 1024.0);
-            let used = mib("vram_used_mib").map_or(String::new(), |used| format!("{used:.1}/"));
-            format!("{} {used}{:.1} GiB", output::cell(&card["name"]), mib("vram_mib").unwrap_or_default())
-        })
-        .collect();
-    if cards.is_empty() { "CPU only".to_owned() } else { cards.join("\n") }
+    let line = |card: &Value| {
+        let gib = |member: &str| card[member].as_u64().map(|mib| mib as f64 / 1024.0);
+        let used = gib("vram_used_mib").map_or(String::new(), |used| format!("{used:.1}/"));
+        let mut line = format!("{} {used}{:.1} GiB", output::cell(&card["name"]), gib("vram_mib").unwrap_or_default());
+        if let Some(degrees) = card["temperature_c"].as_u64() {
+            line.push_str(&format!(" {degrees} °C"));
+        }
+        match (card["health"].as_str(), card["why"].as_str()) {
+            (Some("well") | None, _) => {}
+            (Some(health), None) => line.push_str(&format!(" {health}")),
+            (Some(health), Some(why)) => line.push_str(&format!(" {health}: {why}")),
+        }
+        line
+    };
+    let lines: Vec<String> = cards.as_array().into_iter().flatten().map(line).collect();
+    if lines.is_empty() { "CPU only".to_owned() } else { lines.join("\n") }
 }

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- finish: running -> succeeded | failed | scheduled (retry) | blocked (steps follow), for each report whose caller still holds
--- the lease.
+-- finish: running -> succeeded | failed | scheduled (retry) | queued (on a larger card) | blocked (steps follow), for each report whose
+-- caller still holds the lease.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 max_infra_attempts | 4 max_oom_attempts | 5 poison_crashes |
 --       6 poison_workers | 7 error JSON of a poison job | then per report:
---       id | fence | kind (inline, stored, final, model, crash, oom, infra) | value | tail | jitter (0 to 1) | error code
+--       id | fence | kind (inline, stored, final, model, crash, oom, infra, outgrown) | value | tail | jitter (0 to 1) | error code;
+--       of outgrown the class that it goes on at, "" when there is none
 --       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing, cost and error, JSON
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
 local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 7
@@ -39,8 +40,8 @@ local function spend(job, kind, code)
   local budget, most = 'failures', spec['max_attempts'] or USUAL_ATTEMPTS
   if kind == 'infra' then
     budget, most = 'lost', max_infra
-  elseif kind == 'oom' then
-    budget, most = 'oom', max_oom
+  elseif kind == 'oom' or kind == 'outgrown' then
+    budget, most = 'oom', code == '' and 1 or max_oom
   elseif kind == 'final' or (policy['on'] and not contains(policy['on'], code)) then
     most = 1
   end
@@ -62,6 +63,16 @@ local function fail(job, kind, value, jitter, code, ...)
   notify(job.id, job.watch, now)
 end
 
+local classes = {} -- that somebody came to
+
+-- The model needs a larger card than this one was: the job goes on at the front of that class. No budget pays for what was declared
+-- wrongly, and a class is only ever left upwards.
+local function reshelve(job, class, ...)
+  job.class, job.lane = class, table.concat({job.priority, class, job.tenant, job.endpoint}, ':')
+  requeue(job, now, 'lane', job.lane, ...)
+  classes[class] = true
+end
+
 local function finish(id, fence, kind, value, tail, jitter, code)
   local job = load(id)
   if not job then return 'not_found' end
@@ -77,7 +88,10 @@ local function finish(id, fence, kind, value, tail, jitter, code)
   local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
   learn_cost(job, now)
   stop(job, now)
-  if not succeeded then
+  if kind == 'oom' or kind == 'outgrown' then redis.call('HINCRBY', job_key(id), 'ooms', 1) end
+  if kind == 'outgrown' and code ~= '' and tonumber(code) > tonumber(job.class) then
+    reshelve(job, code, attempt, entry)
+  elseif not succeeded then
     fail(job, kind, value, jitter, code, attempt, entry)
   elseif job.after then
     -- The result is there and nobody sees it before the steps that follow have allowed it.
@@ -97,4 +111,5 @@ local reply = {}
 for n = 8, #ARGV, PER_REPORT do
   reply[#reply + 1] = finish(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]), ARGV[n + 6])
 end
+for class in pairs(classes) do wake(class) end
 return reply

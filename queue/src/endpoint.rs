@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::job::RetryPolicy;
+use crate::vram::{CLASSES_GIB, class_of_gib, class_of_need_gib, mib_of_gib};
 
 /// One deployed version of a model. Immutable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +20,32 @@ pub struct EndpointVersion {
     /// What it runs.
     #[serde(flatten)]
     pub spec: EndpointSpec,
+}
+
+impl EndpointSpec {
+    /// What it needs of a card, MiB: what is declared, until its warm-up inputs have shown more or less of it, or its jobs more. 0 runs on
+    /// the CPU.
+    #[must_use]
+    pub fn need_mib(&self, seen_mib: Option<u64>) -> u64 {
+        let declared_mib = mib_of_gib(self.vram_gib);
+        match seen_mib {
+            Some(seen_mib) if declared_mib > 0 && self.warmup.is_empty() => declared_mib.max(seen_mib),
+            Some(seen_mib) if declared_mib > 0 => seen_mib,
+            _ => declared_mib,
+        }
+    }
+
+    /// The class of card that its jobs are for, GiB; `None` when no single card is large enough.
+    #[must_use]
+    pub fn vram_class_gib(&self, seen_mib: Option<u64>) -> Option<u32> {
+        let declared = class_of_gib(self.vram_gib);
+        match seen_mib.filter(|_| self.vram_gib > 0.0).map(class_of_need_gib) {
+            None => declared,
+            Some(seen) if self.warmup.is_empty() => declared.zip(seen).map(|(declared, seen)| declared.max(seen)),
+            // A model that turned out to use nothing of a card has still asked for one.
+            Some(seen) => seen.map(|class| class.max(CLASSES_GIB[1])),
+        }
+    }
 }
 
 /// What `stoke deploy` found out about a handler.
@@ -56,6 +83,9 @@ pub struct EndpointSpec {
     /// When and after which failures its jobs are tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
+    /// Inputs that a worker runs once before the first job, the largest first: JSON objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warmup: Vec<Value>,
     /// What must allow an input before it runs, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<StepConfig>,

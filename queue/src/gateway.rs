@@ -26,13 +26,19 @@ pub struct JoinRequest {
     pub slots: u32,
     /// Its cards; empty is a CPU worker.
     pub gpus: Vec<Gpu>,
+    /// The GPU driver's version, as `570.86.10`.
+    #[serde(default)]
+    pub driver: Option<String>,
+    /// The newest CUDA that the driver serves, as `12.8`.
+    #[serde(default)]
+    pub cuda: Option<String>,
     /// What an hour of the whole machine costs, all slots together; 0 when its operator does not say.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
 }
 
 /// One card, as the worker reads it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
     /// NVML's index.
     pub index: u32,
@@ -42,6 +48,12 @@ pub struct Gpu {
     pub name: String,
     /// Total memory, MiB.
     pub vram_mib: u64,
+    /// CUDA's, as `8.9`.
+    #[serde(default)]
+    pub compute_capability: Option<String>,
+    /// It is cut into instances (MIG).
+    #[serde(default)]
+    pub is_mig: bool,
 }
 
 /// What a worker needs to know after joining.
@@ -122,9 +134,33 @@ pub struct FinishReport {
     /// What the attempt cost. Never taken from a worker: the gateway fills it in from the price it knows.
     #[serde(skip)]
     pub cost_usd_micros: Option<u64>,
+    /// With `oom_gpu`: what of a card the model turned out to need at least, MiB; absent where another model may have been in its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vram_need_mib: Option<u64>,
+    /// Where a job goes on that has outgrown its card. Never taken from a worker: the gateway knows which cards there are.
+    #[serde(skip)]
+    pub outgrown: Option<Outgrown>,
     /// The end itself.
     #[serde(flatten)]
     pub outcome: FinishOutcome,
+}
+
+/// What becomes of a job whose card has turned out to be too small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outgrown {
+    /// It goes on at the front of this VRAM class, GiB, at no cost to any budget.
+    To(u32),
+    /// No card that is known is larger: it fails.
+    All,
+}
+
+impl FinishReport {
+    /// The end of the attempt under this lease.
+    #[must_use]
+    pub fn new(lease: LeaseRef, timing: Timing, outcome: FinishOutcome) -> Self {
+        let LeaseRef { job_id, fence } = lease;
+        Self { job_id, fence, timing, cost_usd_micros: None, vram_need_mib: None, outgrown: None, outcome }
+    }
 }
 
 /// The end of an attempt.
@@ -209,15 +245,108 @@ pub struct WorkerStatus {
     /// Readings per card.
     #[serde(default)]
     pub gpus: Vec<GpuReading>,
+    /// Its models, each with a runner or on the way to one.
+    #[serde(default)]
+    pub models: Vec<ModelStatus>,
+    /// The machine around them.
+    #[serde(default)]
+    pub host: HostStatus,
+    /// What models were seen to need since the last heartbeat that was answered. Not kept with the rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learned: Vec<LearnedNeed>,
+}
+
+/// A model on a worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelStatus {
+    /// `name@version`.
+    pub name: String,
+    /// What it does.
+    pub state: ModelState,
+    /// NVML's index of its card; absent on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<u32>,
+    /// What it has reserved there, MiB.
+    #[serde(default)]
+    pub held_mib: u64,
+    /// What its processes use there, MiB; absent where that cannot be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_mib: Option<u64>,
+    /// When a run of it last succeeded, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded_ms: Option<u64>,
+    /// Of its last runs, at most a hundred: the mean and the 95th percentile, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_ms: Option<u64>,
+    /// See `mean_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95_ms: Option<u64>,
+}
+
+/// What a model on a worker does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelState {
+    /// Its environment is built, its runner started, or it warms up.
+    Loading,
+    /// Loaded, and nobody asks for it.
+    Idle,
+    /// Jobs run on it, or are about to.
+    Busy,
+}
+
+/// A worker's machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostStatus {
+    /// Free where jobs work, bytes.
+    pub disk_free_bytes: u64,
+    /// Of so many.
+    pub disk_total_bytes: u64,
+    /// Cached environments, bytes.
+    pub environments_bytes: u64,
+    /// Memory that could be used, bytes.
+    pub memory_free_bytes: u64,
+    /// Of so many.
+    pub memory_total_bytes: u64,
+    /// Received since the machine started, all interfaces but the loopback, bytes.
+    pub received_bytes: u64,
+    /// Sent.
+    pub sent_bytes: u64,
+}
+
+/// What a model was seen to need of a card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearnedNeed {
+    /// Whose it is.
+    pub tenant: String,
+    /// The endpoint.
+    pub endpoint: String,
+    /// And its version.
+    pub version: u32,
+    /// The GPU's model name.
+    pub gpu: String,
+    /// Its peak and a margin, MiB.
+    pub need_mib: u64,
 }
 
 /// One card's readings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuReading {
     /// NVML's index.
     pub index: u32,
-    /// Used memory, MiB.
-    pub vram_used_mib: u64,
+    /// Used memory, MiB; absent where nothing can be read.
+    #[serde(default)]
+    pub vram_used_mib: Option<u64>,
+    /// Reserved by models, MiB.
+    #[serde(default)]
+    pub vram_held_mib: u64,
+    /// What a model could still reserve, MiB.
+    #[serde(default)]
+    pub vram_free_mib: u64,
+    /// Used by nobody of the worker's, MiB.
+    #[serde(default)]
+    pub vram_foreign_mib: u64,
     /// Degrees Celsius.
     #[serde(default)]
     pub temperature_c: Option<u32>,
@@ -227,6 +356,28 @@ pub struct GpuReading {
     /// Watts.
     #[serde(default)]
     pub power_w: Option<u32>,
+    /// Uncorrected ECC errors since the driver was loaded.
+    #[serde(default)]
+    pub ecc_uncorrected: Option<u64>,
+    /// Whether it takes work.
+    #[serde(default)]
+    pub health: GpuHealth,
+    /// Why it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// Whether a card takes work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuHealth {
+    /// It does.
+    #[default]
+    Well,
+    /// Not until it is cooler.
+    Hot,
+    /// Not until its worker starts again: it has failed.
+    Fenced,
 }
 
 /// What `extend` answers.
@@ -369,6 +520,9 @@ pub struct RunnerSpec {
     pub version: crate::endpoint::EndpointVersion,
     /// Presigned GET of the package, valid for an hour.
     pub package_url: String,
+    /// What it was seen to need, MiB by GPU model.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub needs_mib: BTreeMap<String, u64>,
 }
 
 /// The flat shapes that tagged messages are read through. Serde's own way, buffering until the tag is known, cannot carry a
@@ -390,6 +544,7 @@ mod wire {
         result: Option<Box<RawValue>>,
         size_bytes: Option<u64>,
         error: Option<JobError>,
+        vram_need_mib: Option<u64>,
     }
 
     #[derive(Deserialize)]
@@ -418,6 +573,8 @@ mod wire {
                 fence: report.fence,
                 timing: report.timing,
                 cost_usd_micros: None,
+                vram_need_mib: report.vram_need_mib,
+                outgrown: None,
                 outcome,
             })
         }

@@ -14,7 +14,6 @@ pub use self::error::{ErrorCode, Fault, JobError};
 pub use self::new::{Idempotency, NewJob};
 pub use self::spec::{
     BatchLine, Concurrency, Dependency, DependencyOn, Hook, HookEvent, JobSpec, Priority, RetryPolicy,
-    VRAM_CLASSES_GIB, vram_class_gib,
 };
 pub use self::step::{Decision, Stage, StepRun, StepSpec};
 use crate::id::{Fence, JobId};
@@ -143,6 +142,9 @@ pub struct Job {
     /// The latest progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// How often it ran out of memory, its card's or the machine's.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub oom_events: u32,
     /// When a `scheduled` job becomes ready, unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_after_ms: Option<u64>,
@@ -181,4 +183,8 @@ impl Job {
     pub fn attempt_prefix(tenant: &str, id: JobId, attempt: u32, fence: &Fence) -> String {
         format!("results/{tenant}/{id}/{attempt}-{fence}/")
     }
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

@@ -247,6 +247,11 @@ impl RegistryKeys {
         format!("{}:fb:{id}", self.root)
     }
 
+    /// HASH: `<version> <GPU model>` to the MiB that it was seen to need.
+    pub(crate) fn needs(&self, tenant: &str, name: &str) -> String {
+        format!("{}:needs:{tenant}:{name}", self.root)
+    }
+
     pub(crate) fn versions(&self, tenant: &str, name: &str) -> String {
         format!("{}:versions:{tenant}:{name}", self.root)
     }

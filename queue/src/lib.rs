@@ -53,6 +53,7 @@ pub mod state;
 mod stored_spec;
 #[cfg(feature = "redis")]
 mod vitals;
+pub mod vram;
 
 #[cfg(feature = "redis")]
 pub use batches::Batches;

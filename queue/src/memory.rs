@@ -213,8 +213,10 @@ impl Queue for MemoryQueue {
 
     async fn finish(&self, reports: &[FinishReport]) -> Result<Vec<FinishAnswer>, Error> {
         let mut inner = self.lock();
-        let answers = reports.iter().map(|report| inner.finish(report)).collect();
+        let (answers, classes): (Vec<FinishAnswer>, Vec<Option<u32>>) =
+            reports.iter().map(|report| inner.finish(report)).unzip();
         inner.flush();
+        inner.wake_all(classes.into_iter().flatten().collect());
         Ok(answers)
     }
 

@@ -294,6 +294,7 @@ mod tests {
             held: None,
             error: None,
             progress: None,
+            oom_events: 0,
             run_after_ms: None,
             ended_ms: None,
             steps: vec![],

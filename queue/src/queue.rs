@@ -88,6 +88,14 @@ pub struct Lease {
     pub fence: Fence,
 }
 
+impl Lease {
+    /// Its name.
+    #[must_use]
+    pub fn named(&self) -> LeaseRef {
+        LeaseRef { job_id: self.job_id, fence: self.fence.clone() }
+    }
+}
+
 /// What became of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelAnswer {

@@ -28,8 +28,11 @@ pub(crate) fn attempt_tail(
     cost_usd_micros: Option<u64>,
     error: Option<&JobError>,
 ) -> Result<String, serde_json::Error> {
-    let Timing { queued_ms: _, env_ms, boot_ms, load_ms, run_ms, upload_ms } = timing;
+    let Timing { queued_ms: _, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms } = timing;
     let mut tail = format!("{env_ms},{boot_ms},{load_ms},{run_ms},{upload_ms}");
+    if *warmup_ms > 0 {
+        tail.push_str(&format!(",{warmup_ms}"));
+    }
     if cost_usd_micros.is_some() || error.is_some() {
         tail.push(' ');
         tail.push_str(&serde_json::to_string(&Rest { cost_usd_micros, error: error.cloned() })?);
@@ -49,7 +52,13 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
     let (took_ms, outcome): (u64, _) = (next()?.parse().ok()?, outcome(next()?)?);
     let times = next().filter(|times| !times.is_empty()).unwrap_or("0,0,0,0,0");
     let times: Vec<u64> = times.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
-    let &[env_ms, boot_ms, load_ms, run_ms, upload_ms] = times.as_slice() else { return None };
+    let (env_ms, boot_ms, load_ms, run_ms, upload_ms, warmup_ms) = match *times.as_slice() {
+        [env_ms, boot_ms, load_ms, run_ms, upload_ms] => (env_ms, boot_ms, load_ms, run_ms, upload_ms, 0),
+        [env_ms, boot_ms, load_ms, run_ms, upload_ms, warmup_ms] => {
+            (env_ms, boot_ms, load_ms, run_ms, upload_ms, warmup_ms)
+        }
+        _ => return None,
+    };
     let rest: Rest = next().map_or(Some(Rest::default()), |rest| serde_json::from_str(rest).ok())?;
     Some(Attempt {
         attempt,
@@ -58,7 +67,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
         leased_ms,
         ended_ms: Some(leased_ms.saturating_add(took_ms)),
         outcome,
-        timing: Timing { queued_ms, env_ms, boot_ms, load_ms, run_ms, upload_ms },
+        timing: Timing { queued_ms, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms },
         cost_usd_micros: rest.cost_usd_micros,
         error: rest.error,
     })
@@ -102,6 +111,7 @@ impl Decoder<'_> {
             held: if state == JobState::Blocked { self.result()? } else { None },
             error: self.optional("error", json)?,
             progress: self.optional("progress", json)?,
+            oom_events: self.optional("ooms", number)?.unwrap_or(0),
             run_after_ms: self.optional("run_after", number)?,
             ended_ms: self.optional("ended", number)?,
             steps: self.optional("steps", json)?.unwrap_or_default(),

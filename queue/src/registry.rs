@@ -1,6 +1,6 @@
 //! What is deployed, who may call, and which workers are here. Redis only; every key comes from `keys.rs`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,9 @@ use crate::scripts;
 
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
+
+/// Kinds of card, over all versions, that are remembered of one endpoint.
+const NEEDS_MAX: usize = 1_000;
 
 /// A token as it is stored: never its secret, only a keyed hash of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +69,12 @@ pub struct WorkerRecord {
     pub slots: u32,
     /// Its cards.
     pub gpus: Vec<Gpu>,
+    /// The GPU driver's version.
+    #[serde(default)]
+    pub driver: Option<String>,
+    /// The newest CUDA that the driver serves.
+    #[serde(default)]
+    pub cuda: Option<String>,
     /// What an hour of the whole machine costs; 0 when nobody says.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
@@ -145,6 +154,35 @@ impl Registry {
         let text: Option<String> =
             redis.hget(self.keys.versions(tenant, name), version).await.map_err(Error::redis("read a version"))?;
         text.map(|text| from_json("read a version", &text)).transpose()
+    }
+
+    /// Takes note of what a version was seen to need of a kind of card, MiB. The largest that was ever seen stands.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn learn(&self, tenant: &str, name: &str, version: u32, gpu: &str, need_mib: u64) -> Result<(), Error> {
+        let mut call = scripts::LEARN.call(&[&self.keys.needs(tenant, name)]);
+        call.arg(format!("{version} {gpu}")).arg(need_mib).arg(NEEDS_MAX);
+        let _: Vec<String> = self.connection.eval(&scripts::LEARN, &call).await?;
+        Ok(())
+    }
+
+    /// What a version was seen to need, MiB by GPU model.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn needs(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, Error> {
+        let all: HashMap<String, u64> = self
+            .connection
+            .redis()
+            .hgetall(self.keys.needs(tenant, name))
+            .await
+            .map_err(Error::redis("read what a version needs"))?;
+        let of_version = |(field, mib): (String, u64)| {
+            let (number, gpu) = field.split_once(' ')?;
+            (number.parse() == Ok(version)).then(|| (gpu.to_owned(), mib))
+        };
+        Ok(all.into_iter().filter_map(of_version).collect())
     }
 
     /// Every version, newest first.

@@ -118,6 +118,7 @@ scripts! {
     SETTLE "settle" PRELUDE;
     LIMIT "limit" PRELUDE;
     DEPLOY "deploy" "";
+    LEARN "learn" "";
     FEEDBACK "feedback" "";
     SCHEDULE_PUT "schedule_put" PRELUDE;
     SCHEDULE_HOLD "schedule_hold" PRELUDE;

@@ -17,6 +17,8 @@ pub enum JobEvent {
     Fail,
     /// Its worker hands it back unharmed.
     Release,
+    /// It needs a larger card: it goes to the front of that class.
+    Reshelve,
     /// Its lease ran out.
     Reap,
     /// Its time has come.
@@ -35,13 +37,14 @@ pub enum JobEvent {
 
 impl JobEvent {
     /// Every event.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Lease,
         Self::Succeed,
         Self::Hold,
         Self::Retry,
         Self::Fail,
         Self::Release,
+        Self::Reshelve,
         Self::Reap,
         Self::Promote,
         Self::Unblock,
@@ -70,7 +73,9 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
     use JobEvent as E;
     use JobState as S;
     match (state, event) {
-        (S::Scheduled, E::Promote) | (S::Blocked, E::Unblock) | (S::Running, E::Release | E::Reap) => Ok(S::Queued),
+        (S::Scheduled, E::Promote) | (S::Blocked, E::Unblock) | (S::Running, E::Release | E::Reshelve | E::Reap) => {
+            Ok(S::Queued)
+        }
         (S::Queued, E::Lease) => Ok(S::Running),
         (S::Running, E::Succeed) | (S::Blocked, E::Allow) => Ok(S::Succeeded),
         (S::Running, E::Hold) => Ok(S::Blocked),
@@ -87,12 +92,13 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
             | E::Retry
             | E::Fail
             | E::Release
+            | E::Reshelve
             | E::Reap
             | E::Unblock
             | E::Defer
             | E::Allow,
         )
-        | (S::Blocked, E::Lease | E::Succeed | E::Hold | E::Retry | E::Release | E::Reap | E::Promote)
+        | (S::Blocked, E::Lease | E::Succeed | E::Hold | E::Retry | E::Release | E::Reshelve | E::Reap | E::Promote)
         | (
             S::Queued,
             E::Succeed
@@ -100,6 +106,7 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
             | E::Retry
             | E::Fail
             | E::Release
+            | E::Reshelve
             | E::Reap
             | E::Promote
             | E::Unblock
@@ -115,6 +122,7 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, IllegalMove> {
             | E::Retry
             | E::Fail
             | E::Release
+            | E::Reshelve
             | E::Reap
             | E::Promote
             | E::Unblock

@@ -76,6 +76,10 @@ async fn a_job_outlives_its_worker() {
     let doomed = stack.start_worker("doomed", &[]);
     let id = api.submit("slow", json!({"n": 1, "seconds": 1.0})).await;
     api.running(&id, 1).await;
+    // Killed before it has taken the lease, the lease would go back.
+    while doomed.runners().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
     signal(doomed.pid(), Signal::SIGKILL);
     let _saviour = stack.start_worker("saviour", &[]);
     let job = api.ended(&id).await;

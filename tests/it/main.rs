@@ -10,6 +10,7 @@ mod events;
 mod failover;
 mod fault_table;
 mod first_light;
+mod gpus;
 mod handlers;
 mod pipelines;
 mod poison;

@@ -169,11 +169,5 @@ fn job(padding: u64) -> NewJob {
 
 fn report(lease: &Lease) -> FinishReport {
     let result = serde_json::value::to_raw_value("done").unwrap();
-    FinishReport {
-        job_id: lease.job_id,
-        fence: lease.fence.clone(),
-        timing: Timing::default(),
-        cost_usd_micros: None,
-        outcome: FinishOutcome::Succeeded { result },
-    }
+    FinishReport::new(lease.named(), Timing::default(), FinishOutcome::Succeeded { result })
 }

@@ -24,14 +24,18 @@ use crate::scratch::RunFolder;
 use crate::transfer::Transfer;
 use crate::turns::Turn;
 
-/// How long a run that was asked to stop may take before its runner is killed.
+/// How long a run that was asked to stop may take before its runner gets a SIGTERM, and that before it is killed.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
+const TERM_GRACE: Duration = Duration::from_secs(3);
 
 /// A job that was leased ahead of a free slot goes back when none gets free in this time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Results that wait for the store at once. Each is at most 64 MiB and its files.
 pub(crate) const STORES_MAX: usize = 16;
+
+/// What a job is told whose process the kernel has killed for memory.
+pub(crate) const HOST_OOM: &str = "the machine ran out of memory, and the kernel killed the handler's process";
 
 /// What becomes of the lease.
 pub(crate) enum End {
@@ -74,6 +78,8 @@ enum Stop {
     Lost,
     Release,
     Fail(JobError),
+    /// It needs so many MiB of a card, more than any here has.
+    Outgrown(JobError, u64),
 }
 
 impl From<NotReady> for Stop {
@@ -81,6 +87,7 @@ impl From<NotReady> for Stop {
         match not_ready {
             NotReady::Job(error) => Self::Fail(error),
             NotReady::NoRoom => Self::Release,
+            NotReady::Outgrown(error, need_mib) => Self::Outgrown(error, need_mib),
         }
     }
 }
@@ -89,18 +96,23 @@ impl Attempts {
     /// Runs one leased job to its end. `lost` is cancelled when the lease is not ours any more.
     pub(crate) async fn run(&self, job: LeasedJob, mut open: Open, lost: CancellationToken) -> End {
         let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
-        let mut timing = Timing::default();
-        let outcome = match self.outcome(job, &lease, &mut open, &lost, &mut timing).await {
+        let (mut timing, mut card, mut vram_need_mib) = (Timing::default(), None, None);
+        let outcome = match self.outcome(job, &lease, &mut open, &lost, &mut timing, &mut card).await {
             Ok(outcome) => outcome,
             Err(Stop::Lost) => return End::Lost,
             Err(Stop::Release) => return End::Release(lease),
+            Err(Stop::Outgrown(error, need_mib)) => {
+                tracing::info!(job.id = %lease.job_id, need_mib, "the model has outgrown every card here");
+                vram_need_mib = Some(need_mib);
+                FinishOutcome::Failed { error }
+            }
             Err(Stop::Fail(error)) => {
-                let error = disk::blamed(error);
+                let error = disk::blamed(self.pool.blamed(error, card));
                 tracing::info!(job.id = %lease.job_id, code = ?error.code, class = %error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }
         };
-        End::Report(FinishReport { job_id: lease.job_id, fence: lease.fence, timing, cost_usd_micros: None, outcome })
+        End::Report(FinishReport { vram_need_mib, ..FinishReport::new(lease, timing, outcome) })
     }
 
     async fn outcome(
@@ -110,6 +122,7 @@ impl Attempts {
         open: &mut Open,
         lost: &CancellationToken,
         timing: &mut Timing,
+        card: &mut Option<u32>,
     ) -> Result<FinishOutcome, Stop> {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let scratch = RunFolder::new(&self.scratch, number);
@@ -120,23 +133,48 @@ impl Attempts {
             let files = self.fetch(&job.files, scratch.path()).await?;
             Ok::<_, Stop>((model, turn, ready, files))
         };
-        let (model, turn, ready, files) = tokio::select! {
+        let (model, turn, mut ready, files) = tokio::select! {
             prepared = prepare => prepared?,
             () = lost.cancelled() => return Err(Stop::Lost),
             () = self.leaving.cancelled() => return Err(Stop::Release),
         };
-        timing.env_ms = millis(ready.environment);
-        timing.boot_ms = millis(ready.boot);
-        timing.load_ms = millis(ready.load);
+        *card = ready.card;
+        timing.env_ms = millis(ready.took.environment);
+        timing.boot_ms = millis(ready.took.boot);
+        timing.load_ms = millis(ready.took.load);
+        timing.warmup_ms = millis(ready.took.warmup);
 
         let started = Instant::now();
         let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
-        let begun = Arc::clone(&run.begun);
-        let end = self.execute(&ready.runner, job, run, lease, lost, open).await?;
+        let mut begun = Arc::clone(&run.begun);
+        // Only a model on a card may have to run a second time.
+        let again = ready.card.map(|_| (job.clone(), run.files.clone()));
+        let mut end = self.execute(&ready.runner, job, run, lease, lost, open).await?;
+        if let (RunEnd::Failed { failure, stderr, .. }, Some((job, files))) = (&end, again)
+            && failure.code == "oom_gpu"
+        {
+            let error = raised(failure.clone(), stderr.clone());
+            ready = tokio::select! {
+                again = self.pool.after_oom(&model, &ready, error) => again?,
+                () = lost.cancelled() => return Err(Stop::Lost),
+                () = self.leaving.cancelled() => return Err(Stop::Release),
+            };
+            *card = ready.card;
+            let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
+            begun = Arc::clone(&run.begun);
+            end = self.execute(&ready.runner, job, run, lease, lost, open).await?;
+            if let RunEnd::Failed { failure, stderr, .. } = &end
+                && failure.code == "oom_gpu"
+            {
+                let error = raised(failure.clone(), stderr.clone());
+                return Err(self.pool.outgrown(error).into());
+            }
+        }
         failpoint::reach("run.ended").await;
         let took = begun.at().unwrap_or(started).elapsed();
         self.load.ran(took);
-        model.turns.ran(took);
+        model.ran(took, matches!(end, RunEnd::Done { .. }));
         // The next run may have the runner while this one's result is stored; where the store is away, only until so many results wait
         // for it that they would fill the disk.
         let _storing = if output::is_stored(&end) {
@@ -151,7 +189,10 @@ impl Attempts {
         } else {
             None
         };
-        drop((turn, model));
+        if matches!(end, RunEnd::Done { .. }) {
+            self.pool.ran_well(&model, &ready);
+        }
+        drop((turn, ready, model));
 
         match end {
             RunEnd::Done { result, files, run_ms } => {
@@ -174,7 +215,7 @@ impl Attempts {
                 timing.run_ms = run_ms;
                 Err(Stop::Fail(raised(failure, stderr)))
             }
-            RunEnd::NotBegun => Err(Stop::Release),
+            RunEnd::NotBegun | RunEnd::Stopped => Err(Stop::Release),
             end => {
                 timing.run_ms = millis(took);
                 Err(Stop::Fail(died(end)))
@@ -278,10 +319,14 @@ impl Attempts {
     }
 }
 
-/// Asks first, kills then.
+/// Asks the run, then the process, and kills then.
 async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd>) -> RunEnd {
     runner.cancel(number).await;
     if let Ok(end) = timeout(CANCEL_GRACE, &mut *ended).await {
+        return end.unwrap_or_else(|_| gone());
+    }
+    runner.terminate().await;
+    if let Ok(end) = timeout(TERM_GRACE, &mut *ended).await {
         return end.unwrap_or_else(|_| gone());
     }
     runner.kill().await;
@@ -295,10 +340,11 @@ fn gone() -> RunEnd {
 
 fn stderr_of(end: &RunEnd) -> Option<String> {
     let stderr = match end {
-        RunEnd::Done { .. } | RunEnd::NotBegun => return None,
+        RunEnd::Done { .. } | RunEnd::NotBegun | RunEnd::Stopped => return None,
         RunEnd::Failed { stderr, .. }
         | RunEnd::Exited { stderr, .. }
         | RunEnd::Crashed { stderr, .. }
+        | RunEnd::OutOfMemory { stderr }
         | RunEnd::Broken { stderr, .. }
         | RunEnd::Flooded { stderr, .. } => stderr,
     };
@@ -312,6 +358,8 @@ fn raised(failure: Failure, stderr: String) -> JobError {
         "bad_output" => ErrorCode::BadOutput,
         "result_too_large" => ErrorCode::ResultTooLarge,
         "setup_failed" => ErrorCode::SetupFailed,
+        "oom_gpu" => ErrorCode::OomGpu,
+        "oom_host" => ErrorCode::OomHost,
         _ => ErrorCode::HandlerError,
     };
     JobError {
@@ -334,11 +382,12 @@ fn died(end: RunEnd) -> JobError {
             let message = format!("the handler's process died of {signal}");
             JobError { class: signal, ..failed(ErrorCode::RunnerCrashed, message) }
         }
+        RunEnd::OutOfMemory { .. } => failed(ErrorCode::OomHost, HOST_OOM.to_owned()),
         RunEnd::Flooded { limit_bytes, .. } => {
             failed(ErrorCode::LogFlood, format!("the handler wrote more than {} MiB of log", limit_bytes >> 20))
         }
         RunEnd::Broken { why, .. } => failed(ErrorCode::Protocol, format!("the runner was stopped: {why}")),
-        RunEnd::Done { .. } | RunEnd::Failed { .. } | RunEnd::NotBegun => {
+        RunEnd::Done { .. } | RunEnd::Failed { .. } | RunEnd::NotBegun | RunEnd::Stopped => {
             failed(ErrorCode::Protocol, "the runner ended twice".to_owned())
         }
     };

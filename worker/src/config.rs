@@ -52,6 +52,8 @@ pub struct RawConfig {
     pub uv: PathBuf,
     /// Pretend cards.
     pub fake_gpus: String,
+    /// NVIDIA's management library.
+    pub nvml_library: PathBuf,
     /// Grace after SIGTERM.
     pub drain_grace_ms: u64,
     /// Longest load.
@@ -76,6 +78,7 @@ pub struct Config {
     pub(crate) runner_wheel: Option<PathBuf>,
     pub(crate) uv: Option<PathBuf>,
     pub(crate) fake_gpus: Option<Vec<u64>>,
+    pub(crate) nvml_library: Option<PathBuf>,
     pub(crate) drain_grace: Duration,
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
@@ -117,6 +120,7 @@ impl RawConfig {
         path("STOKE_CACHE_DIR", &mut raw.cache_dir);
         path("STOKE_RUNNER_WHEEL", &mut raw.runner_wheel);
         path("STOKE_UV", &mut raw.uv);
+        path("STOKE_NVML_LIBRARY", &mut raw.nvml_library);
         number(&var, "STOKE_SLOTS", &mut raw.slots)?;
         number(&var, "STOKE_DRAIN_GRACE_MS", &mut raw.drain_grace_ms)?;
         number(&var, "STOKE_LOAD_TIMEOUT_MS", &mut raw.load_timeout_ms)?;
@@ -168,6 +172,7 @@ impl TryFrom<RawConfig> for Config {
             runner_wheel: set(raw.runner_wheel),
             uv: set(raw.uv),
             fake_gpus: fake_gpus(&raw.fake_gpus)?,
+            nvml_library: set(raw.nvml_library),
             drain_grace: Duration::from_millis(raw.drain_grace_ms),
             load_timeout: Duration::from_millis(raw.load_timeout_ms),
             max_loaded: raw.max_loaded,

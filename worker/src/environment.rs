@@ -155,6 +155,11 @@ impl Environments {
         })))
     }
 
+    /// The size of all of them, bytes. Blocks on the disk.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.store.bytes()
+    }
+
     /// The environment for `spec`, built if there is none. Dropping the future stops its build.
     ///
     /// # Errors

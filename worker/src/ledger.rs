@@ -1,16 +1,41 @@
-//! The VRAM ledger: how much of which card is reserved. Reservations never exceed what a card has (P11).
+//! The VRAM ledger: who holds how much of which card. What is held never exceeds what a card has (P11).
+//!
+//! A model's part is reserved before it loads, at what it is thought to need; what NVML then sees of its processes corrects that. A
+//! card's room is what neither is held nor is in use by somebody else.
 
-use std::collections::BTreeMap;
+mod card;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stokehold_queue::gateway::Gpu;
-use stokehold_queue::job::VRAM_CLASSES_GIB;
+use stokehold_queue::vram::CLASSES_GIB;
 
-/// Kept free on each card for the driver and the display: the larger of this and a twentieth of the card.
-const RESERVE_MIB: u64 = 512;
+use card::Card;
 
-/// Names a reservation.
+/// Names a holder.
 pub(crate) type Ticket = u64;
+
+/// A card that somebody wants for itself: until it is given up, nobody else reserves there.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    ledger: Ledger,
+    /// The card's index.
+    pub(crate) card: u32,
+}
+
+impl Claim {
+    /// Lets others reserve there again. What was reserved by it stays.
+    pub(crate) fn give_up(&self) {
+        self.ledger.on(self.card, |card| card.is_claimed = false);
+    }
+}
+
+/// A holder that may be evicted, and what its loss would cost: its time to load again over how long nobody has asked for it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Idle {
+    pub(crate) ticket: Ticket,
+    pub(crate) value: f64,
+}
 
 /// The ledger of all cards. Cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -22,14 +47,8 @@ struct Cards {
     tickets: Ticket,
 }
 
-#[derive(Debug)]
-struct Card {
-    index: u32,
-    usable_mib: u64,
-    reserved: BTreeMap<Ticket, u64>,
-}
-
-/// A part of a card, until this is dropped. It belongs to whatever owns the process that uses the memory, and goes with it.
+/// A part of a card, until this is dropped. It belongs to whatever owns the processes that use the memory, and goes with them: dropped
+/// when they are gone, it is free when a look at the card has shown so.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     ledger: Ledger,
@@ -40,27 +59,22 @@ pub(crate) struct Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        for card in &mut self.ledger.lock().cards {
-            card.reserved.remove(&self.ticket);
-        }
+        self.ledger.on(self.card, |card| card.release(self.ticket));
     }
 }
 
-impl Card {
-    fn free_mib(&self) -> u64 {
-        self.usable_mib.saturating_sub(self.reserved.values().sum())
+impl Reservation {
+    /// These processes use it: those of this group.
+    pub(crate) fn belongs_to(&self, group: u32) {
+        self.ledger.on(self.card, |card| card.belongs_to(self.ticket, group));
     }
 }
 
 impl Ledger {
-    /// An empty ledger for these cards.
-    pub(crate) fn new(gpus: &[Gpu]) -> Self {
-        let card = |gpu: &Gpu| Card {
-            index: gpu.index,
-            usable_mib: gpu.vram_mib.saturating_sub(RESERVE_MIB.max(gpu.vram_mib / 20)),
-            reserved: BTreeMap::new(),
-        };
-        Self(Arc::new(Mutex::new(Cards { cards: gpus.iter().map(card).collect(), tickets: 0 })))
+    /// An empty ledger for these cards. Cards that are looked at have what is released believed only when a look has shown it.
+    pub(crate) fn new(gpus: &[Gpu], are_looked_at: bool) -> Self {
+        let cards = gpus.iter().map(|gpu| Card::new(gpu.index, gpu.vram_mib, are_looked_at)).collect();
+        Self(Arc::new(Mutex::new(Cards { cards, tickets: 0 })))
     }
 
     /// Reserves on the card where the least is left over (ties: the lower index). `None` when no card has room; nothing is
@@ -68,26 +82,140 @@ impl Ledger {
     pub(crate) fn reserve(&self, need_mib: u64) -> Option<Reservation> {
         let mut this = self.lock();
         let ticket = this.tickets;
+        let left = |card: &Card| card.free_mib().checked_sub(card.asked_mib(need_mib));
+        let fitting = this.cards.iter_mut().filter_map(|card| Some((left(card)?, card)));
+        let (_, card) = fitting.min_by_key(|(left_mib, card)| (*left_mib, card.index))?;
+        card.hold(ticket, card.asked_mib(need_mib));
+        let index = card.index;
         this.tickets += 1;
-        let card = this
-            .cards
-            .iter_mut()
-            .filter(|card| card.free_mib() >= need_mib)
-            .min_by_key(|card| (card.free_mib() - need_mib, card.index))?;
-        card.reserved.insert(ticket, need_mib);
-        Some(Reservation { ledger: self.clone(), ticket, card: card.index })
+        drop(this);
+        Some(Reservation { ledger: self.clone(), ticket, card: index })
     }
 
-    /// The largest VRAM class, GiB, that would fit a card if these idle reservations were gone. 0: CPU jobs only.
+    /// Claims the card on which the most is free, of those that are large enough and not claimed.
+    pub(crate) fn claim(&self, need_mib: u64) -> Option<Claim> {
+        let mut this = self.lock();
+        let able = this.cards.iter_mut().filter(|card| card.is_open && !card.is_claimed && card.could_hold(need_mib));
+        let card = able.max_by_key(|card| card.free_mib())?;
+        card.is_claimed = true;
+        let index = card.index;
+        drop(this);
+        Some(Claim { ledger: self.clone(), card: index })
+    }
+
+    /// Reserves on the claimed card, once nobody else holds any of it. The claim stays.
+    pub(crate) fn reserve_claimed(&self, claim: &Claim, need_mib: u64) -> Option<Reservation> {
+        let mut this = self.lock();
+        let ticket = this.tickets;
+        let card = this.cards.iter_mut().find(|card| card.index == claim.card)?;
+        if !card.is_open || card.held_mib() > 0 {
+            return None;
+        }
+        card.hold(ticket, card.asked_mib(need_mib));
+        this.tickets += 1;
+        drop(this);
+        Some(Reservation { ledger: self.clone(), ticket, card: claim.card })
+    }
+
+    /// Whether somebody wants a card for itself.
+    pub(crate) fn is_claimed(&self, index: u32) -> bool {
+        self.on(index, |card| card.is_claimed).unwrap_or(false)
+    }
+
+    /// Whether memory of those who have left a card is not yet seen to be free.
+    pub(crate) fn is_clearing(&self, index: u32) -> bool {
+        self.on(index, |card| card.is_clearing()).unwrap_or(false)
+    }
+
+    /// Whether there will be room as soon as a look has shown that those who have left are gone.
+    pub(crate) fn is_about_to_fit(&self, need_mib: u64) -> bool {
+        self.lock().cards.iter().any(|card| card.room_after_mib() >= card.asked_mib(need_mib))
+    }
+
+    /// A model has warmed up: what it was seen to use at the most, and a margin, replaces what was reserved for it. A card that does not
+    /// tell what each process uses leaves it as it is. MiB held from now on.
+    pub(crate) fn settle(&self, ticket: Ticket) -> u64 {
+        self.lock().cards.iter_mut().find_map(|card| card.settle(ticket)).unwrap_or(0)
+    }
+
+    /// Takes note of what NVML sees on a card: all that is in use, and what process groups use, where they can be told apart.
+    pub(crate) fn observe(&self, index: u32, used_mib: u64, groups: Option<&[(u32, u64)]>) -> Verdict {
+        self.on(index, |card| card.observe(used_mib, groups)).unwrap_or_default()
+    }
+
+    /// Lets a card take work, or not. What is held stays held.
+    pub(crate) fn set_open(&self, index: u32, is_open: bool) {
+        self.on(index, |card| card.is_open = is_open);
+    }
+
+    /// The largest VRAM class, GiB, of which every model would fit a card if these idle holders were gone. 0: CPU jobs only.
     pub(crate) fn reach_gib(&self, idle: &[Ticket]) -> u32 {
         let this = self.lock();
-        let room_mib = this.cards.iter().map(|card| {
-            let idle_mib: u64 = idle.iter().filter_map(|ticket| card.reserved.get(ticket)).sum();
-            card.free_mib() + idle_mib
+        let fits = |class: u32| {
+            let need_mib = u64::from(class) * 1024;
+            this.cards.iter().any(|card| card.asked_mib(need_mib) <= card.room_without_mib(idle))
+        };
+        CLASSES_GIB.into_iter().rfind(|class| *class == 0 || fits(*class)).unwrap_or(0)
+    }
+
+    /// Whether some card could hold a model that needs so much, if nothing else were on it.
+    pub(crate) fn could_hold(&self, need_mib: u64) -> bool {
+        self.lock().cards.iter().any(|card| card.could_hold(need_mib))
+    }
+
+    /// What a model could hold at the most, alone on the largest card that takes work.
+    pub(crate) fn largest_mib(&self) -> u64 {
+        self.lock().cards.iter().filter(|card| card.is_open).map(Card::usable_mib).max().unwrap_or(0)
+    }
+
+    /// What a holder has, and is seen to use now, MiB.
+    pub(crate) fn held(&self, ticket: Ticket) -> Option<(u64, Option<u64>)> {
+        self.lock().cards.iter().find_map(|card| card.held_and_seen_mib(ticket))
+    }
+
+    /// What a holder was seen to use at the most, and the margin above it; `None` where that cannot be seen.
+    pub(crate) fn need_mib(&self, ticket: Ticket) -> Option<u64> {
+        self.lock().cards.iter().find_map(|card| card.need_mib(ticket))
+    }
+
+    /// Which of these idle holders to evict so that `need` fits, where the least is lost. `None` when it does not fit without all of
+    /// them.
+    pub(crate) fn victims(&self, need_mib: u64, idle: &[Idle]) -> Option<Vec<Ticket>> {
+        let this = self.lock();
+        let mut cheapest_first = idle.to_vec();
+        cheapest_first.sort_by(|a, b| a.value.total_cmp(&b.value));
+        let gone: Vec<Ticket> = cheapest_first.iter().map(|idle| idle.ticket).collect();
+        let value_of = |tickets: &[Ticket]| -> f64 {
+            idle.iter().filter(|idle| tickets.contains(&idle.ticket)).map(|idle| idle.value).sum()
+        };
+        let possible = this.cards.iter().filter(|card| card.room_without_mib(&gone) >= card.asked_mib(need_mib));
+        let choices = possible.map(|card| card.victims(card.asked_mib(need_mib), &gone));
+        choices.min_by(|a, b| value_of(a).total_cmp(&value_of(b)))
+    }
+
+    /// Which of these idle holders to evict so that a card is short of nothing; as many of them as there are, if that is not enough.
+    pub(crate) fn relief(&self, index: u32, short_mib: u64, idle: &[Idle]) -> Vec<Ticket> {
+        let this = self.lock();
+        let Some(card) = this.cards.iter().find(|card| card.index == index) else { return Vec::new() };
+        let mut here: Vec<(f64, Ticket, u64)> =
+            idle.iter().filter_map(|idle| Some((idle.value, idle.ticket, card.held_by_mib(idle.ticket)?))).collect();
+        here.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut got_mib = 0;
+        let enough = here.into_iter().take_while(|(_, _, mib)| {
+            let is_wanted = got_mib < short_mib;
+            got_mib += mib;
+            is_wanted
         });
-        // A class names a card's nominal size; what may be reserved on such a card is less by the reserve.
-        let room_mib = room_mib.max().unwrap_or(0);
-        VRAM_CLASSES_GIB.into_iter().rfind(|class| usable_of_class_mib(*class) <= room_mib).unwrap_or(0)
+        enough.map(|(_, ticket, _)| ticket).collect()
+    }
+
+    /// A card as it stands.
+    pub(crate) fn line(&self, index: u32) -> Option<Line> {
+        self.on(index, |card| card.line())
+    }
+
+    fn on<T>(&self, index: u32, act: impl FnOnce(&mut Card) -> T) -> Option<T> {
+        self.lock().cards.iter_mut().find(|card| card.index == index).map(act)
     }
 
     fn lock(&self) -> MutexGuard<'_, Cards> {
@@ -95,80 +223,23 @@ impl Ledger {
     }
 }
 
-/// What the reserve leaves of a card of this nominal size. Cards of one class differ by some MiB in what they report: 2 % are
-/// forgiven.
-fn usable_of_class_mib(class_gib: u32) -> u64 {
-    let total_mib = u64::from(class_gib) * 1024 * 98 / 100;
-    total_mib.saturating_sub(RESERVE_MIB.max(total_mib / 20))
+/// What a look at a card means for the ledger.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// MiB more than there are, held and in use together: as much has to be given back.
+    pub(crate) short_mib: u64,
+    /// In use though the process that used it has been gone for long.
+    pub(crate) stuck_mib: u64,
+}
+
+/// A card in the ledger, MiB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) held_mib: u64,
+    pub(crate) free_mib: u64,
+    /// In use by others.
+    pub(crate) foreign_mib: u64,
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-    use proptest::sample::Index;
-
-    use super::*;
-
-    fn ledger(sizes_mib: &[u64]) -> Ledger {
-        let gpus: Vec<Gpu> = (0..)
-            .zip(sizes_mib)
-            .map(|(index, size)| Gpu { index, uuid: String::new(), name: String::new(), vram_mib: *size })
-            .collect();
-        Ledger::new(&gpus)
-    }
-
-    #[test]
-    fn a_reservation_goes_to_the_card_it_fits_best() {
-        let ledger = ledger(&[81_920, 24_576]);
-        let card = |reservation: &Option<Reservation>| reservation.as_ref().map(|reservation| reservation.card);
-        let small = ledger.reserve(20_000);
-        assert_eq!(card(&small), Some(1));
-        let large = ledger.reserve(20_000);
-        assert_eq!(card(&large), Some(0), "the small card is full");
-        assert_eq!(card(&ledger.reserve(70_000)), None);
-        drop(large);
-        assert_eq!(card(&ledger.reserve(70_000)), Some(0));
-    }
-
-    #[test]
-    fn reach_is_the_class_of_the_largest_room_and_counts_what_can_be_evicted() {
-        assert_eq!(ledger(&[]).reach_gib(&[]), 0);
-        let ledger = ledger(&[24_564, 81_559]);
-        assert_eq!(ledger.reach_gib(&[]), 80, "a card reports a little less than its name says");
-        let reservation = ledger.reserve(60_000);
-        assert_eq!(ledger.reach_gib(&[]), 24);
-        assert_eq!(ledger.reach_gib(&[reservation.as_ref().map_or(0, |reservation| reservation.ticket)]), 80);
-        drop(reservation);
-        assert_eq!(ledger.reach_gib(&[]), 80);
-    }
-
-    proptest! {
-        /// Whatever comes and goes: no card is ever reserved beyond what it has, what fits is not refused, and nothing is left over.
-        #[test]
-        fn reservations_never_exceed_a_card(
-            sizes_mib in vec(1_000..200_000_u64, 1..4),
-            steps in vec(prop_oneof![(1..100_000_u64).prop_map(Ok), any::<Index>().prop_map(Err)], 1..100),
-        ) {
-            let ledger = ledger(&sizes_mib);
-            let mut held = Vec::new();
-            for step in steps {
-                match step {
-                    Ok(need_mib) => {
-                        let fits = ledger.lock().cards.iter().any(|card| card.free_mib() >= need_mib);
-                        let reservation = ledger.reserve(need_mib);
-                        prop_assert_eq!(reservation.is_some(), fits);
-                        held.extend(reservation);
-                    }
-                    Err(index) if !held.is_empty() => drop(held.swap_remove(index.index(held.len()))),
-                    Err(_) => {}
-                }
-                for card in &ledger.lock().cards {
-                    prop_assert!(card.reserved.values().sum::<u64>() <= card.usable_mib);
-                }
-            }
-            held.clear();
-            prop_assert!(ledger.lock().cards.iter().all(|card| card.reserved.is_empty()));
-        }
-    }
-}
+mod tests;

@@ -3,11 +3,13 @@
 //! It knows the gateway and presigned URLs and nothing else of ours: no Redis, no S3 credentials.
 
 mod attempt;
+mod cards;
 mod config;
 mod disk;
 pub mod environment;
 mod gateway;
-mod inventory;
+mod host;
+mod latency;
 mod leases;
 mod ledger;
 mod load;

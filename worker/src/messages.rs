@@ -22,22 +22,28 @@ const LAST_CALL: Duration = Duration::from_secs(10);
 
 /// The way of one run's messages. Most runs never say anything, so it begins with the first one.
 pub(crate) struct Messages {
-    gateway: Arc<Gateway>,
-    lease: LeaseRef,
+    /// Whom they are told for which lease; nobody hears a model that warms up.
+    told_to: Option<(Arc<Gateway>, LeaseRef)>,
     way: Mutex<Option<(mpsc::Sender<JobMessage>, JoinHandle<()>)>>,
 }
 
 impl Messages {
     pub(crate) fn new(gateway: Arc<Gateway>, lease: LeaseRef) -> Self {
-        Self { gateway, lease, way: Mutex::default() }
+        Self { told_to: Some((gateway, lease)), way: Mutex::default() }
+    }
+
+    /// Of a run that nobody listens to.
+    pub(crate) fn unheard() -> Self {
+        Self { told_to: None, way: Mutex::default() }
     }
 
     /// Takes one, unless too many wait already.
     pub(crate) fn take(&self, message: JobMessage) -> bool {
+        let Some((gateway, lease)) = &self.told_to else { return true };
         let mut way = self.lock();
         let (sender, _) = way.get_or_insert_with(|| {
             let (sender, inbox) = mpsc::channel(BACKLOG);
-            (sender, tokio::spawn(forward(Arc::clone(&self.gateway), self.lease.clone(), inbox)))
+            (sender, tokio::spawn(forward(Arc::clone(gateway), lease.clone(), inbox)))
         });
         sender.try_send(message).is_ok()
     }

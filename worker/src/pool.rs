@@ -1,21 +1,31 @@
 //! The models this worker knows: what they are, whose turn it is, and their loaded runners.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod failure;
+mod room;
+mod status;
+mod warmup;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stokehold_queue::gateway::{LeasedJob, RunnerSpec};
 use stokehold_queue::job::{ErrorCode, JobError};
-use tokio::sync::OnceCell;
+use stokehold_queue::now_ms;
+use tokio::sync::{Notify, OnceCell};
 use tracing::Instrument as _;
 
+use crate::cards::Cards;
 use crate::environment::{Environment, EnvironmentSpec, Environments};
 use crate::gateway::{Error, Gateway};
-use crate::ledger::{Ledger, Reservation, Ticket};
+use crate::latency::Latency;
+use crate::ledger::{Idle, Ledger, Reservation, Ticket};
 use crate::package::Packages;
-use crate::runner::{Launch, RunEnd, Runner, StartError};
+use crate::runner::{Launch, Runner};
 use crate::turns::{Slots, Turns};
+pub(crate) use failure::start_failure;
+use failure::{failure, infra};
 
 /// Which model: tenant, endpoint, version.
 type Key = (String, String, u32);
@@ -28,14 +38,25 @@ pub(crate) struct Model {
     /// Attempts that need it now; while there are any it is not evicted.
     users: AtomicUsize,
     used: Mutex<Instant>,
+    latency: Mutex<Latency>,
+    /// What it was seen to need of a card here or elsewhere, MiB; 0 when nobody has seen it.
+    seen_mib: AtomicU64,
+    /// It ran out of memory beside others: it is to have a card for itself.
+    alone: AtomicBool,
     loaded: tokio::sync::Mutex<Option<Loaded>>,
+    /// Its card while it is loaded, and the runs on it: who wants the card for itself waits until there are none.
+    on: Mutex<Option<u32>>,
+    runs: AtomicUsize,
 }
 
 /// A model's runner, with what must stay while it lives.
 struct Loaded {
     runner: Arc<Runner>,
-    /// What the runner's process has reserved.
+    /// What the runner's process has reserved, and on which card.
     ticket: Option<Ticket>,
+    card: Option<u32>,
+    alone: bool,
+    took: Took,
     _environment: Environment,
     _home: tempfile::TempDir,
 }
@@ -58,12 +79,42 @@ impl Drop for Using {
     }
 }
 
-/// A runner ready to run, and what it took to get there: nothing when it was warm.
+/// A run on a model, from before its card is looked for to its end.
+struct Running {
+    model: Arc<Model>,
+    ended: Arc<Notify>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.model.runs.fetch_sub(1, Ordering::SeqCst);
+        self.ended.notify_waiters();
+    }
+}
+
+/// A runner ready to run, and what it took to get there: nothing when it was warm. While this is held, the model keeps its card.
 pub(crate) struct Ready {
+    _running: Running,
     pub(crate) runner: Arc<Runner>,
+    /// The card it runs on, and whether it has it for itself.
+    pub(crate) card: Option<u32>,
+    alone: bool,
+    pub(crate) took: Took,
+}
+
+/// What it took to get a model ready.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Took {
     pub(crate) environment: Duration,
     pub(crate) boot: Duration,
     pub(crate) load: Duration,
+    pub(crate) warmup: Duration,
+}
+
+impl Loaded {
+    fn ready(&self, running: Running, took: Took) -> Ready {
+        Ready { _running: running, runner: Arc::clone(&self.runner), card: self.card, alone: self.alone, took }
+    }
 }
 
 /// Why a model is not ready.
@@ -72,6 +123,8 @@ pub(crate) enum NotReady {
     Job(JobError),
     /// No card has room now: another worker, or this one later, may have.
     NoRoom,
+    /// It needs more than the largest card here has, MiB.
+    Outgrown(JobError, u64),
 }
 
 /// All models of this worker.
@@ -82,9 +135,11 @@ pub(crate) struct Pool {
     scratch: std::path::PathBuf,
     load_timeout: Duration,
     max_loaded: usize,
-    ledger: Ledger,
+    cards: Cards,
     slots: Arc<Slots>,
     models: Mutex<HashMap<Key, Arc<OnceCell<Arc<Model>>>>>,
+    /// A run has ended, or a claim of a card.
+    ended: Arc<Notify>,
 }
 
 /// What a pool is made of.
@@ -94,7 +149,7 @@ pub(crate) struct PoolConfig {
     pub(crate) scratch: std::path::PathBuf,
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
-    pub(crate) ledger: Ledger,
+    pub(crate) cards: Cards,
     pub(crate) slots: Arc<Slots>,
 }
 
@@ -110,9 +165,10 @@ impl Pool {
             scratch: config.scratch,
             load_timeout: config.load_timeout,
             max_loaded: config.max_loaded,
-            ledger: config.ledger,
+            cards: config.cards,
             slots: config.slots,
             models: Mutex::default(),
+            ended: Arc::default(),
         }
     }
 
@@ -133,10 +189,15 @@ impl Pool {
             Ok::<_, Error>(Arc::new(Model {
                 tenant: job.tenant.clone(),
                 turns: Turns::new(spec.version.spec.max_concurrency, Arc::clone(&self.slots)),
+                seen_mib: AtomicU64::new(self.seen_mib(&spec.needs_mib)),
                 spec,
                 users: AtomicUsize::new(0),
+                alone: AtomicBool::new(false),
                 used: Mutex::new(Instant::now()),
+                latency: Mutex::default(),
                 loaded: tokio::sync::Mutex::default(),
+                on: Mutex::default(),
+                runs: AtomicUsize::new(0),
             }))
         };
         let model =
@@ -147,19 +208,87 @@ impl Pool {
 
     /// The model's runner, started if need be.
     pub(crate) async fn ready(&self, model: &Using) -> Result<Ready, NotReady> {
+        let running = self.enter(&model.0).await;
         let mut loaded = model.loaded.lock().await;
         if let Some(warm) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) {
-            let runner = Arc::clone(&warm.runner);
-            return Ok(Ready { runner, environment: Duration::ZERO, boot: Duration::ZERO, load: Duration::ZERO });
+            return Ok(warm.ready(running, Took::default()));
         }
         *loaded = None;
-        let reservation = self.make_room(model).await?;
-        let (new, ready) = self.start(model, reservation).await.map_err(NotReady::Job)?;
-        *loaded = Some(new);
-        Ok(ready)
+        loop {
+            let reservation = self.make_room(model).await?;
+            let card = reservation.as_ref().map(|reservation| reservation.card);
+            *lock(&model.on) = card;
+            match self.start(model, reservation).await {
+                Ok((new, took)) => return Ok(loaded.insert(new).ready(running, took)),
+                // Once more, with a card for itself.
+                Err(error) if error.code == ErrorCode::OomGpu && card.is_some() => {
+                    if model.alone.swap(true, Ordering::SeqCst) {
+                        return Err(self.outgrown(error));
+                    }
+                }
+                Err(error) => return Err(NotReady::Job(error)),
+            }
+        }
     }
 
-    async fn start(&self, model: &Model, reservation: Option<Reservation>) -> Result<(Loaded, Ready), JobError> {
+    /// Begins a run; waits while somebody else wants the model's card for itself.
+    async fn enter(&self, model: &Arc<Model>) -> Running {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            // First counted, then looked: whoever claims the card looks first at the claims and then at the counts.
+            model.runs.fetch_add(1, Ordering::SeqCst);
+            let running = Running { model: Arc::clone(model), ended: Arc::clone(&self.ended) };
+            let card = *lock(&model.on);
+            if !card.is_some_and(|card| self.cards.ledger().is_claimed(card)) {
+                return running;
+            }
+            drop(running);
+            ended.await;
+        }
+    }
+
+    /// A run on this runner ran out of its card's memory. The runner goes, and comes back with a card for itself; one that had a card for
+    /// itself has outgrown it.
+    pub(crate) async fn after_oom(&self, model: &Using, failed: &Ready, error: JobError) -> Result<Ready, NotReady> {
+        if failed.alone {
+            return Err(self.outgrown(error));
+        }
+        model.alone.store(true, Ordering::SeqCst);
+        let is_same = |loaded: &mut Loaded| Arc::ptr_eq(&loaded.runner, &failed.runner);
+        // Another run on it may have been here before.
+        let gone = model.loaded.lock().await.take_if(is_same);
+        if let Some(loaded) = gone {
+            loaded.runner.stop().await;
+        }
+        match self.ready(model).await {
+            // Others are in its way: with a backoff they may be gone.
+            Err(NotReady::NoRoom) => Err(NotReady::Job(error)),
+            ready => ready,
+        }
+    }
+
+    /// A run on this runner has ended well. One that has a card for itself has shown what it needs of it.
+    pub(crate) fn ran_well(&self, model: &Using, on: &Ready) {
+        let need_mib = || self.cards.ledger().need_mib(model.ticket()?);
+        if on.alone && need_mib().is_some_and(|mib| model.seen_mib.fetch_max(mib, Ordering::SeqCst) < mib) {
+            model.alone.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// It had a card for itself and ran out of memory all the same.
+    pub(crate) fn outgrown(&self, error: JobError) -> NotReady {
+        NotReady::Outgrown(error, self.cards.ledger().largest_mib() + 1)
+    }
+
+    /// The most that it was seen to need of a card of a kind that is here, or of any.
+    fn seen_mib(&self, needs_mib: &BTreeMap<String, u64>) -> u64 {
+        let is_here = |gpu: &str| gpu == "*" || self.cards.gpus().iter().any(|card| card.name == gpu);
+        needs_mib.iter().filter(|(gpu, _)| is_here(gpu)).map(|(_, mib)| *mib).max().unwrap_or(0)
+    }
+
+    async fn start(&self, model: &Model, reservation: Option<Reservation>) -> Result<(Loaded, Took), JobError> {
         let (version, started) = (&model.spec.version, Instant::now());
         let spec = &version.spec;
         let environment =
@@ -190,79 +319,28 @@ impl Pool {
             home: home.path().to_owned(),
             entry: spec.entry.clone(),
             max_concurrency: spec.max_concurrency,
-            gpu: reservation.as_ref().map(|reservation| reservation.card),
+            card: reservation.as_ref().map(|reservation| reservation.card),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
+        let (card, alone) = (launch.card, model.alone.load(Ordering::SeqCst));
         let span = tracing::info_span!("runner.load", endpoint.id = %version.name, endpoint.version = version.version);
         let loading = Runner::start(&launch, reservation, self.load_timeout).instrument(span);
         let runner = loading.await.map_err(start_failure)?;
         let runner = Arc::new(runner);
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");
-        let ready =
-            Ready { runner: Arc::clone(&runner), environment: environment_took, boot: runner.boot, load: runner.load };
-        Ok((Loaded { runner, ticket, _environment: environment, _home: home }, ready))
-    }
-
-    /// Reserves what the model declares, evicting idle runners, the longest unused first, until it fits. `None`: no card needed.
-    async fn make_room(&self, model: &Using) -> Result<Option<Reservation>, NotReady> {
-        let need_mib = vram_mib(model.spec.version.spec.vram_gib);
-        let mut idle = self.idle();
-        if need_mib == 0 {
-            while self.loaded() >= self.max_loaded && !idle.is_empty() {
-                self.evict(&idle.remove(0)).await;
-            }
-            return Ok(None);
+        let started = Instant::now();
+        warmup::run(&runner, &spec.warmup, home.path(), self.load_timeout, &self.cards).await?;
+        let warmup = started.elapsed();
+        if let (Some(ticket), false) = (ticket, spec.warmup.is_empty()) {
+            let held_mib = self.cards.ledger().settle(ticket);
+            tracing::info!(endpoint.id = %version.name, version = version.version, held_mib, "warmed up");
         }
-        loop {
-            if let Some(reservation) = self.ledger.reserve(need_mib) {
-                return Ok(Some(reservation));
-            }
-            if idle.is_empty() {
-                return Err(NotReady::NoRoom);
-            }
-            self.evict(&idle.remove(0)).await;
-        }
-    }
-
-    async fn evict(&self, model: &Model) {
-        let Ok(mut loaded) = model.loaded.try_lock() else { return };
-        if model.users.load(Ordering::SeqCst) > 0 {
-            return;
-        }
-        if let Some(idle) = loaded.take() {
-            tracing::info!(endpoint.id = %model.spec.version.name, "idle runner evicted");
-            idle.runner.stop().await;
-        }
-    }
-
-    /// Loaded models that nobody uses, the longest unused first.
-    fn idle(&self) -> Vec<Arc<Model>> {
-        let mut idle: Vec<Arc<Model>> = self.known();
-        idle.retain(|model| model.users.load(Ordering::SeqCst) == 0 && model.is_loaded());
-        idle.sort_by_key(|model| *lock(&model.used));
-        idle
+        let took = Took { environment: environment_took, boot: runner.boot, load: runner.load, warmup };
+        Ok((Loaded { runner, ticket, card, alone, took, _environment: environment, _home: home }, took))
     }
 
     fn known(&self) -> Vec<Arc<Model>> {
         lock(&self.models).values().filter_map(|cell| cell.get().cloned()).collect()
-    }
-
-    fn loaded(&self) -> usize {
-        self.known().iter().filter(|model| model.is_loaded()).count()
-    }
-
-    /// The loaded models as `name@version`.
-    pub(crate) fn loaded_names(&self) -> Vec<String> {
-        let name = |model: &Arc<Model>| format!("{}@{}", model.spec.version.name, model.spec.version.version);
-        let mut names: Vec<String> = self.known().iter().filter(|model| model.is_loaded()).map(name).collect();
-        names.sort();
-        names
-    }
-
-    /// The largest VRAM class that could be loaded now, GiB.
-    pub(crate) fn reach_gib(&self) -> u32 {
-        let idle: Vec<Ticket> = self.idle().iter().filter_map(|model| model.ticket()).collect();
-        self.ledger.reach_gib(&idle)
     }
 
     /// Stops every runner.
@@ -277,71 +355,37 @@ impl Pool {
 }
 
 impl Model {
+    /// A run took so long, and ended well or not.
+    pub(crate) fn ran(&self, took: Duration, succeeded: bool) {
+        self.turns.ran(took);
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        lock(&self.latency).ran(took_ms, succeeded.then(now_ms));
+    }
+
+    /// What is to be reserved for it, MiB; 0 needs no card.
+    fn need_mib(&self, ledger: &Ledger) -> u64 {
+        let seen_mib = Some(self.seen_mib.load(Ordering::SeqCst)).filter(|mib| *mib > 0);
+        let need_mib = self.spec.version.spec.need_mib(seen_mib);
+        if need_mib > 0 && self.alone.load(Ordering::SeqCst) { need_mib.max(ledger.largest_mib()) } else { need_mib }
+    }
+
     fn ticket(&self) -> Option<Ticket> {
         self.loaded.try_lock().ok()?.as_ref()?.ticket
+    }
+
+    /// What its eviction would cost: what it took to load, over how long nobody has asked for it.
+    fn value(&self) -> Option<Idle> {
+        let loaded = self.loaded.try_lock().ok()?;
+        let loaded = loaded.as_ref()?;
+        let idle_s = lock(&self.used).elapsed().as_secs_f64();
+        let load_s = (loaded.took.boot + loaded.took.load + loaded.took.warmup).as_secs_f64();
+        Some(Idle { ticket: loaded.ticket?, value: load_s / (1.0 + idle_s) })
     }
 
     /// A model that is being loaded holds its lock and counts as loaded.
     fn is_loaded(&self) -> bool {
         self.loaded.try_lock().map_or(true, |loaded| loaded.as_ref().is_some_and(|loaded| !loaded.runner.is_gone()))
     }
-}
-
-fn vram_mib(gib: f64) -> u64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "at most some hundred GiB, never negative"
-    )]
-    let mib = (gib.max(0.0) * 1024.0).ceil() as u64;
-    mib
-}
-
-fn start_failure(error: StartError) -> JobError {
-    match error {
-        StartError::Spawn(why) => infra(format!("the runner could not be started: {why}")),
-        StartError::Setup(raised, stderr) => JobError {
-            code: ErrorCode::SetupFailed,
-            class: raised.class,
-            message: raised.message,
-            traceback: Some(raised.traceback).filter(|text| !text.is_empty()),
-            stderr: Some(stderr).filter(|text| !text.is_empty()),
-        },
-        StartError::TooSlow(limit) => failure(
-            ErrorCode::SetupFailed,
-            format!("importing the handler and setup() took longer than {} s", limit.as_secs()),
-        ),
-        StartError::Ended(end) => {
-            let (code, class, what, stderr) = match end {
-                RunEnd::Exited { code, stderr } => {
-                    (ErrorCode::SetupFailed, String::new(), format!("exited with code {code}"), stderr)
-                }
-                RunEnd::Crashed { signal, stderr } => {
-                    (ErrorCode::RunnerCrashed, signal.clone(), format!("died of {signal}"), stderr)
-                }
-                RunEnd::Broken { why, stderr } => {
-                    (ErrorCode::Protocol, String::new(), format!("was stopped: {why}"), stderr)
-                }
-                RunEnd::Flooded { stderr, .. } | RunEnd::Failed { stderr, .. } => {
-                    (ErrorCode::SetupFailed, String::new(), "was stopped".to_owned(), stderr)
-                }
-                RunEnd::Done { .. } | RunEnd::NotBegun => {
-                    (ErrorCode::Protocol, String::new(), "ended".to_owned(), String::new())
-                }
-            };
-            let stderr = Some(stderr).filter(|text| !text.is_empty());
-            let message = format!("the handler's process {what} before setup() was done");
-            JobError { class, stderr, ..failure(code, message) }
-        }
-    }
-}
-
-fn failure(code: ErrorCode, message: String) -> JobError {
-    JobError { code, class: String::new(), message, traceback: None, stderr: None }
-}
-
-fn infra(message: String) -> JobError {
-    failure(ErrorCode::Infra, message)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

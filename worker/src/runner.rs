@@ -82,12 +82,16 @@ pub(crate) enum RunEnd {
     Exited { code: i32, stderr: String },
     /// The process died of a signal.
     Crashed { signal: String, stderr: String },
+    /// The kernel killed the process, since the machine had no memory left.
+    OutOfMemory { stderr: String },
     /// The process broke the wire's protocol and was killed.
     Broken { why: String, stderr: String },
     /// It wrote more log than a job may, and was killed.
     Flooded { limit_bytes: u64, stderr: String },
     /// The process ended while the run waited in its inbox.
     NotBegun,
+    /// The process was told to stop and did not wait for the run: by nobody's fault.
+    Stopped,
 }
 
 impl Runner {
@@ -111,6 +115,11 @@ impl Runner {
     /// Asks a run to stop.
     pub(crate) async fn cancel(&self, number: u64) {
         let _ = self.commands.send(driver::Command::Cancel(number)).await;
+    }
+
+    /// Sends the process group a SIGTERM.
+    pub(crate) async fn terminate(&self) {
+        let _ = self.commands.send(driver::Command::Terminate).await;
     }
 
     /// Kills the process group now; its runs end as crashed.

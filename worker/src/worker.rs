@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
 use crate::attempt::{Attempts, End, STORES_MAX};
+use crate::cards::Cards;
 use crate::config::Config;
 use crate::disk::Disks;
 use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
-use crate::inventory::Inventory;
+use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
-use crate::ledger::Ledger;
 use crate::load::Load;
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
@@ -59,13 +59,16 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         runner_wheel: RunnerWheel::find(config.runner_wheel.as_deref()),
         cap_bytes: config.environments_bytes,
     })?;
-    let inventory = Inventory::look(config.fake_gpus.as_deref());
+    let cards = Cards::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
+    let (driver, cuda) = cards.versions();
     let join = JoinRequest {
         protocol: PROTOCOL,
         release: env!("CARGO_PKG_VERSION").to_owned(),
         name: config.name.clone(),
         slots: config.slots,
-        gpus: inventory.gpus().to_vec(),
+        gpus: cards.gpus().to_vec(),
+        driver,
+        cuda,
         price_usd_micros_per_hour: config.price_usd_micros_per_hour,
     };
     let gateway = Arc::new(Gateway::new(&config.gateway_url, config.join_token.clone(), join)?);
@@ -73,15 +76,17 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         joined = join_gateway(&gateway, &config.gateway_url) => joined?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    tracing::info!(worker.id = %joined.worker_id, slots = config.slots, gpus = inventory.gpus().len(), "joined");
+    tracing::info!(worker.id = %joined.worker_id, slots = config.slots, gpus = cards.gpus().len(), "joined");
 
+    cards.watch()?;
+    let host = Host::new(&config.data_dir, environments.clone());
     let pool = PoolConfig {
         environments,
         packages: Packages::open(&config.cache_dir)?,
         scratch: scratch.path(),
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
-        ledger: Ledger::new(inventory.gpus()),
+        cards: cards.clone(),
         slots: Slots::new(config.slots),
     };
     let attempts = Attempts {
@@ -95,11 +100,14 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         draining: shutdown.clone(),
         leaving: CancellationToken::new(),
     };
-    let worker = Arc::new(Worker { config, gateway, inventory, leases: Leases::default(), attempts });
+    let worker = Arc::new(Worker { config, gateway, cards, host, leases: Leases::default(), attempts });
     let heartbeat = CancellationToken::new();
+    let relieving = tokio::spawn(Arc::clone(&worker).relieve());
     let beating = tokio::spawn(Arc::clone(&worker).beat(joined, heartbeat.clone()));
     worker.serve(shutdown).await;
     worker.attempts.pool.stop().await;
+    worker.cards.stop();
+    relieving.abort();
     heartbeat.cancel();
     beating.await?;
     Ok(())
@@ -131,7 +139,8 @@ fn lease_of(report: &FinishReport) -> LeaseRef {
 struct Worker {
     config: Config,
     gateway: Arc<Gateway>,
-    inventory: Inventory,
+    cards: Cards,
+    host: Host,
     leases: Leases,
     attempts: Attempts,
 }
@@ -159,9 +168,20 @@ impl Worker {
             draining: self.attempts.draining.is_cancelled(),
             loaded: self.attempts.pool.loaded_names(),
             running: u32::try_from(self.leases.running()).unwrap_or(u32::MAX),
-            gpus: self.inventory.readings(),
+            gpus: self.cards.readings(),
+            models: self.attempts.pool.models(),
+            host: self.host.status(),
+            learned: self.attempts.pool.learn(),
         };
         keep(&self.leases, &self.gateway, rhythm, status, stop).await;
+    }
+
+    /// Gives memory back whenever a card turns out to be short of it.
+    async fn relieve(self: Arc<Self>) {
+        let mut changed = self.cards.changed();
+        while changed.changed().await.is_ok() {
+            self.attempts.pool.relieve().await;
+        }
     }
 
     /// Leases and reports until told to stop, then until nothing is left.

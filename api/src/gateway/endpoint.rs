@@ -20,7 +20,8 @@ pub(super) async fn endpoint(
     let number = version.parse().map_err(|_| missing())?;
     let version = app.ask("read an endpoint", app.registry.endpoint(&tenant, &name, Some(number))).await?;
     let version = version.ok_or_else(missing)?;
+    let needs_mib = app.ask("read what a version needs", app.registry.needs(&tenant, &name, version.version)).await?;
     let key = packages::key(&tenant, &version.spec.package_sha256);
     let package_url = app.objects.presign_get(&key, URL_TTL).await?;
-    Ok(Json(RunnerSpec { version, package_url }))
+    Ok(Json(RunnerSpec { version, package_url, needs_mib }))
 }

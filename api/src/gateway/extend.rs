@@ -6,6 +6,7 @@ use stokehold_queue::gateway::{ExtendReply, ExtendRequest, WorkerStatus};
 use stokehold_queue::{Queue, WorkerRecord, now_ms};
 
 use super::join::{mint, ttl_ms};
+use super::needs;
 use crate::auth::JoinedWorker;
 use crate::error::{Code, Problem};
 use crate::json::Json;
@@ -14,6 +15,7 @@ use crate::state::App;
 const LEASES_MAX: usize = 1_000;
 const LOADED_MAX: usize = 1_000;
 const GPUS_MAX: usize = 64;
+const LEARNED_MAX: usize = 100;
 
 /// `extend`: the heartbeat.
 pub(super) async fn extend(
@@ -24,10 +26,11 @@ pub(super) async fn extend(
     if request.leases.len() > LEASES_MAX {
         return Err(Problem::field("/leases", format!("must be at most {LEASES_MAX}")));
     }
-    if request.status.loaded.len() > LOADED_MAX || request.status.gpus.len() > GPUS_MAX {
+    let WorkerStatus { loaded, models, gpus, learned, .. } = &request.status;
+    if loaded.len().max(models.len()) > LOADED_MAX || gpus.len() > GPUS_MAX || learned.len() > LEARNED_MAX {
         return Err(Problem::field(
             "/status",
-            format!("must name at most {LOADED_MAX} endpoints and {GPUS_MAX} cards"),
+            format!("must name at most {LOADED_MAX} endpoints, {GPUS_MAX} cards and {LEARNED_MAX} needs"),
         ));
     }
     let (leases, (), token) = tokio::try_join!(
@@ -39,10 +42,11 @@ pub(super) async fn extend(
 }
 
 /// Notes that the worker is alive, and how it is.
-async fn seen(app: &App, worker_id: &str, status: WorkerStatus) -> Result<(), Problem> {
+async fn seen(app: &App, worker_id: &str, mut status: WorkerStatus) -> Result<(), Problem> {
     let known = known(app, worker_id)
         .await?
         .ok_or_else(|| Problem::new(Code::Unauthorized, "this worker is not known any more; join again"))?;
+    needs::learned(app, &known, std::mem::take(&mut status.learned)).await?;
     let record = WorkerRecord { seen_ms: now_ms(), status, ..WorkerRecord::clone(&known) };
     app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
     Ok(())

@@ -3,10 +3,11 @@ use axum::extract::State;
 use futures::future::try_join_all;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, LeaseRef};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT_NAME};
-use stokehold_queue::{BATCH_MAX, Queue};
+use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
 
 use super::BODY_MAX;
 use super::extend::known;
+use super::needs;
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
 use crate::json::Json;
@@ -40,8 +41,8 @@ pub(super) async fn report(
         return Err(Problem::field("/finish", format!("must be at most {BATCH_MAX} reports")));
     }
     let worker = known(app, worker_id).await?;
-    let mut reports: Vec<FinishReport> =
-        try_join_all(reports.into_iter().enumerate().map(|(n, report)| checked(app, n, report))).await?;
+    let checks = reports.into_iter().enumerate().map(|(n, report)| checked(app, worker.as_deref(), n, report));
+    let mut reports: Vec<FinishReport> = try_join_all(checks).await?;
     for report in &mut reports {
         report.cost_usd_micros = worker.as_ref().and_then(|worker| worker.cost_usd_micros(report.timing.occupied_ms()));
     }
@@ -56,7 +57,12 @@ pub(super) async fn report(
     Ok(answers)
 }
 
-async fn checked(app: &App, n: usize, mut report: FinishReport) -> Result<FinishReport, Problem> {
+async fn checked(
+    app: &App,
+    worker: Option<&WorkerRecord>,
+    n: usize,
+    mut report: FinishReport,
+) -> Result<FinishReport, Problem> {
     match &mut report.outcome {
         FinishOutcome::Succeeded { result } if result.get().len() > INLINE_RESULT_BYTES => Err(Problem::field(
             format!("/finish/{n}/result"),
@@ -65,6 +71,10 @@ async fn checked(app: &App, n: usize, mut report: FinishReport) -> Result<Finish
         FinishOutcome::Succeeded { .. } => Ok(report),
         FinishOutcome::Failed { error } => {
             shorten(error);
+            if let (ErrorCode::OomGpu, Some(need_mib), Some(worker)) = (error.code, report.vram_need_mib, worker) {
+                let lease = LeaseRef { job_id: report.job_id, fence: report.fence.clone() };
+                report.outgrown = needs::outgrown(app, worker, &lease, need_mib).await?;
+            }
             Ok(report)
         }
         FinishOutcome::Stored { size_bytes } => {

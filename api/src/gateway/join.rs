@@ -32,6 +32,8 @@ pub(super) async fn join(
         release: request.release,
         slots: request.slots,
         gpus: request.gpus,
+        driver: request.driver,
+        cuda: request.cuda,
         price_usd_micros_per_hour: request.price_usd_micros_per_hour,
         joined_ms: now_ms,
         seen_ms: now_ms,
@@ -61,10 +63,12 @@ fn check(request: &JoinRequest) -> Result<(), Problem> {
         ));
     }
     let printable = |text: &str| text.chars().count() <= NAME_MAX && !text.chars().any(char::is_control);
-    if !printable(&request.name) || !printable(&request.release) {
+    let versions = [&request.driver, &request.cuda];
+    let texts = [&request.name, &request.release].into_iter().chain(versions.into_iter().flatten());
+    if !texts.into_iter().all(|text| printable(text)) {
         return Err(Problem::field(
             "/name",
-            format!("name and release must be at most {NAME_MAX} printable characters"),
+            format!("name, release, driver and cuda must be at most {NAME_MAX} printable characters"),
         ));
     }
     if !(1..=SLOTS_MAX).contains(&request.slots) {

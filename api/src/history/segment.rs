@@ -233,6 +233,7 @@ pub(crate) mod tests {
             held: None,
             error: None,
             progress: None,
+            oom_events: 0,
             run_after_ms: None,
             ended_ms: Some(2),
             steps: Vec::new(),

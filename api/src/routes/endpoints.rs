@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
-use stokehold_queue::job::{VRAM_CLASSES_GIB, vram_class_gib};
+use stokehold_queue::vram::{CLASSES_GIB, class_of_gib};
 use utoipa::ToSchema;
 
 use self::steps::{RetryRequest, StepRequest};
@@ -26,6 +26,8 @@ use crate::state::App;
 const CONCURRENCY_MAX: u32 = 1_000;
 const ENTRY_MAX: usize = 200;
 const LOCK_MAX: usize = 512 << 10;
+const WARMUPS_MAX: usize = 8;
+const WARMUP_BYTES_MAX: usize = 64 << 10;
 
 /// What `stoke deploy` found out about a handler.
 #[derive(Deserialize, ToSchema)]
@@ -63,6 +65,10 @@ pub(crate) struct DeployRequest {
     max_attempts: Option<u32>,
     /// When and after which failures its jobs are tried again.
     retry: Option<RetryRequest>,
+    /// Up to 8 inputs that a worker runs once before the first job: what they take of a card replaces `vram_gib` there.
+    #[serde(default)]
+    #[schema(value_type = Vec<serde_json::Value>)]
+    warmup: Vec<Value>,
     /// Endpoints that must allow an input before it runs: up to 8.
     #[serde(default)]
     before: Vec<StepRequest>,
@@ -95,6 +101,9 @@ pub(crate) struct VersionView {
     max_attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry: Option<RetryRequest>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<serde_json::Value>)]
+    warmup: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     before: Vec<StepRequest>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -131,6 +140,7 @@ impl From<EndpointVersion> for VersionView {
             timeout_s: spec.timeout_s,
             max_attempts: spec.max_attempts,
             retry: spec.retry.map(RetryRequest::from),
+            warmup: spec.warmup,
             before: spec.before.into_iter().map(StepRequest::from).collect(),
             after: spec.after.into_iter().map(StepRequest::from).collect(),
         }
@@ -243,16 +253,17 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     if !request.python.is_empty() && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok()) {
         return wrong("/python", "must be a version as 3.11, or empty".to_owned());
     }
-    if let Err(why) = catalog::validator(&request.input_schema) {
-        return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}"));
+    match catalog::validator(&request.input_schema) {
+        Ok(input) => check_warmup(&request.warmup, &input)?,
+        Err(why) => return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}")),
     }
     if !request.output_schema.is_null()
         && let Err(why) = catalog::validator(&request.output_schema)
     {
         return wrong("/output_schema", format!("is no JSON Schema that can be used: {why}"));
     }
-    if !request.vram_gib.is_finite() || request.vram_gib < 0.0 || vram_class_gib(request.vram_gib).is_none() {
-        let largest = VRAM_CLASSES_GIB.last().copied().unwrap_or_default();
+    if !request.vram_gib.is_finite() || request.vram_gib < 0.0 || class_of_gib(request.vram_gib).is_none() {
+        let largest = CLASSES_GIB.last().copied().unwrap_or_default();
         return wrong("/vram_gib", format!("must be 0 to {largest}: the largest card there is"));
     }
     let (max_concurrency, timeout_s, max_attempts) =
@@ -279,8 +290,30 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         timeout_s,
         max_attempts,
         retry: request.retry.map(|retry| retry.checked("/retry")).transpose()?,
+        warmup: request.warmup,
         before: steps::checked(request.before, "/before")?,
         after: steps::checked(request.after, "/after")?,
     };
     Ok((request.name, spec))
+}
+
+fn check_warmup(warmup: &[Value], input: &jsonschema::Validator) -> Result<(), Problem> {
+    if warmup.len() > WARMUPS_MAX {
+        return Err(Problem::field("/warmup", format!("must be at most {WARMUPS_MAX} inputs")));
+    }
+    for (n, one) in warmup.iter().enumerate() {
+        let wrong = |message: String| Err(Problem::field(format!("/warmup/{n}"), message));
+        let text = one.to_string();
+        if text.len() > WARMUP_BYTES_MAX {
+            return wrong(format!("must be at most {WARMUP_BYTES_MAX} bytes"));
+        }
+        // A worker that warms a model up has no job whose files it could fetch.
+        if text.contains("\"$file\"") {
+            return wrong("must name no file: bring it with the package, or make it in the handler".to_owned());
+        }
+        if let Err(error) = input.validate(one) {
+            return wrong(format!("does not fit the input schema at {:?}: {error}", error.instance_path().to_string()));
+        }
+    }
+    Ok(())
 }

@@ -55,7 +55,10 @@ pub(crate) async fn get(
         };
         job = seen.unwrap_or(job);
     }
-    Ok(Json(JobView::new(&job, &app.config)).into_response())
+    let view = JobView::new(&job, &app.config);
+    // Only who looks at a job that waits is told what for.
+    let view = if job.state == JobState::Queued { view.among(&job, &app.fleet().await?) } else { view };
+    Ok(Json(view).into_response())
 }
 
 /// List jobs

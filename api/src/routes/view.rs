@@ -12,6 +12,7 @@ use stokehold_queue::job::{
 use utoipa::ToSchema;
 
 use crate::config::Config;
+use crate::fleet::{Fleet, Waiting};
 use crate::stamp::rfc3339;
 
 /// A job.
@@ -27,6 +28,9 @@ pub(crate) struct JobView<'a> {
     /// Where it stands.
     #[schema(value_type = StateWord)]
     state: JobState,
+    /// Why it has not started, of a queued job that is asked for by its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<WaitingView>,
     /// How urgent it is.
     #[schema(value_type = PriorityWord)]
     priority: Priority,
@@ -68,6 +72,8 @@ pub(crate) struct JobView<'a> {
     steps: Vec<StepView<'a>>,
     /// What it has cost so far, its steps included; null when the workers' prices are not known.
     cost_usd_micros: Option<u64>,
+    /// How often it ran out of a card's memory or a machine's. It costs none of its `max_attempts`.
+    oom_events: u32,
     /// The latest that the running job told.
     progress: Option<ProgressView<'a>>,
     /// Every attempt so far, oldest first.
@@ -158,10 +164,44 @@ pub(crate) struct TimingView {
     boot_ms: u64,
     /// Loading the model.
     load_ms: u64,
+    /// Running its warm-up inputs.
+    warmup_ms: u64,
     /// The handler itself.
     run_ms: u64,
     /// Putting result and files into S3.
     upload_ms: u64,
+}
+
+/// Why a job that is ready has not started.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Waiting)]
+pub(crate) struct WaitingView {
+    reason: WaitingReason,
+    /// In words.
+    message: String,
+}
+
+/// The reasons why a job waits.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WaitingReason {
+    /// No worker that is here could ever run it.
+    Unschedulable,
+    /// Workers that could run it are occupied.
+    Busy,
+    /// It is about to start.
+    Soon,
+}
+
+impl From<Waiting> for WaitingView {
+    fn from(waiting: Waiting) -> Self {
+        let (reason, message) = match waiting {
+            Waiting::Unschedulable(why) => (WaitingReason::Unschedulable, why),
+            Waiting::Busy(why) => (WaitingReason::Busy, why),
+            Waiting::Soon => (WaitingReason::Soon, "a worker that can run it is free".to_owned()),
+        };
+        Self { reason, message }
+    }
 }
 
 /// What a running job told of its progress.
@@ -192,15 +232,25 @@ pub(crate) struct ErrorView<'a> {
 }
 
 impl<'a> JobView<'a> {
+    /// Why it waits, if it does.
+    pub(crate) fn among(mut self, job: &Job, fleet: &Fleet) -> Self {
+        if job.state == JobState::Queued {
+            self.waiting = Some(fleet.why(job.spec.vram_class_gib).into());
+        }
+        self
+    }
+
     /// The record, shown.
     pub(crate) fn new(job: &'a Job, config: &Config) -> Self {
         let created_ms = job.created_ms();
         Self {
             state: job.state,
+            waiting: None,
             run_after: job.run_after_ms.map(rfc3339),
             ended_at: job.ended_ms.map(rfc3339),
             steps: steps(&job.spec.steps, &job.steps),
             cost_usd_micros: cost_usd_micros(job),
+            oom_events: job.oom_events,
             progress: job
                 .progress
                 .as_ref()
@@ -243,6 +293,7 @@ impl<'a> JobView<'a> {
             endpoint: &spec.endpoint,
             version: spec.version,
             state: JobState::Queued,
+            waiting: None,
             priority: spec.priority,
             created_at: rfc3339(id.created_ms()),
             run_after: None,
@@ -266,6 +317,7 @@ impl<'a> JobView<'a> {
             webhook_events: spec.hook.as_ref().map_or(&[], |hook| &hook.events),
             steps: steps(&spec.steps, &[]),
             cost_usd_micros: None,
+            oom_events: 0,
             progress: None,
             attempts: Vec::new(),
             timing: None,
@@ -325,6 +377,7 @@ impl TimingView {
             env_ms: timing.env_ms,
             boot_ms: timing.boot_ms,
             load_ms: timing.load_ms,
+            warmup_ms: timing.warmup_ms,
             run_ms: timing.run_ms,
             upload_ms: timing.upload_ms,
         }

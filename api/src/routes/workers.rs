@@ -3,12 +3,13 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
-use stokehold_queue::gateway::Gpu;
+use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelState, ModelStatus};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
 use crate::auth::{Caller, WorkersRead};
 use crate::error::Problem;
+use crate::fleet::is_lost;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
@@ -38,8 +39,106 @@ pub(crate) struct WorkerView {
     running: u32,
     /// Endpoint versions it has ready, as `name@version`.
     loaded: Vec<String>,
+    /// The GPU driver's version.
+    driver: Option<String>,
+    /// The newest CUDA that the driver serves, as `12.8`.
+    cuda: Option<String>,
     /// Its cards; none on a CPU worker.
     gpus: Vec<GpuView>,
+    /// Its models, by name.
+    models: Vec<ModelView>,
+    host: HostView,
+}
+
+/// A model on a worker.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Model)]
+pub(crate) struct ModelView {
+    /// `name@version`.
+    name: String,
+    state: ModelStateView,
+    /// The index of its card; null on the CPU.
+    card: Option<u32>,
+    /// What it has reserved there.
+    held_mib: u64,
+    /// What its processes use there; null where that cannot be seen.
+    seen_mib: Option<u64>,
+    /// When a run of it last succeeded, RFC 3339.
+    succeeded_at: Option<String>,
+    /// Of its last runs, at most a hundred.
+    mean_ms: Option<u64>,
+    /// Of its last runs, at most a hundred.
+    p95_ms: Option<u64>,
+}
+
+/// What a model on a worker does.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ModelState)]
+pub(crate) enum ModelStateView {
+    /// Its environment is built, its runner started, or it warms up.
+    Loading,
+    /// Loaded, and nobody asks for it.
+    Idle,
+    /// Jobs run on it, or are about to.
+    Busy,
+}
+
+/// A worker's machine; zeros before its first look.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Host)]
+pub(crate) struct HostView {
+    disk_free_bytes: u64,
+    disk_total_bytes: u64,
+    /// Cached environments.
+    environments_bytes: u64,
+    memory_free_bytes: u64,
+    memory_total_bytes: u64,
+    /// Since the machine started, all interfaces but the loopback.
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+impl From<ModelStatus> for ModelView {
+    fn from(model: ModelStatus) -> Self {
+        Self {
+            name: model.name,
+            state: match model.state {
+                ModelState::Loading => ModelStateView::Loading,
+                ModelState::Idle => ModelStateView::Idle,
+                ModelState::Busy => ModelStateView::Busy,
+            },
+            card: model.card,
+            held_mib: model.held_mib,
+            seen_mib: model.seen_mib,
+            succeeded_at: model.succeeded_ms.map(rfc3339),
+            mean_ms: model.mean_ms,
+            p95_ms: model.p95_ms,
+        }
+    }
+}
+
+impl From<HostStatus> for HostView {
+    fn from(host: HostStatus) -> Self {
+        let HostStatus {
+            disk_free_bytes,
+            disk_total_bytes,
+            environments_bytes,
+            memory_free_bytes,
+            memory_total_bytes,
+            received_bytes,
+            sent_bytes,
+        } = host;
+        Self {
+            disk_free_bytes,
+            disk_total_bytes,
+            environments_bytes,
+            memory_free_bytes,
+            memory_total_bytes,
+            received_bytes,
+            sent_bytes,
+        }
+    }
 }
 
 /// How a worker is.
@@ -61,11 +160,49 @@ pub(crate) struct GpuView {
     index: u32,
     uuid: String,
     name: String,
+    /// As `8.9`.
+    compute_capability: Option<String>,
+    /// All of its memory.
     vram_mib: u64,
+    /// In use, by anybody.
     vram_used_mib: Option<u64>,
+    /// Reserved by models.
+    vram_held_mib: Option<u64>,
+    /// What a model could still reserve.
+    vram_free_mib: Option<u64>,
+    /// In use by nobody of the worker's.
+    vram_foreign_mib: Option<u64>,
     temperature_c: Option<u32>,
     utilisation_pct: Option<u32>,
     power_w: Option<u32>,
+    /// Uncorrected ECC errors since the driver was loaded.
+    ecc_uncorrected: Option<u64>,
+    health: GpuHealthView,
+    /// Why it takes no work.
+    why: Option<String>,
+}
+
+/// Whether a card takes work.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = GpuHealth)]
+pub(crate) enum GpuHealthView {
+    /// It does.
+    Well,
+    /// Not until it is cooler.
+    Hot,
+    /// It has failed, and does not until its worker starts again.
+    Fenced,
+}
+
+impl From<GpuHealth> for GpuHealthView {
+    fn from(health: GpuHealth) -> Self {
+        match health {
+            GpuHealth::Well => Self::Well,
+            GpuHealth::Hot => Self::Hot,
+            GpuHealth::Fenced => Self::Fenced,
+        }
+    }
 }
 
 /// List workers
@@ -74,14 +211,15 @@ pub(crate) struct GpuView {
 #[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
     responses((status = 200, description = "The workers heard of lately.", body = WorkerList), crate::openapi::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<WorkerList>, Problem> {
-    let silent_ms = app.config.extend_every_ms.saturating_mul(5);
     let workers = app.ask("list workers", app.registry.workers()).await?;
     let now_ms = now_ms();
-    Ok(Json(WorkerList { workers: workers.into_iter().map(|worker| view(worker, now_ms, silent_ms)).collect() }))
+    Ok(Json(WorkerList {
+        workers: workers.into_iter().map(|worker| view(worker, now_ms, app.config.extend_every_ms)).collect(),
+    }))
 }
 
-fn view(worker: WorkerRecord, now_ms: u64, silent_ms: u64) -> WorkerView {
-    let state = if now_ms.saturating_sub(worker.seen_ms) > silent_ms {
+fn view(worker: WorkerRecord, now_ms: u64, extend_every_ms: u64) -> WorkerView {
+    let state = if is_lost(&worker, now_ms, extend_every_ms) {
         WorkerState::Lost
     } else if worker.status.draining {
         WorkerState::Draining
@@ -94,11 +232,18 @@ fn view(worker: WorkerRecord, now_ms: u64, silent_ms: u64) -> WorkerView {
             index: gpu.index,
             uuid: gpu.uuid,
             name: gpu.name,
+            compute_capability: gpu.compute_capability,
             vram_mib: gpu.vram_mib,
-            vram_used_mib: reading.map(|reading| reading.vram_used_mib),
+            vram_used_mib: reading.and_then(|reading| reading.vram_used_mib),
+            vram_held_mib: reading.map(|reading| reading.vram_held_mib),
+            vram_free_mib: reading.map(|reading| reading.vram_free_mib),
+            vram_foreign_mib: reading.map(|reading| reading.vram_foreign_mib),
             temperature_c: reading.and_then(|reading| reading.temperature_c),
             utilisation_pct: reading.and_then(|reading| reading.utilisation_pct),
             power_w: reading.and_then(|reading| reading.power_w),
+            ecc_uncorrected: reading.and_then(|reading| reading.ecc_uncorrected),
+            health: reading.map(|reading| reading.health).unwrap_or_default().into(),
+            why: reading.and_then(|reading| reading.why.clone()),
         }
     };
     WorkerView {
@@ -110,7 +255,11 @@ fn view(worker: WorkerRecord, now_ms: u64, silent_ms: u64) -> WorkerView {
         seen_at: rfc3339(worker.seen_ms),
         slots: worker.slots,
         running: worker.status.running,
+        driver: worker.driver,
+        cuda: worker.cuda,
         gpus: worker.gpus.into_iter().map(gpu).collect(),
         loaded: worker.status.loaded,
+        models: worker.status.models.into_iter().map(Into::into).collect(),
+        host: worker.status.host.into(),
     }
 }

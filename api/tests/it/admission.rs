@@ -64,13 +64,8 @@ async fn new_work_stops_at_eighty_percent_and_what_was_accepted_goes_on() {
     let lease = stack.queue.lease(query).await.unwrap().remove(0);
     assert_eq!(lease.job_id.to_string(), first);
     let result = serde_json::value::to_raw_value("done").unwrap();
-    let report = gateway::FinishReport {
-        job_id: lease.job_id,
-        fence: lease.fence,
-        timing: Timing::default(),
-        cost_usd_micros: None,
-        outcome: gateway::FinishOutcome::Succeeded { result },
-    };
+    let outcome = gateway::FinishOutcome::Succeeded { result };
+    let report = gateway::FinishReport::new(lease.named(), Timing::default(), outcome);
     assert_eq!(stack.queue.finish(&[report]).await.unwrap(), [FinishAnswer::Ok]);
     stack.json(stack.post(&format!("/v1/jobs/{second}/cancel"), &json!({}))).await;
     assert_eq!(stack.job(&first).await["state"], "succeeded");

@@ -137,6 +137,9 @@ async fn every_mistake_has_its_code() {
             "invalid_request",
         ),
         ("endpoint's VRAM", deploy("vram_gib", json!(4000)), 400, "invalid_request"),
+        ("endpoint's warm-ups", deploy("warmup", json!(vec![json!({"text": "a"}); 9])), 400, "invalid_request"),
+        ("endpoint's warm-up", deploy("warmup", json!([{"text": 1}])), 400, "invalid_request"),
+        ("endpoint's warm-up file", deploy("warmup", json!([{"text": {"$file": "x"}}])), 400, "invalid_request"),
         ("endpoint's hash", deploy("package_sha256", json!("x")), 400, "invalid_request"),
         ("endpoint's Python", deploy("python", json!("2.7")), 400, "invalid_request"),
         (

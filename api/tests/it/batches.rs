@@ -103,13 +103,7 @@ async fn work(queue: &RedisQueue) -> usize {
             } else {
                 FinishOutcome::Succeeded { result: lease.input.clone() }
             };
-            FinishReport {
-                job_id: lease.job_id,
-                fence: lease.fence.clone(),
-                outcome,
-                timing: Timing::default(),
-                cost_usd_micros: None,
-            }
+            FinishReport::new(lease.named(), Timing::default(), outcome)
         })
         .collect();
     queue.finish(&reports).await.unwrap();

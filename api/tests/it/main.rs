@@ -6,6 +6,7 @@ mod auth;
 mod bad_input;
 mod batches;
 mod boot;
+mod cards;
 mod connections;
 mod events;
 mod feedback;

@@ -24,6 +24,10 @@ impl<'a> Worker<'a> {
         post(self.stack, verb, &self.token, body)
     }
 
+    pub(crate) fn get(&self, path: &str) -> reqwest::RequestBuilder {
+        self.stack.client.get(format!("{}/worker/v1/{path}", self.stack.url)).bearer_auth(&self.token)
+    }
+
     /// Leases one job, waiting for it.
     pub(crate) async fn lease(&self) -> Value {
         let reply = self.stack.json(self.post("lease", &json!({"want": 1, "reach_gib": 0, "wait_ms": 20_000}))).await;

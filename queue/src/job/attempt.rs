@@ -20,6 +20,9 @@ pub struct Timing {
     /// `setup()`: loading the model.
     #[serde(default)]
     pub load_ms: u64,
+    /// Running the endpoint's warm-up inputs.
+    #[serde(default)]
+    pub warmup_ms: u64,
     /// The handler itself.
     #[serde(default)]
     pub run_ms: u64,
@@ -32,7 +35,7 @@ impl Timing {
     /// The time that a slot was taken, milliseconds.
     #[must_use]
     pub fn occupied_ms(&self) -> u64 {
-        self.env_ms + self.boot_ms + self.load_ms + self.run_ms + self.upload_ms
+        self.env_ms + self.boot_ms + self.load_ms + self.warmup_ms + self.run_ms + self.upload_ms
     }
 }
 

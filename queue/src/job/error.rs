@@ -81,6 +81,8 @@ pub enum ErrorCode {
     Protocol,
     /// The card's memory ran out, also when the job had it alone.
     OomGpu,
+    /// The machine's memory ran out.
+    OomHost,
     /// It crashed its runner again and again, on more than one worker: not retried.
     Poison,
     /// A job that it waits for, or one of its steps, did not succeed.
@@ -97,7 +99,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::HandlerError,
         Self::Rejected,
         Self::SetupFailed,
@@ -110,6 +112,7 @@ impl ErrorCode {
         Self::LogFlood,
         Self::Protocol,
         Self::OomGpu,
+        Self::OomHost,
         Self::Poison,
         Self::DependencyFailed,
         Self::QueueTimeout,
@@ -134,6 +137,7 @@ impl ErrorCode {
             Self::LogFlood => "log_flood",
             Self::Protocol => "protocol",
             Self::OomGpu => "oom_gpu",
+            Self::OomHost => "oom_host",
             Self::Poison => "poison",
             Self::DependencyFailed => "dependency_failed",
             Self::QueueTimeout => "queue_timeout",
@@ -165,7 +169,7 @@ impl ErrorCode {
                 Fault::Model
             }
             Self::RunnerExited | Self::RunnerCrashed => Fault::Crash,
-            Self::OomGpu => Fault::Oom,
+            Self::OomGpu | Self::OomHost => Fault::Oom,
             Self::WorkerLost | Self::Infra => Fault::Infra,
         }
     }
@@ -180,7 +184,7 @@ pub enum Fault {
     Model,
     /// The model's, and it took its runner with it: as [`Fault::Model`], and counted on its own as well ([`crate::retry::POISON_CRASHES`]).
     Crash,
-    /// The card's: retried within a budget of its own ([`crate::retry::MAX_OOM_ATTEMPTS`]).
+    /// The card's or the machine's, whose memory ran out: retried within a budget of its own ([`crate::retry::MAX_OOM_ATTEMPTS`]).
     Oom,
     /// Ours: retried within a budget of its own ([`crate::retry::MAX_INFRA_ATTEMPTS`]).
     Infra,

@@ -47,7 +47,7 @@ pub struct JobSpec {
     /// How urgent it is.
     #[serde(default)]
     pub priority: Priority,
-    /// VRAM class in GiB (see [`VRAM_CLASSES_GIB`]): the smallest card it may run on; 0 is a CPU job.
+    /// VRAM class in GiB (see [`crate::vram::CLASSES_GIB`]): the smallest card it may run on; 0 is a CPU job.
     #[serde(default)]
     pub vram_class_gib: u32,
     /// Longest one attempt may run, milliseconds.
@@ -218,13 +218,4 @@ pub struct BatchLine {
     /// What its owner calls the line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_id: Option<String>,
-}
-
-/// The VRAM sizes that real cards come in, GiB; 0 is "no GPU". A job stands on the shelf of the smallest that fits it.
-pub const VRAM_CLASSES_GIB: [u32; 15] = [0, 4, 6, 8, 10, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192];
-
-/// The smallest VRAM class that holds `vram_gib`, or `None` when no single card does.
-#[must_use]
-pub fn vram_class_gib(vram_gib: f64) -> Option<u32> {
-    VRAM_CLASSES_GIB.into_iter().find(|class| f64::from(*class) >= vram_gib)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::gates::{gates_of, key_gate};
 use super::shelves::ShelfName;
 use super::{Inner, Place, SWEEP_MAX};
-use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef};
+use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use crate::id::JobId;
 use crate::job::{AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Stage, Timing};
 use crate::keys;
@@ -145,6 +145,7 @@ impl Inner {
         let tried_again = policy.on.is_empty() || policy.on.contains(&error.code);
         let (budget, most) = match fault {
             Fault::Infra => (&mut record.lost, MAX_INFRA_ATTEMPTS),
+            Fault::Oom if report.outgrown == Some(Outgrown::All) => (&mut record.oom, 1),
             Fault::Oom => (&mut record.oom, MAX_OOM_ATTEMPTS),
             Fault::Model | Fault::Crash if tried_again => (&mut record.failures, record.job.spec.max_attempts),
             Fault::Model | Fault::Crash | Fault::Final => (&mut record.failures, 1),
@@ -162,7 +163,21 @@ impl Inner {
         self.step(id, JobEvent::Retry);
     }
 
-    pub(super) fn finish(&mut self, report: &FinishReport) -> FinishAnswer {
+    /// Needs a larger card than it was on: it goes on at the front of that class, at no cost to any budget. Returns the class to wake.
+    fn reshelve(&mut self, id: JobId, class_gib: u32) -> u32 {
+        let record = self.record(id);
+        record.job.spec.vram_class_gib = class_gib;
+        self.requeue(id, JobEvent::Reshelve)
+    }
+
+    /// The answer, and the class to wake.
+    pub(super) fn finish(&mut self, report: &FinishReport) -> (FinishAnswer, Option<u32>) {
+        let mut to_wake = None;
+        let answer = self.end_attempt(report, &mut to_wake);
+        (answer, to_wake)
+    }
+
+    fn end_attempt(&mut self, report: &FinishReport, to_wake: &mut Option<u32>) -> FinishAnswer {
         let id = report.job_id;
         let Some(record) = self.jobs.get(&id) else { return FinishAnswer::NotFound };
         if record.fence.as_ref() != Some(&report.fence) {
@@ -189,9 +204,15 @@ impl Inner {
         let took = self.took_ms(id);
         self.learn_cost(&spec.tenant, &spec.endpoint, took);
         self.stop(id);
-        match result {
-            Err(error) => self.fail(report, error),
-            Ok(result) if spec.steps.iter().any(|step| step.stage == Stage::After) => {
+        if let Err(error) = &result {
+            self.record(id).job.oom_events += u32::from(error.code.fault() == Fault::Oom);
+        }
+        match (result, report.outgrown) {
+            (Err(_), Some(Outgrown::To(class_gib))) if class_gib > spec.vram_class_gib => {
+                *to_wake = Some(self.reshelve(id, class_gib));
+            }
+            (Err(error), _) => self.fail(report, error),
+            (Ok(result), _) if spec.steps.iter().any(|step| step.stage == Stage::After) => {
                 // The result is there and nobody sees it before the steps that follow have allowed it.
                 self.step(id, JobEvent::Hold);
                 let now = self.now as f64;
@@ -204,7 +225,7 @@ impl Inner {
                 self.due.put((true, id), now);
                 self.announce(Work::Settle);
             }
-            Ok(result) => {
+            (Ok(result), _) => {
                 self.record(id).result = Some(result);
                 self.bury(id, JobEvent::Succeed, None);
             }

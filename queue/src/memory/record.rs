@@ -58,6 +58,7 @@ impl Record {
                 held: None,
                 error: None,
                 progress: None,
+                oom_events: 0,
                 run_after_ms: None,
                 ended_ms: None,
                 steps: Vec::new(),

@@ -4,7 +4,7 @@ use super::{FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport};
+use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, Outgrown};
 use crate::job::{Fault, JobError};
 use crate::keys::Keys;
 use crate::record;
@@ -29,13 +29,17 @@ impl Finish<'_> {
                 FinishOutcome::Succeeded { result } => call.arg("inline").arg(result.get()).arg(tail(report, None)?),
                 FinishOutcome::Stored { size_bytes } => call.arg("stored").arg(size_bytes).arg(tail(report, None)?),
                 FinishOutcome::Failed { error } => {
-                    call.arg(kind(error)).arg(json(error)?).arg(tail(report, Some(error))?)
+                    let kind = if report.outgrown.is_some() { "outgrown" } else { kind(error) };
+                    call.arg(kind).arg(json(error)?).arg(tail(report, Some(error))?)
                 }
             };
-            call.arg(jitter(report.job_id, &report.fence)).arg(match &report.outcome {
-                FinishOutcome::Failed { error } => error.code.as_str(),
-                FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => "",
-            });
+            call.arg(jitter(report.job_id, &report.fence));
+            match (&report.outcome, report.outgrown) {
+                (FinishOutcome::Failed { .. }, Some(Outgrown::To(class_gib))) => call.arg(class_gib),
+                (FinishOutcome::Failed { error }, None) => call.arg(error.code.as_str()),
+                (FinishOutcome::Failed { .. }, Some(Outgrown::All))
+                | (FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. }, _) => call.arg(""),
+            };
         }
         let reply: Vec<String> = connection.eval_durably(&FINISH, &call).await?;
         reply.iter().map(|word| answer(&FINISH, word)).collect()

@@ -15,7 +15,7 @@ mod time;
 use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
-use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef};
+use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use stokehold_queue::job::{
     Concurrency, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, Stage, StepSpec, Timing,
 };
@@ -91,11 +91,16 @@ pub(crate) fn fail(lease: &Lease, code: ErrorCode) -> FinishReport {
 
 fn report(lease: &Lease, outcome: FinishOutcome) -> FinishReport {
     let timing = Timing { run_ms: 5, ..Timing::default() };
-    FinishReport { job_id: lease.job_id, fence: lease.fence.clone(), timing, cost_usd_micros: None, outcome }
+    FinishReport::new(held(lease), timing, outcome)
+}
+
+/// It has outgrown its card.
+pub(crate) fn outgrow(lease: &Lease, outgrown: Outgrown) -> FinishReport {
+    FinishReport { outgrown: Some(outgrown), ..fail(lease, ErrorCode::OomGpu) }
 }
 
 pub(crate) fn held(lease: &Lease) -> LeaseRef {
-    LeaseRef { job_id: lease.job_id, fence: lease.fence.clone() }
+    lease.named()
 }
 
 pub(crate) fn query(want: u32, reach_gib: u32) -> LeaseQuery {
@@ -243,6 +248,9 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             running_out_of_memory_has_a_budget_of_its_own
             a_job_that_crashes_on_two_workers_is_poison
             a_job_that_crashes_on_one_worker_is_not_poison
+            a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_larger_class
+            a_job_that_has_outgrown_every_card_fails
+            a_worker_that_waits_for_a_larger_card_is_woken_by_a_job_that_has_outgrown_its_own
         }
         dependencies {
             a_job_waits_for_the_success_of_another

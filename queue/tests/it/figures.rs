@@ -39,13 +39,8 @@ fn text(bytes: usize) -> Box<serde_json::value::RawValue> {
 }
 
 fn done(lease: &Lease, result_bytes: usize) -> FinishReport {
-    FinishReport {
-        job_id: lease.job_id,
-        fence: lease.fence.clone(),
-        timing: Timing { run_ms: 5, ..Timing::default() },
-        cost_usd_micros: None,
-        outcome: FinishOutcome::Succeeded { result: text(result_bytes) },
-    }
+    let timing = Timing { run_ms: 5, ..Timing::default() };
+    FinishReport::new(lease.named(), timing, FinishOutcome::Succeeded { result: text(result_bytes) })
 }
 
 /// Each client does `what` so many times, all at the same time.

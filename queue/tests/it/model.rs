@@ -17,7 +17,7 @@ use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue, Shards};
 
 use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, busy_verb, verb};
 
-use crate::conformance::{LEASE_MS, START_MS, fail, job, raw, spec, step_spec, succeed};
+use crate::conformance::{LEASE_MS, START_MS, fail, job, outgrow, raw, spec, step_spec, succeed};
 
 /// The two queues side by side, with the leases each has given for the same job and attempt.
 struct Pair {
@@ -77,6 +77,7 @@ impl Pair {
             Verb::Lease { worker, want, reach_gib } => self.lease(["w1", "w2"][*worker], *want, *reach_gib).await,
             Verb::Succeed(n) => self.finish(*n, succeed).await,
             Verb::Fail(n, code) => self.finish(*n, |lease| fail(lease, *code)).await,
+            Verb::Outgrow(n, outgrown) => self.finish(*n, |lease| outgrow(lease, *outgrown)).await,
             Verb::Release(n) => {
                 let Some((redis, memory)) = self.pick(*n) else { return };
                 let (redis, memory) = (self.redis.release(&[redis]).await, self.memory.release(&[memory]).await);
@@ -261,7 +262,7 @@ fn facts(job: &Job) -> impl PartialEq + std::fmt::Debug + use<> {
     let revision = (job.state == JobState::Blocked).then(|| job.revision.clone());
     let times = (job.run_after_ms, job.ended_ms);
     (
-        job.state,
+        (job.state, job.spec.vram_class_gib, job.oom_events),
         times,
         job.error.clone(),
         job.result.is_some(),

@@ -183,8 +183,7 @@ fn end<Q: Queue>(world: &mut World<Q>, n: usize, lease: &LeaseRef) {
     let worker = &mut world.workers[n];
     // By its own clock, which may have jumped.
     let timing = Timing { run_ms: worker.wall_ms(now_ms).saturating_sub(started_wall_ms), ..Timing::default() };
-    let report =
-        FinishReport { job_id: lease.job_id, fence: lease.fence.clone(), timing, cost_usd_micros: None, outcome };
+    let report = FinishReport::new(lease.clone(), timing, outcome);
     if let Some(held) = worker.held.get_mut(&key(lease)) {
         held.run = Run::Ended(Box::new(report));
     }

@@ -71,11 +71,5 @@ async fn drain(endpoints: usize, tenants: usize, priorities: &[Priority]) -> any
 
 fn succeeded(lease: &Lease) -> anyhow::Result<FinishReport> {
     let result = RawValue::from_string(r#"{"ok":true,"note":"yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy"}"#.to_owned())?;
-    Ok(FinishReport {
-        job_id: lease.job_id,
-        fence: lease.fence.clone(),
-        timing: Timing::default(),
-        cost_usd_micros: None,
-        outcome: FinishOutcome::Succeeded { result },
-    })
+    Ok(FinishReport::new(lease.named(), Timing::default(), FinishOutcome::Succeeded { result }))
 }

@@ -74,15 +74,22 @@ impl Store {
         File::open(&self.folder)?.sync_all()
     }
 
+    /// The size of all of them. Blocks on the disk.
+    pub(super) fn bytes(&self) -> u64 {
+        self.hashes().unwrap_or_default().iter().map(|hash| self.bytes_of(hash)).sum()
+    }
+
+    fn bytes_of(&self, hash: &str) -> u64 {
+        let text = fs::read_to_string(self.environment(hash).join(BYTES_FILE)).ok();
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or_default()
+    }
+
     /// Removes environments, the longest unused first, until at most `cap_bytes` are left. Those in use stay. Returns how many
     /// went. Blocks on the disk.
     pub(super) fn evict(&self, cap_bytes: u64) -> io::Result<usize> {
         let mut environments = Vec::new();
         for hash in self.hashes()? {
-            let bytes: u64 = fs::read_to_string(self.environment(&hash).join(BYTES_FILE))
-                .ok()
-                .and_then(|text| text.trim().parse().ok())
-                .unwrap_or_default();
+            let bytes = self.bytes_of(&hash);
             let used = fs::metadata(self.lock_file(&hash)).and_then(|lock| lock.modified());
             environments.push((used.unwrap_or(SystemTime::UNIX_EPOCH), hash, bytes));
         }

@@ -39,6 +39,7 @@ const COMMANDS: usize = 1_024;
 pub(super) enum Command {
     Run { number: u64, request: RunRequest, end: oneshot::Sender<RunEnd> },
     Cancel(u64),
+    Terminate,
     Kill,
     Stop(oneshot::Sender<()>),
 }
@@ -51,6 +52,9 @@ pub(super) async fn start(
     let started = Instant::now();
     let (process, writer, streams) = Process::spawn(launch).map_err(|error| StartError::Spawn(error.to_string()))?;
     let pid = process.pid;
+    if let Some(reservation) = &reservation {
+        reservation.belongs_to(pid);
+    }
     let (commands, inbox) = mpsc::channel(COMMANDS);
     let (loaded, loading) = oneshot::channel();
     let load = Control::Load { entry: launch.entry.clone(), max_concurrency: launch.max_concurrency };
@@ -100,6 +104,9 @@ struct Driver {
     stderr: Tail,
     heard: tokio::time::Instant,
     stopping: Option<(tokio::time::Instant, Vec<oneshot::Sender<()>>)>,
+    /// How many processes the kernel had killed for memory when this one started, and whether it was we who killed this one.
+    oom_kills: u64,
+    is_killed: bool,
 }
 
 impl Driver {
@@ -125,6 +132,8 @@ impl Driver {
             stderr: Tail::default(),
             heard: tokio::time::Instant::now(),
             stopping: None,
+            oom_kills: process::oom_kills(),
+            is_killed: false,
         }
     }
 
@@ -152,6 +161,7 @@ impl Driver {
                 command = self.inbox.recv() => match command {
                     Some(Command::Run { number, request, end }) => self.begin(number, request, end).await?,
                     Some(Command::Cancel(number)) => self.send(&Control::Cancel { run: number }, b"").await?,
+                    Some(Command::Terminate) => process::terminate_group(self.process.pid),
                     Some(Command::Stop(stopped)) => {
                         let by = tokio::time::Instant::now() + STOP_GRACE;
                         self.stopping.get_or_insert((by, Vec::new())).1.push(stopped);
@@ -159,7 +169,7 @@ impl Driver {
                     }
                     // Told to, or nobody is left who could ask for anything.
                     Some(Command::Kill) | None => {
-                        process::kill_group(self.process.pid);
+                        self.kill();
                         return Ok(());
                     }
                 },
@@ -167,11 +177,16 @@ impl Driver {
                     return Err(Fatal::Broken(format!("it gave no sign of life for {} s", SILENCE_MAX.as_secs())));
                 }
                 () = sleep_until(stop_by.unwrap_or(silence)), if stop_by.is_some() => {
-                    process::kill_group(self.process.pid);
+                    self.kill();
                     return Ok(());
                 }
             }
         }
+    }
+
+    fn kill(&mut self) {
+        self.is_killed = true;
+        process::kill_group(self.process.pid);
     }
 
     async fn begin(&mut self, number: u64, request: RunRequest, end: oneshot::Sender<RunEnd>) -> Result<(), Fatal> {
@@ -288,14 +303,14 @@ impl Driver {
     /// The process has ended or is to: its last words are read, then every run under way ends with how it ended.
     async fn bury(mut self, fatal: Option<Fatal>) {
         if fatal.is_some() {
-            process::kill_group(self.process.pid);
+            self.kill();
         }
         let by = tokio::time::Instant::now() + STOP_GRACE;
         let status = match tokio::time::timeout_at(by, self.process.child.wait()).await {
             Ok(status) => status,
             // It closed its wire and goes on: not with our work.
             Err(_) => {
-                process::kill_group(self.process.pid);
+                self.kill();
                 self.process.child.wait().await
             }
         };
@@ -312,10 +327,14 @@ impl Driver {
         // Its memory is free: whoever waits for the ends below may take it.
         self.reservation = None;
         let ending = status.map_or_else(|error| Err(error.to_string()), process::ending);
+        let is_stopped = fatal.is_none() && self.is_killed && self.stopping.is_some();
+        let is_oom = !self.is_killed && process::oom_kills() > self.oom_kills;
         let end = |stderr: String| match (&fatal, &ending) {
             (Some(Fatal::Broken(why)), _) => RunEnd::Broken { why: why.clone(), stderr },
             (Some(Fatal::Flooded(limit)), _) => RunEnd::Flooded { limit_bytes: *limit, stderr },
             (None, Ok(code)) => RunEnd::Exited { code: *code, stderr },
+            _ if is_stopped => RunEnd::Stopped,
+            (None, Err(signal)) if signal == "SIGKILL" && is_oom => RunEnd::OutOfMemory { stderr },
             (None, Err(signal)) => RunEnd::Crashed { signal: signal.clone(), stderr },
         };
         for (place, running) in std::mem::take(&mut self.runs).into_values().enumerate() {

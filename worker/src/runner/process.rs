@@ -51,7 +51,7 @@ pub(crate) struct Launch {
     /// Runs at once.
     pub(crate) max_concurrency: u32,
     /// The card it may use; `None` hides all of them.
-    pub(crate) gpu: Option<u32>,
+    pub(crate) card: Option<u32>,
 }
 
 /// A started process: its own group, its standard streams captured.
@@ -96,6 +96,17 @@ pub(super) fn kill_group(pid: u32) {
     let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
 }
 
+/// Tells everything the runner has started to end.
+pub(super) fn terminate_group(pid: u32) {
+    let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
+}
+
+/// How many processes the kernel has killed for memory since it started, in whatever group; 0 where it does not tell.
+pub(super) fn oom_kills() -> u64 {
+    let vmstat = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    vmstat.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
+}
+
 fn environment(launch: &Launch) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> =
         PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
@@ -109,7 +120,7 @@ fn environment(launch: &Launch) -> BTreeMap<String, String> {
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
         // NVML counts cards by their place on the bus; CUDA by itself puts the fastest first.
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
-        ("CUDA_VISIBLE_DEVICES", launch.gpu.map_or_else(String::new, |gpu| gpu.to_string())),
+        ("CUDA_VISIBLE_DEVICES", launch.card.map_or_else(String::new, |card| card.to_string())),
         ("STOKE_WIRE_FD", WIRE_FD.to_string()),
     ];
     variables.extend(set.map(|(name, value)| (name.to_owned(), value)));

@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
 use stokehold_queue::gateway::{
     EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport, FinishRequest,
-    JobMessage, JoinReply, JoinRequest, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ReleaseReply, ReleaseRequest,
-    RunnerSpec, Upload, UploadsReply, UploadsRequest, WorkerStatus,
+    JobMessage, JoinReply, JoinRequest, LearnedNeed, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ReleaseReply,
+    ReleaseRequest, RunnerSpec, Upload, UploadsReply, UploadsRequest, WorkerStatus,
 };
 use stokehold_queue::{Fence, JobId, nonce};
 use tokio::net::TcpListener;
@@ -46,6 +46,8 @@ pub(crate) struct Seen {
     pub(crate) joins: Vec<JoinRequest>,
     /// The last of each heartbeat.
     pub(crate) status: WorkerStatus,
+    /// What all of them told of models' needs.
+    pub(crate) learned: Vec<LearnedNeed>,
     pub(crate) reach_gib: u32,
     /// Leases named in the last heartbeat.
     pub(crate) extended: Vec<LeaseRef>,
@@ -145,7 +147,7 @@ impl Gateway {
         let package_url = format!("{}/packages/{package_sha256}", self.url());
         let mut seen = self.seen();
         seen.packages.insert(package_sha256, package);
-        seen.endpoints.insert(name.to_owned(), RunnerSpec { version, package_url });
+        seen.endpoints.insert(name.to_owned(), RunnerSpec { version, package_url, needs_mib: BTreeMap::new() });
     }
 
     /// Queues a job.
@@ -331,6 +333,7 @@ async fn extend(State(inner): App, Json(request): Json<ExtendRequest>) -> Json<E
         let answer =
             |lease: &LeaseRef| if seen.held.contains_key(lease) { ExtendAnswer::Held } else { ExtendAnswer::Lost };
         let leases = request.leases.iter().map(answer).collect();
+        seen.learned.extend(request.status.learned.iter().cloned());
         seen.status = request.status;
         seen.extended = request.leases;
         Json(ExtendReply { leases, token: None })

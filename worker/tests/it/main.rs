@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod caches;
+mod cards;
 mod disk;
 mod drain;
 mod ends;

@@ -116,6 +116,7 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         timeout_s: 600,
         max_attempts: 3,
         retry: None,
+        warmup: vec![],
         before: vec![],
         after: vec![],
     }

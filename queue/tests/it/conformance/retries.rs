@@ -1,12 +1,12 @@
 //! What is tried again, when, and how often.
 
-use stokehold_queue::gateway::FinishAnswer;
+use stokehold_queue::gateway::{FinishAnswer, Outgrown};
 use stokehold_queue::job::{ErrorCode, JobSpec, JobState, RetryPolicy};
-use stokehold_queue::queue::LeaseQuery;
+use stokehold_queue::queue::{LeaseQuery, Signal};
 use stokehold_queue::retry::{MAX_OOM_ATTEMPTS, POISON_CRASHES};
 use stokehold_queue::{JobId, ManualClock, Queue};
 
-use super::{fail, fails, job, look, one, query, spec, state, submit};
+use super::{fail, fails, job, look, one, outgrow, parking, query, spec, state, submit};
 
 pub(super) async fn a_failed_attempt_is_retried_after_a_backoff_until_the_budget_is_spent<Q: Queue>(
     queue: &Q,
@@ -139,4 +139,47 @@ pub(super) async fn a_job_that_crashes_on_one_worker_is_not_poison<Q: Queue>(que
     assert_eq!(crash(queue, clock, &["w1"; 4]).await, None, "the worker may be to blame");
     queue.cancel("acme", &[one_scheduled(queue).await]).await.unwrap();
     assert_eq!(crash(queue, clock, &["w1"; 5]).await, Some(ErrorCode::RunnerCrashed), "its budget is spent");
+}
+
+fn on_card(class_gib: u32) -> JobSpec {
+    JobSpec { vram_class_gib: class_gib, ..spec("render") }
+}
+
+pub(super) async fn a_job_that_has_outgrown_its_card_goes_on_at_the_front_of_a_larger_class<Q: Queue>(
+    queue: &Q,
+    _: &ManualClock,
+) {
+    let ids = submit(queue, [on_card(4), on_card(12)]).await;
+    let lease = queue.lease(query(1, 4)).await.unwrap().remove(0);
+    assert_eq!(lease.job_id, ids[0]);
+    assert_eq!(queue.finish(&[outgrow(&lease, Outgrown::To(12))]).await.unwrap(), [FinishAnswer::Ok]);
+    assert_eq!(queue.finish(&[outgrow(&lease, Outgrown::To(12))]).await.unwrap(), [FinishAnswer::StaleFence]);
+    assert!(queue.lease(query(1, 10)).await.unwrap().is_empty(), "a smaller card does not get it again");
+    let lease = queue.lease(query(1, 12)).await.unwrap().remove(0);
+    assert_eq!((lease.job_id, lease.attempt, lease.spec.vram_class_gib), (ids[0], 2, 12));
+    assert_eq!(queue.get(ids[0]).await.unwrap().unwrap().oom_events, 1);
+    // A class is only ever left upwards: where it is told to go down, it is tried again as after any other failure of the card.
+    queue.finish(&[outgrow(&lease, Outgrown::To(8))]).await.unwrap();
+    let job = queue.get(ids[0]).await.unwrap().unwrap();
+    assert_eq!((job.state, job.spec.vram_class_gib, job.oom_events), (JobState::Scheduled, 12, 2));
+}
+
+pub(super) async fn a_job_that_has_outgrown_every_card_fails<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let id = submit(queue, [on_card(24)]).await[0];
+    let lease = queue.lease(query(1, 24)).await.unwrap().remove(0);
+    queue.finish(&[outgrow(&lease, Outgrown::All)]).await.unwrap();
+    let job = queue.get(id).await.unwrap().unwrap();
+    assert_eq!((job.state, job.error.unwrap().code, job.oom_events), (JobState::Failed, ErrorCode::OomGpu, 1));
+}
+
+pub(super) async fn a_worker_that_waits_for_a_larger_card_is_woken_by_a_job_that_has_outgrown_its_own<Q: Queue>(
+    queue: &Q,
+    _: &ManualClock,
+) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    submit(queue, [on_card(4)]).await;
+    let lease = queue.lease(query(1, 4)).await.unwrap().remove(0);
+    assert!(queue.lease(parking(24, 7)).await.unwrap().is_empty());
+    queue.finish(&[outgrow(&lease, Outgrown::To(24))]).await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Wake(7)));
 }

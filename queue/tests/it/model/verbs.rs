@@ -1,6 +1,7 @@
 //! Random histories.
 
 use proptest::prelude::*;
+use stokehold_queue::gateway::Outgrown;
 use stokehold_queue::job::ErrorCode;
 use stokehold_queue::queue::Limits;
 
@@ -54,6 +55,7 @@ pub(super) enum Verb {
     },
     Succeed(usize),
     Fail(usize, ErrorCode),
+    Outgrow(usize, Outgrown),
     Release(usize),
     Extend(usize),
     Cancel(usize, usize),
@@ -121,6 +123,8 @@ pub(super) fn verb() -> impl Strategy<Value = Verb> {
             .prop_map(|(worker, want, reach_gib)| Verb::Lease { worker, want, reach_gib }),
         4 => any.prop_map(Verb::Succeed),
         4 => (any, prop::sample::select(CODES.to_vec())).prop_map(|(n, code)| Verb::Fail(n, code)),
+        1 => (any, prop::sample::select(vec![Outgrown::To(8), Outgrown::To(24), Outgrown::All]))
+            .prop_map(|(n, outgrown)| Verb::Outgrow(n, outgrown)),
         1 => any.prop_map(Verb::Release),
         1 => any.prop_map(Verb::Extend),
         2 => (any, 1..4usize).prop_map(|(n, jobs)| Verb::Cancel(n, jobs)),

@@ -39,6 +39,7 @@ export interface Endpoint {
   timeout_s: number;
   max_attempts: number;
   retry?: EndpointRetry | null;
+  warmup?: unknown[];
   before?: EndpointStep[];
   after?: EndpointStep[];
 }

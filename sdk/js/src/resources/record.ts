@@ -9,6 +9,7 @@ export interface Timing {
   env_ms: number;
   boot_ms: number;
   load_ms: number;
+  warmup_ms: number;
   run_ms: number;
   upload_ms: number;
 }
@@ -100,6 +101,8 @@ export interface JobRecord {
   steps: JobStep[];
   /** Micro-dollars; null when it is not known. */
   cost_usd_micros: number | null;
+  /** How often it ran out of a card's memory or a machine's. It costs none of its attempts. */
+  oom_events: number;
 }
 
 /** Whether it has ended: nothing changes it again. */
@@ -146,5 +149,6 @@ export function acceptedRecord(id: string, endpoint: string, told: Told = {}): J
     webhook_events: [],
     steps: [],
     cost_usd_micros: null,
+    oom_events: 0,
   };
 }

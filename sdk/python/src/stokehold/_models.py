@@ -23,6 +23,7 @@ class Timing:
     env_ms: int = 0
     boot_ms: int = 0
     load_ms: int = 0
+    warmup_ms: int = 0
     run_ms: int = 0
     upload_ms: int = 0
 
@@ -281,6 +282,11 @@ class JobRecord:
     def cost_usd_micros(self) -> int | None:
         """What it cost, in millionths of a US dollar; None where nobody knows."""
         return self.raw.get("cost_usd_micros")
+
+    @property
+    def oom_events(self) -> int:
+        """How often it ran out of a card's memory or a machine's. It costs none of its attempts."""
+        return int(self.raw.get("oom_events") or 0)
 
 
 NO_OWNER = "this file was made by hand and knows no client; use the one that upload() or a result gave"

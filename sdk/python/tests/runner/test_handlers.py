@@ -194,8 +194,8 @@ def test_modules_beside_the_handler_can_be_imported(serve: Serve, package: Calla
         ("import does_not_exist_at_all", "ModuleNotFoundError", "does_not_exist_at_all"),
         ("def handler(:", "SyntaxError", "invalid"),
         (
-            "class handler:\n    def setup(self): raise MemoryError('too big')\n    def predict(self): pass",
-            "MemoryError",
+            "class handler:\n    def setup(self): raise LookupError('too big')\n    def predict(self): pass",
+            "LookupError",
             "too big",
         ),
         ("class handler: pass", "stokehold.runner.handler.HandlerNotFound", "has no predict()"),

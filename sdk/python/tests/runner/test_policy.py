@@ -22,6 +22,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
             before=[Step("prompt-check", name="words", version=2, thresholds={"violence": 0.5}, timeout_s=5)],
             after=[Step("image-check"), Step("image-check", name="again")],
             retry=JobRetry(backoff_s=1, backoff_max_s=60, jitter=0.5, on=["timeout", "oom_gpu"]),
+            warmup=[{"prompt": "a large one"}],
         )
         def paint(prompt: str) -> str:
             return prompt
@@ -42,6 +43,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
     ]
     assert options["after"] == [{"endpoint": "image-check"}, {"name": "again", "endpoint": "image-check"}]
     assert options["retry"] == {"backoff_s": 1, "backoff_max_s": 60, "jitter": 0.5, "on": ["timeout", "oom_gpu"]}
+    assert options["warmup"] == [{"prompt": "a large one"}]
 
 
 def test_what_was_not_given_is_not_told() -> None:
@@ -68,6 +70,11 @@ def test_the_decorator_keeps_them() -> None:
         ({"after": [Step("a"), Step("b", name="a")]}, "after has two steps named 'a': give one another name="),
         ({"retry": {"backoff_s": 1}}, r"retry=.*: use JobRetry\("),
         ({"retry": 3}, "retry=3: use JobRetry"),
+        ({"warmup": {"prompt": "a"}}, "warmup=.*: give a list of inputs"),
+        ({"warmup": [1]}, r"warmup\[0\]=1: an input is a mapping"),
+        ({"warmup": [{}] * 9}, "warmup has 9 inputs, and at most 8"),
+        ({"warmup": [{"x": {1, 2}}]}, r"warmup\[0\] cannot be JSON"),
+        ({"warmup": [{}, {"x": "a" * 70_000}]}, r"warmup\[1\] has 700.. bytes as JSON"),
     ],
 )
 def test_a_wrong_option_says_what_to_write(options: dict[str, Any], message: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, TypeVar, overload
 
-from stokehold.runner.policy import NAME, JobRetry, Step, checked_steps, is_count
+from stokehold.runner.policy import NAME, JobRetry, Step, checked_steps, checked_warmup, is_count
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -26,6 +26,7 @@ class Options:
     before: Sequence[Step] = ()
     after: Sequence[Step] = ()
     retry: JobRetry | None = None
+    warmup: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         if self.name is not None and not NAME.fullmatch(self.name):
@@ -40,6 +41,7 @@ class Options:
             object.__setattr__(self, option, checked_steps(option, getattr(self, option)))
         if self.retry is not None and not isinstance(self.retry, JobRetry):
             raise ValueError(f"retry={self.retry!r}: use JobRetry(backoff_s=..., on=[...])")
+        object.__setattr__(self, "warmup", checked_warmup(self.warmup))
 
 
 @overload
@@ -57,6 +59,7 @@ def endpoint(
     before: Sequence[Step] = (),
     after: Sequence[Step] = (),
     retry: JobRetry | None = None,
+    warmup: Sequence[Mapping[str, Any]] = (),
 ) -> Callable[[T], T]: ...
 
 
@@ -69,6 +72,8 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
     timeout_s, max_attempts: defaults for its jobs; 600 seconds and 3.
     before, after: up to 8 steps each that look at every job's input or output, in order, and may refuse or change it.
     retry: when a job that failed is tried again; default the API's.
+    warmup: up to 8 inputs that a worker runs once after `setup()`, before the first job. What compiles on first use is
+        compiled then, and the GPU memory that they take at the most replaces `vram_gib`. Name the largest shapes.
 
     Raises `ValueError` for an option that cannot be.
     """

@@ -44,4 +44,6 @@ def _policy(options: Options) -> dict[str, Any]:
         found["after"] = [step.to_json() for step in options.after]
     if options.retry is not None:
         found["retry"] = options.retry.to_json()
+    if options.warmup:
+        found["warmup"] = list(options.warmup)
     return found

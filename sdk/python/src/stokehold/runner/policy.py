@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STEPS_MAX = 8
+WARMUPS_MAX = 8
+WARMUP_BYTES_MAX = 64 * 1024
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -117,6 +120,24 @@ def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
     if twice is not None:
         raise ValueError(f"{option} has two steps named {twice!r}: give one another name=")
     return tuple(steps)
+
+
+def checked_warmup(inputs: Any) -> tuple[dict[str, Any], ...]:
+    """The inputs of `warmup`, in order."""
+    if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, Sequence):
+        raise ValueError(f'warmup={inputs!r}: give a list of inputs, such as [{{"prompt": "warm up"}}]')
+    if len(inputs) > WARMUPS_MAX:
+        raise ValueError(f"warmup has {len(inputs)} inputs, and at most {WARMUPS_MAX} are run")
+    for number, one in enumerate(inputs):
+        if not isinstance(one, Mapping):
+            raise ValueError(f"warmup[{number}]={one!r}: an input is a mapping from argument to value")
+        try:
+            size = len(json.dumps(dict(one), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"warmup[{number}] cannot be JSON: {error}") from None
+        if size > WARMUP_BYTES_MAX:
+            raise ValueError(f"warmup[{number}] has {size} bytes as JSON, and at most {WARMUP_BYTES_MAX} are taken")
+    return tuple(dict(one) for one in inputs)
 
 
 def is_number(value: Any) -> bool:

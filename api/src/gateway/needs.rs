@@ -1,0 +1,55 @@
+//! What models turn out to need of a card, as workers see it.
+
+use stokehold_queue::gateway::{LearnedNeed, LeaseRef, Outgrown};
+use stokehold_queue::vram::class_of_need_gib;
+use stokehold_queue::{Queue, WorkerRecord};
+
+use crate::error::Problem;
+use crate::state::App;
+
+/// The GPU model of a need that was found by outgrowing a card: it is that of no card yet.
+const ANY_GPU: &str = "*";
+
+/// Where a job goes on that needs more of a card than this worker's had. `None`: it may be tried again where it is.
+pub(super) async fn outgrown(
+    app: &App,
+    worker: &WorkerRecord,
+    lease: &LeaseRef,
+    need_mib: u64,
+) -> Result<Option<Outgrown>, Problem> {
+    // A lost lease is for `finish` itself to refuse.
+    let Some((spec, _)) = app.ask("check a lease", app.queue.held(lease)).await? else { return Ok(None) };
+    // A worker knows no more than that its largest card was too small.
+    let need_mib = need_mib.min(largest_mib(worker) + 1);
+    let Some(class_gib) = class_of_need_gib(need_mib) else { return Ok(Some(Outgrown::All)) };
+    if class_gib <= spec.vram_class_gib {
+        return Ok(None);
+    }
+    // One input that no card is large enough for must not keep the others from those there are.
+    if !app.fleet().await?.has_card(class_gib) {
+        return Ok(Some(Outgrown::All));
+    }
+    learn(app, &spec.tenant, &spec.endpoint, spec.version, ANY_GPU, need_mib).await?;
+    Ok(Some(Outgrown::To(class_gib)))
+}
+
+/// Takes note of what a worker has seen. What it cannot have seen, or what is not deployed, is left out.
+pub(super) async fn learned(app: &App, worker: &WorkerRecord, needs: Vec<LearnedNeed>) -> Result<(), Problem> {
+    for LearnedNeed { tenant, endpoint, version, gpu, need_mib } in needs {
+        let is_its_own = worker.gpus.iter().any(|card| card.name == gpu && need_mib <= card.vram_mib);
+        if is_its_own && app.catalog.resolve(&tenant, &endpoint, Some(version)).await.is_ok() {
+            learn(app, &tenant, &endpoint, version, &gpu, need_mib).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn learn(app: &App, tenant: &str, name: &str, version: u32, gpu: &str, need_mib: u64) -> Result<(), Problem> {
+    app.ask_again("learn what a version needs", || app.registry.learn(tenant, name, version, gpu, need_mib)).await?;
+    app.catalog.learned_now(tenant, name, version);
+    Ok(())
+}
+
+fn largest_mib(worker: &WorkerRecord) -> u64 {
+    worker.gpus.iter().map(|gpu| gpu.vram_mib).max().unwrap_or(0)
+}

@@ -1,0 +1,58 @@
+//! `GET /v1/queue`: what is ready and has not started, and why.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use stokehold_queue::Queue;
+use stokehold_queue::job::Priority;
+use utoipa::ToSchema;
+
+use super::view::{PriorityWord, WaitingView};
+use crate::auth::{Caller, WorkersRead};
+use crate::error::Problem;
+use crate::state::App;
+
+/// Lanes with jobs that are ready, the longest first; at most 1,000.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct QueueView {
+    lanes: Vec<LaneView>,
+}
+
+/// The ready jobs of one endpoint, at one priority, for one class of card.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Lane)]
+pub(crate) struct LaneView {
+    tenant: String,
+    endpoint: String,
+    #[schema(value_type = PriorityWord)]
+    priority: Priority,
+    /// The class of card they are for; 0 is the CPU.
+    vram_class_gib: u32,
+    /// How many.
+    jobs: u64,
+    waiting: WaitingView,
+}
+
+/// See what waits
+///
+/// All tenants' jobs, so the scope `workers:read` is one for operators.
+#[utoipa::path(get, operation_id = "get_queue", path = "/v1/queue", tag = "workers",
+    responses((status = 200, description = "What is ready and has not started.", body = QueueView), crate::openapi::Problems))]
+pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
+    let (depths, fleet) = tokio::try_join!(app.ask("read the lanes", app.queue.depth()), app.fleet())?;
+    let lane = |lane: &str, jobs| {
+        let mut parts = lane.splitn(4, ':');
+        let (priority, class, tenant, endpoint) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let vram_class_gib = class.parse().ok()?;
+        let priority = Priority::ALL.into_iter().find(|known| known.digit().to_string() == priority)?;
+        Some(LaneView {
+            tenant: tenant.to_owned(),
+            endpoint: endpoint.to_owned(),
+            priority,
+            vram_class_gib,
+            jobs,
+            waiting: fleet.why(vram_class_gib).into(),
+        })
+    };
+    Ok(Json(QueueView { lanes: depths.into_iter().filter_map(|depth| lane(&depth.lane, depth.jobs)).collect() }))
+}

@@ -1,0 +1,90 @@
+//! Jobs that need a card: what they wait for, where they go when one is too small, and what is learned of them.
+
+use serde_json::{Value, json};
+
+use crate::stack::{Stack, echo};
+use crate::worker::Worker;
+
+/// A stack with `echo` deployed for a card of 4 GiB.
+async fn stack() -> Stack {
+    let stack = Stack::start().await;
+    let mut endpoint = echo();
+    endpoint["vram_gib"] = json!(4);
+    stack.deploy(endpoint).await;
+    stack
+}
+
+async fn lease(stack: &Stack, worker: &Worker<'_>, reach_gib: u32) -> Value {
+    let ask = json!({"want": 1, "reach_gib": reach_gib, "wait_ms": 0});
+    stack.json(worker.post("lease", &ask)).await["leases"][0].clone()
+}
+
+async fn out_of_memory(stack: &Stack, worker: &Worker<'_>, lease: &Value, need_mib: u64) {
+    let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "failed", "vram_need_mib": need_mib,
+        "error": {"code": "oom_gpu", "message": "CUDA out of memory"}});
+    let reply = stack.json(worker.post("finish", &json!({"finish": [report]}))).await;
+    assert_eq!(reply["finished"], json!(["ok"]));
+}
+
+#[tokio::test]
+async fn a_job_is_told_what_it_waits_for() {
+    let stack = stack().await;
+    let id = stack.submit("hi").await;
+    let job = stack.job(&id).await;
+    assert_eq!((&job["state"], &job["waiting"]["reason"]), (&json!("queued"), &json!("unschedulable")), "{job}");
+    let queue = stack.json(stack.get("/v1/queue")).await;
+    let lane = &queue["lanes"][0];
+    assert_eq!(
+        (&lane["endpoint"], &lane["vram_class_gib"], &lane["jobs"]),
+        (&json!("echo"), &json!(4), &json!(1)),
+        "{queue}"
+    );
+    assert_eq!(lane["waiting"]["reason"], "unschedulable");
+}
+
+#[tokio::test]
+async fn a_job_that_has_outgrown_a_card_goes_on_where_there_is_a_larger_one_and_the_next_starts_there() {
+    let stack = stack().await;
+    // Its card has 24 GiB, and stands for a larger one that another worker would have.
+    let worker = Worker::join(&stack).await;
+    let id = stack.submit("hi").await;
+    let first = lease(&stack, &worker, 6).await;
+    out_of_memory(&stack, &worker, &first, 6_000).await;
+    let job = stack.job(&id).await;
+    assert_eq!((&job["state"], &job["oom_events"]), (&json!("queued"), &json!(1)), "{job}");
+    assert_eq!(lease(&stack, &worker, 6).await, Value::Null, "6 GiB do not reach it any more");
+    assert_eq!(lease(&stack, &worker, 8).await["job_id"], json!(id));
+    stack.submit("again").await;
+    assert_eq!(lease(&stack, &worker, 6).await, Value::Null, "nor the next one");
+    assert_ne!(lease(&stack, &worker, 8).await, Value::Null);
+}
+
+#[tokio::test]
+async fn a_job_that_has_outgrown_every_card_fails_and_the_next_is_tried_all_the_same() {
+    let stack = stack().await;
+    let worker = Worker::join(&stack).await;
+    let id = stack.submit("hi").await;
+    let first = lease(&stack, &worker, 24).await;
+    // More than it can know: its own card is what it has seen to be too small.
+    out_of_memory(&stack, &worker, &first, 1 << 40).await;
+    let job = stack.job(&id).await;
+    assert_eq!((&job["state"], &job["error"]["code"]), (&json!("failed"), &json!("oom_gpu")), "{job}");
+    stack.submit("again").await;
+    assert_ne!(lease(&stack, &worker, 4).await, Value::Null);
+}
+
+#[tokio::test]
+async fn what_workers_see_of_a_model_is_told_to_the_next_one() {
+    let stack = stack().await;
+    let worker = Worker::join(&stack).await;
+    let need = |gpu: &str, need_mib: u64| json!({"tenant": "acme", "endpoint": "echo", "version": 1, "gpu": gpu, "need_mib": need_mib});
+    // The last two it cannot have seen: it has no such card, and none so large.
+    let learned =
+        json!([need("Test 24", 7_000), need("Test 24", 6_000), need("Test 80", 9_000), need("Test 24", 30_000)]);
+    stack.json(worker.post("extend", &json!({"leases": [], "status": {"learned": learned}}))).await;
+    let spec = worker.get("endpoints/acme/echo/1");
+    assert_eq!(stack.json(spec).await["needs_mib"], json!({"Test 24": 7_000}));
+    stack.submit("hi").await;
+    assert_eq!(lease(&stack, &worker, 6).await, Value::Null);
+    assert_ne!(lease(&stack, &worker, 8).await, Value::Null);
+}

@@ -1,0 +1,211 @@
+//! `stoke top`.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use comfy_table::Cell;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::client::Client;
+use crate::{Global, output};
+
+/// How wide a card is drawn.
+const BAR: usize = 40;
+
+/// Show cards and what is on them, what runs, and what waits for what, again and again
+///
+/// A card is drawn as what models hold and use (#), what they hold besides (=), what others use (x), and what is free (.).
+#[derive(Args)]
+pub(crate) struct TopArgs {
+    /// Look this often
+    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration, value_name = "TIME")]
+    every: Duration,
+    /// Look once
+    #[arg(long)]
+    once: bool,
+}
+
+pub(crate) async fn run(global: &Global, args: TopArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let is_live = !args.once && !global.json && std::io::stdout().is_terminal();
+    loop {
+        let (workers, queue) = tokio::try_join!(client.get("/v1/workers"), client.get("/v1/queue"))?;
+        if global.json {
+            return output::json(&json!({"workers": workers["workers"], "lanes": queue["lanes"]}));
+        }
+        if is_live {
+            // Home, and everything after it cleared: no flicker, and nothing of the last look stays.
+            output::line("\x1b[H\x1b[J")?;
+        }
+        output::line(screen(&workers, &queue))?;
+        if !is_live {
+            return Ok(());
+        }
+        sleep(args.every).await;
+    }
+}
+
+fn screen(workers: &Value, queue: &Value) -> String {
+    let workers = list(&workers["workers"]);
+    let mut text = String::new();
+    for worker in &workers {
+        text.push_str(&head(worker));
+        for card in list(&worker["gpus"]) {
+            text.push_str(&card_lines(card, &list(&worker["models"])));
+        }
+        let on_cpu: Vec<&Value> = list(&worker["models"]).into_iter().filter(|model| model["card"].is_null()).collect();
+        if !on_cpu.is_empty() {
+            text.push_str("  CPU\n");
+            on_cpu.iter().for_each(|model| text.push_str(&model_line(model)));
+        }
+        text.push('\n');
+    }
+    if workers.is_empty() {
+        text.push_str("no worker has joined; `stoke worker` starts one\n\n");
+    }
+    text.push_str(&waiting(&list(&queue["lanes"])));
+    text
+}
+
+fn head(worker: &Value) -> String {
+    let host = &worker["host"];
+    let gib = |member: &str| host[member].as_u64().unwrap_or_default() as f64 / f64::from(1 << 30);
+    let facts = format!(
+        "{}, {} of {} slots, memory {:.0} of {:.0} GiB free, disk {:.0} of {:.0} GiB free",
+        output::cell(&worker["state"]),
+        output::cell(&worker["running"]),
+        output::cell(&worker["slots"]),
+        gib("memory_free_bytes"),
+        gib("memory_total_bytes"),
+        gib("disk_free_bytes"),
+        gib("disk_total_bytes"),
+    );
+    format!("{}  {}\n", output::bold(output::cell(&worker["name"])), output::dim(facts))
+}
+
+fn card_lines(card: &Value, models: &[&Value]) -> String {
+    let mine: Vec<&&Value> = models.iter().filter(|model| model["card"] == card["index"]).collect();
+    let number = |member: &str| card[member].as_u64();
+    let total_mib = number("vram_mib").unwrap_or_default();
+    let seen_mib: u64 = mine.iter().filter_map(|model| model["seen_mib"].as_u64()).sum();
+    let (held_mib, foreign_mib) =
+        (number("vram_held_mib").unwrap_or_default(), number("vram_foreign_mib").unwrap_or_default());
+    let mut facts =
+        vec![format!("{:.1} of {:.1} GiB free", gib(number("vram_free_mib").unwrap_or_default()), gib(total_mib))];
+    facts.extend(number("temperature_c").map(|degrees| format!("{degrees} °C")));
+    facts.extend(number("utilisation_pct").map(|percent| format!("{percent} %")));
+    facts.extend(number("power_w").map(|watts| format!("{watts} W")));
+    facts.extend(match (card["health"].as_str(), card["why"].as_str()) {
+        (Some("well") | None, _) => None,
+        (Some(health), why) => Some(format!("{health} {}", why.unwrap_or_default()).trim_end().to_owned()),
+    });
+    let map = bar(total_mib, seen_mib, held_mib, foreign_mib);
+    let mut text =
+        format!("  {} {}  [{map}]  {}\n", output::cell(&card["index"]), output::cell(&card["name"]), facts.join("  "));
+    mine.iter().for_each(|model| text.push_str(&model_line(model)));
+    text
+}
+
+fn model_line(model: &Value) -> String {
+    let mib = |member: &str| model[member].as_u64().map(|mib| format!("{:.1}", gib(mib)));
+    let memory = match (mib("held_mib"), mib("seen_mib")) {
+        (Some(held), Some(seen)) => format!("{seen} of {held} GiB"),
+        (Some(held), None) if held != "0.0" => format!("{held} GiB"),
+        _ => String::new(),
+    };
+    let times = match (model["mean_ms"].as_u64(), model["p95_ms"].as_u64()) {
+        (Some(mean_ms), Some(p95_ms)) => format!("mean {}, p95 {}", output::millis(mean_ms), output::millis(p95_ms)),
+        _ => String::new(),
+    };
+    let line =
+        format!("      {:<32} {:<8} {memory:<18} {times}", output::cell(&model["name"]), output::cell(&model["state"]));
+    format!("{}\n", line.trim_end())
+}
+
+fn waiting(lanes: &[&Value]) -> String {
+    if lanes.is_empty() {
+        return "nothing waits".to_owned();
+    }
+    let mut table = output::table(["waiting", "endpoint", "priority", "needs", "why"]);
+    for lane in lanes {
+        let class_gib = lane["vram_class_gib"].as_u64().unwrap_or_default();
+        table.add_row([
+            Cell::new(output::cell(&lane["jobs"])),
+            Cell::new(format!("{}/{}", output::cell(&lane["tenant"]), output::cell(&lane["endpoint"]))),
+            Cell::new(output::cell(&lane["priority"])),
+            Cell::new(if class_gib == 0 { "CPU".to_owned() } else { format!("{class_gib} GiB") }),
+            Cell::new(format!(
+                "{}: {}",
+                output::cell(&lane["waiting"]["reason"]),
+                output::cell(&lane["waiting"]["message"])
+            )),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// What of a card is used and held by models (#), held and not used (=), used by others (x), and free (.).
+fn bar(total_mib: u64, seen_mib: u64, held_mib: u64, foreign_mib: u64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to BAR")]
+    let cells = |mib: u64| (mib as f64 / total_mib.max(1) as f64 * BAR as f64).round().min(BAR as f64) as usize;
+    let used = cells(seen_mib);
+    let held = cells(held_mib.max(seen_mib)).max(used);
+    let others = cells(foreign_mib).min(BAR - held);
+    let parts = [("#", used), ("=", held - used), ("x", others), (".", BAR - held - others)];
+    parts.map(|(sign, count)| sign.repeat(count)).concat()
+}
+
+fn gib(mib: u64) -> f64 {
+    mib as f64 / 1024.0
+}
+
+fn list(value: &Value) -> Vec<&Value> {
+    value.as_array().into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_drawn_as_what_is_on_it() {
+        assert_eq!(
+            bar(40, 10, 20, 5),
+            format!("{}{}{}{}", "#".repeat(10), "=".repeat(10), "x".repeat(5), ".".repeat(15))
+        );
+        assert_eq!(bar(40, 50, 20, 40), "#".repeat(40), "more than there is stays within the frame");
+        assert_eq!(bar(0, 0, 0, 0), ".".repeat(40));
+    }
+
+    #[test]
+    fn a_screen_shows_cards_models_and_what_waits_for_what() {
+        let workers = json!({"workers": [{
+            "name": "desk", "state": "ready", "running": 1, "slots": 2, "host": {},
+            "gpus": [{"index": 0, "name": "RTX 4090", "vram_mib": 24_576, "vram_held_mib": 10_240, "vram_free_mib": 12_288,
+                "vram_foreign_mib": 512, "temperature_c": 61, "health": "fenced", "why": "Xid 79"}],
+            "models": [{"name": "render@3", "state": "busy", "card": 0, "held_mib": 10_240, "seen_mib": 9_216, "mean_ms": 1_200, "p95_ms": 2_000},
+                {"name": "split@1", "state": "idle", "card": null, "held_mib": 0}],
+        }]});
+        let queue = json!({"lanes": [{"tenant": "acme", "endpoint": "film", "priority": "batch", "vram_class_gib": 48, "jobs": 7,
+            "waiting": {"reason": "unschedulable", "message": "it needs a card of 48 GiB"}}]});
+        let text = screen(&workers, &queue);
+        for part in [
+            "desk",
+            "12.0 of 24.0 GiB free  61 °C  fenced Xid 79",
+            "render@3",
+            "9.0 of 10.0 GiB",
+            "p95 2.0 s",
+            "CPU",
+            "split@1",
+            "7",
+            "acme/film",
+            "48 GiB",
+            "unschedulable: it needs a card of 48 GiB",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+"""Which exceptions mean that memory ran out, and whose: frameworks say it in many ways, some only in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+GPU = "oom_gpu"
+HOST = "oom_host"
+
+_CHAIN_MAX = 10
+_TEXT_CHARS_MAX = 4_000
+
+# PyTorch from 2.5 on and before; CuPy, whose class is a MemoryError as well.
+_GPU_CLASSES = {
+    ("torch", "OutOfMemoryError"),
+    ("torch.cuda", "OutOfMemoryError"),
+    ("cupy.cuda.memory", "OutOfMemoryError"),
+}
+
+# In lower case. The last one is what PyTorch's allocator trips over when there is not even memory for its own message.
+_GPU_WORDS = (
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "cuda_error_out_of_memory",
+    "cudaerrormemoryallocation",
+    "cuda failure 2: out of memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "nvml_success == r internal assert failed",
+)
+
+# What JAX and ONNX Runtime say of the card's memory and of the host's alike.
+_EITHER_WORDS = (
+    "resource_exhausted: out of memory",
+    "resource exhausted: out of memory",
+    "failed to allocate memory for requested buffer",
+)
+
+_HOST_WORDS = ("defaultcpuallocator: not enough memory", "defaultcpuallocator: can't allocate memory")
+
+
+def which(error: BaseException) -> str | None:
+    """`oom_gpu` or `oom_host` when the exception, or one that it came from, says that memory ran out."""
+    for each in _chain(error):
+        found = _of(each)
+        if found is not None:
+            return found
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    each: BaseException | None = error
+    for _ in range(_CHAIN_MAX):
+        if each is None:
+            return
+        yield each
+        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+
+
+def _of(error: BaseException) -> str | None:
+    if any((base.__module__, base.__qualname__) in _GPU_CLASSES for base in type(error).__mro__):
+        return GPU
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return HOST
+    # Other exceptions' words may quote what happened elsewhere, or what a user wrote.
+    if not isinstance(error, RuntimeError) and type(error).__module__.split(".")[0] in ("builtins", "__main__"):
+        return None
+    try:
+        text = str(error)[:_TEXT_CHARS_MAX].lower()
+    except Exception:
+        return None
+    if any(words in text for words in _GPU_WORDS):
+        return GPU
+    if any(words in text for words in _EITHER_WORDS):
+        return GPU if os.environ.get("CUDA_VISIBLE_DEVICES") else HOST
+    return HOST if any(words in text for words in _HOST_WORDS) else None

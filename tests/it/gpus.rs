@@ -1,0 +1,127 @@
+//! Jobs on cards, as NVML tells of them: a stand-in says what the cards are, and the models say what they take of them.
+
+use serde_json::{Value, json};
+use stokehold_nvml::{Card, StandIn};
+use stokehold_tests::stack::{Stack, Worker};
+use tempfile::TempDir;
+
+use crate::api::{self, Api, attempts};
+
+const GIB: u64 = 1024;
+
+async fn stack() -> (Stack, TempDir, Api) {
+    let (stack, dir) = api::stack(&["--workers", "0"]);
+    let _ = stack.stoke_ok(&["deploy", &api::handler("vram.py")]);
+    let api = Api::of(&stack);
+    (stack, dir, api)
+}
+
+fn card(gib: u64) -> StandIn {
+    StandIn::new([Card::of_mib(gib * GIB)]).unwrap()
+}
+
+/// A worker that finds these cards.
+fn worker(stack: &Stack, name: &str, cards: &StandIn) -> Worker {
+    stack.start_worker(name, &[("LD_LIBRARY_PATH", &cards.path().to_string_lossy()), ("STOKE_SLOTS", "2")])
+}
+
+/// The worker, once the API knows it to be so.
+async fn known(api: &Api, name: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..3_000 {
+        let workers = api.get("/v1/workers").await;
+        let found =
+            workers["workers"].as_array().unwrap().iter().find(|worker| worker["name"] == name && is_so(worker));
+        if let Some(worker) = found {
+            return worker.clone();
+        }
+        // A heartbeat is no signal that reaches here.
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{name} is not as expected: {}", api.get("/v1/workers").await);
+}
+
+async fn submit(api: &Api, input: Value) -> String {
+    // One attempt: what is the card's fault costs none.
+    let body = json!({"endpoint": "vram", "input": input, "max_attempts": 1});
+    let answer = api.request("POST", "/v1/jobs").json(&body).send().await.unwrap();
+    let job: Value = answer.error_for_status().unwrap().json().await.unwrap();
+    job["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_declares_too_little_goes_on_on_a_larger_card_and_the_next_job_goes_there_at_once() {
+    let (stack, _dir, api) = stack().await;
+    let (six, twelve) = (card(6), card(12));
+    // Until it is free the larger card is known, and out of reach.
+    twelve.change(|cards| cards.cards[0].foreign_mib = 11 * GIB).unwrap();
+    let _workers = (worker(&stack, "six", &six), worker(&stack, "twelve", &twelve));
+    known(&api, "six", |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(5_000)).await;
+    let large = known(&api, "twelve", |worker| worker["gpus"][0]["vram_foreign_mib"] == 11 * GIB).await;
+
+    let first = submit(&api, json!({"mib": 9 * GIB})).await;
+    let small = api.running(&first, 1).await["attempts"][0]["worker_id"].clone();
+    assert_ne!(small, large["id"]);
+    while api.get(&format!("/v1/jobs/{first}")).await["oom_events"] == 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    twelve.change(|cards| cards.cards[0].foreign_mib = 0).unwrap();
+    let job = api.ended(&first).await;
+    assert_eq!((&job["state"], &job["oom_events"]), (&json!("succeeded"), &json!(1)), "{job}");
+    assert_eq!(job["result"]["mib"], 9 * GIB);
+    assert_eq!(attempts(&job).len(), 2, "{job}");
+    assert_eq!(job["attempts"][0]["error"]["code"], "oom_gpu");
+    assert_eq!(job["attempts"][1]["worker_id"], large["id"]);
+
+    let second = api.ended(&submit(&api, json!({"mib": 9 * GIB})).await).await;
+    assert_eq!((attempts(&second).len(), &second["oom_events"]), (1, &json!(0)), "{second}");
+    assert_eq!(second["attempts"][0]["worker_id"], large["id"]);
+    // What it takes of that kind of card is known now.
+    let learned = known(&api, "twelve", |worker| worker["gpus"][0]["vram_held_mib"].as_u64() >= Some(9 * GIB)).await;
+    assert_eq!(learned["gpus"][0]["vram_foreign_mib"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_larger_than_every_card_fails_and_says_so() {
+    let (stack, _dir, api) = stack().await;
+    let cards = card(6);
+    let _worker = worker(&stack, "six", &cards);
+    let job = api.ended(&submit(&api, json!({"mib": 9 * GIB})).await).await;
+    assert_eq!((&job["state"], &job["error"]["code"]), (&json!("failed"), &json!("oom_gpu")), "{job}");
+    assert_eq!((&job["error"]["class"], &job["oom_events"]), (&json!("torch.OutOfMemoryError"), &json!(1)));
+    // The card is none the worse for it.
+    assert_eq!(api.ended(&submit(&api, json!({"mib": 2 * GIB})).await).await["state"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_is_fenced_off() {
+    let (stack, _dir, api) = stack().await;
+    let cards = StandIn::new([Card::of_mib(12 * GIB), Card::of_mib(12 * GIB)]).unwrap();
+    let worker = worker(&stack, "two-cards", &cards);
+    for keeps_dead in [false, true] {
+        let id = submit(&api, json!({"mib": 9 * GIB, "deaf": true})).await;
+        let job = api.running(&id, 1).await;
+        assert_eq!(attempts(&job).len(), 1, "{job}");
+        let busy = known(&api, "two-cards", |worker| worker["models"][0]["seen_mib"] == 9 * GIB).await;
+        let card = busy["models"][0]["card"].as_u64().unwrap() as usize;
+        cards.change(|cards| cards.cards[card].keeps_dead = keeps_dead).unwrap();
+        let runners = worker.runners();
+        assert_eq!(runners.len(), 1);
+        let _ = stack.stoke_ok(&["cancel", &id]);
+        let next = api.ended(&submit(&api, json!({"mib": 9 * GIB})).await).await;
+        assert_eq!(next["state"], "succeeded", "{next}");
+        assert!(!worker.runners().contains(&runners[0]), "it is dead");
+        if keeps_dead {
+            assert_eq!(next["result"]["card"], 1 - card, "{next}");
+            let fenced = known(&api, "two-cards", |worker| worker["gpus"][card]["health"] == "fenced").await;
+            let why = fenced["gpus"][card]["why"].as_str().unwrap();
+            assert!(why.contains("9216 MiB are in use though the process that held them is gone"), "{why}");
+        } else {
+            known(&api, "two-cards", |worker| {
+                let cards = worker["gpus"].as_array().unwrap();
+                let used: u64 = cards.iter().filter_map(|card| card["vram_used_mib"].as_u64()).sum();
+                used == 9 * GIB && cards.iter().all(|card| card["health"] == "well")
+            })
+            .await;
+        }
+    }
+}

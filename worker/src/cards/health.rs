@@ -1,0 +1,152 @@
+//! Whether a card may take work, judged from what is seen of it. Pure.
+
+use stokehold_queue::gateway::GpuHealth;
+
+/// A card takes no more work this many degrees before it slows itself down, and takes work again when it is as many cooler still.
+const HOT_BEFORE_C: u32 = 3;
+const COOLER_C: u32 = 7;
+
+/// Where a card does not tell from when on it slows itself down.
+const SLOWDOWN_C: u32 = 90;
+
+/// Looks in a row that may fail before the card is given up.
+const UNREAD_MAX: u32 = 5;
+
+/// Critical Xids that a faulty program causes on a card that is well: graphics engine exception, page fault, stopped processing,
+/// preemptive cleanup, video processor exception, contained memory error, context switch timeout. Every other one is the card's.
+/// <https://docs.nvidia.com/deploy/xid-errors/>; the list is that of NVIDIA's device plugin for Kubernetes, and 94, which ends the
+/// program that it met.
+const XIDS_OF_PROGRAMS: [u64; 7] = [13, 31, 43, 45, 68, 94, 109];
+
+/// What a look found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Signs {
+    pub(crate) temperature_c: Option<u32>,
+    pub(crate) slowdown_c: Option<u32>,
+    pub(crate) ecc_uncorrected: Option<u64>,
+}
+
+/// Why a look found nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Blind {
+    /// It may pass.
+    Unread(String),
+    /// It does not: the card is off the bus, or wants to be reset.
+    Lost(String),
+}
+
+/// What is known of a card's health.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Health {
+    is_hot: bool,
+    unread: u32,
+    /// At the first look: what had happened before is not held against it.
+    ecc_before: Option<u64>,
+    fenced: Option<String>,
+}
+
+impl Health {
+    /// Takes note of a look.
+    pub(crate) fn see(&mut self, look: Result<Signs, Blind>) {
+        match look {
+            Ok(signs) => {
+                self.unread = 0;
+                self.is_hot = is_hot(self.is_hot, signs);
+                if let Some(errors) = signs.ecc_uncorrected {
+                    let before = *self.ecc_before.get_or_insert(errors);
+                    if errors > before {
+                        self.fence(format!("{} uncorrected ECC errors", errors - before));
+                    }
+                }
+            }
+            Err(Blind::Lost(why)) => self.fence(why),
+            Err(Blind::Unread(why)) => {
+                self.unread += 1;
+                if self.unread >= UNREAD_MAX {
+                    self.fence(format!("cannot be read: {why}"));
+                }
+            }
+        }
+    }
+
+    /// Takes note of a critical Xid. `true`: it is the card's fault.
+    pub(crate) fn xid(&mut self, xid: u64) -> bool {
+        let is_its_own = !XIDS_OF_PROGRAMS.contains(&xid);
+        if is_its_own {
+            self.fence(format!("Xid {xid}"));
+        }
+        is_its_own
+    }
+
+    /// Gives the card up until the worker starts again. The first reason stands.
+    pub(crate) fn fence(&mut self, why: String) {
+        self.fenced.get_or_insert(why);
+    }
+
+    /// The verdict, and the reason where it is not well.
+    pub(crate) fn verdict(&self) -> (GpuHealth, Option<&str>) {
+        match (&self.fenced, self.is_hot) {
+            (Some(why), _) => (GpuHealth::Fenced, Some(why)),
+            (None, true) => (GpuHealth::Hot, None),
+            (None, false) => (GpuHealth::Well, None),
+        }
+    }
+}
+
+fn is_hot(was_hot: bool, signs: Signs) -> bool {
+    let hot_c = signs.slowdown_c.unwrap_or(SLOWDOWN_C).saturating_sub(HOT_BEFORE_C);
+    let limit_c = if was_hot { hot_c.saturating_sub(COOLER_C) } else { hot_c };
+    signs.temperature_c.is_some_and(|degrees| degrees >= limit_c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COOL: Signs = Signs { temperature_c: Some(40), slowdown_c: Some(90), ecc_uncorrected: Some(3) };
+
+    fn after(looks: &[Result<Signs, Blind>]) -> (GpuHealth, Option<String>) {
+        let mut health = Health::default();
+        looks.iter().for_each(|look| health.see(look.clone()));
+        let (verdict, why) = health.verdict();
+        (verdict, why.map(str::to_owned))
+    }
+
+    #[test]
+    fn a_hot_card_takes_work_again_when_it_is_clearly_cooler() {
+        let mut health = Health::default();
+        let verdicts = [86, 87, 85, 80, 79, 86].map(|degrees| {
+            health.see(Ok(Signs { temperature_c: Some(degrees), ..COOL }));
+            health.verdict().0
+        });
+        use GpuHealth::{Hot, Well};
+        assert_eq!(verdicts, [Well, Hot, Hot, Hot, Well, Well]);
+    }
+
+    #[test]
+    fn an_uncorrected_error_fences_a_card_and_those_from_before_do_not() {
+        assert_eq!(after(&[Ok(COOL), Ok(COOL)]).0, GpuHealth::Well);
+        let (verdict, why) = after(&[Ok(COOL), Ok(Signs { ecc_uncorrected: Some(5), ..COOL }), Ok(COOL)]);
+        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("2 uncorrected ECC errors")));
+    }
+
+    #[test]
+    fn a_look_may_fail_and_a_lost_card_is_lost() {
+        let unread = || Err(Blind::Unread("busy".to_owned()));
+        assert_eq!(after(&[unread(), unread(), unread(), unread(), Ok(COOL), unread()]).0, GpuHealth::Well);
+        let (verdict, why) = after(&[unread(), unread(), unread(), unread(), unread()]);
+        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("cannot be read: busy")));
+        let (verdict, why) = after(&[Err(Blind::Lost("off the bus".to_owned())), Ok(COOL)]);
+        assert_eq!((verdict, why.as_deref()), (GpuHealth::Fenced, Some("off the bus")));
+    }
+
+    #[test]
+    fn an_xid_that_a_program_causes_is_not_the_cards() {
+        let mut health = Health::default();
+        assert!([13, 31, 43, 45, 68, 94, 109].iter().all(|xid| !health.xid(*xid)));
+        assert_eq!(health.verdict().0, GpuHealth::Well);
+        assert!(health.xid(79));
+        health.xid(48);
+        assert_eq!(health.verdict(), (GpuHealth::Fenced, Some("Xid 79")), "the first reason stands");
+    }
+}

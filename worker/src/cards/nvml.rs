@@ -1,0 +1,149 @@
+//! What NVML says of a card: the only file that calls it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, cuda_driver_version_major, cuda_driver_version_minor};
+use stokehold_queue::gateway::Gpu;
+
+use super::health::{Blind, Signs};
+
+const MIB: u64 = 1024 * 1024;
+
+/// What one look at a card found.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Look {
+    pub(crate) used_mib: u64,
+    pub(crate) utilisation_pct: Option<u32>,
+    pub(crate) power_w: Option<u32>,
+    pub(crate) signs: Signs,
+    /// Process and MiB; `None` where the card does not tell.
+    pub(crate) processes: Option<Vec<(u32, u64)>>,
+}
+
+/// Loads the driver's library: the system's, or this one.
+pub(crate) fn open(library: Option<&Path>) -> Result<Nvml, NvmlError> {
+    match library {
+        Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
+        None => Nvml::init(),
+    }
+}
+
+/// The driver's version, and CUDA's as `12.8`.
+pub(crate) fn versions(nvml: &Nvml) -> (Option<String>, Option<String>) {
+    let cuda = |version| format!("{}.{}", cuda_driver_version_major(version), cuda_driver_version_minor(version));
+    (nvml.sys_driver_version().ok(), nvml.sys_cuda_driver_version().ok().map(cuda))
+}
+
+/// The cards that can be read; one that cannot is named and left out.
+pub(crate) fn cards(nvml: &Nvml) -> Vec<Gpu> {
+    let card = |index| {
+        let read = read_card(nvml, index);
+        read.inspect_err(|error| tracing::warn!(gpu.index = index, %error, "a card that cannot be read is left out"))
+            .ok()
+    };
+    (0..nvml.device_count().unwrap_or(0)).filter_map(card).collect()
+}
+
+fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
+    let device = nvml.device_by_index(index)?;
+    let capability = device.cuda_compute_capability().ok();
+    // nvmlDeviceGetMigMode: 1 is enabled. A card that knows no MIG answers that it does not.
+    let is_mig = device.mig_mode().is_ok_and(|mode| mode.current == 1);
+    if is_mig {
+        tracing::warn!(
+            gpu.index = index,
+            "a card in MIG mode is used as one card: make its instances visible one by one instead"
+        );
+    }
+    Ok(Gpu {
+        index,
+        uuid: device.uuid()?,
+        name: device.name()?,
+        vram_mib: device.memory_info()?.total / MIB,
+        compute_capability: capability.map(|capability| format!("{}.{}", capability.major, capability.minor)),
+        is_mig,
+    })
+}
+
+/// Looks at a card. A reading that this kind of card does not give is absent; one that fails otherwise fails the look.
+pub(crate) fn look(nvml: &Nvml, index: u32) -> Result<Look, Blind> {
+    let look = || -> Result<Look, NvmlError> {
+        let device = nvml.device_by_index(index)?;
+        let slowdown = device.temperature_threshold(TemperatureThreshold::Slowdown);
+        Ok(Look {
+            used_mib: device.memory_info()?.used / MIB,
+            utilisation_pct: given(device.utilization_rates())?.map(|rates| rates.gpu),
+            power_w: given(device.power_usage())?.map(|milliwatts| milliwatts / 1_000),
+            signs: Signs {
+                temperature_c: given(device.temperature(TemperatureSensor::Gpu))?,
+                slowdown_c: given(slowdown)?,
+                ecc_uncorrected: given(device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile))?,
+            },
+            processes: processes(&device)?,
+        })
+    };
+    look().map_err(|error| match error {
+        NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound | NvmlError::InvalidArg => {
+            Blind::Lost(format!("NVML has lost it: {error}"))
+        }
+        error => Blind::Unread(error.to_string()),
+    })
+}
+
+/// Compute and graphics processes: a model may be both.
+fn processes(device: &Device<'_>) -> Result<Option<Vec<(u32, u64)>>, NvmlError> {
+    let Some(mut found) = given(device.running_compute_processes())? else { return Ok(None) };
+    for process in given(device.running_graphics_processes())?.unwrap_or_default() {
+        if found.iter().all(|known| known.pid != process.pid) {
+            found.push(process);
+        }
+    }
+    let used = |memory| if let UsedGpuMemory::Used(bytes) = memory { Some(bytes / MIB) } else { None };
+    // One that does not say how much it uses makes all of them useless.
+    Ok(found.into_iter().map(|process| Some((process.pid, used(process.used_gpu_memory)?))).collect())
+}
+
+/// `None` for what this card, or this driver, does not know.
+fn given<T>(read: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(
+            NvmlError::NotSupported
+            | NvmlError::FunctionNotFound
+            | NvmlError::FailedToLoadSymbol(_)
+            | NvmlError::NoPermission,
+        ) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Tells `take` of each critical Xid of a card, and of nothing every `wait_ms`, until it answers `false`. Ends as well when this card,
+/// or this driver, has no events.
+pub(crate) fn xids(nvml: &Nvml, index: u32, wait_ms: u32, mut take: impl FnMut(Option<u64>) -> bool) {
+    let Ok(device) = nvml.device_by_index(index) else { return };
+    let Ok(set) = nvml.create_event_set() else { return };
+    let Ok(set) = device.register_events(EventTypes::CRITICAL_XID_ERROR, set) else { return };
+    loop {
+        let xid = match set.wait(wait_ms) {
+            Ok(event) => {
+                event.event_data.and_then(|data| if let XidError::Value(xid) = data { Some(xid) } else { None })
+            }
+            Err(NvmlError::Timeout) => None,
+            // The next look finds out what this means.
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(u64::from(wait_ms)));
+                None
+            }
+        };
+        if !take(xid) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The machine around the models: disk, memory, network. For whoever looks at the worker; nothing here decides by it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::statvfs::statvfs;
+use stokehold_queue::gateway::HostStatus;
+
+use crate::environment::Environments;
+
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The last look at the machine. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Host(Arc<Mutex<Known>>);
+
+struct Known {
+    data_dir: PathBuf,
+    environments: Environments,
+    status: HostStatus,
+    /// When the last look began; another begins when it has ended.
+    looked: Option<Instant>,
+    is_looking: bool,
+}
+
+impl Host {
+    pub(crate) fn new(data_dir: &Path, environments: Environments) -> Self {
+        let status = HostStatus::default();
+        let data_dir = data_dir.to_owned();
+        Self(Arc::new(Mutex::new(Known { data_dir, environments, status, looked: None, is_looking: false })))
+    }
+
+    /// What was last seen. Has it looked at anew, elsewhere: a disk may hang.
+    pub(crate) fn status(&self) -> HostStatus {
+        let mut known = self.lock();
+        if !known.is_looking && known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
+            known.is_looking = true;
+            known.looked = Some(Instant::now());
+            let (this, data_dir, environments) = (self.clone(), known.data_dir.clone(), known.environments.clone());
+            tokio::task::spawn_blocking(move || {
+                let status = look(&data_dir, &environments);
+                let mut known = this.lock();
+                known.status = status;
+                known.is_looking = false;
+            });
+        }
+        known.status.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[expect(clippy::useless_conversion, reason = "the fields' types differ between systems")]
+fn look(data_dir: &Path, environments: &Environments) -> HostStatus {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let (memory, network) = (read("/proc/meminfo"), read("/proc/net/dev"));
+    let (received_bytes, sent_bytes) = network_bytes(&network);
+    let disk = statvfs(data_dir).ok();
+    let disk_bytes = |blocks: Option<u64>| {
+        blocks.unwrap_or(0).saturating_mul(disk.as_ref().map_or(0, |disk| u64::from(disk.fragment_size())))
+    };
+    HostStatus {
+        disk_free_bytes: disk_bytes(disk.as_ref().map(|disk| u64::from(disk.blocks_available()))),
+        disk_total_bytes: disk_bytes(disk.as_ref().map(|disk| u64::from(disk.blocks()))),
+        environments_bytes: environments.bytes(),
+        memory_free_bytes: memory_bytes(&memory, "MemAvailable"),
+        memory_total_bytes: memory_bytes(&memory, "MemTotal"),
+        received_bytes,
+        sent_bytes,
+    }
+}
+
+/// A line of /proc/meminfo.
+fn memory_bytes(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib: u64 = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+    kib * 1024
+}
+
+/// /proc/net/dev: received and sent by all interfaces but the loopback.
+fn network_bytes(text: &str) -> (u64, u64) {
+    let interface = |line: &str| {
+        let (name, numbers) = line.split_once(':')?;
+        let numbers: Vec<u64> = numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        (name.trim() != "lo").then_some((*numbers.first()?, *numbers.get(8)?))
+    };
+    text.lines().filter_map(interface).fold((0, 0), |(received, sent), (r, s)| (received + r, sent + s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_and_network_are_read() {
+        let memory = "MemTotal:       24576 kB\nMemFree:  100 kB\nMemAvailable:    2048 kB\n";
+        assert_eq!(
+            (memory_bytes(memory, "MemTotal"), memory_bytes(memory, "MemAvailable")),
+            (24_576 << 10, 2_048 << 10)
+        );
+        assert_eq!(memory_bytes("", "MemTotal"), 0);
+        let network = "Inter-|   Receive                            |  Transmit\n face |bytes    packets errs drop\n\
+                       \x20   lo: 900 1 0 0 0 0 0 0 900 1 0 0 0 0 0 0\n  eth0: 100 1 0 0 0 0 0 0 20 1 0 0 0 0 0 0\n\
+                       \x20 eth1: 5 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\n";
+        assert_eq!(network_bytes(network), (105, 27));
+    }
+}

@@ -1,0 +1,46 @@
+//! How long the last runs of a model took.
+
+use std::collections::VecDeque;
+
+/// Runs that are remembered.
+const RUNS: usize = 100;
+
+/// The last runs of a model, and when one last succeeded.
+#[derive(Debug, Default)]
+pub(crate) struct Latency {
+    runs_ms: VecDeque<u64>,
+    pub(crate) succeeded_ms: Option<u64>,
+}
+
+impl Latency {
+    /// A run took so long; `succeeded_ms` says when it ended, if it ended well.
+    pub(crate) fn ran(&mut self, took_ms: u64, succeeded_ms: Option<u64>) {
+        if self.runs_ms.len() == RUNS {
+            self.runs_ms.pop_front();
+        }
+        self.runs_ms.push_back(took_ms);
+        self.succeeded_ms = succeeded_ms.or(self.succeeded_ms);
+    }
+
+    /// The mean and the 95th percentile (nearest rank), milliseconds; `None` before the first run.
+    pub(crate) fn mean_and_p95_ms(&self) -> Option<(u64, u64)> {
+        let mut sorted: Vec<u64> = self.runs_ms.iter().copied().collect();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * 95).div_ceil(100).checked_sub(1)?;
+        Some((sorted.iter().sum::<u64>() / sorted.len() as u64, sorted[rank]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_hundred_runs_count() {
+        let mut latency = Latency::default();
+        assert_eq!(latency.mean_and_p95_ms(), None);
+        latency.ran(1_000_000, Some(5));
+        (1..=100).for_each(|ms| latency.ran(ms, None));
+        assert_eq!((latency.mean_and_p95_ms(), latency.succeeded_ms), (Some((50, 95)), Some(5)));
+    }
+}

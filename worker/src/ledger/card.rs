@@ -1,0 +1,247 @@
+//! One card's page of the ledger. All sizes are MiB.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use stokehold_queue::vram::{held_of_card_mib, reserve_mib, usable_mib};
+
+use super::{Line, Ticket, Verdict};
+
+/// What a model gets above its measured peak: the larger of this and a twentieth of the peak.
+const MARGIN_MIB: u64 = 64;
+
+/// What the memory in use that belongs to no process may move by itself.
+const DRIFT_MIB: u64 = 256;
+
+/// Memory of processes that are gone is the driver's to clear; after this time it is stuck.
+const CLEAR_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Card {
+    pub(super) index: u32,
+    /// Whether it takes work.
+    pub(super) is_open: bool,
+    /// Somebody wants it for itself.
+    pub(super) is_claimed: bool,
+    total_mib: u64,
+    is_looked_at: bool,
+    /// In use by nobody of ours.
+    foreign_mib: u64,
+    /// Of that, what belongs to no process that could be seen.
+    unclaimed_mib: u64,
+    held: BTreeMap<Ticket, Hold>,
+    leaving: Option<Leaving>,
+}
+
+/// Holders whose processes are gone, and whose memory is not yet seen to be free.
+#[derive(Debug)]
+struct Leaving {
+    mib: u64,
+    since: Instant,
+    /// What was unclaimed before they left.
+    unclaimed_mib: u64,
+}
+
+#[derive(Debug)]
+struct Hold {
+    mib: u64,
+    /// The process group that uses it, once there is one.
+    group: Option<u32>,
+    /// What its processes use now, and used at the most; `None` where that cannot be seen.
+    seen_mib: Option<u64>,
+    peak_mib: Option<u64>,
+}
+
+impl Card {
+    pub(super) fn new(index: u32, total_mib: u64, is_looked_at: bool) -> Self {
+        Self {
+            index,
+            is_open: true,
+            is_claimed: false,
+            total_mib,
+            is_looked_at,
+            foreign_mib: 0,
+            unclaimed_mib: 0,
+            held: BTreeMap::new(),
+            leaving: None,
+        }
+    }
+
+    /// What may be held at the most.
+    pub(super) fn usable_mib(&self) -> u64 {
+        usable_mib(self.total_mib)
+    }
+
+    /// Whether it could hold a model that needs so much, if nothing else were here.
+    pub(super) fn could_hold(&self, need_mib: u64) -> bool {
+        self.asked_mib(need_mib) <= self.usable_mib()
+    }
+
+    pub(super) fn is_clearing(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// What a model that needs so much holds here.
+    pub(super) fn asked_mib(&self, need_mib: u64) -> u64 {
+        held_of_card_mib(need_mib, self.total_mib)
+    }
+
+    /// What is held, also by those whose memory is not yet seen to be free.
+    pub(super) fn held_mib(&self) -> u64 {
+        self.held.values().map(|hold| hold.mib).sum::<u64>() + self.leaving_mib()
+    }
+
+    fn leaving_mib(&self) -> u64 {
+        self.leaving.as_ref().map_or(0, |leaving| leaving.mib)
+    }
+
+    /// What others use beyond the reserve, which is there for them.
+    fn excess_mib(&self) -> u64 {
+        self.foreign_mib.saturating_sub(reserve_mib(self.total_mib))
+    }
+
+    pub(super) fn free_mib(&self) -> u64 {
+        self.room_without_mib(&[])
+    }
+
+    /// What would be free without these holders.
+    pub(super) fn room_without_mib(&self, gone: &[Ticket]) -> u64 {
+        if !self.is_open || self.is_claimed {
+            return 0;
+        }
+        let stays = self.held.iter().filter(|(ticket, _)| !gone.contains(ticket)).map(|(_, hold)| hold.mib);
+        self.usable_mib().saturating_sub(self.excess_mib() + self.leaving_mib() + stays.sum::<u64>())
+    }
+
+    /// What will be free once those who have left are seen to be gone.
+    pub(super) fn room_after_mib(&self) -> u64 {
+        if self.leaving.is_some() { self.free_mib() + self.leaving_mib() } else { 0 }
+    }
+
+    pub(super) fn held_by_mib(&self, ticket: Ticket) -> Option<u64> {
+        Some(self.held.get(&ticket)?.mib)
+    }
+
+    pub(super) fn held_and_seen_mib(&self, ticket: Ticket) -> Option<(u64, Option<u64>)> {
+        self.held.get(&ticket).map(|hold| (hold.mib, hold.seen_mib))
+    }
+
+    pub(super) fn hold(&mut self, ticket: Ticket, mib: u64) {
+        self.held.insert(ticket, Hold { mib, group: None, seen_mib: None, peak_mib: None });
+    }
+
+    pub(super) fn release(&mut self, ticket: Ticket) {
+        let Some(hold) = self.held.remove(&ticket) else { return };
+        // One that never had a process has used nothing.
+        if self.is_looked_at && hold.group.is_some() {
+            let before = self.leaving.take();
+            self.leaving = Some(Leaving {
+                mib: before.as_ref().map_or(0, |leaving| leaving.mib) + hold.mib,
+                since: Instant::now(),
+                unclaimed_mib: before.map_or(self.unclaimed_mib, |leaving| leaving.unclaimed_mib),
+            });
+        }
+    }
+
+    /// Raises a holder as far as there is room. By how much there was not.
+    fn raise(&mut self, ticket: Ticket, to_mib: u64) -> u64 {
+        let room = self.usable_mib().saturating_sub(self.excess_mib() + self.held_mib());
+        let Some(hold) = self.held.get_mut(&ticket) else { return 0 };
+        let more = to_mib.saturating_sub(hold.mib);
+        hold.mib += more.min(room);
+        more.saturating_sub(room)
+    }
+
+    /// What a holder was seen to use at the most, and the margin.
+    pub(super) fn need_mib(&self, ticket: Ticket) -> Option<u64> {
+        let peak_mib = self.held.get(&ticket)?.peak_mib?;
+        Some(peak_mib + MARGIN_MIB.max(peak_mib / 20))
+    }
+
+    pub(super) fn settle(&mut self, ticket: Ticket) -> Option<u64> {
+        if let Some(need_mib) = self.need_mib(ticket) {
+            let hold = self.held.get_mut(&ticket)?;
+            hold.mib = hold.mib.min(need_mib);
+            self.raise(ticket, need_mib);
+        }
+        self.held_by_mib(ticket)
+    }
+
+    pub(super) fn belongs_to(&mut self, ticket: Ticket, group: u32) {
+        if let Some(hold) = self.held.get_mut(&ticket) {
+            hold.group = Some(group);
+        }
+    }
+
+    pub(super) fn observe(&mut self, used_mib: u64, groups: Option<&[(u32, u64)]>) -> Verdict {
+        for hold in self.held.values_mut() {
+            let (Some(groups), Some(mine)) = (groups, hold.group) else { continue };
+            let seen_mib = groups.iter().filter(|(group, _)| *group == mine).map(|(_, mib)| mib).sum();
+            hold.seen_mib = Some(seen_mib);
+            hold.peak_mib = hold.peak_mib.max(Some(seen_mib));
+        }
+        // Where nobody's part can be seen, everybody is believed to use what he holds.
+        let (ours_mib, claimed_mib): (u64, u64) = match groups {
+            Some(groups) => {
+                (self.held.values().filter_map(|hold| hold.seen_mib).sum(), groups.iter().map(|(_, mib)| mib).sum())
+            }
+            None => {
+                let held_mib = self.held.values().map(|hold| hold.mib).sum();
+                (held_mib, held_mib)
+            }
+        };
+        let unclaimed_mib = used_mib.saturating_sub(claimed_mib);
+        let stuck_mib = self.clear(unclaimed_mib);
+        // What is held for those who leave is counted there until it is seen to be free.
+        self.foreign_mib = used_mib.saturating_sub(ours_mib + self.leaving_mib());
+        let grown: Vec<(Ticket, u64)> =
+            self.held.iter().filter_map(|(ticket, hold)| Some((*ticket, hold.seen_mib?))).collect();
+        let over: u64 = grown.into_iter().map(|(ticket, seen_mib)| self.raise(ticket, seen_mib)).sum();
+        let short_mib = over + (self.held_mib() + self.excess_mib()).saturating_sub(self.usable_mib());
+        Verdict { short_mib, stuck_mib }
+    }
+
+    /// Lets those go who have left, once what is in use without a process is what it was before. How much of it stays for too long.
+    fn clear(&mut self, unclaimed_mib: u64) -> u64 {
+        let Some(leaving) = &self.leaving else {
+            self.unclaimed_mib = unclaimed_mib;
+            return 0;
+        };
+        let more_mib = unclaimed_mib.saturating_sub(leaving.unclaimed_mib);
+        if more_mib <= DRIFT_MIB {
+            self.leaving = None;
+            self.unclaimed_mib = unclaimed_mib;
+            return 0;
+        }
+        if leaving.since.elapsed() < CLEAR_MAX {
+            return 0;
+        }
+        // From now on it is somebody else's.
+        self.leaving = None;
+        self.unclaimed_mib = unclaimed_mib;
+        more_mib
+    }
+
+    /// The first of these holders without which there is room, and none of them for nothing.
+    pub(super) fn victims(&self, mib: u64, idle: &[Ticket]) -> Vec<Ticket> {
+        let mut gone: Vec<Ticket> = Vec::new();
+        for ticket in idle.iter().filter(|ticket| self.held.contains_key(ticket)) {
+            if self.room_without_mib(&gone) >= mib {
+                break;
+            }
+            gone.push(*ticket);
+        }
+        // A small one that went early is not missed when a large one had to go as well. The dearest of those not needed stays.
+        for ticket in gone.clone().into_iter().rev() {
+            let others: Vec<Ticket> = gone.iter().copied().filter(|other| *other != ticket).collect();
+            if self.room_without_mib(&others) >= mib {
+                gone = others;
+            }
+        }
+        gone
+    }
+
+    pub(super) fn line(&self) -> Line {
+        Line { held_mib: self.held_mib(), free_mib: self.free_mib(), foreign_mib: self.foreign_mib }
+    }
+}

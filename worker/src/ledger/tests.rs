@@ -1,0 +1,252 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+
+fn ledger(sizes_mib: &[u64]) -> Ledger {
+    let gpus: Vec<Gpu> =
+        (0..).zip(sizes_mib).map(|(index, vram_mib)| Gpu { index, vram_mib: *vram_mib, ..Gpu::default() }).collect();
+    Ledger::new(&gpus, false)
+}
+
+fn part(ledger: &Ledger, mib: u64) -> Option<Reservation> {
+    ledger.reserve(mib)
+}
+
+fn idle(reservation: &Reservation, value: f64) -> Idle {
+    Idle { ticket: reservation.ticket, value }
+}
+
+/// A reservation that a process group of this number uses.
+fn owned(ledger: &Ledger, mib: u64, group: u32) -> Reservation {
+    let reservation = part(ledger, mib).unwrap();
+    reservation.belongs_to(group);
+    reservation
+}
+
+fn sheet(ledger: &Ledger) -> Vec<Line> {
+    ledger.lock().cards.iter().map(Card::line).collect()
+}
+
+fn held(ledger: &Ledger) -> Vec<u64> {
+    sheet(ledger).iter().map(|line| line.held_mib).collect()
+}
+
+const GIB: u64 = 1024;
+
+#[test]
+fn ten_and_twenty_never_share_a_card_of_twenty_four_and_ten_and_twelve_do() {
+    let ledger = ledger(&[24 * GIB]);
+    let ten = part(&ledger, 10 * GIB);
+    assert!(ten.is_some());
+    assert!(part(&ledger, 20 * GIB).is_none());
+    let twelve = part(&ledger, 12 * GIB);
+    assert!(twelve.is_some());
+}
+
+#[test]
+fn a_model_goes_on_the_card_it_fits_best() {
+    let ledger = ledger(&[81_920, 24_576]);
+    let cards = |reservation: &Option<Reservation>| reservation.as_ref().map(|reservation| reservation.card);
+    let small = part(&ledger, 20_000);
+    assert_eq!(cards(&small), Some(1));
+    let large = part(&ledger, 20_000);
+    assert_eq!(cards(&large), Some(0), "the small card is full");
+    assert_eq!(cards(&part(&ledger, 70_000)), None);
+    drop(large);
+    assert_eq!(cards(&part(&ledger, 70_000)), Some(0));
+}
+
+#[test]
+fn reach_is_the_class_of_the_largest_room_and_counts_what_can_be_evicted() {
+    assert_eq!(ledger(&[]).reach_gib(&[]), 0);
+    let ledger = ledger(&[24_564, 81_559]);
+    assert_eq!(ledger.reach_gib(&[]), 80, "a card reports a little less than its name says");
+    let reservation = part(&ledger, 60_000).unwrap();
+    assert_eq!(ledger.reach_gib(&[]), 24);
+    assert_eq!(ledger.reach_gib(&[reservation.ticket]), 80);
+    ledger.set_open(0, false);
+    assert_eq!(ledger.reach_gib(&[]), 16, "the large card has 21 GiB left, the small one takes nothing");
+}
+
+#[test]
+fn the_measured_peak_and_a_margin_replace_what_was_declared() {
+    let ledger = ledger(&[24_576]);
+    let model = owned(&ledger, 20_000, 7);
+    assert_eq!(ledger.settle(model.ticket), 20_000, "nothing was seen of it");
+    ledger.observe(0, 8_000, Some(&[(7, 5_000), (7, 3_000)]));
+    ledger.observe(0, 3_000, Some(&[(7, 3_000)]));
+    assert_eq!(ledger.settle(model.ticket), 8_400);
+    assert!(part(&ledger, 14_000).is_some());
+}
+
+#[test]
+fn a_model_that_grows_is_raised_as_far_as_there_is_room_and_the_rest_is_told() {
+    let ledger = ledger(&[24_576]);
+    let _models = (owned(&ledger, 4_000, 7), owned(&ledger, 12_000, 8));
+    let seen = |mib| [(7, mib), (8, 12_000)];
+    assert_eq!(ledger.observe(0, 18_000, Some(&seen(6_000))), Verdict::default());
+    assert_eq!(held(&ledger), [18_000]);
+    let usable = 24_576 - 24_576 / 20;
+    assert_eq!(ledger.observe(0, 24_000, Some(&seen(12_000))), Verdict { short_mib: 24_000 - usable, stuck_mib: 0 });
+    assert_eq!(held(&ledger), [usable]);
+}
+
+#[test]
+fn what_others_use_beyond_the_reserve_is_not_there() {
+    let ledger = ledger(&[24_576]);
+    ledger.observe(0, 1_000, Some(&[]));
+    assert!(part(&ledger, 23_000).is_some(), "the reserve is there for it");
+    ledger.observe(0, 11_228, Some(&[]));
+    assert!(part(&ledger, 13_349).is_none());
+    assert!(part(&ledger, 13_348).is_some());
+    ledger.observe(0, 0, Some(&[]));
+    assert!(part(&ledger, 23_000).is_some());
+}
+
+#[test]
+fn where_processes_cannot_be_told_apart_holders_are_believed_to_use_what_they_hold() {
+    let ledger = ledger(&[24_576]);
+    let model = part(&ledger, 10_000).unwrap();
+    assert_eq!(ledger.observe(0, 9_000, None), Verdict::default());
+    assert_eq!(sheet(&ledger)[0].foreign_mib, 0);
+    assert_eq!(ledger.settle(model.ticket), 10_000);
+    ledger.observe(0, 15_000, None);
+    assert_eq!(sheet(&ledger)[0].foreign_mib, 5_000);
+}
+
+#[test]
+fn what_a_dead_process_held_is_free_when_the_card_says_so() {
+    let gpus = [Gpu { vram_mib: 24_576, ..Gpu::default() }];
+    let ledger = Ledger::new(&gpus, true);
+    let model = owned(&ledger, 10_000, 7);
+    ledger.observe(0, 10_300, Some(&[(7, 10_000)]));
+    drop(model);
+    assert!(part(&ledger, 20_000).is_none());
+    assert!(ledger.is_about_to_fit(20_000) && !ledger.is_about_to_fit(25_000));
+    ledger.observe(0, 10_300, Some(&[]));
+    assert!(part(&ledger, 20_000).is_none(), "the driver has not cleared it yet");
+    ledger.observe(0, 350, Some(&[]));
+    assert!(part(&ledger, 20_000).is_some());
+    assert!(!ledger.is_about_to_fit(20_000));
+    drop(part(&ledger, 1_000));
+    assert!(part(&ledger, 23_000).is_some(), "one that never had a process has used nothing");
+}
+
+#[test]
+fn a_claimed_card_takes_nobody_else_and_is_had_once_it_is_empty() {
+    let ledger = ledger(&[24_576, 12_288]);
+    let small = part(&ledger, 14_000).unwrap();
+    let claim = ledger.claim(20_000).unwrap();
+    assert_eq!((claim.card, small.card), (0, 0));
+    assert!(ledger.claim(20_000).is_none(), "of two who want it one has it");
+    assert!(part(&ledger, 5_000).is_some_and(|other| other.card == 1));
+    assert!(part(&ledger, 12_500).is_none());
+    assert!(ledger.reserve_claimed(&claim, 20_000).is_none(), "somebody is there yet");
+    drop(small);
+    let large = ledger.reserve_claimed(&claim, 20_000).unwrap();
+    claim.give_up();
+    assert!(part(&ledger, 3_000).is_some_and(|other| other.card == 0), "the rest is for everybody again");
+    drop(large);
+}
+
+#[test]
+fn the_least_valuable_make_way_and_none_for_nothing() {
+    let ledger = ledger(&[24_576, 24_576]);
+    let held: Vec<Reservation> = [12_000, 10_000, 11_000, 11_500].map(|mib| part(&ledger, mib).unwrap()).into();
+    assert_eq!(held.iter().map(|one| one.card).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    let all: Vec<Idle> = held.iter().zip([5.0, 1.0, 2.0, 3.0]).map(|(one, value)| idle(one, value)).collect();
+    assert_eq!(ledger.victims(9_000, &all), Some(vec![held[1].ticket]));
+    assert_eq!(ledger.victims(22_000, &all), Some(vec![held[2].ticket, held[3].ticket]), "5 is less than 6");
+    assert_eq!(ledger.victims(9_000, &[]), None);
+    assert_eq!(ledger.victims(30_000, &all), None);
+    assert_eq!(ledger.victims(500, &all), Some(vec![]), "there is room");
+}
+
+/// What may happen on cards.
+#[derive(Debug, Clone)]
+enum Step {
+    Load(u64),
+    Unload(Index),
+    Grow(Index, u64),
+    Settle(Index),
+    Foreign(Index, u64),
+    Toggle(Index),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = any::<Index>;
+    prop_oneof![
+        4 => (1..100_000_u64).prop_map(Step::Load),
+        2 => index().prop_map(Step::Unload),
+        3 => (index(), 1..100_000_u64).prop_map(|(who, mib)| Step::Grow(who, mib)),
+        1 => index().prop_map(Step::Settle),
+        1 => (index(), 0..50_000_u64).prop_map(|(card, mib)| Step::Foreign(card, mib)),
+        1 => index().prop_map(Step::Toggle),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    /// Whatever loads, grows, goes, and comes from outside: no card is held beyond what it has, what fits is not refused, victims are
+    /// enough, and nothing is left over.
+    #[test]
+    fn what_is_held_never_exceeds_a_card(sizes_mib in vec(1_000..200_000_u64, 1..4), steps in vec(step(), 1..100)) {
+        let ledger = ledger(&sizes_mib);
+        let mut held: Vec<(Reservation, u64)> = Vec::new();
+        let mut foreign: Vec<u64> = vec![0; sizes_mib.len()];
+        for step in steps {
+            match step {
+                Step::Load(mib) => {
+                    let fits = ledger.lock().cards.iter().any(|card| card.free_mib() >= card.asked_mib(mib));
+                    let reservation = part(&ledger, mib);
+                    prop_assert_eq!(reservation.is_some(), fits);
+                    if reservation.is_none() {
+                        let all: Vec<Idle> = held.iter().map(|(one, seen)| idle(one, *seen as f64)).collect();
+                        if let Some(victims) = ledger.victims(mib, &all) {
+                            held.retain(|(one, _)| !victims.contains(&one.ticket));
+                            let reservation = part(&ledger, mib);
+                            prop_assert!(reservation.is_some(), "the victims were enough");
+                            held.extend(reservation.map(|one| (one, 0)));
+                        }
+                    } else {
+                        held.extend(reservation.map(|one| (one, 0)));
+                    }
+                    if let Some((one, _)) = held.last() {
+                        one.belongs_to(u32::try_from(one.ticket).unwrap());
+                    }
+                }
+                Step::Unload(who) if !held.is_empty() => drop(held.swap_remove(who.index(held.len()))),
+                Step::Grow(who, mib) if !held.is_empty() => {
+                    let who = who.index(held.len());
+                    held[who].1 = mib;
+                }
+                Step::Settle(who) if !held.is_empty() => {
+                    ledger.settle(held[who.index(held.len())].0.ticket);
+                }
+                Step::Foreign(card, mib) => {
+                    let card = card.index(foreign.len());
+                    foreign[card] = mib;
+                }
+                Step::Toggle(card) => {
+                    let card = card.index(sizes_mib.len());
+                    ledger.set_open(u32::try_from(card).unwrap(), held.len().is_multiple_of(2));
+                }
+                Step::Unload(_) | Step::Grow(..) | Step::Settle(_) => {}
+            }
+            for (card, foreign) in foreign.iter().enumerate() {
+                let card = u32::try_from(card).unwrap();
+                let here = held.iter().filter(|(one, _)| one.card == card);
+                let seen: Vec<(u32, u64)> = here.map(|(one, seen)| (u32::try_from(one.ticket).unwrap(), *seen)).collect();
+                ledger.observe(card, seen.iter().map(|(_, mib)| mib).sum::<u64>() + foreign, Some(&seen));
+            }
+            for (line, card) in sheet(&ledger).iter().zip(&ledger.lock().cards) {
+                prop_assert!(line.held_mib <= card.usable_mib());
+            }
+        }
+        held.clear();
+        prop_assert!(sheet(&ledger).iter().all(|line| line.held_mib == 0));
+    }
+}

@@ -1,0 +1,157 @@
+//! Cards as NVML tells of them: told to the gateway, shared by what is really used, and given up when they fail.
+
+use serde_json::{Value, json};
+use stokehold_nvml::{Card, StandIn};
+use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::gateway::{GpuHealth, GpuReading};
+use stokehold_queue::job::ErrorCode;
+
+use crate::stage::{Setup, Stage, error, pack, result, spec};
+
+/// A worker on stand-in cards of these sizes, with `one` and `two` deployed: models that declare 4 GiB and use what they are told to.
+async fn stage(sizes_mib: &[u64]) -> (Stage, StandIn) {
+    let cards = StandIn::new(sizes_mib.iter().map(|size| Card::of_mib(*size))).unwrap();
+    let library = cards.library().to_string_lossy().into_owned();
+    let variables = vec![("STOKE_SLOTS", "2".to_owned()), ("STOKE_NVML_LIBRARY", library)];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    let claims = cards.claims().to_string_lossy().into_owned();
+    let source = include_str!("handlers/card.py").replace("@CLAIMS@", &claims);
+    for name in ["one", "two"] {
+        stage.gateway.deploy(name, pack(&source), EndpointSpec { vram_gib: 4.0, ..spec("Model") });
+    }
+    (stage, cards)
+}
+
+async fn reading(stage: &Stage, index: usize, what: &str, is_so: impl Fn(&GpuReading) -> bool) -> GpuReading {
+    let look = |seen: &crate::gateway::Seen| seen.status.gpus.get(index).filter(|gpu| is_so(gpu)).cloned();
+    stage.gateway.until(what, look).await
+}
+
+async fn run(stage: &Stage, endpoint: &str, mib: u64) -> Value {
+    result(&stage.gateway.end(&stage.submit_to(endpoint, json!({"mib": mib}))).await)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cards_and_how_they_are_are_told() {
+    let (stage, cards) = stage(&[24_576, 12_288]).await;
+    let join = stage.gateway.until("the join", |seen| seen.joins.first().cloned()).await;
+    assert_eq!((join.driver.as_deref(), join.cuda.as_deref()), (Some("570.86.10"), Some("12.8")));
+    let sizes: Vec<_> = join.gpus.iter().map(|gpu| (gpu.index, gpu.uuid.as_str(), gpu.vram_mib)).collect();
+    assert_eq!(sizes, [(0, "GPU-stand-in-0", 24_576), (1, "GPU-stand-in-1", 12_288)]);
+    assert_eq!(join.gpus[0].compute_capability.as_deref(), Some("8.9"));
+    cards
+        .change(|cards| {
+            let card = &mut cards.cards[1];
+            (card.temperature_c, card.utilisation_percent, card.power_w, card.foreign_mib) = (55, 30, 120, 1_000);
+        })
+        .unwrap();
+    let told = reading(&stage, 1, "the new readings", |gpu| gpu.temperature_c == Some(55)).await;
+    let expected = GpuReading {
+        index: 1,
+        vram_used_mib: Some(1_000),
+        vram_held_mib: 0,
+        vram_free_mib: 12_288 - 614 - (1_000 - 614),
+        vram_foreign_mib: 1_000,
+        temperature_c: Some(55),
+        utilisation_pct: Some(30),
+        power_w: Some(120),
+        ecc_uncorrected: Some(0),
+        health: GpuHealth::Well,
+        why: None,
+    };
+    assert_eq!(told, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_card_that_fails_is_fenced_off_with_the_reason_and_the_others_go_on() {
+    let (stage, cards) = stage(&[24_576, 12_288, 12_288, 12_288]).await;
+    reading(&stage, 3, "four cards", |gpu| gpu.health == GpuHealth::Well).await;
+    cards
+        .change(|cards| {
+            cards.cards[0].xid = (79, 1);
+            cards.cards[1].ecc_uncorrected = Some(2);
+            cards.cards[2].answer = 15;
+            // Caused by a program: not the card's fault.
+            cards.cards[3].xid = (31, 1);
+        })
+        .unwrap();
+    for (index, why) in [(0, "Xid 79"), (1, "2 uncorrected ECC errors"), (2, "NVML has lost it")] {
+        let told = reading(&stage, index, why, |gpu| gpu.health == GpuHealth::Fenced).await;
+        assert!(told.why.as_deref().is_some_and(|told| told.starts_with(why)), "{told:?}");
+        assert_eq!(told.vram_free_mib, 0);
+    }
+    assert_eq!(run(&stage, "one", 4_000).await, json!("3"));
+    cards
+        .change(|cards| {
+            (cards.cards[0].xid, cards.cards[1].ecc_uncorrected, cards.cards[2].answer) = ((0, 0), Some(0), 0)
+        })
+        .unwrap();
+    let told = reading(&stage, 3, "its heartbeat", |gpu| gpu.health == GpuHealth::Well).await;
+    assert!(told.why.is_none());
+    assert_eq!(stage.gateway.seen().status.gpus[2].health, GpuHealth::Fenced, "what failed is not believed again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_card_takes_no_work_until_it_is_cooler() {
+    let (stage, cards) = stage(&[12_288]).await;
+    reading(&stage, 0, "its room", |gpu| gpu.vram_free_mib > 0).await;
+    cards.change(|cards| cards.cards[0].temperature_c = 95).unwrap();
+    reading(&stage, 0, "a hot card", |gpu| gpu.health == GpuHealth::Hot && gpu.vram_free_mib == 0).await;
+    cards.change(|cards| cards.cards[0].temperature_c = 60).unwrap();
+    reading(&stage, 0, "a cool card", |gpu| gpu.health == GpuHealth::Well && gpu.vram_free_mib > 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_grows_beyond_the_room_makes_an_idle_one_go() {
+    let (stage, _cards) = stage(&[24_576]).await;
+    run(&stage, "one", 4_000).await;
+    run(&stage, "two", 4_000).await;
+    stage.gateway.until("both", |seen| (seen.status.loaded.len() == 2).then_some(())).await;
+    run(&stage, "two", 19_800).await;
+    stage.gateway.until("the idle one to go", |seen| (seen.status.loaded == ["two@1"]).then_some(())).await;
+    let told = reading(&stage, 0, "what it holds", |gpu| gpu.vram_used_mib == Some(19_800)).await;
+    assert_eq!((told.vram_held_mib, told.vram_foreign_mib), (19_800, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn warm_up_inputs_run_first_and_what_they_take_replaces_what_was_declared() {
+    let (stage, cards) = stage(&[24_576]).await;
+    let claims = cards.claims().to_string_lossy().into_owned();
+    let source = include_str!("handlers/card.py").replace("@CLAIMS@", &claims);
+    let warmup = vec![json!({"mib": 3_000}), json!({"mib": 9_000_u64, "note": "the largest comes first"})];
+    let warmed = EndpointSpec { vram_gib: 20.0, warmup, ..spec("Model") };
+    stage.gateway.deploy("warmed", pack(&source.replace("mib: int)", "mib: int, note: str = \"\")")), warmed);
+    let end = stage.gateway.end(&stage.submit_to("warmed", json!({"mib": 4_000}))).await;
+    assert_eq!(result(&end), json!("0"));
+    assert!(end.timing.warmup_ms > 0 && end.timing.load_ms < 60_000);
+    // 5 % above the peak; 20 GiB had been asked for.
+    reading(&stage, 0, "its measured need", |gpu| gpu.vram_held_mib == 9_450).await;
+    let learned = stage.gateway.until("what was learned", |seen| seen.learned.last().cloned()).await;
+    assert_eq!((learned.endpoint.as_str(), learned.version, learned.gpu.as_str()), ("warmed", 1, "Stand-in 24"));
+    assert_eq!(learned.need_mib, 9_450);
+    let model = stage.gateway.until("the model", |seen| seen.status.models.first().cloned()).await;
+    assert_eq!((model.name.as_str(), model.card), ("warmed@1", Some(0)));
+    assert!(model.succeeded_ms.is_some() && model.mean_ms.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warm_up_that_fails_fails_the_load_and_says_why() {
+    let (stage, cards) = stage(&[24_576]).await;
+    let claims = cards.claims().to_string_lossy().into_owned();
+    let source = include_str!("handlers/card.py").replace("@CLAIMS@", &claims);
+    let warmed = EndpointSpec { vram_gib: 4.0, warmup: vec![json!({"mib": "many"})], ..spec("Model") };
+    stage.gateway.deploy("warmed", pack(&source.replace("hold(mib)", "hold(mib + 1)")), warmed);
+    let end = stage.gateway.end(&stage.submit_to("warmed", json!({"mib": 1}))).await;
+    let told = error(&end, ErrorCode::SetupFailed);
+    assert!(told.message.starts_with("a warm-up input: "), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_whose_driver_does_not_answer_takes_cpu_jobs() {
+    let cards = StandIn::new([Card::default()]).unwrap();
+    cards.change(|cards| cards.init = 9).unwrap();
+    let variables = vec![("STOKE_NVML_LIBRARY", cards.library().to_string_lossy().into_owned())];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    result(&stage.end_of("fine").await);
+    assert!(stage.gateway.seen().joins[0].gpus.is_empty());
+}

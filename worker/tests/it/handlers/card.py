@@ -1,0 +1,24 @@
+"""A model on a stand-in card. It takes memory by saying so, in the folder that the stand-in reads."""
+
+import os
+from pathlib import Path
+
+from stokehold import endpoint
+
+CLAIMS = Path("@CLAIMS@")
+
+
+def hold(mib: int) -> None:
+    claim = CLAIMS / f"{os.getpid()}.{os.environ['CUDA_VISIBLE_DEVICES']}"
+    claim.with_suffix(".new").write_text(str(mib))
+    claim.with_suffix(".new").replace(claim)
+
+
+@endpoint(name="card")
+class Model:
+    def setup(self) -> None:
+        hold(2_000)
+
+    def predict(self, mib: int) -> str:
+        hold(mib)
+        return os.environ["CUDA_VISIBLE_DEVICES"]
