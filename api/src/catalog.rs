@@ -7,6 +7,7 @@ use jsonschema::{PatternOptions, Validator};
 use moka::sync::Cache;
 use serde_json::Value;
 use stokehold_queue::Registry;
+use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::EndpointVersion;
 
 use crate::error::{Code, Problem};
@@ -29,6 +30,8 @@ pub(crate) struct Deployed {
     pub(crate) version: EndpointVersion,
     /// The class of card that jobs submitted now are for.
     pub(crate) vram_class_gib: u32,
+    /// The number of its demands.
+    pub(crate) demands: u32,
     pub(crate) input: Validator,
     /// When what it needs is to be looked up again; never for what runs on the CPU.
     pub(crate) need_until: Option<Instant>,
@@ -78,7 +81,8 @@ impl Catalog {
         let needs_card = found.spec.vram_gib > 0.0;
         let seen_mib = if needs_card { self.seen_mib(tenant, name, number).await? } else { None };
         let need_until = needs_card.then(|| Instant::now() + NEED_FOR);
-        let deployed = Arc::new(compile(found, seen_mib, need_until)?);
+        let demands = self.number(&found.spec.demands).await?;
+        let deployed = Arc::new(compile(found, seen_mib, demands, need_until)?);
         self.deployed.insert((key.0, key.1, number), deployed.clone());
         Ok(deployed)
     }
@@ -87,6 +91,18 @@ impl Catalog {
     async fn seen_mib(&self, tenant: &str, name: &str, version: u32) -> Result<Option<u64>, Problem> {
         let needs = self.patience.ask("read what a version needs", self.registry.needs(tenant, name, version)).await?;
         Ok(needs.into_values().max())
+    }
+
+    /// The number of a set of demands.
+    pub(crate) async fn number(&self, demands: &Demands) -> Result<u32, Problem> {
+        let number = self.patience.ask("number demands", self.registry.number_demands(demands)).await?;
+        number.ok_or_else(|| {
+            Problem::new(
+                Code::InvalidRequest,
+                "there are too many different demands already (gpu_models, min_compute_capability, min_cuda, regions, min_trust): use those of \
+                 another endpoint",
+            )
+        })
     }
 
     /// It was just seen to need more: the next submit looks it up.
@@ -127,7 +143,12 @@ impl Catalog {
     }
 }
 
-fn compile(version: EndpointVersion, seen_mib: Option<u64>, need_until: Option<Instant>) -> Result<Deployed, Problem> {
+fn compile(
+    version: EndpointVersion,
+    seen_mib: Option<u64>,
+    demands: u32,
+    need_until: Option<Instant>,
+) -> Result<Deployed, Problem> {
     let broken = |why: &str| {
         tracing::error!(endpoint = version.name, version = version.version, why, "a deployed version cannot be used");
         Problem::new(Code::Internal, "this version of the endpoint cannot be used any more; deploy it again")
@@ -135,7 +156,7 @@ fn compile(version: EndpointVersion, seen_mib: Option<u64>, need_until: Option<I
     let input = validator(&version.spec.input_schema).map_err(|why| broken(&why))?;
     let class = version.spec.vram_class_gib(seen_mib);
     let vram_class_gib = class.ok_or_else(|| broken("it wants more VRAM than any card has"))?;
-    Ok(Deployed { version, vram_class_gib, input, need_until })
+    Ok(Deployed { version, vram_class_gib, demands, input, need_until })
 }
 
 /// Compiles a schema. It fetches nothing, and its patterns run in linear time.

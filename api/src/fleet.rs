@@ -1,8 +1,11 @@
 //! The workers that are here, and why a job waits for them. Pure but for [`App::fleet`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stokehold_queue::gateway::GpuHealth;
+use stokehold_queue::demands::Demands;
+use stokehold_queue::gateway::{CardReach, Gpu, GpuHealth};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::vram::class_of_card_gib;
 use stokehold_queue::{WorkerRecord, now_ms};
 
@@ -12,9 +15,17 @@ use crate::state::App;
 /// Heartbeats that a worker may miss before it counts as lost.
 const MISSED_MAX: u64 = 5;
 
-/// The workers that are alive, as of a second ago at most. Cheap to clone.
+/// The workers that are alive and the demands that there are, as of a second ago at most. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Fleet(Arc<Vec<WorkerRecord>>);
+pub(crate) struct Fleet(Arc<Parts>);
+
+struct Parts {
+    workers: Vec<WorkerRecord>,
+    demands: Arc<AllDemands>,
+}
+
+/// Every set of demands, by number.
+pub(crate) type AllDemands = BTreeMap<u32, Demands>;
 
 /// Why a job that is ready has not started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +44,34 @@ impl App {
         if let Some(fleet) = self.fleets.get(&()) {
             return Ok(fleet);
         }
-        let mut workers = self.ask("list workers", self.registry.workers()).await?;
+        let (mut workers, demands) =
+            tokio::try_join!(self.ask("list workers", self.registry.workers()), self.demands())?;
         let now_ms = now_ms();
         workers.retain(|worker| !is_lost(worker, now_ms, self.config.extend_every_ms));
-        let fleet = Fleet(Arc::new(workers));
+        let fleet = Fleet(Arc::new(Parts { workers, demands }));
         self.fleets.insert((), fleet.clone());
         Ok(fleet)
+    }
+
+    /// Every set of demands that there is, as of a second ago at most.
+    pub(crate) async fn demands(&self) -> Result<Arc<AllDemands>, Problem> {
+        if let Some(demands) = self.demands.get(&()) {
+            return Ok(demands);
+        }
+        let demands = Arc::new(self.ask("read the demands", self.registry.demands()).await?);
+        self.demands.insert((), demands.clone());
+        Ok(demands)
+    }
+
+    /// A deploy on this replica asks for these demands. If they are new, the workers that wait here look again, with a reach that knows of
+    /// them; those that wait on another replica do so within ten seconds.
+    pub(crate) async fn demanded_now(&self, number: u32) -> Result<(), Problem> {
+        if !self.demands().await?.contains_key(&number) {
+            self.demands.invalidate(&());
+            self.fleets.invalidate(&());
+            self.pulls.wake_all();
+        }
+        Ok(())
     }
 }
 
@@ -48,29 +81,45 @@ pub(crate) fn is_lost(worker: &WorkerRecord, now_ms: u64, extend_every_ms: u64) 
 }
 
 impl Fleet {
-    /// Whether there is a card of this class, whatever it does now.
-    pub(crate) fn has_card(&self, class_gib: u32) -> bool {
-        self.0.iter().flat_map(|worker| &worker.gpus).any(|gpu| class_of_card_gib(gpu.vram_mib) >= class_gib)
+    /// Whether there is a card of this class, whatever it does now, that meets these demands.
+    pub(crate) fn has_card(&self, class_gib: u32, demands: u32) -> bool {
+        let Some(demands) = self.0.demands.get(&demands) else { return false };
+        self.0.workers.iter().any(|worker| cards(worker, class_gib, demands).next().is_some())
     }
 
-    /// Why a job of this class waits.
-    pub(crate) fn why(&self, class_gib: u32) -> Waiting {
-        if self.0.is_empty() {
+    /// A set of demands, by number.
+    pub(crate) fn demands(&self, number: u32) -> Option<&Demands> {
+        self.0.demands.get(&number)
+    }
+
+    /// Why a job of this class, and with these demands, waits.
+    pub(crate) fn why(&self, class_gib: u32, demands: u32) -> Waiting {
+        let Some(demands) = self.0.demands.get(&demands) else { return Waiting::Soon };
+        let workers = &self.0.workers;
+        if workers.is_empty() {
             return Waiting::Unschedulable("no worker is here; `stoke worker` starts one".to_owned());
         }
-        let open: Vec<&WorkerRecord> = self.0.iter().filter(|worker| !worker.status.draining).collect();
+        let meeting: Vec<&WorkerRecord> =
+            workers.iter().filter(|worker| demands.refusal(&worker.offer()).is_none()).collect();
+        if meeting.is_empty() {
+            return Waiting::Unschedulable(unmet(demands, workers));
+        }
+        let open: Vec<&WorkerRecord> = meeting.iter().copied().filter(|worker| !worker.status.draining).collect();
         if class_gib == 0 {
             return occupied(&open, |worker| worker.status.running < worker.slots, "every slot is taken");
         }
-        if !self.has_card(class_gib) {
-            let largest =
-                self.0.iter().flat_map(|worker| &worker.gpus).map(|gpu| class_of_card_gib(gpu.vram_mib)).max();
+        if !meeting.iter().any(|worker| cards(worker, class_gib, demands).next().is_some()) {
+            let able = meeting.iter().flat_map(|worker| worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu)));
+            let largest = able.map(|gpu| class_of_card_gib(gpu.vram_mib)).max();
             let largest = largest
                 .map_or("no worker here has a card".to_owned(), |class| format!("the largest here is of {class}"));
             return Waiting::Unschedulable(format!("it needs a card of {class_gib} GiB, and {largest}"));
         }
-        let fenced: Vec<String> = self.0.iter().filter_map(|worker| fenced(worker, class_gib)).flatten().collect();
-        let able: Vec<&WorkerRecord> = open.into_iter().filter(|worker| has_sound_card(worker, class_gib)).collect();
+        let sound = |worker: &&WorkerRecord| {
+            cards(worker, class_gib, demands).any(|gpu| health(worker, gpu.index) != GpuHealth::Fenced)
+        };
+        let fenced: Vec<String> = meeting.iter().flat_map(|worker| fenced(worker, class_gib, demands)).collect();
+        let able: Vec<&WorkerRecord> = open.into_iter().filter(sound).collect();
         if able.is_empty() && !fenced.is_empty() {
             let why = format!("every card of {class_gib} GiB or more is fenced off or draining: {}", fenced.join("; "));
             return Waiting::Unschedulable(why);
@@ -80,6 +129,47 @@ impl Fleet {
         };
         occupied(&able, has_room, "the cards that are large enough are taken")
     }
+}
+
+/// What a worker can take now, as it says, of all that it could ever be asked for.
+pub(crate) fn reach(demands: &AllDemands, worker: &WorkerRecord, reach_gib: u32, by_card: &[CardReach]) -> Reach {
+    let on_card = |demands: &Demands| {
+        let able = worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu));
+        able.flat_map(|gpu| by_card.iter().filter(|card| card.index == gpu.index)).map(|card| card.reach_gib).max()
+    };
+    let reach = |(number, demands): (&u32, &Demands)| {
+        if demands.refusal(&worker.offer()).is_some() {
+            return None;
+        }
+        let reach_gib = if demands.asks_of_cards() { on_card(demands)? } else { reach_gib };
+        Some((*number, reach_gib))
+    };
+    demands.iter().filter_map(reach).collect()
+}
+
+/// Who is woken first of workers that could take the same job: the cheaper, and of those the less busy. 0 to 999,999: dollars per slot and
+/// hour in steps of 0.1 cents, then the share of its slots that is taken.
+pub(crate) fn rank(worker: &WorkerRecord) -> u32 {
+    const STEP_USD_MICROS: u64 = 1_000;
+    let slots = worker.slots.max(1);
+    let price = worker.price_usd_micros_per_hour / u64::from(slots) / STEP_USD_MICROS;
+    let busy = u64::from(worker.status.running) * 99 / u64::from(slots);
+    u32::try_from(price.min(9_999) * 100 + busy.min(99)).unwrap_or(999_999)
+}
+
+/// The cards of a worker that a job of this class and with these demands may have, whatever they do now.
+fn cards<'a>(worker: &'a WorkerRecord, class_gib: u32, demands: &'a Demands) -> impl Iterator<Item = &'a Gpu> {
+    let is_met = demands.refusal(&worker.offer()).is_none();
+    let able = worker.gpus.iter().filter(move |gpu| is_met && class_of_card_gib(gpu.vram_mib) >= class_gib);
+    able.filter(|gpu| demands.is_met_by(gpu))
+}
+
+/// What is asked for and no worker has; where they lack different things, of each the first.
+fn unmet(demands: &Demands, workers: &[WorkerRecord]) -> String {
+    let mut whys: Vec<String> = workers.iter().filter_map(|worker| demands.refusal(&worker.offer())).collect();
+    whys.sort();
+    whys.dedup();
+    format!("no worker here has what it asks for: {}", whys.join("; "))
 }
 
 fn occupied(workers: &[&WorkerRecord], is_free: impl Fn(&WorkerRecord) -> bool, why: &str) -> Waiting {
@@ -94,26 +184,21 @@ fn health(worker: &WorkerRecord, index: u32) -> GpuHealth {
     reading.map(|reading| reading.health).unwrap_or_default()
 }
 
-fn has_sound_card(worker: &WorkerRecord, class_gib: u32) -> bool {
-    let cards = worker.gpus.iter().filter(|gpu| class_of_card_gib(gpu.vram_mib) >= class_gib);
-    cards.into_iter().any(|gpu| health(worker, gpu.index) != GpuHealth::Fenced)
-}
-
-/// The cards of a worker that would be large enough and are fenced off, in words.
-fn fenced(worker: &WorkerRecord, class_gib: u32) -> Option<Vec<String>> {
-    let cards = worker.gpus.iter().filter(|gpu| class_of_card_gib(gpu.vram_mib) >= class_gib);
-    let words = cards.filter(|gpu| health(worker, gpu.index) == GpuHealth::Fenced).map(|gpu| {
+/// The cards of a worker that would do and are fenced off, in words.
+fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Demands) -> Vec<String> {
+    let fenced = cards(worker, class_gib, demands).filter(|gpu| health(worker, gpu.index) == GpuHealth::Fenced);
+    let words = fenced.map(|gpu| {
         let reading = worker.status.gpus.iter().find(|reading| reading.index == gpu.index);
         let why = reading.and_then(|reading| reading.why.clone()).unwrap_or_default();
         format!("{} card {}: {why}", worker.name, gpu.index)
     });
-    let words: Vec<String> = words.collect();
-    (!words.is_empty()).then_some(words)
+    words.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use stokehold_queue::gateway::{Gpu, GpuReading, WorkerStatus};
+    use stokehold_queue::demands::Trust;
+    use stokehold_queue::gateway::{GpuReading, WorkerStatus};
 
     use super::*;
 
@@ -128,6 +213,8 @@ mod tests {
             driver: None,
             cuda: None,
             price_usd_micros_per_hour: 0,
+            trust: Trust::Owned,
+            region: "eu".to_owned(),
             joined_ms: 0,
             seen_ms: 0,
             status: WorkerStatus { running, gpus: readings, ..WorkerStatus::default() },
@@ -139,8 +226,51 @@ mod tests {
         GpuReading { index, vram_free_mib, health, why, ..GpuReading::default() }
     }
 
+    fn fleet(workers: Vec<WorkerRecord>, demands: Demands) -> Fleet {
+        Fleet(Arc::new(Parts { workers, demands: Arc::new(BTreeMap::from([(0, Demands::default()), (1, demands)])) }))
+    }
+
     fn why(workers: Vec<WorkerRecord>, class_gib: u32) -> Waiting {
-        Fleet(Arc::new(workers)).why(class_gib)
+        fleet(workers, Demands::default()).why(class_gib, 0)
+    }
+
+    #[test]
+    fn a_worker_reaches_what_its_cards_and_its_place_allow() {
+        let mut desk = worker(&[24_564, 12_288], 0, vec![]);
+        desk.gpus[0].name = "NVIDIA GeForce RTX 4090".to_owned();
+        desk.gpus[1].name = "NVIDIA GeForce RTX 3060".to_owned();
+        let cards = [CardReach { index: 0, reach_gib: 8 }, CardReach { index: 1, reach_gib: 12 }];
+        let of = |worker: &WorkerRecord, demands: Demands| reach(&fleet(vec![], demands).0.demands, worker, 12, &cards);
+        let models = |model: &str| Demands { gpu_models: vec![model.to_owned()], ..Demands::default() };
+        assert_eq!(of(&desk, models("RTX 4090")).to_string(), "0:12 1:8");
+        assert_eq!(of(&desk, models("RTX 3060")).to_string(), "0:12 1:12");
+        assert_eq!(of(&desk, models("H100")).to_string(), "0:12", "it has none");
+        let in_region = |region: &str| Demands { regions: vec![region.to_owned()], ..Demands::default() };
+        assert_eq!(of(&desk, in_region("eu")).to_string(), "0:12 1:12");
+        assert_eq!(of(&desk, in_region("us")).to_string(), "0:12");
+        let rented = WorkerRecord { trust: Trust::Community, ..desk.clone() };
+        let anybody = Demands { min_trust: Trust::Community, ..Demands::default() };
+        assert_eq!(of(&rented, anybody).to_string(), "1:12", "a stranger's machine sees what may be seen");
+    }
+
+    #[test]
+    fn the_cheaper_and_then_the_less_busy_are_woken_first() {
+        let at = |usd_micros, slots, running| {
+            rank(&WorkerRecord { price_usd_micros_per_hour: usd_micros, slots, ..worker(&[], running, vec![]) })
+        };
+        // The operator's own, idle and half busy; rented ones by price per slot; the dearest there may be.
+        let in_order =
+            [at(0, 4, 0), at(0, 4, 2), at(400_000, 4, 0), at(400_000, 2, 0), at(400_000, 2, 1), at(u64::MAX, 1, 1)];
+        assert!(in_order.is_sorted_by(|a, b| a < b), "{in_order:?}");
+        assert!(in_order[5] <= 999_999);
+    }
+
+    #[test]
+    fn demands_that_nobody_meets_are_named() {
+        let demands = Demands { gpu_models: vec!["H100".to_owned()], ..Demands::default() };
+        let workers = vec![worker(&[24_564], 0, vec![]), worker(&[], 0, vec![])];
+        let Waiting::Unschedulable(why) = fleet(workers, demands).why(24, 1) else { panic!() };
+        assert_eq!(why, "no worker here has what it asks for: it asks for a card of the model H100");
     }
 
     #[test]

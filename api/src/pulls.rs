@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use stokehold_queue::gateway::LeaseRef;
 use stokehold_queue::queue::{Lease, LeaseQuery, Waiter};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{Queue, Shards};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -49,23 +50,22 @@ impl Pulls {
         Self(Arc::new(Shared { queue, replica, patience, next, parked, shutdown }))
     }
 
-    /// Leases, waiting for the first until `deadline`. Empty when that has come or the replica shuts down. When the future is
+    /// Leases what `query` asks for at each look, waiting for the first until `deadline`. Empty when that has come or the replica shuts down. When the future is
     /// dropped at any point, what it was granted goes back and what it was woken for goes to another.
-    pub(crate) async fn lease(
+    pub(crate) async fn lease<Asked: Future<Output = Result<LeaseQuery, Problem>> + Send>(
         &self,
-        worker_id: &str,
-        want: u32,
-        reach_gib: u32,
+        query: impl Fn() -> Asked + Send,
         deadline: Option<Instant>,
     ) -> Result<Granted, Problem> {
-        let query = |park| LeaseQuery { worker_id: worker_id.to_owned(), want, reach_gib, park };
         let Some(deadline) = deadline else {
-            return self.look(query(None)).await;
+            return self.look(query().await?).await;
         };
         let mut place = Place::new(self);
         loop {
-            let was_parked = std::mem::replace(&mut place.parked, true);
-            let granted = self.look(query(Some(place.waiter.clone()))).await?;
+            // What there is to reach may have changed while it waited.
+            let now = query().await?;
+            let was_parked = place.parked.replace(now.reach.clone());
+            let granted = self.look(LeaseQuery { park: Some(place.waiter.clone()), ..now }).await?;
             place.chosen = false;
             if !granted.leases.is_empty() {
                 place.parked = was_parked;
@@ -77,7 +77,10 @@ impl Pulls {
                     place.again();
                     match wake {
                         // By one shard: it stands in the lists of the others still.
-                        Ok(Wake::Chosen) => (place.chosen, place.parked) = (true, self.0.queue.all().len() > 1),
+                        Ok(Wake::Chosen) => {
+                            place.chosen = true;
+                            place.parked = place.parked.take().filter(|_| self.0.queue.all().len() > 1);
+                        }
                         Ok(Wake::Everybody) | Err(_) => sleep(SPREAD.mul_f64(rand::random())).await,
                     }
                 }
@@ -85,7 +88,7 @@ impl Pulls {
                     if relook >= deadline {
                         return if place.unpark().await? { Ok(Granted::nothing()) } else {
                             // Chosen just now: what it was chosen for is worth one more look.
-                            let granted = self.look(query(None)).await?;
+                            let granted = self.look(query().await?).await?;
                             place.chosen = false;
                             Ok(granted)
                         };
@@ -154,8 +157,8 @@ struct Place {
     pulls: Pulls,
     waiter: Waiter,
     wake: oneshot::Receiver<Wake>,
-    /// It stands in the queue's list, or may.
-    parked: bool,
+    /// With what reach it stands in the queue's lists, or may.
+    parked: Option<Reach>,
     /// It was woken for something and has not looked yet.
     chosen: bool,
 }
@@ -165,7 +168,7 @@ impl Place {
         let number = pulls.0.next.fetch_add(1, Ordering::Relaxed);
         let waiter = Waiter { replica: pulls.0.replica.clone(), waiter: number };
         let wake = pulls.register(number);
-        Self { pulls: pulls.clone(), waiter, wake, parked: false, chosen: false }
+        Self { pulls: pulls.clone(), waiter, wake, parked: None, chosen: false }
     }
 
     /// Ready for the next wake.
@@ -176,8 +179,9 @@ impl Place {
     /// Leaves the queue's list. `false` when it was chosen meanwhile: look once more. The wake itself may be on its way still; it
     /// will meet no place here and be handed on, which costs another pull one look in vain at most.
     async fn unpark(&mut self) -> Result<bool, Problem> {
-        let unparked = self.pulls.0.patience.ask("unpark", self.pulls.0.queue.unpark(&self.waiter)).await?;
-        self.parked = false;
+        let reach = self.parked.clone().unwrap_or_default();
+        let unparked = self.pulls.0.patience.ask("unpark", self.pulls.0.queue.unpark(&self.waiter, &reach)).await?;
+        self.parked = None;
         self.chosen = !unparked;
         self.wake.close();
         Ok(unparked)
@@ -189,11 +193,11 @@ impl Drop for Place {
         lock(&self.pulls.0.parked).remove(&self.waiter.waiter);
         if self.chosen || matches!(self.wake.try_recv(), Ok(Wake::Chosen)) {
             self.pulls.hand_on();
-        } else if self.parked {
+        } else if let Some(reach) = self.parked.take() {
             let (queue, waiter) = (self.pulls.0.queue.clone(), self.waiter.clone());
             tokio::spawn(async move {
                 // A wake that crosses this meets no place here and is handed on.
-                if let Err(error) = queue.unpark(&waiter).await {
+                if let Err(error) = queue.unpark(&waiter, &reach).await {
                     tracing::debug!(%error, "a pull stays parked after its worker went; its wake will be handed on");
                 }
             });

@@ -209,6 +209,7 @@ fn step_job(job: &Job, index: usize, asked: &Value) -> NewJob {
             version: step.version,
             priority: spec.priority,
             vram_class_gib: step.vram_class_gib,
+            demands: step.demands,
             timeout_ms: step.timeout_ms,
             max_attempts: step.max_attempts,
             files: inputs::files(asked, "/input").unwrap_or_default(),

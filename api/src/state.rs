@@ -15,7 +15,7 @@ use crate::auth;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::error::{Code, Problem};
-use crate::fleet::Fleet;
+use crate::fleet::{AllDemands, Fleet};
 use crate::history::History;
 use crate::patience::Patience;
 use crate::pulls::Pulls;
@@ -49,6 +49,7 @@ pub struct Parts {
     pub(crate) tokens: Cache<String, Arc<TokenRecord>>,
     pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
     pub(crate) fleets: Cache<(), Fleet>,
+    pub(crate) demands: Cache<(), Arc<AllDemands>>,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
     pub(crate) work: Bells,
@@ -90,6 +91,7 @@ impl App {
             tokens: auth::cache(),
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
             fleets: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
+            demands: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::new(queue.all().len()),

@@ -9,6 +9,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use sha2::Sha256;
 pub use stokehold_objects::Secret;
+use stokehold_queue::demands::Trust;
 use stokehold_queue::{TokenKind, TokenRecord, now_ms};
 
 /// Bytes of randomness in the public and in the secret part.
@@ -200,6 +201,8 @@ pub fn mint(
     let text = format!("{body}_{:08x}", crc32fast::hash(body.as_bytes()));
     let created_ms = now_ms();
     let record = TokenRecord {
+        trust: Trust::Owned,
+        region: String::new(),
         hash: key.hash(&Token { kind, id: &id, body: &body }),
         id,
         kind,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use stokehold_api::token::{Scope, TokenKey, mint};
+use stokehold_queue::demands::Trust;
 use stokehold_queue::{RedisConfig, RedisQueue, Registry, TokenKind, TokenRecord, now_ms};
 
 use crate::credentials::Credentials;
@@ -68,6 +69,32 @@ struct CreateArgs {
     /// Good for one worker only (with --kind join)
     #[arg(long)]
     single_use: bool,
+    /// Whose machines join with it: jobs only run where their endpoint trusts the machine (with --kind join)
+    #[arg(long, value_enum, value_name = "WHOSE")]
+    trust: Option<TrustArg>,
+    /// Where those machines stand, as endpoints name it in `regions` (with --kind join)
+    #[arg(long)]
+    region: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TrustArg {
+    /// Anybody's: a stranger, who can read the jobs
+    Community,
+    /// A provider's that is accountable
+    Datacenter,
+    /// Your own; the default
+    Owned,
+}
+
+impl From<TrustArg> for Trust {
+    fn from(trust: TrustArg) -> Self {
+        match trust {
+            TrustArg::Community => Self::Community,
+            TrustArg::Datacenter => Self::Datacenter,
+            TrustArg::Owned => Self::Owned,
+        }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -96,6 +123,10 @@ async fn make(global: &Global, place: &Place, args: CreateArgs) -> Result<()> {
         "a join token has no scopes: it lets a worker join, and no more"
     );
     ensure!(kind == TokenKind::Join || !args.single_use, "--single-use is for --kind join");
+    ensure!(
+        kind == TokenKind::Join || (args.trust.is_none() && args.region.is_none()),
+        "--trust and --region are for --kind join"
+    );
     let scopes = match kind {
         TokenKind::Api if args.scopes.is_empty() => Scope::ALL.to_vec(),
         _ => args.scopes,
@@ -103,6 +134,8 @@ async fn make(global: &Global, place: &Place, args: CreateArgs) -> Result<()> {
     let registry = place.registry().await?;
     let (mut record, token) = mint(kind, &args.tenant, &scopes, &args.name, args.ttl, &place.token_key()?)?;
     record.single_use = args.single_use;
+    record.trust = args.trust.map_or(record.trust, Trust::from);
+    record.region = args.region.unwrap_or_default();
     registry.put_token(&record).await?;
     if global.json {
         let mut shown = view(&record);

@@ -66,11 +66,12 @@ end
 local classes = {} -- that somebody came to
 
 -- The model needs a larger card than this one was: the job goes on at the front of that class. No budget pays for what was declared
--- wrongly, and a class is only ever left upwards.
-local function reshelve(job, class, ...)
+-- wrongly, and a class is only ever left upwards. What it asks for beside memory stays.
+local function reshelve(job, gib, ...)
+  local class = math.floor(job.class / 1000) * 1000 + gib
   job.class, job.lane = class, table.concat({job.priority, class, job.tenant, job.endpoint}, ':')
   requeue(job, now, 'lane', job.lane, ...)
-  classes[class] = true
+  classes[class] = job.lane
 end
 
 local function finish(id, fence, kind, value, tail, jitter, code)
@@ -89,7 +90,7 @@ local function finish(id, fence, kind, value, tail, jitter, code)
   learn_cost(job, now)
   stop(job, now)
   if kind == 'oom' or kind == 'outgrown' then redis.call('HINCRBY', job_key(id), 'ooms', 1) end
-  if kind == 'outgrown' and code ~= '' and tonumber(code) > tonumber(job.class) then
+  if kind == 'outgrown' and code ~= '' and tonumber(code) > job.class % 1000 then
     reshelve(job, code, attempt, entry)
   elseif not succeeded then
     fail(job, kind, value, jitter, code, attempt, entry)
@@ -111,5 +112,5 @@ local reply = {}
 for n = 8, #ARGV, PER_REPORT do
   reply[#reply + 1] = finish(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]), ARGV[n + 6])
 end
-for class in pairs(classes) do wake(class) end
+for class, lane in pairs(classes) do wake(class, lane) end
 return reply

@@ -1,15 +1,25 @@
 #!lua flags=allow-oom
 -- lease: queued -> running, for up to `want` jobs from the shelves within reach; or the waiter is parked, in the same step.
 -- Most urgent priority first, then the class and the tenant whose turn it is by fair share, then a tenant's lanes in turn, then a
--- lane's front before its end. Work that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
+-- lane's front before its end. What the worker has loaded goes first, unless whoever's turn it is has waited longer than loading
+-- another model takes there: `patience_ms`. Work that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
 -- urgent work once, so that nothing starves.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want | 4 reach_gib | 5 lease_ms | 6 nonce | 7 waiter ("" = do not park) |
---       8 age_after_ms
+--       8 age_after_ms | 9 rank (0 to 999999: of waiters with the same reach the lowest is woken) | 10 patience_ms |
+--       11 the lanes of what it has loaded, without their priority: "<class>:<tenant>:<endpoint> ..." |
+--       12 the class that it has made room for: nothing else is leased ("" = all within reach)
+--       reach_gib: for each set of demands that the worker meets its largest card, "<demands>:<GiB> ..."; the waiter: as wake() knows it
 -- Reply {"ok" | "again", then per lease: id, lane, spec, input, attempt, fence}; "again": much was in the way, call once more
-local now, worker, want, reach = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local now, worker, want, reach, only = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), reach_of(ARGV[4]), tonumber(ARGV[12])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
+local rank, patience, warm, is_warm = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}
+for place in string.gmatch(ARGV[11], '%S+') do
+  warm[#warm + 1] = place
+  is_warm[place] = true
+end
 local PASSED_MAX = 19 -- aged work gets at least every twentieth start
+local WARM_MS = 60000 -- a waiter that lasts parks again sooner
 local IN_THE_WAY = 100 -- entries and lanes a call may clear that give no lease
 local reply, leases, taken, cleared = {'ok'}, {}, 0, 0
 
@@ -76,8 +86,8 @@ local function take_from(stream, mark, lane, tenant, most, charged)
   return jobs, left
 end
 
--- Of this call, by priority: class, tag, ... in order; what virtual time its classes' shelves have come to and is not written yet; the
--- class whose next job is known to be young. By shelf: how many tenants stand there.
+-- Of this call, by priority: class, tag, ... in order; what virtual time its classes' shelves have come to and is not written yet (false:
+-- none, but the tag has moved); the class whose next job is known to be young. By shelf: how many tenants stand there.
 local tags_of, reached, young, tenants_on = {}, {{}, {}, [0] = {}}, {}, {}
 
 -- Writes what this call has moved on, once for all that it served.
@@ -86,8 +96,8 @@ local function write_turns(priority)
   for n = 1, #(tags_of[priority] or {}), 2 do
     local class = tags_of[priority][n]
     local virtual = reached[priority][class]
-    if virtual then
-      redis.call('HSET', fair_key(priority, class), ':now', virtual)
+    if virtual then redis.call('HSET', fair_key(priority, class), ':now', virtual) end
+    if virtual ~= nil then
       tags[#tags + 1] = tags_of[priority][n + 1]
       tags[#tags + 1] = class
     end
@@ -108,7 +118,7 @@ local function class_of(priority)
   local tags, best, tag, rival = tags_of[priority], nil, nil, math.huge
   for n = 1, #tags, 2 do
     local class, mine = tonumber(tags[n]), tonumber(tags[n + 1])
-    if class <= reach then
+    if is_within(reach, class) and (not only or class == only) then
       if not best or mine < tag or (mine == tag and class > best) then
         rival = tag or rival
         best, tag = class, mine
@@ -120,12 +130,17 @@ local function class_of(priority)
   return best, rival - (tag or 0)
 end
 
--- Serves the tenant whose turn it is: at most `most` jobs, as many as it is due before the next tenant, from one of its lanes.
-local function serve(priority, class, lead, most)
+-- Serves the tenant whose turn it is: at most `most` jobs, as many as it is due before the next tenant, from one of its lanes; or,
+-- out of turn, a lane of what the worker has loaded.
+local function serve(priority, class, lead, most, warm_lane)
   local shelf = shelf_key(priority, class)
   young[priority] = nil
   local head = redis.call('ZRANGE', shelf, 0, 1, 'WITHSCORES')
-  local tenant, tag = head[1], tonumber(head[2])
+  local tenant, tag, rival, jumps = head[1], tonumber(head[2]), tonumber(head[4]), false
+  local owner = warm_lane and select(3, parts_of(warm_lane)) or tenant
+  if owner ~= tenant then
+    tenant, tag, rival, jumps = owner, tonumber(redis.call('ZSCORE', shelf, owner)), nil, true
+  end
   local gate, lanes = 't:' .. tenant, lanes_key(priority, class, tenant)
   local places, due = room(gate, now)
   if places < 1 then
@@ -135,7 +150,13 @@ local function serve(priority, class, lead, most)
     return
   end
   -- It goes back when it has jobs left.
-  local lane, turn = unpack(redis.call('ZPOPMIN', lanes))
+  local lane, turn
+  if warm_lane then
+    lane, turn = warm_lane, redis.call('ZSCORE', lanes, warm_lane)
+    redis.call('ZREM', lanes, warm_lane)
+  else
+    lane, turn = unpack(redis.call('ZPOPMIN', lanes))
+  end
   local siblings = lane and redis.call('ZCARD', lanes) or 0
   if not lane then
     leave(priority, class, tenant)
@@ -156,7 +177,7 @@ local function serve(priority, class, lead, most)
   tenants_on[shelf] = tenants_on[shelf] or redis.call('ZCARD', shelf)
   local step, tenants = charged / limits(gate).weight, tenants_on[shelf]
   most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
-  if head[4] then most = math.min(most, math.floor((tonumber(head[4]) - tag) / step) + 1) end
+  if rival then most = math.min(most, math.floor((rival - tag) / step) + 1) end
   if siblings > 0 then most = math.min(most, math.ceil(most / (siblings + 1))) end
   local paid = string.format('%.1f', charged)
   local jobs, left = take_from(front_key(lane), 'f', lane, tenant, most, paid)
@@ -171,7 +192,11 @@ local function serve(priority, class, lead, most)
     for n = 1, #tags, 2 do
       if tonumber(tags[n]) == class then
         tags[n + 1] = tags[n + 1] + jobs * charged / tenants
-        reached[priority][tags[n]] = tag + (jobs - 1) * step
+        if not jumps then
+          reached[priority][tags[n]] = tag + (jobs - 1) * step
+        elseif reached[priority][tags[n]] == nil then
+          reached[priority][tags[n]] = false
+        end
       end
     end
     start_at(gate, jobs, now)
@@ -185,21 +210,29 @@ local function serve(priority, class, lead, most)
   end
 end
 
--- Since when the job that would be served next is ready; infinity when there is none.
-local function ready_since(priority, class)
-  local tenant = redis.call('ZRANGE', shelf_key(priority, class), 0, 0)[1]
-  local lane = tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
-  for _, stream in ipairs(lane and {front_key(lane), lane_key(lane)} or {}) do
-    local entry = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-    if entry then return tonumber(string.match(entry[1], '%d+')) end
-  end
-  return math.huge
-end
-
 -- Whether that job has waited too long. One that is young stays so until somebody there is served.
 local function is_aged(priority, class)
   if young[priority] ~= class and now - ready_since(priority, class) < age_after then young[priority] = class end
   return young[priority] ~= class
+end
+
+-- A lane of what the worker has loaded that may go before whoever's turn it is; nil when none may.
+local function warm_lane_of(priority, class)
+  local open
+  for _, place in ipairs(warm) do
+    local lane = priority .. ':' .. place
+    local _, its_class, tenant = parts_of(lane)
+    -- A tenant whose gate is closed does not stand on its shelf, and its lanes wait.
+    if is_within(reach, its_class) and redis.call('ZSCORE', lanes_key(priority, its_class, tenant), lane)
+      and redis.call('ZSCORE', shelf_key(priority, its_class), tenant) then
+      open = lane
+      break
+    end
+  end
+  if not open or only then return nil end
+  local turn = next_lane(priority, class)
+  if not turn or is_warm[string.match(turn, '^%d+:(.*)$')] or now - ready_since(priority, class) >= patience then return nil end
+  return open
 end
 
 local passed = redis.call('HMGET', ROOT .. ':passed', 1, 2)
@@ -207,7 +240,7 @@ passed = {tonumber(passed[1] or 0), tonumber(passed[2] or 0)}
 local before = {passed[1], passed[2]}
 local waits = {redis.call('EXISTS', tags_key(1)) == 1, redis.call('EXISTS', tags_key(2)) == 1}
 
--- What to serve next: priority, class, lead, most.
+-- What to serve next: priority, class, lead, most, and the lane if it is out of turn.
 local function choose()
   for priority = 1, 2 do
     if passed[priority] >= PASSED_MAX then
@@ -223,16 +256,18 @@ local function choose()
       for lower = priority + 1, 2 do
         if waits[lower] and passed[lower] < PASSED_MAX then most = math.min(most, PASSED_MAX - passed[lower]) end
       end
+      local lane = warm_lane_of(priority, class)
+      if lane then return priority, tonumber((select(2, parts_of(lane)))), math.huge, most, lane end
       return priority, class, lead, most
     end
   end
 end
 
 while taken < want and cleared < IN_THE_WAY do
-  local priority, class, lead, most = choose()
+  local priority, class, lead, most, lane = choose()
   if not priority then break end
   local had = taken
-  serve(priority, class, lead, most)
+  serve(priority, class, lead, most, lane)
   if taken > had then
     if priority > 0 then passed[priority] = 0 end
     for lower = priority + 1, 2 do
@@ -255,11 +290,16 @@ end
 if taken > 0 then
   redis.call('ZADD', ROOT .. ':leases', unpack(leases))
   -- The wake that brought this worker here may have stood for more jobs than it took: pass it on.
-  local _, more = choose()
-  if more then wake(more) end
+  local priority, more, _, _, lane = choose()
+  if more then wake(more, lane or next_lane(priority, more)) end
 elseif cleared >= IN_THE_WAY then
   reply[1] = 'again'
 elseif waiter ~= '' then
-  redis.call('ZADD', ROOT .. ':parked', reach, waiter)
+  for demands, gib in pairs(reach) do redis.call('ZADD', parked_key(demands), gib + rank / 1000000, waiter) end
+  for _, place in ipairs(warm) do
+    local key = warm_key(string.match(place, '^%d+:(.*)$'))
+    redis.call('ZADD', key, rank, waiter)
+    redis.call('PEXPIRE', key, WARM_MS)
+  end
 end
 return reply

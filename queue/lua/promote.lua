@@ -13,7 +13,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':scheduled', '-inf', no
     redis.call('HSET', job_key(id), 'state', 'queued', 'entry', entry)
     redis.call('HDEL', job_key(id), 'run_after')
     notify(id, job.watch, now)
-    classes[job.class] = true
+    classes[job.class] = job.lane
     moved = moved + 1
   end
 end
@@ -21,7 +21,7 @@ for _, gate in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':holds', '-inf', now,
   redis.call('ZREM', ROOT .. ':holds', gate)
   resume(gate)
 end
-for class in pairs(classes) do wake(class) end
+for class, lane in pairs(classes) do wake(class, lane) end
 local job_due = redis.call('ZRANGE', ROOT .. ':scheduled', 0, 0, 'WITHSCORES')[2]
 local gate_due = redis.call('ZRANGE', ROOT .. ':holds', 0, 0, 'WITHSCORES')[2]
 if job_due and gate_due and tonumber(gate_due) < tonumber(job_due) then job_due = gate_due end

@@ -14,7 +14,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 
       bury(job, 'failed', now, ARGV[3], 'fence', fence_counter(job.fence) + 1, 'error', ARGV[5], attempt, entry)
     else
       requeue(job, now, attempt, entry)
-      classes[job.class] = true
+      classes[job.class] = job.lane
     end
     moved = moved + 1
   else
@@ -22,6 +22,6 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 
   end
 end
 flush()
-for class in pairs(classes) do wake(class) end
+for class, lane in pairs(classes) do wake(class, lane) end
 local next_due = redis.call('ZRANGE', ROOT .. ':leases', 0, 0, 'WITHSCORES')
 return {moved, next_due[2] or ''}

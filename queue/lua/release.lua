@@ -13,9 +13,9 @@ for n = 2, #ARGV, 2 do
   else
     stop(job, now)
     requeue(job, now, closed_attempt(job, now, 'released', ''))
-    classes[job.class] = true
+    classes[job.class] = job.lane
     reply[#reply + 1] = 'ok'
   end
 end
-for class in pairs(classes) do wake(class) end
+for class, lane in pairs(classes) do wake(class, lane) end
 return reply

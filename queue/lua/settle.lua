@@ -26,7 +26,7 @@ if verb == 'queue' then
   else
     redis.call('HDEL', key, 'run_after')
     redis.call('HSET', key, 'state', 'queued', 'entry', enqueue(raw_of(id), job.lane, false))
-    wake(job.class)
+    wake(job.class, job.lane)
   end
   notify(id, job.watch, now)
 elseif verb == 'step' then
@@ -40,7 +40,7 @@ elseif verb == 'step' then
   redis.call('RPUSH', dependents_key(new.id), id .. ' completion')
   local class = create(new, now)
   redis.call('HSET', job_key(new.id), 'deps', 1)
-  if class then wake(class) end
+  if class then wake(class, new.lane) end
   notify(id, job.watch, now)
 elseif verb == 'succeed' then
   if ARGV[8] ~= '' then

@@ -87,12 +87,12 @@ local reply, classes = {'ok'}, {}
 for n, new in ipairs(jobs) do
   if not known[n] then
     local class = create(new, now)
-    if class then classes[class] = true end
+    if class then classes[class] = new.lane end
   end
   reply[n + 1] = known[n] or new.id
 end
 for key, submit in pairs(submits) do
   if submit.is_new then redis.call('SET', key, submit.request_hash .. ' ' .. table.concat(submit.ids, ' '), 'PX', ARGV[2]) end
 end
-for class in pairs(classes) do wake(class) end
+for class, lane in pairs(classes) do wake(class, lane) end
 return reply

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::demands::Demands;
 use crate::job::RetryPolicy;
 use crate::vram::{CLASSES_GIB, class_of_gib, class_of_need_gib, mib_of_gib};
 
@@ -71,9 +72,18 @@ pub struct EndpointSpec {
     /// Declared VRAM need, GiB; 0 runs on the CPU.
     #[serde(default)]
     pub vram_gib: f64,
+    /// What else it asks of its worker.
+    #[serde(default, skip_serializing_if = "Demands::ask_nothing")]
+    pub demands: Demands,
     /// Jobs one runner takes at once; more than 1 only for async handlers.
     #[serde(default = "one")]
     pub max_concurrency: u32,
+    /// Jobs that one call of the handler takes; more than 1 only for handlers that were written for it.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub max_batch_size: u32,
+    /// How long the first job of a call waits for others, milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub max_wait_ms: f64,
     /// Default longest run.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u64,
@@ -114,6 +124,15 @@ pub struct StepConfig {
 
 fn one() -> u32 {
     1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
 }
 
 fn default_timeout_s() -> u64 {

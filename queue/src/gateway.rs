@@ -78,11 +78,43 @@ pub struct LeaseRequest {
     pub want: u32,
     /// The largest VRAM class the worker can take now, GiB; 0 takes CPU jobs only.
     pub reach_gib: u32,
+    /// The same card by card, for endpoints that are particular about theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<CardReach>,
+    /// The models it has loaded: their jobs go first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm: Vec<WarmModel>,
+    /// The class that the worker has made room for (see [`HoldCard`]): nothing else is leased.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<u32>,
+    /// What it takes there to load another, milliseconds: so long another job may be passed over for those.
+    #[serde(default)]
+    pub cold_ms: u64,
     /// How long to wait for the first lease; the gateway waits no longer than half a lease.
     pub wait_ms: u64,
     /// Attempts that ended; answered before the wait when there are any and `want` is 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finish: Vec<FinishReport>,
+}
+
+/// A model that a worker has loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmModel {
+    /// Whose it is.
+    pub tenant: String,
+    /// The endpoint.
+    pub endpoint: String,
+    /// And its version.
+    pub version: u32,
+}
+
+/// What a card of a worker can take now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CardReach {
+    /// NVML's index.
+    pub index: u32,
+    /// The largest VRAM class, GiB; 0 takes nothing.
+    pub reach_gib: u32,
 }
 
 /// What `lease` answers.
@@ -226,6 +258,9 @@ pub struct LeaseRef {
 pub struct ExtendRequest {
     /// The leases held; at most 1,000.
     pub leases: Vec<LeaseRef>,
+    /// What each of its cards can take now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<CardReach>,
     /// How the worker is.
     pub status: WorkerStatus,
 }
@@ -388,6 +423,20 @@ pub struct ExtendReply {
     /// A fresh token, when the old one has lived half its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// A job for which there is no room has waited for too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<HoldCard>,
+}
+
+/// A worker is to take nothing more on one of its cards until there is room for a large job, and lease that then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldCard {
+    /// The job's class, for [`LeaseRequest::only`].
+    pub class: u32,
+    /// What it needs of a card, GiB.
+    pub gib: u32,
+    /// The cards that would do, by index.
+    pub cards: Vec<u32>,
 }
 
 /// What became of a lease.

@@ -25,7 +25,10 @@
 //! | `:settle` | ZSET | `ended <id>` and `ready <id>` to settle, by time | while not empty |
 //! | `:ended` | ZSET | ended jobs by the time they may move to history | until then |
 //! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not tried again, by end | until history has them |
-//! | `:parked` | ZSET | waiting pulls `<replica>/<waiter>` by reach, GiB | while not empty |
+//! | `:hold:<class>` | STRING | the worker that makes room for a job of this class | `HOLD_MS` |
+//! | `:head:<priority>:<class>` | STRING | since when, and which entry of which lane is the next one of a class that a worker has no room for | `HOLD_AFTER_MS` + `HOLD_MS` |
+//! | `:warm:<tenant>:<endpoint>` | ZSET | waiting pulls whose worker has this endpoint loaded, by rank | a minute, or while one waits |
+//! | `:parked:<demands>` | ZSET | waiting pulls `<replica>/<waiter>/<demands>.<demands>...` that meet these demands, by reach, GiB and rank | while not empty |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |
 //! | `:b:<batch>` | HASH | a batch: its spec, its counts, how far it has come (batches.rs) | 30 days after its end |
@@ -90,8 +93,8 @@ impl Keys {
         format!("{}:ended", self.root)
     }
 
-    pub(crate) fn parked(&self) -> String {
-        format!("{}:parked", self.root)
+    pub(crate) fn parked(&self, demands: u32) -> String {
+        format!("{}:parked:{demands}", self.root)
     }
 
     pub(crate) fn signal(&self, replica: &str) -> String {
@@ -170,10 +173,10 @@ impl Keys {
 
 /// The lane a job stands in.
 pub(crate) fn lane(spec: &JobSpec) -> String {
-    format!("{}:{}:{}:{}", spec.priority.digit(), spec.vram_class_gib, spec.tenant, spec.endpoint)
+    format!("{}:{}:{}:{}", spec.priority.digit(), spec.class(), spec.tenant, spec.endpoint)
 }
 
-/// A lane's name, taken apart: priority, VRAM class in GiB, tenant, endpoint.
+/// A lane's name, taken apart: priority, class, tenant, endpoint.
 pub(crate) fn parse_lane(lane: &str) -> Option<(Priority, u32, &str, &str)> {
     let mut parts = lane.splitn(4, ':');
     let digit: u8 = parts.next()?.parse().ok()?;
@@ -245,6 +248,11 @@ impl RegistryKeys {
 
     pub(crate) fn judged(&self, id: JobId) -> String {
         format!("{}:fb:{id}", self.root)
+    }
+
+    /// HASH: the number of each set of demands, JSON.
+    pub(crate) fn demands(&self) -> String {
+        format!("{}:demands", self.root)
     }
 
     /// HASH: `<version> <GPU model>` to the MiB that it was seen to need.

@@ -10,6 +10,7 @@ mod clock;
 mod commit;
 #[cfg(feature = "redis")]
 mod connection;
+pub mod demands;
 pub mod endpoint;
 mod error;
 pub mod failpoint;
@@ -33,6 +34,7 @@ pub mod outbox;
 pub mod pipeline;
 #[cfg(feature = "redis")]
 pub mod queue;
+pub mod reach;
 #[cfg(feature = "redis")]
 mod record;
 #[cfg(feature = "redis")]

@@ -10,7 +10,7 @@ mod record;
 mod settle;
 mod shelves;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rand::rngs::StdRng;
@@ -26,6 +26,7 @@ use crate::queue::{
     CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue, Settlement,
     Signal, Submitted, Swept, Usage, Waiter, Work,
 };
+use crate::reach::{Reach, parts_of};
 use crate::state::{self, JobEvent};
 
 use gates::Counts;
@@ -99,11 +100,32 @@ struct Inner {
     deadlines: Ranked<JobId>,
     /// What there is to settle: ended jobs (`false`) and blocked ones that are ready (`true`).
     due: Ranked<(bool, JobId)>,
-    parked: BTreeSet<(u32, String)>,
+    parked: BTreeMap<String, Parked>,
+    /// Classes that a worker makes room for, until when others are not asked.
+    holds_of: BTreeMap<u32, u64>,
+    /// Since when a job has been the next one of its shelf.
+    heads: HashMap<ShelfName, (JobId, u64)>,
     index: HashMap<String, Vec<JobId>>,
     /// The request hash and the jobs of what came under a tenant's key.
     idempotency: HashMap<(String, String), (String, Vec<JobId>)>,
     listeners: HashMap<String, mpsc::Sender<Signal>>,
+}
+
+/// What a waiting pull can take, and what decides between those that can.
+struct Parked {
+    reach: Reach,
+    rank: u32,
+    warm: Vec<String>,
+}
+
+/// Lanes that somebody came to: one of each class is told of.
+#[derive(Default)]
+struct Lanes(BTreeMap<u32, String>);
+
+impl Extend<String> for Lanes {
+    fn extend<I: IntoIterator<Item = String>>(&mut self, lanes: I) {
+        self.0.extend(lanes.into_iter().map(|lane| (shelves::parts_of(&lane).0.1, lane)));
+    }
 }
 
 impl Inner {
@@ -145,10 +167,30 @@ impl Inner {
         }
     }
 
-    fn wake(&mut self, class: u32) -> bool {
-        while let Some(found) = self.parked.range((class, String::new())..).next().cloned() {
+    /// Wakes one who can take a job of this class, from this lane if it is known: one that has the model loaded, else the smallest card
+    /// that fits, of those the cheapest, of those the least busy.
+    fn wake(&mut self, class: u32, lane: Option<&str>) -> bool {
+        let (demands, gib) = parts_of(class);
+        loop {
+            let able = || {
+                let able =
+                    self.parked.iter().filter_map(|(listed, parked)| Some((parked.reach.of(demands)?, parked, listed)));
+                able.filter(|(reach_gib, ..)| *reach_gib >= gib)
+            };
+            let has_it = |parked: &Parked| {
+                let place = |lane: &str| lane.splitn(3, ':').nth(2).map(str::to_owned);
+                lane.and_then(place).is_some_and(|place| {
+                    parked.warm.iter().any(|warm| warm.split_once(':').is_some_and(|(_, warm)| warm == place))
+                })
+            };
+            let warm =
+                able().filter(|(_, parked, _)| has_it(parked)).min_by_key(|(_, parked, listed)| (parked.rank, *listed));
+            let fits = || able().min_by_key(|(reach_gib, parked, listed)| (*reach_gib, parked.rank, *listed));
+            let Some((.., found)) = warm.or_else(fits) else { return false };
+            let found = found.clone();
             self.parked.remove(&found);
-            if let Some((replica, waiter)) = found.1.rsplit_once('/')
+            if let Some((waiter, _)) = found.rsplit_once('/')
+                && let Some((replica, waiter)) = waiter.rsplit_once('/')
                 && let Some(listener) = self.listeners.get(replica)
                 && let Ok(waiter) = waiter.parse()
                 && listener.try_send(Signal::Wake(waiter)).is_ok()
@@ -156,12 +198,11 @@ impl Inner {
                 return true;
             }
         }
-        false
     }
 
-    fn wake_all(&mut self, classes: BTreeSet<u32>) {
-        for class in classes {
-            self.wake(class);
+    fn wake_all(&mut self, lanes: Lanes) {
+        for (class, lane) in lanes.0 {
+            self.wake(class, Some(&lane));
         }
     }
 }
@@ -179,18 +220,19 @@ impl Queue for MemoryQueue {
         Ok(self.lock().lease(&query, self.lease_ms))
     }
 
-    async fn unpark(&self, waiter: &Waiter) -> Result<bool, Error> {
-        let mut inner = self.lock();
-        let (before, name) = (inner.parked.len(), waiter.to_string());
-        inner.parked.retain(|(_, other)| *other != name);
-        Ok(inner.parked.len() < before)
+    async fn hold(&self, _: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
+        Ok(self.lock().hold_card(now, could))
+    }
+
+    async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
+        Ok(self.lock().parked.remove(&waiter.listed(reach)).is_some())
     }
 
     async fn wake_next(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         let classes: Vec<u32> = inner.tags.iter().flat_map(|tags| tags.iter().map(|(class, _)| *class)).collect();
         for class in classes {
-            if inner.wake(class) {
+            if inner.wake(class, None) {
                 break;
             }
         }
@@ -213,26 +255,28 @@ impl Queue for MemoryQueue {
 
     async fn finish(&self, reports: &[FinishReport]) -> Result<Vec<FinishAnswer>, Error> {
         let mut inner = self.lock();
-        let (answers, classes): (Vec<FinishAnswer>, Vec<Option<u32>>) =
+        let (answers, came): (Vec<FinishAnswer>, Vec<Option<String>>) =
             reports.iter().map(|report| inner.finish(report)).unzip();
         inner.flush();
-        inner.wake_all(classes.into_iter().flatten().collect());
+        let mut lanes = Lanes::default();
+        lanes.extend(came.into_iter().flatten());
+        inner.wake_all(lanes);
         Ok(answers)
     }
 
     async fn release(&self, leases: &[LeaseRef]) -> Result<Vec<FinishAnswer>, Error> {
         let mut inner = self.lock();
-        let (mut answers, mut classes) = (Vec::with_capacity(leases.len()), BTreeSet::new());
+        let (mut answers, mut lanes) = (Vec::with_capacity(leases.len()), Lanes::default());
         for lease in leases {
             answers.push(match inner.release(lease) {
-                Ok(class) => {
-                    classes.insert(class);
+                Ok(lane) => {
+                    lanes.extend([lane]);
                     FinishAnswer::Ok
                 }
                 Err(answer) => answer,
             });
         }
-        inner.wake_all(classes);
+        inner.wake_all(lanes);
         inner.flush();
         Ok(answers)
     }

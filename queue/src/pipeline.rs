@@ -277,6 +277,7 @@ mod tests {
             endpoint: "check".into(),
             version: 1,
             vram_class_gib: 0,
+            demands: 0,
             thresholds: BTreeMap::from([("violence".into(), 0.5)]),
             timeout_ms: 1_000,
             max_attempts: 3,

@@ -8,9 +8,16 @@ use crate::error::Error;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
 use crate::id::{Fence, JobId};
 use crate::job::{ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, StepRun};
+use crate::reach::Reach;
 
 /// How long work waits before it may go ahead of more urgent work, unless the queue is set up otherwise: 5 minutes.
 pub const AGE_AFTER_MS: u64 = 5 * 60 * 1000;
+
+/// When the next job of a class stays the same for so long, since no card has room for it, a card is held.
+pub const HOLD_AFTER_MS: u64 = 20 * 1000;
+
+/// So long only one worker is asked to hold a card for a class. It needs about as long for what runs there to end.
+pub const HOLD_MS: u64 = 60 * 1000;
 
 /// A replica that watches a job is told of its changes for so long; looking again prolongs it.
 pub(crate) const WATCH_MS: u64 = 60_000;
@@ -52,10 +59,36 @@ pub struct LeaseQuery {
     pub worker_id: String,
     /// At most this many, 1 to 100.
     pub want: u32,
-    /// The largest VRAM class it can take, GiB.
-    pub reach_gib: u32,
+    /// What it can take.
+    pub reach: Reach,
+    /// The lanes of what it has loaded, without their priority (`<class>:<tenant>:<endpoint>`): they go first, unless whoever's turn it is
+    /// has waited for `patience_ms`.
+    pub warm: Vec<String>,
+    /// What it takes there to load another model.
+    pub patience_ms: u64,
+    /// The class that it has made room for (see [`Queue::hold`]): nothing else is leased.
+    pub only: Option<u32>,
+    /// Of waiters with the same reach the one with the lowest rank is woken, 0 to 999,999.
+    pub rank: u32,
     /// When nothing is there: remember this waiter, in the same step, so that no wake is lost in between.
     pub park: Option<Waiter>,
+}
+
+impl LeaseQuery {
+    /// Of a worker with nothing loaded, that does not wait.
+    #[must_use]
+    pub fn new(worker_id: impl Into<String>, want: u32, reach: Reach) -> Self {
+        Self {
+            worker_id: worker_id.into(),
+            want,
+            reach,
+            warm: Vec::new(),
+            patience_ms: 0,
+            only: None,
+            rank: 0,
+            park: None,
+        }
+    }
 }
 
 /// A parked pull: the API replica that holds it and its number there.
@@ -65,6 +98,13 @@ pub struct Waiter {
     pub replica: String,
     /// Unique within the replica.
     pub waiter: u64,
+}
+
+impl Waiter {
+    /// As it stands in the lists of those that wait: with the numbers of the demands that it meets, for each of them has a list.
+    pub(crate) fn listed(&self, reach: &Reach) -> String {
+        format!("{self}/{}", reach.met())
+    }
 }
 
 impl std::fmt::Display for Waiter {
@@ -356,8 +396,17 @@ pub trait Queue: Send + Sync + 'static {
     /// Leases up to `want` ready jobs, or parks the waiter. A reply that is lost costs one lease period: the reaper returns the jobs.
     fn lease(&self, query: LeaseQuery) -> impl Future<Output = Result<Vec<Lease>, Error>> + Send;
 
-    /// Forgets a parked waiter. `false` means a wake for it is under way: look once more, or hand it on.
-    fn unpark(&self, waiter: &Waiter) -> impl Future<Output = Result<bool, Error>> + Send;
+    /// A class whose next job has been the same for [`HOLD_AFTER_MS`], as far as this was asked, though this worker's cards could take it,
+    /// if they were not full: the worker is to make room. Of each class one worker is asked at a time.
+    fn hold(
+        &self,
+        worker_id: &str,
+        now: &Reach,
+        could: &Reach,
+    ) -> impl Future<Output = Result<Option<u32>, Error>> + Send;
+
+    /// Forgets a waiter that was parked with this reach. `false` means a wake for it is under way: look once more, or hand it on.
+    fn unpark(&self, waiter: &Waiter, reach: &Reach) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Passes a wake that met no waiter to the next one that could use it.
     fn wake_next(&self) -> impl Future<Output = Result<(), Error>> + Send;

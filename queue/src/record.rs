@@ -17,6 +17,8 @@ use crate::stored_spec;
 #[serde(default)]
 struct Rest {
     #[serde(skip_serializing_if = "Option::is_none")]
+    batch_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     cost_usd_micros: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JobError>,
@@ -28,14 +30,15 @@ pub(crate) fn attempt_tail(
     cost_usd_micros: Option<u64>,
     error: Option<&JobError>,
 ) -> Result<String, serde_json::Error> {
-    let Timing { queued_ms: _, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms } = timing;
+    let Timing { queued_ms: _, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms, batch_size } = timing;
     let mut tail = format!("{env_ms},{boot_ms},{load_ms},{run_ms},{upload_ms}");
     if *warmup_ms > 0 {
         tail.push_str(&format!(",{warmup_ms}"));
     }
-    if cost_usd_micros.is_some() || error.is_some() {
+    let batch_size = Some(*batch_size).filter(|size| *size > 0);
+    if batch_size.is_some() || cost_usd_micros.is_some() || error.is_some() {
         tail.push(' ');
-        tail.push_str(&serde_json::to_string(&Rest { cost_usd_micros, error: error.cloned() })?);
+        tail.push_str(&serde_json::to_string(&Rest { batch_size, cost_usd_micros, error: error.cloned() })?);
     }
     Ok(tail)
 }
@@ -67,7 +70,16 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
         leased_ms,
         ended_ms: Some(leased_ms.saturating_add(took_ms)),
         outcome,
-        timing: Timing { queued_ms, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms },
+        timing: Timing {
+            queued_ms,
+            env_ms,
+            boot_ms,
+            load_ms,
+            warmup_ms,
+            run_ms,
+            upload_ms,
+            batch_size: rest.batch_size.unwrap_or_default(),
+        },
         cost_usd_micros: rest.cost_usd_micros,
         error: rest.error,
     })

@@ -21,9 +21,10 @@ use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
 use crate::keys::{Keys, RegistryKeys};
 use crate::outbox::Outbox;
 use crate::queue::{
-    AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits,
-    ListFilter, Queue, Settlement, Signal, Submitted, Swept, Usage, WATCH_MS, Waiter,
+    AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, HOLD_AFTER_MS, HOLD_MS, JobPage, KeptEvent, LaneDepth, Lease,
+    LeaseQuery, Limits, ListFilter, Queue, Settlement, Signal, Submitted, Swept, Usage, WATCH_MS, Waiter,
 };
+use crate::reach::Reach;
 use crate::record;
 use crate::registry::Registry;
 use crate::schedules::Schedules;
@@ -462,8 +463,26 @@ impl Queue for RedisQueue {
         leases
     }
 
-    async fn unpark(&self, waiter: &Waiter) -> Result<bool, Error> {
-        self.connection.redis().zrem(self.keys.parked(), waiter.to_string()).await.map_err(Error::redis("unpark"))
+    async fn hold(&self, worker_id: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
+        let mut call = scripts::HOLD.call(&[self.keys.root()]);
+        call.arg(self.config.clock.script_arg()).arg(worker_id).arg(now.to_string()).arg(could.to_string());
+        call.arg(HOLD_AFTER_MS).arg(HOLD_MS);
+        let (class,): (String,) = self.connection.eval(&scripts::HOLD, &call).await?;
+        Ok(class.parse().ok())
+    }
+
+    async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
+        let listed = waiter.listed(reach);
+        let mut pipe = redis::pipe();
+        for (demands, _) in reach.iter() {
+            pipe.atomic().zrem(self.keys.parked(demands), &listed);
+        }
+        if reach.iter().next().is_none() {
+            return Ok(true);
+        }
+        // A wake takes it off all of them in one step.
+        let removed: Vec<u32> = pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("unpark"))?;
+        Ok(removed.contains(&1))
     }
 
     async fn wake_next(&self) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ms;
 use crate::connection::Connection;
+use crate::demands::{Demands, Offer, Trust};
 use crate::endpoint::{EndpointSpec, EndpointVersion};
 use crate::error::Error;
 use crate::gateway::{Gpu, WorkerStatus};
@@ -15,6 +16,9 @@ use crate::scripts;
 
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
+
+/// Different sets of demands that there may be: a worker's reach is reckoned for each of them.
+const DEMANDS_MAX: u32 = 500;
 
 /// Kinds of card, over all versions, that are remembered of one endpoint.
 const NEEDS_MAX: usize = 1_000;
@@ -42,6 +46,16 @@ pub struct TokenRecord {
     /// Good for one use.
     #[serde(default)]
     pub single_use: bool,
+    /// Of a join token: whose machines join with it, and where they stand.
+    #[serde(default = "owned")]
+    pub trust: Trust,
+    /// See `trust`; empty when nobody says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub region: String,
+}
+
+fn owned() -> Trust {
+    Trust::Owned
 }
 
 /// The kinds of token.
@@ -78,6 +92,12 @@ pub struct WorkerRecord {
     /// What an hour of the whole machine costs; 0 when nobody says.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
+    /// Whose machine it is, as its join token says.
+    #[serde(default = "owned")]
+    pub trust: Trust,
+    /// Where it stands, as its join token says.
+    #[serde(default)]
+    pub region: String,
     /// When it joined, unix milliseconds.
     pub joined_ms: u64,
     /// When it was last heard of, unix milliseconds.
@@ -96,6 +116,12 @@ pub struct WebhookGeneration {
 }
 
 impl WorkerRecord {
+    /// What it has to offer to a job that asks for more than memory.
+    #[must_use]
+    pub fn offer(&self) -> Offer<'_> {
+        Offer { gpus: &self.gpus, cuda: self.cuda.as_deref(), region: &self.region, trust: self.trust }
+    }
+
     /// What `occupied_ms` of one slot cost: an equal part of the machine's price. `None` when the price is not known. An hour on
     /// one of 4 slots at 2 dollars: 500,000.
     #[must_use]
@@ -154,6 +180,36 @@ impl Registry {
         let text: Option<String> =
             redis.hget(self.keys.versions(tenant, name), version).await.map_err(Error::redis("read a version"))?;
         text.map(|text| from_json("read a version", &text)).transpose()
+    }
+
+    /// The number of a set of demands, which it keeps for ever: equal demands have the same, and 0 are those that ask for nothing. `None`
+    /// when there are too many already.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn number_demands(&self, demands: &Demands) -> Result<Option<u32>, Error> {
+        if demands.ask_nothing() {
+            return Ok(Some(0));
+        }
+        let mut call = scripts::DEMAND.call(&[&self.keys.demands()]);
+        call.arg(to_json("number demands", demands)?).arg(DEMANDS_MAX);
+        let (number,): (String,) = self.connection.eval(&scripts::DEMAND, &call).await?;
+        Ok(number.parse().ok())
+    }
+
+    /// Every set of demands that has a number, by number; the first are those that ask for nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn demands(&self) -> Result<BTreeMap<u32, Demands>, Error> {
+        let step = "read the demands";
+        let numbers: HashMap<String, u32> =
+            self.connection.redis().hgetall(self.keys.demands()).await.map_err(Error::redis(step))?;
+        let mut all = BTreeMap::from([(0, Demands::default())]);
+        for (text, number) in numbers {
+            all.insert(number, from_json(step, &text)?);
+        }
+        Ok(all)
     }
 
     /// Takes note of what a version was seen to need of a kind of card, MiB. The largest that was ever seen stands.

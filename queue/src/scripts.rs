@@ -107,6 +107,7 @@ scripts! {
     EVENT "event" PRELUDE;
     WATCH "watch" PRELUDE;
     WAKE "wake" PRELUDE;
+    HOLD "hold" PRELUDE;
     HOOK_CLAIM "hook_claim" PRELUDE;
     HOOK_BODY "hook_body" PRELUDE;
     HOOK_REPORT "hook_report" PRELUDE;
@@ -119,6 +120,7 @@ scripts! {
     LIMIT "limit" PRELUDE;
     DEPLOY "deploy" "";
     LEARN "learn" "";
+    DEMAND "demand" "";
     FEEDBACK "feedback" "";
     SCHEDULE_PUT "schedule_put" PRELUDE;
     SCHEDULE_HOLD "schedule_hold" PRELUDE;

@@ -22,6 +22,7 @@ use crate::queue::{
     CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue, Settlement,
     Signal, Submitted, Swept, Usage, Waiter,
 };
+use crate::reach::Reach;
 use crate::redis::{Health, RedisConfig, RedisQueue};
 use crate::registry::Registry;
 use homes::Homes;
@@ -265,14 +266,14 @@ impl Shards {
             }
         }
         if let (Some(waiter), false) = (&query.park, leases.is_empty()) {
-            self.leave(waiter, parked.into_iter()).await;
+            self.leave(waiter, &query.reach, parked.into_iter()).await;
         }
         outcome.map(|()| leases)
     }
 
     /// Takes a waiter off the lists of these shards. A wake that crosses this meets nobody and is handed on.
-    async fn leave(&self, waiter: &Waiter, shards: impl Iterator<Item = &RedisQueue>) {
-        for outcome in join_all(shards.map(|shard| shard.unpark(waiter))).await {
+    async fn leave(&self, waiter: &Waiter, reach: &Reach, shards: impl Iterator<Item = &RedisQueue>) {
+        for outcome in join_all(shards.map(|shard| shard.unpark(waiter, reach))).await {
             if let Err(error) = outcome {
                 tracing::debug!(%error, "a pull stays parked on a shard; its wake will be handed on");
             }
@@ -298,9 +299,19 @@ impl Queue for Shards {
         }
     }
 
+    /// The first shard that has such a class.
+    async fn hold(&self, worker_id: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
+        for shard in self.all().iter().filter(|shard| shard.is_up()) {
+            if let Some(class) = shard.hold(worker_id, now, could).await? {
+                return Ok(Some(class));
+            }
+        }
+        Ok(None)
+    }
+
     /// `false` when any shard has chosen it, or was away when it was to be parked there.
-    async fn unpark(&self, waiter: &Waiter) -> Result<bool, Error> {
-        let unparked = self.everywhere("unpark", |shard| shard.unpark(waiter).boxed()).await?;
+    async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
+        let unparked = self.everywhere("unpark", |shard| shard.unpark(waiter, reach).boxed()).await?;
         Ok(unparked.into_iter().all(|unparked| unparked))
     }
 

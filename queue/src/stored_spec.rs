@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::JobId;
 use crate::job::{BatchLine, Concurrency, Dependency, Hook, JobSpec, Priority, RetryPolicy, StepSpec};
 use crate::keys;
+use crate::reach::parts_of;
 
 /// The fields of [`JobSpec`], which has their meaning; the compiler compares the two.
 #[derive(Serialize, Deserialize)]
@@ -20,6 +21,8 @@ struct Stored {
     priority: Priority,
     #[serde(skip)]
     vram_class_gib: u32,
+    #[serde(skip)]
+    demands: u32,
     version: u32,
     #[serde(default = "usual_timeout_ms", skip_serializing_if = "is_usual_timeout")]
     timeout_ms: u64,
@@ -88,7 +91,8 @@ pub(crate) fn decode(lane: &str, text: &str) -> Result<JobSpec, String> {
     let mut read = serde_json::Deserializer::from_str(text);
     let mut spec = Stored::deserialize(&mut read).map_err(|error| error.to_string())?;
     read.end().map_err(|error| error.to_string())?;
-    (spec.priority, spec.vram_class_gib) = (priority, class);
+    spec.priority = priority;
+    (spec.demands, spec.vram_class_gib) = parts_of(class);
     (spec.tenant, spec.endpoint) = (tenant.to_owned(), endpoint.to_owned());
     Ok(spec)
 }
@@ -104,6 +108,7 @@ mod tests {
             endpoint: "sdxl".into(),
             priority: Priority::Batch,
             vram_class_gib: 24,
+            demands: 7,
             version: 3,
             timeout_ms: 1_000,
             max_attempts: 2,

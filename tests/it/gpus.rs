@@ -125,3 +125,50 @@ async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_is_particular_about_its_card_waits_for_it_and_is_told_so() {
+    let (stack, _dir) = api::stack(&["--workers", "0"]);
+    let api = Api::of(&stack);
+    let _ = stack.stoke_ok(&["deploy", &format!("{}:particular", api::handler("particular.py"))]);
+    let named = |name: &str| Card { name: name.to_owned(), ..Card::of_mib(24 * GIB) };
+    let other = StandIn::new([named("NVIDIA GeForce RTX 3090"), named("NVIDIA RTX 4090 Laptop GPU")]).unwrap();
+    other.change(|cards| cards.cards[1].compute_capability = (7, 5)).unwrap();
+    let _other = worker(&stack, "other", &other);
+    known(&api, "other", |worker| worker["gpus"][1]["vram_free_mib"].as_u64() > Some(0)).await;
+    let id = api.submit("particular", json!({})).await;
+    let job = api.get(&format!("/v1/jobs/{id}")).await;
+    assert_eq!(job["waiting"]["reason"], "unschedulable", "{job}");
+    let why = "no worker here has what it asks for: it asks for a card of the model RTX 4090 with compute capability 8.0 or more";
+    assert_eq!(job["waiting"]["message"], why);
+    let queue = api.get("/v1/queue").await;
+    assert_eq!(queue["lanes"][0]["demands"]["gpu_models"], json!(["RTX 4090"]), "{queue}");
+
+    let wanted = StandIn::new([named("NVIDIA GeForce RTX 3090"), named("NVIDIA GeForce RTX 4090")]).unwrap();
+    let _wanted = worker(&stack, "wanted", &wanted);
+    let job = api.ended(&id).await;
+    assert_eq!((&job["state"], &job["result"]["card"]), (&json!("succeeded"), &json!(1)), "{job}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_model_is_not_starved_by_small_ones_that_always_fit() {
+    let (stack, _dir) = api::stack(&["--workers", "0"]);
+    let api = Api::of(&stack);
+    for name in ["left", "right", "large"] {
+        let _ = stack.stoke_ok(&["deploy", &format!("{}:{name}", api::handler("particular.py"))]);
+    }
+    let cards = card(24);
+    let _worker = worker(&stack, "one-card", &cards);
+    known(&api, "one-card", |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(20_000)).await;
+    // More of the small ones than a minute is long: two run at any time.
+    for name in ["left", "right"] {
+        api.submit_many(name, (0..400).map(|_| json!({}))).await;
+    }
+    known(&api, "one-card", |worker| worker["running"] == 2).await;
+    let large = api.submit("large", json!({})).await;
+    let job = api.ended(&large).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let queue = api.get("/v1/queue").await;
+    let waiting: u64 = queue["lanes"].as_array().unwrap().iter().filter_map(|lane| lane["jobs"].as_u64()).sum();
+    assert!(waiting > 0, "small ones waited still when it ran");
+}

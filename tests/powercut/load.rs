@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReport};
 use stokehold_queue::job::{Job, JobSpec, JobState, NewJob, Timing};
 use stokehold_queue::queue::{CancelAnswer, Lease, LeaseQuery};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{JobId, Queue, RedisQueue};
 use tokio::task::JoinSet;
 
@@ -130,7 +131,7 @@ impl Client {
 
     async fn works(self) {
         while self.goes_on() {
-            let query = LeaseQuery { worker_id: "w".to_owned(), want: 8, reach_gib: 0, park: None };
+            let query = LeaseQuery::new("w", 8, Reach::usual(0));
             let Ok(leases) = self.queue.lease(query).await else { return };
             let reports: Vec<FinishReport> = leases.iter().map(report).collect();
             let Ok(answers) = self.queue.finish(&reports).await else { return };

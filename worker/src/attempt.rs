@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::disk;
 use crate::gateway::Gateway;
+use crate::ledger::Claim;
 use crate::load::{Load, Open};
 use crate::messages::Messages;
 use crate::output::{self, StoreError};
@@ -40,7 +41,7 @@ pub(crate) const HOST_OOM: &str = "the machine ran out of memory, and the kernel
 /// What becomes of the lease.
 pub(crate) enum End {
     /// It is reported.
-    Report(FinishReport),
+    Report(Box<FinishReport>),
     /// It goes back unharmed.
     Release(LeaseRef),
     /// It was lost: there is nothing to say.
@@ -72,6 +73,14 @@ struct Run<'a> {
     begun: Arc<Begun>,
 }
 
+/// What is known of an attempt, however it ends.
+#[derive(Default)]
+struct Course {
+    timing: Timing,
+    /// The card that it ran on.
+    card: Option<u32>,
+}
+
 /// Why an attempt stops without a report of its own.
 #[derive(Clone)]
 enum Stop {
@@ -93,11 +102,17 @@ impl From<NotReady> for Stop {
 }
 
 impl Attempts {
-    /// Runs one leased job to its end. `lost` is cancelled when the lease is not ours any more.
-    pub(crate) async fn run(&self, job: LeasedJob, mut open: Open, lost: CancellationToken) -> End {
+    /// Runs one leased job to its end. `lost` is cancelled when the lease is not ours any more. `claim` is of a card that was held for it.
+    pub(crate) async fn run(
+        &self,
+        job: LeasedJob,
+        mut open: Open,
+        lost: CancellationToken,
+        claim: Option<Claim>,
+    ) -> End {
         let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
-        let (mut timing, mut card, mut vram_need_mib) = (Timing::default(), None, None);
-        let outcome = match self.outcome(job, &lease, &mut open, &lost, &mut timing, &mut card).await {
+        let (mut course, mut vram_need_mib) = (Course::default(), None);
+        let outcome = match self.outcome(job, &lease, &mut open, &lost, claim, &mut course).await {
             Ok(outcome) => outcome,
             Err(Stop::Lost) => return End::Lost,
             Err(Stop::Release) => return End::Release(lease),
@@ -107,12 +122,12 @@ impl Attempts {
                 FinishOutcome::Failed { error }
             }
             Err(Stop::Fail(error)) => {
-                let error = disk::blamed(self.pool.blamed(error, card));
+                let error = disk::blamed(self.pool.blamed(error, course.card));
                 tracing::info!(job.id = %lease.job_id, code = ?error.code, class = %error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }
         };
-        End::Report(FinishReport { vram_need_mib, ..FinishReport::new(lease, timing, outcome) })
+        End::Report(Box::new(FinishReport { vram_need_mib, ..FinishReport::new(lease, course.timing, outcome) }))
     }
 
     async fn outcome(
@@ -121,15 +136,16 @@ impl Attempts {
         lease: &LeaseRef,
         open: &mut Open,
         lost: &CancellationToken,
-        timing: &mut Timing,
-        card: &mut Option<u32>,
+        claim: Option<Claim>,
+        course: &mut Course,
     ) -> Result<FinishOutcome, Stop> {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let scratch = RunFolder::new(&self.scratch, number);
         let prepare = async {
             let model = self.pool.model(&job).await.map_err(Stop::Fail)?;
+            open.shares(model.max_batch_size());
             let turn = self.turn(&model, open).await?;
-            let ready = self.pool.ready(&model).await?;
+            let ready = self.pool.ready(&model, claim).await?;
             let files = self.fetch(&job.files, scratch.path()).await?;
             Ok::<_, Stop>((model, turn, ready, files))
         };
@@ -138,11 +154,11 @@ impl Attempts {
             () = lost.cancelled() => return Err(Stop::Lost),
             () = self.leaving.cancelled() => return Err(Stop::Release),
         };
-        *card = ready.card;
-        timing.env_ms = millis(ready.took.environment);
-        timing.boot_ms = millis(ready.took.boot);
-        timing.load_ms = millis(ready.took.load);
-        timing.warmup_ms = millis(ready.took.warmup);
+        course.card = ready.card;
+        course.timing.env_ms = millis(ready.took.environment);
+        course.timing.boot_ms = millis(ready.took.boot);
+        course.timing.load_ms = millis(ready.took.load);
+        course.timing.warmup_ms = millis(ready.took.warmup);
 
         let started = Instant::now();
         let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
@@ -159,7 +175,7 @@ impl Attempts {
                 () = lost.cancelled() => return Err(Stop::Lost),
                 () = self.leaving.cancelled() => return Err(Stop::Release),
             };
-            *card = ready.card;
+            course.card = ready.card;
             let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
             begun = Arc::clone(&run.begun);
@@ -168,12 +184,15 @@ impl Attempts {
                 && failure.code == "oom_gpu"
             {
                 let error = raised(failure.clone(), stderr.clone());
-                return Err(self.pool.outgrown(error).into());
+                return Err(self.pool.outgrown(&model, error).into());
             }
         }
         failpoint::reach("run.ended").await;
         let took = begun.at().unwrap_or(started).elapsed();
-        self.load.ran(took);
+        course.timing.batch_size = begun.batch_size();
+        let part = took / course.timing.batch_size.max(1);
+        self.load.ran(part);
+        model.turns.ran(part);
         model.ran(took, matches!(end, RunEnd::Done { .. }));
         // The next run may have the runner while this one's result is stored; where the store is away, only until so many results wait
         // for it that they would fill the disk.
@@ -196,7 +215,7 @@ impl Attempts {
 
         match end {
             RunEnd::Done { result, files, run_ms } => {
-                timing.run_ms = run_ms;
+                course.timing.run_ms = run_ms;
                 let started = Instant::now();
                 let store = output::store(&self.gateway, &self.transfer, lease, scratch.path(), result, files);
                 let stored = tokio::select! {
@@ -205,19 +224,19 @@ impl Attempts {
                     () = lost.cancelled() => return Err(Stop::Lost),
                     () = self.leaving.cancelled() => return Err(Stop::Release),
                 };
-                timing.upload_ms = millis(started.elapsed());
+                course.timing.upload_ms = millis(started.elapsed());
                 stored.map_err(|error| match error {
                     StoreError::Job(error) => Stop::Fail(error),
                     StoreError::Stale => Stop::Lost,
                 })
             }
             RunEnd::Failed { failure, run_ms, stderr } => {
-                timing.run_ms = run_ms;
+                course.timing.run_ms = run_ms;
                 Err(Stop::Fail(raised(failure, stderr)))
             }
             RunEnd::NotBegun | RunEnd::Stopped => Err(Stop::Release),
             end => {
-                timing.run_ms = millis(took);
+                course.timing.run_ms = millis(took);
                 Err(Stop::Fail(died(end)))
             }
         }
@@ -279,6 +298,7 @@ impl Attempts {
             messages: Arc::clone(&messages),
             begun: Arc::clone(&begun),
         };
+        let awaited = runner.awaits();
         let mut ended = runner.run(number, request).await;
         let handed_over = Instant::now();
         let mut until = handed_over + limit.min(PATIENCE);
@@ -290,10 +310,13 @@ impl Attempts {
                 }
                 () = tokio::time::sleep_until(until.into()) => match begun.at() {
                     None if handed_over.elapsed() < PATIENCE => until = handed_over + PATIENCE,
-                    // It has waited in the runner's inbox for too long: whatever runs there is not short any more.
+                    // It has waited in the runner's inbox for too long: whatever runs there is not short any more. One that waits for the
+                    // next call may stay, as long as there is a slot for it.
                     None => {
-                        open.is_too_many();
-                        break Some(Stop::Release);
+                        if open.is_too_many() || !runner.is_batched {
+                            break Some(Stop::Release);
+                        }
+                        until = Instant::now() + PATIENCE;
                     }
                     Some(at) if at.elapsed() < limit => until = at + limit,
                     Some(_) => break None,
@@ -302,8 +325,10 @@ impl Attempts {
                 () = self.leaving.cancelled() => break Some(Stop::Release),
             }
         };
-        if let (Some(stop), None) = (&stopped, begun.at()) {
-            // Nothing of it has run, so nobody waits for it to stop; the runner skips it.
+        // Nothing of it has run, so nobody waits for it to stop and the runner skips it; or others run in the same call, which are not to
+        // be ended for it.
+        let is_left_alone = begun.at().is_none() || runner.is_batched && !awaited.is_last();
+        if let (Some(stop), true) = (&stopped, is_left_alone) {
             runner.cancel(number).await;
             return Err(stop.clone());
         }

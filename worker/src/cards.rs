@@ -126,7 +126,6 @@ impl Cards {
             return Ok(());
         }
         let Some(nudged) = self.0.nudged.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
-        self.look();
         let cards = self.clone();
         let look_on = move || {
             while !cards.0.stopped.load(Ordering::Relaxed) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stokehold_queue::gateway::{ExtendAnswer, ExtendRequest, LeaseRef, WorkerStatus};
+use stokehold_queue::gateway::{CardReach, ExtendAnswer, ExtendRequest, HoldCard, LeaseRef, WorkerStatus};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -84,13 +84,16 @@ pub(crate) struct Rhythm {
     pub(crate) lease: Duration,
 }
 
-/// Extends all leases at once, until `shutdown`. When the gateway has been silent for nearly a lease, every attempt is stopped:
+/// Extends all leases at once, until `shutdown`, and lets `told` know of each status that has arrived and of what
+/// was asked for with the answer. When the gateway has been silent for nearly a lease, every attempt is stopped:
 /// somebody else may get their jobs now.
 pub(crate) async fn keep(
     leases: &Leases,
     gateway: &Gateway,
     rhythm: Rhythm,
     status: impl Fn() -> WorkerStatus,
+    cards: impl Fn() -> Vec<CardReach>,
+    told: impl Fn(&WorkerStatus, Option<HoldCard>),
     shutdown: CancellationToken,
 ) {
     let mut ticks = interval(rhythm.every);
@@ -102,11 +105,12 @@ pub(crate) async fn keep(
             () = shutdown.cancelled() => return,
         }
         let asked = Instant::now();
-        let request = ExtendRequest { leases: leases.refs(), status: status() };
+        let request = ExtendRequest { leases: leases.refs(), cards: cards(), status: status() };
         match gateway.extend(&request, rhythm.every.max(Duration::from_secs(1))).await {
             Ok(reply) => {
                 // From when it was asked: the lease runs from somewhere between the question and the answer.
                 answered = asked;
+                told(&request.status, reply.hold);
                 for (lease, answer) in request.leases.iter().zip(reply.leases) {
                     match answer {
                         ExtendAnswer::Held => {}

@@ -7,26 +7,28 @@ mod card;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stokehold_queue::gateway::Gpu;
+use stokehold_queue::gateway::{CardReach, Gpu};
 use stokehold_queue::vram::CLASSES_GIB;
 
 use card::Card;
+use tokio::sync::Notify;
 
 /// Names a holder.
 pub(crate) type Ticket = u64;
 
-/// A card that somebody wants for itself: until it is given up, nobody else reserves there.
+/// A card that somebody wants for itself: until this is dropped, nobody else reserves there. What was reserved by it stays.
 #[derive(Debug)]
 pub(crate) struct Claim {
     ledger: Ledger,
     /// The card's index.
     pub(crate) card: u32,
+    ended: Arc<Notify>,
 }
 
-impl Claim {
-    /// Lets others reserve there again. What was reserved by it stays.
-    pub(crate) fn give_up(&self) {
+impl Drop for Claim {
+    fn drop(&mut self) {
         self.ledger.on(self.card, |card| card.is_claimed = false);
+        self.ended.notify_waiters();
     }
 }
 
@@ -77,13 +79,14 @@ impl Ledger {
         Self(Arc::new(Mutex::new(Cards { cards, tickets: 0 })))
     }
 
-    /// Reserves on the card where the least is left over (ties: the lower index). `None` when no card has room; nothing is
+    /// Reserves on that of these cards where the least is left over (ties: the lower index). `None` when none has room; nothing is
     /// reserved then.
-    pub(crate) fn reserve(&self, need_mib: u64) -> Option<Reservation> {
+    pub(crate) fn reserve(&self, need_mib: u64, on: &[u32]) -> Option<Reservation> {
         let mut this = self.lock();
         let ticket = this.tickets;
         let left = |card: &Card| card.free_mib().checked_sub(card.asked_mib(need_mib));
-        let fitting = this.cards.iter_mut().filter_map(|card| Some((left(card)?, card)));
+        let able = this.cards.iter_mut().filter(|card| on.contains(&card.index));
+        let fitting = able.filter_map(|card| Some((left(card)?, card)));
         let (_, card) = fitting.min_by_key(|(left_mib, card)| (*left_mib, card.index))?;
         card.hold(ticket, card.asked_mib(need_mib));
         let index = card.index;
@@ -92,23 +95,31 @@ impl Ledger {
         Some(Reservation { ledger: self.clone(), ticket, card: index })
     }
 
-    /// Claims the card on which the most is free, of those that are large enough and not claimed.
-    pub(crate) fn claim(&self, need_mib: u64) -> Option<Claim> {
+    /// Claims that of these cards on which the most is free, of those that are large enough and not claimed. `ended` is told when the claim ends.
+    pub(crate) fn claim(&self, need_mib: u64, on: &[u32], ended: &Arc<Notify>) -> Option<Claim> {
         let mut this = self.lock();
-        let able = this.cards.iter_mut().filter(|card| card.is_open && !card.is_claimed && card.could_hold(need_mib));
+        let able = this
+            .cards
+            .iter_mut()
+            .filter(|card| on.contains(&card.index) && card.is_open && !card.is_claimed && card.could_hold(need_mib));
         let card = able.max_by_key(|card| card.free_mib())?;
         card.is_claimed = true;
         let index = card.index;
         drop(this);
-        Some(Claim { ledger: self.clone(), card: index })
+        Some(Claim { ledger: self.clone(), card: index, ended: Arc::clone(ended) })
     }
 
-    /// Reserves on the claimed card, once nobody else holds any of it. The claim stays.
+    /// Whether there is room for so much on the claimed card.
+    pub(crate) fn has_room_claimed(&self, claim: &Claim, need_mib: u64) -> bool {
+        self.on(claim.card, |card| card.has_room_claimed(need_mib)).unwrap_or(false)
+    }
+
+    /// Reserves on the claimed card, once there is room. The claim stays.
     pub(crate) fn reserve_claimed(&self, claim: &Claim, need_mib: u64) -> Option<Reservation> {
         let mut this = self.lock();
         let ticket = this.tickets;
         let card = this.cards.iter_mut().find(|card| card.index == claim.card)?;
-        if !card.is_open || card.held_mib() > 0 {
+        if !card.has_room_claimed(need_mib) {
             return None;
         }
         card.hold(ticket, card.asked_mib(need_mib));
@@ -122,14 +133,22 @@ impl Ledger {
         self.on(index, |card| card.is_claimed).unwrap_or(false)
     }
 
+    /// Whether a card takes work.
+    pub(crate) fn is_open(&self, index: u32) -> bool {
+        self.on(index, |card| card.is_open).unwrap_or(false)
+    }
+
     /// Whether memory of those who have left a card is not yet seen to be free.
     pub(crate) fn is_clearing(&self, index: u32) -> bool {
         self.on(index, |card| card.is_clearing()).unwrap_or(false)
     }
 
-    /// Whether there will be room as soon as a look has shown that those who have left are gone.
-    pub(crate) fn is_about_to_fit(&self, need_mib: u64) -> bool {
-        self.lock().cards.iter().any(|card| card.room_after_mib() >= card.asked_mib(need_mib))
+    /// Whether there will be room on one of these cards as soon as a look has shown that those who have left are gone.
+    pub(crate) fn is_about_to_fit(&self, need_mib: u64, on: &[u32]) -> bool {
+        self.lock()
+            .cards
+            .iter()
+            .any(|card| on.contains(&card.index) && card.room_after_mib() >= card.asked_mib(need_mib))
     }
 
     /// A model has warmed up: what it was seen to use at the most, and a margin, replaces what was reserved for it. A card that does not
@@ -148,24 +167,27 @@ impl Ledger {
         self.on(index, |card| card.is_open = is_open);
     }
 
-    /// The largest VRAM class, GiB, of which every model would fit a card if these idle holders were gone. 0: CPU jobs only.
-    pub(crate) fn reach_gib(&self, idle: &[Ticket]) -> u32 {
-        let this = self.lock();
-        let fits = |class: u32| {
-            let need_mib = u64::from(class) * 1024;
-            this.cards.iter().any(|card| card.asked_mib(need_mib) <= card.room_without_mib(idle))
+    /// For each card the largest VRAM class, GiB, of which every model would fit it if these idle holders were gone. 0: nothing does.
+    pub(crate) fn reach(&self, idle: &[Ticket]) -> Vec<CardReach> {
+        let reach_gib = |card: &Card| {
+            let room_mib = card.room_without_mib(idle);
+            let fits = |class: &u32| card.asked_mib(u64::from(*class) * 1024) <= room_mib;
+            CLASSES_GIB.into_iter().rfind(fits).unwrap_or(0)
         };
-        CLASSES_GIB.into_iter().rfind(|class| *class == 0 || fits(*class)).unwrap_or(0)
+        let reach = |card: &Card| CardReach { index: card.index, reach_gib: reach_gib(card) };
+        self.lock().cards.iter().map(reach).collect()
     }
 
-    /// Whether some card could hold a model that needs so much, if nothing else were on it.
-    pub(crate) fn could_hold(&self, need_mib: u64) -> bool {
-        self.lock().cards.iter().any(|card| card.could_hold(need_mib))
+    /// Whether one of these cards could hold a model that needs so much, if nothing else were on it.
+    pub(crate) fn could_hold(&self, need_mib: u64, on: &[u32]) -> bool {
+        self.lock().cards.iter().any(|card| on.contains(&card.index) && card.could_hold(need_mib))
     }
 
-    /// What a model could hold at the most, alone on the largest card that takes work.
-    pub(crate) fn largest_mib(&self) -> u64 {
-        self.lock().cards.iter().filter(|card| card.is_open).map(Card::usable_mib).max().unwrap_or(0)
+    /// What a model could hold at the most, alone on the largest of these cards that takes work.
+    pub(crate) fn largest_mib(&self, on: &[u32]) -> u64 {
+        let this = self.lock();
+        let open = this.cards.iter().filter(|card| on.contains(&card.index) && card.is_open);
+        open.map(Card::usable_mib).max().unwrap_or(0)
     }
 
     /// What a holder has, and is seen to use now, MiB.
@@ -178,9 +200,9 @@ impl Ledger {
         self.lock().cards.iter().find_map(|card| card.need_mib(ticket))
     }
 
-    /// Which of these idle holders to evict so that `need` fits, where the least is lost. `None` when it does not fit without all of
-    /// them.
-    pub(crate) fn victims(&self, need_mib: u64, idle: &[Idle]) -> Option<Vec<Ticket>> {
+    /// Which of these idle holders to evict so that `need` fits one of these cards, where the least is lost. `None` when it does not fit
+    /// without all of them.
+    pub(crate) fn victims(&self, need_mib: u64, on: &[u32], idle: &[Idle]) -> Option<Vec<Ticket>> {
         let this = self.lock();
         let mut cheapest_first = idle.to_vec();
         cheapest_first.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -188,7 +210,10 @@ impl Ledger {
         let value_of = |tickets: &[Ticket]| -> f64 {
             idle.iter().filter(|idle| tickets.contains(&idle.ticket)).map(|idle| idle.value).sum()
         };
-        let possible = this.cards.iter().filter(|card| card.room_without_mib(&gone) >= card.asked_mib(need_mib));
+        let possible = this
+            .cards
+            .iter()
+            .filter(|card| on.contains(&card.index) && card.room_without_mib(&gone) >= card.asked_mib(need_mib));
         let choices = possible.map(|card| card.victims(card.asked_mib(need_mib), &gone));
         choices.min_by(|a, b| value_of(a).total_cmp(&value_of(b)))
     }

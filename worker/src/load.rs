@@ -1,5 +1,6 @@
 //! How many leases to hold. A round trip per job is the dearest thing there is, so a worker whose jobs are short leases ahead; one
-//! whose jobs are long leases only what it can run, since what waits here could run elsewhere.
+//! whose jobs are long leases only what it can run, since what waits here could run elsewhere. Jobs that share a call of their handler
+//! share a slot as well: each counts as a part of one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +13,9 @@ const AHEAD: Duration = Duration::from_millis(50);
 /// Leases held ahead, at most.
 const AHEAD_MAX: f64 = 100.0;
 
+/// A slot, in the parts that leases are counted by.
+const SLOT: u64 = 1 << 16;
+
 /// How fast the estimate follows: a tenth per job.
 const WEIGHT: f64 = 0.1;
 
@@ -19,29 +23,32 @@ const WEIGHT: f64 = 0.1;
 pub(crate) struct Load {
     slots: u32,
     state: Mutex<State>,
-    /// A lease counts no more, though its attempt goes on.
+    /// A lease counts less, or no more, though its attempt goes on.
     freed: Notify,
 }
 
 struct State {
     /// Moving average of a run, seconds.
     run_s: f64,
-    open: u32,
+    /// Parts of slots that leases take.
+    taken: u64,
+    /// Jobs that share a slot, as far as the last ones tell.
+    batch: u32,
 }
 
 impl Load {
     /// Starts pessimistic: nothing is leased ahead until jobs have shown to be short.
     pub(crate) fn new(slots: u32) -> Self {
-        Self { slots, state: Mutex::new(State { run_s: 1.0, open: 0 }), freed: Notify::new() }
+        Self { slots, state: Mutex::new(State { run_s: 1.0, taken: 0, batch: 1 }), freed: Notify::new() }
     }
 
     /// A lease was granted; it counts until the returned value is dropped.
     pub(crate) fn open(self: &Arc<Self>) -> Open {
-        self.lock().open += 1;
-        Open { load: Arc::clone(self), counts: true }
+        self.lock().taken += SLOT;
+        Open { load: Arc::clone(self), takes: SLOT }
     }
 
-    /// A run took so long. The first short one is believed: an average that starts at a second would take a hundred jobs to fall.
+    /// A run, or its part of a call, took so long. The first short one is believed: an average that starts at a second would take a hundred jobs to fall.
     pub(crate) fn ran(&self, took: Duration) {
         let mut state = self.lock();
         let took = took.as_secs_f64();
@@ -61,9 +68,23 @@ impl Load {
         self.count() > 0 && self.capacity() > self.slots
     }
 
-    /// Leases that count.
+    /// Slots that leases take, the last one perhaps in part.
     pub(crate) fn count(&self) -> u32 {
-        self.lock().open
+        u32::try_from(self.lock().taken.div_ceil(SLOT)).unwrap_or(u32::MAX)
+    }
+
+    /// How many more leases to ask for, at most. While no slot is idle, none until half of what can be held is free, so that reports and
+    /// leases travel in batches; and so where several share a slot, or the first to end would be asked for alone.
+    pub(crate) fn want(&self) -> u32 {
+        let capacity = u64::from(self.capacity()) * SLOT;
+        let state = self.lock();
+        let free = capacity.saturating_sub(state.taken);
+        let is_slot_idle = state.batch == 1 && state.taken < u64::from(self.slots) * SLOT;
+        if is_slot_idle || free * 2 >= capacity {
+            u32::try_from(free * u64::from(state.batch) / SLOT).unwrap_or(u32::MAX)
+        } else {
+            0
+        }
     }
 
     /// Completes when a lease counts no more though its attempt goes on.
@@ -79,7 +100,8 @@ impl Load {
 /// A lease that counts.
 pub(crate) struct Open {
     load: Arc<Load>,
-    counts: bool,
+    /// The part of a slot that it takes; 0 once it counts no more.
+    takes: u64,
 }
 
 impl Open {
@@ -88,16 +110,28 @@ impl Open {
     pub(crate) fn is_too_many(&mut self) -> bool {
         let mut state = self.load.lock();
         state.run_s = 1.0;
-        if state.open <= self.load.slots {
+        if state.taken <= u64::from(self.load.slots) * SLOT {
             return false;
         }
-        state.open -= 1;
-        self.counts = false;
+        state.batch = 1;
+        state.taken -= std::mem::take(&mut self.takes);
         true
     }
-}
 
-impl Open {
+    /// Its job shares a slot with others, so many in all.
+    pub(crate) fn shares(&mut self, batch: u32) {
+        let mut state = self.load.lock();
+        state.batch = batch.max(1);
+        let part = SLOT / u64::from(batch.max(1));
+        let spare = self.takes.saturating_sub(part);
+        state.taken -= spare;
+        self.takes -= spare;
+        drop(state);
+        if spare > 0 {
+            self.load.freed.notify_one();
+        }
+    }
+
     /// The run is over and only its result is still to be stored: the slot is for another one.
     pub(crate) fn needs_no_slot(&mut self) {
         self.close();
@@ -105,9 +139,10 @@ impl Open {
     }
 
     fn close(&mut self) {
-        if std::mem::take(&mut self.counts) {
+        let takes = std::mem::take(&mut self.takes);
+        if takes > 0 {
             let mut state = self.load.lock();
-            state.open = state.open.saturating_sub(1);
+            state.taken = state.taken.saturating_sub(takes);
         }
     }
 }
@@ -134,6 +169,27 @@ mod tests {
         assert_eq!(load.capacity(), 7);
         load.ran(Duration::from_secs(100));
         assert_eq!(load.capacity(), 2);
+    }
+
+    #[test]
+    fn jobs_that_share_a_slot_are_asked_for_together() {
+        let load = Arc::new(Load::new(2));
+        assert_eq!(load.want(), 2);
+        let share = |load: &Arc<Load>| {
+            let mut lease = load.open();
+            lease.shares(16);
+            lease
+        };
+        let first = share(&load);
+        assert_eq!(load.want(), 31);
+        let others: Vec<Open> = (0..31).map(|_| share(&load)).collect();
+        assert_eq!((load.count(), load.want()), (2, 0));
+        drop(first);
+        assert_eq!(load.want(), 0, "not one by one");
+        drop(others);
+        let mut alone = load.open();
+        alone.shares(1);
+        assert_eq!(load.want(), 1, "the last job shared with nobody");
     }
 
     #[test]

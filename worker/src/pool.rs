@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use stokehold_queue::demands::Demands;
 use stokehold_queue::gateway::{LeasedJob, RunnerSpec};
 use stokehold_queue::job::{ErrorCode, JobError};
 use stokehold_queue::now_ms;
@@ -20,7 +21,7 @@ use crate::cards::Cards;
 use crate::environment::{Environment, EnvironmentSpec, Environments};
 use crate::gateway::{Error, Gateway};
 use crate::latency::Latency;
-use crate::ledger::{Idle, Ledger, Reservation, Ticket};
+use crate::ledger::{Claim, Idle, Ledger, Reservation, Ticket};
 use crate::package::Packages;
 use crate::runner::{Launch, Runner};
 use crate::turns::{Slots, Turns};
@@ -34,6 +35,8 @@ type Key = (String, String, u32);
 pub(crate) struct Model {
     tenant: String,
     spec: RunnerSpec,
+    /// The cards here that it may have, by index.
+    cards: Vec<u32>,
     pub(crate) turns: Arc<Turns>,
     /// Attempts that need it now; while there are any it is not evicted.
     users: AtomicUsize,
@@ -41,6 +44,8 @@ pub(crate) struct Model {
     latency: Mutex<Latency>,
     /// What it was seen to need of a card here or elsewhere, MiB; 0 when nobody has seen it.
     seen_mib: AtomicU64,
+    /// Of that, what the gateway knows.
+    told_mib: AtomicU64,
     /// It ran out of memory beside others: it is to have a card for itself.
     alone: AtomicBool,
     loaded: tokio::sync::Mutex<Option<Loaded>>,
@@ -188,8 +193,14 @@ impl Pool {
             let spec = self.gateway.runner_spec(&job.tenant, &job.endpoint, job.version).await?;
             Ok::<_, Error>(Arc::new(Model {
                 tenant: job.tenant.clone(),
-                turns: Turns::new(spec.version.spec.max_concurrency, Arc::clone(&self.slots)),
+                turns: Turns::new(
+                    spec.version.spec.max_concurrency,
+                    spec.version.spec.max_batch_size,
+                    Arc::clone(&self.slots),
+                ),
+                cards: self.cards_for(&spec.version.spec.demands),
                 seen_mib: AtomicU64::new(self.seen_mib(&spec.needs_mib)),
+                told_mib: AtomicU64::new(self.seen_mib(&spec.needs_mib)),
                 spec,
                 users: AtomicUsize::new(0),
                 alone: AtomicBool::new(false),
@@ -206,16 +217,17 @@ impl Pool {
         Ok(Using(Arc::clone(model)))
     }
 
-    /// The model's runner, started if need be.
-    pub(crate) async fn ready(&self, model: &Using) -> Result<Ready, NotReady> {
-        let running = self.enter(&model.0).await;
+    /// The model's runner, started if need be: on the card that was claimed for it, if one was.
+    pub(crate) async fn ready(&self, model: &Using, mut claim: Option<Claim>) -> Result<Ready, NotReady> {
+        // Whoever has the card for itself waits for nobody.
+        let running = if claim.is_some() { self.begin(&model.0) } else { self.enter(&model.0).await };
         let mut loaded = model.loaded.lock().await;
         if let Some(warm) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) {
             return Ok(warm.ready(running, Took::default()));
         }
         *loaded = None;
         loop {
-            let reservation = self.make_room(model).await?;
+            let reservation = self.make_room(model, claim.take()).await?;
             let card = reservation.as_ref().map(|reservation| reservation.card);
             *lock(&model.on) = card;
             match self.start(model, reservation).await {
@@ -223,7 +235,7 @@ impl Pool {
                 // Once more, with a card for itself.
                 Err(error) if error.code == ErrorCode::OomGpu && card.is_some() => {
                     if model.alone.swap(true, Ordering::SeqCst) {
-                        return Err(self.outgrown(error));
+                        return Err(self.outgrown(model, error));
                     }
                 }
                 Err(error) => return Err(NotReady::Job(error)),
@@ -234,26 +246,41 @@ impl Pool {
     /// Begins a run; waits while somebody else wants the model's card for itself.
     async fn enter(&self, model: &Arc<Model>) -> Running {
         loop {
+            if let Some(running) = self.try_enter(model) {
+                return running;
+            }
+            // Whoever ends between a look and the wait is heard.
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            // First counted, then looked: whoever claims the card looks first at the claims and then at the counts.
-            model.runs.fetch_add(1, Ordering::SeqCst);
-            let running = Running { model: Arc::clone(model), ended: Arc::clone(&self.ended) };
-            let card = *lock(&model.on);
-            if !card.is_some_and(|card| self.cards.ledger().is_claimed(card)) {
+            if let Some(running) = self.try_enter(model) {
                 return running;
             }
-            drop(running);
             ended.await;
         }
+    }
+
+    fn try_enter(&self, model: &Arc<Model>) -> Option<Running> {
+        let is_claimed = || lock(&model.on).is_some_and(|card| self.cards.ledger().is_claimed(card));
+        // One that has to wait ends no run, and must not wake those who wait for that: itself, above all.
+        if is_claimed() {
+            return None;
+        }
+        // First counted, then looked: whoever claims the card looks first at the claims and then at the counts.
+        let running = self.begin(model);
+        (!is_claimed()).then_some(running)
+    }
+
+    fn begin(&self, model: &Arc<Model>) -> Running {
+        model.runs.fetch_add(1, Ordering::SeqCst);
+        Running { model: Arc::clone(model), ended: Arc::clone(&self.ended) }
     }
 
     /// A run on this runner ran out of its card's memory. The runner goes, and comes back with a card for itself; one that had a card for
     /// itself has outgrown it.
     pub(crate) async fn after_oom(&self, model: &Using, failed: &Ready, error: JobError) -> Result<Ready, NotReady> {
         if failed.alone {
-            return Err(self.outgrown(error));
+            return Err(self.outgrown(model, error));
         }
         model.alone.store(true, Ordering::SeqCst);
         let is_same = |loaded: &mut Loaded| Arc::ptr_eq(&loaded.runner, &failed.runner);
@@ -262,7 +289,7 @@ impl Pool {
         if let Some(loaded) = gone {
             loaded.runner.stop().await;
         }
-        match self.ready(model).await {
+        match self.ready(model, None).await {
             // Others are in its way: with a backoff they may be gone.
             Err(NotReady::NoRoom) => Err(NotReady::Job(error)),
             ready => ready,
@@ -278,8 +305,13 @@ impl Pool {
     }
 
     /// It had a card for itself and ran out of memory all the same.
-    pub(crate) fn outgrown(&self, error: JobError) -> NotReady {
-        NotReady::Outgrown(error, self.cards.ledger().largest_mib() + 1)
+    pub(crate) fn outgrown(&self, model: &Using, error: JobError) -> NotReady {
+        NotReady::Outgrown(error, self.cards.ledger().largest_mib(&model.cards) + 1)
+    }
+
+    /// The cards here that meet an endpoint's demands.
+    fn cards_for(&self, demands: &Demands) -> Vec<u32> {
+        self.cards.gpus().iter().filter(|gpu| demands.is_met_by(gpu)).map(|gpu| gpu.index).collect()
     }
 
     /// The most that it was seen to need of a card of a kind that is here, or of any.
@@ -319,6 +351,8 @@ impl Pool {
             home: home.path().to_owned(),
             entry: spec.entry.clone(),
             max_concurrency: spec.max_concurrency,
+            max_batch_size: spec.max_batch_size,
+            max_wait: Duration::try_from_secs_f64(spec.max_wait_ms / 1_000.0).unwrap_or_default(),
             card: reservation.as_ref().map(|reservation| reservation.card),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
@@ -329,7 +363,7 @@ impl Pool {
         let runner = Arc::new(runner);
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");
         let started = Instant::now();
-        warmup::run(&runner, &spec.warmup, home.path(), self.load_timeout, &self.cards).await?;
+        warmup::run(&runner, spec, home.path(), self.load_timeout, &self.cards).await?;
         let warmup = started.elapsed();
         if let (Some(ticket), false) = (ticket, spec.warmup.is_empty()) {
             let held_mib = self.cards.ledger().settle(ticket);
@@ -357,16 +391,24 @@ impl Pool {
 impl Model {
     /// A run took so long, and ended well or not.
     pub(crate) fn ran(&self, took: Duration, succeeded: bool) {
-        self.turns.ran(took);
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         lock(&self.latency).ran(took_ms, succeeded.then(now_ms));
+    }
+
+    /// Jobs that one call of its handler takes.
+    pub(crate) fn max_batch_size(&self) -> u32 {
+        self.spec.version.spec.max_batch_size
     }
 
     /// What is to be reserved for it, MiB; 0 needs no card.
     fn need_mib(&self, ledger: &Ledger) -> u64 {
         let seen_mib = Some(self.seen_mib.load(Ordering::SeqCst)).filter(|mib| *mib > 0);
         let need_mib = self.spec.version.spec.need_mib(seen_mib);
-        if need_mib > 0 && self.alone.load(Ordering::SeqCst) { need_mib.max(ledger.largest_mib()) } else { need_mib }
+        if need_mib > 0 && self.alone.load(Ordering::SeqCst) {
+            need_mib.max(ledger.largest_mib(&self.cards))
+        } else {
+            need_mib
+        }
     }
 
     fn ticket(&self) -> Option<Ticket> {

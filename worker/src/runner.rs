@@ -1,5 +1,6 @@
 //! A runner: one Python process per loaded endpoint version, and the runs it is given.
 
+mod batch;
 mod driver;
 mod process;
 mod streams;
@@ -7,6 +8,7 @@ mod tail;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -29,6 +31,26 @@ pub(crate) struct Runner {
     /// How long the process took to start, and its handler to load.
     pub(crate) boot: Duration,
     pub(crate) load: Duration,
+    /// Several runs are one call of the handler: none of them is worth ending the others for.
+    pub(crate) is_batched: bool,
+    /// Runs that somebody waits for.
+    awaited: AtomicUsize,
+}
+
+/// A run that is waited for, until dropped.
+pub(crate) struct Awaited<'a>(&'a AtomicUsize);
+
+impl Awaited<'_> {
+    /// Whether nobody waits for another run of this runner.
+    pub(crate) fn is_last(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 1
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Why a runner did not load.
@@ -57,17 +79,22 @@ pub(crate) struct RunRequest {
     pub(crate) begun: Arc<Begun>,
 }
 
-/// When the runner took a run out of its inbox, as far as is known here.
+/// When the runner took a run out of its inbox, as far as is known here, and with how many others.
 #[derive(Default)]
-pub(crate) struct Begun(OnceLock<Instant>);
+pub(crate) struct Begun(OnceLock<(Instant, u32)>);
 
 impl Begun {
     pub(crate) fn at(&self) -> Option<Instant> {
-        self.0.get().copied()
+        self.0.get().map(|(at, _)| *at)
     }
 
-    fn now(&self) {
-        let _ = self.0.set(Instant::now());
+    /// Runs of the same call of the handler, this one among them; 0 where the handler takes one at a time.
+    pub(crate) fn batch_size(&self) -> u32 {
+        self.0.get().map_or(0, |(_, size)| *size)
+    }
+
+    fn now(&self, batch_size: u32) {
+        let _ = self.0.set((Instant::now(), batch_size));
     }
 }
 
@@ -110,6 +137,12 @@ impl Runner {
         // A driver that is gone drops the sender; whoever waits learns of it by the closed channel.
         let _ = self.commands.send(driver::Command::Run { number, request, end }).await;
         ended
+    }
+
+    /// Counts a run as waited for.
+    pub(crate) fn awaits(&self) -> Awaited<'_> {
+        self.awaited.fetch_add(1, Ordering::SeqCst);
+        Awaited(&self.awaited)
     }
 
     /// Asks a run to stop.

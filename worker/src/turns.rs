@@ -1,5 +1,6 @@
 //! Whose turn it is at a runner. A runner that takes `max` runs at once is handed a few more when runs are short, so that it never
-//! waits for us between two; those wait in its own inbox. Slots count what runs at once on this worker, so only the first `max` need one.
+//! waits for us between two; those wait in its own inbox. Slots count what runs at once on this worker, so only the first `max` need one;
+//! where a call of the handler takes several runs, these share one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,6 +28,8 @@ pub(crate) struct Slots {
 /// The turns of one runner.
 pub(crate) struct Turns {
     max: usize,
+    /// Runs that share a slot.
+    batch: usize,
     slots: Arc<Slots>,
     state: Mutex<State>,
     /// A slot that is held here may serve another run by now.
@@ -40,7 +43,7 @@ struct State {
     passed: usize,
     waiting: VecDeque<oneshot::Sender<Turn>>,
     held: Vec<OwnedSemaphorePermit>,
-    /// Moving average of a run, seconds.
+    /// Moving average of a run, or of its part of a call, seconds.
     run_s: f64,
 }
 
@@ -84,11 +87,12 @@ impl Drop for Wanted<'_> {
 }
 
 impl Turns {
-    /// For a runner that takes `max` runs at once.
-    pub(crate) fn new(max: u32, slots: Arc<Slots>) -> Arc<Self> {
+    /// For a runner that takes `max` calls at once, of up to `batch` runs each.
+    pub(crate) fn new(max: u32, batch: u32, slots: Arc<Slots>) -> Arc<Self> {
         // Pessimistic: nothing is handed over ahead until runs have shown to be short.
         let state = State { taken: 0, passed: 0, waiting: VecDeque::new(), held: Vec::new(), run_s: 1.0 };
-        Arc::new(Self { max: max.max(1) as usize, slots, state: Mutex::new(state), given_back: Notify::new() })
+        let (max, batch) = (max.max(1) as usize, batch.max(1) as usize);
+        Arc::new(Self { max, batch, slots, state: Mutex::new(state), given_back: Notify::new() })
     }
 
     /// Waits for a turn, first come first served, and for a slot if this run needs one of its own.
@@ -130,12 +134,17 @@ impl Turns {
     fn pass(&self, slot: Option<OwnedSemaphorePermit>) -> bool {
         let mut state = self.lock();
         state.held.extend(slot);
-        let passes = state.held.len() >= self.max.min(state.passed + 1);
+        let passes = state.held.len() >= self.slots_of(state.passed + 1);
         state.passed += usize::from(passes);
         passes
     }
 
-    /// A run took so long. The first short one is believed.
+    /// The slots that so many runs need.
+    fn slots_of(&self, runs: usize) -> usize {
+        self.max.min(runs.div_ceil(self.batch))
+    }
+
+    /// A run, or its part of a call, took so long. The first short one is believed.
     pub(crate) fn ran(&self, took: Duration) {
         let mut state = self.lock();
         let took = took.as_secs_f64();
@@ -146,18 +155,18 @@ impl Turns {
     fn open(&self, state: &State) -> usize {
         // Others want to run: what is handed over ahead would keep them waiting.
         if self.slots.wanted.load(Ordering::Relaxed) > 0 {
-            return self.max;
+            return self.max * self.batch;
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
         let ahead = (AHEAD.as_secs_f64() / state.run_s.max(1e-6)).min(AHEAD_MAX) as usize;
-        self.max + ahead
+        self.max * self.batch + ahead
     }
 
     fn give_back(self: &Arc<Self>, passed: bool) {
         let mut state = self.lock();
         state.taken -= 1;
         state.passed -= usize::from(passed);
-        let spare = if state.held.len() > state.taken { state.held.pop() } else { None };
+        let spare = if state.held.len() > self.slots_of(state.taken) { state.held.pop() } else { None };
         let mut next = Vec::new();
         while state.taken < self.open(&state) {
             let Some(waiting) = state.waiting.pop_front() else { break };
@@ -199,7 +208,7 @@ mod tests {
 
     #[tokio::test]
     async fn runs_that_are_not_short_take_turns_one_by_one_in_order() {
-        let turns = Turns::new(1, Slots::new(2));
+        let turns = Turns::new(1, 1, Slots::new(2));
         let first = now(&turns).unwrap();
         let mut second = Box::pin(turns.take());
         let mut third = Box::pin(turns.take());
@@ -215,7 +224,7 @@ mod tests {
     #[tokio::test]
     async fn short_runs_are_handed_over_ahead_and_share_the_slot() {
         let slots = Slots::new(1);
-        let turns = Turns::new(1, Arc::clone(&slots));
+        let turns = Turns::new(1, 1, Arc::clone(&slots));
         turns.ran(Duration::from_micros(10));
         let taken: Vec<Turn> = (0..65).map(|_| now(&turns).unwrap()).collect();
         assert!(now(&turns).is_none(), "one runs and 64 wait in the inbox");
@@ -228,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_handed_over_ahead_while_another_model_waits_for_a_slot() {
         let slots = Slots::new(1);
-        let (turns, other) = (Turns::new(1, Arc::clone(&slots)), Turns::new(1, Arc::clone(&slots)));
+        let (turns, other) = (Turns::new(1, 1, Arc::clone(&slots)), Turns::new(1, 1, Arc::clone(&slots)));
         turns.ran(Duration::from_micros(10));
         let (first, second) = (now(&turns).unwrap(), now(&turns).unwrap());
         let mut waits = Box::pin(other.take());
@@ -241,7 +250,7 @@ mod tests {
     #[tokio::test]
     async fn a_run_that_ends_leaves_its_slot_to_the_next_of_its_runner() {
         let slots = Slots::new(2);
-        let (turns, other) = (Turns::new(2, Arc::clone(&slots)), Turns::new(2, Arc::clone(&slots)));
+        let (turns, other) = (Turns::new(2, 1, Arc::clone(&slots)), Turns::new(2, 1, Arc::clone(&slots)));
         let (first, others) = (now(&turns).unwrap(), now(&other).unwrap());
         let (mut second, mut others_second) = (Box::pin(turns.take()), Box::pin(other.take()));
         assert!((&mut second).now_or_never().is_none());
@@ -255,8 +264,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_runs_of_a_call_share_a_slot() {
+        let slots = Slots::new(2);
+        let turns = Turns::new(1, 16, Arc::clone(&slots));
+        let taken: Vec<Turn> = (0..16).map(|_| now(&turns).unwrap()).collect();
+        assert!(now(&turns).is_none(), "the call is full");
+        assert_eq!(slots.free.available_permits(), 1);
+        drop(taken);
+        assert_eq!(slots.free.available_permits(), 2);
+    }
+
+    #[tokio::test]
     async fn who_stops_waiting_costs_nobody_a_turn() {
-        let turns = Turns::new(1, Slots::new(1));
+        let turns = Turns::new(1, 1, Slots::new(1));
         let first = now(&turns).unwrap();
         let mut gone = Box::pin(turns.take());
         assert!((&mut gone).now_or_never().is_none());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::Rng;
 use stokehold_queue::gateway::{
-    FinishAnswer, FinishReport, FinishRequest, JoinReply, JoinRequest, LeaseRef, LeaseReply, LeaseRequest, LeasedJob,
-    PROTOCOL, ReleaseRequest, WorkerStatus,
+    CardReach, FinishAnswer, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef, LeaseReply,
+    LeaseRequest, LeasedJob, PROTOCOL, ReleaseRequest, WorkerStatus,
 };
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -23,6 +23,7 @@ use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
 use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
+use crate::ledger::Claim;
 use crate::load::Load;
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
@@ -79,6 +80,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
     tracing::info!(worker.id = %joined.worker_id, slots = config.slots, gpus = cards.gpus().len(), "joined");
 
     cards.watch()?;
+    cards.look_again().await;
     let host = Host::new(&config.data_dir, environments.clone());
     let pool = PoolConfig {
         environments,
@@ -100,11 +102,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         draining: shutdown.clone(),
         leaving: CancellationToken::new(),
     };
-    let worker = Arc::new(Worker { config, gateway, cards, host, leases: Leases::default(), attempts });
+    let (holds, held) = mpsc::channel(1);
+    let worker = Arc::new(Worker { config, gateway, cards, host, leases: Leases::default(), attempts, holds });
     let heartbeat = CancellationToken::new();
     let relieving = tokio::spawn(Arc::clone(&worker).relieve());
     let beating = tokio::spawn(Arc::clone(&worker).beat(joined, heartbeat.clone()));
-    worker.serve(shutdown).await;
+    worker.serve(held, shutdown).await;
     worker.attempts.pool.stop().await;
     worker.cards.stop();
     relieving.abort();
@@ -143,6 +146,8 @@ struct Worker {
     host: Host,
     leases: Leases,
     attempts: Attempts,
+    /// Cards to hold for large jobs.
+    holds: mpsc::Sender<HoldCard>,
 }
 
 /// Ended attempts on their way to the gateway.
@@ -173,7 +178,12 @@ impl Worker {
             host: self.host.status(),
             learned: self.attempts.pool.learn(),
         };
-        keep(&self.leases, &self.gateway, rhythm, status, stop).await;
+        let told = |status: &WorkerStatus, hold: Option<HoldCard>| {
+            self.attempts.pool.told(&status.learned);
+            // One at a time; what still waits is told of again.
+            hold.map(|hold| self.holds.try_send(hold).ok());
+        };
+        keep(&self.leases, &self.gateway, rhythm, status, || self.attempts.pool.reach(), told, stop).await;
     }
 
     /// Gives memory back whenever a card turns out to be short of it.
@@ -185,16 +195,17 @@ impl Worker {
     }
 
     /// Leases and reports until told to stop, then until nothing is left.
-    async fn serve(self: &Arc<Self>, shutdown: CancellationToken) {
+    async fn serve(self: &Arc<Self>, mut holds: mpsc::Receiver<HoldCard>, shutdown: CancellationToken) {
         let (ends, mut ended) = mpsc::unbounded_channel::<End>();
         let mut outbox = Outbox::default();
         let mut asking: JoinSet<Result<LeaseReply, Error>> = JoinSet::new();
         let mut telling: JoinSet<()> = JoinSet::new();
+        let mut holding: JoinSet<Option<(Vec<LeasedJob>, Claim)>> = JoinSet::new();
         let mut ask_from = Instant::now();
         let mut ended_at = ask_from;
         let mut disks = Disks::new(&self.config.data_dir, &self.config.cache_dir);
         loop {
-            let want = self.want();
+            let want = self.attempts.load.want().min(BATCH as u32);
             let may_ask = asking.is_empty() && want > 0 && ask_from <= Instant::now();
             if may_ask && !disks.have_room().await {
                 ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
@@ -221,8 +232,16 @@ impl Worker {
                         Self::close(end, &mut outbox);
                     }
                 }
+                Some(hold) = holds.recv(), if holding.is_empty() => {
+                    holding.spawn(Arc::clone(self).hold(hold));
+                }
+                Some(held) = holding.join_next() => {
+                    if let Ok(Some((leases, claim))) = held {
+                        self.begin(leases, Some(claim), &ends);
+                    }
+                }
                 Some(answer) = asking.join_next() => match answer {
-                    Ok(Ok(reply)) => self.begin(reply.leases, &ends),
+                    Ok(Ok(reply)) => self.begin(reply.leases, None, &ends),
                     Ok(Err(error)) => {
                         tracing::warn!(%error, "cannot lease");
                         ask_from = Instant::now() + Duration::from_secs_f64(rand::rng().random_range(PAUSE));
@@ -239,7 +258,12 @@ impl Worker {
         }
         while let Some(answer) = asking.join_next().await {
             if let Ok(Ok(reply)) = answer {
-                self.begin(reply.leases, &ends);
+                self.begin(reply.leases, None, &ends);
+            }
+        }
+        while let Some(held) = holding.join_next().await {
+            if let Ok(Some((leases, claim))) = held {
+                self.begin(leases, Some(claim), &ends);
             }
         }
         tracing::info!(running = self.leases.running(), "draining");
@@ -259,15 +283,6 @@ impl Worker {
         Arc::clone(self).tell(outbox).await;
     }
 
-    /// How many leases to ask for. While no slot is idle, none until half of what can be held is free, so that reports and leases
-    /// travel in batches.
-    fn want(&self) -> u32 {
-        let (capacity, open) = (self.attempts.load.capacity(), self.attempts.load.count());
-        let free = capacity.saturating_sub(open);
-        let is_slot_idle = open < self.config.slots;
-        if is_slot_idle || free * 2 >= capacity { free.min(BATCH as u32) } else { 0 }
-    }
-
     /// A lease call that carries reports. Reports whose call failed, or was given up to leave, are told again by themselves.
     fn ask(
         self: &Arc<Self>,
@@ -277,7 +292,10 @@ impl Worker {
         let worker = Arc::clone(self);
         async move {
             let wait_ms = u64::try_from(LEASE_WAIT.as_millis()).unwrap_or(0);
-            let request = LeaseRequest { want, reach_gib: worker.attempts.pool.reach_gib(), wait_ms, finish };
+            let cards = worker.attempts.pool.reach();
+            let reach_gib = cards.iter().map(|card| card.reach_gib).max().unwrap_or(0);
+            let (warm, cold_ms) = worker.attempts.pool.warm();
+            let request = LeaseRequest { want, reach_gib, cards, warm, only: None, cold_ms, wait_ms, finish };
             let leaving = async {
                 worker.attempts.draining.cancelled().await;
                 sleep(LAST_ANSWER).await;
@@ -295,8 +313,28 @@ impl Worker {
         }
     }
 
-    fn begin(self: &Arc<Self>, jobs: Vec<LeasedJob>, ends: &mpsc::UnboundedSender<End>) {
+    /// Makes room on a card for a job that has waited for too long, and leases it. The claim is to become its reservation.
+    async fn hold(self: Arc<Self>, hold: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
+        let need_mib = u64::from(hold.gib) * 1024;
+        let claim = tokio::select! {
+            claim = self.attempts.pool.hold(need_mib, &hold.cards) => claim?,
+            () = self.attempts.draining.cancelled() => return None,
+        };
+        let cards = vec![CardReach { index: claim.card, reach_gib: hold.gib }];
+        let (only, reach_gib) = (Some(hold.class), hold.gib);
+        let request = LeaseRequest { want: 1, reach_gib, cards, only, ..LeaseRequest::default() };
+        match self.gateway.lease(&request).await {
+            Ok(reply) => Some((reply.leases, claim)),
+            Err(error) => {
+                tracing::warn!(%error, "cannot lease what a card was held for");
+                None
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, jobs: Vec<LeasedJob>, mut claim: Option<Claim>, ends: &mpsc::UnboundedSender<End>) {
         for job in jobs {
+            let claim = claim.take();
             let lease = LeaseRef { job_id: job.job_id, fence: job.fence.clone() };
             let lost = self.leases.hold(lease.clone());
             let open = self.attempts.load.open();
@@ -309,7 +347,7 @@ impl Worker {
                 endpoint.version = job.version
             );
             let attempt = async move {
-                let end = worker.attempts.run(job, open, lost).await;
+                let end = worker.attempts.run(job, open, lost, claim).await;
                 match end {
                     End::Report(_) | End::Release(_) => worker.leases.ended(&lease),
                     End::Lost => worker.leases.forget(&lease),
@@ -322,7 +360,7 @@ impl Worker {
 
     fn close(end: End, outbox: &mut Outbox) {
         match end {
-            End::Report(report) => outbox.reports.push(report),
+            End::Report(report) => outbox.reports.push(*report),
             End::Release(lease) => outbox.releases.push(lease),
             End::Lost => {}
         }

@@ -1,5 +1,6 @@
 //! A token has one spelling, and nothing that differs from a good one in any place is good.
 
+use stokehold_queue::demands::Trust;
 use stokehold_queue::{TokenKind, TokenRecord};
 
 use crate::token::{Token, TokenKey};
@@ -31,6 +32,8 @@ fn altered(data: &[u8]) {
 
     let key: TokenKey = "5a".repeat(32).parse().unwrap();
     let record = TokenRecord {
+        trust: Trust::Owned,
+        region: String::new(),
         id: id.clone(),
         kind,
         hash: String::from_utf8_lossy(hash).into_owned(),

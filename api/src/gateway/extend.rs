@@ -2,13 +2,16 @@ use std::sync::Arc;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
-use stokehold_queue::gateway::{ExtendReply, ExtendRequest, WorkerStatus};
+use stokehold_queue::gateway::{CardReach, ExtendReply, ExtendRequest, GpuHealth, HoldCard, WorkerStatus};
+use stokehold_queue::reach::parts_of;
+use stokehold_queue::vram::class_of_card_gib;
 use stokehold_queue::{Queue, WorkerRecord, now_ms};
 
 use super::join::{mint, ttl_ms};
 use super::needs;
 use crate::auth::JoinedWorker;
 use crate::error::{Code, Problem};
+use crate::fleet;
 use crate::json::Json;
 use crate::state::App;
 
@@ -33,12 +36,47 @@ pub(super) async fn extend(
             format!("must name at most {LOADED_MAX} endpoints, {GPUS_MAX} cards and {LEARNED_MAX} needs"),
         ));
     }
-    let (leases, (), token) = tokio::try_join!(
+    if request.cards.len() > GPUS_MAX {
+        return Err(Problem::field("/cards", format!("must be at most {GPUS_MAX}")));
+    }
+    let (leases, hold, (), token) = tokio::try_join!(
         app.ask_again("extend", || app.queue.extend(&request.leases)),
-        seen(&app, &worker.worker_id, request.status),
+        hold(&app, &worker.worker_id, &request.cards, &request.status),
+        seen(&app, &worker.worker_id, request.status.clone()),
         renewed(&app, &worker),
     )?;
-    Ok(JsonAnswer(ExtendReply { leases, token }))
+    Ok(JsonAnswer(ExtendReply { leases, token, hold }))
+}
+
+/// What a worker whose cards are taken should make room for, if anything has waited too long for it.
+async fn hold(
+    app: &App,
+    worker_id: &str,
+    cards: &[CardReach],
+    status: &WorkerStatus,
+) -> Result<Option<HoldCard>, Problem> {
+    let Some(worker) = known(app, worker_id).await?.filter(|_| !cards.is_empty() && !status.draining) else {
+        return Ok(None);
+    };
+    let is_well = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Well);
+    let well = || worker.gpus.iter().filter(|gpu| is_well(gpu.index));
+    let empty: Vec<CardReach> =
+        well().map(|gpu| CardReach { index: gpu.index, reach_gib: class_of_card_gib(gpu.vram_mib) }).collect();
+    let demands = app.demands().await?;
+    let reach = |cards: &[CardReach]| {
+        fleet::reach(&demands, &worker, cards.iter().map(|card| card.reach_gib).max().unwrap_or(0), cards)
+    };
+    let (now, could) = (reach(cards), reach(&empty));
+    if now == could {
+        return Ok(None);
+    }
+    let class = app.ask("look for what waits for a card", app.queue.hold(worker_id, &now, &could)).await?;
+    Ok(class.and_then(|class| {
+        let (number, gib) = parts_of(class);
+        let demands = demands.get(&number)?;
+        let able = well().filter(|gpu| demands.is_met_by(gpu) && class_of_card_gib(gpu.vram_mib) >= gib);
+        Some(HoldCard { class, gib, cards: able.map(|gpu| gpu.index).collect() })
+    }))
 }
 
 /// Notes that the worker is alive, and how it is.

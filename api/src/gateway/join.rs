@@ -35,6 +35,8 @@ pub(super) async fn join(
         driver: request.driver,
         cuda: request.cuda,
         price_usd_micros_per_hour: request.price_usd_micros_per_hour,
+        trust: joiner.trust,
+        region: joiner.region.clone(),
         joined_ms: now_ms,
         seen_ms: now_ms,
         status: WorkerStatus::default(),

@@ -13,17 +13,27 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use stokehold_objects::Objects;
 use stokehold_queue::BATCH_MAX;
-use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob};
-use stokehold_queue::queue::Lease;
+use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob, WarmModel};
+use stokehold_queue::queue::{Lease, LeaseQuery};
+use stokehold_queue::reach::class_of;
 use tokio::time::Instant;
 
+use super::extend::known;
 use super::{BODY_MAX, URL_TTL, finish};
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
 use crate::json::Json;
 use crate::pulls::Granted;
 use crate::state::App;
-use crate::{inputs, metrics};
+use crate::{fleet, inputs, metrics};
+
+const GPUS_MAX: usize = 64;
+
+/// More loaded models than this are not told; a card seldom has as many.
+const WARM_MAX: usize = 32;
+
+/// A job is passed over for those of loaded models no longer than this, however long another takes to load.
+const COLD_MS_MAX: u64 = 10_000;
 
 /// S3 signs for no longer than a week.
 const SIGNED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -32,10 +42,17 @@ const SIGNED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 pub(super) async fn lease(
     State(app): State<App>,
     worker: JoinedWorker,
-    Json(request): Json<LeaseRequest, BODY_MAX>,
+    Json(mut request): Json<LeaseRequest, BODY_MAX>,
 ) -> Result<Response, Problem> {
+    let finish = std::mem::take(&mut request.finish);
     if request.want as usize > BATCH_MAX {
         return Err(Problem::field("/want", format!("must be at most {BATCH_MAX}")));
+    }
+    if request.cards.len() > GPUS_MAX {
+        return Err(Problem::field("/cards", format!("must be at most {GPUS_MAX}")));
+    }
+    if request.warm.len() > WARM_MAX {
+        return Err(Problem::field("/warm", format!("must be at most {WARM_MAX}")));
     }
     let pull = async {
         if request.want == 0 {
@@ -45,9 +62,9 @@ pub(super) async fn lease(
         let wait_ms = request.wait_ms.min(app.queue.lease_ms() / 2);
         let held = if wait_ms > 0 { Some(app.hold()?) } else { None };
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
-        app.pulls.lease(&worker.worker_id, request.want, request.reach_gib, deadline).await.map(Some)
+        app.pulls.lease(|| query(&app, &worker.worker_id, &request), deadline).await.map(Some)
     };
-    let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, request.finish), pull)?;
+    let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, finish), pull)?;
     let Some(granted) = granted else {
         return Ok(respond(&LeaseReply { leases: Vec::new(), finished }, None));
     };
@@ -57,6 +74,28 @@ pub(super) async fn lease(
     }
     metrics::leased(leases.len());
     Ok(respond(&LeaseReply { leases, finished }, Some(granted)))
+}
+
+/// What this worker asks for, as things stand now.
+async fn query(app: &App, worker_id: &str, request: &LeaseRequest) -> Result<LeaseQuery, Problem> {
+    let (demands, worker) = tokio::try_join!(app.demands(), known(app, worker_id))?;
+    // One that is not known meets nobody's demands; its next heartbeat has it join again.
+    let reach = worker.as_ref().map(|worker| fleet::reach(&demands, worker, request.reach_gib, &request.cards));
+    let mut warm = Vec::with_capacity(request.warm.len());
+    for WarmModel { tenant, endpoint, version } in &request.warm {
+        // One that is not deployed has no jobs.
+        if let Ok(deployed) = app.catalog.resolve(tenant, endpoint, Some(*version)).await {
+            let class = class_of(deployed.demands, deployed.vram_class_gib);
+            warm.push(format!("{class}:{tenant}:{endpoint}"));
+        }
+    }
+    Ok(LeaseQuery {
+        warm,
+        patience_ms: request.cold_ms.min(COLD_MS_MAX),
+        only: request.only,
+        rank: worker.map_or(0, |worker| fleet::rank(&worker)),
+        ..LeaseQuery::new(worker_id, request.want, reach.unwrap_or_default())
+    })
 }
 
 async fn told(objects: &Objects, lease: &Lease) -> Result<LeasedJob, Problem> {

@@ -26,7 +26,7 @@ pub(super) async fn outgrown(
         return Ok(None);
     }
     // One input that no card is large enough for must not keep the others from those there are.
-    if !app.fleet().await?.has_card(class_gib) {
+    if !app.fleet().await?.has_card(class_gib, spec.demands) {
         return Ok(Some(Outgrown::All));
     }
     learn(app, &spec.tenant, &spec.endpoint, spec.version, ANY_GPU, need_mib).await?;

@@ -1,5 +1,6 @@
 //! `/v1/endpoints`: deploying and seeing endpoints.
 
+mod demands;
 mod steps;
 
 use axum::Json as JsonAnswer;
@@ -11,6 +12,7 @@ use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
 use stokehold_queue::vram::{CLASSES_GIB, class_of_gib};
 use utoipa::ToSchema;
 
+pub(crate) use self::demands::{DemandsView, TrustWord};
 use self::steps::{RetryRequest, StepRequest};
 use super::packages;
 use super::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S};
@@ -23,6 +25,8 @@ use crate::path::Path;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
+const BATCH_SIZE_MAX: u32 = 256;
+const BATCH_WAIT_MAX_MS: f64 = 10_000.0;
 const CONCURRENCY_MAX: u32 = 1_000;
 const ENTRY_MAX: usize = 200;
 const LOCK_MAX: usize = 512 << 10;
@@ -57,8 +61,15 @@ pub(crate) struct DeployRequest {
     /// VRAM it needs; 0 runs on the CPU.
     #[serde(default)]
     vram_gib: f64,
+    /// What else it asks of its workers.
+    #[serde(default)]
+    demands: DemandsView,
     /// Jobs one runner takes at once; more than 1 only for async handlers. Default 1.
     max_concurrency: Option<u32>,
+    /// Jobs that one call of the handler takes, 1 to 256; more than 1 only for handlers that were written for it. Default 1.
+    max_batch_size: Option<u32>,
+    /// How long the first job of a call waits for others to come, 0 to 10,000 milliseconds. Default 0.
+    max_wait_ms: Option<f64>,
     /// Longest run of a job that does not say. Default 600.
     timeout_s: Option<u64>,
     /// Attempts of a job that does not say. Default 3.
@@ -96,7 +107,13 @@ pub(crate) struct VersionView {
     #[schema(value_type = serde_json::Value)]
     output_schema: Value,
     vram_gib: f64,
+    #[serde(skip_serializing_if = "DemandsView::is_empty")]
+    demands: DemandsView,
     max_concurrency: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_batch_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_wait_ms: Option<f64>,
     timeout_s: u64,
     max_attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +141,7 @@ pub(crate) struct VersionList {
 
 impl From<EndpointVersion> for VersionView {
     fn from(EndpointVersion { name, version, created_ms, spec }: EndpointVersion) -> Self {
+        let is_batched = spec.max_batch_size > 1;
         Self {
             name,
             version,
@@ -136,7 +154,10 @@ impl From<EndpointVersion> for VersionView {
             input_schema: spec.input_schema,
             output_schema: spec.output_schema,
             vram_gib: spec.vram_gib,
+            demands: spec.demands.into(),
             max_concurrency: spec.max_concurrency,
+            max_batch_size: is_batched.then_some(spec.max_batch_size),
+            max_wait_ms: is_batched.then_some(spec.max_wait_ms),
             timeout_s: spec.timeout_s,
             max_attempts: spec.max_attempts,
             retry: spec.retry.map(RetryRequest::from),
@@ -177,9 +198,12 @@ pub(crate) async fn deploy(
             "there is no such package; POST /v1/packages says where to PUT it, then deploy again",
         ));
     }
+    // Before there is a version that could not be used.
+    let number = app.catalog.number(&spec.demands).await?;
     let (version, created) =
         app.ask_again("deploy", || app.registry.deploy(&caller.tenant, &name, spec.clone())).await?;
     app.catalog.deployed_now(&caller.tenant, &version);
+    app.demanded_now(number).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, JsonAnswer(version.into())))
 }
@@ -271,6 +295,19 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     if !(1..=CONCURRENCY_MAX).contains(&max_concurrency) {
         return wrong("/max_concurrency", format!("must be 1 to {CONCURRENCY_MAX}"));
     }
+    let (max_batch_size, max_wait_ms) = (request.max_batch_size.unwrap_or(1), request.max_wait_ms.unwrap_or(0.0));
+    if !(1..=BATCH_SIZE_MAX).contains(&max_batch_size) {
+        return wrong("/max_batch_size", format!("must be 1 to {BATCH_SIZE_MAX}"));
+    }
+    if max_batch_size > 1 && max_concurrency > 1 {
+        return wrong(
+            "/max_batch_size",
+            "must be 1 where max_concurrency is more: one call at a time takes a batch".to_owned(),
+        );
+    }
+    if !(0.0..=BATCH_WAIT_MAX_MS).contains(&max_wait_ms) {
+        return wrong("/max_wait_ms", format!("must be 0 to {BATCH_WAIT_MAX_MS}"));
+    }
     if !(1..=TIMEOUT_MAX_S).contains(&timeout_s) {
         return wrong("/timeout_s", format!("must be 1 to {TIMEOUT_MAX_S}"));
     }
@@ -286,7 +323,10 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         input_schema: request.input_schema,
         output_schema: request.output_schema,
         vram_gib: request.vram_gib,
+        demands: request.demands.checked(request.vram_gib > 0.0)?,
         max_concurrency,
+        max_batch_size,
+        max_wait_ms,
         timeout_s,
         max_attempts,
         retry: request.retry.map(|retry| retry.checked("/retry")).transpose()?,

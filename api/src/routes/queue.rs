@@ -5,8 +5,10 @@ use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::Queue;
 use stokehold_queue::job::Priority;
+use stokehold_queue::reach;
 use utoipa::ToSchema;
 
+use super::endpoints::DemandsView;
 use super::view::{PriorityWord, WaitingView};
 use crate::auth::{Caller, WorkersRead};
 use crate::error::Problem;
@@ -28,6 +30,8 @@ pub(crate) struct LaneView {
     priority: Priority,
     /// The class of card they are for; 0 is the CPU.
     vram_class_gib: u32,
+    /// What else their endpoint asks of a worker; empty when it asks for nothing.
+    demands: DemandsView,
     /// How many.
     jobs: u64,
     waiting: WaitingView,
@@ -43,15 +47,16 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
     let lane = |lane: &str, jobs| {
         let mut parts = lane.splitn(4, ':');
         let (priority, class, tenant, endpoint) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let vram_class_gib = class.parse().ok()?;
+        let (demands, vram_class_gib) = reach::parts_of(class.parse().ok()?);
         let priority = Priority::ALL.into_iter().find(|known| known.digit().to_string() == priority)?;
         Some(LaneView {
             tenant: tenant.to_owned(),
             endpoint: endpoint.to_owned(),
             priority,
             vram_class_gib,
+            demands: fleet.demands(demands).cloned().unwrap_or_default().into(),
             jobs,
-            waiting: fleet.why(vram_class_gib).into(),
+            waiting: fleet.why(vram_class_gib, demands).into(),
         })
     };
     Ok(Json(QueueView { lanes: depths.into_iter().filter_map(|depth| lane(&depth.lane, depth.jobs)).collect() }))

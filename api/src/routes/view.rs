@@ -166,6 +166,9 @@ pub(crate) struct TimingView {
     load_ms: u64,
     /// Running its warm-up inputs.
     warmup_ms: u64,
+    /// How many jobs shared the call of the handler, this one among them; absent where it takes one at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch_size: Option<u32>,
     /// The handler itself.
     run_ms: u64,
     /// Putting result and files into S3.
@@ -235,7 +238,7 @@ impl<'a> JobView<'a> {
     /// Why it waits, if it does.
     pub(crate) fn among(mut self, job: &Job, fleet: &Fleet) -> Self {
         if job.state == JobState::Queued {
-            self.waiting = Some(fleet.why(job.spec.vram_class_gib).into());
+            self.waiting = Some(fleet.why(job.spec.vram_class_gib, job.spec.demands).into());
         }
         self
     }
@@ -378,6 +381,7 @@ impl TimingView {
             boot_ms: timing.boot_ms,
             load_ms: timing.load_ms,
             warmup_ms: timing.warmup_ms,
+            batch_size: Some(timing.batch_size).filter(|size| *size > 0),
             run_ms: timing.run_ms,
             upload_ms: timing.upload_ms,
         }

@@ -3,10 +3,12 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
+use stokehold_queue::demands::Trust;
 use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelState, ModelStatus};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
+use super::endpoints::TrustWord;
 use crate::auth::{Caller, WorkersRead};
 use crate::error::Problem;
 use crate::fleet::is_lost;
@@ -43,6 +45,11 @@ pub(crate) struct WorkerView {
     driver: Option<String>,
     /// The newest CUDA that the driver serves, as `12.8`.
     cuda: Option<String>,
+    /// Whose machine it is, as its join token says.
+    #[schema(value_type = TrustWord)]
+    trust: Trust,
+    /// Where it stands, as its join token says; empty when that says nothing.
+    region: String,
     /// Its cards; none on a CPU worker.
     gpus: Vec<GpuView>,
     /// Its models, by name.
@@ -257,6 +264,8 @@ fn view(worker: WorkerRecord, now_ms: u64, extend_every_ms: u64) -> WorkerView {
         running: worker.status.running,
         driver: worker.driver,
         cuda: worker.cuda,
+        trust: worker.trust,
+        region: worker.region,
         gpus: worker.gpus.into_iter().map(gpu).collect(),
         loaded: worker.status.loaded,
         models: worker.status.models.into_iter().map(Into::into).collect(),

@@ -8,6 +8,7 @@ use stokehold_api::run;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
 use stokehold_queue::queue::LeaseQuery;
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{Queue, RedisQueue};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -92,7 +93,7 @@ fn count(told: &BTreeMap<u64, String>, state: &str) -> u64 {
 
 /// Runs what is there as a worker would; how many jobs that were. Inputs that ask to fail do.
 async fn work(queue: &RedisQueue) -> usize {
-    let query = LeaseQuery { worker_id: "w".into(), want: 100, reach_gib: 0, park: None };
+    let query = LeaseQuery::new("w", 100, Reach::usual(0));
     let leases = queue.lease(query).await.unwrap();
     let reports: Vec<FinishReport> = leases
         .iter()
@@ -458,7 +459,7 @@ async fn a_large_batch_takes_little_memory_and_loses_nothing() {
         rounds += 1;
         if rounds.is_multiple_of(200) {
             // A worker that dies with what it holds.
-            let query = LeaseQuery { worker_id: format!("dead{rounds}"), want: 50, reach_gib: 0, park: None };
+            let query = LeaseQuery::new(format!("dead{rounds}"), 50, Reach::usual(0));
             stack.queue.lease(query).await.unwrap();
         }
         if worked == 0 {

@@ -25,7 +25,7 @@ async fn raw_redis(stack: &Stack) -> redis::aio::MultiplexedConnection {
 async fn parked(stack: &Stack, pulls: usize) {
     let mut redis = raw_redis(stack).await;
     let all = async {
-        while redis.zcard::<_, usize>("{stoke:0}:parked").await.unwrap() != pulls {
+        while redis.zcard::<_, usize>("{stoke:0}:parked:0").await.unwrap() != pulls {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

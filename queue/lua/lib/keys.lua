@@ -14,6 +14,8 @@ local function fair_key(priority, class) return ROOT .. ':fair:' .. priority .. 
 local function tags_key(priority) return ROOT .. ':tags:' .. priority end
 local function held_key(gate) return ROOT .. ':held:' .. gate end
 local function waiting_key(gate) return ROOT .. ':waiting:' .. gate end
+local function parked_key(demands) return ROOT .. ':parked:' .. demands end
+local function warm_key(place) return ROOT .. ':warm:' .. place end -- <tenant>:<endpoint>
 local function batch_key(batch) return ROOT .. ':b:' .. batch end
 
 -- The clock: Redis TIME in unix ms, unless a test hands in its own.
@@ -32,6 +34,21 @@ local function text(number) return string.format('%.0f', number) end
 
 -- A lane is <priority>:<class>:<tenant>:<endpoint>.
 local function parts_of(lane) return string.match(lane, '^(%d+):(%d+):([^:]*):(.*)$') end
+
+-- A class is demands * 1000 + GiB (reach.rs).
+local function parts_of_class(class) return math.floor(class / 1000), class % 1000 end
+
+-- What a worker can take: by demands the largest class, GiB; from "<demands>:<GiB> ...".
+local function reach_of(words)
+  local reach = {}
+  for demands, gib in string.gmatch(words, '(%d+):(%d+)') do reach[tonumber(demands)] = tonumber(gib) end
+  return reach
+end
+
+local function is_within(reach, class)
+  local demands, gib = parts_of_class(class)
+  return gib <= (reach[demands] or -1)
+end
 
 -- Streams hold the 16 bytes of an id, everything else its 32 hexadecimal digits.
 local HEX = string.rep('%02x', 16)

@@ -145,6 +145,22 @@ local function tidy_lane(lane)
   return false
 end
 
+-- The lane that would be served next.
+local function next_lane(priority, class)
+  local tenant = redis.call('ZRANGE', shelf_key(priority, class), 0, 0)[1]
+  return tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
+end
+
+-- Since when the job that would be served next is ready; infinity when there is none.
+local function ready_since(priority, class)
+  local lane = next_lane(priority, class)
+  for _, stream in ipairs(lane and {front_key(lane), lane_key(lane)} or {}) do
+    local entry = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+    if entry then return tonumber(string.match(entry[1], '%d+')) end
+  end
+  return math.huge
+end
+
 -- Lets those held at a gate try again.
 local function resume(gate)
   local held = held_key(gate)
@@ -162,7 +178,7 @@ local function resume(gate)
       end
     elseif redis.call('EXISTS', lane_key(member), front_key(member)) > 0 then
       open_lane(member)
-      wake(select(2, parts_of(member)))
+      wake(select(2, parts_of(member)), member)
     end
   end
 end
@@ -180,7 +196,7 @@ local function next_in_key(gate)
       if job[1] == 'queued' and job[2] == 'k' then
         count(ROOT .. ':ready', lane, -1)
         redis.call('HSET', job_key(id), 'entry', enqueue(raw_of(id), lane, true))
-        wake(select(2, parts_of(lane)))
+        wake(select(2, parts_of(lane)), lane)
       end
     end
   end

@@ -1,12 +1,30 @@
--- Wakes one parked pull that can take a job of this class: the smallest card that fits. A replica that is gone has no
--- subscriber; its waiters are dropped and the next one is tried.
-local function wake(class)
+-- A waiter is "<replica>/<waiter>/<demands>.<demands>...", with all the demands whose lists it is on. It leaves them and is told; false
+-- when its replica is gone, which has no subscriber.
+local function call_up(listed)
+  local replica, waiter, met = string.match(listed, '^(.*)/(%d+)/([%d.]+)$')
+  for each in string.gmatch(met, '%d+') do redis.call('ZREM', parked_key(each), listed) end
+  return redis.call('PUBLISH', ROOT .. ':signal:' .. replica, 'wake ' .. waiter) > 0
+end
+
+local WARM_LOOKS = 8
+
+-- Wakes one parked pull that can take a job of this class, from this lane if it is known: one that has the model loaded, else the
+-- smallest card that fits, of those the cheapest, of those the least busy. The waiters of a replica that is gone are dropped.
+local function wake(class, lane)
+  local demands, gib = parts_of_class(class)
+  if lane then
+    local warm = warm_key(string.match(lane, '^%d+:%d+:(.*)$'))
+    for _, waiter in ipairs(redis.call('ZRANGE', warm, 0, WARM_LOOKS - 1)) do
+      local reach = tonumber(redis.call('ZSCORE', parked_key(demands), waiter) or -1)
+      if reach >= gib and call_up(waiter) then return true end
+      -- It waits no more, or was told in vain.
+      if reach < 0 or reach >= gib then redis.call('ZREM', warm, waiter) end
+    end
+  end
   for _ = 1, 100 do
-    local found = redis.call('ZRANGEBYSCORE', ROOT .. ':parked', class, '+inf', 'LIMIT', 0, 1)
+    local found = redis.call('ZRANGEBYSCORE', parked_key(demands), gib, '+inf', 'LIMIT', 0, 1)
     if #found == 0 then return false end
-    redis.call('ZREM', ROOT .. ':parked', found[1])
-    local replica, waiter = string.match(found[1], '^(.*)/(%d+)$')
-    if redis.call('PUBLISH', ROOT .. ':signal:' .. replica, 'wake ' .. waiter) > 0 then return true end
+    if call_up(found[1]) then return true end
   end
   return false
 end

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::JobError;
+use super::spec::is_zero;
 use crate::id::Fence;
 
 /// Where the milliseconds of an attempt went. Zero where a part was not needed (a warm runner has no boot).
@@ -29,13 +30,17 @@ pub struct Timing {
     /// Putting result and files into S3.
     #[serde(default)]
     pub upload_ms: u64,
+    /// How many jobs shared the call of the handler, this one among them; 0 where none can.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub batch_size: u32,
 }
 
 impl Timing {
-    /// The time that a slot was taken, milliseconds.
+    /// The time that a slot was taken, milliseconds; of a call that several jobs shared, an equal part.
     #[must_use]
     pub fn occupied_ms(&self) -> u64 {
-        self.env_ms + self.boot_ms + self.load_ms + self.warmup_ms + self.run_ms + self.upload_ms
+        let run_ms = self.run_ms / u64::from(self.batch_size.max(1));
+        self.env_ms + self.boot_ms + self.load_ms + self.warmup_ms + run_ms + self.upload_ms
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ErrorCode, StepSpec};
 use crate::id::JobId;
+use crate::reach::class_of;
 
 /// How urgent a job is. Each priority has lanes of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -50,6 +51,9 @@ pub struct JobSpec {
     /// VRAM class in GiB (see [`crate::vram::CLASSES_GIB`]): the smallest card it may run on; 0 is a CPU job.
     #[serde(default)]
     pub vram_class_gib: u32,
+    /// What it asks of its worker beside memory: the number of its endpoint's demands (see [`crate::demands`]).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub demands: u32,
     /// Longest one attempt may run, milliseconds.
     pub timeout_ms: u64,
     /// How many attempts may fail by the model's own fault before the job fails.
@@ -96,6 +100,19 @@ pub struct JobSpec {
     /// What must allow it before and after it runs, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepSpec>,
+}
+
+impl JobSpec {
+    /// The class that it stands in (see [`crate::reach`]).
+    #[must_use]
+    pub fn class(&self) -> u32 {
+        class_of(self.demands, self.vram_class_gib)
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+pub(super) fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// At most `max` of a tenant's jobs with the same `key` run at once.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::spec::is_zero;
 use super::{JobState, Timing};
 use crate::id::JobId;
 
@@ -21,6 +22,9 @@ pub struct StepSpec {
     /// The class of card that endpoint needs, GiB.
     #[serde(default)]
     pub vram_class_gib: u32,
+    /// The number of its demands.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub demands: u32,
     /// The most that each label's score may be, 0 to 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub thresholds: BTreeMap<String, f64>,

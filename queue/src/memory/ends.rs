@@ -1,10 +1,8 @@
 //! As `lua/lib/ends.lua` and `lua/finish.lua`: how jobs leave where they stand, and how they end.
 
-use std::collections::BTreeSet;
-
 use super::gates::{gates_of, key_gate};
 use super::shelves::ShelfName;
-use super::{Inner, Place, SWEEP_MAX};
+use super::{Inner, Lanes, Place, SWEEP_MAX};
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use crate::id::JobId;
 use crate::job::{AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Stage, Timing};
@@ -14,7 +12,7 @@ use crate::retry::{MAX_INFRA_ATTEMPTS, MAX_OOM_ATTEMPTS, POISON_CRASHES, POISON_
 use crate::state::JobEvent;
 
 fn shelf_of(spec: &JobSpec) -> ShelfName {
-    (spec.priority.digit(), spec.vram_class_gib)
+    (spec.priority.digit(), spec.class())
 }
 
 impl Inner {
@@ -95,7 +93,7 @@ impl Inner {
     }
 
     /// Back to the front of its lane, under a new fence. Returns the class to wake.
-    fn requeue(&mut self, id: JobId, event: JobEvent) -> u32 {
+    fn requeue(&mut self, id: JobId, event: JobEvent) -> String {
         self.step(id, event);
         let record = self.record(id);
         record.bump_fence();
@@ -163,21 +161,21 @@ impl Inner {
         self.step(id, JobEvent::Retry);
     }
 
-    /// Needs a larger card than it was on: it goes on at the front of that class, at no cost to any budget. Returns the class to wake.
-    fn reshelve(&mut self, id: JobId, class_gib: u32) -> u32 {
+    /// Needs a larger card than it was on: it goes on at the front of that class, at no cost to any budget. Returns the lane it came to.
+    fn reshelve(&mut self, id: JobId, class_gib: u32) -> String {
         let record = self.record(id);
         record.job.spec.vram_class_gib = class_gib;
         self.requeue(id, JobEvent::Reshelve)
     }
 
-    /// The answer, and the class to wake.
-    pub(super) fn finish(&mut self, report: &FinishReport) -> (FinishAnswer, Option<u32>) {
+    /// The answer, and the lane that the job came to.
+    pub(super) fn finish(&mut self, report: &FinishReport) -> (FinishAnswer, Option<String>) {
         let mut to_wake = None;
         let answer = self.end_attempt(report, &mut to_wake);
         (answer, to_wake)
     }
 
-    fn end_attempt(&mut self, report: &FinishReport, to_wake: &mut Option<u32>) -> FinishAnswer {
+    fn end_attempt(&mut self, report: &FinishReport, to_wake: &mut Option<String>) -> FinishAnswer {
         let id = report.job_id;
         let Some(record) = self.jobs.get(&id) else { return FinishAnswer::NotFound };
         if record.fence.as_ref() != Some(&report.fence) {
@@ -234,7 +232,7 @@ impl Inner {
     }
 
     /// The class to wake, when it was released.
-    pub(super) fn release(&mut self, lease: &LeaseRef) -> Result<u32, FinishAnswer> {
+    pub(super) fn release(&mut self, lease: &LeaseRef) -> Result<String, FinishAnswer> {
         let id = lease.job_id;
         match self.jobs.get(&id) {
             None => Err(FinishAnswer::NotFound),
@@ -288,7 +286,7 @@ impl Inner {
 
     pub(super) fn reap(&mut self) -> Swept {
         let ids = self.leases.due(self.now, SWEEP_MAX);
-        let mut classes = BTreeSet::new();
+        let mut lanes = Lanes::default();
         for id in &ids {
             self.close_attempt(*id, AttemptOutcome::Lost, Timing::default(), Some(JobError::worker_lost()));
             self.stop(*id);
@@ -298,28 +296,28 @@ impl Inner {
                 record.bump_fence();
                 self.bury(*id, JobEvent::Fail, Some(JobError::worker_lost()));
             } else {
-                classes.insert(self.requeue(*id, JobEvent::Reap));
+                lanes.extend([self.requeue(*id, JobEvent::Reap)]);
             }
         }
         self.flush();
-        self.wake_all(classes);
+        self.wake_all(lanes);
         Swept { jobs: super::count(&ids), next_due_ms: self.leases.next_due_ms() }
     }
 
     pub(super) fn promote(&mut self) -> Swept {
         let ids = self.scheduled.due(self.now, SWEEP_MAX);
-        let mut classes = BTreeSet::new();
+        let mut lanes = Lanes::default();
         for id in &ids {
             self.scheduled.remove(id);
             let tried_before = self.record(*id).attempt > 0;
             self.step(*id, JobEvent::Promote);
-            classes.insert(self.enqueue(*id, tried_before));
+            lanes.extend([self.enqueue(*id, tried_before)]);
         }
         for gate in self.holds.due(self.now, SWEEP_MAX) {
             self.holds.remove(&gate);
             self.resume(&gate);
         }
-        self.wake_all(classes);
+        self.wake_all(lanes);
         let next = [self.scheduled.next_due_ms(), self.holds.next_due_ms()];
         Swept { jobs: super::count(&ids), next_due_ms: next.into_iter().flatten().min() }
     }

@@ -2,10 +2,11 @@
 
 use super::gates::{endpoint_gate, key_gate, tenant_gate};
 use super::shelves::{ShelfName, parts_of};
-use super::{Inner, Place};
+use super::{Inner, Parked, Place};
 use crate::id::{Fence, JobId};
 use crate::job::{Attempt, AttemptOutcome, Timing};
-use crate::queue::{AGE_AFTER_MS, Lease, LeaseQuery};
+use crate::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, HOLD_MS, Lease, LeaseQuery};
+use crate::reach::Reach;
 use crate::state::JobEvent;
 
 const PASSED_MAX: u32 = 19;
@@ -30,11 +31,13 @@ impl Pull<'_> {
     }
 }
 
-/// What to serve next: from which shelf, how far its class lies behind the next one, and at most how many.
+/// What to serve next: from which shelf, how far its class lies behind the next one, and at most how many; and the lane, if it is out of
+/// turn.
 struct Choice {
     shelf: ShelfName,
     lead: f64,
     most: usize,
+    lane: Option<String>,
 }
 
 impl Inner {
@@ -57,12 +60,13 @@ impl Inner {
             if !pull.leases.is_empty() {
                 // The wake that brought this worker here may have stood for more jobs than it took: pass it on.
                 if let Some(more) = self.choose(&pull) {
-                    self.wake(more.shelf.1);
+                    self.wake(more.shelf.1, more.lane.as_deref());
                 }
             } else if pull.cleared >= IN_THE_WAY {
                 continue;
             } else if let Some(waiter) = &query.park {
-                self.parked.insert((query.reach_gib, waiter.to_string()));
+                let LeaseQuery { reach, rank, warm, .. } = query.clone();
+                self.parked.insert(waiter.listed(&reach), Parked { reach, rank, warm });
             }
             return pull.leases;
         }
@@ -85,14 +89,43 @@ impl Inner {
         }
     }
 
+    /// A class to make room for.
+    pub(super) fn hold_card(&mut self, now: &Reach, could: &Reach) -> Option<u32> {
+        let shelves = [0, 1, 2]
+            .into_iter()
+            .flat_map(|priority| self.tags[usize::from(priority)].iter().map(move |(class, _)| (priority, *class)));
+        for shelf in shelves.collect::<Vec<ShelfName>>() {
+            let class = shelf.1;
+            if now.has(class) || !could.has(class) || self.now - self.stands_since(shelf) < HOLD_AFTER_MS {
+                continue;
+            }
+            if self.holds_of.get(&class).is_none_or(|until| *until <= self.now) {
+                self.holds_of.insert(class, self.now + HOLD_MS);
+                return Some(class);
+            }
+        }
+        None
+    }
+
+    /// Since when the same job has been the next one.
+    fn stands_since(&mut self, shelf: ShelfName) -> u64 {
+        let Some(head) = self.head(shelf) else { return self.now };
+        let now = self.now;
+        let stood = self.heads.entry(shelf).or_insert((head, now));
+        if stood.0 != head {
+            *stood = (head, now);
+        }
+        stood.1
+    }
+
     fn choose(&self, pull: &Pull<'_>) -> Option<Choice> {
-        let class_of = |priority| self.class_of(priority, pull.query.reach_gib);
+        let class_of = |priority| self.class_of(priority, pull.query);
         for priority in [1, 2] {
             if pull.passed[usize::from(priority)] >= PASSED_MAX
                 && let Some((class, lead)) = class_of(priority)
                 && self.is_aged((priority, class))
             {
-                return Some(Choice { shelf: (priority, class), lead, most: 1 });
+                return Some(Choice { shelf: (priority, class), lead, most: 1, lane: None });
             }
         }
         for priority in [0, 1, 2] {
@@ -102,33 +135,65 @@ impl Inner {
                 .filter(|lower| pull.waits[*lower] && pull.passed[*lower] < PASSED_MAX)
                 .map(|lower| (PASSED_MAX - pull.passed[lower]) as usize)
                 .fold(pull.left(), usize::min);
-            return Some(Choice { shelf: (priority, class), lead, most });
+            if let Some(lane) = self.warm_lane(pull, priority, class) {
+                return Some(Choice { shelf: parts_of(&lane).0, lead: f64::INFINITY, most, lane: Some(lane) });
+            }
+            return Some(Choice { shelf: (priority, class), lead, most, lane: None });
         }
         None
     }
 
     /// The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest first.
-    fn class_of(&self, priority: u8, reach: u32) -> Option<(u32, f64)> {
+    fn class_of(&self, priority: u8, query: &LeaseQuery) -> Option<(u32, f64)> {
         let tags = &self.tags[usize::from(priority)];
-        let within: Vec<(u32, f64)> =
-            tags.iter().map(|(class, tag)| (*class, tag)).filter(|(c, _)| *c <= reach).collect();
+        let within: Vec<(u32, f64)> = tags
+            .iter()
+            .map(|(class, tag)| (*class, tag))
+            .filter(|(class, _)| query.reach.has(*class) && query.only.is_none_or(|only| only == *class))
+            .collect();
         let (best, tag) = *within.iter().min_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
         let rival =
             within.iter().filter(|(class, _)| *class != best).map(|(_, tag)| *tag).fold(f64::INFINITY, f64::min);
         Some((best, rival - tag))
     }
 
+    /// A lane of what the worker has loaded that may go before whoever's turn it is.
+    fn warm_lane(&self, pull: &Pull<'_>, priority: u8, class: u32) -> Option<String> {
+        let is_open = |lane: &String| {
+            let (shelf, tenant, _) = parts_of(lane);
+            let stands = || self.shelves.get(&shelf)?.tenants.score(&tenant.to_owned());
+            let among = || self.lanes_of.get(&(shelf, tenant.to_owned()))?.score(lane);
+            pull.query.reach.has(shelf.1) && among().is_some() && stands().is_some()
+        };
+        let open = pull.query.warm.iter().map(|place| format!("{priority}:{place}")).find(is_open)?;
+        if pull.query.only.is_some() {
+            return None;
+        }
+        let turn = self.next_lane((priority, class))?;
+        let is_warm = turn.split_once(':').is_some_and(|(_, place)| pull.query.warm.iter().any(|warm| warm == place));
+        (!is_warm && self.waited_ms((priority, class)) < pull.query.patience_ms).then_some(open)
+    }
+
+    /// The lane that would be served next.
+    fn next_lane(&self, shelf: ShelfName) -> Option<&String> {
+        let (tenant, _) = self.shelves.get(&shelf)?.tenants.first()?;
+        Some(self.lanes_of.get(&(shelf, tenant.clone()))?.first()?.0)
+    }
+
+    fn head(&self, shelf: ShelfName) -> Option<JobId> {
+        let lane = self.lanes.get(self.next_lane(shelf)?)?;
+        lane.front.front().or(lane.queue.front()).copied()
+    }
+
+    /// How long the job that would be served next has been ready; 0 when there is none.
+    fn waited_ms(&self, shelf: ShelfName) -> u64 {
+        let head = self.head(shelf).and_then(|id| self.jobs.get(&id));
+        head.map_or(0, |record| self.now.saturating_sub(record.ready_ms))
+    }
+
     /// Whether the job that would be served next has waited too long.
     fn is_aged(&self, shelf: ShelfName) -> bool {
-        let head = || {
-            let (tenant, _) = self.shelves.get(&shelf)?.tenants.first()?;
-            let (name, _) = self.lanes_of.get(&(shelf, tenant.clone()))?.first()?;
-            let lane = self.lanes.get(name)?;
-            lane.front.front().or(lane.queue.front()).copied()
-        };
-        head()
-            .and_then(|id| self.jobs.get(&id))
-            .is_some_and(|record| self.now.saturating_sub(record.ready_ms) >= AGE_AFTER_MS)
+        self.waited_ms(shelf) >= AGE_AFTER_MS
     }
 
     /// Serves the tenant whose turn it is: at most as many as it is due before the next tenant, from one of its lanes.
@@ -137,9 +202,15 @@ impl Inner {
         // A class with a tag has a shelf with a tenant; the opposite is a broken invariant.
         let shelf = self.shelves.get(&name).expect("a class with a tag has a shelf");
         let mut head = shelf.tenants.iter().map(|(tenant, tag)| (tenant.clone(), tag));
-        let (tenant, tag) = head.next().expect("a shelf has a tenant");
-        let rival = head.next().map(|(_, tag)| tag);
+        let (mut tenant, mut tag) = head.next().expect("a shelf has a tenant");
+        let mut rival = head.next().map(|(_, tag)| tag);
         drop(head);
+        let owner = choice.lane.as_deref().map(|lane| parts_of(lane).1.to_owned());
+        let mut jumps = false;
+        if let Some(owner) = owner.filter(|owner| *owner != tenant) {
+            tag = shelf.tenants.score(&owner).expect("a lane out of turn is of a tenant that stands there");
+            (tenant, rival, jumps) = (owner, None, true);
+        }
         let gate = tenant_gate(&tenant);
         let (places, due) = self.room(&gate);
         if places < 1.0 {
@@ -148,7 +219,8 @@ impl Inner {
             return;
         }
         let among = (name, tenant.clone());
-        let Some(lane) = self.lanes_of.get(&among).and_then(|lanes| lanes.first()).map(|(lane, _)| lane.clone()) else {
+        let first = || self.lanes_of.get(&among).and_then(|lanes| lanes.first()).map(|(lane, _)| lane.clone());
+        let Some(lane) = choice.lane.clone().or_else(first) else {
             self.step_off(name, &tenant);
             pull.cleared += 1;
             return;
@@ -185,7 +257,9 @@ impl Inner {
                 if shelf.tenants.score(&tenant).is_some() {
                     shelf.tenants.put(tenant.clone(), tag + jobs as f64 * step);
                 }
-                shelf.now = tag + (jobs - 1) as f64 * step;
+                if !jumps {
+                    shelf.now = tag + (jobs - 1) as f64 * step;
+                }
             }
             let tags = &mut self.tags[usize::from(name.0)];
             let before = tags.score(&name.1).unwrap_or(0.0);

@@ -1,10 +1,10 @@
 //! As `lua/submit.lua`, `lua/lib/create.lua`, `lua/unblock.lua` and `lua/settle.lua`: how jobs begin, and what becomes of those
 //! that wait for others.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::gates::gates_of;
-use super::{Inner, Record, SWEEP_MAX};
+use super::{Inner, Lanes, Record, SWEEP_MAX};
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::{DependencyOn, Idempotency, JobResult, JobState, NewJob};
@@ -14,7 +14,7 @@ use crate::state::JobEvent;
 impl Inner {
     pub(super) fn submit(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Error> {
         let known = self.look_at(&jobs)?;
-        let (mut answers, mut classes) = (Vec::with_capacity(jobs.len()), BTreeSet::new());
+        let (mut answers, mut lanes) = (Vec::with_capacity(jobs.len()), Lanes::default());
         for (job, known) in jobs.into_iter().zip(known) {
             let id = job.id;
             if let Some(Idempotency { key, request_hash, part }) = &job.idempotency {
@@ -30,9 +30,9 @@ impl Inner {
             }
             answers.push(Submitted::New(id));
             let blocked = job.waits();
-            classes.extend(self.create(job, blocked));
+            lanes.extend(self.create(job, blocked));
         }
-        self.wake_all(classes);
+        self.wake_all(lanes);
         Ok(answers)
     }
 
@@ -93,8 +93,8 @@ impl Inner {
         Ok(all)
     }
 
-    /// How a job begins. Returns the class to wake, if any.
-    fn create(&mut self, new: NewJob, blocked: bool) -> Option<u32> {
+    /// How a job begins. Returns the lane it came to, if any.
+    fn create(&mut self, new: NewJob, blocked: bool) -> Option<String> {
         let (id, now, run_after_ms) = (new.id, self.now, new.run_after_ms);
         let mut waits = 0;
         for dependency in &new.spec.depends_on {
@@ -196,8 +196,9 @@ impl Inner {
                     }
                     None => {
                         self.step(id, JobEvent::Unblock);
-                        let class = self.enqueue(id, false);
-                        self.wake(class);
+                        let mut lanes = Lanes::default();
+                        lanes.extend([self.enqueue(id, false)]);
+                        self.wake_all(lanes);
                     }
                 }
             }
@@ -212,9 +213,10 @@ impl Inner {
                 self.dependents.entry(job.id).or_default().push_back((id, DependencyOn::Completion));
                 let depends_on = std::mem::take(&mut job.spec.depends_on);
                 let step = job.id;
-                let class = self.create(job, false);
+                let mut lanes = Lanes::default();
+                lanes.extend(self.create(job, false));
                 self.record(step).job.spec.depends_on = depends_on;
-                self.wake_all(class.into_iter().collect());
+                self.wake_all(lanes);
                 self.tell_watchers(id);
             }
             Verdict::Succeed { result } => {

@@ -126,15 +126,14 @@ impl Inner {
         self.stand(name, tenant);
     }
 
-    /// Puts a job at the end of its lane, or at the front. Returns the class to wake.
-    pub(super) fn enqueue(&mut self, id: JobId, at_front: bool) -> u32 {
+    /// Puts a job at the end of its lane, or at the front. Returns its lane.
+    pub(super) fn enqueue(&mut self, id: JobId, at_front: bool) -> String {
         let now = self.now;
         let record = self.record(id);
         record.ready_ms = now;
         record.place = if at_front { Place::Front } else { Place::Lane };
         record.job.run_after_ms = None;
         let name = keys::lane(&record.job.spec);
-        let class = record.job.spec.vram_class_gib;
         let lane = self.lanes.entry(name.clone()).or_default();
         if at_front {
             lane.front.push_back(id)
@@ -143,7 +142,7 @@ impl Inner {
         }
         self.ready.add(&name, 1);
         self.open_lane(&name);
-        class
+        name
     }
 
     /// Takes a lane without jobs away. True when there are some left.
@@ -186,11 +185,11 @@ impl Inner {
                 let (shelf, _, _) = parts_of(member);
                 if self.lanes_of.contains_key(&(shelf, tenant.to_owned())) {
                     self.stand(shelf, tenant);
-                    self.wake(shelf.1);
+                    self.wake(shelf.1, None);
                 }
             } else if self.lanes.get(member).is_some_and(|lane| !lane.is_empty()) {
                 self.open_lane(member);
-                self.wake(parts_of(member).0.1);
+                self.wake(parts_of(member).0.1, Some(member));
             }
         }
     }
@@ -233,8 +232,8 @@ impl Inner {
         for (id, lane) in next {
             self.leave_key(id, &lane, gate);
             self.ready.take_one(&lane);
-            let class = self.enqueue(id, true);
-            self.wake(class);
+            let lane = self.enqueue(id, true);
+            self.wake(parts_of(&lane).0.1, Some(&lane));
         }
     }
 }

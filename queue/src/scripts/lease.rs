@@ -33,10 +33,12 @@ impl TakeLeases<'_> {
 
     async fn once(&self, connection: &Connection) -> Result<Vec<String>, Error> {
         let query = self.query;
-        let waiter = query.park.as_ref().map_or(String::new(), |waiter| waiter.to_string());
+        let waiter = query.park.as_ref().map_or(String::new(), |waiter| waiter.listed(&query.reach));
         let mut call = LEASE.call(&[self.keys.root()]);
-        call.arg(self.clock.script_arg()).arg(&query.worker_id).arg(query.want).arg(query.reach_gib);
+        call.arg(self.clock.script_arg()).arg(&query.worker_id).arg(query.want).arg(query.reach.to_string());
         call.arg(self.lease_ms).arg(nonce()).arg(waiter).arg(self.age_after_ms);
+        call.arg(query.rank).arg(query.patience_ms).arg(query.warm.join(" "));
+        call.arg(query.only.map_or(String::new(), |class| class.to_string()));
         connection.eval(&LEASE, &call).await
     }
 }

@@ -8,6 +8,7 @@ use stokehold_queue::batches::{
 };
 use stokehold_queue::job::{BatchLine, ErrorCode, Hook, HookEvent, Idempotency, JobState, NewJob, Priority};
 use stokehold_queue::queue::{BatchGuard, LeaseQuery};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{Batches, Clock, Error, JobId, ManualClock, Queue, RedisQueue};
 
 use crate::conformance::{START_MS, fail, job, succeed};
@@ -66,7 +67,7 @@ async fn feed(queue: &RedisQueue, batch: &str, from: u64, to: u64) -> Result<(),
 }
 
 async fn finish(queue: &RedisQueue, want: u32) {
-    let query = LeaseQuery { worker_id: "w".into(), want, reach_gib: 0, park: None };
+    let query = LeaseQuery::new("w", want, Reach::usual(0));
     let leases = queue.lease(query).await.unwrap();
     assert_eq!(leases.len(), want as usize);
     queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
@@ -89,7 +90,7 @@ async fn a_batch_runs_from_its_lines_to_its_end() {
     batches.note_place(&id, place).await.unwrap();
     batches.note_samples(&id, &[(1, 0), (2, 3)]).await.unwrap();
 
-    let query = LeaseQuery { worker_id: "w".into(), want: 4, reach_gib: 0, park: None };
+    let query = LeaseQuery::new("w", 4, Reach::usual(0));
     let leases = queue.lease(query).await.unwrap();
     assert_eq!(batches.get(&id).await.unwrap().unwrap().running, 4);
     queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
@@ -136,7 +137,7 @@ async fn what_is_written_down_leaves_the_queue_soon_unless_it_is_a_dead_letter()
     let queue = queue(&server, Clock::Manual(clock.clone())).await;
     let (batches, id) = running(&queue, 1, 4, 0).await;
     feed(&queue, &id, 0, 4).await.unwrap();
-    let query = LeaseQuery { worker_id: "w".into(), want: 4, reach_gib: 0, park: None };
+    let query = LeaseQuery::new("w", 4, Reach::usual(0));
     let leases = queue.lease(query).await.unwrap();
     let reports: Vec<_> = leases[1..].iter().map(succeed).chain([fail(&leases[0], ErrorCode::BadOutput)]).collect();
     queue.finish(&reports).await.unwrap();

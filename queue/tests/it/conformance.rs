@@ -20,6 +20,7 @@ use stokehold_queue::job::{
     Concurrency, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, Stage, StepSpec, Timing,
 };
 use stokehold_queue::queue::{CancelAnswer, Gate, Lease, LeaseQuery, Limits, Waiter};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{JobId, ManualClock, Queue};
 
 /// Where the tests' clock starts: in the past, since the ids of stream entries are made by the server's own clock.
@@ -69,6 +70,7 @@ pub(crate) fn step_spec(endpoint: &str, stage: Stage) -> StepSpec {
         endpoint: endpoint.into(),
         version: 1,
         vram_class_gib: 0,
+        demands: 0,
         thresholds: BTreeMap::new(),
         timeout_ms: 1_000,
         max_attempts: 1,
@@ -104,7 +106,7 @@ pub(crate) fn held(lease: &Lease) -> LeaseRef {
 }
 
 pub(crate) fn query(want: u32, reach_gib: u32) -> LeaseQuery {
-    LeaseQuery { worker_id: "w1".into(), want, reach_gib, park: None }
+    LeaseQuery::new("w1", want, Reach::usual(reach_gib))
 }
 
 fn parking(reach_gib: u32, waiter: u64) -> LeaseQuery {
@@ -191,6 +193,8 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             old_work_gets_every_twentieth_start
             young_work_waits_however_often_it_is_passed_over
             old_work_that_no_worker_here_can_take_stops_nobody
+            what_is_loaded_goes_first_for_as_long_as_loading_takes
+            a_card_is_held_by_one_worker_for_a_large_job_that_has_waited
         }
         fairness {
             nobody_starts_later_than_alone_at_its_share
@@ -279,6 +283,8 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
         }
         signals {
             one_submit_wakes_one_waiter_the_smallest_that_fits
+            demands_wake_only_who_meets_them_and_that_once
+            who_has_the_model_is_woken_then_the_cheapest
             a_wake_is_passed_on_while_there_is_work
             a_waiter_that_left_says_whether_a_wake_is_under_way
             a_watched_job_signals_each_change

@@ -13,6 +13,7 @@ use stokehold_queue::job::{
     Stage, StepRun, Timing,
 };
 use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict};
+use stokehold_queue::reach::{Reach, parts_of};
 use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue, Shards};
 
 use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, busy_verb, verb};
@@ -44,6 +45,15 @@ macro_rules! both {
     }};
 }
 
+/// Lanes of what one of the workers has loaded, without their priority.
+const WARM: [&str; 3] = ["8:acme:a", "0:acme:a", "0:zoo:c"];
+
+/// One of the workers meets some demands.
+fn reach(worker: &str, reach_gib: u32) -> Reach {
+    let met = if worker == "w2" { Some((3, reach_gib)) } else { None };
+    std::iter::once((0, reach_gib)).chain(met).collect()
+}
+
 impl Pair {
     async fn step(&mut self, verb: &Verb) {
         match verb {
@@ -51,7 +61,8 @@ impl Pair {
                 let base = JobSpec {
                     tenant: TENANTS[*tenant].into(),
                     priority: Priority::ALL[*priority],
-                    vram_class_gib: *class,
+                    vram_class_gib: parts_of(*class).1,
+                    demands: parts_of(*class).0,
                     max_attempts: 3,
                     ..spec(ENDPOINTS[*endpoint])
                 };
@@ -118,7 +129,9 @@ impl Pair {
     }
 
     async fn lease(&mut self, worker: &str, want: u32, reach_gib: u32) {
-        let query = LeaseQuery { worker_id: worker.to_owned(), want, reach_gib, park: None };
+        // The other one has two models loaded.
+        let warm = if worker == "w1" { WARM.map(str::to_owned).to_vec() } else { Vec::new() };
+        let query = LeaseQuery { warm, patience_ms: 700, ..LeaseQuery::new(worker, want, reach(worker, reach_gib)) };
         let redis = self.redis.lease(query.clone()).await.unwrap();
         let memory = self.memory.lease(query).await.unwrap();
         let facts = |leases: &[Lease]| -> Vec<(JobId, u32, u64)> {
@@ -216,9 +229,9 @@ impl Pair {
                 (self.redis.get(*id).await.unwrap().unwrap(), self.memory.get(*id).await.unwrap().unwrap());
             assert_eq!(facts(&redis), facts(&memory), "job {id}");
             assert!(job_is_sane(&redis), "{redis:?}");
-            let JobSpec { tenant, endpoint, priority, vram_class_gib, .. } = &redis.spec;
+            let JobSpec { tenant, endpoint, priority, .. } = &redis.spec;
             if redis.state == JobState::Queued {
-                let lane = format!("{}:{vram_class_gib}:{tenant}:{endpoint}", priority.digit());
+                let lane = format!("{}:{}:{tenant}:{endpoint}", priority.digit(), redis.spec.class());
                 *ready.entry(lane).or_default() += 1;
             }
             for gate in [format!("t:{tenant}"), format!("e:{tenant}:{endpoint}")] {

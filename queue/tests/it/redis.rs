@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::future::join_all;
+use stokehold_queue::demands::Trust;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Idempotency, JobError, JobSpec, JobState, NewJob, Priority, Stage,
 };
 use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Limits, Settlement, Verdict};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{
     Clock, Durability, Error, ManualClock, Queue, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce,
 };
@@ -61,7 +63,7 @@ async fn every_key_of_a_shard_lies_in_one_cluster_slot() {
     let queue = queue(&server, Clock::Own).await;
     let jobs = [job("a"), job("b")].to_vec();
     queue.submit(jobs).await.unwrap();
-    let leases = queue.lease(LeaseQuery { worker_id: "w".into(), want: 1, reach_gib: 0, park: None }).await.unwrap();
+    let leases = queue.lease(LeaseQuery::new("w", 1, Reach::usual(0))).await.unwrap();
     queue.finish(&[succeed(&leases[0])]).await.unwrap();
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap();
     assert!(keys.len() > 3);
@@ -288,7 +290,7 @@ async fn a_full_redis_refuses_new_jobs_and_lets_the_old_ones_drain() {
     let _: () = ::redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query_async(&mut redis).await.unwrap();
 
     assert!(matches!(queue.submit(vec![job("echo")]).await, Err(Error::Closed(_))));
-    let query = LeaseQuery { worker_id: "w".into(), want: 10, reach_gib: 0, park: None };
+    let query = LeaseQuery::new("w", 10, Reach::usual(0));
     let leases = queue.lease(query).await.unwrap();
     assert_eq!(queue.finish(&[succeed(&leases[0])]).await.unwrap(), [FinishAnswer::Ok]);
     assert_eq!(queue.get(id).await.unwrap().unwrap().state, JobState::Succeeded);
@@ -352,7 +354,7 @@ async fn the_reaper_gives_workers_one_lease_period_after_redis_came_up() {
     // Own clock, a lease longer than this test: the server's uptime is shorter than it.
     let queue = queue(&server, Clock::Own).await;
     queue.submit(vec![job("echo")]).await.unwrap();
-    let query = LeaseQuery { worker_id: "w".into(), want: 1, reach_gib: 0, park: None };
+    let query = LeaseQuery::new("w", 1, Reach::usual(0));
     let lease = queue.lease(query).await.unwrap().remove(0);
     let mut redis = raw(&server).await;
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*:leases").query_async(&mut redis).await.unwrap();
@@ -391,6 +393,8 @@ async fn a_single_use_token_is_claimed_once() {
     let (server, _dir) = server(&[]);
     let registry = queue(&server, Clock::Own).await.registry();
     let token = TokenRecord {
+        trust: Trust::Owned,
+        region: String::new(),
         id: nonce(),
         hash: "00".into(),
         kind: TokenKind::Join,

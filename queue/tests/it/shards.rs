@@ -7,6 +7,7 @@ use std::time::Duration;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer};
 use stokehold_queue::job::{JobSpec, JobState, NewJob};
 use stokehold_queue::queue::{Gate, Lease, LeaseQuery, Limits, Signal, Waiter};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{Clock, Error, JobId, ManualClock, Queue, RedisConfig, Shards};
 use stokehold_tests::redis_cluster::RedisCluster;
 use stokehold_tests::redis_server::RedisServer;
@@ -139,7 +140,7 @@ async fn a_waiting_pull_is_woken_by_any_shard_and_leaves_the_others() {
     let mut heard = shards.listen("api-1").await.unwrap();
     let parked = |shard: u8| -> u32 {
         let root = format!("{{{prefix}:{shard}}}");
-        cluster.nodes()[cluster.owner(&root).0].ask(&["ZCARD", &format!("{root}:parked")])
+        cluster.nodes()[cluster.owner(&root).0].ask(&["ZCARD", &format!("{root}:parked:0")])
     };
     for shard in 0..3 {
         let waiter = Waiter { replica: "api-1".into(), waiter: u64::from(shard) + 1 };
@@ -151,7 +152,7 @@ async fn a_waiting_pull_is_woken_by_any_shard_and_leaves_the_others() {
         assert_eq!(signal, Signal::Wake(waiter.waiter), "one wake, though its primary is another one each time");
         let leases: Vec<Lease> = shards.lease(parking).await.unwrap();
         assert_eq!(leases[0].job_id.shard(), shard);
-        shards.unpark(&waiter).await.unwrap();
+        shards.unpark(&waiter, &Reach::usual(0)).await.unwrap();
         assert_eq!([parked(0), parked(1), parked(2)], [0, 0, 0]);
     }
 }

@@ -9,6 +9,7 @@ use stokehold_queue::queue::{
     CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Settlement, Signal,
     Submitted, Swept, Usage, Waiter,
 };
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{Error, JobId, ManualClock, MemoryQueue, Queue};
 use tokio::sync::mpsc::Receiver;
 
@@ -118,8 +119,12 @@ impl Queue for Buggy {
         Ok(leases)
     }
 
-    async fn unpark(&self, waiter: &Waiter) -> Result<bool, Error> {
-        self.inner.unpark(waiter).await
+    async fn hold(&self, worker_id: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {
+        self.inner.hold(worker_id, now, could).await
+    }
+
+    async fn unpark(&self, waiter: &Waiter, reach: &Reach) -> Result<bool, Error> {
+        self.inner.unpark(waiter, reach).await
     }
 
     async fn wake_next(&self) -> Result<(), Error> {

@@ -195,6 +195,7 @@ fn step(stage: Stage) -> StepSpec {
         endpoint: "guard".into(),
         version: 1,
         vram_class_gib: 0,
+        demands: 0,
         thresholds: [].into(),
         timeout_ms: 10_000,
         max_attempts: 3,

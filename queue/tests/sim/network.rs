@@ -8,6 +8,7 @@ use stokehold_queue::Queue;
 use stokehold_queue::gateway::{ExtendAnswer, FinishReport, LeaseRef};
 use stokehold_queue::job::Job;
 use stokehold_queue::queue::{Lease, Signal, Submitted, Waiter};
+use stokehold_queue::reach::Reach;
 use tokio::sync::mpsc::Receiver;
 
 use crate::client::{self, Ask};
@@ -170,7 +171,10 @@ impl<Q: Queue> World<Q> {
         }
         if let Some(call) = self.replicas[replica].parked.remove(&number) {
             let waiter = Waiter { replica: replica_name(replica, life), waiter: number };
-            if !now(self.queue.unpark(&waiter)).expect("memory forgets") {
+            // As it was parked: by a worker, which reaches the same all its life.
+            let Party::Worker(n, _) = call.from else { unreachable!("only workers pull") };
+            let reach = Reach::usual(self.workers[n].reach_gib);
+            if !now(self.queue.unpark(&waiter, &reach)).expect("memory forgets") {
                 now(self.queue.wake_next()).expect("memory wakes");
             }
             self.reply(call, Answer::Leases(Vec::new()));

@@ -167,6 +167,23 @@ impl<'a> System<'a> {
         Ok(line.trim().parse()?)
     }
 
+    /// Waits until Redis is done with rewriting its append-only file.
+    pub(crate) async fn written(&mut self) -> anyhow::Result<()> {
+        let start = Instant::now();
+        loop {
+            let info: String = redis::cmd("INFO").arg("persistence").query_async(&mut self.redis).await?;
+            if ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"].iter().all(|line| info.contains(line)) {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                start.elapsed() < STUCK,
+                "Redis still rewrites its append-only file after {} s",
+                STUCK.as_secs()
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Starts counting the CPU time of every part that serves jobs; the client is counted apart.
     pub(crate) fn cpu(&self) -> CpuWatch {
         let mut processes = vec![("redis", self.server.pid())];

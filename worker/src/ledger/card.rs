@@ -113,6 +113,12 @@ impl Card {
         self.usable_mib().saturating_sub(self.excess_mib() + self.leaving_mib() + stays.sum::<u64>())
     }
 
+    /// Whether there is room for so much, for the one who has claimed the card.
+    pub(super) fn has_room_claimed(&self, need_mib: u64) -> bool {
+        let room_mib = self.usable_mib().saturating_sub(self.excess_mib() + self.held_mib());
+        self.is_open && room_mib >= self.asked_mib(need_mib)
+    }
+
     /// What will be free once those who have left are seen to be gone.
     pub(super) fn room_after_mib(&self) -> u64 {
         if self.leaving.is_some() { self.free_mib() + self.leaving_mib() } else { 0 }

@@ -11,7 +11,14 @@ fn ledger(sizes_mib: &[u64]) -> Ledger {
 }
 
 fn part(ledger: &Ledger, mib: u64) -> Option<Reservation> {
-    ledger.reserve(mib)
+    ledger.reserve(mib, &ALL)
+}
+
+/// Every card of a ledger here.
+const ALL: [u32; 4] = [0, 1, 2, 3];
+
+fn reach_gib(ledger: &Ledger, idle: &[Ticket]) -> u32 {
+    ledger.reach(idle).iter().map(|card| card.reach_gib).max().unwrap_or(0)
 }
 
 fn idle(reservation: &Reservation, value: f64) -> Idle {
@@ -60,14 +67,26 @@ fn a_model_goes_on_the_card_it_fits_best() {
 
 #[test]
 fn reach_is_the_class_of_the_largest_room_and_counts_what_can_be_evicted() {
-    assert_eq!(ledger(&[]).reach_gib(&[]), 0);
+    assert_eq!(reach_gib(&ledger(&[]), &[]), 0);
     let ledger = ledger(&[24_564, 81_559]);
-    assert_eq!(ledger.reach_gib(&[]), 80, "a card reports a little less than its name says");
+    assert_eq!(reach_gib(&ledger, &[]), 80, "a card reports a little less than its name says");
     let reservation = part(&ledger, 60_000).unwrap();
-    assert_eq!(ledger.reach_gib(&[]), 24);
-    assert_eq!(ledger.reach_gib(&[reservation.ticket]), 80);
+    assert_eq!(reach_gib(&ledger, &[]), 24);
+    assert_eq!(reach_gib(&ledger, &[reservation.ticket]), 80);
     ledger.set_open(0, false);
-    assert_eq!(ledger.reach_gib(&[]), 16, "the large card has 21 GiB left, the small one takes nothing");
+    assert_eq!(reach_gib(&ledger, &[]), 16, "the large card has 21 GiB left, the small one takes nothing");
+}
+
+#[test]
+fn a_model_that_is_particular_about_its_card_gets_no_other() {
+    let ledger = ledger(&[24_576, 49_152]);
+    assert_eq!(ledger.reserve(20_000, &[1]).map(|part| part.card), Some(1));
+    let _part = ledger.reserve(40_000, &ALL).unwrap();
+    assert!(ledger.reserve(20_000, &[1]).is_none(), "the other one has room");
+    assert!(ledger.could_hold(40_000, &[1]) && !ledger.could_hold(40_000, &[0]));
+    assert_eq!(ledger.largest_mib(&[0]), 24_576 - 24_576 / 20);
+    let reach: Vec<_> = ledger.reach(&[]).iter().map(|card| (card.index, card.reach_gib)).collect();
+    assert_eq!(reach, [(0, 24), (1, 6)]);
 }
 
 #[test]
@@ -124,12 +143,12 @@ fn what_a_dead_process_held_is_free_when_the_card_says_so() {
     ledger.observe(0, 10_300, Some(&[(7, 10_000)]));
     drop(model);
     assert!(part(&ledger, 20_000).is_none());
-    assert!(ledger.is_about_to_fit(20_000) && !ledger.is_about_to_fit(25_000));
+    assert!(ledger.is_about_to_fit(20_000, &ALL) && !ledger.is_about_to_fit(25_000, &ALL));
     ledger.observe(0, 10_300, Some(&[]));
     assert!(part(&ledger, 20_000).is_none(), "the driver has not cleared it yet");
     ledger.observe(0, 350, Some(&[]));
     assert!(part(&ledger, 20_000).is_some());
-    assert!(!ledger.is_about_to_fit(20_000));
+    assert!(!ledger.is_about_to_fit(20_000, &ALL));
     drop(part(&ledger, 1_000));
     assert!(part(&ledger, 23_000).is_some(), "one that never had a process has used nothing");
 }
@@ -138,15 +157,15 @@ fn what_a_dead_process_held_is_free_when_the_card_says_so() {
 fn a_claimed_card_takes_nobody_else_and_is_had_once_it_is_empty() {
     let ledger = ledger(&[24_576, 12_288]);
     let small = part(&ledger, 14_000).unwrap();
-    let claim = ledger.claim(20_000).unwrap();
+    let claim = ledger.claim(20_000, &ALL, &Arc::default()).unwrap();
     assert_eq!((claim.card, small.card), (0, 0));
-    assert!(ledger.claim(20_000).is_none(), "of two who want it one has it");
+    assert!(ledger.claim(20_000, &ALL, &Arc::default()).is_none(), "of two who want it one has it");
     assert!(part(&ledger, 5_000).is_some_and(|other| other.card == 1));
     assert!(part(&ledger, 12_500).is_none());
     assert!(ledger.reserve_claimed(&claim, 20_000).is_none(), "somebody is there yet");
     drop(small);
     let large = ledger.reserve_claimed(&claim, 20_000).unwrap();
-    claim.give_up();
+    drop(claim);
     assert!(part(&ledger, 3_000).is_some_and(|other| other.card == 0), "the rest is for everybody again");
     drop(large);
 }
@@ -157,11 +176,11 @@ fn the_least_valuable_make_way_and_none_for_nothing() {
     let held: Vec<Reservation> = [12_000, 10_000, 11_000, 11_500].map(|mib| part(&ledger, mib).unwrap()).into();
     assert_eq!(held.iter().map(|one| one.card).collect::<Vec<_>>(), [0, 0, 1, 1]);
     let all: Vec<Idle> = held.iter().zip([5.0, 1.0, 2.0, 3.0]).map(|(one, value)| idle(one, value)).collect();
-    assert_eq!(ledger.victims(9_000, &all), Some(vec![held[1].ticket]));
-    assert_eq!(ledger.victims(22_000, &all), Some(vec![held[2].ticket, held[3].ticket]), "5 is less than 6");
-    assert_eq!(ledger.victims(9_000, &[]), None);
-    assert_eq!(ledger.victims(30_000, &all), None);
-    assert_eq!(ledger.victims(500, &all), Some(vec![]), "there is room");
+    assert_eq!(ledger.victims(9_000, &ALL, &all), Some(vec![held[1].ticket]));
+    assert_eq!(ledger.victims(22_000, &ALL, &all), Some(vec![held[2].ticket, held[3].ticket]), "5 is less than 6");
+    assert_eq!(ledger.victims(9_000, &ALL, &[]), None);
+    assert_eq!(ledger.victims(30_000, &ALL, &all), None);
+    assert_eq!(ledger.victims(500, &ALL, &all), Some(vec![]), "there is room");
 }
 
 /// What may happen on cards.
@@ -205,7 +224,7 @@ proptest! {
                     prop_assert_eq!(reservation.is_some(), fits);
                     if reservation.is_none() {
                         let all: Vec<Idle> = held.iter().map(|(one, seen)| idle(one, *seen as f64)).collect();
-                        if let Some(victims) = ledger.victims(mib, &all) {
+                        if let Some(victims) = ledger.victims(mib, &ALL, &all) {
                             held.retain(|(one, _)| !victims.contains(&one.ticket));
                             let reservation = part(&ledger, mib);
                             prop_assert!(reservation.is_some(), "the victims were enough");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use stokehold_queue::gateway::CardReach;
 use stokehold_queue::job::{ErrorCode, JobError};
 
 use super::failure::{failure, infra};
@@ -13,22 +14,9 @@ use crate::ledger::{Claim, Idle, Reservation, Ticket};
 /// How long a claim waits for the runs on its card to end.
 const CLAIM_MAX: Duration = Duration::from_secs(120);
 
-/// A claim; who waited for its end is told of it.
-struct Claimed<'a> {
-    claim: Claim,
-    pool: &'a Pool,
-}
-
-impl Drop for Claimed<'_> {
-    fn drop(&mut self) {
-        self.claim.give_up();
-        self.pool.ended.notify_waiters();
-    }
-}
-
 impl Pool {
     /// Reserves what the model needs, evicting idle runners until it fits. `None`: no card needed.
-    pub(super) async fn make_room(&self, model: &Using) -> Result<Option<Reservation>, NotReady> {
+    pub(super) async fn make_room(&self, model: &Using, claim: Option<Claim>) -> Result<Option<Reservation>, NotReady> {
         let ledger = self.cards.ledger();
         let need_mib = model.need_mib(ledger);
         if need_mib == 0 {
@@ -38,19 +26,23 @@ impl Pool {
             }
             return Ok(None);
         }
-        if !ledger.could_hold(need_mib) {
+        if !ledger.could_hold(need_mib, &model.cards) {
             let message = format!("it was seen to need {need_mib} MiB of a card, and the largest here has less");
             return Err(NotReady::Outgrown(failure(ErrorCode::OomGpu, message), need_mib));
         }
         if model.alone.load(Ordering::SeqCst) {
             return self.make_empty(model, need_mib).await.map(Some);
         }
+        // It was held for the class that was known of it; if it needs more by now, it is as any other.
+        if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, need_mib)) {
+            return Ok(Some(reservation));
+        }
         loop {
-            if let Some(reservation) = ledger.reserve(need_mib) {
+            if let Some(reservation) = ledger.reserve(need_mib, &model.cards) {
                 return Ok(Some(reservation));
             }
             // Memory of a process that is gone counts as free when the card says so.
-            if ledger.is_about_to_fit(need_mib) {
+            if ledger.is_about_to_fit(need_mib, &model.cards) {
                 if !self.cards.look_again().await {
                     return Err(NotReady::NoRoom);
                 }
@@ -58,7 +50,7 @@ impl Pool {
             }
             let idle = self.idle();
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let victims = ledger.victims(need_mib, &values).ok_or(NotReady::NoRoom)?;
+            let victims = ledger.victims(need_mib, &model.cards, &values).ok_or(NotReady::NoRoom)?;
             if !self.evict_all(&idle, &victims).await {
                 return Err(NotReady::NoRoom);
             }
@@ -67,31 +59,46 @@ impl Pool {
 
     /// Claims a card for a model that is to have it for itself: nothing new begins there, what runs ends, idle models go.
     async fn make_empty(&self, model: &Using, need_mib: u64) -> Result<Reservation, NotReady> {
+        let claim = self.clear(need_mib, &model.cards, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
+        self.cards.ledger().reserve_claimed(&claim, need_mib).ok_or(NotReady::NoRoom)
+    }
+
+    /// Claims one of these cards and makes room there for so much. `None` when none can be had.
+    pub(crate) async fn hold(&self, need_mib: u64, on: &[u32]) -> Option<Claim> {
+        self.clear(need_mib, on, None).await
+    }
+
+    async fn clear(&self, need_mib: u64, on: &[u32], spared: Option<&Arc<Model>>) -> Option<Claim> {
         let ledger = self.cards.ledger();
-        let claim = Claimed { claim: ledger.claim(need_mib).ok_or(NotReady::NoRoom)?, pool: self };
+        let claim = ledger.claim(need_mib, on, &self.ended)?;
         let until = Instant::now() + CLAIM_MAX;
-        loop {
+        // A card that has failed meanwhile will never be empty.
+        while Instant::now() < until && ledger.is_open(claim.card) {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            if let Some(reservation) = ledger.reserve_claimed(&claim.claim, need_mib) {
-                return Ok(reservation);
+            if ledger.has_room_claimed(&claim, need_mib) {
+                return Some(claim);
             }
-            let here = |other: &Arc<Model>| *lock(&other.on) == Some(claim.claim.card) && !Arc::ptr_eq(other, &model.0);
-            let others: Vec<Arc<Model>> = self.known().into_iter().filter(here).collect();
+            let is_spared = |other: &Arc<Model>| spared.is_some_and(|spared| Arc::ptr_eq(other, spared));
+            let here = |other: &Arc<Model>| *lock(&other.on) == Some(claim.card) && !is_spared(other);
             let mut evicted = false;
-            for other in others {
-                evicted |= self.evict_if(&other, |other| other.runs.load(Ordering::SeqCst) == 0).await;
+            for other in self.known().into_iter().filter(here) {
+                evicted = self.evict_if(&other, |other| other.runs.load(Ordering::SeqCst) == 0).await;
+                if evicted {
+                    break;
+                }
             }
-            if evicted || ledger.is_clearing(claim.claim.card) {
+            if evicted || ledger.is_clearing(claim.card) {
                 self.cards.look_again().await;
                 continue;
             }
             tokio::select! {
                 () = ended => {}
-                () = tokio::time::sleep_until(until.into()) => return Err(NotReady::NoRoom),
+                () = tokio::time::sleep_until(until.into()) => {}
             }
         }
+        None
     }
 
     /// Evicts what can still be. `false`: nothing could.
@@ -139,6 +146,7 @@ impl Pool {
             return false;
         }
         let Some(idle) = loaded.take() else { return false };
+        *lock(&model.on) = None;
         tracing::info!(endpoint.id = %model.spec.version.name, "idle runner evicted");
         idle.runner.stop().await;
         true
@@ -156,10 +164,10 @@ impl Pool {
         self.known().iter().filter(|model| model.is_loaded()).count()
     }
 
-    /// The largest VRAM class that could be loaded now, GiB.
-    pub(crate) fn reach_gib(&self) -> u32 {
+    /// The largest VRAM class that could be loaded now, by card.
+    pub(crate) fn reach(&self) -> Vec<CardReach> {
         let idle: Vec<Ticket> = self.idle().iter().filter_map(|model| model.ticket()).collect();
-        self.cards.ledger().reach_gib(&idle)
+        self.cards.ledger().reach(&idle)
     }
 
     /// What a job is told that failed on this card: on one that has failed, it is the card's failure and not the model's.

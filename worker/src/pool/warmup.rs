@@ -1,12 +1,14 @@
-//! The runs before the first job: what compiles on first use is compiled, and what the model takes of its card is seen.
+//! The runs before the first job: what compiles on first use is compiled, and what the model takes of its card is seen. A handler whose calls
+//! take several jobs gets as many of each input as a call can have: that is what takes the most.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use futures::future::join_all;
 use serde_json::value::to_raw_value;
+use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::time::{Instant, timeout_at};
 
@@ -19,49 +21,57 @@ use crate::runner::{RunEnd, RunRequest, Runner, StartError};
 /// that fails fails the load.
 pub(super) async fn run(
     runner: &Runner,
-    inputs: &[Value],
+    spec: &EndpointSpec,
     home: &Path,
     limit: Duration,
     cards: &Cards,
 ) -> Result<(), JobError> {
     let until = Instant::now() + limit;
-    let mut texts =
-        inputs.iter().map(to_raw_value).collect::<Result<Vec<_>, _>>().map_err(|error| infra(error.to_string()))?;
+    let mut texts = spec
+        .warmup
+        .iter()
+        .map(to_raw_value)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| infra(error.to_string()))?;
     texts.sort_by_key(|text| std::cmp::Reverse(text.get().len()));
-    for (n, input) in texts.into_iter().enumerate() {
-        let request = RunRequest {
-            job: "warm-up".to_owned(),
-            attempt: 1,
-            scratch: home.join(format!("warm-up-{n}")),
-            files: BTreeMap::new(),
-            input,
-            messages: Arc::new(Messages::unheard()),
-            begun: Arc::default(),
-        };
-        // Above every number that a job's run can have.
-        let ended = runner.run(u64::MAX - n as u64, request).await;
-        let end = match timeout_at(until, ended).await {
-            Ok(end) => end.unwrap_or(RunEnd::NotBegun),
-            Err(_) => return Err(start_failure(StartError::TooSlow(limit))),
-        };
-        match end {
-            // Most frameworks hold what a run took; what this one gives back, the next look would miss.
-            RunEnd::Done { .. } => {
-                cards.look_again().await;
-            }
-            RunEnd::Failed { failure: raised, stderr, .. } => {
-                let message = format!("a warm-up input: {}", raised.message);
-                let some = |text: String| Some(text).filter(|text| !text.is_empty());
-                let (traceback, stderr) = (some(raised.traceback), some(stderr));
-                return Err(JobError {
-                    class: raised.class,
-                    traceback,
-                    stderr,
-                    ..failure(ErrorCode::SetupFailed, message)
-                });
-            }
-            end => return Err(start_failure(StartError::Ended(end))),
+    // Above every number that a job's run can have.
+    let mut number = u64::MAX;
+    for input in texts {
+        let mut ends = Vec::new();
+        for _ in 0..spec.max_batch_size.max(1) {
+            number -= 1;
+            let request = RunRequest {
+                job: "warm-up".to_owned(),
+                attempt: 1,
+                scratch: home.join(format!("warm-up-{number}")),
+                files: BTreeMap::new(),
+                input: input.clone(),
+                messages: Arc::new(Messages::unheard()),
+                begun: Arc::default(),
+            };
+            ends.push(runner.run(number, request).await);
         }
+        let Ok(ends) = timeout_at(until, join_all(ends)).await else {
+            return Err(start_failure(StartError::TooSlow(limit)));
+        };
+        for end in ends {
+            warmed_up(end.unwrap_or(RunEnd::NotBegun))?;
+        }
+        // Most frameworks hold what a run took; what this one gives back, the next look would miss.
+        cards.look_again().await;
     }
     Ok(())
+}
+
+fn warmed_up(end: RunEnd) -> Result<(), JobError> {
+    match end {
+        RunEnd::Done { .. } => Ok(()),
+        RunEnd::Failed { failure: raised, stderr, .. } => {
+            let message = format!("a warm-up input: {}", raised.message);
+            let some = |text: String| Some(text).filter(|text| !text.is_empty());
+            let (traceback, stderr) = (some(raised.traceback), some(stderr));
+            Err(JobError { class: raised.class, traceback, stderr, ..failure(ErrorCode::SetupFailed, message) })
+        }
+        end => Err(start_failure(StartError::Ended(end))),
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -12,6 +13,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, timeout};
 
+use super::batch::Batch;
 use super::process::{self, Launch, Process};
 use super::streams::{Source, Streams};
 use super::tail::Tail;
@@ -58,9 +60,10 @@ pub(super) async fn start(
     let (commands, inbox) = mpsc::channel(COMMANDS);
     let (loaded, loading) = oneshot::channel();
     let load = Control::Load { entry: launch.entry.clone(), max_concurrency: launch.max_concurrency };
-    let at_once = launch.max_concurrency.max(1) as usize;
-    tokio::spawn(Driver::new(process, writer, streams, inbox, loaded, reservation, at_once).run(load));
-    let runner = |boot, load| Runner { commands, pid, boot, load };
+    let parts = Parts { process, writer, streams, inbox, loaded, reservation };
+    tokio::spawn(Driver::new(parts, launch).run(load));
+    let is_batched = launch.max_batch_size > 1;
+    let runner = |boot, load| Runner { commands, pid, boot, load, is_batched, awaited: AtomicUsize::new(0) };
     match timeout(load_timeout, loading).await {
         Ok(Ok(Ok(load))) => Ok(runner(started.elapsed().saturating_sub(load), load)),
         Ok(Ok(Err(error))) => Err(error),
@@ -70,7 +73,7 @@ pub(super) async fn start(
     }
 }
 
-/// A run under way.
+/// A run under way, or one that waits for its call.
 struct Running {
     end: oneshot::Sender<RunEnd>,
     messages: Arc<Messages>,
@@ -88,6 +91,16 @@ enum Fatal {
     Flooded(u64),
 }
 
+/// What a driver is given.
+struct Parts {
+    process: Process,
+    writer: OwnedWriteHalf,
+    streams: Streams,
+    inbox: mpsc::Receiver<Command>,
+    loaded: oneshot::Sender<Result<Duration, StartError>>,
+    reservation: Option<Reservation>,
+}
+
 struct Driver {
     process: Process,
     reservation: Option<Reservation>,
@@ -100,6 +113,8 @@ struct Driver {
     runs: BTreeMap<u64, Running>,
     /// How many it takes at once.
     max_concurrency: usize,
+    /// Of a handler whose calls take several: the runs of the next one, which are in `runs` as well.
+    batch: Batch,
     /// What came on stderr outside of any run.
     stderr: Tail,
     heard: tokio::time::Instant,
@@ -110,15 +125,8 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(
-        process: Process,
-        writer: OwnedWriteHalf,
-        streams: Streams,
-        inbox: mpsc::Receiver<Command>,
-        loaded: oneshot::Sender<Result<Duration, StartError>>,
-        reservation: Option<Reservation>,
-        max_concurrency: usize,
-    ) -> Self {
+    fn new(parts: Parts, launch: &Launch) -> Self {
+        let Parts { process, writer, streams, inbox, loaded, reservation } = parts;
         Self {
             process,
             reservation,
@@ -128,7 +136,8 @@ impl Driver {
             loaded: Some(loaded),
             decoder: Decoder::default(),
             runs: BTreeMap::new(),
-            max_concurrency,
+            max_concurrency: launch.max_concurrency.max(1) as usize,
+            batch: Batch::new(launch.max_batch_size, launch.max_wait),
             stderr: Tail::default(),
             heard: tokio::time::Instant::now(),
             stopping: None,
@@ -149,6 +158,7 @@ impl Driver {
     /// Serves until the process is gone, or must go.
     async fn serve(&mut self) -> Result<(), Fatal> {
         loop {
+            let call_at = self.call().await?;
             let silence = self.heard + SILENCE_MAX;
             let stop_by = self.stopping.as_ref().map(|(by, _)| *by);
             tokio::select! {
@@ -160,6 +170,9 @@ impl Driver {
                 },
                 command = self.inbox.recv() => match command {
                     Some(Command::Run { number, request, end }) => self.begin(number, request, end).await?,
+                    Some(Command::Cancel(number)) if self.batch.remove(number) => {
+                        self.runs.remove(&number);
+                    }
                     Some(Command::Cancel(number)) => self.send(&Control::Cancel { run: number }, b"").await?,
                     Some(Command::Terminate) => process::terminate_group(self.process.pid),
                     Some(Command::Stop(stopped)) => {
@@ -176,6 +189,7 @@ impl Driver {
                 () = sleep_until(silence) => {
                     return Err(Fatal::Broken(format!("it gave no sign of life for {} s", SILENCE_MAX.as_secs())));
                 }
+                () = sleep_until(call_at.unwrap_or(silence)), if call_at.is_some() => {}
                 () = sleep_until(stop_by.unwrap_or(silence)), if stop_by.is_some() => {
                     self.kill();
                     return Ok(());
@@ -191,20 +205,47 @@ impl Driver {
 
     async fn begin(&mut self, number: u64, request: RunRequest, end: oneshot::Sender<RunEnd>) -> Result<(), Fatal> {
         let RunRequest { job, attempt, scratch, files, input, messages, begun } = request;
-        if self.runs.len() < self.max_concurrency {
-            begun.now();
+        if self.runs.len() < self.max_concurrency && !self.batch.is_on() {
+            begun.now(0);
         }
         let running = Running { end, messages, begun, log_bytes: 0, cut: false, unheard: 0, stderr: Tail::default() };
         self.runs.insert(number, running);
         let scratch = scratch.to_string_lossy().into_owned();
-        self.send(&Control::Run { run: number, job, attempt, scratch, files }, input.get().as_bytes()).await
+        let control = Control::Run { run: number, job, attempt, scratch, files, more: 0 };
+        if self.batch.is_on() {
+            self.batch.push((number, control, input), Instant::now());
+            return Ok(());
+        }
+        self.send(&control, input.get().as_bytes()).await
+    }
+
+    /// Hands the next call to a handler that takes several runs at a time, when none is under way. When to look again, if nothing else
+    /// happens until then.
+    async fn call(&mut self) -> Result<Option<tokio::time::Instant>, Fatal> {
+        if self.runs.len() > self.batch.len() || self.stopping.is_some() {
+            return Ok(None);
+        }
+        let call = self.batch.take(Instant::now());
+        if call.is_empty() {
+            return Ok(self.batch.due().map(Into::into));
+        }
+        let size = u32::try_from(call.len()).unwrap_or(u32::MAX);
+        for (number, control, input) in call {
+            if let Some(running) = self.runs.get(&number) {
+                running.begun.now(size);
+            }
+            self.send(&control, input.get().as_bytes()).await?;
+        }
+        Ok(None)
     }
 
     /// A run has ended: the next one in the runner's inbox begins.
     fn ended(&mut self, run: u64) -> Option<Running> {
         let running = self.runs.remove(&run)?;
-        if let Some(next) = self.runs.values().nth(self.max_concurrency - 1) {
-            next.begun.now();
+        if !self.batch.is_on()
+            && let Some(next) = self.runs.values().nth(self.max_concurrency - 1)
+        {
+            next.begun.now(0);
         }
         Some(running)
     }
@@ -237,7 +278,8 @@ impl Driver {
                 if self.runs.is_empty() && stream == LogStream::Stderr {
                     self.stderr.push(bytes);
                 }
-                self.runs.values_mut().take(self.max_concurrency).try_for_each(|run| run.log(stream, bytes))
+                let mut begun = self.runs.values_mut().filter(|run| run.begun.at().is_some());
+                begun.try_for_each(|run| run.log(stream, bytes))
             }
         }
     }
@@ -337,8 +379,8 @@ impl Driver {
             (None, Err(signal)) if signal == "SIGKILL" && is_oom => RunEnd::OutOfMemory { stderr },
             (None, Err(signal)) => RunEnd::Crashed { signal: signal.clone(), stderr },
         };
-        for (place, running) in std::mem::take(&mut self.runs).into_values().enumerate() {
-            let has_begun = place < self.max_concurrency;
+        for running in std::mem::take(&mut self.runs).into_values() {
+            let has_begun = running.begun.at().is_some();
             let _ = running.end.send(if has_begun { end(running.stderr.text()) } else { RunEnd::NotBegun });
         }
         if let Some(loaded) = self.loaded.take() {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, killpg};
@@ -50,6 +51,9 @@ pub(crate) struct Launch {
     pub(crate) entry: String,
     /// Runs at once.
     pub(crate) max_concurrency: u32,
+    /// Jobs that one call of the handler takes, and how long the first of them waits for others.
+    pub(crate) max_batch_size: u32,
+    pub(crate) max_wait: Duration,
     /// The card it may use; `None` hides all of them.
     pub(crate) card: Option<u32>,
 }

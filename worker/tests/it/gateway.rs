@@ -336,7 +336,7 @@ async fn extend(State(inner): App, Json(request): Json<ExtendRequest>) -> Json<E
         seen.learned.extend(request.status.learned.iter().cloned());
         seen.status = request.status;
         seen.extended = request.leases;
-        Json(ExtendReply { leases, token: None })
+        Json(ExtendReply { leases, token: None, hold: None })
     })
 }
 

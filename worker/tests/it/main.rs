@@ -4,6 +4,7 @@
 //! each other is for the end-to-end suite in `tests/`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod batches;
 mod caches;
 mod cards;
 mod disk;

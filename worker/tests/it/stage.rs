@@ -6,6 +6,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
+use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef};
 use stokehold_queue::job::{ErrorCode, JobError};
@@ -73,6 +74,11 @@ impl Stage {
         self.gateway.end(&self.submit(how)).await
     }
 
+    /// A file that handlers may wait for.
+    pub(crate) fn gate(&self) -> PathBuf {
+        self.dir.path().join("gate")
+    }
+
     /// Tells the worker to drain.
     pub(crate) fn stop(&self) {
         self.shutdown.cancel();
@@ -112,7 +118,10 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         input_schema: Value::Null,
         output_schema: Value::Null,
         vram_gib: 0.0,
+        demands: Demands::default(),
         max_concurrency: 1,
+        max_batch_size: 1,
+        max_wait_ms: 0.0,
         timeout_s: 600,
         max_attempts: 3,
         retry: None,

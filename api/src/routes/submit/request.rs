@@ -172,6 +172,7 @@ pub(crate) fn check(
             version: version.version,
             priority: request.priority.unwrap_or_default(),
             vram_class_gib: deployed.vram_class_gib,
+            demands: deployed.demands,
             timeout_ms: timeout_s * 1000,
             max_attempts,
             metadata,

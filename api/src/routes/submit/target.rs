@@ -46,6 +46,7 @@ async fn step(app: &App, tenant: &str, stage: Stage, config: &StepConfig) -> Res
         endpoint: version.name.clone(),
         version: version.version,
         vram_class_gib: deployed.vram_class_gib,
+        demands: deployed.demands,
         thresholds: config.thresholds.clone(),
         timeout_ms: config.timeout_s.unwrap_or(version.spec.timeout_s) * 1000,
         max_attempts: version.spec.max_attempts,

@@ -1,7 +1,8 @@
 //! What goes first.
 
 use stokehold_queue::job::{JobSpec, JobState, NewJob, Priority};
-use stokehold_queue::queue::AGE_AFTER_MS;
+use stokehold_queue::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, LeaseQuery};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{JobId, ManualClock, Queue};
 
 use super::{ids, job, of, one, query, spec, state, submit, take};
@@ -90,4 +91,66 @@ pub(super) async fn old_work_that_no_worker_here_can_take_stops_nobody<Q: Queue>
     submit(queue, [urgent(Priority::Interactive)]).await;
     let large = queue.lease(query(1, 80)).await.unwrap();
     assert_eq!(large[0].spec.vram_class_gib, 80, "it is the first thing that a larger card takes");
+}
+
+pub(super) async fn what_is_loaded_goes_first_for_as_long_as_loading_takes<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let of_tenant = |tenant: &str, endpoint: &str, vram_class_gib| JobSpec {
+        tenant: tenant.into(),
+        vram_class_gib,
+        ..spec(endpoint)
+    };
+    submit(queue, [of_tenant("acme", "cold", 8), of_tenant("acme", "warm", 8), of_tenant("zoo", "other", 0)]).await;
+    submit(queue, (0..3).map(|_| of_tenant("zoo", "warm", 0))).await;
+    let warm = vec!["0:zoo:warm".to_owned(), "8:acme:warm".to_owned()];
+    let query = |want| LeaseQuery { warm: warm.clone(), patience_ms: 5_000, ..query(want, 24) };
+    let endpoints = async |want| -> Vec<(String, String)> {
+        let leases = queue.lease(query(want)).await.unwrap();
+        leases.into_iter().map(|lease| (lease.spec.tenant, lease.spec.endpoint)).collect()
+    };
+    let named = |tenant: &str, endpoint: &str| (tenant.to_owned(), endpoint.to_owned());
+    assert_eq!(endpoints(2).await, [named("zoo", "warm"), named("zoo", "warm")]);
+    clock.advance_ms(5_000);
+    assert_eq!(endpoints(1).await, [named("acme", "cold")], "it has waited for as long as loading it takes");
+    let rest = endpoints(10).await;
+    assert_eq!(rest.len(), 3);
+    submit(queue, [of_tenant("acme", "cold", 8), of_tenant("acme", "warm", 8)]).await;
+    submit(queue, [JobSpec { priority: Priority::Interactive, ..of_tenant("acme", "cold", 8) }]).await;
+    assert_eq!(
+        endpoints(2).await,
+        [named("acme", "cold"), named("acme", "warm")],
+        "what is more urgent goes before it"
+    );
+    let mut unreached = query(10);
+    unreached.reach = Reach::usual(0);
+    assert!(queue.lease(unreached).await.unwrap().is_empty(), "warm or not, there is no room for it");
+}
+
+pub(super) async fn a_card_is_held_by_one_worker_for_a_large_job_that_has_waited<Q: Queue>(
+    queue: &Q,
+    clock: &ManualClock,
+) {
+    let of_class = |vram_class_gib| JobSpec { vram_class_gib, ..spec("echo") };
+    submit(queue, [of_class(8), of_class(24), of_class(80)]).await;
+    let (now, could) = (Reach::usual(8), Reach::usual(24));
+    clock.advance_ms(HOLD_AFTER_MS);
+    assert_eq!(queue.hold("w1", &now, &could).await.unwrap(), None, "nobody knows yet that it is passed over");
+    clock.advance_ms(HOLD_AFTER_MS - 1);
+    assert_eq!(queue.hold("w2", &now, &could).await.unwrap(), None, "it may still come to its turn");
+    clock.advance_ms(1);
+    assert_eq!(queue.hold("w1", &now, &now).await.unwrap(), None, "its cards are too small");
+    assert_eq!(queue.hold("w1", &now, &could).await.unwrap(), Some(24));
+    assert_eq!(queue.hold("w2", &now, &could).await.unwrap(), None, "one is enough");
+    submit(queue, [JobSpec { priority: Priority::Interactive, ..of_class(8) }]).await;
+    let held = LeaseQuery { only: Some(24), ..query(10, 24) };
+    let leases = queue.lease(held).await.unwrap();
+    assert_eq!(leases.iter().map(|lease| lease.spec.vram_class_gib).collect::<Vec<_>>(), [24]);
+    submit(queue, [of_class(24), of_class(24)]).await;
+    assert_eq!(queue.hold("w1", &now, &could).await.unwrap(), None);
+    clock.advance_ms(HOLD_AFTER_MS);
+    assert_eq!(queue.lease(query(1, 24)).await.unwrap().len(), 1);
+    assert_eq!(
+        queue.hold("w1", &now, &could).await.unwrap(),
+        None,
+        "what is old, and is served all the same, needs no help"
+    );
 }

@@ -1,11 +1,12 @@
 //! What replicas are told without asking, and what jobs say.
 
-use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream};
+use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream, Outgrown};
 use stokehold_queue::job::{JobSpec, JobState, NewJob};
-use stokehold_queue::queue::{Signal, Waiter};
+use stokehold_queue::queue::{LeaseQuery, Signal, Waiter};
+use stokehold_queue::reach::Reach;
 use stokehold_queue::{Fence, ManualClock, Queue};
 
-use super::{LEASE_MS, job, of, one, parking, query, spec, succeed, succeeds};
+use super::{LEASE_MS, job, of, one, outgrow, parking, query, spec, succeed, succeeds};
 
 pub(super) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
@@ -25,6 +26,61 @@ pub(super) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>
     assert!(signals.try_recv().is_err());
 }
 
+pub(super) async fn demands_wake_only_who_meets_them_and_that_once<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let reach = |parts: &[(u32, u32)]| -> Reach { parts.iter().copied().collect() };
+    let able = reach(&[(0, 80), (7, 24), (8, 0)]);
+    for (waiter, reach) in [(1, reach(&[(0, 80)])), (2, reach(&[(7, 8)])), (3, able.clone())] {
+        assert!(queue.lease(LeaseQuery { reach, ..parking(0, waiter) }).await.unwrap().is_empty());
+    }
+    let picky = of(JobSpec { vram_class_gib: 16, demands: 7, ..spec("echo") });
+    let id = picky.id;
+    queue.submit(vec![picky]).await.unwrap();
+    assert_eq!(signals.recv().await, Some(Signal::Wake(3)));
+    assert!(
+        !queue.unpark(&Waiter { replica: "api-1".into(), waiter: 3 }, &able).await.unwrap(),
+        "it is on no list any more"
+    );
+    queue.submit(vec![of(JobSpec { demands: 8, ..spec("echo") })]).await.unwrap();
+    assert!(signals.try_recv().is_err(), "who met these demands is gone");
+
+    assert!(queue.lease(query(10, 141)).await.unwrap().is_empty(), "a large card that does not meet them");
+    assert!(queue.lease(LeaseQuery { reach: reach(&[(7, 8)]), ..query(10, 0) }).await.unwrap().is_empty());
+    let leases = queue.lease(LeaseQuery { reach: reach(&[(7, 16)]), ..query(10, 0) }).await.unwrap();
+    assert_eq!(leases.iter().map(|lease| (lease.job_id, lease.spec.demands)).collect::<Vec<_>>(), [(id, 7)]);
+    let outgrown = outgrow(&leases[0], Outgrown::To(24));
+    queue.finish(&[outgrown]).await.unwrap();
+    let job = queue.get(id).await.unwrap().unwrap();
+    assert_eq!(
+        (job.state, job.spec.vram_class_gib, job.spec.demands),
+        (JobState::Queued, 24, 7),
+        "what it asks for stays"
+    );
+    let again = queue.lease(LeaseQuery { reach: reach(&[(7, 24)]), ..query(10, 0) }).await.unwrap();
+    assert_eq!(again[0].job_id, id);
+}
+
+pub(super) async fn who_has_the_model_is_woken_then_the_cheapest<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let waits = async |waiter, reach_gib, rank, warm: &[&str]| {
+        let warm = warm.iter().map(|place| (*place).to_owned()).collect();
+        let query = LeaseQuery { rank, warm, ..parking(reach_gib, waiter) };
+        assert!(queue.lease(query).await.unwrap().is_empty());
+    };
+    let place = "8:acme:echo";
+    waits(1, 24, 500, &[]).await;
+    waits(2, 24, 100, &[]).await;
+    waits(3, 80, 900, &[place, "0:acme:other"]).await;
+    waits(4, 4, 0, &[place]).await;
+    let submit = async || queue.submit(vec![of(JobSpec { vram_class_gib: 8, ..spec("echo") })]).await.unwrap();
+    for (woken, why) in [(3, "it has the model, and room"), (2, "it is cheaper"), (1, "it is left")] {
+        submit().await;
+        assert_eq!(signals.recv().await, Some(Signal::Wake(woken)), "{why}");
+    }
+    submit().await;
+    assert!(signals.try_recv().is_err(), "the card of the last is too small");
+}
+
 pub(super) async fn a_wake_is_passed_on_while_there_is_work<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     for waiter in 1..=3 {
@@ -42,13 +98,13 @@ pub(super) async fn a_waiter_that_left_says_whether_a_wake_is_under_way<Q: Queue
     let mut signals = queue.listen("api-1").await.unwrap();
     let waiter = |waiter| Waiter { replica: "api-1".into(), waiter };
     queue.lease(parking(0, 1)).await.unwrap();
-    assert!(queue.unpark(&waiter(1)).await.unwrap(), "nothing was under way");
+    assert!(queue.unpark(&waiter(1), &Reach::usual(0)).await.unwrap(), "nothing was under way");
 
     queue.lease(parking(0, 2)).await.unwrap();
     queue.lease(parking(0, 3)).await.unwrap();
     queue.submit(vec![job("echo")]).await.unwrap();
     assert_eq!(signals.recv().await, Some(Signal::Wake(2)));
-    assert!(!queue.unpark(&waiter(2)).await.unwrap());
+    assert!(!queue.unpark(&waiter(2), &Reach::usual(0)).await.unwrap());
     queue.wake_next().await.unwrap();
     assert_eq!(signals.recv().await, Some(Signal::Wake(3)), "the wake is not lost");
 }

@@ -114,7 +114,7 @@ fn limits() -> impl Strategy<Value = Option<Limits>> {
 pub(super) fn verb() -> impl Strategy<Value = Verb> {
     let any = any::<usize>();
     let fate = prop::sample::select(vec![Fate::Queue, Fate::Queue, Fate::Step, Fate::Succeed, Fate::Fail]);
-    let class = prop::sample::select(vec![0, 8, 24]);
+    let class = prop::sample::select(vec![0, 8, 24, 3_008]);
     prop_oneof![
         8 => (1..8usize, 0..3usize, 0..3usize, 0..3usize, class, shape()).prop_map(
             |(jobs, tenant, endpoint, priority, class, shape)| Verb::Submit { jobs, tenant, endpoint, priority, class, shape }

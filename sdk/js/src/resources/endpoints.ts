@@ -22,6 +22,15 @@ export interface EndpointRetry {
   on: string[] | null;
 }
 
+/** What an endpoint asks of its workers beside memory. */
+export interface EndpointDemands {
+  gpu_models?: string[];
+  min_compute_capability?: string;
+  min_cuda?: string;
+  regions?: string[];
+  min_trust?: "community" | "datacenter" | "owned";
+}
+
 /** One deployed version of an endpoint. Immutable. Members are named as the API names them. */
 export interface Endpoint {
   name: string;
@@ -36,6 +45,9 @@ export interface Endpoint {
   output_schema: unknown;
   vram_gib: number;
   max_concurrency: number;
+  demands?: EndpointDemands;
+  max_batch_size?: number;
+  max_wait_ms?: number;
   timeout_s: number;
   max_attempts: number;
   retry?: EndpointRetry | null;

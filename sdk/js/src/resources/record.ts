@@ -10,6 +10,8 @@ export interface Timing {
   boot_ms: number;
   load_ms: number;
   warmup_ms: number;
+  /** How many jobs shared the call of the handler; absent where it takes one at a time. */
+  batch_size?: number;
   run_ms: number;
   upload_ms: number;
 }

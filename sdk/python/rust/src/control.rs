@@ -25,6 +25,8 @@ pub(crate) struct Run {
     scratch: String,
     #[pyo3(get)]
     files: BTreeMap<String, String>,
+    #[pyo3(get)]
+    more: u32,
     input: Vec<u8>,
 }
 
@@ -54,8 +56,8 @@ impl Control {
         use stokehold_wire::Control as Message;
         match message {
             Message::Load { entry, max_concurrency } => Ok(Self::Load(Load { entry, max_concurrency })),
-            Message::Run { run, job, attempt, scratch, files } => {
-                Ok(Self::Run(Run { number: run, job, attempt, scratch, files, input: body }))
+            Message::Run { run, job, attempt, scratch, files, more } => {
+                Ok(Self::Run(Run { number: run, job, attempt, scratch, files, more, input: body }))
             }
             Message::Cancel { run } => Err(run),
             Message::Shutdown => Ok(Self::Shutdown),

@@ -94,6 +94,19 @@ impl Inbox {
         self.lock().runs.contains_key(&run)
     }
 
+    /// An interrupt that comes between Python's last look and the system call that then waits is not seen before the call returns, which
+    /// may be never: as long as a cancelled run has not ended, it is sent again.
+    pub(crate) fn interrupt_again(&self) {
+        if self.lock().runs.values().any(|standing| standing.taken && standing.cancelled) {
+            self.interrupt();
+        }
+    }
+
+    fn interrupt(&self) {
+        // The main thread lives as long as the process, so this cannot fail.
+        let _ = pthread_kill(self.main, INTERRUPT);
+    }
+
     /// Forgets a run that ended.
     pub(crate) fn end(&self, run: u64) {
         let mut state = self.lock();
@@ -163,8 +176,7 @@ impl Inbox {
             self.arrived.notify_one();
         }
         if interrupts {
-            // The main thread lives as long as the process, so this cannot fail.
-            let _ = pthread_kill(self.main, INTERRUPT);
+            self.interrupt();
         }
         if rings {
             // A full bell rings already.

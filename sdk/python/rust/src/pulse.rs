@@ -29,6 +29,7 @@ pub(crate) fn beat(inbox: &Inbox, outbox: &Outbox, worker: Pid) {
             if getppid() != worker {
                 exit::now(exit::ORPHANED);
             }
+            inbox.interrupt_again();
             let memory = Memory::of_this_process();
             let running = inbox.running();
             outbox.send(&Report::Heartbeat { rss_bytes: memory.rss, peak_rss_bytes: memory.peak, running })

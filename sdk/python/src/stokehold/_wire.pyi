@@ -17,6 +17,7 @@ class Run:
     job: Final[str]
     attempt: Final[int]
     scratch: Final[str]
+    more: Final[int]
     @property
     def files(self) -> dict[str, str]: ...
     @property

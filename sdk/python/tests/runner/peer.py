@@ -99,6 +99,23 @@ class Peer:
         self.send(message if files is None else {**message, "files": files}, json.dumps(arguments or {}).encode())
         return self._runs
 
+    def start_batch(self, inputs: list[dict[str, Any]]) -> list[int]:
+        """Starts a run for each input, as one call of a batched handler, and gives their numbers."""
+        numbers = []
+        for follow in reversed(range(len(inputs))):
+            self._runs += 1
+            scratch = self.scratch(self._runs)
+            scratch.mkdir()
+            message = {"type": "run", "run": self._runs, "job": f"job-{self._runs}", "attempt": 1}
+            more = {"more": follow} if follow else {}
+            arguments = inputs[len(inputs) - 1 - follow]
+            self.send({**message, "scratch": str(scratch), **more}, json.dumps(arguments).encode())
+            numbers.append(self._runs)
+        return numbers
+
+    def batch(self, inputs: list[dict[str, Any]]) -> list[Report]:
+        return [self.end(run) for run in self.start_batch(inputs)]
+
     def scratch(self, run: int) -> Path:
         return self._scratch / str(run)
 

@@ -23,6 +23,10 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
             after=[Step("image-check"), Step("image-check", name="again")],
             retry=JobRetry(backoff_s=1, backoff_max_s=60, jitter=0.5, on=["timeout", "oom_gpu"]),
             warmup=[{"prompt": "a large one"}],
+            vram_gib=20,
+            gpu_models=["RTX 4090", "A100"],
+            min_cuda="12.4",
+            min_trust="owned",
         )
         def paint(prompt: str) -> str:
             return prompt
@@ -44,6 +48,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
     assert options["after"] == [{"endpoint": "image-check"}, {"name": "again", "endpoint": "image-check"}]
     assert options["retry"] == {"backoff_s": 1, "backoff_max_s": 60, "jitter": 0.5, "on": ["timeout", "oom_gpu"]}
     assert options["warmup"] == [{"prompt": "a large one"}]
+    assert options["demands"] == {"gpu_models": ["RTX 4090", "A100"], "min_cuda": "12.4", "min_trust": "owned"}
 
 
 def test_what_was_not_given_is_not_told() -> None:
@@ -71,6 +76,13 @@ def test_the_decorator_keeps_them() -> None:
         ({"retry": {"backoff_s": 1}}, r"retry=.*: use JobRetry\("),
         ({"retry": 3}, "retry=3: use JobRetry"),
         ({"warmup": {"prompt": "a"}}, "warmup=.*: give a list of inputs"),
+        ({"gpu_models": "A100"}, "gpu_models='A100': give a list of names"),
+        ({"regions": [""]}, "regions: '' is no name"),
+        ({"regions": ["eu"] * 17}, "regions has 17 names, and at most 16"),
+        ({"min_cuda": "12"}, "min_cuda='12': give a text of two numbers"),
+        ({"min_cuda": 12.4}, "min_cuda=12.4: give a text of two numbers"),
+        ({"min_trust": "me"}, "min_trust='me': use community, datacenter, owned"),
+        ({"gpu_models": ["A100"]}, "ask for a GPU: say with vram_gib"),
         ({"warmup": [1]}, r"warmup\[0\]=1: an input is a mapping"),
         ({"warmup": [{}] * 9}, "warmup has 9 inputs, and at most 8"),
         ({"warmup": [{"x": {1, 2}}]}, r"warmup\[0\] cannot be JSON"),

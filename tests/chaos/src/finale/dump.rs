@@ -15,7 +15,7 @@ const PAGE: usize = 500;
 
 /// Below the shard's root, what is kept by design after a job's end: records, their place in lists, what history and webhooks wait
 /// for, and counters that only grow.
-const KEPT: [&str; 20] = [
+const KEPT: [&str; 23] = [
     ":tenants",
     ":j:",
     ":i:",
@@ -32,7 +32,10 @@ const KEPT: [&str; 20] = [
     ":batches:",
     ":batches_tidy",
     ":role:",
-    ":parked",
+    ":parked:",
+    ":warm:",
+    ":hold:",
+    ":head:",
     ":probe",
     ":d:",
     ":rate",

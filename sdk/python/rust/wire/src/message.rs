@@ -28,6 +28,9 @@ pub enum Control {
         /// The input's files, already fetched: file id to local path.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         files: BTreeMap<String, String>,
+        /// So many runs follow that are one call of the handler with this one. Only for a handler that takes batches.
+        #[serde(default, skip_serializing_if = "is_none")]
+        more: u32,
     },
     /// Stop this run if it still runs: an async run is cancelled, a sync one gets `stokehold.Cancelled` at its next chance.
     Cancel {
@@ -36,6 +39,11 @@ pub enum Control {
     },
     /// Finish what runs, then exit with 0.
     Shutdown,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What a runner tells its worker.

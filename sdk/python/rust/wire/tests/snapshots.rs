@@ -21,6 +21,7 @@ fn controls() -> Vec<Control> {
             attempt: 2,
             scratch: "/scratch/7".into(),
             files: BTreeMap::from([("0192f0c1a2b37cde8f00112233445501".into(), "/inputs/cat.png".into())]),
+            more: 2,
         },
         Control::Cancel { run: 7 },
         Control::Shutdown,

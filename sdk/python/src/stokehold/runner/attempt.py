@@ -27,6 +27,11 @@ class Attempt:
         self._started = time.monotonic()
 
     @property
+    def numbers(self) -> list[int]:
+        """As of a batch: whom it is about."""
+        return [self.number]
+
+    @property
     def input(self) -> bytes:
         return self._run.input
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stokehold.runner.attempt import Attempt
+    from stokehold.runner.batched import Batch
 
 # Room in a report's header, and more than anybody reads off a progress bar.
 _MESSAGE_CHARS_MAX = 1_000
@@ -24,13 +25,13 @@ class Job:
     scratch: Path
 
 
-CURRENT: ContextVar[Attempt | None] = ContextVar("stokehold_run", default=None)
+CURRENT: ContextVar[Attempt | Batch | None] = ContextVar("stokehold_run", default=None)
 
 
 def current_job() -> Job:
     """The job this handler runs.
 
-    Raises `RuntimeError` where none does: at import, in `setup()`, in a thread of the handler's own.
+    Raises `RuntimeError` where none does: at import, in `setup()`, in a thread of the handler's own; and in a batch.
     """
     current = CURRENT.get()
     if current is None:

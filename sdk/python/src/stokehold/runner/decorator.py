@@ -7,7 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, TypeVar, overload
 
-from stokehold.runner.policy import NAME, JobRetry, Step, checked_steps, checked_warmup, is_count
+from stokehold.runner.policy import (
+    NAME,
+    JobRetry,
+    Step,
+    check_batching,
+    check_trust,
+    check_version,
+    checked_names,
+    checked_steps,
+    checked_warmup,
+    is_count,
+)
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -27,20 +38,35 @@ class Options:
     after: Sequence[Step] = ()
     retry: JobRetry | None = None
     warmup: Sequence[Mapping[str, Any]] = ()
+    max_batch_size: int = 1
+    max_wait_ms: float = 0
+    gpu_models: Sequence[str] = ()
+    min_compute_capability: str | None = None
+    min_cuda: str | None = None
+    regions: Sequence[str] = ()
+    min_trust: str | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None and not NAME.fullmatch(self.name):
             raise ValueError(f"endpoint name {self.name!r}: use 1 to 63 of a-z, 0-9 and -, not starting with -")
         if self.vram_gib < 0:
             raise ValueError(f"vram_gib={self.vram_gib}: use 0 for a model that needs no GPU")
-        for option in ("max_concurrency", "timeout_s", "max_attempts"):
+        for option in ("max_concurrency", "timeout_s", "max_attempts", "max_batch_size"):
             value = getattr(self, option)
             if not is_count(value):
                 raise ValueError(f"{option}={value!r}: use a whole number from 1 on")
+        check_batching(self.max_batch_size, self.max_wait_ms, self.max_concurrency)
         for option in ("before", "after"):
             object.__setattr__(self, option, checked_steps(option, getattr(self, option)))
         if self.retry is not None and not isinstance(self.retry, JobRetry):
             raise ValueError(f"retry={self.retry!r}: use JobRetry(backoff_s=..., on=[...])")
+        for option in ("gpu_models", "regions"):
+            object.__setattr__(self, option, checked_names(option, getattr(self, option)))
+        for option in ("min_compute_capability", "min_cuda"):
+            check_version(option, getattr(self, option))
+        check_trust(self.min_trust)
+        if self.vram_gib == 0 and (self.gpu_models or self.min_compute_capability is not None):
+            raise ValueError("gpu_models and min_compute_capability ask for a GPU: say with vram_gib how much of it")
         object.__setattr__(self, "warmup", checked_warmup(self.warmup))
 
 
@@ -60,6 +86,13 @@ def endpoint(
     after: Sequence[Step] = (),
     retry: JobRetry | None = None,
     warmup: Sequence[Mapping[str, Any]] = (),
+    max_batch_size: int = 1,
+    max_wait_ms: float = 0,
+    gpu_models: Sequence[str] = (),
+    min_compute_capability: str | None = None,
+    min_cuda: str | None = None,
+    regions: Sequence[str] = (),
+    min_trust: str | None = None,
 ) -> Callable[[T], T]: ...
 
 
@@ -74,6 +107,15 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
     retry: when a job that failed is tried again; default the API's.
     warmup: up to 8 inputs that a worker runs once after `setup()`, before the first job. What compiles on first use is
         compiled then, and the GPU memory that they take at the most replaces `vram_gib`. Name the largest shapes.
+    max_batch_size: jobs that one call of the handler takes, at most 256. Above 1 each argument is a list with one item
+        per job, and the handler returns a list with one result per job; an exception in that list fails its job alone.
+        When the call itself raises, its halves are called again, so that only the jobs at fault fail.
+    max_wait_ms: how long the first job of a batch may wait for others, at most 10,000; 0 takes those that are there.
+    gpu_models: one of these GPUs, such as "RTX 4090" or "A100": words that stand so in the name its driver tells.
+    min_compute_capability, min_cuda: at least these, such as "8.0" and "12.4"; the CUDA that the driver serves.
+    regions: one of these places, as the operator's join tokens name them.
+    min_trust: whose machines may see the jobs, at the least: "owned" (the operator's), "datacenter" (the default) or
+        "community" (anybody's).
 
     Raises `ValueError` for an option that cannot be.
     """

@@ -14,7 +14,7 @@ def describe(where: str) -> tuple[dict[str, Any], int]:
     try:
         target = handler.find(where)
         planned = handler.plan(target.value)
-        output_schema = result_schema(planned.call, yields=planned.kind.yields)
+        output_schema = result_schema(planned.call, yields=planned.kind.yields, is_batched=planned.is_batched)
     except BaseException as error:
         failed = failure.describe(error)
         return {"error": {"class": failed.class_name, "message": failed.message, "traceback": failed.traceback}}, 1
@@ -44,6 +44,16 @@ def _policy(options: Options) -> dict[str, Any]:
         found["after"] = [step.to_json() for step in options.after]
     if options.retry is not None:
         found["retry"] = options.retry.to_json()
+    demands = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name in ("gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust")
+        if (value := getattr(options, name))
+    }
+    if demands:
+        found["demands"] = demands
+    if options.max_batch_size > 1:
+        found["max_batch_size"] = options.max_batch_size
+        found["max_wait_ms"] = options.max_wait_ms
     if options.warmup:
         found["warmup"] = list(options.warmup)
     return found

@@ -13,6 +13,7 @@ from typing import Any, Callable, NamedTuple
 
 from stokehold.runner.decorator import Options, options_of
 from stokehold.runner.inputs import Inputs, unwrapped
+from stokehold.runner.shapes import UnknownHint
 
 # Where a folder's handler is looked for, in this order.
 _USUAL_FILES = ("endpoint.py", "main.py", "predict.py")
@@ -59,11 +60,17 @@ class Target(NamedTuple):
 class Handler:
     """What runs for every job."""
 
-    def __init__(self, call: Callable[..., Any], *, bound: bool = False) -> None:
+    def __init__(self, call: Callable[..., Any], *, bound: bool = False, is_batched: bool = False) -> None:
         """bound: `call` is a class's `predict`, whose `self` is still to come."""
         self.call = call
         self.kind = _kind(call)
-        self.inputs = Inputs(call, bound=bound)
+        self.is_batched = is_batched
+        if is_batched and self.kind is not Kind.FUNCTION:
+            raise UnknownHint(
+                "max_batch_size is for a plain function: an async handler takes several jobs with max_concurrency, "
+                "and a generator one at a time"
+            )
+        self.inputs = Inputs(call, bound=bound, is_batched=is_batched)
 
 
 def find(where: str) -> Target:
@@ -91,16 +98,18 @@ def load(entry: str) -> Any:
 
 def plan(target: Any) -> Handler:
     """The handler as it will be, without running any of its code."""
+    is_batched = _is_batched(target)
     if not inspect.isclass(target):
-        return Handler(target)
+        return Handler(target, is_batched=is_batched)
     is_plain = inspect.isfunction(inspect.getattr_static(target, "predict", None))
-    return Handler(_predict_of(target, target.__name__), bound=is_plain)
+    return Handler(_predict_of(target, target.__name__), bound=is_plain, is_batched=is_batched)
 
 
 def prepare(target: Any, wait: Callable[[Any], Any]) -> Handler:
     """The handler ready to run: a class is instantiated and its `setup()` called. `wait` runs a coroutine."""
+    is_batched = _is_batched(target)
     if not inspect.isclass(target):
-        return Handler(target)
+        return Handler(target, is_batched=is_batched)
     _predict_of(target, target.__name__)
     instance: Any = target()
     setup = getattr(instance, "setup", None)
@@ -108,7 +117,11 @@ def prepare(target: Any, wait: Callable[[Any], Any]) -> Handler:
         started = setup()
         if inspect.isawaitable(started):
             wait(started)
-    return Handler(_predict_of(instance, target.__name__))
+    return Handler(_predict_of(instance, target.__name__), is_batched=is_batched)
+
+
+def _is_batched(target: Any) -> bool:
+    return (options_of(target) or Options()).max_batch_size > 1
 
 
 def _predict_of(owner: Any, name: str) -> Callable[..., Any]:

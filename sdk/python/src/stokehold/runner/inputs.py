@@ -7,7 +7,7 @@ import json
 from typing import Any, Callable
 
 from stokehold.runner.errors import Reject
-from stokehold.runner.shapes import Files, Loader, Schema, Shapes, UnknownHint, type_hints, with_default
+from stokehold.runner.shapes import Files, Loader, Schema, Shapes, UnknownHint, item_hint, type_hints, with_default
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -15,8 +15,8 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 class Inputs:
     """Made once per handler; `load` runs for every job."""
 
-    def __init__(self, handler: Callable[..., Any], *, bound: bool) -> None:
-        """bound: the first parameter is already filled (`self`), or will be."""
+    def __init__(self, handler: Callable[..., Any], *, bound: bool, is_batched: bool = False) -> None:
+        """bound: the first parameter is filled (`self`), or will be. is_batched: each is a list, an item per job."""
         hints = type_hints(unwrapped(handler), "the handler")
         shapes = Shapes()
         properties: Schema = {}
@@ -24,13 +24,21 @@ class Inputs:
         additional: Any = False
         self._loaders: list[tuple[str, Loader]] = []
         self._rest: Loader | None = None
+        # Of a batched handler: what an item is that left the argument out.
+        self._left_out: dict[str, Any] = {}
         for parameter in _parameters(handler, bound):
-            shape = shapes.of(hints.get(parameter.name, Any), parameter.name)
+            hint = hints.get(parameter.name, Any)
+            if is_batched:
+                hint = _item_of(parameter, hint)
+                self._left_out[parameter.name] = None
+            shape = shapes.of(hint, parameter.name)
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 additional = shape.schema or True
                 self._rest = shape.load
                 continue
-            if parameter.default is inspect.Parameter.empty:
+            if is_batched and shape.matches(None):
+                shape = with_default(shape, None)
+            elif parameter.default is inspect.Parameter.empty:
                 required.append(parameter.name)
             else:
                 shape = with_default(shape, parameter.default)
@@ -62,11 +70,17 @@ class Inputs:
                 arguments[name] = _loaded(self._rest, name, arguments[name], files)
         return arguments
 
+    def columns(self, items: list[dict[str, Any]]) -> dict[str, list[Any]]:
+        """The arguments of a call for several jobs: one list each, in the order of the jobs."""
+        return {name: [item.get(name, none) for item in items] for name, none in self._left_out.items()}
 
-def result_schema(handler: Callable[..., Any], *, yields: bool) -> Schema:
-    """The schema of what a handler returns; for a generator, of the list of what it yields."""
+
+def result_schema(handler: Callable[..., Any], *, yields: bool, is_batched: bool = False) -> Schema:
+    """The schema of what a handler returns for a job; for a generator, of the list of what it yields."""
     shapes = Shapes(lenient=True)
     hint = type_hints(unwrapped(handler), "the handler").get("return", Any)
+    if is_batched:
+        hint = item_hint(hint) or Any
     shape = shapes.of(hint, "result")
     schema = shape.schema if shape.schema or not yields else {"type": "array"}
     if shapes.definitions:
@@ -93,6 +107,23 @@ def _parameters(handler: Callable[..., Any], bound: bool) -> list[inspect.Parame
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise UnknownHint(f"{parameter.name}: an input is a JSON object, so no argument can be positional-only")
     return parameters
+
+
+def _item_of(parameter: inspect.Parameter, hint: Any) -> Any:
+    """What one job gives for a parameter of a batched handler."""
+    if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        raise UnknownHint(f"**{parameter.name}: a batched handler names its arguments, each of them a list")
+    item = item_hint(hint)
+    if item is None:
+        raise UnknownHint(
+            f"{parameter.name}: with max_batch_size each argument is a list with one item per job: hint it as list[...]"
+        )
+    if parameter.default is not inspect.Parameter.empty:
+        raise UnknownHint(
+            f"{parameter.name}: an argument of a batched handler has no default: hint it as list[... | None], and "
+            "an item is None where its job left it out"
+        )
+    return item
 
 
 def _loaded(load: Loader, name: str, value: Any, files: Files) -> Any:

@@ -12,8 +12,13 @@ from typing import Any
 STEPS_MAX = 8
 WARMUPS_MAX = 8
 WARMUP_BYTES_MAX = 64 * 1024
+NAMES_MAX = 16
+TRUSTS = ("community", "datacenter", "owned")
+BATCH_SIZE_MAX = 256
+BATCH_WAIT_MS_MAX = 10_000
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
@@ -138,6 +143,40 @@ def checked_warmup(inputs: Any) -> tuple[dict[str, Any], ...]:
         if size > WARMUP_BYTES_MAX:
             raise ValueError(f"warmup[{number}] has {size} bytes as JSON, and at most {WARMUP_BYTES_MAX} are taken")
     return tuple(dict(one) for one in inputs)
+
+
+def check_batching(max_batch_size: int, max_wait_ms: Any, max_concurrency: int) -> None:
+    """Whether the options of a batched handler fit together."""
+    if max_batch_size > BATCH_SIZE_MAX:
+        raise ValueError(f"max_batch_size={max_batch_size!r}: use at most {BATCH_SIZE_MAX}")
+    if not is_number(max_wait_ms) or not 0 <= max_wait_ms <= BATCH_WAIT_MS_MAX:
+        raise ValueError(f"max_wait_ms={max_wait_ms!r}: use a number from 0 to {BATCH_WAIT_MS_MAX}")
+    if max_wait_ms and max_batch_size == 1:
+        raise ValueError(f"max_wait_ms={max_wait_ms!r}: nothing is waited for without max_batch_size above 1")
+    if max_batch_size > 1 and max_concurrency > 1:
+        raise ValueError("max_batch_size and max_concurrency: one call at a time takes a batch, so use one of the two")
+
+
+def checked_names(option: str, names: Any) -> tuple[str, ...]:
+    """The names of `gpu_models` or `regions`."""
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise ValueError(f"{option}={names!r}: give a list of names")
+    if len(names) > NAMES_MAX:
+        raise ValueError(f"{option} has {len(names)} names, and at most {NAMES_MAX} are taken")
+    for name in names:
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"{option}: {name!r} is no name")
+    return tuple(names)
+
+
+def check_version(option: str, version: Any) -> None:
+    if version is not None and not (isinstance(version, str) and _VERSION.fullmatch(version)):
+        raise ValueError(f'{option}={version!r}: give a text of two numbers, such as "8.0"')
+
+
+def check_trust(trust: Any) -> None:
+    if trust is not None and trust not in TRUSTS:
+        raise ValueError(f"min_trust={trust!r}: use {', '.join(TRUSTS)}")
 
 
 def is_number(value: Any) -> bool:

@@ -11,6 +11,7 @@ import traceback
 
 from stokehold._wire import Load, Wire
 from stokehold.runner import failure, handler, oom, streams
+from stokehold.runner.batched import Batched
 from stokehold.runner.concurrent import Concurrent
 from stokehold.runner.serial import Serial
 
@@ -49,6 +50,8 @@ def _serve(wire: Wire) -> int:
     wire.ready(int((time.monotonic() - started) * 1000))
     if prepared.kind.is_async:
         loop.run_until_complete(Concurrent(wire, prepared, load.max_concurrency).serve())
+    elif prepared.is_batched:
+        Batched(wire, prepared).serve()
     else:
         Serial(wire, prepared).serve()
     return 0

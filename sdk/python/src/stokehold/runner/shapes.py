@@ -348,6 +348,16 @@ def type_hints(target: Any, where: str) -> dict[str, Any]:
         ) from error
 
 
+def item_hint(hint: Any) -> Any:
+    """The hint of a list's items, `None` where it is no list; of a list that does not say, anything."""
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if origin not in _LISTS:
+        return None
+    return arguments[0] if arguments else Any
+
+
 def with_default(shape: Shape, default: Any) -> Shape:
     """The shape with its default told, where JSON can hold that."""
     if isinstance(default, enum.Enum):

@@ -29,14 +29,20 @@ class _LogBytes(io.RawIOBase):
         return self._fd
 
     def write(self, data: Any, /) -> int:
-        current = CURRENT.get()
         text = bytes(data)
-        self._wire.log(0 if current is None else current.number, self._fd == 2, text)
+        for number in _runs():
+            self._wire.log(number, self._fd == 2, text)
         return len(text)
 
     def flush(self) -> None:
-        current = CURRENT.get()
-        self._wire.flush(0 if current is None else current.number)
+        for number in _runs():
+            self._wire.flush(number)
+
+
+def _runs() -> list[int]:
+    """Whose output it is; run 0 is nobody's."""
+    current = CURRENT.get()
+    return [0] if current is None else current.numbers
 
 
 class LogStream(io.TextIOBase):

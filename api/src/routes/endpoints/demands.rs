@@ -1,0 +1,104 @@
+//! What an endpoint asks of its workers beside memory, as it is sent and shown.
+
+use serde::{Deserialize, Serialize};
+use stokehold_queue::demands::{Demands, NAMES_MAX, Trust, Version};
+use utoipa::ToSchema;
+
+use crate::error::Problem;
+
+const NAME_MAX: usize = 64;
+
+/// What an endpoint asks of its workers beside memory. What is not named is not asked for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = Demands)]
+pub(crate) struct DemandsView {
+    /// One of these models of card, as `RTX 4090`: words that stand in this order in the name that the driver tells. At most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gpu_models: Vec<String>,
+    /// The least CUDA compute capability, as `8.0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_compute_capability: Option<String>,
+    /// The least CUDA that the driver serves, as `12.4`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_cuda: Option<String>,
+    /// One of these regions, as join tokens name them. At most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    regions: Vec<String>,
+    /// Whose machines may see its jobs, at the least. Default `datacenter`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<TrustWord>)]
+    min_trust: Option<Trust>,
+}
+
+/// Whose a machine is.
+#[derive(ToSchema)]
+#[schema(as = Trust, rename_all = "snake_case")]
+#[expect(dead_code, reason = "it stands for `Trust` in the API's description")]
+pub(crate) enum TrustWord {
+    /// Anybody's: a rented machine of a stranger, who can read the job.
+    Community,
+    /// A provider's that is accountable.
+    Datacenter,
+    /// The operator's own.
+    Owned,
+}
+
+impl DemandsView {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gpu_models.is_empty()
+            && self.min_compute_capability.is_none()
+            && self.min_cuda.is_none()
+            && self.regions.is_empty()
+            && self.min_trust.is_none()
+    }
+
+    /// The demands of an endpoint that runs on a card, or on the CPU.
+    pub(super) fn checked(self, on_card: bool) -> Result<Demands, Problem> {
+        let version = |text: Option<String>, name: &str| -> Result<Option<Version>, Problem> {
+            let parsed = text.map(|text| text.parse()).transpose();
+            parsed.map_err(|_| Problem::field(format!("/demands/{name}"), "must be two numbers with a dot, as 8.0"))
+        };
+        let demands = Demands {
+            gpu_models: names(self.gpu_models, "gpu_models")?,
+            min_compute_capability: version(self.min_compute_capability, "min_compute_capability")?,
+            min_cuda: version(self.min_cuda, "min_cuda")?,
+            regions: names(self.regions, "regions")?,
+            min_trust: self.min_trust.unwrap_or_default(),
+        };
+        if demands.asks_of_cards() && !on_card {
+            return Err(Problem::field("/demands", "asks for a card, and vram_gib is 0: say how much of it is needed"));
+        }
+        Ok(demands)
+    }
+}
+
+/// In one order, so that the same demands are equal.
+fn names(mut names: Vec<String>, what: &str) -> Result<Vec<String>, Problem> {
+    let is_name = |name: &String| {
+        name.chars().any(char::is_alphanumeric)
+            && name.chars().count() <= NAME_MAX
+            && !name.chars().any(char::is_control)
+    };
+    if names.len() > NAMES_MAX || !names.iter().all(is_name) {
+        let message = format!("must be at most {NAMES_MAX} names of 1 to {NAME_MAX} printable characters");
+        return Err(Problem::field(format!("/demands/{what}"), message));
+    }
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+impl From<Demands> for DemandsView {
+    fn from(demands: Demands) -> Self {
+        let Demands { gpu_models, min_compute_capability, min_cuda, regions, min_trust } = demands;
+        let text = |version: Version| version.to_string();
+        Self {
+            gpu_models,
+            min_compute_capability: min_compute_capability.map(text),
+            min_cuda: min_cuda.map(text),
+            regions,
+            min_trust: Some(min_trust).filter(|trust| *trust != Trust::default()),
+        }
+    }
+}

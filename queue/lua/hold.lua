@@ -1,0 +1,33 @@
+#!lua flags=allow-oom
+-- hold: a class of which nothing has been leased for too long, though this worker's cards could take it, if they were not full: the
+-- worker is to make room. Of each class one worker is asked at a time. Moves no job.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 what it can take now | 4 what its cards could hold, both "<demands>:<GiB> ..." |
+--       5 hold_after_ms | 6 how long nobody else is asked, ms
+-- Reply {the class, "" when nothing waits for so long}
+local now, hold_after, hold_for = clock(ARGV[1]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local now_reach, could_reach = reach_of(ARGV[3]), reach_of(ARGV[4])
+
+-- Since when the same job has been the next one. Old jobs alone say nothing: a long queue has them, however fast it moves.
+local function stands_since(priority, class)
+  local lane, entry = next_lane(priority, class), nil
+  for _, stream in ipairs(lane and {front_key(lane), lane_key(lane)} or {}) do
+    entry = entry or redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
+  end
+  if not entry then return now end
+  local key, head = ROOT .. ':head:' .. priority .. ':' .. class, lane .. ' ' .. entry[1]
+  local since, before = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
+  if before ~= head then since = text(now) end
+  redis.call('SET', key, since .. ' ' .. head, 'PX', hold_after + hold_for)
+  return tonumber(since)
+end
+
+for priority = 0, 2 do
+  for _, class in ipairs(redis.call('ZRANGE', tags_key(priority), 0, -1)) do
+    if not is_within(now_reach, class) and is_within(could_reach, class) and now - stands_since(priority, class) >= hold_after
+      and redis.call('SET', ROOT .. ':hold:' .. class, ARGV[2], 'NX', 'PX', hold_for) then
+      return {class}
+    end
+  end
+end
+return {''}

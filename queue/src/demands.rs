@@ -1,0 +1,247 @@
+//! What an endpoint asks of its worker beside memory, and which cards meet it. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::gateway::Gpu;
+
+/// Names in one list, at most.
+pub const NAMES_MAX: usize = 16;
+
+/// Who owns the machine that a job runs on, from who may read the job to who would not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trust {
+    /// Anybody: a rented machine of a stranger.
+    Community,
+    /// A provider that is accountable.
+    #[default]
+    Datacenter,
+    /// The operator.
+    Owned,
+}
+
+/// A version of two numbers, as CUDA's and a compute capability's: `8.9` is less than `8.10`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Version {
+    major: u32,
+    minor: u32,
+}
+
+/// A text that is no [`Version`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no version as 8.9")]
+pub struct NoVersion(String);
+
+impl FromStr for Version {
+    type Err = NoVersion;
+
+    fn from_str(text: &str) -> Result<Self, NoVersion> {
+        let parts = || {
+            let (major, minor) = text.split_once('.')?;
+            Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
+        };
+        parts().ok_or_else(|| NoVersion(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Version {
+    type Error = NoVersion;
+
+    fn try_from(text: String) -> Result<Self, NoVersion> {
+        text.parse()
+    }
+}
+
+impl From<Version> for String {
+    fn from(version: Version) -> Self {
+        version.to_string()
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// What an endpoint asks of its worker beside memory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Demands {
+    /// One of these models of card, as `RTX 4090`; empty takes any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gpu_models: Vec<String>,
+    /// The least compute capability.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_compute_capability: Option<Version>,
+    /// The least CUDA that the driver serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_cuda: Option<Version>,
+    /// One of these regions; empty takes any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<String>,
+    /// The least trust.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub min_trust: Trust,
+}
+
+fn is_usual(trust: &Trust) -> bool {
+    *trust == Trust::default()
+}
+
+/// What a worker has to offer, as it joined.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer<'a> {
+    /// Its cards.
+    pub gpus: &'a [Gpu],
+    /// The newest CUDA that its driver serves.
+    pub cuda: Option<&'a str>,
+    /// Where it stands.
+    pub region: &'a str,
+    /// Whose it is.
+    pub trust: Trust,
+}
+
+impl Demands {
+    /// Whether any worker that may be asked at all will do.
+    #[must_use]
+    pub fn ask_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Why no card of this worker will do, whatever is free of it; `None` when it could run there.
+    #[must_use]
+    pub fn refusal(&self, offer: &Offer<'_>) -> Option<String> {
+        if offer.trust < self.min_trust {
+            return Some(format!("it asks for a machine that is {}", word(&self.min_trust)));
+        }
+        if !self.regions.is_empty() && self.regions.iter().all(|region| region != offer.region) {
+            return Some(format!("it asks for region {}", self.regions.join(" or ")));
+        }
+        if let Some(wanted) = self.min_cuda
+            && offer.cuda.and_then(|cuda| cuda.parse().ok()).is_none_or(|cuda: Version| cuda < wanted)
+        {
+            return Some(format!("it asks for CUDA {wanted} or more"));
+        }
+        (self.asks_of_cards() && !offer.gpus.iter().any(|gpu| self.is_met_by(gpu))).then(|| self.asked_of_cards())
+    }
+
+    /// Whether a card is one of those asked for.
+    #[must_use]
+    pub fn is_met_by(&self, gpu: &Gpu) -> bool {
+        let capability = || gpu.compute_capability.as_deref()?.parse().ok();
+        (self.gpu_models.is_empty() || self.gpu_models.iter().any(|model| is_model(&gpu.name, model)))
+            && self.min_compute_capability.is_none_or(|wanted| capability().is_some_and(|it: Version| it >= wanted))
+    }
+
+    /// Whether it is particular about its card.
+    #[must_use]
+    pub fn asks_of_cards(&self) -> bool {
+        !self.gpu_models.is_empty() || self.min_compute_capability.is_some()
+    }
+
+    fn asked_of_cards(&self) -> String {
+        let mut asked = "it asks for a card".to_owned();
+        if !self.gpu_models.is_empty() {
+            asked.push_str(&format!(" of the model {}", self.gpu_models.join(" or ")));
+        }
+        if let Some(capability) = self.min_compute_capability {
+            asked.push_str(&format!(" with compute capability {capability} or more"));
+        }
+        asked
+    }
+}
+
+fn word(trust: &Trust) -> &'static str {
+    match trust {
+        Trust::Community => "community",
+        Trust::Datacenter => "datacenter",
+        Trust::Owned => "owned",
+    }
+}
+
+/// Whether a card's name, as its driver tells it, holds the words of a model's in a row: `NVIDIA A100-SXM4-80GB` is an `A100`, and no `A10`.
+fn is_model(name: &str, model: &str) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        let split = text.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty());
+        split.map(str::to_lowercase).collect()
+    };
+    let (name, model) = (words(name), words(model));
+    !model.is_empty() && name.windows(model.len()).any(|part| part == model)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(name: &str, capability: &str) -> Gpu {
+        Gpu { name: name.to_owned(), compute_capability: Some(capability.to_owned()), ..Gpu::default() }
+    }
+
+    fn refusal(demands: &Demands, gpus: &[Gpu]) -> Option<String> {
+        demands.refusal(&Offer { gpus, cuda: Some("12.8"), region: "eu", trust: Trust::Datacenter })
+    }
+
+    #[test]
+    fn a_model_is_known_by_its_words() {
+        for (name, model, is) in [
+            ("NVIDIA GeForce RTX 4090", "RTX 4090", true),
+            ("NVIDIA GeForce RTX 4090", "rtx-4090", true),
+            ("NVIDIA A100-SXM4-80GB", "A100", true),
+            ("NVIDIA A100-SXM4-80GB", "A10", false),
+            ("NVIDIA A100-SXM4-80GB", "A100 80GB", false),
+            ("NVIDIA H200", "", false),
+        ] {
+            assert_eq!(is_model(name, model), is, "{name} {model}");
+        }
+    }
+
+    #[test]
+    fn versions_are_numbers_and_not_texts() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        assert!(version("8.9") < version("8.10") && version("9.0") > version("8.10"));
+        assert!("12".parse::<Version>().is_err() && "a.b".parse::<Version>().is_err());
+        assert_eq!(serde_json::to_string(&version("12.4")).unwrap(), "\"12.4\"");
+    }
+
+    #[test]
+    fn what_is_not_met_is_told() {
+        let cards = [gpu("NVIDIA GeForce RTX 4090", "8.9"), gpu("NVIDIA GeForce GTX 1080", "6.1")];
+        let refused = |demands: Demands| refusal(&demands, &cards);
+        assert_eq!(refused(Demands::default()), None);
+        let models = |names: &[&str]| Demands {
+            gpu_models: names.iter().map(|name| (*name).to_owned()).collect(),
+            ..Demands::default()
+        };
+        assert_eq!(refused(models(&["H100", "RTX 4090"])), None);
+        assert_eq!(refused(models(&["H100"])).unwrap(), "it asks for a card of the model H100");
+        let capable =
+            |capability: &str| Demands { min_compute_capability: capability.parse().ok(), ..Demands::default() };
+        assert_eq!(refused(capable("8.0")), None);
+        assert_eq!(refused(capable("9.0")).unwrap(), "it asks for a card with compute capability 9.0 or more");
+        assert_eq!(
+            refused(Demands { min_cuda: "13.0".parse().ok(), ..Demands::default() }).unwrap(),
+            "it asks for CUDA 13.0 or more"
+        );
+        assert_eq!(
+            refused(Demands { regions: vec!["us".to_owned()], ..Demands::default() }).unwrap(),
+            "it asks for region us"
+        );
+        assert_eq!(
+            refused(Demands { min_trust: Trust::Owned, ..Demands::default() }).unwrap(),
+            "it asks for a machine that is owned"
+        );
+        assert_eq!(refused(Demands { min_trust: Trust::Community, ..Demands::default() }), None);
+    }
+
+    #[test]
+    fn what_is_not_asked_for_is_not_written() {
+        assert_eq!(serde_json::to_string(&Demands::default()).unwrap(), "{}");
+        let read: Demands = serde_json::from_str(r#"{"min_cuda": "12.4", "min_trust": "owned"}"#).unwrap();
+        assert_eq!((read.min_cuda.map(String::from).as_deref(), read.min_trust), (Some("12.4"), Trust::Owned));
+    }
+}

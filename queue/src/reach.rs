@@ -1,0 +1,92 @@
+//! Classes of jobs, and which of them a worker can take. A class is what decides where a job may run: the VRAM class and the number of its
+//! endpoint's demands (see `Registry::number_demands`), as one number, `demands * 1000 + GiB`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// More than any VRAM class.
+const DEMANDS: u32 = 1_000;
+
+/// The class of jobs with these demands that need a card of `gib`.
+#[must_use]
+pub fn class_of(demands: u32, gib: u32) -> u32 {
+    demands * DEMANDS + gib
+}
+
+/// A class, taken apart: the number of the demands, and GiB.
+#[must_use]
+pub fn parts_of(class: u32) -> (u32, u32) {
+    (class / DEMANDS, class % DEMANDS)
+}
+
+/// What a worker can take now: for each set of demands that it meets, by number, the largest VRAM class in GiB.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reach(BTreeMap<u32, u32>);
+
+impl Reach {
+    /// Of a worker that meets no demands but the usual ones.
+    #[must_use]
+    pub fn usual(gib: u32) -> Self {
+        Self(BTreeMap::from([(0, gib)]))
+    }
+
+    /// Whether a class is within it.
+    #[must_use]
+    pub fn has(&self, class: u32) -> bool {
+        let (demands, gib) = parts_of(class);
+        self.0.get(&demands).is_some_and(|reach| gib <= *reach)
+    }
+
+    /// The largest VRAM class with these demands, if it meets them at all.
+    #[must_use]
+    pub fn of(&self, demands: u32) -> Option<u32> {
+        self.0.get(&demands).copied()
+    }
+
+    /// By number of demands.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.0.iter().map(|(demands, gib)| (*demands, *gib))
+    }
+
+    /// The numbers of the demands that it meets, as `0.3.7`.
+    pub(crate) fn met(&self) -> String {
+        let numbers: Vec<String> = self.0.keys().map(u32::to_string).collect();
+        numbers.join(".")
+    }
+}
+
+impl FromIterator<(u32, u32)> for Reach {
+    fn from_iter<I: IntoIterator<Item = (u32, u32)>>(reach: I) -> Self {
+        Self(reach.into_iter().collect())
+    }
+}
+
+/// As the scripts read it: `0:24 3:12`.
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (demands, gib)) in self.0.iter().enumerate() {
+            let space = if n == 0 { "" } else { " " };
+            write!(f, "{space}{demands}:{gib}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_within_reach_when_its_demands_are_met_on_a_card_that_is_large_enough() {
+        let reach: Reach = [(0, 24), (3, 12)].into_iter().collect();
+        assert_eq!((reach.to_string(), reach.met()), ("0:24 3:12".to_owned(), "0.3".to_owned()));
+        for (demands, gib, is_within) in
+            [(0, 0, true), (0, 24, true), (0, 32, false), (3, 12, true), (3, 16, false), (4, 0, false)]
+        {
+            let class = class_of(demands, gib);
+            assert_eq!(parts_of(class), (demands, gib));
+            assert_eq!(reach.has(class), is_within, "{demands} {gib}");
+        }
+        assert_eq!(Reach::default().to_string(), "");
+    }
+}

@@ -1,0 +1,28 @@
+"""Models that sleep as a card would compute: nothing is measured but what is around them."""
+
+import asyncio
+import time
+
+from stokehold import endpoint
+
+
+@endpoint(name="half-second", max_concurrency=4)
+async def half_second() -> None:
+    await asyncio.sleep(0.5)
+
+
+@endpoint(name="second", max_concurrency=8)
+async def second() -> None:
+    await asyncio.sleep(1)
+
+
+@endpoint(name="one-by-one")
+def one_by_one(n: int) -> int:
+    time.sleep(0.01)
+    return n
+
+
+@endpoint(name="together", max_batch_size=16, max_wait_ms=5)
+def together(n: list[int]) -> list[int]:
+    time.sleep(0.01)
+    return n

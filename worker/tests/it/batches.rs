@@ -1,0 +1,77 @@
+//! Jobs that share a call of their handler.
+
+use serde_json::{Value, json};
+use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::gateway::{FinishReport, LeaseRef};
+use stokehold_queue::job::ErrorCode;
+
+use crate::stage::{Stage, error, pack, result, spec};
+
+/// A worker of one slot, and the handler in `batched.py`: up to 4 jobs a call, the first of which waits two seconds for others.
+async fn stage(warmup: Vec<Value>) -> Stage {
+    let stage = Stage::single().await;
+    let gate = stage.gate().to_string_lossy().into_owned();
+    let source = include_str!("handlers/batched.py").replace("@GATE@", &gate);
+    let batched = EndpointSpec { max_batch_size: 4, max_wait_ms: 2_000.0, warmup, ..spec("batched") };
+    stage.gateway.deploy("batched", pack(&source), batched);
+    stage
+}
+
+fn submit(stage: &Stage, how: &str, jobs: usize) -> Vec<LeaseRef> {
+    (0..jobs).map(|_| stage.submit_to("batched", json!({"how": how}))).collect()
+}
+
+async fn ends(stage: &Stage, jobs: &[LeaseRef]) -> Vec<FinishReport> {
+    let mut ends = Vec::new();
+    for job in jobs {
+        ends.push(stage.gateway.end(job).await);
+    }
+    ends
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_are_there_share_a_call_and_a_slot() {
+    let stage = stage(vec![]).await;
+    let jobs = submit(&stage, "fine", 12);
+    let ends = ends(&stage, &jobs).await;
+    assert_eq!(result(&ends[11])["sizes"], json!([4, 4, 4]), "each call is full");
+    assert!(ends.iter().all(|end| end.timing.batch_size == 4));
+    let alone = stage.gateway.end(&stage.submit("fine")).await;
+    assert_eq!(alone.timing.batch_size, 0, "another handler takes one at a time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_has_its_own_failure_and_a_crash_is_everybodys() {
+    let stage = stage(vec![]).await;
+    let jobs = [submit(&stage, "fail", 1), submit(&stage, "fine", 3)].concat();
+    let ended = ends(&stage, &jobs).await;
+    assert_eq!(error(&ended[0], ErrorCode::HandlerError).message, "as it was told");
+    let pid = result(&ended[1])["pid"].clone();
+    let jobs = [submit(&stage, "segfault", 1), submit(&stage, "fine", 3)].concat();
+    for end in ends(&stage, &jobs).await {
+        assert_eq!(error(&end, ErrorCode::RunnerCrashed).class, "SIGSEGV");
+    }
+    let next = stage.gateway.end(&submit(&stage, "fine", 1)[0]).await;
+    assert_ne!(result(&next)["pid"], pid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_cancelled_does_not_end_those_beside_it() {
+    let stage = stage(vec![]).await;
+    let jobs = submit(&stage, "wait", 4);
+    stage.gateway.first_log(&jobs[0]).await;
+    stage.gateway.lose(&jobs[0]);
+    // The worker hears of it with its next heartbeat, and has let go of the job by the one after.
+    stage.gateway.until("the job to be given up", |seen| (seen.status.running == 3).then_some(())).await;
+    std::fs::write(stage.gate(), "").unwrap();
+    for end in ends(&stage, &jobs[1..]).await {
+        assert_eq!(result(&end)["sizes"], json!([4]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_warmed_up_with_as_many_as_a_call_can_have() {
+    let stage = stage(vec![json!({"how": "fine"}), json!({"how": "also fine"})]).await;
+    let end = stage.gateway.end(&submit(&stage, "fine", 1)[0]).await;
+    assert_eq!(result(&end)["sizes"], json!([4, 4, 1]));
+}
