@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- lease: queued -> running, for up to `want` jobs from the shelves within reach; or the waiter is parked, in the same step.
 -- Most urgent priority first, then the class and the tenant whose turn it is by fair share, then a tenant's lanes in turn, then a
--- lane's front before its end. What the worker has loaded goes first, unless whoever's turn it is has waited longer than loading
--- another model takes there: `patience_ms`. Work that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
+-- lane's front before its end. What the worker has loaded goes first, unless whoever's turn it is has waited for `patience_ms`. Work
+-- that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
 -- urgent work once, so that nothing starves.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want | 4 reach_gib | 5 lease_ms | 6 nonce | 7 waiter ("" = do not park) |

@@ -64,7 +64,7 @@ pub struct LeaseQuery {
     /// The lanes of what it has loaded, without their priority (`<class>:<tenant>:<endpoint>`): they go first, unless whoever's turn it is
     /// has waited for `patience_ms`.
     pub warm: Vec<String>,
-    /// What it takes there to load another model.
+    /// See [`patience_ms`].
     pub patience_ms: u64,
     /// The class that it has made room for (see [`Queue::hold`]): nothing else is leased.
     pub only: Option<u32>,
@@ -72,6 +72,13 @@ pub struct LeaseQuery {
     pub rank: u32,
     /// When nothing is there: remember this waiter, in the same step, so that no wake is lost in between.
     pub park: Option<Waiter>,
+}
+
+/// For how long another job is passed over for those of loaded models, where it takes `cold_ms` to load one: three times that, at most
+/// 20 seconds (docs/adr/0015 has what other times lead to).
+#[must_use]
+pub fn patience_ms(cold_ms: u64) -> u64 {
+    cold_ms.saturating_mul(3).min(20_000)
 }
 
 impl LeaseQuery {

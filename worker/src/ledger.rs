@@ -267,4 +267,6 @@ pub(crate) struct Line {
 }
 
 #[cfg(test)]
+mod day;
+#[cfg(test)]
 mod tests;

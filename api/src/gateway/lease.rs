@@ -14,7 +14,7 @@ use hyper::body::{Frame, SizeHint};
 use stokehold_objects::Objects;
 use stokehold_queue::BATCH_MAX;
 use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob, WarmModel};
-use stokehold_queue::queue::{Lease, LeaseQuery};
+use stokehold_queue::queue::{Lease, LeaseQuery, patience_ms};
 use stokehold_queue::reach::class_of;
 use tokio::time::Instant;
 
@@ -31,9 +31,6 @@ const GPUS_MAX: usize = 64;
 
 /// More loaded models than this are not told; a card seldom has as many.
 const WARM_MAX: usize = 32;
-
-/// A job is passed over for those of loaded models no longer than this, however long another takes to load.
-const COLD_MS_MAX: u64 = 10_000;
 
 /// S3 signs for no longer than a week.
 const SIGNED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -91,7 +88,7 @@ async fn query(app: &App, worker_id: &str, request: &LeaseRequest) -> Result<Lea
     }
     Ok(LeaseQuery {
         warm,
-        patience_ms: request.cold_ms.min(COLD_MS_MAX),
+        patience_ms: patience_ms(request.cold_ms),
         only: request.only,
         rank: worker.map_or(0, |worker| fleet::rank(&worker)),
         ..LeaseQuery::new(worker_id, request.want, reach.unwrap_or_default())

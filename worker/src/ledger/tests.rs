@@ -4,10 +4,17 @@ use proptest::sample::Index;
 
 use super::*;
 
-fn ledger(sizes_mib: &[u64]) -> Ledger {
-    let gpus: Vec<Gpu> =
-        (0..).zip(sizes_mib).map(|(index, vram_mib)| Gpu { index, vram_mib: *vram_mib, ..Gpu::default() }).collect();
-    Ledger::new(&gpus, false)
+pub(super) fn ledger(sizes_mib: &[u64]) -> Ledger {
+    Ledger::new(&gpus(sizes_mib), false)
+}
+
+/// One that believes nothing to be free that no look has shown.
+fn looked_at(sizes_mib: &[u64]) -> Ledger {
+    Ledger::new(&gpus(sizes_mib), true)
+}
+
+fn gpus(sizes_mib: &[u64]) -> Vec<Gpu> {
+    (0..).zip(sizes_mib).map(|(index, vram_mib)| Gpu { index, vram_mib: *vram_mib, ..Gpu::default() }).collect()
 }
 
 fn part(ledger: &Ledger, mib: u64) -> Option<Reservation> {
@@ -15,7 +22,7 @@ fn part(ledger: &Ledger, mib: u64) -> Option<Reservation> {
 }
 
 /// Every card of a ledger here.
-const ALL: [u32; 4] = [0, 1, 2, 3];
+pub(super) const ALL: [u32; 4] = [0, 1, 2, 3];
 
 fn reach_gib(ledger: &Ledger, idle: &[Ticket]) -> u32 {
     ledger.reach(idle).iter().map(|card| card.reach_gib).max().unwrap_or(0)
@@ -188,6 +195,12 @@ fn the_least_valuable_make_way_and_none_for_nothing() {
 enum Step {
     Load(u64),
     Unload(Index),
+    /// Its process dies, and the driver takes its time to clear what it had.
+    Crash(Index),
+    /// The driver has cleared what dead processes had.
+    Clear,
+    /// A large model that never finds room gets a card for itself.
+    Claim(u64),
     Grow(Index, u64),
     Settle(Index),
     Foreign(Index, u64),
@@ -199,6 +212,9 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1..100_000_u64).prop_map(Step::Load),
         2 => index().prop_map(Step::Unload),
+        1 => index().prop_map(Step::Crash),
+        1 => Just(Step::Clear),
+        1 => (1..200_000_u64).prop_map(Step::Claim),
         3 => (index(), 1..100_000_u64).prop_map(|(who, mib)| Step::Grow(who, mib)),
         1 => index().prop_map(Step::Settle),
         1 => (index(), 0..50_000_u64).prop_map(|(card, mib)| Step::Foreign(card, mib)),
@@ -206,16 +222,28 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+/// What NVML would tell: of those who are there by process, of the dead only the sum.
+fn look(ledger: &Ledger, held: &[(Reservation, u64)], foreign: &[u64], dead: &[u64]) {
+    for (card, (foreign, dead)) in foreign.iter().zip(dead).enumerate() {
+        let card = u32::try_from(card).unwrap();
+        let here = held.iter().filter(|(one, _)| one.card == card);
+        let seen: Vec<(u32, u64)> = here.map(|(one, seen)| (u32::try_from(one.ticket).unwrap(), *seen)).collect();
+        let seen = [seen, vec![(u32::MAX, *foreign)]].concat();
+        ledger.observe(card, seen.iter().map(|(_, mib)| mib).sum::<u64>() + dead, Some(&seen));
+    }
+}
 
-    /// Whatever loads, grows, goes, and comes from outside: no card is held beyond what it has, what fits is not refused, victims are
-    /// enough, and nothing is left over.
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    /// Whatever loads, grows, goes, crashes, and comes from outside: no card is held beyond what it has, what fits is not refused, victims
+    /// are enough, a large one that claims a card has it when those there are gone, and nothing is left over.
     #[test]
     fn what_is_held_never_exceeds_a_card(sizes_mib in vec(1_000..200_000_u64, 1..4), steps in vec(step(), 1..100)) {
-        let ledger = ledger(&sizes_mib);
+        let ledger = looked_at(&sizes_mib);
         let mut held: Vec<(Reservation, u64)> = Vec::new();
         let mut foreign: Vec<u64> = vec![0; sizes_mib.len()];
+        let mut dead: Vec<u64> = vec![0; sizes_mib.len()];
         for step in steps {
             match step {
                 Step::Load(mib) => {
@@ -225,9 +253,14 @@ proptest! {
                     if reservation.is_none() {
                         let all: Vec<Idle> = held.iter().map(|(one, seen)| idle(one, *seen as f64)).collect();
                         if let Some(victims) = ledger.victims(mib, &ALL, &all) {
+                            // One that holds less than it has grown to takes what becomes free; beside what a dead process had, what
+                            // others had is not yet told apart.
+                            let is_short = |(one, seen): &(Reservation, u64)| ledger.held(one.ticket).is_some_and(|(mib, _)| *seen > mib);
+                            let is_late = held.iter().any(is_short) || dead.iter().any(|mib| *mib > 0);
                             held.retain(|(one, _)| !victims.contains(&one.ticket));
+                            look(&ledger, &held, &foreign, &dead);
                             let reservation = part(&ledger, mib);
-                            prop_assert!(reservation.is_some(), "the victims were enough");
+                            prop_assert!(reservation.is_some() || is_late, "the victims were enough");
                             held.extend(reservation.map(|one| (one, 0)));
                         }
                     } else {
@@ -238,6 +271,25 @@ proptest! {
                     }
                 }
                 Step::Unload(who) if !held.is_empty() => drop(held.swap_remove(who.index(held.len()))),
+                Step::Crash(who) if !held.is_empty() => {
+                    let (reservation, seen) = held.swap_remove(who.index(held.len()));
+                    dead[reservation.card as usize] += seen;
+                }
+                Step::Clear => dead.fill(0),
+                Step::Claim(mib) => {
+                    if let Some(claim) = ledger.claim(mib, &ALL, &Arc::default()) {
+                        prop_assert!(part(&ledger, 1).is_none_or(|other| other.card != claim.card), "it is claimed");
+                        held.retain(|(one, _)| one.card != claim.card);
+                        (dead[claim.card as usize], foreign[claim.card as usize]) = (0, 0);
+                        look(&ledger, &held, &foreign, &dead);
+                        let reservation = ledger.reserve_claimed(&claim, mib);
+                        prop_assert!(reservation.is_some(), "the card is empty, and large enough");
+                        held.extend(reservation.map(|one| (one, 0)));
+                    }
+                    if let Some((one, _)) = held.last() {
+                        one.belongs_to(u32::try_from(one.ticket).unwrap());
+                    }
+                }
                 Step::Grow(who, mib) if !held.is_empty() => {
                     let who = who.index(held.len());
                     held[who].1 = mib;
@@ -253,19 +305,16 @@ proptest! {
                     let card = card.index(sizes_mib.len());
                     ledger.set_open(u32::try_from(card).unwrap(), held.len().is_multiple_of(2));
                 }
-                Step::Unload(_) | Step::Grow(..) | Step::Settle(_) => {}
+                Step::Unload(_) | Step::Crash(_) | Step::Grow(..) | Step::Settle(_) => {}
             }
-            for (card, foreign) in foreign.iter().enumerate() {
-                let card = u32::try_from(card).unwrap();
-                let here = held.iter().filter(|(one, _)| one.card == card);
-                let seen: Vec<(u32, u64)> = here.map(|(one, seen)| (u32::try_from(one.ticket).unwrap(), *seen)).collect();
-                ledger.observe(card, seen.iter().map(|(_, mib)| mib).sum::<u64>() + foreign, Some(&seen));
-            }
+            look(&ledger, &held, &foreign, &dead);
             for (line, card) in sheet(&ledger).iter().zip(&ledger.lock().cards) {
                 prop_assert!(line.held_mib <= card.usable_mib());
             }
         }
         held.clear();
+        dead.fill(0);
+        look(&ledger, &held, &foreign, &dead);
         prop_assert!(sheet(&ledger).iter().all(|line| line.held_mib == 0));
     }
 }

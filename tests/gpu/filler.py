@@ -1,0 +1,53 @@
+"""A model that really fills memory of a card, by the driver's own library: nothing has to be installed for it."""
+
+import ctypes
+import os
+import signal
+import time
+
+from stokehold import endpoint
+
+MIB = 1 << 20
+OUT_OF_MEMORY = 2
+
+
+class Filler:
+    def setup(self) -> None:
+        self.cuda = ctypes.CDLL("libcuda.so.1")
+        self._call("cuInit", 0)
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuCtxSetCurrent", context)
+        self.blocks = []
+        self.filled_mib = 0
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self.cuda, name)(*arguments)
+        if status == OUT_OF_MEMORY:
+            raise RuntimeError(f"CUDA error: out of memory ({name})")
+        if status:
+            raise RuntimeError(f"{name} failed with {status}")
+
+    def predict(self, mib: int, deaf: bool = False) -> dict:
+        """Holds so much altogether, and has the card write all of it."""
+        started = time.monotonic()
+        while self.filled_mib < mib:
+            size = min(mib - self.filled_mib, 1024)
+            block = ctypes.c_uint64()
+            self._call("cuMemAlloc_v2", ctypes.byref(block), ctypes.c_size_t(size * MIB))
+            self.blocks.append(block)
+            self._call("cuMemsetD32_v2", block, ctypes.c_uint(0xC0FFEE), ctypes.c_size_t(size * MIB // 4))
+            self.filled_mib += size
+        self._call("cuCtxSynchronize")
+        while deaf:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            try:
+                time.sleep(3_600)
+            except BaseException:
+                pass
+        return {"pid": os.getpid(), "mib": self.filled_mib, "fill_s": time.monotonic() - started}
+
+
+One = endpoint(name="one", vram_gib=4, warmup=[{"mib": 1024}])(type("One", (Filler,), {}))
+Two = endpoint(name="two", vram_gib=4, warmup=[{"mib": 1024}])(type("Two", (Filler,), {}))
