@@ -290,8 +290,8 @@ end
 if taken > 0 then
   redis.call('ZADD', ROOT .. ':leases', unpack(leases))
   -- The wake that brought this worker here may have stood for more jobs than it took: pass it on.
-  local priority, more, _, _, lane = choose()
-  if more then wake(more, lane or next_lane(priority, more)) end
+  local _, more, _, _, lane = choose()
+  if more then wake(more, lane) end
 elseif cleared >= IN_THE_WAY then
   reply[1] = 'again'
 elseif waiter ~= '' then

@@ -70,8 +70,9 @@ async fn hold(
     if now == could {
         return Ok(None);
     }
-    let class = app.ask("look for what waits for a card", app.queue.hold(worker_id, &now, &could)).await?;
-    Ok(class.and_then(|class| {
+    // A heartbeat that is otherwise answered must not fail for this; the next one asks again.
+    let asked = app.ask("look for what waits for a card", app.queue.hold(worker_id, &now, &could)).await;
+    Ok(asked.ok().flatten().and_then(|class| {
         let (number, gib) = parts_of(class);
         let demands = demands.get(&number)?;
         let able = well().filter(|gpu| demands.is_met_by(gpu) && class_of_card_gib(gpu.vram_mib) >= gib);
