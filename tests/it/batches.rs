@@ -256,7 +256,8 @@ async fn a_batch_loses_and_doubles_no_line_while_its_workers_and_runners_are_kil
     let lines = told(&read(&results), &read(&errors));
     assert_eq!(lines.keys().copied().collect::<Vec<_>>(), (1..=size.lines).collect::<Vec<_>>());
     for (n, (state, custom_id)) in &lines {
-        assert_eq!(state, fate(*n), "line {n}");
+        let why = || read(&errors).lines().find(|line| line.contains(&format!("\"line\":{n},"))).map(str::to_owned);
+        assert_eq!(state, fate(*n), "line {n}: {:?}", why());
         assert!(state == "invalid" || *custom_id == format!("c{n}"), "line {n}: {custom_id}");
     }
     let expected = |state: &str| (1..=size.lines).filter(|n| fate(*n) == state).count() as u64;
