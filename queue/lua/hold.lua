@@ -10,12 +10,9 @@ local now_reach, could_reach = reach_of(ARGV[3]), reach_of(ARGV[4])
 
 -- Since when the same job has been the next one. Old jobs alone say nothing: a long queue has them, however fast it moves.
 local function stands_since(priority, class)
-  local lane, entry = next_lane(priority, class), nil
-  for _, stream in ipairs(lane and {front_key(lane), lane_key(lane)} or {}) do
-    entry = entry or redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-  end
+  local entry, lane = next_entry(priority, class)
   if not entry then return now end
-  local key, head = ROOT .. ':head:' .. priority .. ':' .. class, lane .. ' ' .. entry[1]
+  local key, head = ROOT .. ':head:' .. priority .. ':' .. class, lane .. ' ' .. entry
   local since, before = string.match(redis.call('GET', key) or '', '^(%d+) (.*)$')
   if before ~= head then since = text(now) end
   redis.call('SET', key, since .. ' ' .. head, 'PX', hold_after + hold_for)

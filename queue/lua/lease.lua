@@ -210,6 +210,11 @@ local function serve(priority, class, lead, most, warm_lane)
   end
 end
 
+-- Since when the job that would be served next is ready; infinity when there is none.
+local function ready_since(priority, class)
+  return tonumber(string.match(next_entry(priority, class) or '', '^%d+') or math.huge)
+end
+
 -- Whether that job has waited too long. One that is young stays so until somebody there is served.
 local function is_aged(priority, class)
   if young[priority] ~= class and now - ready_since(priority, class) < age_after then young[priority] = class end

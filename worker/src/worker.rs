@@ -180,8 +180,10 @@ impl Worker {
         };
         let told = |status: &WorkerStatus, hold: Option<HoldCard>| {
             self.attempts.pool.told(&status.learned);
-            // One at a time; what still waits is told of again.
-            hold.map(|hold| self.holds.try_send(hold).ok());
+            if let Some(hold) = hold {
+                // One at a time; what still waits is told of again.
+                let _ = self.holds.try_send(hold);
+            }
         };
         keep(&self.leases, &self.gateway, rhythm, status, || self.attempts.pool.reach(), told, stop).await;
     }

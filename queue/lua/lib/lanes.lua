@@ -151,14 +151,13 @@ local function next_lane(priority, class)
   return tenant and redis.call('ZRANGE', lanes_key(priority, class, tenant), 0, 0)[1]
 end
 
--- Since when the job that would be served next is ready; infinity when there is none.
-local function ready_since(priority, class)
+-- The entry of that lane that would be served next, and the lane; nil when there is none.
+local function next_entry(priority, class)
   local lane = next_lane(priority, class)
   for _, stream in ipairs(lane and {front_key(lane), lane_key(lane)} or {}) do
     local entry = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)[1]
-    if entry then return tonumber(string.match(entry[1], '%d+')) end
+    if entry then return entry[1], lane end
   end
-  return math.huge
 end
 
 -- Lets those held at a gate try again.
