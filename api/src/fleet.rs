@@ -1,5 +1,6 @@
 //! The workers that are here, and why a job waits for them. Pure but for [`App::fleet`].
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -84,7 +85,17 @@ impl Fleet {
     /// Whether there is a card of this class, whatever it does now, that meets these demands.
     pub(crate) fn has_card(&self, class_gib: u32, demands: u32) -> bool {
         let Some(demands) = self.0.demands.get(&demands) else { return false };
-        self.0.workers.iter().any(|worker| cards(worker, class_gib, demands).next().is_some())
+        self.0.workers.iter().any(|worker| has_cards(worker, class_gib, demands))
+    }
+
+    /// The workers that are alive.
+    pub(crate) fn workers(&self) -> &[WorkerRecord] {
+        &self.0.workers
+    }
+
+    /// Every set of demands, by number.
+    pub(crate) fn all_demands(&self) -> &AllDemands {
+        &self.0.demands
     }
 
     /// A set of demands, by number.
@@ -108,15 +119,12 @@ impl Fleet {
         if class_gib == 0 {
             return occupied(&open, |worker| worker.status.running < worker.slots, "every slot is taken");
         }
-        if !meeting.iter().any(|worker| cards(worker, class_gib, demands).next().is_some()) {
-            let able = meeting.iter().flat_map(|worker| worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu)));
-            let largest = able.map(|gpu| class_of_card_gib(gpu.vram_mib)).max();
-            let largest = largest
-                .map_or("no worker here has a card".to_owned(), |class| format!("the largest here is of {class}"));
-            return Waiting::Unschedulable(format!("it needs a card of {class_gib} GiB, and {largest}"));
+        if !meeting.iter().any(|worker| has_cards(worker, class_gib, demands)) {
+            return Waiting::Unschedulable(too_small(demands, class_gib, &meeting));
         }
         let sound = |worker: &&WorkerRecord| {
-            cards(worker, class_gib, demands).any(|gpu| health(worker, gpu.index) != GpuHealth::Fenced)
+            let is_sound = |gpu: &&Gpu| health(worker, gpu.index) != GpuHealth::Fenced;
+            cards(worker, class_gib, demands).filter(is_sound).count() >= demands.gpus as usize
         };
         let fenced: Vec<String> = meeting.iter().flat_map(|worker| fenced(worker, class_gib, demands)).collect();
         let able: Vec<&WorkerRecord> = open.into_iter().filter(sound).collect();
@@ -133,15 +141,20 @@ impl Fleet {
 
 /// What a worker can take now, as it says, of all that it could ever be asked for.
 pub(crate) fn reach(demands: &AllDemands, worker: &WorkerRecord, reach_gib: u32, by_card: &[CardReach]) -> Reach {
-    let on_card = |demands: &Demands| {
+    // Of several cards the smallest decides; of all that would do, the largest are taken.
+    let on_cards = |demands: &Demands| {
         let able = worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu));
-        able.flat_map(|gpu| by_card.iter().filter(|card| card.index == gpu.index)).map(|card| card.reach_gib).max()
+        let told = able.flat_map(|gpu| by_card.iter().filter(|card| card.index == gpu.index));
+        let mut classes_gib: Vec<u32> =
+            told.map(|card| if demands.gpus > 1 { card.whole_gib } else { card.reach_gib }).collect();
+        classes_gib.sort_unstable_by_key(|gib| Reverse(*gib));
+        classes_gib.get((demands.gpus as usize).saturating_sub(1)).copied()
     };
     let reach = |(number, demands): (&u32, &Demands)| {
         if demands.refusal(&worker.offer()).is_some() {
             return None;
         }
-        let reach_gib = if demands.asks_of_cards() { on_card(demands)? } else { reach_gib };
+        let reach_gib = if demands.asks_of_cards() { on_cards(demands)? } else { reach_gib };
         Some((*number, reach_gib))
     };
     demands.iter().filter_map(reach).collect()
@@ -150,18 +163,42 @@ pub(crate) fn reach(demands: &AllDemands, worker: &WorkerRecord, reach_gib: u32,
 /// Who is woken first of workers that could take the same job: the cheaper, and of those the less busy. 0 to 999,999: dollars per slot and
 /// hour in steps of 0.1 cents, then the share of its slots that is taken.
 pub(crate) fn rank(worker: &WorkerRecord) -> u32 {
+    let busy = u64::from(worker.status.running) * 99 / u64::from(worker.slots.max(1));
+    u32::try_from(price(worker).min(9_999) * 100 + busy.min(99)).unwrap_or(999_999)
+}
+
+/// Dollars per slot and hour, in steps of 0.1 cents.
+pub(crate) fn price(worker: &WorkerRecord) -> u64 {
     const STEP_USD_MICROS: u64 = 1_000;
-    let slots = worker.slots.max(1);
-    let price = worker.price_usd_micros_per_hour / u64::from(slots) / STEP_USD_MICROS;
-    let busy = u64::from(worker.status.running) * 99 / u64::from(slots);
-    u32::try_from(price.min(9_999) * 100 + busy.min(99)).unwrap_or(999_999)
+    worker.price_usd_micros_per_hour / u64::from(worker.slots.max(1)) / STEP_USD_MICROS
 }
 
 /// The cards of a worker that a job of this class and with these demands may have, whatever they do now.
-fn cards<'a>(worker: &'a WorkerRecord, class_gib: u32, demands: &'a Demands) -> impl Iterator<Item = &'a Gpu> {
+pub(crate) fn cards<'a>(
+    worker: &'a WorkerRecord,
+    class_gib: u32,
+    demands: &'a Demands,
+) -> impl Iterator<Item = &'a Gpu> {
     let is_met = demands.refusal(&worker.offer()).is_none();
     let able = worker.gpus.iter().filter(move |gpu| is_met && class_of_card_gib(gpu.vram_mib) >= class_gib);
     able.filter(|gpu| demands.is_met_by(gpu))
+}
+
+/// Whether a worker has cards enough for such a job, whatever they do now.
+fn has_cards(worker: &WorkerRecord, class_gib: u32, demands: &Demands) -> bool {
+    cards(worker, class_gib, demands).count() >= demands.gpus.max(1) as usize
+}
+
+/// That none of these has cards that are large enough, in words.
+fn too_small(demands: &Demands, class_gib: u32, workers: &[&WorkerRecord]) -> String {
+    if demands.gpus > 1 {
+        return format!("it needs {} cards of {class_gib} GiB in one machine, and none here has them", demands.gpus);
+    }
+    let able = workers.iter().flat_map(|worker| worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu)));
+    let largest = able.map(|gpu| class_of_card_gib(gpu.vram_mib)).max();
+    let largest =
+        largest.map_or("no worker here has a card".to_owned(), |class| format!("the largest here is of {class}"));
+    format!("it needs a card of {class_gib} GiB, and {largest}")
 }
 
 /// What is asked for and no worker has; where they lack different things, of each the first.
@@ -179,7 +216,8 @@ fn occupied(workers: &[&WorkerRecord], is_free: impl Fn(&WorkerRecord) -> bool, 
     if workers.iter().any(|worker| is_free(worker)) { Waiting::Soon } else { Waiting::Busy(why.to_owned()) }
 }
 
-fn health(worker: &WorkerRecord, index: u32) -> GpuHealth {
+/// How a card of a worker is.
+pub(crate) fn health(worker: &WorkerRecord, index: u32) -> GpuHealth {
     let reading = worker.status.gpus.iter().find(|gpu| gpu.index == index);
     reading.map(|reading| reading.health).unwrap_or_default()
 }
@@ -196,13 +234,13 @@ fn fenced(worker: &WorkerRecord, class_gib: u32, demands: &Demands) -> Vec<Strin
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use stokehold_queue::demands::Trust;
     use stokehold_queue::gateway::{GpuReading, WorkerStatus};
 
     use super::*;
 
-    fn worker(cards_mib: &[u64], running: u32, readings: Vec<GpuReading>) -> WorkerRecord {
+    pub(crate) fn worker(cards_mib: &[u64], running: u32, readings: Vec<GpuReading>) -> WorkerRecord {
         let card = |(index, vram_mib): (u32, &u64)| Gpu { index, vram_mib: *vram_mib, ..Gpu::default() };
         WorkerRecord {
             worker_id: "w_1".to_owned(),
@@ -239,7 +277,8 @@ mod tests {
         let mut desk = worker(&[24_564, 12_288], 0, vec![]);
         desk.gpus[0].name = "NVIDIA GeForce RTX 4090".to_owned();
         desk.gpus[1].name = "NVIDIA GeForce RTX 3060".to_owned();
-        let cards = [CardReach { index: 0, reach_gib: 8 }, CardReach { index: 1, reach_gib: 12 }];
+        let cards =
+            [CardReach { index: 0, reach_gib: 8, whole_gib: 0 }, CardReach { index: 1, reach_gib: 12, whole_gib: 12 }];
         let of = |worker: &WorkerRecord, demands: Demands| reach(&fleet(vec![], demands).0.demands, worker, 12, &cards);
         let models = |model: &str| Demands { gpu_models: vec![model.to_owned()], ..Demands::default() };
         assert_eq!(of(&desk, models("RTX 4090")).to_string(), "0:12 1:8");
@@ -248,6 +287,14 @@ mod tests {
         let in_region = |region: &str| Demands { regions: vec![region.to_owned()], ..Demands::default() };
         assert_eq!(of(&desk, in_region("eu")).to_string(), "0:12 1:12");
         assert_eq!(of(&desk, in_region("us")).to_string(), "0:12");
+        let several = |gpus| Demands { gpus, ..Demands::default() };
+        assert_eq!(of(&desk, several(2)).to_string(), "0:12 1:0", "somebody is on the one");
+        assert_eq!(of(&desk, several(3)).to_string(), "0:12");
+        let empty = [24, 12].into_iter().zip(0..);
+        let empty: Vec<CardReach> =
+            empty.map(|(gib, index)| CardReach { index, reach_gib: gib, whole_gib: gib }).collect();
+        let both = reach(&fleet(vec![], several(2)).0.demands, &desk, 24, &empty);
+        assert_eq!(both.to_string(), "0:24 1:12", "the smaller decides");
         let rented = WorkerRecord { trust: Trust::Community, ..desk.clone() };
         let anybody = Demands { min_trust: Trust::Community, ..Demands::default() };
         assert_eq!(of(&rented, anybody).to_string(), "1:12", "a stranger's machine sees what may be seen");
@@ -284,6 +331,10 @@ mod tests {
         let small = || worker(&[12_288], 0, vec![reading(0, 11_000, GpuHealth::Well)]);
         let told = unschedulable(why(vec![small()], 24));
         assert_eq!(told, "it needs a card of 24 GiB, and the largest here is of 12");
+        let pair = fleet(vec![worker(&[24_564, 12_288], 0, vec![])], Demands { gpus: 2, ..Demands::default() });
+        assert!(pair.has_card(12, 1) && !pair.has_card(24, 1));
+        let told = unschedulable(pair.why(24, 1));
+        assert_eq!(told, "it needs 2 cards of 24 GiB in one machine, and none here has them");
         let broken = worker(&[24_564], 0, vec![reading(0, 0, GpuHealth::Fenced)]);
         assert!(unschedulable(why(vec![small(), broken], 24)).ends_with("desk card 0: Xid 79"));
     }

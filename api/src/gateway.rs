@@ -1,6 +1,7 @@
 //! The worker gateway: one file per route under `/worker/v1/`. Messages are in `stokehold_queue::gateway`; inputs and results pass
 //! through as they are.
 
+pub(crate) mod advice;
 mod endpoint;
 mod events;
 mod extend;

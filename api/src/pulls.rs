@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stokehold_queue::gateway::LeaseRef;
+use stokehold_queue::gateway::{LeaseRef, Offer};
 use stokehold_queue::queue::{Lease, LeaseQuery, Waiter};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::{Queue, Shards};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -50,12 +50,13 @@ impl Pulls {
         Self(Arc::new(Shared { queue, replica, patience, next, parked, shutdown }))
     }
 
-    /// Leases what `query` asks for at each look, waiting for the first until `deadline`. Empty when that has come or the replica shuts down. When the future is
+    /// Leases what `query` asks for at each look, waiting for the first until `deadline`; looks again when it asks for something else. Empty when that has come or the replica shuts down. When the future is
     /// dropped at any point, what it was granted goes back and what it was woken for goes to another.
     pub(crate) async fn lease<Asked: Future<Output = Result<LeaseQuery, Problem>> + Send>(
         &self,
         query: impl Fn() -> Asked + Send,
         deadline: Option<Instant>,
+        mut changes: watch::Receiver<Offer>,
     ) -> Result<Granted, Problem> {
         let Some(deadline) = deadline else {
             return self.look(query().await?).await;
@@ -94,6 +95,7 @@ impl Pulls {
                         };
                     }
                 }
+                Ok(()) = changes.changed() => {}
                 () = self.0.shutdown.cancelled() => return Ok(Granted::nothing()),
             }
         }

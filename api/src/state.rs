@@ -16,7 +16,9 @@ use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::error::{Code, Problem};
 use crate::fleet::{AllDemands, Fleet};
+use crate::gateway::advice::Ahead;
 use crate::history::History;
+use crate::offers::Offers;
 use crate::patience::Patience;
 use crate::pulls::Pulls;
 use crate::signals;
@@ -50,8 +52,10 @@ pub struct Parts {
     pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
     pub(crate) fleets: Cache<(), Fleet>,
     pub(crate) demands: Cache<(), Arc<AllDemands>>,
+    pub(crate) ahead: Cache<(), Arc<Ahead>>,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
+    pub(crate) offers: Offers,
     pub(crate) work: Bells,
     /// Rung here when a schedule of this shard may tick sooner than its scheduler knows.
     pub(crate) rescheduled: Vec<Notify>,
@@ -92,7 +96,9 @@ impl App {
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
             fleets: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             demands: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
+            ahead: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
+            offers: Offers::default(),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::new(queue.all().len()),
             history: History::new(objects.clone()),

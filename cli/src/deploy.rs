@@ -154,7 +154,17 @@ impl Builder {
             "timeout_s": version["options"]["timeout_s"],
             "max_attempts": version["options"]["max_attempts"],
         });
-        for given in ["before", "after", "retry", "warmup", "max_batch_size", "max_wait_ms", "demands"] {
+        for given in [
+            "before",
+            "after",
+            "retry",
+            "warmup",
+            "max_batch_size",
+            "max_wait_ms",
+            "keep_warm_s",
+            "min_warm",
+            "demands",
+        ] {
             if let Some(value) = version["options"].get_mut(given) {
                 body[given] = value.take();
             }

@@ -56,10 +56,11 @@ fn screen(workers: &Value, queue: &Value) -> String {
         for card in list(&worker["gpus"]) {
             text.push_str(&card_lines(card, &list(&worker["models"])));
         }
-        let on_cpu: Vec<&Value> = list(&worker["models"]).into_iter().filter(|model| model["card"].is_null()).collect();
+        let on_cpu: Vec<&Value> =
+            list(&worker["models"]).into_iter().filter(|model| list(&model["cards"]).is_empty()).collect();
         if !on_cpu.is_empty() {
             text.push_str("  CPU\n");
-            on_cpu.iter().for_each(|model| text.push_str(&model_line(model)));
+            on_cpu.iter().for_each(|model| text.push_str(&model_line(model, &Value::Null)));
         }
         text.push('\n');
     }
@@ -87,10 +88,11 @@ fn head(worker: &Value) -> String {
 }
 
 fn card_lines(card: &Value, models: &[&Value]) -> String {
-    let mine: Vec<&&Value> = models.iter().filter(|model| model["card"] == card["index"]).collect();
+    let part = |model: &Value| model["cards"].as_array()?.iter().find(|on| on["index"] == card["index"]).cloned();
+    let mine: Vec<(&Value, Value)> = models.iter().filter_map(|model| Some((*model, part(model)?))).collect();
     let number = |member: &str| card[member].as_u64();
     let total_mib = number("vram_mib").unwrap_or_default();
-    let seen_mib: u64 = mine.iter().filter_map(|model| model["seen_mib"].as_u64()).sum();
+    let seen_mib: u64 = mine.iter().filter_map(|(_, on)| on["seen_mib"].as_u64()).sum();
     let (held_mib, foreign_mib) =
         (number("vram_held_mib").unwrap_or_default(), number("vram_foreign_mib").unwrap_or_default());
     let mut facts =
@@ -105,12 +107,13 @@ fn card_lines(card: &Value, models: &[&Value]) -> String {
     let map = bar(total_mib, seen_mib, held_mib, foreign_mib);
     let mut text =
         format!("  {} {}  [{map}]  {}\n", output::cell(&card["index"]), output::cell(&card["name"]), facts.join("  "));
-    mine.iter().for_each(|model| text.push_str(&model_line(model)));
+    mine.iter().for_each(|(model, on)| text.push_str(&model_line(model, on)));
     text
 }
 
-fn model_line(model: &Value) -> String {
-    let mib = |member: &str| model[member].as_u64().map(|mib| format!("{:.1}", gib(mib)));
+/// A model, and what it has of the card that it stands under.
+fn model_line(model: &Value, on: &Value) -> String {
+    let mib = |member: &str| on[member].as_u64().map(|mib| format!("{:.1}", gib(mib)));
     let memory = match (mib("held_mib"), mib("seen_mib")) {
         (Some(held), Some(seen)) => format!("{seen} of {held} GiB"),
         (Some(held), None) if held != "0.0" => format!("{held} GiB"),
@@ -186,8 +189,8 @@ mod tests {
             "name": "desk", "state": "ready", "running": 1, "slots": 2, "host": {},
             "gpus": [{"index": 0, "name": "RTX 4090", "vram_mib": 24_576, "vram_held_mib": 10_240, "vram_free_mib": 12_288,
                 "vram_foreign_mib": 512, "temperature_c": 61, "health": "fenced", "why": "Xid 79"}],
-            "models": [{"name": "render@3", "state": "busy", "card": 0, "held_mib": 10_240, "seen_mib": 9_216, "mean_ms": 1_200, "p95_ms": 2_000},
-                {"name": "split@1", "state": "idle", "card": null, "held_mib": 0}],
+            "models": [{"name": "render@3", "state": "busy", "cards": [{"index": 0, "held_mib": 10_240, "seen_mib": 9_216}], "mean_ms": 1_200, "p95_ms": 2_000},
+                {"name": "split@1", "state": "idle", "cards": []}],
         }]});
         let queue = json!({"lanes": [{"tenant": "acme", "endpoint": "film", "priority": "batch", "vram_class_gib": 48, "jobs": 7,
             "waiting": {"reason": "unschedulable", "message": "it needs a card of 48 GiB"}}]});

@@ -1,22 +1,25 @@
 #!lua flags=allow-oom
 -- lease: queued -> running, for up to `want` jobs from the shelves within reach; or the waiter is parked, in the same step.
 -- Most urgent priority first, then the class and the tenant whose turn it is by fair share, then a tenant's lanes in turn, then a
--- lane's front before its end. What the worker has loaded goes first, unless whoever's turn it is has waited for `patience_ms`. Work
--- that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
+-- lane's front before its end. What the worker has loaded goes first, unless whoever's turn it is has waited for `patience_ms`, and needs
+-- no room that is not taken already: it goes also where its class is out of reach, as far as the loaded model takes more. Work that has waited for `age_after_ms` and was passed over PASSED_MAX times goes before more
 -- urgent work once, so that nothing starves.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 worker_id | 3 want | 4 reach_gib | 5 lease_ms | 6 nonce | 7 waiter ("" = do not park) |
 --       8 age_after_ms | 9 rank (0 to 999999: of waiters with the same reach the lowest is woken) | 10 patience_ms |
---       11 the lanes of what it has loaded, without their priority: "<class>:<tenant>:<endpoint> ..." |
+--       11 the lanes of what it has loaded, without their priority, each with how many jobs more it takes:
+--          "<class>:<tenant>:<endpoint>*<jobs> ..." |
 --       12 the class that it has made room for: nothing else is leased ("" = all within reach)
 --       reach_gib: for each set of demands that the worker meets its largest card, "<demands>:<GiB> ..."; the waiter: as wake() knows it
 -- Reply {"ok" | "again", then per lease: id, lane, spec, input, attempt, fence}; "again": much was in the way, call once more
 local now, worker, want, reach, only = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), reach_of(ARGV[4]), tonumber(ARGV[12])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
-local rank, patience, warm, is_warm = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}
-for place in string.gmatch(ARGV[11], '%S+') do
-  warm[#warm + 1] = place
-  is_warm[place] = true
+local rank, patience, warm, takes, warm_of = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}, {}
+for place, jobs in string.gmatch(ARGV[11], '(%S+)%*(%d+)') do
+  local class = tonumber(string.match(place, '^%d+'))
+  warm_of[class] = warm_of[class] or {}
+  for _, places in ipairs({warm, warm_of[class]}) do places[#places + 1] = place end
+  takes[place] = tonumber(jobs)
 end
 local PASSED_MAX = 19 -- aged work gets at least every twentieth start
 local WARM_MS = 60000 -- a waiter that lasts parks again sooner
@@ -112,13 +115,31 @@ local function leave(priority, class, tenant)
   tags_of[priority], tenants_on[shelf_key(priority, class)] = nil, nil
 end
 
+-- The first of these lanes that stands on its shelf, and whose model takes more. A tenant whose gate is closed does not stand on its
+-- shelf, and its lanes wait.
+local function loaded_lane(priority, places)
+  for _, place in ipairs(places or {}) do
+    local lane = priority .. ':' .. place
+    local _, class, tenant = parts_of(lane)
+    if takes[place] > 0 and redis.call('ZSCORE', lanes_key(priority, class, tenant), lane)
+      and redis.call('ZSCORE', shelf_key(priority, class), tenant) then
+      return lane
+    end
+  end
+end
+
+local function is_open(priority, class)
+  if only then return class == only and is_within(reach, class) end
+  return is_within(reach, class) or loaded_lane(priority, warm_of[class]) ~= nil
+end
+
 -- The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest first.
 local function class_of(priority)
   tags_of[priority] = tags_of[priority] or redis.call('ZRANGE', tags_key(priority), 0, -1, 'WITHSCORES')
   local tags, best, tag, rival = tags_of[priority], nil, nil, math.huge
   for n = 1, #tags, 2 do
     local class, mine = tonumber(tags[n]), tonumber(tags[n + 1])
-    if is_within(reach, class) and (not only or class == only) then
+    if is_open(priority, class) then
       if not best or mine < tag or (mine == tag and class > best) then
         rival = tag or rival
         best, tag = class, mine
@@ -221,22 +242,15 @@ local function is_aged(priority, class)
   return young[priority] ~= class
 end
 
--- A lane of what the worker has loaded that may go before whoever's turn it is; nil when none may.
+local function place_of(lane) return string.match(lane, '^%d+:(.*)$') end
+
+-- A lane of what the worker has loaded that may go before whoever's turn it is, or the only one there that can go; nil when none may.
 local function warm_lane_of(priority, class)
-  local open
-  for _, place in ipairs(warm) do
-    local lane = priority .. ':' .. place
-    local _, its_class, tenant = parts_of(lane)
-    -- A tenant whose gate is closed does not stand on its shelf, and its lanes wait.
-    if is_within(reach, its_class) and redis.call('ZSCORE', lanes_key(priority, its_class, tenant), lane)
-      and redis.call('ZSCORE', shelf_key(priority, its_class), tenant) then
-      open = lane
-      break
-    end
-  end
-  if not open or only then return nil end
-  local turn = next_lane(priority, class)
-  if not turn or is_warm[string.match(turn, '^%d+:(.*)$')] or now - ready_since(priority, class) >= patience then return nil end
+  if only then return nil end
+  if not is_within(reach, class) then return loaded_lane(priority, warm_of[class]) end
+  local open = loaded_lane(priority, warm)
+  local turn = open and next_lane(priority, class)
+  if not turn or (takes[place_of(turn)] or 0) > 0 or now - ready_since(priority, class) >= patience then return nil end
   return open
 end
 
@@ -250,7 +264,9 @@ local function choose()
   for priority = 1, 2 do
     if passed[priority] >= PASSED_MAX then
       local class, lead = class_of(priority)
-      if class and is_aged(priority, class) then return priority, class, lead, 1 end
+      if class and is_aged(priority, class) then
+        return priority, class, lead, 1, not is_within(reach, class) and loaded_lane(priority, warm_of[class]) or nil
+      end
     end
   end
   for priority = 0, 2 do
@@ -262,7 +278,7 @@ local function choose()
         if waits[lower] and passed[lower] < PASSED_MAX then most = math.min(most, PASSED_MAX - passed[lower]) end
       end
       local lane = warm_lane_of(priority, class)
-      if lane then return priority, tonumber((select(2, parts_of(lane)))), math.huge, most, lane end
+      if lane then return priority, tonumber((select(2, parts_of(lane)))), math.huge, math.min(most, takes[place_of(lane)]), lane end
       return priority, class, lead, most
     end
   end
@@ -273,6 +289,7 @@ while taken < want and cleared < IN_THE_WAY do
   if not priority then break end
   local had = taken
   serve(priority, class, lead, most, lane)
+  if lane then takes[place_of(lane)] = takes[place_of(lane)] - (taken - had) end
   if taken > had then
     if priority > 0 then passed[priority] = 0 end
     for lower = priority + 1, 2 do
@@ -294,7 +311,8 @@ end
 
 if taken > 0 then
   redis.call('ZADD', ROOT .. ':leases', unpack(leases))
-  -- The wake that brought this worker here may have stood for more jobs than it took: pass it on.
+  -- The wake that brought this worker here may have stood for more jobs than it took: pass it on, if only for want of room here.
+  for place in pairs(takes) do takes[place] = math.huge end
   local _, more, _, _, lane = choose()
   if more then wake(more, lane) end
 elseif cleared >= IN_THE_WAY then
@@ -302,9 +320,8 @@ elseif cleared >= IN_THE_WAY then
 elseif waiter ~= '' then
   for demands, gib in pairs(reach) do redis.call('ZADD', parked_key(demands), gib + rank / 1000000, waiter) end
   for _, place in ipairs(warm) do
-    local key = warm_key(string.match(place, '^%d+:(.*)$'))
-    redis.call('ZADD', key, rank, waiter)
-    redis.call('PEXPIRE', key, WARM_MS)
+    redis.call('ZADD', warm_key(place), rank, waiter)
+    redis.call('PEXPIRE', warm_key(place), WARM_MS)
   end
 end
 return reply

@@ -68,10 +68,16 @@ impl fmt::Display for Version {
     }
 }
 
+/// Cards that one job may have, at most.
+pub const GPUS_MAX: u32 = 16;
+
 /// What an endpoint asks of its worker beside memory.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Demands {
+    /// How many cards of one machine; more than one are had whole.
+    #[serde(skip_serializing_if = "is_one")]
+    pub gpus: u32,
     /// One of these models of card, as `RTX 4090`; empty takes any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_models: Vec<String>,
@@ -87,6 +93,24 @@ pub struct Demands {
     /// The least trust.
     #[serde(skip_serializing_if = "is_usual")]
     pub min_trust: Trust,
+}
+
+impl Default for Demands {
+    fn default() -> Self {
+        Self {
+            gpus: 1,
+            gpu_models: Vec::new(),
+            min_compute_capability: None,
+            min_cuda: None,
+            regions: Vec::new(),
+            min_trust: Trust::default(),
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 fn is_usual(trust: &Trust) -> bool {
@@ -127,7 +151,8 @@ impl Demands {
         {
             return Some(format!("it asks for CUDA {wanted} or more"));
         }
-        (self.asks_of_cards() && !offer.gpus.iter().any(|gpu| self.is_met_by(gpu))).then(|| self.asked_of_cards())
+        let met = offer.gpus.iter().filter(|gpu| self.is_met_by(gpu)).count();
+        (self.asks_of_cards() && met < self.gpus as usize).then(|| self.asked_of_cards())
     }
 
     /// Whether a card is one of those asked for.
@@ -141,11 +166,14 @@ impl Demands {
     /// Whether it is particular about its card.
     #[must_use]
     pub fn asks_of_cards(&self) -> bool {
-        !self.gpu_models.is_empty() || self.min_compute_capability.is_some()
+        self.gpus > 1 || !self.gpu_models.is_empty() || self.min_compute_capability.is_some()
     }
 
     fn asked_of_cards(&self) -> String {
-        let mut asked = "it asks for a card".to_owned();
+        let mut asked = match self.gpus {
+            0 | 1 => "it asks for a card".to_owned(),
+            gpus => format!("it asks for {gpus} cards in one machine"),
+        };
         if !self.gpu_models.is_empty() {
             asked.push_str(&format!(" of the model {}", self.gpu_models.join(" or ")));
         }
@@ -219,6 +247,11 @@ mod tests {
         };
         assert_eq!(refused(models(&["H100", "RTX 4090"])), None);
         assert_eq!(refused(models(&["H100"])).unwrap(), "it asks for a card of the model H100");
+        let several = |gpus| Demands { gpus, ..Demands::default() };
+        assert_eq!(refused(several(2)), None);
+        assert_eq!(refused(several(3)).unwrap(), "it asks for 3 cards in one machine");
+        let both = Demands { gpus: 2, ..models(&["RTX 4090"]) };
+        assert_eq!(refused(both).unwrap(), "it asks for 2 cards in one machine of the model RTX 4090");
         let capable =
             |capability: &str| Demands { min_compute_capability: capability.parse().ok(), ..Demands::default() };
         assert_eq!(refused(capable("8.0")), None);

@@ -84,6 +84,12 @@ pub struct EndpointSpec {
     /// How long the first job of a call waits for others, milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_wait_ms: f64,
+    /// How long it stays loaded after its last job, though others want its room, seconds.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub keep_warm_s: u64,
+    /// Workers that have it loaded, jobs or not.
+    #[serde(default, skip_serializing_if = "is_nobody")]
+    pub min_warm: u32,
     /// Default longest run.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u64,
@@ -129,6 +135,16 @@ fn one() -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_one(number: &u32) -> bool {
     *number == 1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none(seconds: &u64) -> bool {
+    *seconds == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_nobody(workers: &u32) -> bool {
+    *workers == 0
 }
 
 fn is_zero(number: &f64) -> bool {

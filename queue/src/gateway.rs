@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::id::{Fence, JobId};
 use crate::job::{JobError, Timing};
-pub use status::{GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelState, ModelStatus, WorkerStatus};
+pub use status::{GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnCard, ModelState, ModelStatus, WorkerStatus};
 
 /// The version of this protocol. `join` refuses a worker with another.
 pub const PROTOCOL: u32 = 1;
@@ -79,20 +79,12 @@ pub struct JoinReply {
 pub struct LeaseRequest {
     /// At most this many; 0 only reports.
     pub want: u32,
-    /// The largest VRAM class the worker can take now, GiB; 0 takes CPU jobs only.
-    pub reach_gib: u32,
-    /// The same card by card, for endpoints that are particular about theirs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cards: Vec<CardReach>,
-    /// The models it has loaded: their jobs go first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub warm: Vec<WarmModel>,
+    /// What it can take.
+    #[serde(flatten)]
+    pub offer: Offer,
     /// The class that the worker has made room for (see [`HoldCard`]): nothing else is leased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<u32>,
-    /// What it takes there to load another, milliseconds.
-    #[serde(default)]
-    pub cold_ms: u64,
     /// How long to wait for the first lease; the gateway waits no longer than half a lease.
     pub wait_ms: u64,
     /// Attempts that ended; answered before the wait when there are any and `want` is 0.
@@ -100,15 +92,59 @@ pub struct LeaseRequest {
     pub finish: Vec<FinishReport>,
 }
 
-/// A model that a worker has loaded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WarmModel {
+/// What a worker can take now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// The largest VRAM class, GiB; 0 takes CPU jobs only.
+    pub reach_gib: u32,
+    /// The same card by card, for endpoints that are particular about theirs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<CardReach>,
+    /// The models it has loaded that take more jobs: these go first, and need no room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warm: Vec<WarmModel>,
+    /// What it takes there to load another, milliseconds.
+    #[serde(default)]
+    pub cold_ms: u64,
+}
+
+impl Offer {
+    /// Whether it is more than another: more room on a card, or a model that takes jobs and did not.
+    #[must_use]
+    pub fn exceeds(&self, before: &Self) -> bool {
+        let room_before = |index| before.cards.iter().find(|card| card.index == index);
+        let has_more = |card: &CardReach| {
+            let (reach_gib, whole_gib) =
+                room_before(card.index).map_or((0, 0), |card| (card.reach_gib, card.whole_gib));
+            card.reach_gib > reach_gib || card.whole_gib > whole_gib
+        };
+        let is_new = |warm: &WarmModel| before.warm.iter().all(|known| known.model != warm.model);
+        self.cards.iter().any(has_more) || self.warm.iter().any(is_new)
+    }
+}
+
+/// A model, named.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ModelRef {
     /// Whose it is.
     pub tenant: String,
     /// The endpoint.
     pub endpoint: String,
     /// And its version.
     pub version: u32,
+}
+
+/// A model that a worker has loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmModel {
+    /// Which.
+    #[serde(flatten)]
+    pub model: ModelRef,
+    /// How many jobs more it takes now.
+    pub takes: u32,
+    /// The class of card that it is on, GiB; 0 is the CPU. A job that has outgrown that is not for it.
+    #[serde(default)]
+    pub card_gib: u32,
 }
 
 /// What a card of a worker can take now.
@@ -118,6 +154,9 @@ pub struct CardReach {
     pub index: u32,
     /// The largest VRAM class, GiB; 0 takes nothing.
     pub reach_gib: u32,
+    /// The same for a model that wants the card for itself.
+    #[serde(default)]
+    pub whole_gib: u32,
 }
 
 /// What `lease` answers.
@@ -153,6 +192,14 @@ pub struct LeasedJob {
     /// Where to fetch the files that the input names: file id to presigned URL.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
+}
+
+impl LeasedJob {
+    /// The model that it runs on.
+    #[must_use]
+    pub fn model(&self) -> ModelRef {
+        ModelRef { tenant: self.tenant.clone(), endpoint: self.endpoint.clone(), version: self.version }
+    }
 }
 
 /// How an attempt ended, as its worker tells it.
@@ -238,6 +285,9 @@ pub enum FinishAnswer {
 pub struct FinishRequest {
     /// Attempts that ended; at most 100.
     pub finish: Vec<FinishReport>,
+    /// What the worker can take now, while its pull waits with less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Offer>,
 }
 
 /// What `finish` answers.
@@ -245,6 +295,9 @@ pub struct FinishRequest {
 pub struct FinishReply {
     /// One answer per report, in order.
     pub finished: Vec<FinishAnswer>,
+    /// The pull goes by the offer from now on; otherwise it waits elsewhere, or not at all.
+    #[serde(default)]
+    pub offer_taken: bool,
 }
 
 /// A lease, named.
@@ -279,15 +332,23 @@ pub struct ExtendReply {
     /// A job for which there is no room has waited for too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldCard>,
+    /// The models that it is to have loaded, jobs or not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<ModelRef>,
+    /// Models that it has not loaded and whose jobs wait: their environments may be fetched ahead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<ModelRef>,
 }
 
-/// A worker is to take nothing more on one of its cards until there is room for a large job, and lease that then.
+/// A worker is to take nothing more on one of its cards, or several, until there is room for a large job, and lease that then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldCard {
     /// The job's class, for [`LeaseRequest::only`].
     pub class: u32,
     /// What it needs of a card, GiB.
     pub gib: u32,
+    /// How many cards it needs; more than one are to be empty.
+    pub gpus: u32,
     /// The cards that would do, by index.
     pub cards: Vec<u32>,
 }

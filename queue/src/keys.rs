@@ -27,7 +27,7 @@
 //! | `:dead:<tenant>` | ZSET | failed and expired jobs that were not tried again, by end | until history has them |
 //! | `:hold:<class>` | STRING | the worker that makes room for a job of this class | `HOLD_MS` |
 //! | `:head:<priority>:<class>` | STRING | since when, and which entry of which lane is the next one of a class that a worker has no room for | `HOLD_AFTER_MS` + `HOLD_MS` |
-//! | `:warm:<tenant>:<endpoint>` | ZSET | waiting pulls whose worker has this endpoint loaded, by rank | a minute, or while one waits |
+//! | `:warm:<class>:<tenant>:<endpoint>` | ZSET | waiting pulls whose worker has this endpoint loaded and takes more, by rank | a minute, or while one waits |
 //! | `:parked:<demands>` | ZSET | waiting pulls `<replica>/<waiter>/<demands>.<demands>...` that meet these demands, by reach, GiB and rank | while not empty |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |
@@ -248,6 +248,11 @@ impl RegistryKeys {
 
     pub(crate) fn judged(&self, id: JobId) -> String {
         format!("{}:fb:{id}", self.root)
+    }
+
+    /// HASH: `<version> <workers>` by `<tenant>:<endpoint>`, of the models that are to be loaded, jobs or not.
+    pub(crate) fn floors(&self) -> String {
+        format!("{}:floors", self.root)
     }
 
     /// HASH: the number of each set of demands, JSON.

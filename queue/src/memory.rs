@@ -172,20 +172,15 @@ impl Inner {
     fn wake(&mut self, class: u32, lane: Option<&str>) -> bool {
         let (demands, gib) = parts_of(class);
         loop {
-            let able = || {
-                let able =
-                    self.parked.iter().filter_map(|(listed, parked)| Some((parked.reach.of(demands)?, parked, listed)));
-                able.filter(|(reach_gib, ..)| *reach_gib >= gib)
-            };
-            let has_it = |parked: &Parked| {
-                let place = |lane: &str| lane.splitn(3, ':').nth(2).map(str::to_owned);
-                lane.and_then(place).is_some_and(|place| {
-                    parked.warm.iter().any(|warm| warm.split_once(':').is_some_and(|(_, warm)| warm == place))
-                })
-            };
+            let able =
+                || self.parked.iter().filter_map(|(listed, parked)| Some((parked.reach.of(demands)?, parked, listed)));
+            let place = lane.and_then(|lane| lane.split_once(':')).map(|(_, place)| place);
+            let has_it = |parked: &Parked| place.is_some_and(|place| parked.warm.iter().any(|warm| warm == place));
+            // A loaded model takes the job whatever room there is.
             let warm =
                 able().filter(|(_, parked, _)| has_it(parked)).min_by_key(|(_, parked, listed)| (parked.rank, *listed));
-            let fits = || able().min_by_key(|(reach_gib, parked, listed)| (*reach_gib, parked.rank, *listed));
+            let roomy = || able().filter(|(reach_gib, ..)| *reach_gib >= gib);
+            let fits = || roomy().min_by_key(|(reach_gib, parked, listed)| (*reach_gib, parked.rank, *listed));
             let Some((.., found)) = warm.or_else(fits) else { return false };
             let found = found.clone();
             self.parked.remove(&found);

@@ -1,5 +1,6 @@
 //! The contract: one method per verb. `redis.rs` and `memory.rs` implement it; `conformance.rs` says what they owe.
 
+use std::fmt;
 use std::future::Future;
 
 use serde_json::value::RawValue;
@@ -61,9 +62,9 @@ pub struct LeaseQuery {
     pub want: u32,
     /// What it can take.
     pub reach: Reach,
-    /// The lanes of what it has loaded, without their priority (`<class>:<tenant>:<endpoint>`): they go first, unless whoever's turn it is
-    /// has waited for `patience_ms`.
-    pub warm: Vec<String>,
+    /// The lanes of what it has loaded: they go first, unless whoever's turn it is has waited for `patience_ms`, and also where their class
+    /// is out of reach.
+    pub warm: Vec<WarmLane>,
     /// See [`patience_ms`].
     pub patience_ms: u64,
     /// The class that it has made room for (see [`Queue::hold`]): nothing else is leased.
@@ -72,6 +73,21 @@ pub struct LeaseQuery {
     pub rank: u32,
     /// When nothing is there: remember this waiter, in the same step, so that no wake is lost in between.
     pub park: Option<Waiter>,
+}
+
+/// A lane whose model a worker has loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WarmLane {
+    /// Without its priority: `<class>:<tenant>:<endpoint>`.
+    pub place: String,
+    /// How many jobs more the model takes there.
+    pub takes: u32,
+}
+
+impl fmt::Display for WarmLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}*{}", self.place, self.takes)
+    }
 }
 
 /// For how long another job is passed over for those of loaded models, where it takes `cold_ms` to load one: three times that, at most

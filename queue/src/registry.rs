@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::demands::{Demands, Offer, Trust};
 use crate::endpoint::{EndpointSpec, EndpointVersion};
 use crate::error::Error;
-use crate::gateway::{Gpu, WorkerStatus};
+use crate::gateway::{Gpu, ModelRef, WorkerStatus};
 use crate::keys::RegistryKeys;
 use crate::scripts;
 
@@ -19,6 +19,9 @@ pub const LIST_MAX: usize = 10_000;
 
 /// Different sets of demands that there may be: a worker's reach is reckoned for each of them.
 const DEMANDS_MAX: u32 = 500;
+
+/// Endpoints that are to stay loaded, at most: where each goes is reckoned again every second.
+const FLOORS_MAX: usize = 1_000;
 
 /// Kinds of card, over all versions, that are remembered of one endpoint.
 const NEEDS_MAX: usize = 1_000;
@@ -210,6 +213,44 @@ impl Registry {
             all.insert(number, from_json(step, &text)?);
         }
         Ok(all)
+    }
+
+    /// From now on so many workers are to keep this version loaded, jobs or not, and none its other versions; with 0 none any. `false` when
+    /// there are too many such endpoints already; nothing has changed then.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn set_floor(&self, tenant: &str, name: &str, version: u32, workers: u32) -> Result<bool, Error> {
+        let (key, field) = (self.keys.floors(), format!("{tenant}:{name}"));
+        let mut redis = self.connection.redis();
+        let step = Error::redis("set how many workers keep a model loaded");
+        if workers == 0 {
+            let _: u32 = redis.hdel(key, field).await.map_err(step)?;
+            return Ok(true);
+        }
+        // Two at once may pass the bound by one, which harms nobody.
+        let (known, is_there): (usize, bool) =
+            redis::pipe().hlen(&key).hexists(&key, &field).query_async(&mut redis).await.map_err(&step)?;
+        if known >= FLOORS_MAX && !is_there {
+            return Ok(false);
+        }
+        let _: u32 = redis.hset(key, field, format!("{version} {workers}")).await.map_err(step)?;
+        Ok(true)
+    }
+
+    /// The models that are to be loaded, jobs or not, and by how many workers.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn floors(&self) -> Result<Vec<(ModelRef, u32)>, Error> {
+        let step = Error::redis("read which models stay loaded");
+        let all: HashMap<String, String> = self.connection.redis().hgetall(self.keys.floors()).await.map_err(step)?;
+        let parsed = |(field, text): (String, String)| {
+            let ((tenant, endpoint), (version, workers)) = (field.split_once(':')?, text.split_once(' ')?);
+            let (tenant, endpoint) = (tenant.to_owned(), endpoint.to_owned());
+            Some((ModelRef { tenant, endpoint, version: version.parse().ok()? }, workers.parse().ok()?))
+        };
+        Ok(all.into_iter().filter_map(parsed).collect())
     }
 
     /// Takes note of what a version was seen to need of a kind of card, MiB. The largest that was ever seen stands.

@@ -101,8 +101,8 @@ async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_
         let id = submit(&api, json!({"mib": 9 * GIB, "deaf": true})).await;
         let job = api.running(&id, 1).await;
         assert_eq!(attempts(&job).len(), 1, "{job}");
-        let busy = known(&api, "two-cards", |worker| worker["models"][0]["seen_mib"] == 9 * GIB).await;
-        let card = busy["models"][0]["card"].as_u64().unwrap() as usize;
+        let busy = known(&api, "two-cards", |worker| worker["models"][0]["cards"][0]["seen_mib"] == 9 * GIB).await;
+        let card = busy["models"][0]["cards"][0]["index"].as_u64().unwrap() as usize;
         cards.change(|cards| cards.cards[card].keeps_dead = keeps_dead).unwrap();
         let runners = worker.runners();
         assert_eq!(runners.len(), 1);
@@ -119,7 +119,8 @@ async fn a_deaf_handler_is_killed_its_memory_seen_gone_and_a_card_that_keeps_it_
             known(&api, "two-cards", |worker| {
                 let cards = worker["gpus"].as_array().unwrap();
                 let used: u64 = cards.iter().filter_map(|card| card["vram_used_mib"].as_u64()).sum();
-                used == 9 * GIB && cards.iter().all(|card| card["health"] == "well")
+                let moved = worker["models"][0]["cards"][0]["index"] == next["result"]["card"];
+                moved && used == 9 * GIB && cards.iter().all(|card| card["health"] == "well")
             })
             .await;
         }
@@ -171,4 +172,29 @@ async fn a_large_model_is_not_starved_by_small_ones_that_always_fit() {
     let queue = api.get("/v1/queue").await;
     let waiting: u64 = queue["lanes"].as_array().unwrap().iter().filter_map(|lane| lane["jobs"].as_u64()).sum();
     assert!(waiting > 0, "small ones waited still when it ran");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_lost_its_card_is_replaced_and_a_card_that_does_not_work_is_fenced_off() {
+    let (stack, _dir, api) = stack().await;
+    let cards = StandIn::new([Card::of_mib(12 * GIB), Card::of_mib(12 * GIB)]).unwrap();
+    let _worker = worker(&stack, "two-cards", &cards);
+    let pid = async || api.ended(&submit(&api, json!({"mib": GIB})).await).await["result"]["pid"].clone();
+    let lost = json!({"mib": GIB, "says": "CUDA error: an illegal memory access was encountered"});
+    let first = pid().await;
+    let job = api.ended(&submit(&api, lost.clone()).await).await;
+    assert_eq!((&job["state"], &job["error"]["code"]), (&json!("failed"), &json!("handler_error")), "{job}");
+    assert_ne!(pid().await, first, "the next one has a process that can use its card");
+    let well = |worker: &Value| worker["gpus"].as_array().unwrap().iter().all(|card| card["health"] == "well");
+    known(&api, "two-cards", well).await;
+
+    cards.change(|cards| cards.cards[0].cuda = 719).unwrap();
+    let broken = submit(&api, lost).await;
+    let fenced = known(&api, "two-cards", |worker| worker["gpus"][0]["health"] == "fenced").await;
+    assert_eq!(fenced["gpus"][0]["why"], "it does not work: cuCtxCreate_v2 answers CUDA_ERROR_LAUNCH_FAILED");
+    // It was the card's fault, so the job runs again, on the other one; there it is the handler's.
+    let job = api.ended(&broken).await;
+    assert_eq!(job["attempts"][0]["error"]["code"], "infra", "{job}");
+    assert_eq!((attempts(&job).len(), &job["error"]["code"]), (2, &json!("handler_error")), "{job}");
+    assert_eq!(api.ended(&submit(&api, json!({"mib": GIB})).await).await["result"]["card"], 1);
 }

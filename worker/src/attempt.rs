@@ -19,7 +19,7 @@ use crate::ledger::Claim;
 use crate::load::{Load, Open};
 use crate::messages::Messages;
 use crate::output::{self, StoreError};
-use crate::pool::{NotReady, Pool, Using};
+use crate::pool::{NotReady, Pool, Ready, Using};
 use crate::runner::{Begun, RunEnd, RunRequest, Runner};
 use crate::scratch::RunFolder;
 use crate::transfer::Transfer;
@@ -77,8 +77,8 @@ struct Run<'a> {
 #[derive(Default)]
 struct Course {
     timing: Timing,
-    /// The card that it ran on.
-    card: Option<u32>,
+    /// The cards that it ran on.
+    cards: Vec<u32>,
 }
 
 /// Why an attempt stops without a report of its own.
@@ -122,7 +122,7 @@ impl Attempts {
                 FinishOutcome::Failed { error }
             }
             Err(Stop::Fail(error)) => {
-                let error = disk::blamed(self.pool.blamed(error, course.card));
+                let error = disk::blamed(self.pool.blamed(error, &course.cards));
                 tracing::info!(job.id = %lease.job_id, code = ?error.code, class = %error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }
@@ -142,7 +142,7 @@ impl Attempts {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let scratch = RunFolder::new(&self.scratch, number);
         let prepare = async {
-            let model = self.pool.model(&job).await.map_err(Stop::Fail)?;
+            let model = self.pool.model(&job.model()).await.map_err(Stop::Fail)?;
             open.shares(model.max_batch_size());
             let turn = self.turn(&model, open).await?;
             let ready = self.pool.ready(&model, claim).await?;
@@ -154,7 +154,7 @@ impl Attempts {
             () = lost.cancelled() => return Err(Stop::Lost),
             () = self.leaving.cancelled() => return Err(Stop::Release),
         };
-        course.card = ready.card;
+        course.cards.clone_from(&ready.cards);
         course.timing.env_ms = millis(ready.took.environment);
         course.timing.boot_ms = millis(ready.took.boot);
         course.timing.load_ms = millis(ready.took.load);
@@ -164,8 +164,8 @@ impl Attempts {
         let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
         let mut begun = Arc::clone(&run.begun);
         // Only a model on a card may have to run a second time.
-        let again = ready.card.map(|_| (job.clone(), run.files.clone()));
-        let mut end = self.execute(&ready.runner, job, run, lease, lost, open).await?;
+        let again = (!ready.cards.is_empty()).then(|| (job.clone(), run.files.clone()));
+        let mut end = self.execute(&ready, job, run, lease, lost, open).await?;
         if let (RunEnd::Failed { failure, stderr, .. }, Some((job, files))) = (&end, again)
             && failure.code == "oom_gpu"
         {
@@ -175,11 +175,11 @@ impl Attempts {
                 () = lost.cancelled() => return Err(Stop::Lost),
                 () = self.leaving.cancelled() => return Err(Stop::Release),
             };
-            course.card = ready.card;
+            course.cards.clone_from(&ready.cards);
             let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let run = Run { number, scratch: scratch.path(), files, begun: Arc::default() };
             begun = Arc::clone(&run.begun);
-            end = self.execute(&ready.runner, job, run, lease, lost, open).await?;
+            end = self.execute(&ready, job, run, lease, lost, open).await?;
             if let RunEnd::Failed { failure, stderr, .. } = &end
                 && failure.code == "oom_gpu"
             {
@@ -279,14 +279,14 @@ impl Attempts {
     /// The run itself, within its time.
     async fn execute(
         &self,
-        runner: &Runner,
+        ready: &Ready,
         job: LeasedJob,
         run: Run<'_>,
         lease: &LeaseRef,
         lost: &CancellationToken,
         open: &mut Open,
     ) -> Result<RunEnd, Stop> {
-        let Run { number, scratch, files, begun } = run;
+        let (Run { number, scratch, files, begun }, runner) = (run, &ready.runner);
         let messages = Arc::new(Messages::new(Arc::clone(&self.gateway), lease.clone()));
         let limit = Duration::from_millis(job.timeout_ms);
         let request = RunRequest {
@@ -306,7 +306,9 @@ impl Attempts {
             tokio::select! {
                 end = &mut ended => {
                     messages.told().await;
-                    return Ok(end.unwrap_or_else(|_| gone()));
+                    let end = end.unwrap_or_else(|_| gone());
+                    self.pool.ended(ready, &end).await;
+                    return Ok(end);
                 }
                 () = tokio::time::sleep_until(until.into()) => match begun.at() {
                     None if handed_over.elapsed() < PATIENCE => until = handed_over + PATIENCE,
@@ -333,6 +335,7 @@ impl Attempts {
             return Err(stop.clone());
         }
         let end = stop(runner, number, &mut ended).await;
+        self.pool.ended(ready, &end).await;
         messages.told().await;
         match stopped {
             Some(stop) => Err(stop),

@@ -2,6 +2,7 @@
 
 mod health;
 mod nvml;
+mod probe;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +65,14 @@ struct Card {
     look: Option<Look>,
     /// MiB more in use than what is held and free.
     short_mib: u64,
+    /// Probes under way: until they have ended, nothing begins here.
+    probes: u32,
+}
+
+impl Card {
+    fn is_open(&self) -> bool {
+        self.probes == 0 && self.health.verdict().0 == GpuHealth::Well
+    }
 }
 
 impl Cards {
@@ -216,8 +225,9 @@ impl Cards {
     fn update(&self, place: usize, change: impl FnOnce(&mut Card)) {
         let (Some(gpu), mut known) = (self.0.gpus.get(place), self.lock()) else { return };
         let Some(card) = known.cards.get_mut(place) else { return };
-        let before = card.health.verdict().0;
+        let (before, was_open) = (card.health.verdict().0, card.is_open());
         change(card);
+        let is_open = card.is_open();
         let (after, why) = card.health.verdict();
         let is_short = card.short_mib > 0;
         if after != before {
@@ -229,12 +239,61 @@ impl Cards {
                 GpuHealth::Hot => tracing::warn!(gpu.index = gpu.index, "a card is too hot to take work"),
                 GpuHealth::Well => tracing::info!(gpu.index = gpu.index, "a card takes work again"),
             }
-            self.0.ledger.set_open(gpu.index, after == GpuHealth::Well);
+        }
+        if is_open != was_open {
+            self.0.ledger.set_open(gpu.index, is_open);
         }
         drop(known);
-        if after != before || is_short {
+        if after != before || is_open != was_open || is_short {
             self.0.changed.send_replace(());
         }
+    }
+
+    /// Tries these cards out: a process on them was killed, or could not use them any more. Nothing begins there until it has ended; one
+    /// that does not work is fenced off.
+    pub(crate) fn try_out(&self, cards: &[u32], python: &Path) {
+        if self.0.nvml.is_none() || cards.is_empty() {
+            return;
+        }
+        let (this, cards, python) = (self.clone(), cards.to_vec(), python.to_owned());
+        this.each(&cards, |card| card.probes += 1);
+        tokio::spawn(async move {
+            // First its memory is to be gone.
+            while this.0.ledger.is_clearing(&cards) && this.look_again().await {
+                tokio::time::sleep(EVERY).await;
+            }
+            let fault = probe::fault(&python, &cards).await;
+            this.each(&cards, |card| {
+                card.probes -= 1;
+                if let Some(why) = &fault {
+                    card.health.fence(format!("it does not work: {why}"));
+                }
+            });
+        });
+    }
+
+    /// Waits until none of these cards is being tried out. `false`: none was.
+    pub(crate) async fn tried(&self, cards: &[u32]) -> bool {
+        let mut was = false;
+        loop {
+            let mut changed = self.changed();
+            changed.mark_unchanged();
+            let places = self.places(cards);
+            let is_tried = places.iter().any(|place| self.lock().cards.get(*place).is_some_and(|card| card.probes > 0));
+            if !is_tried || changed.changed().await.is_err() {
+                return was;
+            }
+            was = true;
+        }
+    }
+
+    fn each(&self, cards: &[u32], change: impl Fn(&mut Card)) {
+        self.places(cards).into_iter().for_each(|place| self.update(place, &change));
+    }
+
+    fn places(&self, cards: &[u32]) -> Vec<usize> {
+        let placed = self.0.gpus.iter().enumerate().filter(|(_, gpu)| cards.contains(&gpu.index));
+        placed.map(|(place, _)| place).collect()
     }
 
     /// How each card is, for the heartbeat.

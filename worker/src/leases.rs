@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use stokehold_queue::gateway::{CardReach, ExtendAnswer, ExtendRequest, HoldCard, LeaseRef, WorkerStatus};
+use stokehold_queue::gateway::{CardReach, ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -93,7 +93,7 @@ pub(crate) async fn keep(
     rhythm: Rhythm,
     status: impl Fn() -> WorkerStatus,
     cards: impl Fn() -> Vec<CardReach>,
-    told: impl Fn(&WorkerStatus, Option<HoldCard>),
+    told: impl Fn(&WorkerStatus, &ExtendReply),
     shutdown: CancellationToken,
 ) {
     let mut ticks = interval(rhythm.every);
@@ -110,7 +110,7 @@ pub(crate) async fn keep(
             Ok(reply) => {
                 // From when it was asked: the lease runs from somewhere between the question and the answer.
                 answered = asked;
-                told(&request.status, reply.hold);
+                told(&request.status, &reply);
                 for (lease, answer) in request.leases.iter().zip(reply.leases) {
                     match answer {
                         ExtendAnswer::Held => {}

@@ -5,9 +5,10 @@
 
 mod card;
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stokehold_queue::gateway::{CardReach, Gpu};
+use stokehold_queue::gateway::{CardReach, Gpu, ModelOnCard};
 use stokehold_queue::vram::CLASSES_GIB;
 
 use card::Card;
@@ -16,18 +17,39 @@ use tokio::sync::Notify;
 /// Names a holder.
 pub(crate) type Ticket = u64;
 
-/// A card that somebody wants for itself: until this is dropped, nobody else reserves there. What was reserved by it stays.
+/// What a model takes: a part of one card, or several cards of which it has each for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Need {
+    /// Of each card.
+    pub(crate) mib: u64,
+    /// How many cards; more than one are had whole.
+    pub(crate) cards: usize,
+}
+
+impl Need {
+    /// A part of one card.
+    #[cfg(test)]
+    pub(crate) fn part(mib: u64) -> Self {
+        Self { mib, cards: 1 }
+    }
+
+    fn is_whole(self) -> bool {
+        self.cards > 1
+    }
+}
+
+/// Cards that somebody wants for itself: until this is dropped, nobody else reserves there. What was reserved by it stays.
 #[derive(Debug)]
 pub(crate) struct Claim {
     ledger: Ledger,
-    /// The card's index.
-    pub(crate) card: u32,
+    /// The cards' indices.
+    pub(crate) cards: Vec<u32>,
     ended: Arc<Notify>,
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.ledger.on(self.card, |card| card.is_claimed = false);
+        self.ledger.each(&self.cards, |card| card.is_claimed = false);
         self.ended.notify_waiters();
     }
 }
@@ -49,26 +71,26 @@ struct Cards {
     tickets: Ticket,
 }
 
-/// A part of a card, until this is dropped. It belongs to whatever owns the processes that use the memory, and goes with them: dropped
-/// when they are gone, it is free when a look at the card has shown so.
+/// A part of a card, or whole cards, until this is dropped. It belongs to whatever owns the processes that use the memory, and goes with
+/// them: dropped when they are gone, it is free when a look at the card has shown so.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     ledger: Ledger,
     pub(crate) ticket: Ticket,
-    /// The card's index.
-    pub(crate) card: u32,
+    /// The cards' indices, the lowest first.
+    pub(crate) cards: Vec<u32>,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.ledger.on(self.card, |card| card.release(self.ticket));
+        self.ledger.each(&self.cards, |card| card.release(self.ticket));
     }
 }
 
 impl Reservation {
     /// These processes use it: those of this group.
     pub(crate) fn belongs_to(&self, group: u32) {
-        self.ledger.on(self.card, |card| card.belongs_to(self.ticket, group));
+        self.ledger.each(&self.cards, |card| card.belongs_to(self.ticket, group));
     }
 }
 
@@ -79,82 +101,90 @@ impl Ledger {
         Self(Arc::new(Mutex::new(Cards { cards, tickets: 0 })))
     }
 
-    /// Reserves on that of these cards where the least is left over (ties: the lower index). `None` when none has room; nothing is
+    /// Reserves on those of these cards where the least is left over (ties: the lower index). `None` when there is no room; nothing is
     /// reserved then.
-    pub(crate) fn reserve(&self, need_mib: u64, on: &[u32]) -> Option<Reservation> {
+    pub(crate) fn reserve(&self, need: Need, on: &[u32]) -> Option<Reservation> {
         let mut this = self.lock();
-        let ticket = this.tickets;
-        let left = |card: &Card| card.free_mib().checked_sub(card.asked_mib(need_mib));
-        let able = this.cards.iter_mut().filter(|card| on.contains(&card.index));
-        let fitting = able.filter_map(|card| Some((left(card)?, card)));
-        let (_, card) = fitting.min_by_key(|(left_mib, card)| (*left_mib, card.index))?;
-        card.hold(ticket, card.asked_mib(need_mib));
-        let index = card.index;
-        this.tickets += 1;
+        let left = |card: &Card| card.free_for_mib(need, &[]).checked_sub(card.asked_mib(need.mib));
+        let able = this.cards.iter().filter(|card| on.contains(&card.index));
+        let mut fitting: Vec<(u64, u32)> = able.filter_map(|card| Some((left(card)?, card.index))).collect();
+        fitting.sort_unstable();
+        let chosen: Vec<u32> = fitting.into_iter().take(need.cards).map(|(_, index)| index).collect();
+        if chosen.len() < need.cards {
+            return None;
+        }
+        let ticket = this.hold(&chosen, need);
         drop(this);
-        Some(Reservation { ledger: self.clone(), ticket, card: index })
+        Some(self.reservation(ticket, chosen))
     }
 
-    /// Claims that of these cards on which the most is free, of those that are large enough and not claimed. `ended` is told when the claim ends.
-    pub(crate) fn claim(&self, need_mib: u64, on: &[u32], ended: &Arc<Notify>) -> Option<Claim> {
+    /// Claims those of these cards on which the most is free, of those that are large enough and not claimed. `ended` is told when the
+    /// claim ends.
+    pub(crate) fn claim(&self, need: Need, on: &[u32], ended: &Arc<Notify>) -> Option<Claim> {
         let mut this = self.lock();
         let able = this
             .cards
             .iter_mut()
-            .filter(|card| on.contains(&card.index) && card.is_open && !card.is_claimed && card.could_hold(need_mib));
-        let card = able.max_by_key(|card| card.free_mib())?;
-        card.is_claimed = true;
-        let index = card.index;
-        drop(this);
-        Some(Claim { ledger: self.clone(), card: index, ended: Arc::clone(ended) })
-    }
-
-    /// Whether there is room for so much on the claimed card.
-    pub(crate) fn has_room_claimed(&self, claim: &Claim, need_mib: u64) -> bool {
-        self.on(claim.card, |card| card.has_room_claimed(need_mib)).unwrap_or(false)
-    }
-
-    /// Reserves on the claimed card, once there is room. The claim stays.
-    pub(crate) fn reserve_claimed(&self, claim: &Claim, need_mib: u64) -> Option<Reservation> {
-        let mut this = self.lock();
-        let ticket = this.tickets;
-        let card = this.cards.iter_mut().find(|card| card.index == claim.card)?;
-        if !card.has_room_claimed(need_mib) {
+            .filter(|card| on.contains(&card.index) && card.is_open && !card.is_claimed && card.could_hold(need.mib));
+        let mut able: Vec<&mut Card> = able.collect();
+        able.sort_by_key(|card| Reverse(card.free_mib()));
+        able.truncate(need.cards);
+        if able.len() < need.cards {
             return None;
         }
-        card.hold(ticket, card.asked_mib(need_mib));
-        this.tickets += 1;
+        able.iter_mut().for_each(|card| card.is_claimed = true);
+        let cards = able.iter().map(|card| card.index).collect();
         drop(this);
-        Some(Reservation { ledger: self.clone(), ticket, card: claim.card })
+        Some(Claim { ledger: self.clone(), cards, ended: Arc::clone(ended) })
     }
 
-    /// Whether somebody wants a card for itself.
-    pub(crate) fn is_claimed(&self, index: u32) -> bool {
-        self.on(index, |card| card.is_claimed).unwrap_or(false)
+    /// Whether there is room for it on the claimed cards.
+    pub(crate) fn has_room_claimed(&self, claim: &Claim, need: Need) -> bool {
+        self.lock().has_room_claimed(claim, need)
     }
 
-    /// Whether a card takes work.
-    pub(crate) fn is_open(&self, index: u32) -> bool {
-        self.on(index, |card| card.is_open).unwrap_or(false)
+    /// Reserves on the claimed cards, once there is room. The claim stays.
+    pub(crate) fn reserve_claimed(&self, claim: &Claim, need: Need) -> Option<Reservation> {
+        let mut this = self.lock();
+        if !this.has_room_claimed(claim, need) {
+            return None;
+        }
+        let ticket = this.hold(&claim.cards, need);
+        drop(this);
+        Some(self.reservation(ticket, claim.cards.clone()))
     }
 
-    /// Whether memory of those who have left a card is not yet seen to be free.
-    pub(crate) fn is_clearing(&self, index: u32) -> bool {
-        self.on(index, |card| card.is_clearing()).unwrap_or(false)
+    fn reservation(&self, ticket: Ticket, mut cards: Vec<u32>) -> Reservation {
+        cards.sort_unstable();
+        Reservation { ledger: self.clone(), ticket, cards }
     }
 
-    /// Whether there will be room on one of these cards as soon as a look has shown that those who have left are gone.
-    pub(crate) fn is_about_to_fit(&self, need_mib: u64, on: &[u32]) -> bool {
-        self.lock()
-            .cards
-            .iter()
-            .any(|card| on.contains(&card.index) && card.room_after_mib() >= card.asked_mib(need_mib))
+    /// Whether somebody wants one of these cards for itself.
+    pub(crate) fn is_claimed(&self, cards: &[u32]) -> bool {
+        self.lock().of(cards).any(|card| card.is_claimed)
+    }
+
+    /// Whether all of these cards take work.
+    pub(crate) fn are_open(&self, cards: &[u32]) -> bool {
+        self.lock().of(cards).all(|card| card.is_open)
+    }
+
+    /// Whether memory of those who have left these cards is not yet seen to be free.
+    pub(crate) fn is_clearing(&self, cards: &[u32]) -> bool {
+        self.lock().of(cards).any(Card::is_clearing)
+    }
+
+    /// Whether there will be room on these cards as soon as a look has shown that those who have left are gone.
+    pub(crate) fn is_about_to_fit(&self, need: Need, on: &[u32]) -> bool {
+        let this = self.lock();
+        this.of(on).filter(|card| card.room_after_mib(need) >= card.asked_mib(need.mib)).count() >= need.cards
+            && this.of(on).any(Card::is_clearing)
     }
 
     /// A model has warmed up: what it was seen to use at the most, and a margin, replaces what was reserved for it. A card that does not
     /// tell what each process uses leaves it as it is. MiB held from now on.
     pub(crate) fn settle(&self, ticket: Ticket) -> u64 {
-        self.lock().cards.iter_mut().find_map(|card| card.settle(ticket)).unwrap_or(0)
+        self.lock().cards.iter_mut().filter_map(|card| card.settle(ticket)).sum()
     }
 
     /// Takes note of what NVML sees on a card: all that is in use, and what process groups use, where they can be told apart.
@@ -167,42 +197,46 @@ impl Ledger {
         self.on(index, |card| card.is_open = is_open);
     }
 
-    /// For each card the largest VRAM class, GiB, of which every model would fit it if these idle holders were gone. 0: nothing does.
+    /// For each card the largest VRAM class, GiB, of which every model would fit it if these idle holders were gone, and that of which
+    /// every model could have it whole. 0: nothing does.
     pub(crate) fn reach(&self, idle: &[Ticket]) -> Vec<CardReach> {
-        let reach_gib = |card: &Card| {
-            let room_mib = card.room_without_mib(idle);
+        let class_gib = |card: &Card, room_mib: u64| {
             let fits = |class: &u32| card.asked_mib(u64::from(*class) * 1024) <= room_mib;
             CLASSES_GIB.into_iter().rfind(fits).unwrap_or(0)
         };
-        let reach = |card: &Card| CardReach { index: card.index, reach_gib: reach_gib(card) };
+        let reach = |card: &Card| CardReach {
+            index: card.index,
+            reach_gib: class_gib(card, card.room_without_mib(idle)),
+            whole_gib: class_gib(card, card.whole_without_mib(idle)),
+        };
         self.lock().cards.iter().map(reach).collect()
     }
 
-    /// Whether one of these cards could hold a model that needs so much, if nothing else were on it.
-    pub(crate) fn could_hold(&self, need_mib: u64, on: &[u32]) -> bool {
-        self.lock().cards.iter().any(|card| on.contains(&card.index) && card.could_hold(need_mib))
+    /// Whether these cards could hold a model that needs so much, if nothing else were on them.
+    pub(crate) fn could_hold(&self, need: Need, on: &[u32]) -> bool {
+        self.lock().of(on).filter(|card| card.could_hold(need.mib)).count() >= need.cards
     }
 
-    /// What a model could hold at the most, alone on the largest of these cards that takes work.
-    pub(crate) fn largest_mib(&self, on: &[u32]) -> u64 {
-        let this = self.lock();
-        let open = this.cards.iter().filter(|card| on.contains(&card.index) && card.is_open);
-        open.map(Card::usable_mib).max().unwrap_or(0)
+    /// What a model could hold of each of so many of these cards at the most, alone on the largest that take work.
+    pub(crate) fn largest_mib(&self, cards: usize, on: &[u32]) -> u64 {
+        let mut usable: Vec<u64> = self.lock().of(on).filter(|card| card.is_open).map(Card::usable_mib).collect();
+        usable.sort_unstable_by_key(|mib| Reverse(*mib));
+        usable.get(cards.saturating_sub(1)).copied().unwrap_or(0)
     }
 
-    /// What a holder has, and is seen to use now, MiB.
-    pub(crate) fn held(&self, ticket: Ticket) -> Option<(u64, Option<u64>)> {
-        self.lock().cards.iter().find_map(|card| card.held_and_seen_mib(ticket))
+    /// What a holder has, and is seen to use now, on each of its cards.
+    pub(crate) fn held(&self, ticket: Ticket) -> Vec<ModelOnCard> {
+        self.lock().cards.iter().filter_map(|card| card.held_and_seen(ticket)).collect()
     }
 
-    /// What a holder was seen to use at the most, and the margin above it; `None` where that cannot be seen.
+    /// What a holder was seen to use of a card at the most, and the margin above it; `None` where that cannot be seen.
     pub(crate) fn need_mib(&self, ticket: Ticket) -> Option<u64> {
-        self.lock().cards.iter().find_map(|card| card.need_mib(ticket))
+        self.lock().cards.iter().filter_map(|card| card.need_mib(ticket)).max()
     }
 
-    /// Which of these idle holders to evict so that `need` fits one of these cards, where the least is lost. `None` when it does not fit
+    /// Which of these idle holders to evict so that `need` fits these cards, where the least is lost. `None` when it does not fit
     /// without all of them.
-    pub(crate) fn victims(&self, need_mib: u64, on: &[u32], idle: &[Idle]) -> Option<Vec<Ticket>> {
+    pub(crate) fn victims(&self, need: Need, on: &[u32], idle: &[Idle]) -> Option<Vec<Ticket>> {
         let this = self.lock();
         let mut cheapest_first = idle.to_vec();
         cheapest_first.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -210,12 +244,17 @@ impl Ledger {
         let value_of = |tickets: &[Ticket]| -> f64 {
             idle.iter().filter(|idle| tickets.contains(&idle.ticket)).map(|idle| idle.value).sum()
         };
-        let possible = this
-            .cards
-            .iter()
-            .filter(|card| on.contains(&card.index) && card.room_without_mib(&gone) >= card.asked_mib(need_mib));
-        let choices = possible.map(|card| card.victims(card.asked_mib(need_mib), &gone));
-        choices.min_by(|a, b| value_of(a).total_cmp(&value_of(b)))
+        let possible = this.of(on).filter(|card| card.free_for_mib(need, &gone) >= card.asked_mib(need.mib));
+        let mut choices: Vec<Vec<Ticket>> = possible.map(|card| card.victims(need, &gone)).collect();
+        choices.sort_by(|a, b| value_of(a).total_cmp(&value_of(b)));
+        if choices.len() < need.cards {
+            return None;
+        }
+        let mut victims = choices.into_iter().take(need.cards).flatten().collect::<Vec<_>>();
+        // One that has several cards makes way once.
+        victims.sort_unstable();
+        victims.dedup();
+        Some(victims)
     }
 
     /// Which of these idle holders to evict so that a card is short of nothing; as many of them as there are, if that is not enough.
@@ -243,8 +282,30 @@ impl Ledger {
         self.lock().cards.iter_mut().find(|card| card.index == index).map(act)
     }
 
+    fn each(&self, cards: &[u32], act: impl FnMut(&mut Card)) {
+        self.lock().cards.iter_mut().filter(|card| cards.contains(&card.index)).for_each(act);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Cards> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cards {
+    fn of(&self, indices: &[u32]) -> impl Iterator<Item = &Card> {
+        self.cards.iter().filter(|card| indices.contains(&card.index))
+    }
+
+    fn has_room_claimed(&self, claim: &Claim, need: Need) -> bool {
+        self.of(&claim.cards).all(|card| card.has_room_claimed(need))
+    }
+
+    /// Holds what is needed of each of these cards.
+    fn hold(&mut self, indices: &[u32], need: Need) -> Ticket {
+        let ticket = self.tickets;
+        self.tickets += 1;
+        self.cards.iter_mut().filter(|card| indices.contains(&card.index)).for_each(|card| card.hold(ticket, need));
+        ticket
     }
 }
 

@@ -13,6 +13,12 @@ const AHEAD: Duration = Duration::from_millis(50);
 /// Leases held ahead, at most.
 const AHEAD_MAX: f64 = 100.0;
 
+/// Work that is held ahead where runs take so long, in runs.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
+pub(crate) fn ahead(run_s: f64) -> u32 {
+    (AHEAD.as_secs_f64() / run_s.max(1e-6)).min(AHEAD_MAX) as u32
+}
+
 /// A slot, in the parts that leases are counted by.
 const SLOT: u64 = 1 << 16;
 
@@ -57,10 +63,7 @@ impl Load {
 
     /// Leases to hold at the most.
     pub(crate) fn capacity(&self) -> u32 {
-        let run_s = self.lock().run_s.max(1e-6);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
-        let ahead = (AHEAD.as_secs_f64() / run_s).min(AHEAD_MAX) as u32;
-        self.slots + ahead
+        self.slots + ahead(self.lock().run_s)
     }
 
     /// Whether another end is due within moments: leases are open, and jobs are short.

@@ -1,17 +1,19 @@
 //! The models this worker knows: what they are, whose turn it is, and their loaded runners.
 
 mod failure;
+mod ready;
 mod room;
 mod status;
 mod warmup;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stokehold_queue::demands::Demands;
-use stokehold_queue::gateway::{LeasedJob, RunnerSpec};
+use stokehold_queue::gateway::{ModelRef, RunnerSpec};
 use stokehold_queue::job::{ErrorCode, JobError};
 use stokehold_queue::now_ms;
 use tokio::sync::{Notify, OnceCell};
@@ -21,15 +23,12 @@ use crate::cards::Cards;
 use crate::environment::{Environment, EnvironmentSpec, Environments};
 use crate::gateway::{Error, Gateway};
 use crate::latency::Latency;
-use crate::ledger::{Claim, Idle, Ledger, Reservation, Ticket};
+use crate::ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
 use crate::package::Packages;
-use crate::runner::{Launch, Runner};
+use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner};
 use crate::turns::{Slots, Turns};
 pub(crate) use failure::start_failure;
 use failure::{failure, infra};
-
-/// Which model: tenant, endpoint, version.
-type Key = (String, String, u32);
 
 /// A model: one endpoint version.
 pub(crate) struct Model {
@@ -41,6 +40,10 @@ pub(crate) struct Model {
     /// Attempts that need it now; while there are any it is not evicted.
     users: AtomicUsize,
     used: Mutex<Instant>,
+    /// The gateway wants it loaded here, jobs or not.
+    kept: AtomicBool,
+    /// Its environment and its package were fetched ahead.
+    is_fetched: AtomicBool,
     latency: Mutex<Latency>,
     /// What it was seen to need of a card here or elsewhere, MiB; 0 when nobody has seen it.
     seen_mib: AtomicU64,
@@ -49,17 +52,17 @@ pub(crate) struct Model {
     /// It ran out of memory beside others: it is to have a card for itself.
     alone: AtomicBool,
     loaded: tokio::sync::Mutex<Option<Loaded>>,
-    /// Its card while it is loaded, and the runs on it: who wants the card for itself waits until there are none.
-    on: Mutex<Option<u32>>,
+    /// Its cards while it is loaded, and the runs on them: who wants one of these for itself waits until there are none.
+    on: Mutex<Vec<u32>>,
     runs: AtomicUsize,
 }
 
 /// A model's runner, with what must stay while it lives.
 struct Loaded {
     runner: Arc<Runner>,
-    /// What the runner's process has reserved, and on which card.
+    /// What the runner's process has reserved, and on which cards.
     ticket: Option<Ticket>,
-    card: Option<u32>,
+    cards: Vec<u32>,
     alone: bool,
     took: Took,
     _environment: Environment,
@@ -101,8 +104,8 @@ impl Drop for Running {
 pub(crate) struct Ready {
     _running: Running,
     pub(crate) runner: Arc<Runner>,
-    /// The card it runs on, and whether it has it for itself.
-    pub(crate) card: Option<u32>,
+    /// The cards it runs on, and whether it has them for itself.
+    pub(crate) cards: Vec<u32>,
     alone: bool,
     pub(crate) took: Took,
 }
@@ -118,7 +121,13 @@ pub(crate) struct Took {
 
 impl Loaded {
     fn ready(&self, running: Running, took: Took) -> Ready {
-        Ready { _running: running, runner: Arc::clone(&self.runner), card: self.card, alone: self.alone, took }
+        Ready {
+            _running: running,
+            runner: Arc::clone(&self.runner),
+            cards: self.cards.clone(),
+            alone: self.alone,
+            took,
+        }
     }
 }
 
@@ -137,12 +146,14 @@ pub(crate) struct Pool {
     gateway: Arc<Gateway>,
     environments: Environments,
     packages: Packages,
-    scratch: std::path::PathBuf,
+    scratch: PathBuf,
     load_timeout: Duration,
     max_loaded: usize,
     cards: Cards,
     slots: Arc<Slots>,
-    models: Mutex<HashMap<Key, Arc<OnceCell<Arc<Model>>>>>,
+    models: Mutex<HashMap<ModelRef, Arc<OnceCell<Arc<Model>>>>>,
+    /// Models that there was no room for, lately.
+    crowded: Mutex<HashMap<ModelRef, Instant>>,
     /// A run has ended, or a claim of a card.
     ended: Arc<Notify>,
 }
@@ -151,7 +162,7 @@ pub(crate) struct Pool {
 pub(crate) struct PoolConfig {
     pub(crate) environments: Environments,
     pub(crate) packages: Packages,
-    pub(crate) scratch: std::path::PathBuf,
+    pub(crate) scratch: PathBuf,
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
     pub(crate) cards: Cards,
@@ -173,26 +184,27 @@ impl Pool {
             cards: config.cards,
             slots: config.slots,
             models: Mutex::default(),
+            crowded: Mutex::default(),
             ended: Arc::default(),
         }
     }
 
-    /// The model a job needs; asks the gateway the first time.
-    pub(crate) async fn model(&self, job: &LeasedJob) -> Result<Using, JobError> {
-        let key = (job.tenant.clone(), job.endpoint.clone(), job.version);
+    /// A model; asks the gateway the first time.
+    pub(crate) async fn model(&self, which: &ModelRef) -> Result<Using, JobError> {
+        let ModelRef { tenant, endpoint, version } = which;
         let cell = {
             let mut models = lock(&self.models);
-            if models.len() >= MODELS_KNOWN && !models.contains_key(&key) {
+            if models.len() >= MODELS_KNOWN && !models.contains_key(which) {
                 models.retain(|_, cell| {
                     cell.get().is_none_or(|model| model.users.load(Ordering::SeqCst) > 0 || model.is_loaded())
                 });
             }
-            Arc::clone(models.entry(key).or_default())
+            Arc::clone(models.entry(which.clone()).or_default())
         };
         let fetch = async || {
-            let spec = self.gateway.runner_spec(&job.tenant, &job.endpoint, job.version).await?;
+            let spec = self.gateway.runner_spec(tenant, endpoint, *version).await?;
             Ok::<_, Error>(Arc::new(Model {
-                tenant: job.tenant.clone(),
+                tenant: tenant.clone(),
                 turns: Turns::new(
                     spec.version.spec.max_concurrency,
                     spec.version.spec.max_batch_size,
@@ -205,6 +217,8 @@ impl Pool {
                 users: AtomicUsize::new(0),
                 alone: AtomicBool::new(false),
                 used: Mutex::new(Instant::now()),
+                kept: AtomicBool::new(false),
+                is_fetched: AtomicBool::new(false),
                 latency: Mutex::default(),
                 loaded: tokio::sync::Mutex::default(),
                 on: Mutex::default(),
@@ -227,14 +241,15 @@ impl Pool {
         }
         *loaded = None;
         loop {
-            let reservation = self.make_room(model, claim.take()).await?;
-            let card = reservation.as_ref().map(|reservation| reservation.card);
-            *lock(&model.on) = card;
+            let reservation = self.make_room(model, claim.take()).await.inspect_err(|_| self.crowd(model.named()))?;
+            let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
+            let on_card = !cards.is_empty();
+            *lock(&model.on) = cards;
             match self.start(model, reservation).await {
                 Ok((new, took)) => return Ok(loaded.insert(new).ready(running, took)),
                 // Once more, with a card for itself.
-                Err(error) if error.code == ErrorCode::OomGpu && card.is_some() => {
-                    if model.alone.swap(true, Ordering::SeqCst) {
+                Err(error) if error.code == ErrorCode::OomGpu && on_card => {
+                    if model.has_whole_cards() || model.alone.swap(true, Ordering::SeqCst) {
                         return Err(self.outgrown(model, error));
                     }
                 }
@@ -261,7 +276,7 @@ impl Pool {
     }
 
     fn try_enter(&self, model: &Arc<Model>) -> Option<Running> {
-        let is_claimed = || lock(&model.on).is_some_and(|card| self.cards.ledger().is_claimed(card));
+        let is_claimed = || self.cards.ledger().is_claimed(&lock(&model.on));
         // One that has to wait ends no run, and must not wake those who wait for that: itself, above all.
         if is_claimed() {
             return None;
@@ -296,6 +311,25 @@ impl Pool {
         }
     }
 
+    /// A run on this runner has ended. Where it took the process with it, or left it without the use of its cards, these are tried out;
+    /// in the latter case before anybody is blamed.
+    pub(crate) async fn ended(&self, on: &Ready, end: &RunEnd) {
+        let lost_cards = matches!(end, RunEnd::Failed { failure, .. } if failure.code == CUDA_ERROR);
+        if on.cards.is_empty() || !lost_cards && !end.ended_process() {
+            return;
+        }
+        if lost_cards {
+            on.runner.end().await;
+        }
+        // Once for all that ran there.
+        if !on.runner.is_tried.swap(true, Ordering::SeqCst) {
+            self.cards.try_out(&on.cards, &on.runner.python);
+        }
+        if lost_cards {
+            self.cards.tried(&on.cards).await;
+        }
+    }
+
     /// A run on this runner has ended well. One that has a card for itself has shown what it needs of it.
     pub(crate) fn ran_well(&self, model: &Using, on: &Ready) {
         let need_mib = || self.cards.ledger().need_mib(model.ticket()?);
@@ -306,7 +340,7 @@ impl Pool {
 
     /// It had a card for itself and ran out of memory all the same.
     pub(crate) fn outgrown(&self, model: &Using, error: JobError) -> NotReady {
-        NotReady::Outgrown(error, self.cards.ledger().largest_mib(&model.cards) + 1)
+        NotReady::Outgrown(error, self.cards.ledger().largest_mib(model.gpus(), &model.cards) + 1)
     }
 
     /// The cards here that meet an endpoint's demands.
@@ -320,8 +354,9 @@ impl Pool {
         needs_mib.iter().filter(|(gpu, _)| is_here(gpu)).map(|(_, mib)| *mib).max().unwrap_or(0)
     }
 
-    async fn start(&self, model: &Model, reservation: Option<Reservation>) -> Result<(Loaded, Took), JobError> {
-        let (version, started) = (&model.spec.version, Instant::now());
+    /// Its environment and its package, from the caches or made now.
+    async fn fetch(&self, model: &Model) -> Result<(Environment, PathBuf), JobError> {
+        let version = &model.spec.version;
         let spec = &version.spec;
         let environment =
             EnvironmentSpec { requirements_lock: spec.requirements_lock.clone(), python: spec.python.clone() };
@@ -342,6 +377,13 @@ impl Pool {
                 again.map_err(|error| infra(format!("the package cannot be fetched: {error}")))?
             }
         };
+        Ok((environment, package))
+    }
+
+    async fn start(&self, model: &Model, reservation: Option<Reservation>) -> Result<(Loaded, Took), JobError> {
+        let (version, started) = (&model.spec.version, Instant::now());
+        let spec = &version.spec;
+        let (environment, package) = self.fetch(model).await?;
         let environment_took = started.elapsed();
         let home = tempfile::Builder::new().prefix("home-").tempdir_in(&self.scratch);
         let home = home.map_err(|error| infra(format!("no scratch space: {error}")))?;
@@ -353,14 +395,22 @@ impl Pool {
             max_concurrency: spec.max_concurrency,
             max_batch_size: spec.max_batch_size,
             max_wait: Duration::try_from_secs_f64(spec.max_wait_ms / 1_000.0).unwrap_or_default(),
-            card: reservation.as_ref().map(|reservation| reservation.card),
+            cards: reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone()),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
-        let (card, alone) = (launch.card, model.alone.load(Ordering::SeqCst));
+        let (cards, alone) = (launch.cards.clone(), model.has_whole_cards() || model.alone.load(Ordering::SeqCst));
         let span = tracing::info_span!("runner.load", endpoint.id = %version.name, endpoint.version = version.version);
         let loading = Runner::start(&launch, reservation, self.load_timeout).instrument(span);
-        let runner = loading.await.map_err(start_failure)?;
-        let runner = Arc::new(runner);
+        let runner = match loading.await {
+            Ok(runner) => Arc::new(runner),
+            Err(error) => {
+                if error.is_cuda_fault() {
+                    self.cards.try_out(&cards, &launch.python);
+                    self.cards.tried(&cards).await;
+                }
+                return Err(self.blamed(start_failure(error), &cards));
+            }
+        };
         tracing::info!(endpoint.id = %version.name, version = version.version, runner.pid = runner.pid, "runner loaded");
         let started = Instant::now();
         warmup::run(&runner, spec, home.path(), self.load_timeout, &self.cards).await?;
@@ -370,7 +420,7 @@ impl Pool {
             tracing::info!(endpoint.id = %version.name, version = version.version, held_mib, "warmed up");
         }
         let took = Took { environment: environment_took, boot: runner.boot, load: runner.load, warmup };
-        Ok((Loaded { runner, ticket, card, alone, took, _environment: environment, _home: home }, took))
+        Ok((Loaded { runner, ticket, cards, alone, took, _environment: environment, _home: home }, took))
     }
 
     fn known(&self) -> Vec<Arc<Model>> {
@@ -400,15 +450,42 @@ impl Model {
         self.spec.version.spec.max_batch_size
     }
 
-    /// What is to be reserved for it, MiB; 0 needs no card.
-    fn need_mib(&self, ledger: &Ledger) -> u64 {
+    /// What is to be reserved for it; 0 MiB need no card.
+    fn need(&self, ledger: &Ledger) -> Need {
         let seen_mib = Some(self.seen_mib.load(Ordering::SeqCst)).filter(|mib| *mib > 0);
-        let need_mib = self.spec.version.spec.need_mib(seen_mib);
-        if need_mib > 0 && self.alone.load(Ordering::SeqCst) {
-            need_mib.max(ledger.largest_mib(&self.cards))
+        let need = Need { mib: self.spec.version.spec.need_mib(seen_mib), cards: self.gpus() };
+        if need.mib > 0 && self.alone.load(Ordering::SeqCst) {
+            Need { mib: need.mib.max(ledger.largest_mib(need.cards, &self.cards)), ..need }
         } else {
-            need_mib
+            need
         }
+    }
+
+    fn gpus(&self) -> usize {
+        self.spec.version.spec.demands.gpus as usize
+    }
+
+    /// It never shares a card.
+    fn has_whole_cards(&self) -> bool {
+        self.gpus() > 1
+    }
+
+    fn named(&self) -> ModelRef {
+        let version = &self.spec.version;
+        ModelRef { tenant: self.tenant.clone(), endpoint: version.name.clone(), version: version.version }
+    }
+
+    /// What it took to load; `None` while it is not.
+    fn took_loading(&self) -> Option<Duration> {
+        let loaded = self.loaded.try_lock().ok()?;
+        let Took { boot, load, warmup, .. } = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone())?.took;
+        Some(boot + load + warmup)
+    }
+
+    /// Whether it stays loaded though nobody uses it, unless a card is held for a job that has waited for too long.
+    fn is_kept_warm(&self) -> bool {
+        let keep_warm = Duration::from_secs(self.spec.version.spec.keep_warm_s);
+        self.kept.load(Ordering::SeqCst) || lock(&self.used).elapsed() < keep_warm
     }
 
     fn ticket(&self) -> Option<Ticket> {

@@ -8,7 +8,7 @@ mod tail;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::ledger::Reservation;
 use crate::messages::Messages;
-pub(crate) use process::Launch;
+pub(crate) use process::{Launch, environment, kill_group};
 
 /// How long a runner that was told to stop may take before its process group is killed.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// The code of a failure that says: this process cannot use its cards any more.
+pub(crate) const CUDA_ERROR: &str = "cuda_error";
 
 /// A loaded runner. Dropping it kills the process group.
 pub(crate) struct Runner {
@@ -33,6 +36,10 @@ pub(crate) struct Runner {
     pub(crate) load: Duration,
     /// Several runs are one call of the handler: none of them is worth ending the others for.
     pub(crate) is_batched: bool,
+    /// The Python that it runs.
+    pub(crate) python: PathBuf,
+    /// It ended badly, and its cards were tried out for that.
+    pub(crate) is_tried: AtomicBool,
     /// Runs that somebody waits for.
     awaited: AtomicUsize,
 }
@@ -64,6 +71,17 @@ pub(crate) enum StartError {
     TooSlow(Duration),
     /// The process ended, or talked nonsense, before it was ready.
     Ended(RunEnd),
+}
+
+impl StartError {
+    /// Whether the process could not use its cards.
+    pub(crate) fn is_cuda_fault(&self) -> bool {
+        match self {
+            Self::Setup(failure, _) => failure.code == CUDA_ERROR,
+            Self::Ended(RunEnd::Crashed { .. }) => true,
+            Self::Spawn(_) | Self::TooSlow(_) | Self::Ended(_) => false,
+        }
+    }
 }
 
 /// What a run needs.
@@ -121,6 +139,21 @@ pub(crate) enum RunEnd {
     Stopped,
 }
 
+impl RunEnd {
+    /// Whether the process is gone, by whatever.
+    pub(crate) fn ended_process(&self) -> bool {
+        match self {
+            Self::Done { .. } | Self::Failed { .. } | Self::NotBegun => false,
+            Self::Exited { .. }
+            | Self::Crashed { .. }
+            | Self::OutOfMemory { .. }
+            | Self::Broken { .. }
+            | Self::Flooded { .. }
+            | Self::Stopped => true,
+        }
+    }
+}
+
 impl Runner {
     /// Starts a process and loads its handler. The reservation is given back when the process is gone.
     pub(crate) async fn start(
@@ -165,6 +198,12 @@ impl Runner {
         let (stopped, done) = oneshot::channel();
         let _ = self.commands.send(driver::Command::Stop(stopped)).await;
         let _ = done.await;
+    }
+
+    /// Kills the process group, and waits until it is gone.
+    pub(crate) async fn end(&self) {
+        self.kill().await;
+        self.commands.closed().await;
     }
 
     /// Whether its process has ended.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::load::ahead;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Work that waits in a runner's inbox, at most: it can neither go to another worker nor make way.
@@ -149,6 +150,11 @@ impl Turns {
         let mut state = self.lock();
         let took = took.as_secs_f64();
         state.run_s = if state.run_s >= 1.0 { took } else { state.run_s * (1.0 - WEIGHT) + took * WEIGHT };
+    }
+
+    /// How many runs to hold at the most, with those that are leased ahead.
+    pub(crate) fn capacity(&self) -> usize {
+        self.max * self.batch + ahead(self.lock().run_s) as usize
     }
 
     /// How many turns there are now.

@@ -1,17 +1,19 @@
 //! The worker's life: join, lease, run, report; drain and go.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::Rng;
 use stokehold_queue::gateway::{
-    CardReach, FinishAnswer, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef, LeaseReply,
-    LeaseRequest, LeasedJob, PROTOCOL, ReleaseRequest, WorkerStatus,
+    CardReach, ExtendReply, FinishAnswer, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef,
+    LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
 };
-use tokio::sync::{Semaphore, mpsc};
+use stokehold_queue::job::JobError;
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -23,7 +25,7 @@ use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
 use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
-use crate::ledger::Claim;
+use crate::ledger::{Claim, Need};
 use crate::load::Load;
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
@@ -40,6 +42,12 @@ const LINGER: Duration = Duration::from_millis(5);
 
 /// A lease call under way at shutdown may have been granted something already: it has this long to say so.
 const LAST_ANSWER: Duration = Duration::from_millis(200);
+
+/// How often it is looked whether there is more room than the waiting lease call says.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A model that is to stay loaded and could not be loaded is tried again after this.
+const LOAD_AGAIN: Duration = Duration::from_secs(60);
 
 /// After a call that failed.
 const PAUSE: std::ops::Range<f64> = 0.5..2.0;
@@ -103,14 +111,29 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         leaving: CancellationToken::new(),
     };
     let (holds, held) = mpsc::channel(1);
-    let worker = Arc::new(Worker { config, gateway, cards, host, leases: Leases::default(), attempts, holds });
+    let worker = Arc::new(Worker {
+        config,
+        gateway,
+        cards,
+        host,
+        leases: Leases::default(),
+        attempts,
+        holds,
+        kept: watch::Sender::default(),
+        next: watch::Sender::default(),
+        asked: Mutex::default(),
+        ask_again: Notify::new(),
+    });
     let heartbeat = CancellationToken::new();
-    let relieving = tokio::spawn(Arc::clone(&worker).relieve());
+    let mut aside = JoinSet::new();
+    aside.spawn(Arc::clone(&worker).relieve());
+    aside.spawn(Arc::clone(&worker).keep_warm());
+    aside.spawn(Arc::clone(&worker).fetch_ahead());
     let beating = tokio::spawn(Arc::clone(&worker).beat(joined, heartbeat.clone()));
     worker.serve(held, shutdown).await;
+    aside.shutdown().await;
     worker.attempts.pool.stop().await;
     worker.cards.stop();
-    relieving.abort();
     heartbeat.cancel();
     beating.await?;
     Ok(())
@@ -135,6 +158,11 @@ async fn pause() {
     sleep(Duration::from_secs_f64(seconds)).await;
 }
 
+/// What is kept there is whole at every unlock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn lease_of(report: &FinishReport) -> LeaseRef {
     LeaseRef { job_id: report.job_id, fence: report.fence.clone() }
 }
@@ -148,6 +176,13 @@ struct Worker {
     attempts: Attempts,
     /// Cards to hold for large jobs.
     holds: mpsc::Sender<HoldCard>,
+    /// The models that are to be loaded, jobs or not, and those whose jobs wait.
+    kept: watch::Sender<Vec<ModelRef>>,
+    next: watch::Sender<Vec<ModelRef>>,
+    /// What the lease call that waits says of this worker; `None` while none does.
+    asked: Mutex<Option<Offer>>,
+    /// That call is to be made anew.
+    ask_again: Notify,
 }
 
 /// Ended attempts on their way to the gateway.
@@ -178,12 +213,14 @@ impl Worker {
             host: self.host.status(),
             learned: self.attempts.pool.learn(),
         };
-        let told = |status: &WorkerStatus, hold: Option<HoldCard>| {
+        let told = |status: &WorkerStatus, reply: &ExtendReply| {
             self.attempts.pool.told(&status.learned);
-            if let Some(hold) = hold {
+            if let Some(hold) = &reply.hold {
                 // One at a time; what still waits is told of again.
-                let _ = self.holds.try_send(hold);
+                let _ = self.holds.try_send(hold.clone());
             }
+            self.kept.send_replace(reply.keep.clone());
+            self.next.send_replace(reply.next.clone());
         };
         keep(&self.leases, &self.gateway, rhythm, status, || self.attempts.pool.reach(), told, stop).await;
     }
@@ -196,6 +233,54 @@ impl Worker {
         }
     }
 
+    /// Has those models loaded that the gateway wants loaded, jobs or not.
+    async fn keep_warm(self: Arc<Self>) {
+        let mut kept = self.kept.subscribe();
+        let mut failed: HashMap<ModelRef, Instant> = HashMap::new();
+        while kept.changed().await.is_ok() && !self.attempts.draining.is_cancelled() {
+            let models = kept.borrow_and_update().clone();
+            self.attempts.pool.keep(&models);
+            failed.retain(|model, at| models.contains(model) && at.elapsed() < LOAD_AGAIN);
+            for model in models {
+                if failed.contains_key(&model) {
+                    continue;
+                }
+                if let Err(error) = self.attempts.pool.load(&model).await {
+                    let JobError { code, message, .. } = error;
+                    tracing::warn!(endpoint.id = %model.endpoint, version = model.version, ?code, message, "a model that is to stay loaded cannot be loaded");
+                    failed.insert(model, Instant::now());
+                }
+            }
+        }
+    }
+
+    /// Fetches the environments of models whose jobs wait, one at a time.
+    async fn fetch_ahead(self: Arc<Self>) {
+        let mut next = self.next.subscribe();
+        while next.changed().await.is_ok() && !self.attempts.draining.is_cancelled() {
+            let models = next.borrow_and_update().clone();
+            for model in models {
+                // What cannot be fetched is told to the first job that needs it.
+                if let Err(error) = self.attempts.pool.fetch_ahead(&model).await {
+                    let message = error.message;
+                    tracing::debug!(endpoint.id = %model.endpoint, version = model.version, message, "cannot be fetched ahead");
+                }
+            }
+        }
+    }
+
+    /// What this worker can take by now, when that is more than the waiting lease call says. None without cards: room is what changes.
+    fn offers_more(&self) -> Option<Offer> {
+        if self.cards.gpus().is_empty() {
+            return None;
+        }
+        let mut asked = lock(&self.asked);
+        let offer = self.attempts.pool.offer();
+        let before = asked.as_mut().filter(|before| offer.exceeds(before))?;
+        before.clone_from(&offer);
+        Some(offer)
+    }
+
     /// Leases and reports until told to stop, then until nothing is left.
     async fn serve(self: &Arc<Self>, mut holds: mpsc::Receiver<HoldCard>, shutdown: CancellationToken) {
         let (ends, mut ended) = mpsc::unbounded_channel::<End>();
@@ -205,6 +290,8 @@ impl Worker {
         let mut holding: JoinSet<Option<(Vec<LeasedJob>, Claim)>> = JoinSet::new();
         let mut ask_from = Instant::now();
         let mut ended_at = ask_from;
+        let mut looks = tokio::time::interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut disks = Disks::new(&self.config.data_dir, &self.config.cache_dir);
         loop {
             let want = self.attempts.load.want().min(BATCH as u32);
@@ -255,6 +342,12 @@ impl Worker {
                 () = sleep_until(tell_at), if to_tell => {
                     telling.spawn(Arc::clone(self).tell(std::mem::take(&mut outbox)));
                 }
+                // Room also comes with time, and with what others give back.
+                _ = looks.tick(), if !asking.is_empty() => {
+                    if telling.is_empty() && let Some(offer) = self.offers_more() {
+                        telling.spawn(Arc::clone(self).offer(offer));
+                    }
+                }
                 () = sleep_until(ask_from), if asking.is_empty() && want > 0 => {}
             }
         }
@@ -294,42 +387,55 @@ impl Worker {
         let worker = Arc::clone(self);
         async move {
             let wait_ms = u64::try_from(LEASE_WAIT.as_millis()).unwrap_or(0);
-            let cards = worker.attempts.pool.reach();
-            let reach_gib = cards.iter().map(|card| card.reach_gib).max().unwrap_or(0);
-            let (warm, cold_ms) = worker.attempts.pool.warm();
-            let request = LeaseRequest { want, reach_gib, cards, warm, only: None, cold_ms, wait_ms, finish };
+            let request = LeaseRequest { want, offer: worker.attempts.pool.offer(), only: None, wait_ms, finish };
+            *lock(&worker.asked) = Some(request.offer.clone());
             let leaving = async {
                 worker.attempts.draining.cancelled().await;
                 sleep(LAST_ANSWER).await;
             };
             let reply = tokio::select! {
-                reply = worker.gateway.lease(&request) => reply,
+                reply = worker.gateway.lease(&request) => Some(reply),
                 // The gateway sees the connection go, and grants nothing to it.
-                () = leaving => Err(Error::Unavailable("given up to leave".to_owned())),
+                () = leaving => Some(Err(Error::Unavailable("given up to leave".to_owned()))),
+                () = worker.ask_again.notified() => None,
             };
+            *lock(&worker.asked) = None;
             match &reply {
-                Ok(reply) => worker.told(&request.finish, &reply.finished),
-                Err(_) => worker.report(request.finish).await,
+                Some(Ok(reply)) => worker.told(&request.finish, &reply.finished),
+                Some(Err(_)) | None => worker.report(request.finish).await,
             }
-            reply
+            reply.unwrap_or_else(|| Ok(LeaseReply::default()))
         }
     }
 
     /// Makes room on a card for a job that has waited for too long, and leases it. The claim is to become its reservation.
     async fn hold(self: Arc<Self>, hold: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
-        let need_mib = u64::from(hold.gib) * 1024;
+        let need = Need { mib: u64::from(hold.gib) * 1024, cards: hold.gpus as usize };
         let claim = tokio::select! {
-            claim = self.attempts.pool.hold(need_mib, &hold.cards) => claim?,
+            claim = self.attempts.pool.hold(need, &hold.cards) => claim?,
             () = self.attempts.draining.cancelled() => return None,
         };
-        let cards = vec![CardReach { index: claim.card, reach_gib: hold.gib }];
-        let (only, reach_gib) = (Some(hold.class), hold.gib);
-        let request = LeaseRequest { want: 1, reach_gib, cards, only, ..LeaseRequest::default() };
+        let reach = |index: &u32| CardReach { index: *index, reach_gib: hold.gib, whole_gib: hold.gib };
+        let cards = claim.cards.iter().map(reach).collect();
+        let offer = Offer { reach_gib: hold.gib, cards, ..Offer::default() };
+        let request = LeaseRequest { want: 1, offer, only: Some(hold.class), ..LeaseRequest::default() };
         match self.gateway.lease(&request).await {
             Ok(reply) => Some((reply.leases, claim)),
             Err(error) => {
                 tracing::warn!(%error, "cannot lease what a card was held for");
                 None
+            }
+        }
+    }
+
+    /// Tells that there is more room than the waiting lease call says.
+    async fn offer(self: Arc<Self>, offer: Offer) {
+        let request = FinishRequest { finish: Vec::new(), offer: Some(offer) };
+        match self.gateway.finish(&request).await {
+            Ok(reply) => self.heard(&request, reply.offer_taken),
+            Err(error) => {
+                tracing::debug!(%error, "room cannot be offered; the next lease call says so");
+                self.ask_again.notify_waiters();
             }
         }
     }
@@ -384,9 +490,10 @@ impl Worker {
         let mut most = BATCH;
         while !reports.is_empty() {
             let rest = reports.split_off(reports.len().min(most));
-            let request = FinishRequest { finish: reports };
+            let request = FinishRequest { finish: reports, offer: self.offers_more() };
             match self.gateway.finish(&request).await {
                 Ok(reply) => {
+                    self.heard(&request, reply.offer_taken);
                     self.told(&request.finish, &reply.finished);
                     reports = rest;
                 }
@@ -408,6 +515,13 @@ impl Worker {
                     reports = rest;
                 }
             }
+        }
+    }
+
+    /// Where the waiting lease call does not go by what was offered since, it is made anew.
+    fn heard(&self, request: &FinishRequest, offer_taken: bool) {
+        if request.offer.is_some() && !offer_taken && lock(&self.asked).is_some() {
+            self.ask_again.notify_waiters();
         }
     }
 

@@ -7,7 +7,7 @@ use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
 
 use super::BODY_MAX;
 use super::extend::known;
-use super::needs;
+use super::{lease, needs};
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
 use crate::json::Json;
@@ -25,7 +25,12 @@ pub(super) async fn finish(
     worker: JoinedWorker,
     Json(request): Json<FinishRequest, BODY_MAX>,
 ) -> Result<JsonAnswer<FinishReply>, Problem> {
-    Ok(JsonAnswer(FinishReply { finished: report(&app, &worker.worker_id, request.finish).await? }))
+    if let Some(offer) = &request.offer {
+        lease::check(offer, "/offer")?;
+    }
+    let finished = report(&app, &worker.worker_id, request.finish).await?;
+    let offer_taken = request.offer.is_some_and(|offer| app.offers.update(&worker.worker_id, offer));
+    Ok(JsonAnswer(FinishReply { finished, offer_taken }))
 }
 
 /// Ends attempts. Repeating a report whose outcome is unknown is safe, so it is repeated here already.

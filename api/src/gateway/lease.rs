@@ -13,8 +13,8 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use stokehold_objects::Objects;
 use stokehold_queue::BATCH_MAX;
-use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob, WarmModel};
-use stokehold_queue::queue::{Lease, LeaseQuery, patience_ms};
+use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, WarmModel};
+use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::reach::class_of;
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ use super::{BODY_MAX, URL_TTL, finish};
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
 use crate::json::Json;
+use crate::offers::Offers;
 use crate::pulls::Granted;
 use crate::state::App;
 use crate::{fleet, inputs, metrics};
@@ -45,12 +46,7 @@ pub(super) async fn lease(
     if request.want as usize > BATCH_MAX {
         return Err(Problem::field("/want", format!("must be at most {BATCH_MAX}")));
     }
-    if request.cards.len() > GPUS_MAX {
-        return Err(Problem::field("/cards", format!("must be at most {GPUS_MAX}")));
-    }
-    if request.warm.len() > WARM_MAX {
-        return Err(Problem::field("/warm", format!("must be at most {WARM_MAX}")));
-    }
+    check(&request.offer, "")?;
     let pull = async {
         if request.want == 0 {
             return Ok(None);
@@ -59,7 +55,11 @@ pub(super) async fn lease(
         let wait_ms = request.wait_ms.min(app.queue.lease_ms() / 2);
         let held = if wait_ms > 0 { Some(app.hold()?) } else { None };
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
-        app.pulls.lease(|| query(&app, &worker.worker_id, &request), deadline).await.map(Some)
+        // One that does not wait is nobody to tell.
+        let offers = held.as_ref().map_or_else(Offers::default, |_| app.offers.clone());
+        let offer = offers.stand(&worker.worker_id, std::mem::take(&mut request.offer));
+        let asked = || query(&app, &worker.worker_id, &request, offer.now());
+        app.pulls.lease(asked, deadline, offer.changes()).await.map(Some)
     };
     let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, finish), pull)?;
     let Some(granted) = granted else {
@@ -73,22 +73,35 @@ pub(super) async fn lease(
     Ok(respond(&LeaseReply { leases, finished }, Some(granted)))
 }
 
+/// That an offer names no more than can be looked at. `at`: where it stands in the request.
+pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
+    if offer.cards.len() > GPUS_MAX {
+        return Err(Problem::field(format!("{at}/cards"), format!("must be at most {GPUS_MAX}")));
+    }
+    if offer.warm.len() > WARM_MAX {
+        return Err(Problem::field(format!("{at}/warm"), format!("must be at most {WARM_MAX}")));
+    }
+    Ok(())
+}
+
 /// What this worker asks for, as things stand now.
-async fn query(app: &App, worker_id: &str, request: &LeaseRequest) -> Result<LeaseQuery, Problem> {
+async fn query(app: &App, worker_id: &str, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
     let (demands, worker) = tokio::try_join!(app.demands(), known(app, worker_id))?;
     // One that is not known meets nobody's demands; its next heartbeat has it join again.
-    let reach = worker.as_ref().map(|worker| fleet::reach(&demands, worker, request.reach_gib, &request.cards));
-    let mut warm = Vec::with_capacity(request.warm.len());
-    for WarmModel { tenant, endpoint, version } in &request.warm {
+    let reach = worker.as_ref().map(|worker| fleet::reach(&demands, worker, offer.reach_gib, &offer.cards));
+    let mut warm = Vec::with_capacity(offer.warm.len());
+    for WarmModel { model: ModelRef { tenant, endpoint, version }, takes, card_gib } in offer.warm {
         // One that is not deployed has no jobs.
-        if let Ok(deployed) = app.catalog.resolve(tenant, endpoint, Some(*version)).await {
+        if let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await
+            && deployed.vram_class_gib <= card_gib
+        {
             let class = class_of(deployed.demands, deployed.vram_class_gib);
-            warm.push(format!("{class}:{tenant}:{endpoint}"));
+            warm.push(WarmLane { place: format!("{class}:{tenant}:{endpoint}"), takes });
         }
     }
     Ok(LeaseQuery {
         warm,
-        patience_ms: patience_ms(request.cold_ms),
+        patience_ms: patience_ms(offer.cold_ms),
         only: request.only,
         rank: worker.map_or(0, |worker| fleet::rank(&worker)),
         ..LeaseQuery::new(worker_id, request.want, reach.unwrap_or_default())

@@ -29,6 +29,8 @@ const BATCH_SIZE_MAX: u32 = 256;
 const BATCH_WAIT_MAX_MS: f64 = 10_000.0;
 const CONCURRENCY_MAX: u32 = 1_000;
 const ENTRY_MAX: usize = 200;
+const KEEP_WARM_MAX_S: u64 = 86_400;
+const WARM_WORKERS_MAX: u32 = 1_000;
 const LOCK_MAX: usize = 512 << 10;
 const WARMUPS_MAX: usize = 8;
 const WARMUP_BYTES_MAX: usize = 64 << 10;
@@ -70,6 +72,12 @@ pub(crate) struct DeployRequest {
     max_batch_size: Option<u32>,
     /// How long the first job of a call waits for others to come, 0 to 10,000 milliseconds. Default 0.
     max_wait_ms: Option<f64>,
+    /// How long it stays loaded after its last job though others want its room, 0 to 86,400 seconds. Default 0.
+    #[serde(default)]
+    keep_warm_s: u64,
+    /// How many workers have it loaded, jobs or not, 0 to 1,000. Default 0.
+    #[serde(default)]
+    min_warm: u32,
     /// Longest run of a job that does not say. Default 600.
     timeout_s: Option<u64>,
     /// Attempts of a job that does not say. Default 3.
@@ -114,6 +122,10 @@ pub(crate) struct VersionView {
     max_batch_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_wait_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep_warm_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_warm: Option<u32>,
     timeout_s: u64,
     max_attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,6 +170,8 @@ impl From<EndpointVersion> for VersionView {
             max_concurrency: spec.max_concurrency,
             max_batch_size: is_batched.then_some(spec.max_batch_size),
             max_wait_ms: is_batched.then_some(spec.max_wait_ms),
+            keep_warm_s: Some(spec.keep_warm_s).filter(|seconds| *seconds > 0),
+            min_warm: Some(spec.min_warm).filter(|workers| *workers > 0),
             timeout_s: spec.timeout_s,
             max_attempts: spec.max_attempts,
             retry: spec.retry.map(RetryRequest::from),
@@ -202,6 +216,14 @@ pub(crate) async fn deploy(
     let number = app.catalog.number(&spec.demands).await?;
     let (version, created) =
         app.ask_again("deploy", || app.registry.deploy(&caller.tenant, &name, spec.clone())).await?;
+    // A deploy that breaks off here is repeated, and comes here again.
+    let set = || app.registry.set_floor(&caller.tenant, &name, version.version, spec.min_warm);
+    if !app.ask_again("set how many workers keep a model loaded", set).await? {
+        return Err(Problem::field(
+            "/min_warm",
+            "is not in force: too many endpoints are to stay loaded already. The version is deployed without it",
+        ));
+    }
     app.catalog.deployed_now(&caller.tenant, &version);
     app.demanded_now(number).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
@@ -308,6 +330,12 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     if !(0.0..=BATCH_WAIT_MAX_MS).contains(&max_wait_ms) {
         return wrong("/max_wait_ms", format!("must be 0 to {BATCH_WAIT_MAX_MS}"));
     }
+    if request.keep_warm_s > KEEP_WARM_MAX_S {
+        return wrong("/keep_warm_s", format!("must be at most {KEEP_WARM_MAX_S}"));
+    }
+    if request.min_warm > WARM_WORKERS_MAX {
+        return wrong("/min_warm", format!("must be at most {WARM_WORKERS_MAX}"));
+    }
     if !(1..=TIMEOUT_MAX_S).contains(&timeout_s) {
         return wrong("/timeout_s", format!("must be 1 to {TIMEOUT_MAX_S}"));
     }
@@ -327,6 +355,8 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         max_concurrency,
         max_batch_size,
         max_wait_ms,
+        keep_warm_s: request.keep_warm_s,
+        min_warm: request.min_warm,
         timeout_s,
         max_attempts,
         retry: request.retry.map(|retry| retry.checked("/retry")).transpose()?,

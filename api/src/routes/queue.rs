@@ -45,14 +45,12 @@ pub(crate) struct LaneView {
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
     let (depths, fleet) = tokio::try_join!(app.ask("read the lanes", app.queue.depth()), app.fleet())?;
     let lane = |lane: &str, jobs| {
-        let mut parts = lane.splitn(4, ':');
-        let (priority, class, tenant, endpoint) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let (demands, vram_class_gib) = reach::parts_of(class.parse().ok()?);
-        let priority = Priority::ALL.into_iter().find(|known| known.digit().to_string() == priority)?;
+        let lane = parts_of_lane(lane)?;
+        let (demands, vram_class_gib) = reach::parts_of(lane.class);
         Some(LaneView {
-            tenant: tenant.to_owned(),
-            endpoint: endpoint.to_owned(),
-            priority,
+            tenant: lane.tenant.to_owned(),
+            endpoint: lane.endpoint.to_owned(),
+            priority: lane.priority,
             vram_class_gib,
             demands: fleet.demands(demands).cloned().unwrap_or_default().into(),
             jobs,
@@ -60,4 +58,21 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
         })
     };
     Ok(Json(QueueView { lanes: depths.into_iter().filter_map(|depth| lane(&depth.lane, depth.jobs)).collect() }))
+}
+
+/// A lane's name, taken apart.
+pub(crate) struct LaneParts<'a> {
+    pub(crate) priority: Priority,
+    /// The class of its jobs.
+    pub(crate) class: u32,
+    pub(crate) tenant: &'a str,
+    pub(crate) endpoint: &'a str,
+}
+
+/// Takes a lane's name apart; `None` for what is none.
+pub(crate) fn parts_of_lane(lane: &str) -> Option<LaneParts<'_>> {
+    let mut parts = lane.splitn(4, ':');
+    let (priority, class, tenant, endpoint) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let priority = Priority::ALL.into_iter().find(|known| known.digit().to_string() == priority)?;
+    Some(LaneParts { priority, class: class.parse().ok()?, tenant, endpoint })
 }

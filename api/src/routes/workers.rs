@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::demands::Trust;
-use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelState, ModelStatus};
+use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelOnCard, ModelState, ModelStatus};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
@@ -61,21 +61,36 @@ pub(crate) struct WorkerView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Model)]
 pub(crate) struct ModelView {
+    tenant: String,
     /// `name@version`.
     name: String,
     state: ModelStateView,
-    /// The index of its card; null on the CPU.
-    card: Option<u32>,
-    /// What it has reserved there.
-    held_mib: u64,
-    /// What its processes use there; null where that cannot be seen.
-    seen_mib: Option<u64>,
+    /// Its cards; none on the CPU.
+    cards: Vec<ModelOnCardView>,
     /// When a run of it last succeeded, RFC 3339.
     succeeded_at: Option<String>,
     /// Of its last runs, at most a hundred.
     mean_ms: Option<u64>,
     /// Of its last runs, at most a hundred.
     p95_ms: Option<u64>,
+}
+
+/// What a model has of a card.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ModelOnCard)]
+pub(crate) struct ModelOnCardView {
+    /// The card's index.
+    index: u32,
+    /// What it has reserved there.
+    held_mib: u64,
+    /// What its processes use there; null where that cannot be seen.
+    seen_mib: Option<u64>,
+}
+
+impl From<ModelOnCard> for ModelOnCardView {
+    fn from(on: ModelOnCard) -> Self {
+        Self { index: on.index, held_mib: on.held_mib, seen_mib: on.seen_mib }
+    }
 }
 
 /// What a model on a worker does.
@@ -109,15 +124,14 @@ pub(crate) struct HostView {
 impl From<ModelStatus> for ModelView {
     fn from(model: ModelStatus) -> Self {
         Self {
+            tenant: model.tenant,
             name: model.name,
             state: match model.state {
                 ModelState::Loading => ModelStateView::Loading,
                 ModelState::Idle => ModelStateView::Idle,
                 ModelState::Busy => ModelStateView::Busy,
             },
-            card: model.card,
-            held_mib: model.held_mib,
-            seen_mib: model.seen_mib,
+            cards: model.cards.into_iter().map(ModelOnCardView::from).collect(),
             succeeded_at: model.succeeded_ms.map(rfc3339),
             mean_ms: model.mean_ms,
             p95_ms: model.p95_ms,

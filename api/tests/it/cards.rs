@@ -88,3 +88,43 @@ async fn what_workers_see_of_a_model_is_told_to_the_next_one() {
     assert_eq!(lease(&stack, &worker, 6).await, Value::Null);
     assert_ne!(lease(&stack, &worker, 8).await, Value::Null);
 }
+
+#[tokio::test]
+async fn a_heartbeat_is_answered_with_what_to_keep_loaded_and_what_to_fetch_ahead() {
+    let stack = stack().await;
+    let mut kept = echo();
+    (kept["name"], kept["vram_gib"], kept["min_warm"]) = (json!("kept"), json!(16), json!(1));
+    stack.deploy(kept.clone()).await;
+    let worker = Worker::join(&stack).await;
+    let cards = json!([{"index": 0, "reach_gib": 0}]);
+    let well = json!([{"index": 0, "health": "well"}]);
+    let beat = async |models: Value| {
+        let status = json!({"gpus": well, "models": models});
+        stack.json(worker.post("extend", &json!({"leases": [], "cards": cards, "status": status}))).await
+    };
+    let named = |endpoint: &str, version: u32| json!({"tenant": "acme", "endpoint": endpoint, "version": version});
+    stack.submit("hi").await;
+    let told = beat(json!([])).await;
+    assert_eq!((&told["keep"], &told["next"]), (&json!([named("kept", 1)]), &json!([named("echo", 1)])), "{told}");
+    // From the next version on that is the one, and with 0 none is. What is loaded is nothing to fetch.
+    kept["entry"] = json!("handler.py:other");
+    stack.deploy(kept.clone()).await;
+    let loaded = json!([{"tenant": "acme", "name": "echo@1", "state": "idle"}]);
+    let told = until(async || beat(loaded.clone()).await, |told| told["keep"][0]["version"] == 2).await;
+    assert_eq!((&told["keep"], &told["next"]), (&json!([named("kept", 2)]), &Value::Null), "{told}");
+    kept["min_warm"] = json!(0);
+    stack.deploy(kept).await;
+    until(async || beat(json!([])).await, |told| told["keep"].is_null()).await;
+}
+
+/// What the fleet is to have ready is as of a second ago.
+async fn until(ask: impl AsyncFn() -> Value, is_so: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..300 {
+        let told = ask().await;
+        if is_so(&told) {
+            return told;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("it is not so: {}", ask().await);
+}

@@ -8,7 +8,7 @@ use redis::AsyncCommands;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::stack::{PATIENCE, Stack};
+use crate::stack::{PATIENCE, Stack, echo};
 use crate::worker::Worker;
 
 /// Longer than a test waits, so that only a wake can end it.
@@ -178,4 +178,28 @@ async fn a_scheduled_job_becomes_ready_by_itself() {
     let job = stack.json(stack.post("/v1/jobs", &submit)).await;
     assert_eq!(job["state"], "scheduled");
     assert_eq!(worker.lease().await["job_id"], job["id"]);
+}
+
+#[tokio::test]
+async fn a_pull_that_waits_goes_by_what_its_worker_offers_since() {
+    let stack = Stack::start().await;
+    let mut large = echo();
+    large["vram_gib"] = json!(20);
+    stack.deploy(large).await;
+    let worker = Worker::join(&stack).await;
+    let offer = |reach_gib: u32| json!({"reach_gib": reach_gib, "cards": [{"index": 0, "reach_gib": reach_gib, "whole_gib": reach_gib}]});
+    let told = stack.json(worker.post("finish", &json!({"finish": [], "offer": offer(24)}))).await;
+    assert_eq!(told["offer_taken"], false, "no pull of it waits");
+    let mut ask = offer(4);
+    (ask["want"], ask["wait_ms"]) = (json!(1), json!(LONG_MS));
+    let pull = stack.json(worker.post("lease", &ask));
+    tokio::pin!(pull);
+    tokio::select! {
+        early = &mut pull => panic!("there is no room for it: {early}"),
+        () = parked(&stack, 1) => {}
+    }
+    let id = stack.submit("hi").await;
+    let told = stack.json(worker.post("finish", &json!({"finish": [], "offer": offer(24)}))).await;
+    assert_eq!(told["offer_taken"], true);
+    assert_eq!(pull.await["leases"][0]["job_id"], id.as_str());
 }

@@ -15,7 +15,7 @@ local function tags_key(priority) return ROOT .. ':tags:' .. priority end
 local function held_key(gate) return ROOT .. ':held:' .. gate end
 local function waiting_key(gate) return ROOT .. ':waiting:' .. gate end
 local function parked_key(demands) return ROOT .. ':parked:' .. demands end
-local function warm_key(place) return ROOT .. ':warm:' .. place end -- <tenant>:<endpoint>
+local function warm_key(place) return ROOT .. ':warm:' .. place end -- <class>:<tenant>:<endpoint>
 local function batch_key(batch) return ROOT .. ':b:' .. batch end
 
 -- The clock: Redis TIME in unix ms, unless a test hands in its own.

@@ -13,12 +13,12 @@ local WARM_LOOKS = 8
 local function wake(class, lane)
   local demands, gib = parts_of_class(class)
   if lane then
-    local warm = warm_key(string.match(lane, '^%d+:%d+:(.*)$'))
+    local warm = warm_key(string.match(lane, '^%d+:(.*)$'))
     for _, waiter in ipairs(redis.call('ZRANGE', warm, 0, WARM_LOOKS - 1)) do
-      local reach = tonumber(redis.call('ZSCORE', parked_key(demands), waiter) or -1)
-      if reach >= gib and call_up(waiter) then return true end
+      -- A loaded model takes the job whatever room there is.
+      if redis.call('ZSCORE', parked_key(demands), waiter) and call_up(waiter) then return true end
       -- It waits no more, or was told in vain.
-      if reach < 0 or reach >= gib then redis.call('ZREM', warm, waiter) end
+      redis.call('ZREM', warm, waiter)
     end
   end
   for _ = 1, 100 do

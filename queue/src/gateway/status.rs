@@ -31,19 +31,16 @@ pub struct WorkerStatus {
 /// A model on a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelStatus {
+    /// Whose it is.
+    #[serde(default)]
+    pub tenant: String,
     /// `name@version`.
     pub name: String,
     /// What it does.
     pub state: ModelState,
-    /// NVML's index of its card; absent on the CPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub card: Option<u32>,
-    /// What it has reserved there, MiB.
-    #[serde(default)]
-    pub held_mib: u64,
-    /// What its processes use there, MiB; absent where that cannot be seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen_mib: Option<u64>,
+    /// Its cards; none on the CPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<ModelOnCard>,
     /// When a run of it last succeeded, unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub succeeded_ms: Option<u64>,
@@ -53,6 +50,18 @@ pub struct ModelStatus {
     /// See `mean_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_ms: Option<u64>,
+}
+
+/// What a model has of a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelOnCard {
+    /// NVML's index.
+    pub index: u32,
+    /// What it has reserved there, MiB.
+    pub held_mib: u64,
+    /// What its processes use there, MiB; absent where that cannot be seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_mib: Option<u64>,
 }
 
 /// What a model on a worker does.

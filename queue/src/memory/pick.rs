@@ -19,6 +19,8 @@ struct Pull<'a> {
     nonce: String,
     lease_ms: u64,
     leases: Vec<Lease>,
+    /// How many jobs more each loaded model takes, by its lane without the priority; in the order of the query.
+    takes: Vec<(String, usize)>,
     /// Entries and lanes out of the way that gave no lease.
     cleared: usize,
     passed: [u32; 3],
@@ -28,6 +30,11 @@ struct Pull<'a> {
 impl Pull<'_> {
     fn left(&self) -> usize {
         self.query.want as usize - self.leases.len()
+    }
+
+    fn takes(&self, lane: &str) -> usize {
+        let place = place_of(lane);
+        self.takes.iter().find(|(warm, _)| warm == place).map_or(0, |(_, takes)| *takes)
     }
 }
 
@@ -40,6 +47,11 @@ struct Choice {
     lane: Option<String>,
 }
 
+/// A lane without its priority.
+fn place_of(lane: &str) -> &str {
+    lane.split_once(':').map_or("", |(_, place)| place)
+}
+
 impl Inner {
     pub(super) fn lease(&mut self, query: &LeaseQuery, lease_ms: u64) -> Vec<Lease> {
         loop {
@@ -48,6 +60,7 @@ impl Inner {
                 nonce: self.nonce(),
                 lease_ms,
                 leases: Vec::new(),
+                takes: query.warm.iter().map(|warm| (warm.place.clone(), warm.takes as usize)).collect(),
                 cleared: 0,
                 passed: self.passed,
                 waits: [0, 1, 2].map(|priority: usize| !self.tags[priority].is_empty()),
@@ -58,14 +71,16 @@ impl Inner {
                 self.passed[priority] = passed.min(PASSED_KEPT);
             }
             if !pull.leases.is_empty() {
-                // The wake that brought this worker here may have stood for more jobs than it took: pass it on.
+                // The wake that brought this worker here may have stood for more jobs than it took: pass it on, if only for want of room.
+                pull.takes.iter_mut().for_each(|(_, takes)| *takes = usize::MAX);
                 if let Some(more) = self.choose(&pull) {
                     self.wake(more.shelf.1, more.lane.as_deref());
                 }
             } else if pull.cleared >= IN_THE_WAY {
                 continue;
             } else if let Some(waiter) = &query.park {
-                let LeaseQuery { reach, rank, warm, .. } = query.clone();
+                let LeaseQuery { reach, rank, .. } = query.clone();
+                let warm = query.warm.iter().map(|warm| warm.place.clone()).collect();
                 self.parked.insert(waiter.listed(&reach), Parked { reach, rank, warm });
             }
             return pull.leases;
@@ -77,6 +92,11 @@ impl Inner {
             let Some(choice) = self.choose(pull) else { return };
             let (had, priority) = (pull.leases.len(), usize::from(choice.shelf.0));
             self.serve(pull, &choice);
+            if let Some(lane) = &choice.lane
+                && let Some((_, takes)) = pull.takes.iter_mut().find(|(place, _)| place == place_of(lane))
+            {
+                *takes -= pull.leases.len() - had;
+            }
             let taken = u32::try_from(pull.leases.len() - had).unwrap_or(u32::MAX);
             if taken > 0 {
                 if priority > 0 {
@@ -119,13 +139,15 @@ impl Inner {
     }
 
     fn choose(&self, pull: &Pull<'_>) -> Option<Choice> {
-        let class_of = |priority| self.class_of(priority, pull.query);
+        let class_of = |priority| self.class_of(priority, pull);
         for priority in [1, 2] {
             if pull.passed[usize::from(priority)] >= PASSED_MAX
                 && let Some((class, lead)) = class_of(priority)
                 && self.is_aged((priority, class))
             {
-                return Some(Choice { shelf: (priority, class), lead, most: 1, lane: None });
+                let lane =
+                    if pull.query.reach.has(class) { None } else { self.loaded_lane(pull, priority, Some(class)) };
+                return Some(Choice { shelf: (priority, class), lead, most: 1, lane });
             }
         }
         for priority in [0, 1, 2] {
@@ -136,6 +158,7 @@ impl Inner {
                 .map(|lower| (PASSED_MAX - pull.passed[lower]) as usize)
                 .fold(pull.left(), usize::min);
             if let Some(lane) = self.warm_lane(pull, priority, class) {
+                let most = most.min(pull.takes(&lane));
                 return Some(Choice { shelf: parts_of(&lane).0, lead: f64::INFINITY, most, lane: Some(lane) });
             }
             return Some(Choice { shelf: (priority, class), lead, most, lane: None });
@@ -144,33 +167,43 @@ impl Inner {
     }
 
     /// The class within reach whose turn it is, and how far its tag lies behind the next one's. Equal tags: the largest first.
-    fn class_of(&self, priority: u8, query: &LeaseQuery) -> Option<(u32, f64)> {
+    fn class_of(&self, priority: u8, pull: &Pull<'_>) -> Option<(u32, f64)> {
+        let reach = &pull.query.reach;
+        let is_open = |class| match pull.query.only {
+            Some(only) => class == only && reach.has(class),
+            None => reach.has(class) || self.loaded_lane(pull, priority, Some(class)).is_some(),
+        };
         let tags = &self.tags[usize::from(priority)];
-        let within: Vec<(u32, f64)> = tags
-            .iter()
-            .map(|(class, tag)| (*class, tag))
-            .filter(|(class, _)| query.reach.has(*class) && query.only.is_none_or(|only| only == *class))
-            .collect();
+        let within: Vec<(u32, f64)> =
+            tags.iter().map(|(class, tag)| (*class, tag)).filter(|(class, _)| is_open(*class)).collect();
         let (best, tag) = *within.iter().min_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
         let rival =
             within.iter().filter(|(class, _)| *class != best).map(|(_, tag)| *tag).fold(f64::INFINITY, f64::min);
         Some((best, rival - tag))
     }
 
-    /// A lane of what the worker has loaded that may go before whoever's turn it is.
-    fn warm_lane(&self, pull: &Pull<'_>, priority: u8, class: u32) -> Option<String> {
+    /// The first lane of what the worker has loaded, of this class or of any, that stands on its shelf, and whose model takes more.
+    fn loaded_lane(&self, pull: &Pull<'_>, priority: u8, class: Option<u32>) -> Option<String> {
         let is_open = |lane: &String| {
             let (shelf, tenant, _) = parts_of(lane);
             let stands = || self.shelves.get(&shelf)?.tenants.score(&tenant.to_owned());
             let among = || self.lanes_of.get(&(shelf, tenant.to_owned()))?.score(lane);
-            pull.query.reach.has(shelf.1) && among().is_some() && stands().is_some()
+            class.is_none_or(|class| shelf.1 == class) && among().is_some() && stands().is_some()
         };
-        let open = pull.query.warm.iter().map(|place| format!("{priority}:{place}")).find(is_open)?;
+        let taking = pull.takes.iter().filter(|(_, takes)| *takes > 0);
+        taking.map(|(place, _)| format!("{priority}:{place}")).find(is_open)
+    }
+
+    /// A lane of what the worker has loaded that may go before whoever's turn it is, or the only one there that can go.
+    fn warm_lane(&self, pull: &Pull<'_>, priority: u8, class: u32) -> Option<String> {
         if pull.query.only.is_some() {
             return None;
         }
-        let turn = self.next_lane((priority, class))?;
-        let is_warm = turn.split_once(':').is_some_and(|(_, place)| pull.query.warm.iter().any(|warm| warm == place));
+        if !pull.query.reach.has(class) {
+            return self.loaded_lane(pull, priority, Some(class));
+        }
+        let open = self.loaded_lane(pull, priority, None)?;
+        let is_warm = pull.takes(self.next_lane((priority, class))?) > 0;
         (!is_warm && self.waited_ms((priority, class)) < pull.query.patience_ms).then_some(open)
     }
 

@@ -6,7 +6,7 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::id::{Fence, nonce};
 use crate::keys::Keys;
-use crate::queue::{Lease, LeaseQuery};
+use crate::queue::{Lease, LeaseQuery, WarmLane};
 use crate::stored_spec;
 
 /// Call of `lease.lua`.
@@ -37,7 +37,8 @@ impl TakeLeases<'_> {
         let mut call = LEASE.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(&query.worker_id).arg(query.want).arg(query.reach.to_string());
         call.arg(self.lease_ms).arg(nonce()).arg(waiter).arg(self.age_after_ms);
-        call.arg(query.rank).arg(query.patience_ms).arg(query.warm.join(" "));
+        let warm: Vec<String> = query.warm.iter().map(WarmLane::to_string).collect();
+        call.arg(query.rank).arg(query.patience_ms).arg(warm.join(" "));
         call.arg(query.only.map_or(String::new(), |class| class.to_string()));
         connection.eval(&LEASE, &call).await
     }

@@ -12,7 +12,7 @@ use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, RetryPolicy,
     Stage, StepRun, Timing,
 };
-use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict};
+use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict, WarmLane};
 use stokehold_queue::reach::{Reach, parts_of};
 use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue, Shards};
 
@@ -45,8 +45,8 @@ macro_rules! both {
     }};
 }
 
-/// Lanes of what one of the workers has loaded, without their priority.
-const WARM: [&str; 3] = ["8:acme:a", "0:acme:a", "0:zoo:c"];
+/// Lanes of what one of the workers has loaded, without their priority, and how many jobs more each takes.
+const WARM: [(&str, u32); 4] = [("8:acme:a", 2), ("0:acme:a", 100), ("24:acme:b", 1), ("0:zoo:c", 1)];
 
 /// One of the workers meets some demands.
 fn reach(worker: &str, reach_gib: u32) -> Reach {
@@ -130,7 +130,8 @@ impl Pair {
 
     async fn lease(&mut self, worker: &str, want: u32, reach_gib: u32) {
         // The other one has two models loaded.
-        let warm = if worker == "w1" { WARM.map(str::to_owned).to_vec() } else { Vec::new() };
+        let loaded = |(place, takes): (&str, u32)| WarmLane { place: place.to_owned(), takes };
+        let warm = if worker == "w1" { WARM.map(loaded).to_vec() } else { Vec::new() };
         let query = LeaseQuery { warm, patience_ms: 700, ..LeaseQuery::new(worker, want, reach(worker, reach_gib)) };
         let redis = self.redis.lease(query.clone()).await.unwrap();
         let memory = self.memory.lease(query).await.unwrap();

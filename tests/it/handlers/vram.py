@@ -35,8 +35,10 @@ class Vram:
     def setup(self) -> None:
         hold(1_000)
 
-    def predict(self, mib: int, deaf: bool = False) -> dict:
+    def predict(self, mib: int, deaf: bool = False, says: str = "") -> dict:
         hold(mib)
+        if says:
+            raise RuntimeError(says)
         while deaf:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             try:

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 const LIBRARY: &str = "libnvidia-ml.so.1";
+const CUDA: &str = "libcuda.so.1";
 const CARDS: &str = "cards.json";
 const CLAIMS: &str = "claims";
 
@@ -59,6 +60,8 @@ pub struct Card {
     pub mig: bool,
     /// What every call about it answers: a code of `nvmlReturn_t`.
     pub answer: u32,
+    /// What CUDA answers to a process that wants to use it: a code of `CUresult`.
+    pub cuda: i32,
     /// Memory stays in use when the process that held it is gone.
     pub keeps_dead: bool,
     /// It does not tell of processes, as in a container.
@@ -82,6 +85,7 @@ impl Default for Card {
             ecc_uncorrected: Some(0),
             mig: false,
             answer: 0,
+            cuda: 0,
             keeps_dead: false,
             hides_processes: false,
             xid: (0, 0),
@@ -116,7 +120,9 @@ impl StandIn {
         let built = test.ancestors().skip(1).map(|dir| dir.join("libstokehold_nvml.so")).find(|path| path.exists());
         let Some(built) = built else { panic!("libstokehold_nvml.so lies nowhere above {}", test.display()) };
         // A copy: the loader takes two names of one file for one library, which has one folder.
-        fs::copy(built, dir.path().join(LIBRARY))?;
+        for name in [LIBRARY, CUDA] {
+            fs::copy(&built, dir.path().join(name))?;
+        }
         fs::create_dir(dir.path().join(CLAIMS))?;
         let this = Self { dir };
         let named = |(index, card)| Card { uuid: format!("GPU-stand-in-{index}"), ..card };

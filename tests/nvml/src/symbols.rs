@@ -36,7 +36,7 @@ static SETS: LazyLock<Mutex<HashMap<usize, HashMap<usize, u64>>>> = LazyLock::ne
 /// The next set's handle.
 static NEXT_SET: AtomicUsize = AtomicUsize::new(1);
 
-fn cards() -> Result<Cards, nvmlReturn_t> {
+pub(crate) fn cards() -> Result<Cards, nvmlReturn_t> {
     read(&FOLDER).map_err(|_| nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN)
 }
 

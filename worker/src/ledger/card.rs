@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use stokehold_queue::gateway::ModelOnCard;
 use stokehold_queue::vram::{held_of_card_mib, reserve_mib, usable_mib};
 
-use super::{Line, Ticket, Verdict};
+use super::{Line, Need, Ticket, Verdict};
 
 /// What a model gets above its measured peak: the larger of this and a twentieth of the peak.
 const MARGIN_MIB: u64 = 64;
@@ -45,6 +46,8 @@ struct Leaving {
 #[derive(Debug)]
 struct Hold {
     mib: u64,
+    /// It has the card for itself.
+    is_whole: bool,
     /// The process group that uses it, once there is one.
     group: Option<u32>,
     /// What its processes use now, and used at the most; `None` where that cannot be seen.
@@ -106,34 +109,49 @@ impl Card {
 
     /// What would be free without these holders.
     pub(super) fn room_without_mib(&self, gone: &[Ticket]) -> u64 {
-        if !self.is_open || self.is_claimed {
+        let stays = || self.held.iter().filter(|(ticket, _)| !gone.contains(ticket)).map(|(_, hold)| hold);
+        if !self.is_open || self.is_claimed || stays().any(|hold| hold.is_whole) {
             return 0;
         }
-        let stays = self.held.iter().filter(|(ticket, _)| !gone.contains(ticket)).map(|(_, hold)| hold.mib);
-        self.usable_mib().saturating_sub(self.excess_mib() + self.leaving_mib() + stays.sum::<u64>())
+        let stays_mib: u64 = stays().map(|hold| hold.mib).sum();
+        self.usable_mib().saturating_sub(self.excess_mib() + self.leaving_mib() + stays_mib)
+    }
+
+    /// What somebody would find who wants the card for itself, without these holders; 0 while anybody else is here.
+    pub(super) fn whole_without_mib(&self, gone: &[Ticket]) -> u64 {
+        let is_empty = self.leaving.is_none() && self.held.keys().all(|ticket| gone.contains(ticket));
+        if is_empty { self.room_without_mib(gone) } else { 0 }
+    }
+
+    /// What is free for such a need without these holders.
+    pub(super) fn free_for_mib(&self, need: Need, gone: &[Ticket]) -> u64 {
+        if need.is_whole() { self.whole_without_mib(gone) } else { self.room_without_mib(gone) }
     }
 
     /// Whether there is room for so much, for the one who has claimed the card.
-    pub(super) fn has_room_claimed(&self, need_mib: u64) -> bool {
+    pub(super) fn has_room_claimed(&self, need: Need) -> bool {
+        let is_had = !need.is_whole() || self.held.is_empty() && self.leaving.is_none();
         let room_mib = self.usable_mib().saturating_sub(self.excess_mib() + self.held_mib());
-        self.is_open && room_mib >= self.asked_mib(need_mib)
+        self.is_open && is_had && room_mib >= self.asked_mib(need.mib)
     }
 
-    /// What will be free once those who have left are seen to be gone.
-    pub(super) fn room_after_mib(&self) -> u64 {
-        if self.leaving.is_some() { self.free_mib() + self.leaving_mib() } else { 0 }
+    /// What will be free for such a need once those who have left are seen to be gone.
+    pub(super) fn room_after_mib(&self, need: Need) -> u64 {
+        if !self.is_open || need.is_whole() && !self.held.is_empty() { 0 } else { self.free_mib() + self.leaving_mib() }
     }
 
     pub(super) fn held_by_mib(&self, ticket: Ticket) -> Option<u64> {
         Some(self.held.get(&ticket)?.mib)
     }
 
-    pub(super) fn held_and_seen_mib(&self, ticket: Ticket) -> Option<(u64, Option<u64>)> {
-        self.held.get(&ticket).map(|hold| (hold.mib, hold.seen_mib))
+    pub(super) fn held_and_seen(&self, ticket: Ticket) -> Option<ModelOnCard> {
+        let hold = self.held.get(&ticket)?;
+        Some(ModelOnCard { index: self.index, held_mib: hold.mib, seen_mib: hold.seen_mib })
     }
 
-    pub(super) fn hold(&mut self, ticket: Ticket, mib: u64) {
-        self.held.insert(ticket, Hold { mib, group: None, seen_mib: None, peak_mib: None });
+    pub(super) fn hold(&mut self, ticket: Ticket, need: Need) {
+        let (mib, is_whole) = (self.asked_mib(need.mib), need.is_whole());
+        self.held.insert(ticket, Hold { mib, is_whole, group: None, seen_mib: None, peak_mib: None });
     }
 
     pub(super) fn release(&mut self, ticket: Ticket) {
@@ -229,10 +247,10 @@ impl Card {
     }
 
     /// The first of these holders without which there is room, and none of them for nothing.
-    pub(super) fn victims(&self, mib: u64, idle: &[Ticket]) -> Vec<Ticket> {
-        let mut gone: Vec<Ticket> = Vec::new();
+    pub(super) fn victims(&self, need: Need, idle: &[Ticket]) -> Vec<Ticket> {
+        let (mib, mut gone) = (self.asked_mib(need.mib), Vec::new());
         for ticket in idle.iter().filter(|ticket| self.held.contains_key(ticket)) {
-            if self.room_without_mib(&gone) >= mib {
+            if self.free_for_mib(need, &gone) >= mib {
                 break;
             }
             gone.push(*ticket);
@@ -240,7 +258,7 @@ impl Card {
         // A small one that went early is not missed when a large one had to go as well. The dearest of those not needed stays.
         for ticket in gone.clone().into_iter().rev() {
             let others: Vec<Ticket> = gone.iter().copied().filter(|other| *other != ticket).collect();
-            if self.room_without_mib(&others) >= mib {
+            if self.free_for_mib(need, &others) >= mib {
                 gone = others;
             }
         }

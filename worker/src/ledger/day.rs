@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use futures::FutureExt as _;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::{JobSpec, NewJob, Priority, Timing};
-use stokehold_queue::queue::{Lease, LeaseQuery, patience_ms};
+use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::vram::class_of_gib;
 use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue};
@@ -94,10 +94,10 @@ impl Card {
         if !policy.packs {
             self.models.clear();
         }
-        let part = self.ledger.reserve(vram_mib, &ALL).unwrap_or_else(|| {
-            let victims = self.ledger.victims(vram_mib, &ALL, &self.idle(now_ms)).unwrap();
+        let part = self.ledger.reserve(Need::part(vram_mib), &ALL).unwrap_or_else(|| {
+            let victims = self.ledger.victims(Need::part(vram_mib), &ALL, &self.idle(now_ms)).unwrap();
             self.models.retain(|_, model| !victims.contains(&model.part.ticket));
-            self.ledger.reserve(vram_mib, &ALL).unwrap()
+            self.ledger.reserve(Need::part(vram_mib), &ALL).unwrap()
         });
         let load_ms = self.load_ms(endpoint, vram_mib);
         self.models.insert(endpoint.to_owned(), Model { part, lane, load_ms, used_ms: now_ms });
@@ -209,7 +209,7 @@ impl Day {
             let mut query = LeaseQuery::new(format!("w{card}"), 1, Reach::usual(24));
             let models = &self.cards[card].models;
             if self.policy.warm_first && !models.is_empty() {
-                query.warm = models.values().map(|model| model.lane.clone()).collect();
+                query.warm = models.values().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();
                 query.patience_ms =
                     patience_ms(models.values().map(|model| model.load_ms).sum::<u64>() / models.len() as u64);
             }

@@ -18,7 +18,7 @@ fn gpus(sizes_mib: &[u64]) -> Vec<Gpu> {
 }
 
 fn part(ledger: &Ledger, mib: u64) -> Option<Reservation> {
-    ledger.reserve(mib, &ALL)
+    ledger.reserve(Need::part(mib), &ALL)
 }
 
 /// Every card of a ledger here.
@@ -62,7 +62,7 @@ fn ten_and_twenty_never_share_a_card_of_twenty_four_and_ten_and_twelve_do() {
 #[test]
 fn a_model_goes_on_the_card_it_fits_best() {
     let ledger = ledger(&[81_920, 24_576]);
-    let cards = |reservation: &Option<Reservation>| reservation.as_ref().map(|reservation| reservation.card);
+    let cards = |reservation: &Option<Reservation>| reservation.as_ref().map(|reservation| reservation.cards[0]);
     let small = part(&ledger, 20_000);
     assert_eq!(cards(&small), Some(1));
     let large = part(&ledger, 20_000);
@@ -87,11 +87,11 @@ fn reach_is_the_class_of_the_largest_room_and_counts_what_can_be_evicted() {
 #[test]
 fn a_model_that_is_particular_about_its_card_gets_no_other() {
     let ledger = ledger(&[24_576, 49_152]);
-    assert_eq!(ledger.reserve(20_000, &[1]).map(|part| part.card), Some(1));
-    let _part = ledger.reserve(40_000, &ALL).unwrap();
-    assert!(ledger.reserve(20_000, &[1]).is_none(), "the other one has room");
-    assert!(ledger.could_hold(40_000, &[1]) && !ledger.could_hold(40_000, &[0]));
-    assert_eq!(ledger.largest_mib(&[0]), 24_576 - 24_576 / 20);
+    assert_eq!(ledger.reserve(Need::part(20_000), &[1]).map(|part| part.cards.clone()), Some(vec![1]));
+    let _part = ledger.reserve(Need::part(40_000), &ALL).unwrap();
+    assert!(ledger.reserve(Need::part(20_000), &[1]).is_none(), "the other one has room");
+    assert!(ledger.could_hold(Need::part(40_000), &[1]) && !ledger.could_hold(Need::part(40_000), &[0]));
+    assert_eq!(ledger.largest_mib(1, &[0]), 24_576 - 24_576 / 20);
     let reach: Vec<_> = ledger.reach(&[]).iter().map(|card| (card.index, card.reach_gib)).collect();
     assert_eq!(reach, [(0, 24), (1, 6)]);
 }
@@ -150,12 +150,12 @@ fn what_a_dead_process_held_is_free_when_the_card_says_so() {
     ledger.observe(0, 10_300, Some(&[(7, 10_000)]));
     drop(model);
     assert!(part(&ledger, 20_000).is_none());
-    assert!(ledger.is_about_to_fit(20_000, &ALL) && !ledger.is_about_to_fit(25_000, &ALL));
+    assert!(ledger.is_about_to_fit(Need::part(20_000), &ALL) && !ledger.is_about_to_fit(Need::part(25_000), &ALL));
     ledger.observe(0, 10_300, Some(&[]));
     assert!(part(&ledger, 20_000).is_none(), "the driver has not cleared it yet");
     ledger.observe(0, 350, Some(&[]));
     assert!(part(&ledger, 20_000).is_some());
-    assert!(!ledger.is_about_to_fit(20_000, &ALL));
+    assert!(!ledger.is_about_to_fit(Need::part(20_000), &ALL));
     drop(part(&ledger, 1_000));
     assert!(part(&ledger, 23_000).is_some(), "one that never had a process has used nothing");
 }
@@ -164,16 +164,16 @@ fn what_a_dead_process_held_is_free_when_the_card_says_so() {
 fn a_claimed_card_takes_nobody_else_and_is_had_once_it_is_empty() {
     let ledger = ledger(&[24_576, 12_288]);
     let small = part(&ledger, 14_000).unwrap();
-    let claim = ledger.claim(20_000, &ALL, &Arc::default()).unwrap();
-    assert_eq!((claim.card, small.card), (0, 0));
-    assert!(ledger.claim(20_000, &ALL, &Arc::default()).is_none(), "of two who want it one has it");
-    assert!(part(&ledger, 5_000).is_some_and(|other| other.card == 1));
+    let claim = ledger.claim(Need::part(20_000), &ALL, &Arc::default()).unwrap();
+    assert_eq!((claim.cards.as_slice(), small.cards.as_slice()), (&[0][..], &[0][..]));
+    assert!(ledger.claim(Need::part(20_000), &ALL, &Arc::default()).is_none(), "of two who want it one has it");
+    assert!(part(&ledger, 5_000).is_some_and(|other| other.cards == [1]));
     assert!(part(&ledger, 12_500).is_none());
-    assert!(ledger.reserve_claimed(&claim, 20_000).is_none(), "somebody is there yet");
+    assert!(ledger.reserve_claimed(&claim, Need::part(20_000)).is_none(), "somebody is there yet");
     drop(small);
-    let large = ledger.reserve_claimed(&claim, 20_000).unwrap();
+    let large = ledger.reserve_claimed(&claim, Need::part(20_000)).unwrap();
     drop(claim);
-    assert!(part(&ledger, 3_000).is_some_and(|other| other.card == 0), "the rest is for everybody again");
+    assert!(part(&ledger, 3_000).is_some_and(|other| other.cards == [0]), "the rest is for everybody again");
     drop(large);
 }
 
@@ -181,19 +181,54 @@ fn a_claimed_card_takes_nobody_else_and_is_had_once_it_is_empty() {
 fn the_least_valuable_make_way_and_none_for_nothing() {
     let ledger = ledger(&[24_576, 24_576]);
     let held: Vec<Reservation> = [12_000, 10_000, 11_000, 11_500].map(|mib| part(&ledger, mib).unwrap()).into();
-    assert_eq!(held.iter().map(|one| one.card).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    assert_eq!(held.iter().map(|one| one.cards[0]).collect::<Vec<_>>(), [0, 0, 1, 1]);
     let all: Vec<Idle> = held.iter().zip([5.0, 1.0, 2.0, 3.0]).map(|(one, value)| idle(one, value)).collect();
-    assert_eq!(ledger.victims(9_000, &ALL, &all), Some(vec![held[1].ticket]));
-    assert_eq!(ledger.victims(22_000, &ALL, &all), Some(vec![held[2].ticket, held[3].ticket]), "5 is less than 6");
-    assert_eq!(ledger.victims(9_000, &ALL, &[]), None);
-    assert_eq!(ledger.victims(30_000, &ALL, &all), None);
-    assert_eq!(ledger.victims(500, &ALL, &all), Some(vec![]), "there is room");
+    assert_eq!(ledger.victims(Need::part(9_000), &ALL, &all), Some(vec![held[1].ticket]));
+    assert_eq!(
+        ledger.victims(Need::part(22_000), &ALL, &all),
+        Some(vec![held[2].ticket, held[3].ticket]),
+        "5 is less than 6"
+    );
+    assert_eq!(ledger.victims(Need::part(9_000), &ALL, &[]), None);
+    assert_eq!(ledger.victims(Need::part(30_000), &ALL, &all), None);
+    assert_eq!(ledger.victims(Need::part(500), &ALL, &all), Some(vec![]), "there is room");
+}
+
+#[test]
+fn a_model_of_several_cards_has_each_for_itself() {
+    let ledger = ledger(&[24_576, 24_576, 49_152]);
+    let pair = Need { mib: 8_000, cards: 2 };
+    let small = ledger.reserve(Need::part(4_000), &[1]).unwrap();
+    let whole: Vec<u32> = ledger.reach(&[]).iter().map(|card| card.whole_gib).collect();
+    assert_eq!(whole, [24, 0, 48], "somebody is on the second");
+    let held = ledger.reserve(pair, &ALL).unwrap();
+    assert_eq!(held.cards, [0, 2]);
+    assert!(ledger.reserve(pair, &ALL).is_none());
+    assert!(ledger.reserve(Need::part(1_000), &[0, 2]).is_none(), "they are its own, though it takes little of them");
+    held.belongs_to(7);
+    for card in [0, 2] {
+        ledger.observe(card, 9_000, Some(&[(7, 9_000)]));
+    }
+    assert_eq!(ledger.held(held.ticket).iter().map(|on| on.held_mib).collect::<Vec<_>>(), [9_000, 9_000], "it grew");
+    assert_eq!(ledger.need_mib(held.ticket), Some(9_450), "of each");
+    assert_eq!(ledger.largest_mib(2, &ALL), ledger.largest_mib(1, &[0]));
+    assert!(ledger.could_hold(Need { mib: 20_000, cards: 3 }, &ALL));
+    assert!(!ledger.could_hold(Need { mib: 40_000, cards: 2 }, &ALL));
+    let idle = [idle(&held, 9.0), idle(&small, 1.0)];
+    assert_eq!(ledger.victims(Need::part(10_000), &[0], &idle), Some(vec![held.ticket]));
+    assert_eq!(ledger.victims(Need { mib: 8_000, cards: 3 }, &ALL, &idle), Some(vec![small.ticket, held.ticket]));
+    drop(held);
+    let claim = ledger.claim(Need { mib: 8_000, cards: 3 }, &ALL, &Arc::default()).unwrap();
+    assert!(ledger.reserve_claimed(&claim, Need { mib: 8_000, cards: 3 }).is_none(), "the small one is there yet");
+    drop(small);
+    assert!(ledger.reserve_claimed(&claim, Need { mib: 8_000, cards: 3 }).is_some());
 }
 
 /// What may happen on cards.
 #[derive(Debug, Clone)]
 enum Step {
-    Load(u64),
+    /// So much, of so many cards.
+    Load(u64, usize),
     Unload(Index),
     /// Its process dies, and the driver takes its time to clear what it had.
     Crash(Index),
@@ -210,7 +245,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<Index>;
     prop_oneof![
-        4 => (1..100_000_u64).prop_map(Step::Load),
+        4 => (1..100_000_u64, prop_oneof![4 => Just(1_usize), 1 => 2..4_usize]).prop_map(|(mib, cards)| Step::Load(mib, cards)),
         2 => index().prop_map(Step::Unload),
         1 => index().prop_map(Step::Crash),
         1 => Just(Step::Clear),
@@ -226,7 +261,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn look(ledger: &Ledger, held: &[(Reservation, u64)], foreign: &[u64], dead: &[u64]) {
     for (card, (foreign, dead)) in foreign.iter().zip(dead).enumerate() {
         let card = u32::try_from(card).unwrap();
-        let here = held.iter().filter(|(one, _)| one.card == card);
+        let here = held.iter().filter(|(one, _)| one.cards.contains(&card));
         let seen: Vec<(u32, u64)> = here.map(|(one, seen)| (u32::try_from(one.ticket).unwrap(), *seen)).collect();
         let seen = [seen, vec![(u32::MAX, *foreign)]].concat();
         ledger.observe(card, seen.iter().map(|(_, mib)| mib).sum::<u64>() + dead, Some(&seen));
@@ -246,20 +281,22 @@ proptest! {
         let mut dead: Vec<u64> = vec![0; sizes_mib.len()];
         for step in steps {
             match step {
-                Step::Load(mib) => {
-                    let fits = ledger.lock().cards.iter().any(|card| card.free_mib() >= card.asked_mib(mib));
-                    let reservation = part(&ledger, mib);
+                Step::Load(mib, cards) => {
+                    let need = Need { mib, cards };
+                    let has_room = |card: &&Card| card.free_for_mib(need, &[]) >= card.asked_mib(mib);
+                    let fits = ledger.lock().cards.iter().filter(has_room).count() >= cards;
+                    let reservation = ledger.reserve(need, &ALL);
                     prop_assert_eq!(reservation.is_some(), fits);
                     if reservation.is_none() {
                         let all: Vec<Idle> = held.iter().map(|(one, seen)| idle(one, *seen as f64)).collect();
-                        if let Some(victims) = ledger.victims(mib, &ALL, &all) {
+                        if let Some(victims) = ledger.victims(need, &ALL, &all) {
                             // One that holds less than it has grown to takes what becomes free; beside what a dead process had, what
                             // others had is not yet told apart.
-                            let is_short = |(one, seen): &(Reservation, u64)| ledger.held(one.ticket).is_some_and(|(mib, _)| *seen > mib);
+                            let is_short = |(one, seen): &(Reservation, u64)| ledger.held(one.ticket).iter().any(|on| *seen > on.held_mib);
                             let is_late = held.iter().any(is_short) || dead.iter().any(|mib| *mib > 0);
                             held.retain(|(one, _)| !victims.contains(&one.ticket));
                             look(&ledger, &held, &foreign, &dead);
-                            let reservation = part(&ledger, mib);
+                            let reservation = ledger.reserve(need, &ALL);
                             prop_assert!(reservation.is_some() || is_late, "the victims were enough");
                             held.extend(reservation.map(|one| (one, 0)));
                         }
@@ -273,16 +310,17 @@ proptest! {
                 Step::Unload(who) if !held.is_empty() => drop(held.swap_remove(who.index(held.len()))),
                 Step::Crash(who) if !held.is_empty() => {
                     let (reservation, seen) = held.swap_remove(who.index(held.len()));
-                    dead[reservation.card as usize] += seen;
+                    reservation.cards.iter().for_each(|card| dead[*card as usize] += seen);
                 }
                 Step::Clear => dead.fill(0),
                 Step::Claim(mib) => {
-                    if let Some(claim) = ledger.claim(mib, &ALL, &Arc::default()) {
-                        prop_assert!(part(&ledger, 1).is_none_or(|other| other.card != claim.card), "it is claimed");
-                        held.retain(|(one, _)| one.card != claim.card);
-                        (dead[claim.card as usize], foreign[claim.card as usize]) = (0, 0);
+                    if let Some(claim) = ledger.claim(Need::part(mib), &ALL, &Arc::default()) {
+                        prop_assert!(part(&ledger, 1).is_none_or(|other| other.cards[0] != claim.cards[0]), "it is claimed");
+                        let card = claim.cards[0];
+                        held.retain(|(one, _)| !one.cards.contains(&card));
+                        (dead[card as usize], foreign[card as usize]) = (0, 0);
                         look(&ledger, &held, &foreign, &dead);
-                        let reservation = ledger.reserve_claimed(&claim, mib);
+                        let reservation = ledger.reserve_claimed(&claim, Need::part(mib));
                         prop_assert!(reservation.is_some(), "the card is empty, and large enough");
                         held.extend(reservation.map(|one| (one, 0)));
                     }
@@ -310,6 +348,8 @@ proptest! {
             look(&ledger, &held, &foreign, &dead);
             for (line, card) in sheet(&ledger).iter().zip(&ledger.lock().cards) {
                 prop_assert!(line.held_mib <= card.usable_mib());
+                let several = held.iter().find(|(one, _)| one.cards.len() > 1 && one.cards.contains(&card.index));
+                prop_assert!(several.is_none() || held.iter().filter(|(one, _)| one.cards.contains(&card.index)).count() == 1);
             }
         }
         held.clear();

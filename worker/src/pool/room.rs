@@ -4,53 +4,64 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::gateway::CardReach;
+use stokehold_queue::gateway::{CardReach, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 
 use super::failure::{failure, infra};
 use super::{Loaded, Model, NotReady, Pool, Using, lock};
-use crate::ledger::{Claim, Idle, Reservation, Ticket};
+use crate::ledger::{Claim, Idle, Need, Reservation, Ticket};
 
 /// How long a claim waits for the runs on its card to end.
 const CLAIM_MAX: Duration = Duration::from_secs(120);
+
+/// For how long a model that there was no room for keeps the jobs of its other versions away.
+const CROWDED: Duration = Duration::from_secs(2);
 
 impl Pool {
     /// Reserves what the model needs, evicting idle runners until it fits. `None`: no card needed.
     pub(super) async fn make_room(&self, model: &Using, claim: Option<Claim>) -> Result<Option<Reservation>, NotReady> {
         let ledger = self.cards.ledger();
-        let need_mib = model.need_mib(ledger);
-        if need_mib == 0 {
+        let need = model.need(ledger);
+        if need.mib == 0 {
             let mut idle = self.idle();
+            // The longest unused first, and those last that are to stay.
+            idle.sort_by_key(|model| model.is_kept_warm());
             while self.loaded() >= self.max_loaded && !idle.is_empty() {
                 self.evict(&idle.remove(0)).await;
             }
             return Ok(None);
         }
-        if !ledger.could_hold(need_mib, &model.cards) {
-            let message = format!("it was seen to need {need_mib} MiB of a card, and the largest here has less");
-            return Err(NotReady::Outgrown(failure(ErrorCode::OomGpu, message), need_mib));
+        if !ledger.could_hold(need, &model.cards) {
+            let message = format!("it was seen to need {} MiB of a card, and the largest here has less", need.mib);
+            return Err(NotReady::Outgrown(failure(ErrorCode::OomGpu, message), need.mib));
         }
         if model.alone.load(Ordering::SeqCst) {
-            return self.make_empty(model, need_mib).await.map(Some);
+            return self.make_empty(model, need).await.map(Some);
         }
         // It was held for the class that was known of it; if it needs more by now, it is as any other.
-        if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, need_mib)) {
+        if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, need)) {
             return Ok(Some(reservation));
         }
         loop {
-            if let Some(reservation) = ledger.reserve(need_mib, &model.cards) {
+            if let Some(reservation) = ledger.reserve(need, &model.cards) {
                 return Ok(Some(reservation));
             }
             // Memory of a process that is gone counts as free when the card says so.
-            if ledger.is_about_to_fit(need_mib, &model.cards) {
+            if ledger.is_about_to_fit(need, &model.cards) {
                 if !self.cards.look_again().await {
                     return Err(NotReady::NoRoom);
                 }
                 continue;
             }
-            let idle = self.idle();
+            let idle = self.evictable();
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let victims = ledger.victims(need_mib, &model.cards, &values).ok_or(NotReady::NoRoom)?;
+            let Some(victims) = ledger.victims(need, &model.cards, &values) else {
+                // What is being tried out may be free again in a moment.
+                if self.cards.tried(&model.cards).await {
+                    continue;
+                }
+                return Err(NotReady::NoRoom);
+            };
             if !self.evict_all(&idle, &victims).await {
                 return Err(NotReady::NoRoom);
             }
@@ -58,30 +69,31 @@ impl Pool {
     }
 
     /// Claims a card for a model that is to have it for itself: nothing new begins there, what runs ends, idle models go.
-    async fn make_empty(&self, model: &Using, need_mib: u64) -> Result<Reservation, NotReady> {
-        let claim = self.clear(need_mib, &model.cards, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
-        self.cards.ledger().reserve_claimed(&claim, need_mib).ok_or(NotReady::NoRoom)
+    async fn make_empty(&self, model: &Using, need: Need) -> Result<Reservation, NotReady> {
+        let claim = self.clear(need, &model.cards, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
+        self.cards.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
     }
 
-    /// Claims one of these cards and makes room there for so much. `None` when none can be had.
-    pub(crate) async fn hold(&self, need_mib: u64, on: &[u32]) -> Option<Claim> {
-        self.clear(need_mib, on, None).await
+    /// Claims some of these cards and makes room there. `None` when they cannot be had.
+    pub(crate) async fn hold(&self, need: Need, on: &[u32]) -> Option<Claim> {
+        self.clear(need, on, None).await
     }
 
-    async fn clear(&self, need_mib: u64, on: &[u32], spared: Option<&Arc<Model>>) -> Option<Claim> {
+    async fn clear(&self, need: Need, on: &[u32], spared: Option<&Arc<Model>>) -> Option<Claim> {
         let ledger = self.cards.ledger();
-        let claim = ledger.claim(need_mib, on, &self.ended)?;
+        let claim = ledger.claim(need, on, &self.ended)?;
         let until = Instant::now() + CLAIM_MAX;
         // A card that has failed meanwhile will never be empty.
-        while Instant::now() < until && ledger.is_open(claim.card) {
+        while Instant::now() < until && ledger.are_open(&claim.cards) {
             let ended = self.ended.notified();
             tokio::pin!(ended);
             ended.as_mut().enable();
-            if ledger.has_room_claimed(&claim, need_mib) {
+            if ledger.has_room_claimed(&claim, need) {
                 return Some(claim);
             }
             let is_spared = |other: &Arc<Model>| spared.is_some_and(|spared| Arc::ptr_eq(other, spared));
-            let here = |other: &Arc<Model>| *lock(&other.on) == Some(claim.card) && !is_spared(other);
+            let is_on = |other: &Model| lock(&other.on).iter().any(|card| claim.cards.contains(card));
+            let here = |other: &Arc<Model>| is_on(other) && !is_spared(other);
             let mut evicted = false;
             for other in self.known().into_iter().filter(here) {
                 evicted = self.evict_if(&other, |other| other.runs.load(Ordering::SeqCst) == 0).await;
@@ -89,7 +101,7 @@ impl Pool {
                     break;
                 }
             }
-            if evicted || ledger.is_clearing(claim.card) {
+            if evicted || ledger.is_clearing(&claim.cards) {
                 self.cards.look_again().await;
                 continue;
             }
@@ -114,7 +126,7 @@ impl Pool {
     pub(crate) async fn relieve(&self) {
         if self.cards.are_fenced() {
             for model in self.known() {
-                let failed = |loaded: &&Loaded| loaded.card.is_some_and(|card| self.cards.fenced(card).is_some());
+                let failed = |loaded: &&Loaded| loaded.cards.iter().any(|card| self.cards.fenced(*card).is_some());
                 // One that is loading there fails by itself.
                 let runner = model
                     .loaded
@@ -146,7 +158,7 @@ impl Pool {
             return false;
         }
         let Some(idle) = loaded.take() else { return false };
-        *lock(&model.on) = None;
+        lock(&model.on).clear();
         tracing::info!(endpoint.id = %model.spec.version.name, "idle runner evicted");
         idle.runner.stop().await;
         true
@@ -160,19 +172,41 @@ impl Pool {
         idle
     }
 
+    /// Of these, those that need not stay for what may come.
+    fn evictable(&self) -> Vec<Arc<Model>> {
+        let mut idle = self.idle();
+        idle.retain(|model| !model.is_kept_warm());
+        idle
+    }
+
     fn loaded(&self) -> usize {
         self.known().iter().filter(|model| model.is_loaded()).count()
     }
 
     /// The largest VRAM class that could be loaded now, by card.
     pub(crate) fn reach(&self) -> Vec<CardReach> {
-        let idle: Vec<Ticket> = self.idle().iter().filter_map(|model| model.ticket()).collect();
+        let idle: Vec<Ticket> = self.evictable().iter().filter_map(|model| model.ticket()).collect();
         self.cards.ledger().reach(&idle)
     }
 
-    /// What a job is told that failed on this card: on one that has failed, it is the card's failure and not the model's.
-    pub(crate) fn blamed(&self, error: JobError, card: Option<u32>) -> JobError {
-        match card.and_then(|card| Some((card, self.cards.fenced(card)?))) {
+    /// There was no room for this model.
+    pub(super) fn crowd(&self, model: ModelRef) {
+        let mut crowded = lock(&self.crowded);
+        crowded.retain(|_, since| since.elapsed() < CROWDED);
+        crowded.insert(model, Instant::now());
+    }
+
+    /// Whether there was lately no room for another version of this model.
+    pub(super) fn is_crowded(&self, model: &ModelRef) -> bool {
+        let is_other = |other: &ModelRef| {
+            (&other.tenant, &other.endpoint) == (&model.tenant, &model.endpoint) && other.version != model.version
+        };
+        lock(&self.crowded).iter().any(|(other, since)| is_other(other) && since.elapsed() < CROWDED)
+    }
+
+    /// What a job is told that failed on these cards: on one that has failed, it is the card's failure and not the model's.
+    pub(crate) fn blamed(&self, error: JobError, cards: &[u32]) -> JobError {
+        match cards.iter().find_map(|card| Some((card, self.cards.fenced(*card)?))) {
             Some((card, why)) => {
                 JobError { stderr: error.stderr, ..infra(format!("card {card} has failed ({why}): {}", error.message)) }
             }

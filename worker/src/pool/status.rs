@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::gateway::{LearnedNeed, ModelState, ModelStatus, WarmModel};
+use stokehold_queue::gateway::{LearnedNeed, ModelRef, ModelState, ModelStatus, Offer, WarmModel};
+use stokehold_queue::vram::class_of_card_gib;
 
 use super::{Model, Pool, lock};
 
@@ -21,23 +22,45 @@ impl Pool {
         names
     }
 
-    /// The models that are loaded, the last used first, and what it took to load one, on average, milliseconds.
-    pub(crate) fn warm(&self) -> (Vec<WarmModel>, u64) {
-        let known = self.known();
-        let mut warm: Vec<(Instant, WarmModel, Duration)> = Vec::new();
-        for model in &known {
-            let Some(loaded) = model.loaded.try_lock().ok() else { continue };
-            let Some(loaded) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) else { continue };
-            let version = &model.spec.version;
-            let (tenant, endpoint) = (model.tenant.clone(), version.name.clone());
-            let name = WarmModel { tenant, endpoint, version: version.version };
-            warm.push((*lock(&model.used), name, loaded.took.boot + loaded.took.load + loaded.took.warmup));
+    /// What can be taken now.
+    pub(crate) fn offer(&self) -> Offer {
+        let cards = self.reach();
+        let reach_gib = cards.iter().map(|card| card.reach_gib).max().unwrap_or(0);
+        let (warm, cold_ms) = self.warm();
+        Offer { reach_gib, cards, warm, cold_ms }
+    }
+
+    /// The models that are loaded and take more, the last used first, and what it took to load one, on average, milliseconds.
+    fn warm(&self) -> (Vec<WarmModel>, u64) {
+        let mut loaded: Vec<(Instant, WarmModel, Duration)> = Vec::new();
+        for model in &self.known() {
+            let Some(took) = model.took_loading() else { continue };
+            let warm = WarmModel { model: model.named(), takes: self.takes(model), card_gib: self.card_gib(model) };
+            loaded.push((*lock(&model.used), warm, took));
         }
-        warm.sort_by_key(|(used, ..)| Reverse(*used));
-        warm.truncate(WARM_MAX);
-        let took: Duration = warm.iter().map(|(.., took)| *took).sum();
-        let cold_ms = took.as_millis() / warm.len().max(1) as u128;
-        (warm.into_iter().map(|(_, name, _)| name).collect(), u64::try_from(cold_ms).unwrap_or(u64::MAX))
+        let took: Duration = loaded.iter().map(|(.., took)| *took).sum();
+        let cold_ms = took.as_millis() / loaded.len().max(1) as u128;
+        loaded.retain(|(_, warm, _)| warm.takes > 0);
+        loaded.sort_by_key(|(used, ..)| Reverse(*used));
+        loaded.truncate(WARM_MAX);
+        (loaded.into_iter().map(|(_, warm, _)| warm).collect(), u64::try_from(cold_ms).unwrap_or(u64::MAX))
+    }
+
+    /// The class of the smallest card that a model is on; 0 is the CPU.
+    fn card_gib(&self, model: &Model) -> u32 {
+        let on = lock(&model.on);
+        let cards = self.cards.gpus().iter().filter(|gpu| on.contains(&gpu.index));
+        cards.map(|gpu| class_of_card_gib(gpu.vram_mib)).min().unwrap_or(0)
+    }
+
+    /// How many jobs more a loaded model takes. None while there was lately no room for another version of it: its jobs come from the same
+    /// lane, and would be leased in vain again and again.
+    fn takes(&self, model: &Model) -> u32 {
+        if self.is_crowded(&model.named()) {
+            return 0;
+        }
+        let free = model.turns.capacity().saturating_sub(model.users.load(Ordering::SeqCst));
+        u32::try_from(free).unwrap_or(u32::MAX)
     }
 
     /// Every model that is loaded, or is being, by name.
@@ -48,25 +71,23 @@ impl Pool {
     }
 
     fn model_status(&self, model: &Model) -> Option<ModelStatus> {
-        let (state, on) = match model.loaded.try_lock() {
+        let (state, ticket) = match model.loaded.try_lock() {
             // A model that is being loaded holds its lock.
             Err(_) => (ModelState::Loading, None),
             Ok(loaded) => {
                 let loaded = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone())?;
                 let is_busy = model.users.load(Ordering::SeqCst) > 0;
                 let state = if is_busy { ModelState::Busy } else { ModelState::Idle };
-                (state, loaded.card.zip(loaded.ticket))
+                (state, loaded.ticket)
             }
         };
-        let on_card = on.and_then(|(_, ticket)| self.cards.ledger().held(ticket));
         let latency = lock(&model.latency);
         let times = latency.mean_and_p95_ms();
         Some(ModelStatus {
+            tenant: model.tenant.clone(),
             name: format!("{}@{}", model.spec.version.name, model.spec.version.version),
             state,
-            card: on.map(|(card, _)| card),
-            held_mib: on_card.map_or(0, |(held_mib, _)| held_mib),
-            seen_mib: on_card.and_then(|(_, seen_mib)| seen_mib),
+            cards: ticket.map_or_else(Vec::new, |ticket| self.cards.ledger().held(ticket)),
             succeeded_ms: latency.succeeded_ms,
             mean_ms: times.map(|(mean_ms, _)| mean_ms),
             p95_ms: times.map(|(_, p95_ms)| p95_ms),
@@ -78,7 +99,7 @@ impl Pool {
         let learn = |model: &Arc<Model>| {
             let loaded = model.loaded.try_lock().ok()?;
             let loaded = loaded.as_ref()?;
-            let (card, need_mib) = (loaded.card?, self.cards.ledger().need_mib(loaded.ticket?)?);
+            let (card, need_mib) = (*loaded.cards.first()?, self.cards.ledger().need_mib(loaded.ticket?)?);
             model.seen_mib.fetch_max(need_mib, Ordering::SeqCst);
             // Another MiB with every job is no news.
             let told_mib = model.told_mib.load(Ordering::SeqCst);
@@ -100,8 +121,10 @@ impl Pool {
     /// The gateway knows what these need.
     pub(crate) fn told(&self, learned: &[LearnedNeed]) {
         for need in learned {
-            let key = (need.tenant.clone(), need.endpoint.clone(), need.version);
-            if let Some(model) = lock(&self.models).get(&key).and_then(|cell| cell.get()) {
+            let LearnedNeed { tenant, endpoint, version, .. } = need.clone();
+            if let Some(model) =
+                lock(&self.models).get(&ModelRef { tenant, endpoint, version }).and_then(|cell| cell.get())
+            {
                 model.told_mib.store(need.need_mib, Ordering::SeqCst);
             }
         }

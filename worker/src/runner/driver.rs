@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -63,7 +63,16 @@ pub(super) async fn start(
     let parts = Parts { process, writer, streams, inbox, loaded, reservation };
     tokio::spawn(Driver::new(parts, launch).run(load));
     let is_batched = launch.max_batch_size > 1;
-    let runner = |boot, load| Runner { commands, pid, boot, load, is_batched, awaited: AtomicUsize::new(0) };
+    let runner = |boot, load| Runner {
+        commands,
+        pid,
+        boot,
+        load,
+        is_batched,
+        python: launch.python.clone(),
+        is_tried: AtomicBool::new(false),
+        awaited: AtomicUsize::new(0),
+    };
     match timeout(load_timeout, loading).await {
         Ok(Ok(Ok(load))) => Ok(runner(started.elapsed().saturating_sub(load), load)),
         Ok(Ok(Err(error))) => Err(error),

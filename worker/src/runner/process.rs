@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ use super::streams::Streams;
 
 /// The wire's descriptor in the child: the first after the standard three.
 const WIRE_FD: i32 = 3;
+
+/// Where the runner is told of it.
+const WIRE: &str = "STOKE_WIRE_FD";
 
 /// Variables that a handler sees of the worker's own environment. Everything else, above all tokens, stays here.
 const PASSED_ON: [&str; 14] = [
@@ -54,8 +57,8 @@ pub(crate) struct Launch {
     /// Jobs that one call of the handler takes, and how long the first of them waits for others.
     pub(crate) max_batch_size: u32,
     pub(crate) max_wait: Duration,
-    /// The card it may use; `None` hides all of them.
-    pub(crate) card: Option<u32>,
+    /// The cards it may use, by index; none hides all of them.
+    pub(crate) cards: Vec<u32>,
 }
 
 /// A started process: its own group, its standard streams captured.
@@ -74,7 +77,8 @@ impl Process {
             .args(["-m", "stokehold.runner", "serve"])
             .current_dir(&launch.package)
             .env_clear()
-            .envs(environment(launch))
+            .envs(environment(&launch.python, &launch.home, &launch.cards))
+            .env(WIRE, WIRE_FD.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -96,7 +100,7 @@ impl Process {
 }
 
 /// Kills everything the runner has started as well. The group's id is the runner's process id; a group that is gone is fine.
-pub(super) fn kill_group(pid: u32) {
+pub(crate) fn kill_group(pid: u32) {
     let _ = killpg(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
 }
 
@@ -111,11 +115,12 @@ pub(super) fn oom_kills() -> u64 {
     vmstat.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
-fn environment(launch: &Launch) -> BTreeMap<String, String> {
+/// What a process sees of this worker's environment, and what it is told: where it lives, and which cards it may use.
+pub(crate) fn environment(python: &Path, home: &Path, cards: &[u32]) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> =
         PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
-    let bin = launch.python.parent().map(|bin| bin.to_string_lossy().into_owned()).unwrap_or_default();
-    let home = launch.home.to_string_lossy().into_owned();
+    let bin = python.parent().map(|bin| bin.to_string_lossy().into_owned()).unwrap_or_default();
+    let home = home.to_string_lossy().into_owned();
     let set = [
         ("PATH", format!("{bin}:/usr/local/bin:/usr/bin:/bin")),
         ("HOME", home.clone()),
@@ -124,8 +129,7 @@ fn environment(launch: &Launch) -> BTreeMap<String, String> {
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
         // NVML counts cards by their place on the bus; CUDA by itself puts the fastest first.
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
-        ("CUDA_VISIBLE_DEVICES", launch.card.map_or_else(String::new, |card| card.to_string())),
-        ("STOKE_WIRE_FD", WIRE_FD.to_string()),
+        ("CUDA_VISIBLE_DEVICES", cards.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
     ];
     variables.extend(set.map(|(name, value)| (name.to_owned(), value)));
     variables

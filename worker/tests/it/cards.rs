@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use stokehold_nvml::{Card, StandIn};
+use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::gateway::{GpuHealth, GpuReading};
+use stokehold_queue::gateway::{GpuHealth, GpuReading, ModelRef, ModelState};
 use stokehold_queue::job::ErrorCode;
 
 use crate::stage::{Setup, Stage, error, pack, result, spec};
@@ -14,12 +15,19 @@ async fn stage(sizes_mib: &[u64]) -> (Stage, StandIn) {
     let library = cards.library().to_string_lossy().into_owned();
     let variables = vec![("STOKE_SLOTS", "2".to_owned()), ("STOKE_NVML_LIBRARY", library)];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
-    let claims = cards.claims().to_string_lossy().into_owned();
-    let source = include_str!("handlers/card.py").replace("@CLAIMS@", &claims);
     for name in ["one", "two"] {
-        stage.gateway.deploy(name, pack(&source), EndpointSpec { vram_gib: 4.0, ..spec("Model") });
+        deploy(&stage, &cards, name, EndpointSpec { vram_gib: 4.0, ..spec("Model") });
     }
     (stage, cards)
+}
+
+fn deploy(stage: &Stage, cards: &StandIn, name: &str, spec: EndpointSpec) {
+    let claims = cards.claims().to_string_lossy().into_owned();
+    stage.gateway.deploy(name, pack(&include_str!("handlers/card.py").replace("@CLAIMS@", &claims)), spec);
+}
+
+fn model(endpoint: &str) -> ModelRef {
+    ModelRef { tenant: "default".to_owned(), endpoint: endpoint.to_owned(), version: 1 }
 }
 
 async fn reading(stage: &Stage, index: usize, what: &str, is_so: impl Fn(&GpuReading) -> bool) -> GpuReading {
@@ -107,10 +115,12 @@ async fn a_model_that_grows_beyond_the_room_makes_an_idle_one_go() {
     run(&stage, "one", 4_000).await;
     run(&stage, "two", 4_000).await;
     stage.gateway.until("both", |seen| (seen.status.loaded.len() == 2).then_some(())).await;
-    run(&stage, "two", 19_800).await;
+    // While it runs, only the other one is idle.
+    let grows = stage.submit_to("two", json!({"mib": 19_800, "linger_s": 3}));
     stage.gateway.until("the idle one to go", |seen| (seen.status.loaded == ["two@1"]).then_some(())).await;
     let told = reading(&stage, 0, "what it holds", |gpu| gpu.vram_used_mib == Some(19_800)).await;
     assert_eq!((told.vram_held_mib, told.vram_foreign_mib), (19_800, 0));
+    assert_eq!(result(&stage.gateway.end(&grows).await), json!("0"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,7 +130,7 @@ async fn warm_up_inputs_run_first_and_what_they_take_replaces_what_was_declared(
     let source = include_str!("handlers/card.py").replace("@CLAIMS@", &claims);
     let warmup = vec![json!({"mib": 3_000}), json!({"mib": 9_000_u64, "note": "the largest comes first"})];
     let warmed = EndpointSpec { vram_gib: 20.0, warmup, ..spec("Model") };
-    stage.gateway.deploy("warmed", pack(&source.replace("mib: int)", "mib: int, note: str = \"\")")), warmed);
+    stage.gateway.deploy("warmed", pack(&source.replace("mib: int,", "mib: int, note: str = \"\",")), warmed);
     let end = stage.gateway.end(&stage.submit_to("warmed", json!({"mib": 4_000}))).await;
     assert_eq!(result(&end), json!("0"));
     assert!(end.timing.warmup_ms > 0 && end.timing.load_ms < 60_000);
@@ -130,7 +140,7 @@ async fn warm_up_inputs_run_first_and_what_they_take_replaces_what_was_declared(
     assert_eq!((learned.endpoint.as_str(), learned.version, learned.gpu.as_str()), ("warmed", 1, "Stand-in 24"));
     assert_eq!(learned.need_mib, 9_450);
     let model = stage.gateway.until("the model", |seen| seen.status.models.first().cloned()).await;
-    assert_eq!((model.name.as_str(), model.card), ("warmed@1", Some(0)));
+    assert_eq!((model.name.as_str(), model.cards[0].index), ("warmed@1", 0));
     assert!(model.succeeded_ms.is_some() && model.mean_ms.is_some());
 }
 
@@ -154,4 +164,55 @@ async fn a_machine_whose_driver_does_not_answer_takes_cpu_jobs() {
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
     result(&stage.end_of("fine").await);
     assert!(stage.gateway.seen().joins[0].gpus.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_several_cards_has_each_for_itself() {
+    let (stage, cards) = stage(&[24_576, 24_576, 24_576]).await;
+    let demands = Demands { gpus: 2, ..Demands::default() };
+    deploy(&stage, &cards, "pair", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
+    assert_eq!(run(&stage, "one", 4_000).await, json!("0"));
+    assert_eq!(run(&stage, "pair", 9_000).await, json!("1,2"), "the first is taken");
+    let told = reading(&stage, 1, "both cards", |gpu| gpu.vram_used_mib == Some(9_000)).await;
+    assert_eq!((told.vram_held_mib, told.vram_free_mib), (10_240, 0), "nobody else is let in");
+    let pair = |seen: &crate::gateway::Seen| seen.status.models.iter().find(|model| model.name == "pair@1").cloned();
+    let pair = stage.gateway.until("the pair", pair).await;
+    let on: Vec<_> = pair.cards.iter().map(|on| (on.index, on.held_mib, on.seen_mib)).collect();
+    assert_eq!(on, [(1, 10_240, Some(9_000)), (2, 10_240, Some(9_000))]);
+    // What was idle on one of them makes way for the next one.
+    let demands = Demands { gpus: 3, ..Demands::default() };
+    deploy(&stage, &cards, "three", EndpointSpec { vram_gib: 10.0, demands, ..spec("Model") });
+    assert_eq!(run(&stage, "three", 9_000).await, json!("0,1,2"));
+    stage.gateway.until("the others to go", |seen| (seen.status.loaded == ["three@1"]).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_is_kept_warm_is_not_evicted_and_its_jobs_need_no_room() {
+    let (stage, cards) = stage(&[24_576]).await;
+    let kept = EndpointSpec { vram_gib: 16.0, keep_warm_s: 3_600, ..spec("Model") };
+    deploy(&stage, &cards, "kept", kept);
+    run(&stage, "kept", 14_000).await;
+    stage.gateway.until("what is left", |seen| (seen.reach_gib == 6).then_some(())).await;
+    run(&stage, "one", 4_000).await;
+    assert_eq!(run(&stage, "kept", 14_000).await, json!("0"));
+    let both = |seen: &crate::gateway::Seen| (seen.status.loaded == ["kept@1", "one@1"]).then_some(());
+    stage.gateway.until("both", both).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_to_stay_loaded_is_loaded_without_a_job_and_what_waits_is_fetched_ahead() {
+    let (stage, _cards) = stage(&[24_576]).await;
+    stage.gateway.change(|seen| seen.keep = vec![model("one")]);
+    let idle = |seen: &crate::gateway::Seen| {
+        seen.status.models.iter().any(|model| model.name == "one@1" && model.state == ModelState::Idle).then_some(())
+    };
+    stage.gateway.until("the model without a job", idle).await;
+    // The cache is that of all tests: this package nobody has.
+    let source = format!("# {:?}\n{}", stage.dir.path(), include_str!("handlers/plain.py"));
+    stage.gateway.deploy("fresh", pack(&source), spec("plain"));
+    let fetched = stage.gateway.seen().fetched;
+    stage.gateway.change(|seen| seen.next = vec![model("fresh")]);
+    stage.gateway.until("the package of what waits", |seen| (seen.fetched == fetched + 1).then_some(())).await;
+    result(&stage.gateway.end(&stage.submit_to("fresh", json!({"how": "fine"}))).await);
+    assert_eq!(stage.gateway.seen().fetched, fetched + 1, "not again for its job");
 }

@@ -15,8 +15,8 @@ use sha2::{Digest, Sha256};
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
 use stokehold_queue::gateway::{
     EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport, FinishRequest,
-    JobMessage, JoinReply, JoinRequest, LearnedNeed, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ReleaseReply,
-    ReleaseRequest, RunnerSpec, Upload, UploadsReply, UploadsRequest, WorkerStatus,
+    JobMessage, JoinReply, JoinRequest, LearnedNeed, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef,
+    ReleaseReply, ReleaseRequest, RunnerSpec, Upload, UploadsReply, UploadsRequest, WorkerStatus,
 };
 use stokehold_queue::{Fence, JobId, nonce};
 use tokio::net::TcpListener;
@@ -49,6 +49,9 @@ pub(crate) struct Seen {
     /// What all of them told of models' needs.
     pub(crate) learned: Vec<LearnedNeed>,
     pub(crate) reach_gib: u32,
+    /// What each heartbeat's answer asks for: models that stay loaded, and those whose jobs wait.
+    pub(crate) keep: Vec<ModelRef>,
+    pub(crate) next: Vec<ModelRef>,
     /// Leases named in the last heartbeat.
     pub(crate) extended: Vec<LeaseRef>,
     /// How each ended job ended: the first report counts.
@@ -221,7 +224,7 @@ impl Gateway {
         self.until("a line of log", |seen| seen.events.get(&lease.job_id)?.iter().find_map(log)).await
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
         self.inner.change(change)
     }
 }
@@ -307,7 +310,7 @@ async fn join(State(inner): App, headers: HeaderMap, Json(request): Json<JoinReq
 async fn lease(State(inner): App, Json(request): Json<LeaseRequest>) -> Json<LeaseReply> {
     let mut changes = inner.changed.subscribe();
     let finished = inner.change(|seen| {
-        seen.reach_gib = request.reach_gib;
+        seen.reach_gib = request.offer.reach_gib;
         seen.finish(request.finish)
     });
     let granted = async {
@@ -336,12 +339,16 @@ async fn extend(State(inner): App, Json(request): Json<ExtendRequest>) -> Json<E
         seen.learned.extend(request.status.learned.iter().cloned());
         seen.status = request.status;
         seen.extended = request.leases;
-        Json(ExtendReply { leases, token: None, hold: None })
+        Json(ExtendReply { leases, keep: seen.keep.clone(), next: seen.next.clone(), ..ExtendReply::default() })
     })
 }
 
 async fn finish(State(inner): App, Json(request): Json<FinishRequest>) -> Json<FinishReply> {
-    Json(FinishReply { finished: inner.change(|seen| seen.finish(request.finish)) })
+    let finished = inner.change(|seen| {
+        seen.reach_gib = request.offer.map_or(seen.reach_gib, |offer| offer.reach_gib);
+        seen.finish(request.finish)
+    });
+    Json(FinishReply { finished, offer_taken: true })
 }
 
 async fn release(State(inner): App, Json(request): Json<ReleaseRequest>) -> Json<ReleaseReply> {

@@ -122,6 +122,8 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         max_concurrency: 1,
         max_batch_size: 1,
         max_wait_ms: 0.0,
+        keep_warm_s: 0,
+        min_warm: 0,
         timeout_s: 600,
         max_attempts: 3,
         retry: None,

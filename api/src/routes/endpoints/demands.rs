@@ -1,7 +1,7 @@
 //! What an endpoint asks of its workers beside memory, as it is sent and shown.
 
 use serde::{Deserialize, Serialize};
-use stokehold_queue::demands::{Demands, NAMES_MAX, Trust, Version};
+use stokehold_queue::demands::{Demands, GPUS_MAX, NAMES_MAX, Trust, Version};
 use utoipa::ToSchema;
 
 use crate::error::Problem;
@@ -13,6 +13,9 @@ const NAME_MAX: usize = 64;
 #[serde(deny_unknown_fields, default)]
 #[schema(as = Demands)]
 pub(crate) struct DemandsView {
+    /// How many cards of one machine, 1 to 16. Default 1; several are had whole, and `vram_gib` is what is needed of each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<u32>,
     /// One of these models of card, as `RTX 4090`: words that stand in this order in the name that the driver tells. At most 16.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gpu_models: Vec<String>,
@@ -46,7 +49,8 @@ pub(crate) enum TrustWord {
 
 impl DemandsView {
     pub(crate) fn is_empty(&self) -> bool {
-        self.gpu_models.is_empty()
+        self.gpus.is_none()
+            && self.gpu_models.is_empty()
             && self.min_compute_capability.is_none()
             && self.min_cuda.is_none()
             && self.regions.is_empty()
@@ -59,7 +63,12 @@ impl DemandsView {
             let parsed = text.map(|text| text.parse()).transpose();
             parsed.map_err(|_| Problem::field(format!("/demands/{name}"), "must be two numbers with a dot, as 8.0"))
         };
+        let gpus = self.gpus.unwrap_or(1);
+        if !(1..=GPUS_MAX).contains(&gpus) {
+            return Err(Problem::field("/demands/gpus", format!("must be 1 to {GPUS_MAX}")));
+        }
         let demands = Demands {
+            gpus,
             gpu_models: names(self.gpu_models, "gpu_models")?,
             min_compute_capability: version(self.min_compute_capability, "min_compute_capability")?,
             min_cuda: version(self.min_cuda, "min_cuda")?,
@@ -91,9 +100,10 @@ fn names(mut names: Vec<String>, what: &str) -> Result<Vec<String>, Problem> {
 
 impl From<Demands> for DemandsView {
     fn from(demands: Demands) -> Self {
-        let Demands { gpu_models, min_compute_capability, min_cuda, regions, min_trust } = demands;
+        let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust } = demands;
         let text = |version: Version| version.to_string();
         Self {
+            gpus: Some(gpus).filter(|gpus| *gpus > 1),
             gpu_models,
             min_compute_capability: min_compute_capability.map(text),
             min_cuda: min_cuda.map(text),

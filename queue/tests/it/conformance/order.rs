@@ -1,11 +1,11 @@
 //! What goes first.
 
 use stokehold_queue::job::{JobSpec, JobState, NewJob, Priority};
-use stokehold_queue::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, LeaseQuery};
+use stokehold_queue::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, LeaseQuery, Signal, Waiter};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::{JobId, ManualClock, Queue};
 
-use super::{ids, job, of, one, query, spec, state, submit, take};
+use super::{ids, job, of, one, query, spec, state, submit, take, warm};
 
 pub(super) async fn a_lane_is_first_in_first_out<Q: Queue>(queue: &Q, _: &ManualClock) {
     let jobs: Vec<NewJob> = (0..10).map(|_| job("echo")).collect();
@@ -101,8 +101,11 @@ pub(super) async fn what_is_loaded_goes_first_for_as_long_as_loading_takes<Q: Qu
     };
     submit(queue, [of_tenant("acme", "cold", 8), of_tenant("acme", "warm", 8), of_tenant("zoo", "other", 0)]).await;
     submit(queue, (0..3).map(|_| of_tenant("zoo", "warm", 0))).await;
-    let warm = vec!["0:zoo:warm".to_owned(), "8:acme:warm".to_owned()];
-    let query = |want| LeaseQuery { warm: warm.clone(), patience_ms: 5_000, ..query(want, 24) };
+    let query = |want| LeaseQuery {
+        warm: vec![warm("0:zoo:warm", 100), warm("8:acme:warm", 100)],
+        patience_ms: 5_000,
+        ..query(want, 24)
+    };
     let endpoints = async |want| -> Vec<(String, String)> {
         let leases = queue.lease(query(want)).await.unwrap();
         leases.into_iter().map(|lease| (lease.spec.tenant, lease.spec.endpoint)).collect()
@@ -120,9 +123,38 @@ pub(super) async fn what_is_loaded_goes_first_for_as_long_as_loading_takes<Q: Qu
         [named("acme", "cold"), named("acme", "warm")],
         "what is more urgent goes before it"
     );
-    let mut unreached = query(10);
-    unreached.reach = Reach::usual(0);
-    assert!(queue.lease(unreached).await.unwrap().is_empty(), "warm or not, there is no room for it");
+}
+
+pub(super) async fn a_loaded_model_takes_more_where_there_is_no_room_for_another<Q: Queue>(
+    queue: &Q,
+    clock: &ManualClock,
+) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let on_card = |endpoint| JobSpec { vram_class_gib: 8, ..spec(endpoint) };
+    submit(queue, (0..3).map(|_| on_card("cold")).chain((0..5).map(|_| on_card("warm")))).await;
+    let full = |want| LeaseQuery { warm: vec![warm("8:acme:warm", 2)], ..query(want, 0) };
+    let endpoints = async |query| -> Vec<String> {
+        let leases = queue.lease(query).await.unwrap();
+        leases.into_iter().map(|lease| lease.spec.endpoint).collect()
+    };
+    let parked = LeaseQuery { park: Some(Waiter { replica: "api-1".into(), waiter: 1 }), ..query(1, 0) };
+    assert!(queue.lease(parked).await.unwrap().is_empty());
+    let parked = LeaseQuery {
+        park: Some(Waiter { replica: "api-1".into(), waiter: 2 }),
+        warm: vec![warm("8:acme:other", 1)],
+        ..query(1, 0)
+    };
+    assert!(queue.lease(parked).await.unwrap().is_empty());
+    assert_eq!(endpoints(full(10)).await, ["warm", "warm"], "as many as it takes");
+    // However long the others have waited: there is no room for them.
+    clock.advance_ms(AGE_AFTER_MS);
+    assert_eq!(endpoints(full(1)).await, ["warm"]);
+    assert_eq!(endpoints(query(10, 0)).await, [""; 0]);
+    let roomy = LeaseQuery { warm: vec![warm("8:acme:warm", 1)], patience_ms: u64::MAX >> 20, ..query(10, 8) };
+    let rest = endpoints(roomy).await;
+    assert_eq!((rest.len(), rest[0].as_str()), (5, "warm"), "where there is room everybody is served");
+    submit(queue, [on_card("other")]).await;
+    assert_eq!(signals.recv().await, Some(Signal::Wake(2)), "who has it is woken, though there is no room");
 }
 
 pub(super) async fn a_card_is_held_by_one_worker_for_a_large_job_that_has_waited<Q: Queue>(

@@ -63,7 +63,7 @@ pub(super) async fn demands_wake_only_who_meets_them_and_that_once<Q: Queue>(que
 pub(super) async fn who_has_the_model_is_woken_then_the_cheapest<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
     let waits = async |waiter, reach_gib, rank, warm: &[&str]| {
-        let warm = warm.iter().map(|place| (*place).to_owned()).collect();
+        let warm = warm.iter().map(|place| super::warm(place, 1)).collect();
         let query = LeaseQuery { rank, warm, ..parking(reach_gib, waiter) };
         assert!(queue.lease(query).await.unwrap().is_empty());
     };
@@ -73,12 +73,15 @@ pub(super) async fn who_has_the_model_is_woken_then_the_cheapest<Q: Queue>(queue
     waits(3, 80, 900, &[place, "0:acme:other"]).await;
     waits(4, 4, 0, &[place]).await;
     let submit = async || queue.submit(vec![of(JobSpec { vram_class_gib: 8, ..spec("echo") })]).await.unwrap();
-    for (woken, why) in [(3, "it has the model, and room"), (2, "it is cheaper"), (1, "it is left")] {
+    let order =
+        [(4, "it has the model, and is the cheaper"), (3, "it has the model"), (2, "it is cheaper"), (1, "it is left")];
+    for (woken, why) in order {
         submit().await;
         assert_eq!(signals.recv().await, Some(Signal::Wake(woken)), "{why}");
     }
+    waits(5, 4, 0, &["4:acme:echo"]).await;
     submit().await;
-    assert!(signals.try_recv().is_err(), "the card of the last is too small");
+    assert!(signals.try_recv().is_err(), "its card is too small for what the model needs by now");
 }
 
 pub(super) async fn a_wake_is_passed_on_while_there_is_work<Q: Queue>(queue: &Q, _: &ManualClock) {

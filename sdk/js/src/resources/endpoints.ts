@@ -24,6 +24,8 @@ export interface EndpointRetry {
 
 /** What an endpoint asks of its workers beside memory. */
 export interface EndpointDemands {
+  /** Of one machine; several are had whole. */
+  gpus?: number;
   gpu_models?: string[];
   min_compute_capability?: string;
   min_cuda?: string;
@@ -48,6 +50,8 @@ export interface Endpoint {
   demands?: EndpointDemands;
   max_batch_size?: number;
   max_wait_ms?: number;
+  keep_warm_s?: number;
+  min_warm?: number;
   timeout_s: number;
   max_attempts: number;
   retry?: EndpointRetry | null;

@@ -23,7 +23,10 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
             after=[Step("image-check"), Step("image-check", name="again")],
             retry=JobRetry(backoff_s=1, backoff_max_s=60, jitter=0.5, on=["timeout", "oom_gpu"]),
             warmup=[{"prompt": "a large one"}],
+            keep_warm_s=300,
+            min_warm=1,
             vram_gib=20,
+            gpus=2,
             gpu_models=["RTX 4090", "A100"],
             min_cuda="12.4",
             min_trust="owned",
@@ -48,7 +51,13 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
     assert options["after"] == [{"endpoint": "image-check"}, {"name": "again", "endpoint": "image-check"}]
     assert options["retry"] == {"backoff_s": 1, "backoff_max_s": 60, "jitter": 0.5, "on": ["timeout", "oom_gpu"]}
     assert options["warmup"] == [{"prompt": "a large one"}]
-    assert options["demands"] == {"gpu_models": ["RTX 4090", "A100"], "min_cuda": "12.4", "min_trust": "owned"}
+    assert options["demands"] == {
+        "gpus": 2,
+        "gpu_models": ["RTX 4090", "A100"],
+        "min_cuda": "12.4",
+        "min_trust": "owned",
+    }
+    assert (options["keep_warm_s"], options["min_warm"]) == (300, 1)
 
 
 def test_what_was_not_given_is_not_told() -> None:
@@ -82,7 +91,12 @@ def test_the_decorator_keeps_them() -> None:
         ({"min_cuda": "12"}, "min_cuda='12': give a text of two numbers"),
         ({"min_cuda": 12.4}, "min_cuda=12.4: give a text of two numbers"),
         ({"min_trust": "me"}, "min_trust='me': use community, datacenter, owned"),
-        ({"gpu_models": ["A100"]}, "ask for a GPU: say with vram_gib"),
+        ({"gpu_models": ["A100"]}, "ask for GPUs: say with vram_gib"),
+        ({"gpus": 2}, "ask for GPUs: say with vram_gib"),
+        ({"gpus": 17, "vram_gib": 8}, "gpus=17: use a whole number from 1 to 16"),
+        ({"gpus": True, "vram_gib": 8}, "gpus=True: use a whole number"),
+        ({"keep_warm_s": -1}, "keep_warm_s=-1: use a whole number from 0 to 86400"),
+        ({"min_warm": 1.5}, r"min_warm=1\.5: use a whole number from 0 to 1000"),
         ({"warmup": [1]}, r"warmup\[0\]=1: an input is a mapping"),
         ({"warmup": [{}] * 9}, "warmup has 9 inputs, and at most 8"),
         ({"warmup": [{"x": {1, 2}}]}, r"warmup\[0\] cannot be JSON"),

@@ -1,6 +1,7 @@
 """A model on a stand-in card. It takes memory by saying so, in the folder that the stand-in reads."""
 
 import os
+import time
 from pathlib import Path
 
 from stokehold import endpoint
@@ -9,9 +10,10 @@ CLAIMS = Path("@CLAIMS@")
 
 
 def hold(mib: int) -> None:
-    claim = CLAIMS / f"{os.getpid()}.{os.environ['CUDA_VISIBLE_DEVICES']}"
-    claim.with_suffix(".new").write_text(str(mib))
-    claim.with_suffix(".new").replace(claim)
+    for card in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
+        claim = CLAIMS / f"{os.getpid()}.{card}"
+        claim.with_suffix(".new").write_text(str(mib))
+        claim.with_suffix(".new").replace(claim)
 
 
 @endpoint(name="card")
@@ -19,6 +21,7 @@ class Model:
     def setup(self) -> None:
         hold(2_000)
 
-    def predict(self, mib: int) -> str:
+    def predict(self, mib: int, linger_s: float = 0) -> str:
         hold(mib)
+        time.sleep(linger_s)
         return os.environ["CUDA_VISIBLE_DEVICES"]

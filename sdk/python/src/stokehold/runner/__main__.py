@@ -1,4 +1,4 @@
-"""`python -m stokehold.runner serve`, and `describe PATH[:object]`."""
+"""`python -m stokehold.runner serve`, `describe PATH[:object]`, and `probe`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def main() -> int:
     commands.add_parser("serve", help="serve the worker that started this process")
     describing = commands.add_parser("describe", help="print a handler's schema as JSON")
     describing.add_argument("path", metavar="PATH[:object]", help="a folder, or a .py file")
+    commands.add_parser("probe", help="try the GPUs that this process may use; exit code 3 when one does not work")
     arguments = parser.parse_args()
+    if arguments.command == "probe":
+        return _probe()
     if arguments.command == "describe":
         return _describe(arguments.path)
     return _serve(parser)
@@ -26,6 +29,15 @@ def _serve(parser: argparse.ArgumentParser) -> int:
     if not os.environ.get(WIRE_FD, "").isdigit():
         parser.error(f"{WIRE_FD} names no socket: a worker starts this; to look at a handler use `describe PATH`")
     return serve()
+
+
+def _probe() -> int:
+    from stokehold.runner.probe import probe
+
+    wrong = probe()
+    if wrong is not None:
+        sys.stderr.write(f"{wrong}\n")
+    return 0 if wrong is None else 3
 
 
 def _describe(path: str) -> int:

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Callable, TypeVar, overload
 
 from stokehold.runner.policy import (
+    GPUS_MAX,
+    KEEP_WARM_MAX_S,
+    MIN_WARM_MAX,
     NAME,
     JobRetry,
     Step,
+    check_at_most,
     check_batching,
     check_trust,
     check_version,
@@ -40,6 +44,9 @@ class Options:
     warmup: Sequence[Mapping[str, Any]] = ()
     max_batch_size: int = 1
     max_wait_ms: float = 0
+    keep_warm_s: int = 0
+    min_warm: int = 0
+    gpus: int = 1
     gpu_models: Sequence[str] = ()
     min_compute_capability: str | None = None
     min_cuda: str | None = None
@@ -65,8 +72,13 @@ class Options:
         for option in ("min_compute_capability", "min_cuda"):
             check_version(option, getattr(self, option))
         check_trust(self.min_trust)
-        if self.vram_gib == 0 and (self.gpu_models or self.min_compute_capability is not None):
-            raise ValueError("gpu_models and min_compute_capability ask for a GPU: say with vram_gib how much of it")
+        check_at_most("gpus", self.gpus, 1, GPUS_MAX)
+        check_at_most("keep_warm_s", self.keep_warm_s, 0, KEEP_WARM_MAX_S)
+        check_at_most("min_warm", self.min_warm, 0, MIN_WARM_MAX)
+        if self.vram_gib == 0 and (self.gpus > 1 or self.gpu_models or self.min_compute_capability is not None):
+            raise ValueError(
+                "gpus, gpu_models and min_compute_capability ask for GPUs: say with vram_gib how much of each"
+            )
         object.__setattr__(self, "warmup", checked_warmup(self.warmup))
 
 
@@ -88,6 +100,9 @@ def endpoint(
     warmup: Sequence[Mapping[str, Any]] = (),
     max_batch_size: int = 1,
     max_wait_ms: float = 0,
+    keep_warm_s: int = 0,
+    min_warm: int = 0,
+    gpus: int = 1,
     gpu_models: Sequence[str] = (),
     min_compute_capability: str | None = None,
     min_cuda: str | None = None,
@@ -111,6 +126,9 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
         per job, and the handler returns a list with one result per job; an exception in that list fails its job alone.
         When the call itself raises, its halves are called again, so that only the jobs at fault fail.
     max_wait_ms: how long the first job of a batch may wait for others, at most 10,000; 0 takes those that are there.
+    keep_warm_s: how long the loaded model stays after its last job though others want its GPU memory, at most 86,400.
+    min_warm: how many workers have the model loaded, jobs or not.
+    gpus: how many GPUs of one machine, at most 16. Several are its own, and `vram_gib` is what it needs of each.
     gpu_models: one of these GPUs, such as "RTX 4090" or "A100": words that stand so in the name its driver tells.
     min_compute_capability, min_cuda: at least these, such as "8.0" and "12.4"; the CUDA that the driver serves.
     regions: one of these places, as the operator's join tokens name them.

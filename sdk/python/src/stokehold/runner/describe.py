@@ -44,7 +44,8 @@ def _policy(options: Options) -> dict[str, Any]:
         found["after"] = [step.to_json() for step in options.after]
     if options.retry is not None:
         found["retry"] = options.retry.to_json()
-    demands = {
+    demands: dict[str, Any] = {"gpus": options.gpus} if options.gpus > 1 else {}
+    demands |= {
         name: list(value) if isinstance(value, tuple) else value
         for name in ("gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust")
         if (value := getattr(options, name))
@@ -54,6 +55,9 @@ def _policy(options: Options) -> dict[str, Any]:
     if options.max_batch_size > 1:
         found["max_batch_size"] = options.max_batch_size
         found["max_wait_ms"] = options.max_wait_ms
+    for name in ("keep_warm_s", "min_warm"):
+        if value := getattr(options, name):
+            found[name] = value
     if options.warmup:
         found["warmup"] = list(options.warmup)
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from stokehold.runner import oom
+from stokehold.runner import fault, oom
 from stokehold.runner.errors import BadOutput, Cancelled, Reject
 
 _OWN_FOLDER = str(Path(__file__).parent)
@@ -43,7 +43,7 @@ def _code(error: BaseException) -> str:
         return "cancelled"
     if isinstance(error, BadOutput):
         return "bad_output"
-    return oom.which(error) or "handler_error"
+    return oom.which(error) or (fault.CUDA if fault.is_one(error) else "handler_error")
 
 
 def _message(error: BaseException) -> str:

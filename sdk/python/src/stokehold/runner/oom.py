@@ -43,14 +43,15 @@ _HOST_WORDS = ("defaultcpuallocator: not enough memory", "defaultcpuallocator: c
 
 def which(error: BaseException) -> str | None:
     """`oom_gpu` or `oom_host` when the exception, or one that it came from, says that memory ran out."""
-    for each in _chain(error):
+    for each in chain(error):
         found = _of(each)
         if found is not None:
             return found
     return None
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception and those that it came from, at most ten."""
     each: BaseException | None = error
     for _ in range(_CHAIN_MAX):
         if each is None:
@@ -64,15 +65,19 @@ def _of(error: BaseException) -> str | None:
         return GPU
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return HOST
-    # Other exceptions' words may quote what happened elsewhere, or what a user wrote.
-    if not isinstance(error, RuntimeError) and type(error).__module__.split(".")[0] in ("builtins", "__main__"):
-        return None
-    try:
-        text = str(error)[:_TEXT_CHARS_MAX].lower()
-    except Exception:
-        return None
+    text = words_of(error)
     if any(words in text for words in _GPU_WORDS):
         return GPU
     if any(words in text for words in _EITHER_WORDS):
         return GPU if os.environ.get("CUDA_VISIBLE_DEVICES") else HOST
     return HOST if any(words in text for words in _HOST_WORDS) else None
+
+
+def words_of(error: BaseException) -> str:
+    """What a framework's exception says, in lower case. Nothing for others: their words may be somebody else's."""
+    if not isinstance(error, RuntimeError) and type(error).__module__.split(".")[0] in ("builtins", "__main__"):
+        return ""
+    try:
+        return str(error)[:_TEXT_CHARS_MAX].lower()
+    except Exception:
+        return ""

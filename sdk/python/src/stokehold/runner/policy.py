@@ -16,6 +16,9 @@ NAMES_MAX = 16
 TRUSTS = ("community", "datacenter", "owned")
 BATCH_SIZE_MAX = 256
 BATCH_WAIT_MS_MAX = 10_000
+GPUS_MAX = 16
+KEEP_WARM_MAX_S = 86_400
+MIN_WARM_MAX = 1_000
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
@@ -177,6 +180,11 @@ def check_version(option: str, version: Any) -> None:
 def check_trust(trust: Any) -> None:
     if trust is not None and trust not in TRUSTS:
         raise ValueError(f"min_trust={trust!r}: use {', '.join(TRUSTS)}")
+
+
+def check_at_most(option: str, value: Any, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{option}={value!r}: use a whole number from {least} to {most}")
 
 
 def is_number(value: Any) -> bool:

@@ -10,7 +10,7 @@ import time
 import traceback
 
 from stokehold._wire import Load, Wire
-from stokehold.runner import failure, handler, oom, streams
+from stokehold.runner import failure, fault, handler, oom, streams
 from stokehold.runner.batched import Batched
 from stokehold.runner.concurrent import Concurrent
 from stokehold.runner.serial import Serial
@@ -45,7 +45,9 @@ def _serve(wire: Wire) -> int:
     try:
         prepared = handler.prepare(handler.load(load.entry), loop.run_until_complete)
     except BaseException as error:
-        wire.failed(failure.describe(error, oom.which(error) or "setup_failed"))
+        wire.failed(
+            failure.describe(error, oom.which(error) or (fault.CUDA if fault.is_one(error) else "setup_failed"))
+        )
         return 1
     wire.ready(int((time.monotonic() - started) * 1000))
     if prepared.kind.is_async:

@@ -1,0 +1,53 @@
+//! Whether cards still work: a program of our own takes a little memory on each, writes it and reads it back.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::runner::{environment, kill_group};
+
+/// A card that takes longer than this for a megabyte hangs.
+const PROBE_MAX: Duration = Duration::from_secs(30);
+
+/// How the program says that a card does not work. Any other failure is its own, and proves nothing.
+const FAULT: i32 = 3;
+
+/// What is wrong with these cards, in words. `python` has the runner installed.
+pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
+    let started = Command::new(python)
+        .args(["-m", "stokehold.runner", "probe"])
+        .env_clear()
+        .envs(environment(python, &std::env::temp_dir(), cards))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn();
+    let child = match started {
+        Ok(child) => child,
+        Err(error) => {
+            tracing::warn!(%error, "cards cannot be tried");
+            return None;
+        }
+    };
+    let pid = child.id();
+    let Ok(ended) = timeout(PROBE_MAX, child.wait_with_output()).await else {
+        pid.into_iter().for_each(kill_group);
+        return Some(format!("a megabyte was not written within {} s", PROBE_MAX.as_secs()));
+    };
+    let ended = ended.ok()?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let said: String = said.lines().last().unwrap_or_default().chars().take(300).collect();
+    match ended.status.code() {
+        Some(0) => None,
+        Some(FAULT) => Some(said),
+        _ => {
+            tracing::warn!(status = %ended.status, said, "the program that tries cards failed; nothing is known of them");
+            None
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What is to be ready before there is a job for it: models that stay loaded, and environments of models whose jobs wait.
+
+use std::sync::atomic::Ordering;
+
+use stokehold_queue::gateway::ModelRef;
+use stokehold_queue::job::JobError;
+
+use super::{NotReady, Pool};
+
+impl Pool {
+    /// From now on these stay loaded, jobs or not, and no others.
+    pub(crate) fn keep(&self, models: &[ModelRef]) {
+        for model in self.known() {
+            model.kept.store(models.contains(&model.named()), Ordering::SeqCst);
+        }
+    }
+
+    /// Loads a model that is to stay loaded. `false`: there is no room for it now.
+    pub(crate) async fn load(&self, which: &ModelRef) -> Result<bool, JobError> {
+        let model = self.model(which).await?;
+        model.kept.store(true, Ordering::SeqCst);
+        if model.is_loaded() {
+            return Ok(true);
+        }
+        match self.ready(&model, None).await {
+            Ok(_) => Ok(true),
+            Err(NotReady::NoRoom) => Ok(false),
+            Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => Err(error),
+        }
+    }
+
+    /// Fetches a model's environment and package, so that only the model itself is left to load once it has room.
+    pub(crate) async fn fetch_ahead(&self, which: &ModelRef) -> Result<(), JobError> {
+        let model = self.model(which).await?;
+        if !model.is_loaded() && !model.is_fetched.load(Ordering::SeqCst) {
+            self.fetch(&model).await?;
+            model.is_fetched.store(true, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
