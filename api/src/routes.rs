@@ -10,6 +10,7 @@ pub(crate) mod jobs;
 pub(crate) mod limits;
 pub(crate) mod packages;
 pub(crate) mod queue;
+pub(crate) mod readings;
 pub(crate) mod redrive;
 pub(crate) mod results;
 pub(crate) mod schedules;
@@ -64,6 +65,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/webhooks/deliveries/{id}", get(webhooks::get))
         .route("/v1/webhooks/deliveries/{id}/replay", post(webhooks::replay))
         .route("/v1/workers", get(workers::list))
+        .route("/v1/workers/{id}/readings", get(readings::list))
         .route("/v1/queue", get(queue::get))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

@@ -230,6 +230,11 @@ impl RegistryKeys {
         format!("{}:worker:{id}", self.root)
     }
 
+    /// HASH: the last hour of a worker's readings, JSON by half minute.
+    pub(crate) fn readings(&self, id: &str) -> String {
+        format!("{}:readings:{id}", self.root)
+    }
+
     pub(crate) fn workers(&self) -> String {
         format!("{}:workers", self.root)
     }

@@ -36,6 +36,8 @@ pub mod pipeline;
 pub mod queue;
 pub mod reach;
 #[cfg(feature = "redis")]
+pub mod readings;
+#[cfg(feature = "redis")]
 mod record;
 #[cfg(feature = "redis")]
 mod redis;

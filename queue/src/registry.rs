@@ -12,6 +12,7 @@ use crate::endpoint::{EndpointSpec, EndpointVersion};
 use crate::error::Error;
 use crate::gateway::{Gpu, ModelRef, WorkerStatus};
 use crate::keys::RegistryKeys;
+use crate::readings::{self, WorkerReading};
 use crate::scripts;
 
 /// Most versions, endpoints, tokens or workers that one list answers.
@@ -387,15 +388,22 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`]: unknown, the next heartbeat repeats it.
     pub async fn put_worker(&self, worker: &WorkerRecord, ttl_ms: u64) -> Result<(), Error> {
-        redis::pipe()
-            .atomic()
+        let mut pipe = redis::pipe();
+        pipe.atomic()
             .pset_ex(self.keys.worker(&worker.worker_id), to_json("store a worker", worker)?, ttl_ms)
             .ignore()
             .sadd(self.keys.workers(), &worker.worker_id)
-            .ignore()
-            .query_async(&mut self.connection.redis())
-            .await
-            .map_err(Error::redis("store a worker"))
+            .ignore();
+        readings::note(&mut pipe, &self.keys, worker)?;
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("store a worker"))
+    }
+
+    /// How a worker was in the last hour, the oldest reading first; none of one that is not known.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn readings(&self, worker_id: &str, now_ms: u64) -> Result<Vec<WorkerReading>, Error> {
+        readings::read(&self.connection, &self.keys, worker_id, now_ms).await
     }
 
     /// A worker that was heard of lately.
@@ -494,7 +502,7 @@ impl Registry {
     }
 }
 
-fn to_json<T: Serialize>(step: &str, value: &T) -> Result<String, Error> {
+pub(crate) fn to_json<T: Serialize>(step: &str, value: &T) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|error| Error::Corrupt { key: step.to_owned(), why: error.to_string() })
 }
 

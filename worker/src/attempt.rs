@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stokehold_queue::failpoint;
-use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
+use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
 use stokehold_wire::Failure;
 use tokio::sync::{Semaphore, oneshot};
@@ -142,10 +142,7 @@ impl Attempts {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let scratch = RunFolder::new(&self.scratch, number);
         let prepare = async {
-            let model = self.pool.model(&job.model()).await.map_err(Stop::Fail)?;
-            open.shares(model.max_batch_size());
-            let turn = self.turn(&model, open).await?;
-            let ready = self.pool.ready(&model, claim).await?;
+            let (model, turn, ready) = self.place(&job.model(), claim, open).await?;
             let files = self.fetch(&job.files, scratch.path()).await?;
             Ok::<_, Stop>((model, turn, ready, files))
         };
@@ -242,18 +239,40 @@ impl Attempts {
         }
     }
 
-    /// Waits for the model's turn and a free slot.
-    async fn turn(&self, model: &Using, open: &mut Open) -> Result<Turn, Stop> {
+    /// A model that is loaded, and the right to run on it now.
+    async fn place(
+        &self,
+        which: &ModelRef,
+        mut claim: Option<Claim>,
+        open: &mut Open,
+    ) -> Result<(Using, Turn, Ready), Stop> {
+        loop {
+            let model = self.pool.model(which).await.map_err(Stop::Fail)?;
+            open.shares(model.max_batch_size());
+            let Some(turn) = self.turn(&model, open).await? else { continue };
+            match self.pool.ready(&model, claim.take()).await {
+                // There are others that it can wait for.
+                Err(NotReady::NoRoom) if model.has_siblings() => model.cannot_grow(),
+                ready => return Ok((model, turn, ready?)),
+            }
+        }
+    }
+
+    /// Waits for the model's turn and a free slot. `None`: it would wait for longer than another model takes to load.
+    async fn turn(&self, model: &Using, open: &mut Open) -> Result<Option<Turn>, Stop> {
         let turn = model.turns.take();
         tokio::pin!(turn);
         loop {
             tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return Err(Stop::Release),
-                turn = &mut turn => return turn.ok_or(Stop::Release),
+                turn = &mut turn => return turn.map(Some).ok_or(Stop::Release),
                 () = tokio::time::sleep(PATIENCE) => {
                     if open.is_too_many() {
                         return Err(Stop::Release);
+                    }
+                    if model.is_better_elsewhere() {
+                        return Ok(None);
                     }
                 }
             }

@@ -330,4 +330,6 @@ pub(crate) struct Line {
 #[cfg(test)]
 mod day;
 #[cfg(test)]
+mod packing;
+#[cfg(test)]
 mod tests;

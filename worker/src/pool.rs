@@ -1,5 +1,6 @@
 //! The models this worker knows: what they are, whose turn it is, and their loaded runners.
 
+mod endpoint;
 mod failure;
 mod ready;
 mod room;
@@ -8,54 +9,27 @@ mod warmup;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stokehold_queue::demands::Demands;
-use stokehold_queue::gateway::{ModelRef, RunnerSpec};
+use stokehold_queue::gateway::ModelRef;
 use stokehold_queue::job::{ErrorCode, JobError};
-use stokehold_queue::now_ms;
 use tokio::sync::{Notify, OnceCell};
 use tracing::Instrument as _;
 
 use crate::cards::Cards;
 use crate::environment::{Environment, EnvironmentSpec, Environments};
 use crate::gateway::{Error, Gateway};
-use crate::latency::Latency;
 use crate::ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
 use crate::package::Packages;
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner};
-use crate::turns::{Slots, Turns};
+use crate::turns::Slots;
+pub(crate) use endpoint::Using;
+use endpoint::{Endpoint, Model};
 pub(crate) use failure::start_failure;
 use failure::{failure, infra};
-
-/// A model: one endpoint version.
-pub(crate) struct Model {
-    tenant: String,
-    spec: RunnerSpec,
-    /// The cards here that it may have, by index.
-    cards: Vec<u32>,
-    pub(crate) turns: Arc<Turns>,
-    /// Attempts that need it now; while there are any it is not evicted.
-    users: AtomicUsize,
-    used: Mutex<Instant>,
-    /// The gateway wants it loaded here, jobs or not.
-    kept: AtomicBool,
-    /// Its environment and its package were fetched ahead.
-    is_fetched: AtomicBool,
-    latency: Mutex<Latency>,
-    /// What it was seen to need of a card here or elsewhere, MiB; 0 when nobody has seen it.
-    seen_mib: AtomicU64,
-    /// Of that, what the gateway knows.
-    told_mib: AtomicU64,
-    /// It ran out of memory beside others: it is to have a card for itself.
-    alone: AtomicBool,
-    loaded: tokio::sync::Mutex<Option<Loaded>>,
-    /// Its cards while it is loaded, and the runs on them: who wants one of these for itself waits until there are none.
-    on: Mutex<Vec<u32>>,
-    runs: AtomicUsize,
-}
 
 /// A model's runner, with what must stay while it lives.
 struct Loaded {
@@ -67,24 +41,6 @@ struct Loaded {
     took: Took,
     _environment: Environment,
     _home: tempfile::TempDir,
-}
-
-/// An attempt's hold on a model.
-pub(crate) struct Using(Arc<Model>);
-
-impl std::ops::Deref for Using {
-    type Target = Model;
-
-    fn deref(&self) -> &Model {
-        &self.0
-    }
-}
-
-impl Drop for Using {
-    fn drop(&mut self) {
-        *lock(&self.0.used) = Instant::now();
-        self.0.users.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// A run on a model, from before its card is looked for to its end.
@@ -151,7 +107,7 @@ pub(crate) struct Pool {
     max_loaded: usize,
     cards: Cards,
     slots: Arc<Slots>,
-    models: Mutex<HashMap<ModelRef, Arc<OnceCell<Arc<Model>>>>>,
+    endpoints: Mutex<HashMap<ModelRef, Arc<OnceCell<Arc<Endpoint>>>>>,
     /// Models that there was no room for, lately.
     crowded: Mutex<HashMap<ModelRef, Instant>>,
     /// A run has ended, or a claim of a card.
@@ -169,8 +125,8 @@ pub(crate) struct PoolConfig {
     pub(crate) slots: Arc<Slots>,
 }
 
-/// Known models are few and small; past this many the idle ones are forgotten.
-const MODELS_KNOWN: usize = 1_000;
+/// Known endpoints are few and small; past this many those without a model are forgotten.
+const ENDPOINTS_KNOWN: usize = 1_000;
 
 impl Pool {
     pub(crate) fn new(gateway: Arc<Gateway>, config: PoolConfig) -> Self {
@@ -183,52 +139,34 @@ impl Pool {
             max_loaded: config.max_loaded,
             cards: config.cards,
             slots: config.slots,
-            models: Mutex::default(),
+            endpoints: Mutex::default(),
             crowded: Mutex::default(),
             ended: Arc::default(),
         }
     }
 
-    /// A model; asks the gateway the first time.
+    /// A model for one job more of this endpoint version.
     pub(crate) async fn model(&self, which: &ModelRef) -> Result<Using, JobError> {
-        let ModelRef { tenant, endpoint, version } = which;
+        Ok(self.endpoint(which).await?.model())
+    }
+
+    /// An endpoint version; asks the gateway the first time.
+    async fn endpoint(&self, which: &ModelRef) -> Result<Arc<Endpoint>, JobError> {
         let cell = {
-            let mut models = lock(&self.models);
-            if models.len() >= MODELS_KNOWN && !models.contains_key(which) {
-                models.retain(|_, cell| {
-                    cell.get().is_none_or(|model| model.users.load(Ordering::SeqCst) > 0 || model.is_loaded())
-                });
+            let mut endpoints = lock(&self.endpoints);
+            if endpoints.len() >= ENDPOINTS_KNOWN && !endpoints.contains_key(which) {
+                endpoints.retain(|_, cell| cell.get().is_none_or(|endpoint| !is_forgotten(endpoint)));
             }
-            Arc::clone(models.entry(which.clone()).or_default())
+            Arc::clone(endpoints.entry(which.clone()).or_default())
         };
         let fetch = async || {
+            let ModelRef { tenant, endpoint, version } = which;
             let spec = self.gateway.runner_spec(tenant, endpoint, *version).await?;
-            Ok::<_, Error>(Arc::new(Model {
-                tenant: tenant.clone(),
-                turns: Turns::new(
-                    spec.version.spec.max_concurrency,
-                    spec.version.spec.max_batch_size,
-                    Arc::clone(&self.slots),
-                ),
-                cards: self.cards_for(&spec.version.spec.demands),
-                seen_mib: AtomicU64::new(self.seen_mib(&spec.needs_mib)),
-                told_mib: AtomicU64::new(self.seen_mib(&spec.needs_mib)),
-                spec,
-                users: AtomicUsize::new(0),
-                alone: AtomicBool::new(false),
-                used: Mutex::new(Instant::now()),
-                kept: AtomicBool::new(false),
-                is_fetched: AtomicBool::new(false),
-                latency: Mutex::default(),
-                loaded: tokio::sync::Mutex::default(),
-                on: Mutex::default(),
-                runs: AtomicUsize::new(0),
-            }))
+            let (cards, seen_mib) = (self.cards_for(&spec.version.spec.demands), self.seen_mib(&spec.needs_mib));
+            Ok::<_, Error>(Endpoint::new(tenant.clone(), spec, cards, seen_mib, Arc::clone(&self.slots)))
         };
-        let model =
-            cell.get_or_try_init(fetch).await.map_err(|error| infra(format!("what to run is not known: {error}")))?;
-        model.users.fetch_add(1, Ordering::SeqCst);
-        Ok(Using(Arc::clone(model)))
+        let endpoint = cell.get_or_try_init(fetch).await;
+        endpoint.cloned().map_err(|error| infra(format!("what to run is not known: {error}")))
     }
 
     /// The model's runner, started if need be: on the card that was claimed for it, if one was.
@@ -355,7 +293,7 @@ impl Pool {
     }
 
     /// Its environment and its package, from the caches or made now.
-    async fn fetch(&self, model: &Model) -> Result<(Environment, PathBuf), JobError> {
+    async fn fetch(&self, model: &Endpoint) -> Result<(Environment, PathBuf), JobError> {
         let version = &model.spec.version;
         let spec = &version.spec;
         let environment =
@@ -420,11 +358,16 @@ impl Pool {
             tracing::info!(endpoint.id = %version.name, version = version.version, held_mib, "warmed up");
         }
         let took = Took { environment: environment_took, boot: runner.boot, load: runner.load, warmup };
+        model.loaded_in(took.boot + took.load + took.warmup);
         Ok((Loaded { runner, ticket, cards, alone, took, _environment: environment, _home: home }, took))
     }
 
     fn known(&self) -> Vec<Arc<Model>> {
-        lock(&self.models).values().filter_map(|cell| cell.get().cloned()).collect()
+        self.known_endpoints().iter().flat_map(|endpoint| endpoint.models()).collect()
+    }
+
+    fn known_endpoints(&self) -> Vec<Arc<Endpoint>> {
+        lock(&self.endpoints).values().filter_map(|cell| cell.get().cloned()).collect()
     }
 
     /// Stops every runner.
@@ -439,17 +382,6 @@ impl Pool {
 }
 
 impl Model {
-    /// A run took so long, and ended well or not.
-    pub(crate) fn ran(&self, took: Duration, succeeded: bool) {
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        lock(&self.latency).ran(took_ms, succeeded.then(now_ms));
-    }
-
-    /// Jobs that one call of its handler takes.
-    pub(crate) fn max_batch_size(&self) -> u32 {
-        self.spec.version.spec.max_batch_size
-    }
-
     /// What is to be reserved for it; 0 MiB need no card.
     fn need(&self, ledger: &Ledger) -> Need {
         let seen_mib = Some(self.seen_mib.load(Ordering::SeqCst)).filter(|mib| *mib > 0);
@@ -459,20 +391,6 @@ impl Model {
         } else {
             need
         }
-    }
-
-    fn gpus(&self) -> usize {
-        self.spec.version.spec.demands.gpus as usize
-    }
-
-    /// It never shares a card.
-    fn has_whole_cards(&self) -> bool {
-        self.gpus() > 1
-    }
-
-    fn named(&self) -> ModelRef {
-        let version = &self.spec.version;
-        ModelRef { tenant: self.tenant.clone(), endpoint: version.name.clone(), version: version.version }
     }
 
     /// What it took to load; `None` while it is not.
@@ -485,7 +403,7 @@ impl Model {
     /// Whether it stays loaded though nobody uses it, unless a card is held for a job that has waited for too long.
     fn is_kept_warm(&self) -> bool {
         let keep_warm = Duration::from_secs(self.spec.version.spec.keep_warm_s);
-        self.kept.load(Ordering::SeqCst) || lock(&self.used).elapsed() < keep_warm
+        lock(&self.used).elapsed() < keep_warm || self.kept.load(Ordering::SeqCst) && self.is_first()
     }
 
     fn ticket(&self) -> Option<Ticket> {
@@ -500,11 +418,15 @@ impl Model {
         let load_s = (loaded.took.boot + loaded.took.load + loaded.took.warmup).as_secs_f64();
         Some(Idle { ticket: loaded.ticket?, value: load_s / (1.0 + idle_s) })
     }
+}
 
-    /// A model that is being loaded holds its lock and counts as loaded.
-    fn is_loaded(&self) -> bool {
-        self.loaded.try_lock().map_or(true, |loaded| loaded.as_ref().is_some_and(|loaded| !loaded.runner.is_gone()))
+/// Whether it has no model that is loaded or needed; its models are let go then.
+fn is_forgotten(endpoint: &Endpoint) -> bool {
+    let is_idle = endpoint.models().iter().all(|model| model.users() == 0 && !model.is_loaded());
+    if is_idle {
+        endpoint.forget();
     }
+    is_idle
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

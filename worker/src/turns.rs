@@ -21,6 +21,7 @@ const WEIGHT: f64 = 0.1;
 
 /// The slots of a worker.
 pub(crate) struct Slots {
+    count: usize,
     free: Arc<Semaphore>,
     /// Runs that wait for a slot.
     wanted: AtomicU32,
@@ -56,7 +57,16 @@ pub(crate) struct Turn {
 
 impl Slots {
     pub(crate) fn new(slots: u32) -> Arc<Self> {
-        Arc::new(Self { free: Arc::new(Semaphore::new(slots as usize)), wanted: AtomicU32::new(0) })
+        Arc::new(Self {
+            count: slots as usize,
+            free: Arc::new(Semaphore::new(slots as usize)),
+            wanted: AtomicU32::new(0),
+        })
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
     }
 
     /// One slot, when it is free; `None` never happens while the worker lives.

@@ -112,6 +112,14 @@ async fn a_heartbeat_is_answered_with_what_to_keep_loaded_and_what_to_fetch_ahea
     let loaded = json!([{"tenant": "acme", "name": "echo@1", "state": "idle"}]);
     let told = until(async || beat(loaded.clone()).await, |told| told["keep"][0]["version"] == 2).await;
     assert_eq!((&told["keep"], &told["next"]), (&json!([named("kept", 2)]), &Value::Null), "{told}");
+    // How it was at each heartbeat is kept: one reading of each half minute.
+    let workers = stack.json(stack.get("/v1/workers")).await;
+    let path = format!("/v1/workers/{}/readings", workers["workers"][0]["id"].as_str().unwrap());
+    let readings = stack.json(stack.get(&path)).await;
+    let readings = readings["readings"].as_array().unwrap();
+    assert!((1..=2).contains(&readings.len()), "{readings:?}");
+    assert_eq!(readings.last().unwrap()["gpus"][0]["index"], 0);
+    assert_eq!(stack.problem(stack.get("/v1/workers/w_gone/readings")).await.0, 404);
     kept["min_warm"] = json!(0);
     stack.deploy(kept).await;
     until(async || beat(json!([])).await, |told| told["keep"].is_null()).await;

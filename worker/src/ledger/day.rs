@@ -18,7 +18,7 @@ use super::tests::{ALL, ledger};
 use super::*;
 
 const CARDS: usize = 3;
-const CARD_MIB: u64 = 24_564;
+pub(super) const CARD_MIB: u64 = 24_564;
 
 /// An interactive job is to start within this time.
 const TARGET_MS: u64 = 30_000;
@@ -31,18 +31,18 @@ struct Policy {
     packs: bool,
 }
 
-struct Request {
-    at_ms: u64,
-    endpoint: String,
-    service_ms: u64,
-    vram_mib: u64,
+pub(super) struct Request {
+    pub(super) at_ms: u64,
+    pub(super) endpoint: String,
+    pub(super) service_ms: u64,
+    pub(super) vram_mib: u64,
     is_interactive: bool,
 }
 
-fn requests() -> Vec<Request> {
-    let packed = include_bytes!("../../../tests/data/vlm_servegen_day.csv.gz");
+/// The jobs of a trace: when, endpoint, seconds of work, GiB of a card, priority.
+pub(super) fn requests(packed: &[u8]) -> Vec<Request> {
     let mut text = String::new();
-    GzDecoder::new(packed.as_slice()).read_to_string(&mut text).unwrap();
+    GzDecoder::new(packed).read_to_string(&mut text).unwrap();
     let ms = |seconds: &str| (seconds.parse::<f64>().unwrap() * 1_000.0).round() as u64;
     let request = |line: &str| {
         let [at, endpoint, service, vram, priority] = line.split(',').collect::<Vec<_>>().try_into().unwrap();
@@ -69,17 +69,6 @@ struct Model {
 }
 
 impl Card {
-    /// What it takes to load: from elsewhere the first time, then from the machine's own disk.
-    fn load_ms(&mut self, endpoint: &str, vram_mib: u64) -> u64 {
-        let vram_gib = vram_mib as f64 / 1_024.0;
-        let is_here = self.on_disk.iter().any(|known| known == endpoint);
-        if !is_here {
-            self.on_disk.push(endpoint.to_owned());
-        }
-        let seconds = if is_here { 3.0 + 0.1 * vram_gib } else { (5.0 + 1.2 * vram_gib).clamp(10.0, 60.0) };
-        (seconds * 1_000.0) as u64
-    }
-
     fn idle(&self, now_ms: u64) -> Vec<Idle> {
         let value = |model: &Model| model.load_ms as f64 / (1_000.0 + (now_ms - model.used_ms) as f64);
         self.models.values().map(|model| Idle { ticket: model.part.ticket, value: value(model) }).collect()
@@ -99,7 +88,7 @@ impl Card {
             self.models.retain(|_, model| !victims.contains(&model.part.ticket));
             self.ledger.reserve(Need::part(vram_mib), &ALL).unwrap()
         });
-        let load_ms = self.load_ms(endpoint, vram_mib);
+        let load_ms = load_ms(&mut self.on_disk, endpoint, vram_mib);
         self.models.insert(endpoint.to_owned(), Model { part, lane, load_ms, used_ms: now_ms });
         load_ms
     }
@@ -121,7 +110,37 @@ struct Day {
     events: Events,
 }
 
-fn now<T>(answer: impl Future<Output = T>) -> T {
+/// What it takes to load: from elsewhere the first time, then from the machine's own disk.
+pub(super) fn load_ms(on_disk: &mut Vec<String>, endpoint: &str, vram_mib: u64) -> u64 {
+    let vram_gib = vram_mib as f64 / 1_024.0;
+    let is_here = on_disk.iter().any(|known| known == endpoint);
+    if !is_here {
+        on_disk.push(endpoint.to_owned());
+    }
+    let seconds = if is_here { 3.0 + 0.1 * vram_gib } else { (5.0 + 1.2 * vram_gib).clamp(10.0, 60.0) };
+    (seconds * 1_000.0) as u64
+}
+
+/// Submits a job of a trace.
+pub(super) fn submit(queue: &MemoryQueue, request: &Request) -> JobId {
+    let spec = JobSpec {
+        tenant: "all".to_owned(),
+        endpoint: request.endpoint.clone(),
+        version: 1,
+        priority: if request.is_interactive { Priority::Interactive } else { Priority::Batch },
+        vram_class_gib: class_of_gib(request.vram_mib as f64 / 1_024.0).unwrap(),
+        max_attempts: 1,
+        timeout_ms: 600_000,
+        ..JobSpec::default()
+    };
+    let input = serde_json::value::RawValue::from_string("{}".to_owned()).unwrap();
+    let id = JobId::new(0);
+    let job = NewJob { id, spec, input, run_after_ms: 0, idempotency: None, archived: vec![], watcher: None };
+    now(queue.submit(vec![job])).unwrap();
+    id
+}
+
+pub(super) fn now<T>(answer: impl Future<Output = T>) -> T {
     answer.now_or_never().expect("memory answers at once")
 }
 
@@ -142,7 +161,8 @@ fn replay(policy: Policy) -> (f64, usize) {
         loads: 0,
         events: Events::new(),
     };
-    let mut coming = requests().into_iter().peekable();
+    let trace = include_bytes!("../../../tests/data/vlm_servegen_day.csv.gz");
+    let mut coming = requests(trace).into_iter().peekable();
     loop {
         if let Some(next) = coming.peek()
             && day.events.peek().is_none_or(|Reverse((at_ms, _))| next.at_ms <= *at_ms)
@@ -174,20 +194,7 @@ impl Day {
     }
 
     fn submit(&mut self, request: Request) {
-        let spec = JobSpec {
-            tenant: "all".to_owned(),
-            endpoint: request.endpoint.clone(),
-            version: 1,
-            priority: if request.is_interactive { Priority::Interactive } else { Priority::Batch },
-            vram_class_gib: class_of_gib(request.vram_mib as f64 / 1_024.0).unwrap(),
-            max_attempts: 1,
-            timeout_ms: 600_000,
-            ..JobSpec::default()
-        };
-        let input = serde_json::value::RawValue::from_string("{}".to_owned()).unwrap();
-        let id = JobId::new(0);
-        let job = NewJob { id, spec, input, run_after_ms: 0, idempotency: None, archived: vec![], watcher: None };
-        now(self.queue.submit(vec![job])).unwrap();
+        let id = submit(&self.queue, &request);
         self.requests.insert(id, request);
     }
 

@@ -10,8 +10,8 @@ use super::{NotReady, Pool};
 impl Pool {
     /// From now on these stay loaded, jobs or not, and no others.
     pub(crate) fn keep(&self, models: &[ModelRef]) {
-        for model in self.known() {
-            model.kept.store(models.contains(&model.named()), Ordering::SeqCst);
+        for endpoint in self.known_endpoints() {
+            endpoint.kept.store(models.contains(&endpoint.named()), Ordering::SeqCst);
         }
     }
 
@@ -31,10 +31,10 @@ impl Pool {
 
     /// Fetches a model's environment and package, so that only the model itself is left to load once it has room.
     pub(crate) async fn fetch_ahead(&self, which: &ModelRef) -> Result<(), JobError> {
-        let model = self.model(which).await?;
-        if !model.is_loaded() && !model.is_fetched.load(Ordering::SeqCst) {
-            self.fetch(&model).await?;
-            model.is_fetched.store(true, Ordering::SeqCst);
+        let endpoint = self.endpoint(which).await?;
+        if endpoint.models().is_empty() && !endpoint.is_fetched.load(Ordering::SeqCst) {
+            self.fetch(&endpoint).await?;
+            endpoint.is_fetched.store(true, Ordering::SeqCst);
         }
         Ok(())
     }

@@ -19,6 +19,7 @@ impl Pool {
         let name = |model: &Arc<Model>| format!("{}@{}", model.spec.version.name, model.spec.version.version);
         let mut names: Vec<String> = self.known().iter().filter(|model| model.is_loaded()).map(name).collect();
         names.sort();
+        names.dedup();
         names
     }
 
@@ -32,18 +33,24 @@ impl Pool {
 
     /// The models that are loaded and take more, the last used first, and what it took to load one, on average, milliseconds.
     fn warm(&self) -> (Vec<WarmModel>, u64) {
-        let mut loaded: Vec<(Instant, WarmModel, Duration)> = Vec::new();
-        for model in &self.known() {
-            let Some(took) = model.took_loading() else { continue };
-            let warm = WarmModel { model: model.named(), takes: self.takes(model), card_gib: self.card_gib(model) };
-            loaded.push((*lock(&model.used), warm, took));
+        let mut took: Vec<Duration> = Vec::new();
+        let mut warm: Vec<(Instant, WarmModel)> = Vec::new();
+        for endpoint in self.known_endpoints() {
+            let (mut takes, mut card_gib, mut used) = (0, 0, None);
+            for model in endpoint.models() {
+                took.extend(model.took_loading());
+                let more = if model.is_loaded() { self.takes(&model) } else { 0 };
+                if more > 0 {
+                    (takes, card_gib) = (takes + more, self.card_gib(&model).max(card_gib));
+                    used = used.max(Some(*lock(&model.used)));
+                }
+            }
+            warm.extend(used.map(|used| (used, WarmModel { model: endpoint.named(), takes, card_gib })));
         }
-        let took: Duration = loaded.iter().map(|(.., took)| *took).sum();
-        let cold_ms = took.as_millis() / loaded.len().max(1) as u128;
-        loaded.retain(|(_, warm, _)| warm.takes > 0);
-        loaded.sort_by_key(|(used, ..)| Reverse(*used));
-        loaded.truncate(WARM_MAX);
-        (loaded.into_iter().map(|(_, warm, _)| warm).collect(), u64::try_from(cold_ms).unwrap_or(u64::MAX))
+        let cold_ms = took.iter().sum::<Duration>().as_millis() / took.len().max(1) as u128;
+        warm.sort_by_key(|(used, _)| Reverse(*used));
+        warm.truncate(WARM_MAX);
+        (warm.into_iter().map(|(_, warm)| warm).collect(), u64::try_from(cold_ms).unwrap_or(u64::MAX))
     }
 
     /// The class of the smallest card that a model is on; 0 is the CPU.
@@ -59,7 +66,7 @@ impl Pool {
         if self.is_crowded(&model.named()) {
             return 0;
         }
-        let free = model.turns.capacity().saturating_sub(model.users.load(Ordering::SeqCst));
+        let free = model.turns.capacity().saturating_sub(model.users());
         u32::try_from(free).unwrap_or(u32::MAX)
     }
 
@@ -123,7 +130,7 @@ impl Pool {
         for need in learned {
             let LearnedNeed { tenant, endpoint, version, .. } = need.clone();
             if let Some(model) =
-                lock(&self.models).get(&ModelRef { tenant, endpoint, version }).and_then(|cell| cell.get())
+                lock(&self.endpoints).get(&ModelRef { tenant, endpoint, version }).and_then(|cell| cell.get())
             {
                 model.told_mib.store(need.need_mib, Ordering::SeqCst);
             }

@@ -12,5 +12,6 @@ mod drain;
 mod ends;
 mod gateway;
 mod leases;
+mod models;
 mod outputs;
 mod stage;

@@ -1,0 +1,60 @@
+//! The last hour of each worker's readings, for charts: one kept every half minute.
+
+use redis::AsyncCommands;
+use serde::{Deserialize, Serialize};
+
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::gateway::{GpuReading, HostStatus};
+use crate::keys::RegistryKeys;
+use crate::registry::{WorkerRecord, to_json};
+
+/// One reading is kept of each such time.
+const EVERY_MS: u64 = 30_000;
+
+/// So many of them: an hour.
+const KEPT: u64 = 120;
+
+/// How a worker was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerReading {
+    /// When, unix milliseconds.
+    pub at_ms: u64,
+    /// Attempts that ran.
+    pub running: u32,
+    /// Its cards.
+    pub gpus: Vec<GpuReading>,
+    /// The machine around them.
+    pub host: HostStatus,
+}
+
+/// Notes how a worker is, in the place of what was noted an hour ago: the latest of each half minute stays.
+pub(crate) fn note(pipe: &mut redis::Pipeline, keys: &RegistryKeys, worker: &WorkerRecord) -> Result<(), Error> {
+    let (key, place) = (keys.readings(&worker.worker_id), worker.seen_ms / EVERY_MS % KEPT);
+    let reading = WorkerReading {
+        at_ms: worker.seen_ms,
+        running: worker.status.running,
+        gpus: worker.status.gpus.clone(),
+        host: worker.status.host.clone(),
+    };
+    pipe.hset(&key, place, to_json("note a worker's readings", &reading)?)
+        .ignore()
+        .pexpire(&key, (EVERY_MS * KEPT).cast_signed())
+        .ignore();
+    Ok(())
+}
+
+/// What was noted of a worker since an hour ago, the oldest first.
+pub(crate) async fn read(
+    connection: &Connection,
+    keys: &RegistryKeys,
+    worker_id: &str,
+    now_ms: u64,
+) -> Result<Vec<WorkerReading>, Error> {
+    let step = "read a worker's readings";
+    let texts: Vec<String> = connection.redis().hvals(keys.readings(worker_id)).await.map_err(Error::redis(step))?;
+    let mut readings: Vec<WorkerReading> = texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+    readings.retain(|reading| reading.at_ms + EVERY_MS * KEPT > now_ms);
+    readings.sort_by_key(|reading| reading.at_ms);
+    Ok(readings)
+}

@@ -1,0 +1,56 @@
+//! Several models of one endpoint: each a process of its own, as far as there are slots and room.
+
+use serde_json::{Value, json};
+use stokehold_queue::endpoint::EndpointSpec;
+use tempfile::TempDir;
+
+use crate::stage::{Setup, Stage, pack, result, spec};
+
+/// A worker of two slots, with `meet` deployed; what its jobs leave lies in the folder.
+async fn stage(cards: &str, vram_gib: f64) -> (Stage, TempDir) {
+    let variables = vec![("STOKE_SLOTS", "2".to_owned()), ("STOKE_FAKE_GPUS", cards.to_owned())];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    let place = tempfile::tempdir().unwrap();
+    let source = include_str!("handlers/meet.py").replace("@PLACE@", &place.path().to_string_lossy());
+    stage.gateway.deploy("meet", pack(&source), EndpointSpec { vram_gib, ..spec("meet") });
+    (stage, place)
+}
+
+async fn results(stage: &Stage, of: usize) -> Vec<Value> {
+    let jobs = ["one", "two"].map(|who| stage.submit_to("meet", json!({"who": who, "of": of})));
+    let mut results = Vec::new();
+    for job in &jobs {
+        results.push(result(&stage.gateway.end(job).await));
+    }
+    results.sort_by_key(Value::to_string);
+    results
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_jobs_of_one_endpoint_run_side_by_side() {
+    let (stage, _place) = stage("", 0.0).await;
+    assert_eq!(results(&stage, 2).await, [json!(" 2"), json!(" 2")]);
+    let models = |seen: &crate::gateway::Seen| (seen.status.models.len() == 2).then_some(seen.status.loaded.clone());
+    assert_eq!(stage.gateway.until("both", models).await, ["meet@1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_has_a_card_where_one_card_is_too_small_for_both() {
+    let (stage, _place) = stage("24576,24576", 16.0).await;
+    assert_eq!(results(&stage, 2).await, [json!("0 2"), json!("1 2")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_there_is_no_room_for_another_they_take_turns() {
+    let (stage, place) = stage("24576", 16.0).await;
+    let first = stage.submit_to("meet", json!({"who": "one", "of": 2}));
+    stage.gateway.until("the first to begin", |_| place.path().join("one").exists().then_some(())).await;
+    let second = stage.submit_to("meet", json!({"who": "two", "of": 1}));
+    stage.gateway.until("the second to be leased", |seen| (seen.extended.len() == 2).then_some(())).await;
+    // What the first one waits for comes from elsewhere.
+    std::fs::write(place.path().join("somebody"), "").unwrap();
+    let both = [&first, &second].map(|job| stage.gateway.end(job));
+    let both = futures::future::join_all(both).await;
+    let on: Vec<Value> = both.iter().map(result).collect();
+    assert_eq!(on, [json!("0 2"), json!("0 2")], "the same process, and what somebody left");
+}
