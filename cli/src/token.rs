@@ -158,7 +158,7 @@ async fn list(global: &Global, registry: &Registry) -> Result<()> {
     if global.json {
         return output::json(&json!({"tokens": tokens.iter().map(view).collect::<Vec<_>>()}));
     }
-    let mut table = output::table(["id", "kind", "tenant", "name", "scopes", "expires"]);
+    let mut table = output::table(["id", "kind", "tenant", "name", "for", "expires"]);
     for token in &tokens {
         let shown = view(token);
         table.add_row([
@@ -166,13 +166,22 @@ async fn list(global: &Global, registry: &Registry) -> Result<()> {
             output::cell(&shown["kind"]),
             token.tenant.clone(),
             token.name.clone(),
-            if token.scopes.len() == Scope::ALL.len() { "all".to_owned() } else { token.scopes.join(" ") },
+            good_for(token),
             token
                 .expires_ms
                 .map_or("never".to_owned(), |at| format!("in {}", output::millis(at.saturating_sub(now_ms())))),
         ]);
     }
     output::print_table(&table, "there are no tokens")
+}
+
+/// What an API token may do, and whose machines join with a join token, and where they stand.
+fn good_for(token: &TokenRecord) -> String {
+    match token.kind {
+        TokenKind::Join => format!("{} {}", token.trust.as_str(), token.region).trim_end().to_owned(),
+        TokenKind::Api | TokenKind::Worker if token.scopes.len() == Scope::ALL.len() => "all".to_owned(),
+        TokenKind::Api | TokenKind::Worker => token.scopes.join(" "),
+    }
 }
 
 async fn revoke(global: &Global, registry: &Registry, id: &str) -> Result<()> {
@@ -197,6 +206,8 @@ fn view(record: &TokenRecord) -> Value {
         "created_ms": record.created_ms,
         "expires_ms": record.expires_ms,
         "single_use": record.single_use,
+        "trust": (record.kind == TokenKind::Join).then(|| record.trust.as_str()),
+        "region": (record.kind == TokenKind::Join).then_some(&record.region),
     })
 }
 

@@ -5,10 +5,10 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 max_infra_attempts | 4 max_oom_attempts | 5 poison_crashes |
 --       6 poison_workers | 7 error JSON of a poison job | then per report:
 --       id | fence | kind (inline, stored, final, model, crash, oom, infra, outgrown) | value | tail | jitter (0 to 1) | error code;
---       of outgrown the class that it goes on at, "" when there is none
+--       of outgrown the class that it goes on at, "" when there is none | jobs that shared its time
 --       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing, cost and error, JSON
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
-local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 7
+local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 8
 local USUAL_ATTEMPTS = 3 -- of a spec that does not say (stored_spec.rs)
 local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local poison = ARGV[7]
@@ -74,7 +74,7 @@ local function reshelve(job, gib, ...)
   classes[class] = job.lane
 end
 
-local function finish(id, fence, kind, value, tail, jitter, code)
+local function finish(id, fence, kind, value, tail, jitter, code, sharers)
   local job = load(id)
   if not job then return 'not_found' end
   if job.fence ~= fence then
@@ -87,6 +87,7 @@ local function finish(id, fence, kind, value, tail, jitter, code)
 
   local succeeded = kind == 'inline' or kind == 'stored'
   local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
+  job.sharers = sharers
   learn_cost(job, now)
   stop(job, now)
   if kind == 'oom' or kind == 'outgrown' then redis.call('HINCRBY', job_key(id), 'ooms', 1) end
@@ -110,7 +111,7 @@ end
 
 local reply = {}
 for n = 8, #ARGV, PER_REPORT do
-  reply[#reply + 1] = finish(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]), ARGV[n + 6])
+  reply[#reply + 1] = finish(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]), ARGV[n + 6], tonumber(ARGV[n + 7]))
 end
 for class, lane in pairs(classes) do wake(class, lane) end
 return reply

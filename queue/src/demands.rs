@@ -23,6 +23,18 @@ pub enum Trust {
     Owned,
 }
 
+impl Trust {
+    /// The word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Community => "community",
+            Self::Datacenter => "datacenter",
+            Self::Owned => "owned",
+        }
+    }
+}
+
 /// A version of two numbers, as CUDA's and a compute capability's: `8.9` is less than `8.10`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -141,7 +153,7 @@ impl Demands {
     #[must_use]
     pub fn refusal(&self, offer: &Offer<'_>) -> Option<String> {
         if offer.trust < self.min_trust {
-            return Some(format!("it asks for a machine that is {}", word(&self.min_trust)));
+            return Some(format!("it asks for a machine that is {}", self.min_trust.as_str()));
         }
         if !self.regions.is_empty() && self.regions.iter().all(|region| region != offer.region) {
             return Some(format!("it asks for region {}", self.regions.join(" or ")));
@@ -181,14 +193,6 @@ impl Demands {
             asked.push_str(&format!(" with compute capability {capability} or more"));
         }
         asked
-    }
-}
-
-fn word(trust: &Trust) -> &'static str {
-    match trust {
-        Trust::Community => "community",
-        Trust::Datacenter => "datacenter",
-        Trust::Owned => "owned",
     }
 }
 

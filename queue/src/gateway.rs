@@ -202,6 +202,9 @@ impl LeasedJob {
     }
 }
 
+/// Jobs that one call of a handler takes, at most.
+pub const BATCH_SIZE_MAX: u32 = 256;
+
 /// How an attempt ended, as its worker tells it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "wire::Report")]
@@ -242,6 +245,12 @@ impl FinishReport {
     pub fn new(lease: LeaseRef, timing: Timing, outcome: FinishOutcome) -> Self {
         let LeaseRef { job_id, fence } = lease;
         Self { job_id, fence, timing, cost_usd_micros: None, vram_need_mib: None, outgrown: None, outcome }
+    }
+
+    /// How many jobs shared its time: those of its call of the handler.
+    #[cfg(feature = "redis")]
+    pub(crate) fn sharers(&self) -> u32 {
+        self.timing.batch_size.clamp(1, BATCH_SIZE_MAX)
     }
 }
 

@@ -435,7 +435,7 @@ impl Worker {
             Ok(reply) => self.heard(&request, reply.offer_taken),
             Err(error) => {
                 tracing::debug!(%error, "room cannot be offered; the next lease call says so");
-                self.ask_again.notify_waiters();
+                self.ask_again.notify_one();
             }
         }
     }
@@ -521,7 +521,7 @@ impl Worker {
     /// Where the waiting lease call does not go by what was offered since, it is made anew.
     fn heard(&self, request: &FinishRequest, offer_taken: bool) {
         if request.offer.is_some() && !offer_taken && lock(&self.asked).is_some() {
-            self.ask_again.notify_waiters();
+            self.ask_again.notify_one();
         }
     }
 

@@ -9,6 +9,7 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
+use stokehold_queue::gateway::BATCH_SIZE_MAX;
 use stokehold_queue::vram::{CLASSES_GIB, class_of_gib};
 use utoipa::ToSchema;
 
@@ -25,7 +26,6 @@ use crate::path::Path;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
-const BATCH_SIZE_MAX: u32 = 256;
 const BATCH_WAIT_MAX_MS: f64 = 10_000.0;
 const CONCURRENCY_MAX: u32 = 1_000;
 const ENTRY_MAX: usize = 200;

@@ -25,7 +25,7 @@ local function stop(job, now)
     count(ROOT .. ':running', gate, -1)
     next_in_key(gate)
   end
-  charge(job.priority, job.class, job.tenant, (now - tonumber(job.leased)) - tonumber(job.charged))
+  charge(job.priority, job.class, job.tenant, taken_ms(job, now) - tonumber(job.charged))
 end
 
 -- Takes a job out of whatever it stands in.

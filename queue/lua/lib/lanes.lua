@@ -17,10 +17,13 @@ local function expected_ms(tenant, endpoint)
   return tonumber(redis.call('HGET', ROOT .. ':cost', tenant .. ':' .. endpoint) or EXPECTED_MS)
 end
 
+-- What a run has taken: of one that shared its time with others, its part.
+local function taken_ms(job, now) return (now - tonumber(job.leased)) / (job.sharers or 1) end
+
 -- What a run of this endpoint costs, for the next one that starts.
 local function learn_cost(job, now)
   runs[#runs + 1] = job.tenant .. ':' .. job.endpoint
-  runs[#runs + 1] = now - tonumber(job.leased)
+  runs[#runs + 1] = taken_ms(job, now)
 end
 
 local function flush_costs()

@@ -26,14 +26,16 @@ impl Inner {
         }
     }
 
-    fn took_ms(&mut self, id: JobId) -> f64 {
+    /// What its run has taken: of one that shared its time with so many, its part.
+    fn took_ms(&mut self, id: JobId, sharers: u32) -> f64 {
         let now = self.now as f64;
-        self.record(id).job.attempts.last().map_or(0.0, |attempt| now - attempt.leased_ms as f64)
+        let took_ms = self.record(id).job.attempts.last().map_or(0.0, |attempt| now - attempt.leased_ms as f64);
+        took_ms / f64::from(sharers)
     }
 
     /// A running job gives back its lease and its slots, and pays for what it took.
-    fn stop(&mut self, id: JobId) {
-        let took = self.took_ms(id);
+    fn stop(&mut self, id: JobId, sharers: u32) {
+        let took = self.took_ms(id, sharers);
         let record = self.record(id);
         let (spec, charged) = (record.job.spec.clone(), record.charged);
         self.leases.remove(&id);
@@ -66,7 +68,7 @@ impl Inner {
         let (state, place, lane, key) =
             (record.job.state, record.place, keys::lane(&record.job.spec), key_gate(&record.job.spec));
         match state {
-            JobState::Running => self.stop(id),
+            JobState::Running => self.stop(id, 1),
             JobState::Scheduled => {
                 self.scheduled.remove(&id);
             }
@@ -199,9 +201,10 @@ impl Inner {
         };
         let outcome = if result.is_ok() { AttemptOutcome::Succeeded } else { AttemptOutcome::Failed };
         self.close_attempt(id, outcome, report.timing, result.as_ref().err().map(|error| (*error).clone()));
-        let took = self.took_ms(id);
+        let sharers = report.sharers();
+        let took = self.took_ms(id, sharers);
         self.learn_cost(&spec.tenant, &spec.endpoint, took);
-        self.stop(id);
+        self.stop(id, sharers);
         if let Err(error) = &result {
             self.record(id).job.oom_events += u32::from(error.code.fault() == Fault::Oom);
         }
@@ -239,7 +242,7 @@ impl Inner {
             Some(record) if !record.holds(&lease.fence) => Err(FinishAnswer::StaleFence),
             Some(_) => {
                 self.close_attempt(id, AttemptOutcome::Released, Timing::default(), None);
-                self.stop(id);
+                self.stop(id, 1);
                 Ok(self.requeue(id, JobEvent::Release))
             }
         }
@@ -289,7 +292,7 @@ impl Inner {
         let mut lanes = Lanes::default();
         for id in &ids {
             self.close_attempt(*id, AttemptOutcome::Lost, Timing::default(), Some(JobError::worker_lost()));
-            self.stop(*id);
+            self.stop(*id, 1);
             let record = self.record(*id);
             record.lost += 1;
             if record.lost >= MAX_INFRA_ATTEMPTS {

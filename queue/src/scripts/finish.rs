@@ -40,6 +40,7 @@ impl Finish<'_> {
                 (FinishOutcome::Failed { .. }, Some(Outgrown::All))
                 | (FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. }, _) => call.arg(""),
             };
+            call.arg(report.sharers());
         }
         let reply: Vec<String> = connection.eval_durably(&FINISH, &call).await?;
         reply.iter().map(|word| answer(&FINISH, word)).collect()

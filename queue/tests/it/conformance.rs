@@ -209,6 +209,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             nobody_starts_later_than_alone_at_its_share
             a_share_is_as_large_as_its_weight
             seconds_of_a_card_are_shared_and_not_jobs
+            jobs_that_share_a_call_pay_their_part_of_it
             a_wrong_estimate_is_made_good_after_the_finish
             who_comes_back_is_neither_owed_nor_punished
             the_classes_of_a_priority_share_a_large_card

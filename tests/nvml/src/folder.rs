@@ -166,6 +166,15 @@ impl StandIn {
         replace(&self.claims().join(format!("{pid}.{card}")), mib.to_string().as_bytes())
     }
 
+    /// What live processes claim of a card, also beyond what it has.
+    ///
+    /// # Errors
+    /// When the files cannot be read.
+    pub fn claimed_mib(&self, card: usize) -> io::Result<u64> {
+        let live = claims(self.path(), card).into_iter().filter(|claim| claim.is_alive);
+        Ok(live.map(|claim| claim.mib).sum())
+    }
+
     /// What is in use on a card.
     ///
     /// # Errors

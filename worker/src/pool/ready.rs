@@ -17,12 +17,12 @@ impl Pool {
 
     /// Loads a model that is to stay loaded. `false`: there is no room for it now.
     pub(crate) async fn load(&self, which: &ModelRef) -> Result<bool, JobError> {
-        let model = self.model(which).await?;
-        model.kept.store(true, Ordering::SeqCst);
-        if model.is_loaded() {
+        let endpoint = self.endpoint(which).await?;
+        endpoint.kept.store(true, Ordering::SeqCst);
+        if endpoint.models().iter().any(|model| model.is_loaded()) {
             return Ok(true);
         }
-        match self.ready(&model, None).await {
+        match self.ready(&endpoint.model(), None).await {
             Ok(_) => Ok(true),
             Err(NotReady::NoRoom) => Ok(false),
             Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => Err(error),

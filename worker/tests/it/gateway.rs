@@ -57,6 +57,8 @@ pub(crate) struct Seen {
     /// How each ended job ended: the first report counts.
     pub(crate) finished: HashMap<JobId, FinishReport>,
     pub(crate) released: Vec<JobId>,
+    /// See [`Gateway::lose_running`].
+    pub(crate) lost: HashSet<JobId>,
     pub(crate) events: HashMap<JobId, Vec<JobMessage>>,
     /// What was put, by key.
     pub(crate) objects: HashMap<String, Bytes>,
@@ -174,6 +176,23 @@ impl Gateway {
     /// Takes a lease away: the next heartbeat says so.
     pub(crate) fn lose(&self, lease: &LeaseRef) {
         assert!(self.seen().held.remove(lease).is_some(), "the lease is not held");
+    }
+
+    /// The leases of these jobs that run, as the last heartbeat says, are somebody else's from now on.
+    pub(crate) fn lose_running(&self, jobs: &HashSet<JobId>) {
+        let mut seen = self.inner.seen.lock().unwrap();
+        let running: Vec<LeaseRef> =
+            seen.extended.iter().filter(|lease| jobs.contains(&lease.job_id)).cloned().collect();
+        for lease in running {
+            if seen.held.remove(&lease).is_some() {
+                seen.lost.insert(lease.job_id);
+            }
+        }
+    }
+
+    /// Moves whenever a worker has said something.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.inner.changed.subscribe()
     }
 
     /// Makes routes answer 503, these and no others.

@@ -11,6 +11,7 @@ mod disk;
 mod drain;
 mod ends;
 mod gateway;
+mod histories;
 mod leases;
 mod models;
 mod outputs;

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use stokehold_queue::job::JobSpec;
+use stokehold_queue::gateway::FinishReport;
+use stokehold_queue::job::{JobSpec, Timing};
 use stokehold_queue::queue::{Lease, Limits};
 use stokehold_queue::{ManualClock, Queue};
 
-use super::{limit_tenant, one, owned, query, spec, submit, succeeds};
+use super::{limit_tenant, one, owned, query, spec, submit, succeed, succeeds};
 
 /// Runs one job after the other on one slot, each for as long as `took` says; answers whose they were.
 async fn run<Q: Queue>(queue: &Q, clock: &ManualClock, jobs: usize, took: impl Fn(&Lease) -> u64) -> Vec<String> {
@@ -129,4 +130,27 @@ pub(super) async fn a_run_is_paid_for_before_its_tenant_comes_back<Q: Queue>(que
     clock.advance_ms(3_000);
     succeeds(queue, &first).await;
     assert_eq!(one(queue).await.spec.tenant, "now");
+}
+
+pub(super) async fn jobs_that_share_a_call_pay_their_part_of_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, many("together", "embed", 200)).await;
+    submit(queue, many("alone", "echo", 200)).await;
+    let mut ended = HashMap::<String, usize>::new();
+    while ended.values().sum::<usize>() < 160 {
+        // Four of the one take as long together as one of the other takes.
+        let leases = queue.lease(query(4, 0)).await.unwrap();
+        let (together, alone): (Vec<Lease>, Vec<Lease>) =
+            leases.into_iter().partition(|lease| lease.spec.tenant == "together");
+        let calls = together.chunks(4).chain(alone.chunks(1));
+        for call in calls {
+            clock.advance_ms(1_000);
+            for lease in call {
+                let timing = Timing { batch_size: u32::try_from(call.len()).unwrap(), ..Timing::default() };
+                let report = FinishReport { timing, ..succeed(lease) };
+                queue.finish(&[report]).await.unwrap();
+                *ended.entry(lease.spec.tenant.clone()).or_default() += 1;
+            }
+        }
+    }
+    assert!(ended["together"] > 3 * ended["alone"], "{ended:?}");
 }

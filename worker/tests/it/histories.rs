@@ -1,0 +1,82 @@
+//! Random histories of real processes on stand-in cards: they load, grow, run side by side, crash, hang and are killed, and are evicted. At
+//! no moment is more in use, or held, than a card has, and nothing is left over. (The ledger alone has 10,000 of them: `src/ledger/tests.rs`.)
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::json;
+use stokehold_nvml::{Card, StandIn};
+use stokehold_queue::JobId;
+use stokehold_queue::demands::Demands;
+use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::gateway::LeaseRef;
+
+use crate::stage::{Setup, Stage, pack, result, spec};
+
+const JOBS: usize = 150;
+const CARDS_MIB: [u64; 2] = [12_288, 24_576];
+
+/// Name, GiB of each card, cards.
+const ENDPOINTS: [(&str, u64, u32); 5] =
+    [("tiny", 4, 1), ("small", 6, 1), ("middle", 10, 1), ("large", 20, 1), ("pair", 8, 2)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_and_nothing_is_left() {
+    let cards = StandIn::new(CARDS_MIB.map(Card::of_mib)).unwrap();
+    let library = cards.library().to_string_lossy().into_owned();
+    let variables = vec![("STOKE_SLOTS", "4".to_owned()), ("STOKE_NVML_LIBRARY", library)];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    let claims = cards.claims().to_string_lossy().into_owned();
+    let package = pack(&include_str!("handlers/history.py").replace("@CLAIMS@", &claims));
+    for (name, gib, gpus) in ENDPOINTS {
+        let demands = Demands { gpus, ..Demands::default() };
+        let spec = EndpointSpec { vram_gib: gib as f64, demands, ..spec("Model") };
+        stage.gateway.deploy(name, package.clone(), spec);
+    }
+    let mut random = StdRng::seed_from_u64(1);
+    let (mut jobs, mut hanging): (Vec<LeaseRef>, HashSet<JobId>) = (Vec::new(), HashSet::new());
+    for _ in 0..JOBS {
+        let (name, gib, _) = ENDPOINTS[random.random_range(0..ENDPOINTS.len())];
+        let how = ["fine", "fine", "fine", "raise", "crash", "hang"][random.random_range(0..6)];
+        let mib = random.random_range(500..=gib * 1_024);
+        let job = stage.submit_to(name, json!({"mib": mib, "how": how}));
+        if how == "hang" {
+            hanging.insert(job.job_id);
+        }
+        jobs.push(job);
+    }
+    // The models take no more than they have declared: what is in use is at no moment more than there is.
+    let look = || {
+        for (card, total_mib) in CARDS_MIB.iter().enumerate() {
+            assert!(cards.claimed_mib(card).unwrap() <= *total_mib, "card {card} is over-committed");
+        }
+        for (reading, total_mib) in stage.gateway.seen().status.gpus.iter().zip(CARDS_MIB) {
+            assert!(reading.vram_held_mib <= total_mib, "{reading:?}");
+        }
+    };
+    let mut changed = stage.gateway.changes();
+    loop {
+        look();
+        stage.gateway.lose_running(&hanging);
+        let seen = stage.gateway.seen();
+        let is_over = |job: &LeaseRef| seen.finished.contains_key(&job.job_id) || seen.lost.contains(&job.job_id);
+        if jobs.iter().all(is_over) {
+            break;
+        }
+        drop(seen);
+        let moved = tokio::time::timeout(Duration::from_secs(60), changed.changed()).await;
+        moved.expect("nothing has moved for a minute").unwrap();
+    }
+    // Nothing is left over: each card is had whole.
+    let demands = Demands { gpus: 2, ..Demands::default() };
+    let both = EndpointSpec { vram_gib: 12.0, demands, ..spec("Model") };
+    stage.gateway.deploy("both", package.clone(), both);
+    stage.gateway.deploy("most", package, EndpointSpec { vram_gib: 24.0, ..spec("Model") });
+    for (name, mib) in [("both", 11_000), ("most", 22_000)] {
+        let end = stage.gateway.end(&stage.submit_to(name, json!({"mib": mib, "how": "fine"}))).await;
+        assert_eq!(result(&end), json!(mib));
+    }
+    look();
+}
