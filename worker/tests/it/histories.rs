@@ -13,6 +13,7 @@ use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::gateway::LeaseRef;
 
+use crate::gateway::Seen;
 use crate::stage::{Setup, Stage, pack, result, spec};
 
 const JOBS: usize = 150;
@@ -21,6 +22,10 @@ const CARDS_MIB: [u64; 2] = [12_288, 24_576];
 /// Name, GiB of each card, cards.
 const ENDPOINTS: [(&str, u64, u32); 5] =
     [("tiny", 4, 1), ("small", 6, 1), ("middle", 10, 1), ("large", 20, 1), ("pair", 8, 2)];
+
+fn are_over(seen: &Seen, jobs: &[LeaseRef]) -> bool {
+    jobs.iter().all(|job| seen.finished.contains_key(&job.job_id) || seen.lost.contains(&job.job_id))
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_and_nothing_is_left() {
@@ -60,12 +65,9 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_
     loop {
         look();
         stage.gateway.lose_running(&hanging);
-        let seen = stage.gateway.seen();
-        let is_over = |job: &LeaseRef| seen.finished.contains_key(&job.job_id) || seen.lost.contains(&job.job_id);
-        if jobs.iter().all(is_over) {
+        if are_over(&stage.gateway.seen(), &jobs) {
             break;
         }
-        drop(seen);
         let moved = tokio::time::timeout(Duration::from_secs(60), changed.changed()).await;
         moved.expect("nothing has moved for a minute").unwrap();
     }
