@@ -1,16 +1,16 @@
 //! The worker's life: join, lease, run, report; drain and go.
 
-use std::collections::HashMap;
+mod beside;
+
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::Rng;
 use stokehold_queue::gateway::{
-    CardReach, ExtendReply, FinishAnswer, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef,
-    LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
+    ExtendReply, FinishAnswer, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef, LeaseReply,
+    LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
 };
-use stokehold_queue::job::JobError;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
@@ -25,7 +25,7 @@ use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
 use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
-use crate::ledger::{Claim, Need};
+use crate::ledger::Claim;
 use crate::load::Load;
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
@@ -45,9 +45,6 @@ const LAST_ANSWER: Duration = Duration::from_millis(200);
 
 /// How often it is looked whether there is more room than the waiting lease call says.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// A model that is to stay loaded and could not be loaded is tried again after this.
-const LOAD_AGAIN: Duration = Duration::from_secs(60);
 
 /// After a call that failed.
 const PAUSE: std::ops::Range<f64> = 0.5..2.0;
@@ -225,50 +222,6 @@ impl Worker {
         keep(&self.leases, &self.gateway, rhythm, status, || self.attempts.pool.reach(), told, stop).await;
     }
 
-    /// Gives memory back whenever a card turns out to be short of it.
-    async fn relieve(self: Arc<Self>) {
-        let mut changed = self.cards.changed();
-        while changed.changed().await.is_ok() {
-            self.attempts.pool.relieve().await;
-        }
-    }
-
-    /// Has those models loaded that the gateway wants loaded, jobs or not.
-    async fn keep_warm(self: Arc<Self>) {
-        let mut kept = self.kept.subscribe();
-        let mut failed: HashMap<ModelRef, Instant> = HashMap::new();
-        while kept.changed().await.is_ok() && !self.attempts.draining.is_cancelled() {
-            let models = kept.borrow_and_update().clone();
-            self.attempts.pool.keep(&models);
-            failed.retain(|model, at| models.contains(model) && at.elapsed() < LOAD_AGAIN);
-            for model in models {
-                if failed.contains_key(&model) {
-                    continue;
-                }
-                if let Err(error) = self.attempts.pool.load(&model).await {
-                    let JobError { code, message, .. } = error;
-                    tracing::warn!(endpoint.id = %model.endpoint, version = model.version, ?code, message, "a model that is to stay loaded cannot be loaded");
-                    failed.insert(model, Instant::now());
-                }
-            }
-        }
-    }
-
-    /// Fetches the environments of models whose jobs wait, one at a time.
-    async fn fetch_ahead(self: Arc<Self>) {
-        let mut next = self.next.subscribe();
-        while next.changed().await.is_ok() && !self.attempts.draining.is_cancelled() {
-            let models = next.borrow_and_update().clone();
-            for model in models {
-                // What cannot be fetched is told to the first job that needs it.
-                if let Err(error) = self.attempts.pool.fetch_ahead(&model).await {
-                    let message = error.message;
-                    tracing::debug!(endpoint.id = %model.endpoint, version = model.version, message, "cannot be fetched ahead");
-                }
-            }
-        }
-    }
-
     /// What this worker can take by now, when that is more than the waiting lease call says. None without cards: room is what changes.
     fn offers_more(&self) -> Option<Offer> {
         if self.cards.gpus().is_empty() {
@@ -405,26 +358,6 @@ impl Worker {
                 Some(Err(_)) | None => worker.report(request.finish).await,
             }
             reply.unwrap_or_else(|| Ok(LeaseReply::default()))
-        }
-    }
-
-    /// Makes room on a card for a job that has waited for too long, and leases it. The claim is to become its reservation.
-    async fn hold(self: Arc<Self>, hold: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
-        let need = Need { mib: u64::from(hold.gib) * 1024, cards: hold.gpus as usize };
-        let claim = tokio::select! {
-            claim = self.attempts.pool.hold(need, &hold.cards) => claim?,
-            () = self.attempts.draining.cancelled() => return None,
-        };
-        let reach = |index: &u32| CardReach { index: *index, reach_gib: hold.gib, whole_gib: hold.gib };
-        let cards = claim.cards.iter().map(reach).collect();
-        let offer = Offer { reach_gib: hold.gib, cards, ..Offer::default() };
-        let request = LeaseRequest { want: 1, offer, only: Some(hold.class), ..LeaseRequest::default() };
-        match self.gateway.lease(&request).await {
-            Ok(reply) => Some((reply.leases, claim)),
-            Err(error) => {
-                tracing::warn!(%error, "cannot lease what a card was held for");
-                None
-            }
         }
     }
 

@@ -34,7 +34,7 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_
     let variables = vec![("STOKE_SLOTS", "4".to_owned()), ("STOKE_NVML_LIBRARY", library)];
     let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
     let claims = cards.claims().to_string_lossy().into_owned();
-    let package = pack(&include_str!("handlers/history.py").replace("@CLAIMS@", &claims));
+    let package = pack(&include_str!("handlers/card.py").replace("@CLAIMS@", &claims));
     for (name, gib, gpus) in ENDPOINTS {
         let demands = Demands { gpus, ..Demands::default() };
         let spec = EndpointSpec { vram_gib: gib as f64, demands, ..spec("Model") };
@@ -45,7 +45,7 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_
     for _ in 0..JOBS {
         let (name, gib, _) = ENDPOINTS[random.random_range(0..ENDPOINTS.len())];
         let how = ["fine", "fine", "fine", "raise", "crash", "hang"][random.random_range(0..6)];
-        let mib = random.random_range(500..=gib * 1_024);
+        let mib = random.random_range(2_000..=gib * 1_024);
         let job = stage.submit_to(name, json!({"mib": mib, "how": how}));
         if how == "hang" {
             hanging.insert(job.job_id);
@@ -76,9 +76,9 @@ async fn whatever_runs_grows_crashes_and_is_cancelled_no_card_is_over_committed_
     let both = EndpointSpec { vram_gib: 12.0, demands, ..spec("Model") };
     stage.gateway.deploy("both", package.clone(), both);
     stage.gateway.deploy("most", package, EndpointSpec { vram_gib: 24.0, ..spec("Model") });
-    for (name, mib) in [("both", 11_000), ("most", 22_000)] {
-        let end = stage.gateway.end(&stage.submit_to(name, json!({"mib": mib, "how": "fine"}))).await;
-        assert_eq!(result(&end), json!(mib));
+    for (name, mib, on) in [("both", 11_000, "0,1"), ("most", 22_000, "1")] {
+        let end = stage.gateway.end(&stage.submit_to(name, json!({"mib": mib}))).await;
+        assert_eq!(result(&end), json!(on));
     }
     look();
 }

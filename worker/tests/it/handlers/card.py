@@ -21,7 +21,13 @@ class Model:
     def setup(self) -> None:
         hold(2_000)
 
-    def predict(self, mib: int, linger_s: float = 0) -> str:
+    def predict(self, mib: int, linger_s: float = 0, how: str = "fine") -> str:
         hold(mib)
         time.sleep(linger_s)
+        if how == "crash":
+            os._exit(3)
+        if how == "raise":
+            raise ValueError("as told")
+        while how == "hang":
+            time.sleep(3_600)
         return os.environ["CUDA_VISIBLE_DEVICES"]
