@@ -24,7 +24,7 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
         table.add_row([
             Cell::new(output::cell(&worker["name"])),
             output::state_cell(worker["state"].as_str().unwrap_or_default()),
-            Cell::new(format!("{} {}", output::cell(&worker["trust"]), output::cell(&worker["region"])).trim_end()),
+            Cell::new(whose(worker)),
             Cell::new(format!("{}/{}", output::cell(&worker["running"]), output::cell(&worker["slots"]))),
             Cell::new(if loaded.is_empty() { "-".to_owned() } else { loaded.join(" ") }),
             Cell::new(gpus(&worker["gpus"])),
@@ -34,6 +34,12 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
         ]);
     }
     output::print_table(&table, "no worker has joined; `stoke worker` starts one")
+}
+
+/// Whose machine it is, and where it stands when that is known.
+fn whose(worker: &Value) -> String {
+    let words = [worker["trust"].as_str(), worker["region"].as_str()];
+    words.into_iter().flatten().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// A line per card: its name, what is in use of its memory, how hot it is, and why it takes no work if it does not.
