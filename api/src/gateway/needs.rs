@@ -25,6 +25,8 @@ pub(super) async fn outgrown(
     if class_gib <= spec.vram_class_gib {
         return Ok(None);
     }
+    // What joined in the last second counts as well: this ends a job.
+    app.fleets.invalidate(&());
     // One input that no card is large enough for must not keep the others from those there are.
     if !app.fleet().await?.has_card(class_gib, spec.demands) {
         return Ok(Some(Outgrown::All));
