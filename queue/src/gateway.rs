@@ -276,9 +276,9 @@ pub struct ExtendReply {
     /// A job for which there is no room has waited for too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldCard>,
-    /// The models that it is to have loaded, jobs or not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub keep: Vec<ModelRef>,
+    /// The models that it is to have loaded, jobs or not, and no others; absent when that cannot be said now: those of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Vec<ModelRef>>,
     /// Models that it has not loaded and whose jobs wait: their environments may be fetched ahead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<ModelRef>,

@@ -63,7 +63,7 @@ pub struct LeaseQuery {
     /// What it can take.
     pub reach: Reach,
     /// The lanes of what it has loaded: they go first, unless whoever's turn it is has waited for `patience_ms`, and also where their class
-    /// is out of reach.
+    /// is out of reach. Each once.
     pub warm: Vec<WarmLane>,
     /// See [`patience_ms`].
     pub patience_ms: u64,

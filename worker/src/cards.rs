@@ -162,10 +162,15 @@ impl Cards {
         if self.0.nvml.is_none() {
             return true;
         }
-        let mut looks = self.0.looks.subscribe();
-        looks.mark_unchanged();
+        let next = self.next_look();
         let _ = self.0.nudge.try_send(());
-        matches!(timeout(LOOK_MAX, looks.changed()).await, Ok(Ok(())))
+        next.await
+    }
+
+    /// Waits for the next look from now on. `false`: it took too long.
+    fn next_look(&self) -> impl Future<Output = bool> + use<> {
+        let mut looks = self.0.looks.subscribe();
+        async move { matches!(timeout(LOOK_MAX, looks.changed()).await, Ok(Ok(()))) }
     }
 
     /// One look at every card.
@@ -259,9 +264,7 @@ impl Cards {
         this.each(&cards, |card| card.probes += 1);
         tokio::spawn(async move {
             // First its memory is to be gone.
-            while this.0.ledger.is_clearing(&cards) && this.look_again().await {
-                tokio::time::sleep(EVERY).await;
-            }
+            while this.0.ledger.is_clearing(&cards) && this.next_look().await {}
             let fault = probe::fault(&python, &cards).await;
             this.each(&cards, |card| {
                 card.probes -= 1;

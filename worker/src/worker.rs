@@ -216,7 +216,9 @@ impl Worker {
                 // One at a time; what still waits is told of again.
                 let _ = self.holds.try_send(hold.clone());
             }
-            self.kept.send_replace(reply.keep.clone());
+            if let Some(keep) = &reply.keep {
+                self.kept.send_replace(keep.clone());
+            }
             self.next.send_replace(reply.next.clone());
         };
         keep(&self.leases, &self.gateway, rhythm, status, || self.attempts.pool.reach(), told, stop).await;
@@ -228,8 +230,11 @@ impl Worker {
             return None;
         }
         let mut asked = lock(&self.asked);
+        let before = asked.as_mut()?;
         let offer = self.attempts.pool.offer();
-        let before = asked.as_mut().filter(|before| offer.exceeds(before))?;
+        if !offer.exceeds(before) {
+            return None;
+        }
         before.clone_from(&offer);
         Some(offer)
     }

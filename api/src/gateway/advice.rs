@@ -1,12 +1,16 @@
 //! What a worker is told with the answer to its heartbeat: a card to hold, models to keep loaded, and what to fetch ahead.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures::{StreamExt as _, stream};
 use stokehold_queue::gateway::{CardReach, Gpu, GpuHealth, HoldCard, ModelRef, WorkerStatus};
 use stokehold_queue::reach::{Reach, class_of, parts_of};
 use stokehold_queue::vram::class_of_card_gib;
 use stokehold_queue::{Queue, WorkerRecord};
+use tokio::time::timeout;
 
 use crate::error::Problem;
 use crate::fleet::{self, AllDemands};
@@ -20,11 +24,18 @@ const LANES_MAX: usize = 64;
 /// Models that one worker is told of.
 const NEXT_MAX: usize = 8;
 
+/// A worker waits no longer than some seconds for the answer to its heartbeat.
+const ADVICE_MAX: Duration = Duration::from_millis(500);
+
+/// Versions that are looked up at once.
+const LOOKUPS: usize = 32;
+
 /// What a worker is told.
 #[derive(Default)]
 pub(super) struct Advice {
     pub(super) hold: Option<HoldCard>,
-    pub(super) keep: Vec<ModelRef>,
+    /// `None`: it cannot be said now.
+    pub(super) keep: Option<Vec<ModelRef>>,
     pub(super) next: Vec<ModelRef>,
 }
 
@@ -36,10 +47,10 @@ pub(crate) struct Ahead {
     waiting: Vec<(u32, ModelRef)>,
 }
 
-/// What this worker is told. A heartbeat that is otherwise answered must not fail for it; the next one asks again.
+/// What this worker is told. A heartbeat that is otherwise answered must neither fail nor wait for it; the next one asks again.
 pub(super) async fn advice(app: &App, worker: &WorkerRecord, cards: &[CardReach], status: &WorkerStatus) -> Advice {
     if status.draining {
-        return Advice::default();
+        return Advice { keep: Some(Vec::new()), ..Advice::default() };
     }
     let advised = async {
         let (demands, ahead) = tokio::try_join!(app.demands(), app.ahead())?;
@@ -52,11 +63,11 @@ pub(super) async fn advice(app: &App, worker: &WorkerRecord, cards: &[CardReach]
         let next = ahead.waiting.iter().filter(|(class, model)| could.has(*class) && !is_loaded(model));
         Ok::<_, Problem>(Advice {
             hold,
-            keep: ahead.keep.get(&worker.worker_id).cloned().unwrap_or_default(),
+            keep: Some(ahead.keep.get(&worker.worker_id).cloned().unwrap_or_default()),
             next: next.take(NEXT_MAX).map(|(_, model)| model.clone()).collect(),
         })
     };
-    advised.await.unwrap_or_default()
+    timeout(ADVICE_MAX, advised).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// The cards of a worker that take work.
@@ -106,30 +117,37 @@ impl App {
         if let Some(ahead) = self.ahead.get(&()) {
             return Ok(ahead);
         }
+        // In a task of its own: what one heartbeat does not wait for is there for the next.
+        let app = self.clone();
+        let looked = tokio::spawn(async move { app.look_ahead().await }).await;
+        looked.map_err(|_| Problem::unavailable("look ahead"))?
+    }
+
+    async fn look_ahead(&self) -> Result<Arc<Ahead>, Problem> {
         let (floors, lanes, fleet) = tokio::try_join!(
             self.ask("read which models stay loaded", self.registry.floors()),
             self.ask("read the lanes", self.queue.depth()),
             self.fleet(),
         )?;
-        let mut wanted = Vec::new();
-        for (model, workers) in floors {
-            // One that cannot be looked up is left out.
-            if let Ok(deployed) = self.catalog.resolve(&model.tenant, &model.endpoint, Some(model.version)).await {
-                let (vram_class_gib, demands) = (deployed.vram_class_gib, deployed.demands);
-                wanted.push(Floor { model, vram_class_gib, demands, workers });
-            }
-        }
-        let mut waiting = Vec::new();
+        // What cannot be looked up is left out.
+        let floor = async |(model, workers): (ModelRef, u32)| {
+            let deployed = self.catalog.resolve(&model.tenant, &model.endpoint, Some(model.version)).await.ok()?;
+            Some(Floor { model, vram_class_gib: deployed.vram_class_gib, demands: deployed.demands, workers })
+        };
+        let current = async |(tenant, endpoint): (String, String)| {
+            let deployed = self.catalog.resolve(&tenant, &endpoint, None).await.ok()?;
+            let class = class_of(deployed.demands, deployed.vram_class_gib);
+            Some((class, ModelRef { tenant, endpoint, version: deployed.version.version }))
+        };
+        let mut named: Vec<(String, String)> = Vec::new();
         for lane in lanes.iter().take(LANES_MAX).filter_map(|depth| parts_of_lane(&depth.lane)) {
-            if let Ok(deployed) = self.catalog.resolve(lane.tenant, lane.endpoint, None).await {
-                let (tenant, endpoint) = (lane.tenant.to_owned(), lane.endpoint.to_owned());
-                let model = ModelRef { tenant, endpoint, version: deployed.version.version };
-                let class = class_of(deployed.demands, deployed.vram_class_gib);
-                if !waiting.contains(&(class, model.clone())) {
-                    waiting.push((class, model));
-                }
+            let name = (lane.tenant.to_owned(), lane.endpoint.to_owned());
+            if !named.contains(&name) {
+                named.push(name);
             }
         }
+        let wanted = stream::iter(floors).map(floor).buffered(LOOKUPS).filter_map(ready).collect().await;
+        let waiting = stream::iter(named).map(current).buffered(LOOKUPS).filter_map(ready).collect().await;
         let ahead = Arc::new(Ahead { keep: keepers(wanted, fleet.workers(), fleet.all_demands()), waiting });
         self.ahead.insert((), ahead.clone());
         Ok(ahead)

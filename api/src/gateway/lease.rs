@@ -96,7 +96,12 @@ async fn query(app: &App, worker_id: &str, request: &LeaseRequest, offer: Offer)
             && deployed.vram_class_gib <= card_gib
         {
             let class = class_of(deployed.demands, deployed.vram_class_gib);
-            warm.push(WarmLane { place: format!("{class}:{tenant}:{endpoint}"), takes });
+            let place = format!("{class}:{tenant}:{endpoint}");
+            // Two versions of an endpoint have one lane.
+            match warm.iter_mut().find(|lane: &&mut WarmLane| lane.place == place) {
+                Some(lane) => lane.takes = lane.takes.saturating_add(takes),
+                None => warm.push(WarmLane { place, takes }),
+            }
         }
     }
     Ok(LeaseQuery {

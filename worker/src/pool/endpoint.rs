@@ -212,7 +212,7 @@ impl Model {
 
     /// How long a job more would wait: for those before it at the usual pace, and at least as long as nothing has moved by now.
     fn wait(&self) -> Duration {
-        let mean_ms = lock(&self.latency).mean_and_p95_ms().map_or(0, |(mean_ms, _)| mean_ms);
+        let mean_ms = lock(&self.latency).mean_ms();
         let before = self.users() as u64 / self.at_once() as u64;
         Duration::from_millis(mean_ms * before).max(lock(&self.moved).elapsed())
     }

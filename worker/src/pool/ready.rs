@@ -15,16 +15,15 @@ impl Pool {
         }
     }
 
-    /// Loads a model that is to stay loaded. `false`: there is no room for it now.
-    pub(crate) async fn load(&self, which: &ModelRef) -> Result<bool, JobError> {
+    /// Loads a model that is to stay loaded, if there is room for it now.
+    pub(crate) async fn load(&self, which: &ModelRef) -> Result<(), JobError> {
         let endpoint = self.endpoint(which).await?;
         endpoint.kept.store(true, Ordering::SeqCst);
         if endpoint.models().iter().any(|model| model.is_loaded()) {
-            return Ok(true);
+            return Ok(());
         }
         match self.ready(&endpoint.model(), None).await {
-            Ok(_) => Ok(true),
-            Err(NotReady::NoRoom) => Ok(false),
+            Ok(_) | Err(NotReady::NoRoom) => Ok(()),
             Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => Err(error),
         }
     }

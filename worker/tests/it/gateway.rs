@@ -358,7 +358,7 @@ async fn extend(State(inner): App, Json(request): Json<ExtendRequest>) -> Json<E
         seen.learned.extend(request.status.learned.iter().cloned());
         seen.status = request.status;
         seen.extended = request.leases;
-        Json(ExtendReply { leases, keep: seen.keep.clone(), next: seen.next.clone(), ..ExtendReply::default() })
+        Json(ExtendReply { leases, keep: Some(seen.keep.clone()), next: seen.next.clone(), ..ExtendReply::default() })
     })
 }
 
