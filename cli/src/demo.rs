@@ -9,9 +9,10 @@ use clap::Args;
 use tokio::process::Command;
 
 use crate::client::Client;
-use crate::deploy::{Builder, Target};
+use crate::deploy::Builder;
 use crate::dev::Durability;
 use crate::dev::stack::{ChildLog, Stack, StackOptions};
+use crate::package::Overrides;
 use crate::signals::StopSignals;
 use crate::{Global, logging, output, progress};
 
@@ -125,8 +126,7 @@ pub(crate) async fn deploy_examples(
             fs::write(example.join(file), text)?;
         }
         let path = example.to_string_lossy();
-        let target = Target { path: &path, name: None, python: None, vram_gib: None };
-        let deployed = Box::pin(builder.deploy(client, &target)).await?;
+        let deployed = Box::pin(builder.deploy(client, &path, &Overrides::default())).await?;
         say(format!("{} {}", output::bold("deployed"), deployed.name()));
     }
     Ok(())

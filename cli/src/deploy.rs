@@ -1,11 +1,6 @@
 //! `stoke deploy`: from a folder to a version of an endpoint.
 
-mod describe;
-mod pack;
-
-use std::path::{Path, PathBuf};
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::ProgressBar;
 use reqwest::StatusCode;
@@ -16,6 +11,7 @@ use stokehold_worker::environment::{
 use stokehold_worker::uv::{Uv, ensure_uv};
 
 use crate::client::Client;
+use crate::package::{Kind, Lock, Overrides, Package, pack};
 use crate::upload::{self, Place};
 use crate::{Global, output, paths, progress, schema};
 
@@ -24,6 +20,12 @@ use crate::{Global, output, paths, progress, schema};
 pub(crate) struct DeployArgs {
     /// A folder, a .py file, or FILE.py:OBJECT
     path: String,
+    /// What it is [default: what stoke.toml says, cog where there is a cog.yaml, else python]
+    #[arg(long, value_name = "KIND")]
+    kind: Option<Kind>,
+    /// Where the handler is in the folder, as main.py:Greet; of a RunPod script handler.py [default: what stoke.toml says]
+    #[arg(long, value_name = "FILE[:OBJECT]")]
+    handler: Option<String>,
     /// The endpoint's name [default: what the handler says]
     #[arg(long)]
     name: Option<String>,
@@ -33,15 +35,6 @@ pub(crate) struct DeployArgs {
     /// GPU memory that it needs, GiB; 0 runs on the CPU [default: what the handler says]
     #[arg(long, value_name = "GIB")]
     vram_gib: Option<f64>,
-}
-
-/// What to deploy.
-pub(crate) struct Target<'a> {
-    /// A folder, a `.py` file, or `file.py:object`.
-    pub(crate) path: &'a str,
-    pub(crate) name: Option<&'a str>,
-    pub(crate) python: Option<&'a str>,
-    pub(crate) vram_gib: Option<f64>,
 }
 
 /// What was deployed.
@@ -59,6 +52,13 @@ impl Deployed {
     }
 }
 
+/// An environment that is ready on this machine.
+pub(crate) struct Prepared {
+    pub(crate) environment: Environment,
+    /// The exact requirements.
+    pub(crate) lock: String,
+}
+
 /// Locks, builds and checks handlers on this machine.
 pub(crate) struct Builder {
     uv: Uv,
@@ -67,13 +67,14 @@ pub(crate) struct Builder {
 
 pub(crate) async fn run(global: &Global, args: DeployArgs) -> Result<()> {
     let client = Client::connect(global)?;
-    let target = Target {
-        path: &args.path,
+    let overrides = Overrides {
         name: args.name.as_deref(),
+        kind: args.kind,
+        handler: args.handler.as_deref(),
         python: args.python.as_deref(),
         vram_gib: args.vram_gib,
     };
-    let deployed = Builder::open().await?.deploy(&client, &target).await?;
+    let deployed = Builder::open().await?.deploy(&client, &args.path, &overrides).await?;
     if global.json {
         return output::json(&deployed.version);
     }
@@ -112,91 +113,71 @@ impl Builder {
         Ok(environment?)
     }
 
+    /// A package's environment, and the lock that it was built from.
+    pub(crate) async fn prepare(&self, package: &Package) -> Result<Prepared> {
+        let what = format!("environment of {}", package.shown());
+        let wanted = package.python.as_deref().unwrap_or_default();
+        match self.prepare_with(package, &what, wanted).await {
+            Err(error) if package.is_python_a_wish && is_python_missing(&error) => {
+                let prepared = self.prepare_with(package, &what, "").await?;
+                output::note(format_args!("{error:#}; the Python at hand is used instead"));
+                Ok(prepared)
+            }
+            prepared => prepared,
+        }
+    }
+
+    async fn prepare_with(&self, package: &Package, what: &str, python: &str) -> Result<Prepared> {
+        let lock = match package.lock()? {
+            Lock::Exact(text) => text,
+            Lock::Loose { files, lines } => {
+                let resolving = format!("resolving the requirements of {}", package.shown());
+                let locking = async { Ok(self.uv.lock(&files, &lines, &package.folder(), python).await?) };
+                with_spinner(resolving, locking).await?
+            }
+        };
+        let environment = self.environment(what, &lock, python).await?;
+        Ok(Prepared { environment, lock })
+    }
+
     /// Describes, locks and packs on this machine, then sends what the API does not have yet.
-    pub(crate) async fn deploy(&self, client: &Client, target: &Target<'_>) -> Result<Deployed> {
-        let source = source(target.path)?;
-        let shown = source.file_name().unwrap_or(source.as_os_str()).to_string_lossy().into_owned();
-        let (lock, must_pin) = self.lock(&source, target.python.unwrap_or_default()).await?;
-        let what = format!("environment of {shown}");
-        let environment = self.environment(&what, &lock, target.python.unwrap_or_default()).await?;
-        let describing = describe::describe(&environment.python, target.path);
-        let described = with_spinner(format!("importing {shown}"), describing).await?;
+    pub(crate) async fn deploy(&self, client: &Client, target: &str, overrides: &Overrides<'_>) -> Result<Deployed> {
+        let package = Package::open(target, overrides)?;
+        for note in &package.notes {
+            output::note(note);
+        }
+        let shown = package.shown();
+        let Prepared { environment, lock } = self.prepare(&package).await?;
+        let described = with_spinner(format!("importing {shown}"), package.describe(&environment.python)).await?;
         // Without requirements any Python will do, unless one was asked for.
-        let python = if must_pin || target.python.is_some() { described.python.as_str() } else { "" };
+        let python = if lock.is_empty() && package.python.is_none() { "" } else { described.python.as_str() };
+        let mut body = package.deploy(described.version)?;
 
         let archive = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
-        let path = archive.path().to_owned();
-        let packed = tokio::task::spawn_blocking(move || pack::pack(&source, archive.as_file()).map(|()| archive));
+        let (path, source) = (archive.path().to_owned(), package.source.clone());
+        let packed = tokio::task::spawn_blocking(move || pack(&source, archive.as_file()).map(|()| archive));
         let archive = with_spinner(format!("packing {shown}"), async { packed.await? }).await?;
-        let package = upload::measure(&path).await?;
-        let body = json!({"sha256": package.sha256, "size_bytes": package.size_bytes});
-        let (_, place) = client.post("/v1/packages", Some(&body)).await?;
+        let measured = upload::measure(&path).await?;
+        let wanted = json!({"sha256": measured.sha256, "size_bytes": measured.size_bytes});
+        let (_, place) = client.post("/v1/packages", Some(&wanted)).await?;
         if place["exists"] != true {
             let place: Place = serde_json::from_value(place).context("the API gave the package no place")?;
-            upload::put(client, &shown, &path, package.size_bytes, &place).await?;
+            upload::put(client, &shown, &path, measured.size_bytes, &place).await?;
         }
         drop(archive);
 
-        let mut version = described.version;
-        let name = target.name.map_or(version["name"].take(), Value::from);
-        let vram_gib = target.vram_gib.map_or(version["options"]["vram_gib"].take(), Value::from);
-        let mut body = json!({
-            "name": name,
-            "package_sha256": package.sha256,
-            "package_size_bytes": package.size_bytes,
-            "entry": version["entry"],
-            "requirements_lock": lock,
-            "python": python,
-            "input_schema": version["input_schema"],
-            "output_schema": version["output_schema"],
-            "vram_gib": vram_gib,
-            "max_concurrency": version["options"]["max_concurrency"],
-            "timeout_s": version["options"]["timeout_s"],
-            "max_attempts": version["options"]["max_attempts"],
-        });
-        for given in [
-            "before",
-            "after",
-            "retry",
-            "warmup",
-            "max_batch_size",
-            "max_wait_ms",
-            "keep_warm_s",
-            "min_warm",
-            "demands",
-        ] {
-            if let Some(value) = version["options"].get_mut(given) {
-                body[given] = value.take();
-            }
-        }
-        let (status, version) = client.post("/v1/endpoints", Some(&body)).await?;
+        body.insert("package_sha256".to_owned(), json!(measured.sha256));
+        body.insert("package_size_bytes".to_owned(), json!(measured.size_bytes));
+        body.insert("requirements_lock".to_owned(), json!(lock));
+        body.insert("python".to_owned(), json!(python));
+        let (status, version) = client.post("/v1/endpoints", Some(&Value::Object(body))).await?;
         Ok(Deployed { version, is_new: status == StatusCode::CREATED })
-    }
-
-    /// The exact requirements, and whether they hold for one Python only: `requirements.lock` as it is, or `requirements.txt`
-    /// resolved by uv.
-    async fn lock(&self, source: &Path, python: &str) -> Result<(String, bool)> {
-        let folder = if source.is_dir() { source } else { source.parent().unwrap_or(Path::new("")) };
-        let (lock, loose) = (folder.join("requirements.lock"), folder.join("requirements.txt"));
-        if lock.is_file() {
-            let text = std::fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
-            return Ok((text, false));
-        }
-        if !loose.is_file() {
-            return Ok((String::new(), false));
-        }
-        let resolving = format!("resolving {}", loose.display());
-        let text = with_spinner(resolving, async { Ok(self.uv.lock(&loose, python).await?) }).await?;
-        Ok((text, true))
     }
 }
 
-fn source(target: &str) -> Result<PathBuf> {
-    // A path may hold a colon itself; then it is there as it stands.
-    let path =
-        if Path::new(target).exists() { target } else { target.split_once(':').map_or(target, |(path, _)| path) };
-    ensure!(Path::new(path).exists(), "there is no {path}; name a folder or a .py file");
-    std::fs::canonicalize(path).with_context(|| format!("cannot find {path}"))
+/// Whether there is no such Python, and none could be installed.
+fn is_python_missing(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(stokehold_worker::environment::Error::PythonMissing { .. }))
 }
 
 async fn with_spinner<T>(what: String, work: impl Future<Output = Result<T>>) -> Result<T> {

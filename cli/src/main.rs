@@ -5,6 +5,7 @@ mod batch;
 mod bench;
 mod cancel;
 mod client;
+mod confine;
 mod credentials;
 mod demo;
 mod deploy;
@@ -18,17 +19,20 @@ mod filter;
 mod find_redis;
 mod get;
 mod guard;
+mod init;
 mod job;
 mod limits;
 mod list;
 mod logging;
 mod logs;
 mod output;
+mod package;
 mod pages;
 mod paths;
 mod progress;
 mod redrive;
 mod retry;
+mod run;
 mod schedule;
 mod schema;
 mod signals;
@@ -81,6 +85,8 @@ struct Global {
 enum Command {
     Demo(demo::DemoArgs),
     Dev(dev::DevArgs),
+    Init(init::InitArgs),
+    Run(run::RunArgs),
     Deploy(deploy::DeployArgs),
     Submit(submit::SubmitArgs),
     Get(get::GetArgs),
@@ -106,6 +112,8 @@ enum Command {
     FindRedis(find_redis::FindRedisArgs),
     #[command(hide = true)]
     Guard(guard::GuardArgs),
+    #[command(hide = true)]
+    Confine(confine::ConfineArgs),
 }
 
 fn main() -> ExitCode {
@@ -114,8 +122,9 @@ fn main() -> ExitCode {
         anstream::ColorChoice::Never.write_global();
     }
     let done = match command {
-        // Becomes another program; needs no runtime.
+        // They become other programs, and need no runtime.
         Command::Guard(args) => guard::run(&args),
+        Command::Confine(args) => confine::run(&args),
         command => match runtime(&command) {
             Ok(runtime) => runtime.block_on(run(&global, command)),
             Err(error) => Err(error.into()),
@@ -143,6 +152,8 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
     match command {
         Command::Demo(args) => Box::pin(demo::run(global, args)).await,
         Command::Dev(args) => Box::pin(dev::run(global, args)).await,
+        Command::Init(args) => init::run(global, &args),
+        Command::Run(args) => Box::pin(run::run(global, args)).await,
         Command::Deploy(args) => Box::pin(deploy::run(global, args)).await,
         Command::Submit(args) => Box::pin(submit::run(global, args)).await,
         Command::Get(args) => Box::pin(get::run(global, args)).await,
@@ -166,6 +177,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Worker(args) => Box::pin(worker::run(args)).await,
         Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,
         Command::Guard(args) => guard::run(&args),
+        Command::Confine(args) => confine::run(&args),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn type_of(schema: &Value) -> String {
     if let Some(values) = schema["enum"].as_array() {
         return values.iter().map(Value::to_string).collect::<Vec<_>>().join(" | ");
     }
-    if let Some(choices) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
+    if let Some(choices) = choices(schema) {
         return choices.iter().map(type_of).collect::<Vec<_>>().join(" | ");
     }
     match &schema["type"] {
@@ -50,7 +50,7 @@ pub(crate) fn example(schema: &Value) -> String {
     let names = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     for name in names {
         let member = &schema["properties"][name];
-        if is_file(member) {
+        if is_file(member) || choices(member).is_some_and(|choices| choices.iter().any(is_file)) {
             files.push_str(&format!(" --file {name}=PATH"));
         } else {
             input.insert(name.to_owned(), sample(member));
@@ -84,6 +84,10 @@ fn sample(schema: &Value) -> Value {
     }
 }
 
+fn choices(schema: &Value) -> Option<&Vec<Value>> {
+    schema["anyOf"].as_array().or(schema["oneOf"].as_array())
+}
+
 fn is_file(schema: &Value) -> bool {
     schema["format"] == "stokehold-file"
 }
@@ -93,7 +97,8 @@ mod tests {
     use super::*;
 
     fn schema() -> Value {
-        json!({"type": "object", "required": ["texts", "photo"], "properties": {
+        json!({"type": "object", "required": ["texts", "photo", "talk"], "properties": {
+            "talk": {"anyOf": [{"type": "object", "format": "stokehold-file"}, {"type": "string", "format": "uri"}]},
             "texts": {"type": "array", "items": {"type": "string"}},
             "photo": {"type": "object", "format": "stokehold-file"},
             "size": {"type": "integer", "default": 2},
@@ -104,14 +109,16 @@ mod tests {
     #[test]
     fn a_summary_names_every_member_and_what_is_left_out() {
         let said = summary(&schema());
-        for part in ["texts: list of string", "photo: file", "size: integer = 2", "note: string | null?"] {
+        for part in
+            ["texts: list of string", "photo: file", "talk: file | string", "size: integer = 2", "note: string | null?"]
+        {
             assert!(said.contains(part), "{said}");
         }
     }
 
     #[test]
     fn an_example_gives_what_is_required() {
-        assert_eq!(example(&schema()), r#"--input '{"texts":["hello"]}' --file photo=PATH"#);
+        assert_eq!(example(&schema()), r#"--input '{"texts":["hello"]}' --file photo=PATH --file talk=PATH"#);
         assert_eq!(example(&json!({"type": "object"})), "--input '{}'");
     }
 }

@@ -16,6 +16,7 @@ use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration, Del
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{Error, ObjectsConfig};
 
@@ -59,6 +60,19 @@ pub struct Objects {
     location: Option<BucketLocationConstraint>,
 }
 
+/// What somebody is to upload.
+#[derive(Debug, Clone, Copy)]
+pub struct Announced<'a> {
+    /// Its size.
+    pub size_bytes: u64,
+    /// Of its bytes, 64 hexadecimal digits.
+    pub sha256_hex: &'a str,
+    /// MIME type.
+    pub content_type: &'a str,
+    /// What it is called by whoever downloads it.
+    pub name: Option<&'a str>,
+}
+
 /// A request that somebody without credentials may send, as it stands and no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presigned {
@@ -95,6 +109,11 @@ pub struct ObjectPage {
     pub objects: Vec<ObjectSummary>,
     /// What to pass for the next page; `None` on the last.
     pub next_cursor: Option<String>,
+}
+
+/// RFC 6266, with the name as RFC 8187 has it. Shown rather than saved by a browser that can.
+fn disposition(name: &str) -> String {
+    format!("inline; filename*=UTF-8''{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 
 impl Objects {
@@ -183,16 +202,14 @@ impl Objects {
         head.send().await.map(drop).map_err(Error::sdk("reach the bucket"))
     }
 
-    /// Lets somebody upload one object: this key, length, SHA-256 and type, within `ttl`. The server refuses any other body.
+    /// Lets somebody upload one object: this key, and what was announced of it, within `ttl`. The server refuses any other body.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a key, size, digest or time that S3 does not know.
     pub async fn presign_put(
         &self,
         key: &str,
-        size_bytes: u64,
-        sha256_hex: &str,
-        content_type: &str,
+        Announced { size_bytes, sha256_hex, content_type, name }: Announced<'_>,
         ttl: Duration,
     ) -> Result<Presigned, Error> {
         check_key(key)?;
@@ -207,6 +224,7 @@ impl Objects {
             .key(key)
             .content_length(length)
             .content_type(content_type)
+            .set_content_disposition(name.map(disposition))
             .checksum_sha256(BASE64.encode(digest))
             .presigned(presigning(ttl)?)
             .await

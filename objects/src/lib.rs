@@ -13,7 +13,7 @@ mod error;
 pub mod store;
 mod stream;
 
-pub use client::{ObjectMeta, ObjectPage, ObjectSummary, Objects, Presigned};
+pub use client::{Announced, ObjectMeta, ObjectPage, ObjectSummary, Objects, Presigned};
 pub use config::{ObjectsConfig, Secret};
 pub use error::Error;
 pub use stream::Upload;

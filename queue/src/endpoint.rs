@@ -56,7 +56,10 @@ pub struct EndpointSpec {
     pub package_sha256: String,
     /// Its size.
     pub package_size_bytes: u64,
-    /// `file.py:object` inside the package.
+    /// What a worker starts for it.
+    #[serde(default, skip_serializing_if = "Runner::is_python")]
+    pub runner: Runner,
+    /// `file.py:object` inside the package, of a RunPod script `file.py`; empty for a server or a command.
     pub entry: String,
     /// The exact requirements, in `requirements.txt` form; empty when the handler needs nothing.
     #[serde(default)]
@@ -64,6 +67,12 @@ pub struct EndpointSpec {
     /// Python to run it with, as `3.11`; empty means the worker's own.
     #[serde(default)]
     pub python: String,
+    /// Whether its runners reach the network.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub network: bool,
+    /// Variables that its runners see.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
     /// JSON Schema of the input.
     pub input_schema: Value,
     /// JSON Schema of the result.
@@ -110,6 +119,59 @@ pub struct EndpointSpec {
     pub after: Vec<StepConfig>,
 }
 
+/// The kinds of endpoint, with what their runners are to know.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Runner {
+    /// A function or class that `@endpoint` marks.
+    #[default]
+    Python,
+    /// A Cog predictor.
+    Cog,
+    /// A script that ends in `runpod.serverless.start`.
+    Runpod,
+    /// A program that serves HTTP on 127.0.0.1.
+    Server(Server),
+    /// A program that is run once per job.
+    Command {
+        /// It and its arguments.
+        command: Vec<String>,
+    },
+}
+
+/// A program that serves HTTP: a job is a request to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// It and its arguments; `{port}` stands for the port to listen on.
+    pub command: Vec<String>,
+    /// Answers 2xx once it is ready.
+    pub ready_path: String,
+    /// Where inputs are posted; without it a job names its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The port of a server that cannot be told one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+impl Runner {
+    /// The kind's name.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Cog => "cog",
+            Self::Runpod => "runpod",
+            Self::Server(_) => "server",
+            Self::Command { .. } => "command",
+        }
+    }
+
+    fn is_python(&self) -> bool {
+        *self == Self::Python
+    }
+}
+
 /// An endpoint that another one asks before or after each of its jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepConfig {
@@ -145,6 +207,11 @@ fn is_none(seconds: &u64) -> bool {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_nobody(workers: &u32) -> bool {
     *workers == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(is_so: &bool) -> bool {
+    !is_so
 }
 
 fn is_zero(number: &f64) -> bool {

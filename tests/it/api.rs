@@ -14,8 +14,13 @@ pub(crate) fn stack(args: &[&str]) -> (Stack, TempDir) {
 }
 
 pub(crate) fn start(data: &Path, args: &[&str]) -> Stack {
-    let env = [("STOKE_LEASE_MS", "3000"), ("STOKE_EXTEND_EVERY_MS", "500")];
-    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    start_with(data, args, &[])
+}
+
+/// With these variables as well.
+pub(crate) fn start_with(data: &Path, args: &[&str], env: &[(&str, &str)]) -> Stack {
+    let env = [&[("STOKE_LEASE_MS", "3000"), ("STOKE_EXTEND_EVERY_MS", "500")], env].concat();
+    let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     Stack::start(data, &StackOptions { args: args.iter().map(|arg| (*arg).to_owned()).collect(), env })
 }
 

@@ -12,6 +12,7 @@ mod fault_table;
 mod first_light;
 mod gpus;
 mod handlers;
+mod kinds;
 mod pipelines;
 mod poison;
 mod schedules;

@@ -68,6 +68,8 @@ impl Stack {
             .args(["--listen", "127.0.0.1:0"])
             .args(&options.args)
             .env("STOKE_CREDENTIALS", &credentials)
+            // Tests meet their handlers at files.
+            .env("STOKE_SANDBOX", "L0")
             .envs(options.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -195,6 +197,7 @@ impl Stack {
             .env("STOKE_GATEWAY_URL", &self.url)
             .env("STOKE_JOIN_TOKEN", token["token"].as_str().expect("a token was made"))
             .env("STOKE_DATA_DIR", self.data.join(name))
+            .env("STOKE_SANDBOX", "L0")
             .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

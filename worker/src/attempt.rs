@@ -1,19 +1,19 @@
 //! One attempt: from a lease to what is reported about it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stokehold_queue::failpoint;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
-use stokehold_wire::Failure;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk;
+use crate::failure::{died, failed, infra, raised, stderr_of};
 use crate::gateway::Gateway;
 use crate::ledger::Claim;
 use crate::load::{Load, Open};
@@ -35,9 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Results that wait for the store at once. Each is at most 64 MiB and its files.
 pub(crate) const STORES_MAX: usize = 16;
 
-/// What a job is told whose process the kernel has killed for memory.
-pub(crate) const HOST_OOM: &str = "the machine ran out of memory, and the kernel killed the handler's process";
-
 /// What becomes of the lease.
 pub(crate) enum End {
     /// It is reported.
@@ -56,7 +53,6 @@ pub(crate) struct Attempts {
     /// The right to store a result while the next job runs.
     pub(crate) stores: Semaphore,
     pub(crate) load: Arc<Load>,
-    pub(crate) scratch: std::path::PathBuf,
     /// Numbers for runs, unique within this worker.
     pub(crate) next_run: std::sync::atomic::AtomicU64,
     /// Cancelled when the worker leaves: attempts that have not begun go back at once.
@@ -140,17 +136,18 @@ impl Attempts {
         course: &mut Course,
     ) -> Result<FinishOutcome, Stop> {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let scratch = RunFolder::new(&self.scratch, number);
         let prepare = async {
             let (model, turn, ready) = self.place(&job.model(), claim, open).await?;
-            let files = self.fetch(&job.files, scratch.path()).await?;
-            Ok::<_, Stop>((model, turn, ready, files))
+            let inputs = RunFolder::new(&model.folder().inputs(), number);
+            let files = self.fetch(&job.files, inputs.path()).await?;
+            Ok::<_, Stop>((model, turn, ready, files, inputs))
         };
-        let (model, turn, mut ready, files) = tokio::select! {
+        let (model, turn, mut ready, files, _inputs) = tokio::select! {
             prepared = prepare => prepared?,
             () = lost.cancelled() => return Err(Stop::Lost),
             () = self.leaving.cancelled() => return Err(Stop::Release),
         };
+        let scratch = RunFolder::new(&model.folder().work(), number);
         course.cards.clone_from(&ready.cards);
         course.timing.env_ms = millis(ready.took.environment);
         course.timing.boot_ms = millis(ready.took.boot);
@@ -279,17 +276,22 @@ impl Attempts {
         }
     }
 
-    async fn fetch(&self, urls: &BTreeMap<String, String>, scratch: &Path) -> Result<BTreeMap<String, String>, Stop> {
+    /// The input's files, in a folder that the handler only reads.
+    async fn fetch(&self, urls: &BTreeMap<String, String>, folder: &Path) -> Result<BTreeMap<String, String>, Stop> {
         let mut files = BTreeMap::new();
         if urls.is_empty() {
             return Ok(files);
         }
-        let folder = scratch.join("in");
         let unusable = |why: String| Stop::Fail(infra(format!("an input file cannot be fetched: {why}")));
-        tokio::fs::create_dir_all(&folder).await.map_err(|error| unusable(error.to_string()))?;
+        tokio::fs::create_dir(&folder).await.map_err(|error| unusable(error.to_string()))?;
         for (id, url) in urls {
-            let path = folder.join(id);
-            self.transfer.get(url, &path).await.map_err(|error| unusable(error.to_string()))?;
+            let fetched = folder.join(id);
+            let name = self.transfer.get(url, &fetched).await.map_err(|error| unusable(error.to_string()))?;
+            // A handler may go by the name that its user has given the file, or by how that ends.
+            let path = match name {
+                Some(name) => renamed(&fetched, &name).await.map_err(|error| unusable(error.to_string()))?,
+                None => fetched,
+            };
             files.insert(id.clone(), path.to_string_lossy().into_owned());
         }
         Ok(files)
@@ -366,6 +368,15 @@ impl Attempts {
     }
 }
 
+/// Gives a file its name, in a folder of its own.
+async fn renamed(file: &Path, name: &str) -> std::io::Result<PathBuf> {
+    let folder = file.with_extension("d");
+    tokio::fs::create_dir(&folder).await?;
+    let path = folder.join(name);
+    tokio::fs::rename(file, &path).await?;
+    Ok(path)
+}
+
 /// Asks the run, then the process, and kills then.
 async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd>) -> RunEnd {
     runner.cancel(number).await;
@@ -383,70 +394,6 @@ async fn stop(runner: &Runner, number: u64, ended: &mut oneshot::Receiver<RunEnd
 /// The runner was gone before the run reached it.
 fn gone() -> RunEnd {
     RunEnd::Broken { why: "the runner ended before the job began".to_owned(), stderr: String::new() }
-}
-
-fn stderr_of(end: &RunEnd) -> Option<String> {
-    let stderr = match end {
-        RunEnd::Done { .. } | RunEnd::NotBegun | RunEnd::Stopped => return None,
-        RunEnd::Failed { stderr, .. }
-        | RunEnd::Exited { stderr, .. }
-        | RunEnd::Crashed { stderr, .. }
-        | RunEnd::OutOfMemory { stderr }
-        | RunEnd::Broken { stderr, .. }
-        | RunEnd::Flooded { stderr, .. } => stderr,
-    };
-    Some(stderr.clone()).filter(|text| !text.is_empty())
-}
-
-/// The handler raised: its own words.
-fn raised(failure: Failure, stderr: String) -> JobError {
-    let code = match failure.code.as_str() {
-        "rejected" => ErrorCode::Rejected,
-        "bad_output" => ErrorCode::BadOutput,
-        "result_too_large" => ErrorCode::ResultTooLarge,
-        "setup_failed" => ErrorCode::SetupFailed,
-        "oom_gpu" => ErrorCode::OomGpu,
-        "oom_host" => ErrorCode::OomHost,
-        _ => ErrorCode::HandlerError,
-    };
-    JobError {
-        code,
-        class: failure.class,
-        message: failure.message,
-        traceback: Some(failure.traceback).filter(|text| !text.is_empty()),
-        stderr: Some(stderr).filter(|text| !text.is_empty()),
-    }
-}
-
-/// The process ended under the run.
-fn died(end: RunEnd) -> JobError {
-    let stderr = stderr_of(&end);
-    let error = match end {
-        RunEnd::Exited { code, .. } => {
-            failed(ErrorCode::RunnerExited, format!("the handler's process exited with code {code}"))
-        }
-        RunEnd::Crashed { signal, .. } => {
-            let message = format!("the handler's process died of {signal}");
-            JobError { class: signal, ..failed(ErrorCode::RunnerCrashed, message) }
-        }
-        RunEnd::OutOfMemory { .. } => failed(ErrorCode::OomHost, HOST_OOM.to_owned()),
-        RunEnd::Flooded { limit_bytes, .. } => {
-            failed(ErrorCode::LogFlood, format!("the handler wrote more than {} MiB of log", limit_bytes >> 20))
-        }
-        RunEnd::Broken { why, .. } => failed(ErrorCode::Protocol, format!("the runner was stopped: {why}")),
-        RunEnd::Done { .. } | RunEnd::Failed { .. } | RunEnd::NotBegun | RunEnd::Stopped => {
-            failed(ErrorCode::Protocol, "the runner ended twice".to_owned())
-        }
-    };
-    JobError { stderr, ..error }
-}
-
-fn failed(code: ErrorCode, message: String) -> JobError {
-    JobError { code, class: String::new(), message, traceback: None, stderr: None }
-}
-
-fn infra(message: String) -> JobError {
-    failed(ErrorCode::Infra, message)
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -4,7 +4,7 @@ mod health;
 mod nvml;
 mod probe;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -113,6 +113,24 @@ impl Cards {
 
     pub(crate) fn gpus(&self) -> &[Gpu] {
         &self.0.gpus
+    }
+
+    /// How CUDA is told of these cards: by their indices, or by names that mean the same where others cannot be seen.
+    pub(crate) fn names(&self, cards: &[u32], by_uuid: bool) -> Vec<String> {
+        let by_uuid = by_uuid && self.0.nvml.is_some();
+        let name = |index: &u32| match self.0.gpus.iter().find(|gpu| gpu.index == *index) {
+            Some(gpu) if by_uuid => gpu.uuid.clone(),
+            _ => index.to_string(),
+        };
+        cards.iter().map(name).collect()
+    }
+
+    /// The device files of these cards, and those that a driver has for all of them.
+    pub(crate) fn devices(&self, cards: &[u32]) -> Vec<PathBuf> {
+        let Some(nvml) = self.0.nvml.as_ref().filter(|_| !cards.is_empty()) else { return Vec::new() };
+        let own = cards.iter().map(|index| format!("/dev/nvidia{}", nvml::minor(nvml, *index)));
+        let shared = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
+        own.map(PathBuf::from).chain(shared.map(PathBuf::from)).collect()
     }
 
     /// The driver's version, and the newest CUDA that it serves.

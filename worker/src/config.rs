@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::sandbox::Level;
+
 /// A heartbeat names at most 1,000 leases: those of the slots, those held ahead, and those whose end is not told yet.
 const SLOTS_MAX: u32 = 800;
 
@@ -62,6 +64,10 @@ pub struct RawConfig {
     pub max_loaded: usize,
     /// Bytes of environments kept.
     pub environments_bytes: u64,
+    /// What handlers may reach.
+    pub sandbox: String,
+    /// bubblewrap.
+    pub bwrap: PathBuf,
     /// What an hour of this machine costs.
     pub price_usd_per_hour: f64,
 }
@@ -83,6 +89,9 @@ pub struct Config {
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
     pub(crate) environments_bytes: u64,
+    /// The best that there is when absent.
+    pub(crate) sandbox: Option<Level>,
+    pub(crate) bwrap: PathBuf,
     pub(crate) price_usd_micros_per_hour: u64,
 }
 
@@ -111,6 +120,7 @@ impl RawConfig {
         text("STOKE_JOIN_TOKEN", &mut raw.join_token);
         text("STOKE_WORKER_NAME", &mut raw.name);
         text("STOKE_FAKE_GPUS", &mut raw.fake_gpus);
+        text("STOKE_SANDBOX", &mut raw.sandbox);
         let path = |name: &'static str, into: &mut PathBuf| {
             if let Some(value) = var(name) {
                 *into = value.into();
@@ -121,6 +131,7 @@ impl RawConfig {
         path("STOKE_RUNNER_WHEEL", &mut raw.runner_wheel);
         path("STOKE_UV", &mut raw.uv);
         path("STOKE_NVML_LIBRARY", &mut raw.nvml_library);
+        path("STOKE_BWRAP", &mut raw.bwrap);
         number(&var, "STOKE_SLOTS", &mut raw.slots)?;
         number(&var, "STOKE_DRAIN_GRACE_MS", &mut raw.drain_grace_ms)?;
         number(&var, "STOKE_LOAD_TIMEOUT_MS", &mut raw.load_timeout_ms)?;
@@ -177,6 +188,8 @@ impl TryFrom<RawConfig> for Config {
             load_timeout: Duration::from_millis(raw.load_timeout_ms),
             max_loaded: raw.max_loaded,
             environments_bytes: raw.environments_bytes,
+            sandbox: level(&raw.sandbox)?,
+            bwrap: set(raw.bwrap).unwrap_or_else(|| "bwrap".into()),
             price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,
         })
     }
@@ -188,6 +201,13 @@ fn micros(usd: f64) -> Result<u64, ConfigError> {
         return Err(ConfigError { name: "price_usd_per_hour", why: format!("{usd} is not 0 to 1000") });
     }
     Ok((usd * 1e6).round() as u64)
+}
+
+fn level(text: &str) -> Result<Option<Level>, ConfigError> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|why| ConfigError { name: "sandbox", why: format!("{text:?}: {why}") })
 }
 
 fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
@@ -242,6 +262,7 @@ mod tests {
         assert!(negative.starts_with("price_usd_per_hour"));
         assert!(refused(&[("STOKE_SLOTS", "many")]).starts_with("STOKE_SLOTS"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_FAKE_GPUS", "big")]).starts_with("fake_gpus"));
+        assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_SANDBOX", "L9")]).starts_with("sandbox"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_GATEWAY_URL", "ftp://x")]).starts_with("gateway_url"));
     }
 

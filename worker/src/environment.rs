@@ -109,6 +109,8 @@ impl fmt::Display for Phase {
 pub struct Environment {
     /// Its interpreter.
     pub python: PathBuf,
+    /// All of it.
+    pub folder: PathBuf,
     /// The hash that names it.
     pub hash: String,
     _in_use: Arc<InUse>,
@@ -250,8 +252,9 @@ impl Inner {
         }
         let in_use = InUse(lock);
         in_use.touch();
-        let python = self.store.environment(hash).join("bin").join("python");
-        Ok(Some(Environment { python, hash: hash.to_owned(), _in_use: Arc::new(in_use) }))
+        let folder = self.store.environment(hash);
+        let python = folder.join("bin").join("python");
+        Ok(Some(Environment { python, folder, hash: hash.to_owned(), _in_use: Arc::new(in_use) }))
     }
 
     async fn build(

@@ -22,24 +22,46 @@ const LAST_CALL: Duration = Duration::from_secs(10);
 
 /// The way of one run's messages. Most runs never say anything, so it begins with the first one.
 pub(crate) struct Messages {
-    /// Whom they are told for which lease; nobody hears a model that warms up.
-    told_to: Option<(Arc<Gateway>, LeaseRef)>,
+    heard_by: Hearer,
     way: Mutex<Option<(mpsc::Sender<JobMessage>, JoinHandle<()>)>>,
+}
+
+/// Whom they are told.
+enum Hearer {
+    /// The gateway, for this lease.
+    Gateway(Arc<Gateway>, LeaseRef),
+    /// Whoever has the other end.
+    Here(mpsc::UnboundedSender<JobMessage>),
+    /// Of a model that warms up.
+    Nobody,
 }
 
 impl Messages {
     pub(crate) fn new(gateway: Arc<Gateway>, lease: LeaseRef) -> Self {
-        Self { told_to: Some((gateway, lease)), way: Mutex::default() }
+        Self::to(Hearer::Gateway(gateway, lease))
     }
 
     /// Of a run that nobody listens to.
     pub(crate) fn unheard() -> Self {
-        Self { told_to: None, way: Mutex::default() }
+        Self::to(Hearer::Nobody)
+    }
+
+    /// Of a run that whoever started it listens to.
+    pub(crate) fn heard_here(ear: mpsc::UnboundedSender<JobMessage>) -> Self {
+        Self::to(Hearer::Here(ear))
+    }
+
+    fn to(heard_by: Hearer) -> Self {
+        Self { heard_by, way: Mutex::default() }
     }
 
     /// Takes one, unless too many wait already.
     pub(crate) fn take(&self, message: JobMessage) -> bool {
-        let Some((gateway, lease)) = &self.told_to else { return true };
+        let (gateway, lease) = match &self.heard_by {
+            Hearer::Gateway(gateway, lease) => (gateway, lease),
+            Hearer::Here(ear) => return ear.send(message).is_ok(),
+            Hearer::Nobody => return true,
+        };
         let mut way = self.lock();
         let (sender, _) = way.get_or_insert_with(|| {
             let (sender, inbox) = mpsc::channel(BACKLOG);

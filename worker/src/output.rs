@@ -1,6 +1,7 @@
 //! From what a handler returned to a report: small results inline, large ones and files into S3 first.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use futures::{TryStreamExt, stream};
@@ -11,9 +12,11 @@ use stokehold_queue::failpoint;
 use stokehold_queue::gateway::{FinishOutcome, LeaseRef, UploadFile, UploadsRequest};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME};
 use stokehold_wire::OutputFile;
+use tokio::task::spawn_blocking;
 
 use crate::gateway::{Error, Gateway};
 use crate::runner::RunEnd;
+use crate::scratch::open_below;
 use crate::transfer::{FILE_BYTES_MAX, Source, Transfer, measure};
 
 /// Small files are bound by round trips, large ones by the line: a few at once serve both.
@@ -47,9 +50,9 @@ pub(crate) async fn store(
 ) -> Result<FinishOutcome, StoreError> {
     let text = String::from_utf8(result)
         .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not UTF-8"))?;
-    let mut sources: Vec<(UploadFile, PathBuf)> = Vec::with_capacity(files.len());
+    let mut sources: Vec<(UploadFile, File)> = Vec::with_capacity(files.len());
     for file in files {
-        sources.push(measured(scratch, file).await?);
+        sources.push(opened(scratch, file).await?);
     }
     let text = if sources.is_empty() { text } else { completed(lease, &text, &sources)? };
     let large = text.len() > INLINE_RESULT_BYTES;
@@ -66,32 +69,39 @@ pub(crate) async fn store(
     Ok(FinishOutcome::Succeeded { result })
 }
 
-/// Checks a file that the runner named: a regular one, inside the run's scratch, not too large.
-async fn measured(scratch: &Path, file: OutputFile) -> Result<(UploadFile, PathBuf), StoreError> {
-    let gone =
-        |error: std::io::Error| failed(ErrorCode::BadOutput, format!("the file {} cannot be read: {error}", file.name));
-    let path = tokio::fs::canonicalize(&file.path).await.map_err(gone)?;
-    let scratch = tokio::fs::canonicalize(scratch).await.map_err(gone)?;
-    if !path.starts_with(&scratch) || !path.is_file() {
-        return Err(failed(ErrorCode::Protocol, format!("{} is no file of this run", file.name)));
-    }
-    let (size_bytes, sha256) = measure(&path).await.map_err(gone)?;
+/// Opens a file that the runner named: a regular one, inside the run's scratch, not too large. The handler may change what lies there at
+/// any time, so what was opened is what is measured and uploaded.
+async fn opened(scratch: &Path, file: OutputFile) -> Result<(UploadFile, File), StoreError> {
+    let (scratch, path) = (scratch.to_owned(), PathBuf::from(&file.path));
+    let opening = spawn_blocking(move || {
+        let mut opened = open_below(&scratch, &path)?;
+        let measured = measure(&mut opened)?;
+        Ok::<_, std::io::Error>((opened, measured))
+    });
+    let name = file.name;
+    let (opened, (size_bytes, sha256)) = match opening.await.unwrap_or_else(|panic| Err(panic.into())) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
+            return Err(failed(ErrorCode::Protocol, format!("{name} is no file of this run: {error}")));
+        }
+        Err(error) => return Err(failed(ErrorCode::BadOutput, format!("the file {name} cannot be read: {error}"))),
+    };
     if size_bytes > FILE_BYTES_MAX {
-        let why = format!("the file {} has {size_bytes} bytes, more than {FILE_BYTES_MAX}", file.name);
+        let why = format!("the file {name} has {size_bytes} bytes, more than {FILE_BYTES_MAX}");
         return Err(failed(ErrorCode::ResultTooLarge, why));
     }
-    Ok((UploadFile { name: file.name, size_bytes, sha256, content_type: file.content_type }, path))
+    Ok((UploadFile { name, size_bytes, sha256, content_type: file.content_type }, opened))
 }
 
 async fn upload(
     gateway: &Gateway,
     transfer: &Transfer,
     lease: &LeaseRef,
-    files: &[(UploadFile, PathBuf)],
+    files: &[(UploadFile, File)],
     document: Option<bytes::Bytes>,
 ) -> Result<(), StoreError> {
     let mut wanted: Vec<UploadFile> = files.iter().map(|(file, _)| file.clone()).collect();
-    let mut sources: Vec<Source<'_>> = files.iter().map(|(_, path)| Source::File(path)).collect();
+    let mut sources: Vec<Source<'_>> = files.iter().map(|(_, file)| Source::File(file)).collect();
     if let Some(document) = document {
         wanted.push(UploadFile {
             name: OUTPUT_NAME.to_owned(),
@@ -115,7 +125,7 @@ async fn upload(
 }
 
 /// Completes each `{"$file": name}` in the result with what is known of that file.
-fn completed(lease: &LeaseRef, text: &str, files: &[(UploadFile, PathBuf)]) -> Result<String, StoreError> {
+fn completed(lease: &LeaseRef, text: &str, files: &[(UploadFile, File)]) -> Result<String, StoreError> {
     let files: BTreeMap<&str, &UploadFile> = files.iter().map(|(file, _)| (file.name.as_str(), file)).collect();
     let mut result: Value = serde_json::from_str(text)
         .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not JSON"))?;

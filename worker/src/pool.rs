@@ -1,7 +1,6 @@
 //! The models this worker knows: what they are, whose turn it is, and their loaded runners.
 
 mod endpoint;
-mod failure;
 mod ready;
 mod room;
 mod status;
@@ -21,15 +20,16 @@ use tracing::Instrument as _;
 
 use crate::cards::Cards;
 use crate::environment::{Environment, EnvironmentSpec, Environments};
-use crate::gateway::{Error, Gateway};
+use crate::failure::{failed, infra, start_failure};
+use crate::gateway::Gateway;
 use crate::ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
 use crate::package::Packages;
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner};
+use crate::sandbox::{Level, Reach, Sandbox};
+use crate::scratch::EndpointFolder;
 use crate::turns::Slots;
 pub(crate) use endpoint::Using;
 use endpoint::{Endpoint, Model};
-pub(crate) use failure::start_failure;
-use failure::{failure, infra};
 
 /// A model's runner, with what must stay while it lives.
 struct Loaded {
@@ -103,6 +103,7 @@ pub(crate) struct Pool {
     environments: Environments,
     packages: Packages,
     scratch: PathBuf,
+    sandbox: Arc<Sandbox>,
     load_timeout: Duration,
     max_loaded: usize,
     cards: Cards,
@@ -119,6 +120,7 @@ pub(crate) struct PoolConfig {
     pub(crate) environments: Environments,
     pub(crate) packages: Packages,
     pub(crate) scratch: PathBuf,
+    pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
     pub(crate) cards: Cards,
@@ -135,6 +137,7 @@ impl Pool {
             environments: config.environments,
             packages: config.packages,
             scratch: config.scratch,
+            sandbox: config.sandbox,
             load_timeout: config.load_timeout,
             max_loaded: config.max_loaded,
             cards: config.cards,
@@ -163,7 +166,15 @@ impl Pool {
             let ModelRef { tenant, endpoint, version } = which;
             let spec = self.gateway.runner_spec(tenant, endpoint, *version).await?;
             let (cards, seen_mib) = (self.cards_for(&spec.version.spec.demands), self.seen_mib(&spec.needs_mib));
-            Ok::<_, Error>(Endpoint::new(tenant.clone(), spec, cards, seen_mib, Arc::clone(&self.slots)))
+            let folder = EndpointFolder::new(&self.scratch, self.sandbox.next_uid())?;
+            Ok::<_, anyhow::Error>(Endpoint::new(
+                tenant.clone(),
+                spec,
+                folder,
+                cards,
+                seen_mib,
+                Arc::clone(&self.slots),
+            ))
         };
         let endpoint = cell.get_or_try_init(fetch).await;
         endpoint.cloned().map_err(|error| infra(format!("what to run is not known: {error}")))
@@ -304,7 +315,7 @@ impl Pool {
             self.environments.get(&environment, &progress),
             self.packages.get(&spec.package_sha256, spec.package_size_bytes, &model.spec.package_url),
         );
-        let environment = environment.map_err(|error| failure(ErrorCode::EnvironmentFailed, error.to_string()))?;
+        let environment = environment.map_err(|error| failed(ErrorCode::EnvironmentFailed, error.to_string()))?;
         let package = match package {
             Ok(package) => package,
             // The URL lives for an hour, the model's entry longer: a fresh one is asked for before giving up.
@@ -323,20 +334,32 @@ impl Pool {
         let spec = &version.spec;
         let (environment, package) = self.fetch(model).await?;
         let environment_took = started.elapsed();
-        let home = tempfile::Builder::new().prefix("home-").tempdir_in(&self.scratch);
-        let home = home.map_err(|error| infra(format!("no scratch space: {error}")))?;
+        let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
+        let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
+        let is_boxed = self.sandbox.level() == Level::L2;
+        let reach = Reach {
+            reads: vec![environment.folder.clone(), package.clone(), model.folder.inputs()],
+            writes: model.folder.work(),
+            folder: package,
+            network: spec.network,
+            devices: self.cards.devices(&cards),
+            uid: model.folder.uid,
+        };
         let launch = Launch {
             python: environment.python.clone(),
-            package,
+            sandbox: Arc::clone(&self.sandbox),
+            reach,
             home: home.path().to_owned(),
+            runner: spec.runner.clone(),
+            env: spec.env.clone(),
             entry: spec.entry.clone(),
             max_concurrency: spec.max_concurrency,
             max_batch_size: spec.max_batch_size,
             max_wait: Duration::try_from_secs_f64(spec.max_wait_ms / 1_000.0).unwrap_or_default(),
-            cards: reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone()),
+            visible: self.cards.names(&cards, is_boxed),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
-        let (cards, alone) = (launch.cards.clone(), model.has_whole_cards() || model.alone.load(Ordering::SeqCst));
+        let alone = model.has_whole_cards() || model.alone.load(Ordering::SeqCst);
         let span = tracing::info_span!("runner.load", endpoint.id = %version.name, endpoint.version = version.version);
         let loading = Runner::start(&launch, reservation, self.load_timeout).instrument(span);
         let runner = match loading.await {

@@ -3,6 +3,7 @@
 mod batch;
 mod driver;
 mod process;
+mod strays;
 mod streams;
 mod tail;
 

@@ -2,9 +2,14 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
 
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use tempfile::TempDir;
+
+use crate::sandbox::Sandbox;
 
 /// Held by the worker that owns a folder; the kernel lets go of it when that worker is gone, however it went.
 const LOCK: &str = ".lock";
@@ -40,6 +45,41 @@ impl Scratch {
     }
 }
 
+/// An endpoint's folders: one that its runners write, and one with the inputs of its jobs, which they only read.
+pub(crate) struct EndpointFolder {
+    folder: TempDir,
+    /// The user that its runners run as, where that is not the worker's.
+    pub(crate) uid: Option<u32>,
+}
+
+impl EndpointFolder {
+    /// Makes them below a worker's.
+    pub(crate) fn new(scratch: &Path, uid: Option<u32>) -> io::Result<Self> {
+        let this = Self { folder: tempfile::Builder::new().prefix("endpoint-").tempdir_in(scratch)?, uid };
+        fs::create_dir(this.inputs())?;
+        fs::create_dir(this.work())?;
+        Sandbox::hand_over(&this.work(), uid)?;
+        Ok(this)
+    }
+
+    /// What its runners write: their homes, and what their runs make.
+    pub(crate) fn work(&self) -> PathBuf {
+        self.folder.path().join("work")
+    }
+
+    /// Where the inputs' files are put.
+    pub(crate) fn inputs(&self) -> PathBuf {
+        self.folder.path().join("inputs")
+    }
+
+    /// A home for one runner.
+    pub(crate) fn home(&self) -> io::Result<TempDir> {
+        let home = tempfile::Builder::new().prefix("home-").tempdir_in(self.work())?;
+        Sandbox::hand_over(home.path(), self.uid)?;
+        Ok(home)
+    }
+}
+
 /// The folder of one run. It is made by whoever first puts something there: most runs never do.
 pub(crate) struct RunFolder {
     path: PathBuf,
@@ -70,6 +110,33 @@ impl Drop for RunFolder {
     }
 }
 
+/// Opens a regular file below a run's folder without following a link, whatever whoever can write there makes of the names meanwhile. The
+/// run's folder and the one that it is in are written by a handler; what lies above is not.
+///
+/// # Errors
+/// `InvalidInput` for what is elsewhere, or is no regular file.
+pub(crate) fn open_below(run: &Path, path: &Path) -> io::Result<File> {
+    let elsewhere = || io::Error::new(io::ErrorKind::InvalidInput, "it lies elsewhere");
+    let trusted = run.parent().and_then(Path::parent).ok_or_else(elsewhere)?;
+    // The runner knows the folder by what its links lead to.
+    let real = fs::canonicalize(trusted)?;
+    let run = run.strip_prefix(trusted).map_err(|_| elsewhere())?;
+    let below = path.strip_prefix(trusted).or_else(|_| path.strip_prefix(&real)).map_err(|_| elsewhere())?;
+    if !below.starts_with(run) {
+        return Err(elsewhere());
+    }
+    let mut at = OwnedFd::from(File::open(&real)?);
+    let mut names = below.components().peekable();
+    while let Some(name) = names.next() {
+        let Component::Normal(name) = name else { return Err(elsewhere()) };
+        let kind = if names.peek().is_some() { OFlag::O_DIRECTORY } else { OFlag::O_NONBLOCK };
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | kind;
+        at = openat(&at, name, flags, Mode::empty())?;
+    }
+    let file = File::from(at);
+    if file.metadata()?.is_file() { Ok(file) } else { Err(elsewhere()) }
+}
+
 fn lock_file(folder: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(false).open(folder.join(LOCK))
 }
@@ -91,6 +158,30 @@ mod tests {
         while path.exists() {
             tokio::task::yield_now().await;
         }
+    }
+
+    #[test]
+    fn only_a_regular_file_of_the_run_is_opened_and_no_link_is_followed() {
+        let endpoint = tempfile::tempdir().unwrap();
+        let work = endpoint.path().join("work");
+        let run = work.join("run-1");
+        fs::create_dir_all(run.join("deep")).unwrap();
+        fs::write(run.join("deep/a.txt"), "mine").unwrap();
+        fs::write(endpoint.path().join("secret"), "not").unwrap();
+        fs::create_dir(work.join("run-2")).unwrap();
+        fs::write(work.join("run-2/b.txt"), "another run's").unwrap();
+        std::os::unix::fs::symlink(endpoint.path(), run.join("out")).unwrap();
+        std::os::unix::fs::symlink(endpoint.path().join("secret"), run.join("link")).unwrap();
+        std::os::unix::fs::symlink(endpoint.path(), work.join("run-3")).unwrap();
+        let opens = |run: &str, path: &Path| open_below(&work.join(run), path).is_ok();
+        assert!(opens("run-1", &run.join("deep/a.txt")));
+        for elsewhere in ["out/secret", "link", "deep", "../run-2/b.txt", "../../secret", ""] {
+            assert!(!opens("run-1", &run.join(elsewhere)), "{elsewhere}");
+        }
+        assert!(!opens("run-3", &work.join("run-3/secret")));
+        assert!(!opens("run-1", Path::new("/etc/passwd")));
+        nix::unistd::mkfifo(&run.join("pipe"), Mode::S_IRWXU).unwrap();
+        assert!(!opens("run-1", &run.join("pipe")));
     }
 
     #[test]

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
+use percent_encoding::percent_decode_str;
 use rand::Rng;
+use reqwest::header::CONTENT_DISPOSITION;
 use reqwest::{Body, StatusCode};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 use tokio_util::io::ReaderStream;
 
@@ -44,8 +46,8 @@ pub(crate) struct Transfer {
 pub(crate) enum Source<'a> {
     /// In memory.
     Bytes(bytes::Bytes),
-    /// In a file.
-    File(&'a Path),
+    /// In a file, all of it.
+    File(&'a std::fs::File),
 }
 
 impl Transfer {
@@ -72,9 +74,11 @@ impl Transfer {
     async fn put_once(&self, url: &str, headers: &BTreeMap<String, String>, source: &Source<'_>) -> anyhow::Result<()> {
         let (body, size_bytes) = match source {
             Source::Bytes(bytes) => (Body::from(bytes.clone()), bytes.len() as u64),
-            Source::File(path) => {
-                let file = File::open(path).await?;
+            Source::File(file) => {
+                let mut file = File::from_std(file.try_clone()?);
                 let size_bytes = file.metadata().await?.len();
+                // Copies of a descriptor share where they are in the file.
+                file.rewind().await?;
                 (Body::wrap_stream(ReaderStream::with_capacity(file, 256 * 1024)), size_bytes)
             }
         };
@@ -90,8 +94,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// Gets an object into a new file of at most [`FILE_BYTES_MAX`].
-    pub(crate) async fn get(&self, url: &str, into: &Path) -> anyhow::Result<()> {
+    /// Gets an object into a new file of at most [`FILE_BYTES_MAX`]. What whoever has uploaded it calls it, if the store says so.
+    pub(crate) async fn get(&self, url: &str, into: &Path) -> anyhow::Result<Option<String>> {
         let mut tries = Tries::within(GET_PATIENCE);
         loop {
             match self.get_once(url, into).await {
@@ -101,9 +105,10 @@ impl Transfer {
         }
     }
 
-    async fn get_once(&self, url: &str, into: &Path) -> anyhow::Result<()> {
+    async fn get_once(&self, url: &str, into: &Path) -> anyhow::Result<Option<String>> {
         let answer = timeout(IDLE_TIMEOUT, self.http.get(url).send()).await?;
         let answer = checked(answer.map_err(reqwest::Error::without_url)?)?;
+        let name = answer.headers().get(CONTENT_DISPOSITION).and_then(|value| name_in(value.to_str().ok()?));
         let (mut file, mut size_bytes) = (File::create(into).await?, 0);
         let mut body = answer.bytes_stream();
         while let Some(piece) = timeout(IDLE_TIMEOUT, body.next()).await? {
@@ -113,19 +118,27 @@ impl Transfer {
             file.write_all(&piece).await?;
         }
         file.flush().await?;
-        Ok(())
+        Ok(name)
     }
 }
 
-/// Size and SHA-256 (hex) of a file.
-pub(crate) async fn measure(path: &Path) -> std::io::Result<(u64, String)> {
-    let path = path.to_owned();
-    let hashed = tokio::task::spawn_blocking(move || {
-        let mut hash = Sha256::new();
-        let size_bytes = std::io::copy(&mut std::fs::File::open(path)?, &mut hash)?;
-        Ok((size_bytes, hex::encode(hash.finalize())))
-    });
-    hashed.await.unwrap_or_else(|panic| Err(panic.into()))
+/// The name in a `Content-Disposition` as our gateway has it signed, in characters that no path minds.
+fn name_in(disposition: &str) -> Option<String> {
+    const CHARS_MAX: usize = 200;
+    let (_, encoded) = disposition.split_once("filename*=UTF-8''")?;
+    let name = percent_decode_str(encoded).decode_utf8().ok()?;
+    let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
+    let name: String = name.trim_start_matches('.').chars().map(safe).collect();
+    // Its end is what says of which kind it is.
+    let name = name[name.len().saturating_sub(CHARS_MAX)..].to_owned();
+    Some(name).filter(|name| !name.is_empty())
+}
+
+/// Size and SHA-256 (hex) of what is still to be read of a file. Blocks on the disk.
+pub(crate) fn measure(file: &mut impl std::io::Read) -> std::io::Result<(u64, String)> {
+    let mut hash = Sha256::new();
+    let size_bytes = std::io::copy(file, &mut hash)?;
+    Ok((size_bytes, hex::encode(hash.finalize())))
 }
 
 /// A refusal that another try would only repeat.
@@ -169,5 +182,19 @@ impl Tries {
         let jittered = self.wait.mul_f64(rand::rng().random_range(0.5..1.0));
         self.wait = (self.wait * 2).min(WAIT_MAX);
         tokio::time::sleep(jittered).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_made_safe_and_keeps_its_end() {
+        let named = |disposition: &str| name_in(disposition).unwrap_or_default();
+        assert_eq!(named("inline; filename*=UTF-8''caf%C3%A9%20menu%2Epng"), "caf__menu.png");
+        assert_eq!(named("inline; filename*=UTF-8''%2E%2E%2Fetc%2Fpasswd"), "_etc_passwd");
+        assert!(named(&format!("inline; filename*=UTF-8''{}.wav", "a".repeat(500))).ends_with("aaa.wav"));
+        assert_eq!(name_in("attachment; filename=plain.txt"), None);
     }
 }

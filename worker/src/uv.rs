@@ -1,9 +1,11 @@
 //! uv, which locks requirements and builds environments: finding it, installing it, calling it.
 
 use std::ffi::OsStr;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tempfile::NamedTempFile;
 use tokio::process::Command;
 
 use crate::environment::interpreter::check_version;
@@ -54,7 +56,7 @@ pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, 
 }
 
 /// A bare name as PATH resolves it, a path made absolute: uv is started in other folders than ours.
-fn on_path(name: &Path) -> Option<PathBuf> {
+pub(crate) fn on_path(name: &Path) -> Option<PathBuf> {
     if name.components().count() > 1 {
         return std::path::absolute(name).ok();
     }
@@ -114,6 +116,16 @@ async fn bootstrap(cache_dir: &Path, installed: &Path) -> Result<(), Error> {
     std::fs::rename(built.join("bin").join("uv"), installed).map_err(Error::io("move uv into place"))
 }
 
+/// Requirements as a file for uv; it is gone when dropped.
+fn written(lines: &[String]) -> std::io::Result<Option<NamedTempFile>> {
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let mut file = tempfile::Builder::new().prefix("requirements-").suffix(".txt").tempfile()?;
+    lines.iter().try_for_each(|line| writeln!(file, "{line}"))?;
+    Ok(Some(file))
+}
+
 fn python<A: AsRef<OsStr>>(program: &OsStr, arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -135,15 +147,19 @@ impl Uv {
         &self.path
     }
 
-    /// Locks requirements for every platform: pinned, with hashes. Empty requirements give an empty lock.
-    /// `python` is the oldest version it must hold for, such as `3.11`; empty is that of the `python3` on PATH.
+    /// Locks requirements for every platform: pinned, with hashes. They are those of the files and these lines; relative paths in the lines
+    /// begin at `folder`. `python` is the oldest version it must hold for, such as `3.11`; empty is that of the `python3` on PATH.
     ///
     /// # Errors
     /// [`Error::Failed`] with uv's own words when the requirements cannot be met.
-    pub async fn lock(&self, requirements_txt: &Path, python: &str) -> Result<String, Error> {
+    pub async fn lock(
+        &self,
+        files: &[PathBuf],
+        lines: &[String],
+        folder: &Path,
+        python: &str,
+    ) -> Result<String, Error> {
         check_version(python)?;
-        let file = std::path::absolute(requirements_txt);
-        let file = file.map_err(Error::io(format!("find {}", requirements_txt.display())))?;
         let mut command =
             self.command(["pip", "compile", "--universal", "--generate-hashes", "--no-header", "--no-annotate"]);
         if python.is_empty() {
@@ -152,10 +168,12 @@ impl Uv {
             command.args(["--python-version", python]);
         }
         // There, relative paths mean what their author meant, and the project's own uv settings apply.
-        if let Some(folder) = file.parent() {
-            command.current_dir(folder);
+        command.current_dir(folder).arg("--quiet").arg("--");
+        for file in files {
+            command.arg(std::path::absolute(file).map_err(Error::io(format!("find {}", file.display())))?);
         }
-        command.arg("--quiet").arg("--").arg(&file);
+        let named = written(lines).map_err(Error::io("write the requirements"))?;
+        command.args(named.iter().map(|file| file.path()));
         child::run("locking the requirements", command, LOCK_LIMIT).await
     }
 

@@ -29,6 +29,7 @@ use crate::ledger::Claim;
 use crate::load::Load;
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
+use crate::sandbox::Sandbox;
 use crate::scratch::Scratch;
 use crate::transfer::Transfer;
 use crate::turns::Slots;
@@ -58,6 +59,8 @@ const BATCH: usize = 100;
 /// When it cannot begin: no `uv`, no data directory, a join that is refused.
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
     let scratch = Scratch::open(&config.data_dir)?;
+    let stoke = std::env::current_exe()?;
+    let sandbox = Sandbox::probe(config.sandbox, &config.bwrap, &stoke).await.map_err(anyhow::Error::msg)?;
     let uv = ensure_uv(config.uv.as_deref(), &config.cache_dir).await?;
     let environments = Environments::open(EnvironmentsConfig {
         dir: config.cache_dir.clone(),
@@ -82,7 +85,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         joined = join_gateway(&gateway, &config.gateway_url) => joined?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    tracing::info!(worker.id = %joined.worker_id, slots = config.slots, gpus = cards.gpus().len(), "joined");
+    let (slots, gpus) = (config.slots, cards.gpus().len());
+    tracing::info!(worker.id = %joined.worker_id, slots, gpus, sandbox = %sandbox.level(), "joined");
 
     cards.watch()?;
     cards.look_again().await;
@@ -91,6 +95,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         environments,
         packages: Packages::open(&config.cache_dir)?,
         scratch: scratch.path(),
+        sandbox: Arc::new(sandbox),
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
         cards: cards.clone(),
@@ -102,7 +107,6 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         pool: Pool::new(Arc::clone(&gateway), pool),
         stores: Semaphore::new(STORES_MAX),
         load: Arc::new(Load::new(config.slots)),
-        scratch: scratch.path(),
         next_run: AtomicU64::new(1),
         draining: shutdown.clone(),
         leaving: CancellationToken::new(),

@@ -179,11 +179,13 @@ async fn requirements_are_locked_with_hashes() {
     let folder = tempfile::tempdir().unwrap();
     let requirements = folder.path().join("requirements.txt");
     std::fs::write(&requirements, "six==1.17.0\n").unwrap();
-    let lock = uv().await.lock(&requirements, "3.11").await.unwrap();
-    assert!(lock.starts_with("six==1.17.0 \\\n    --hash=sha256:"), "{lock}");
+    let uv = uv().await;
+    let (files, more) = ([requirements.clone()], ["idna==3.10".to_owned()]);
+    let lock = uv.lock(&files, &more, folder.path(), "3.11").await.unwrap();
+    assert!(lock.starts_with("idna==3.10 \\\n    --hash=sha256:") && lock.contains("\nsix==1.17.0 \\\n"), "{lock}");
     std::fs::write(&requirements, "").unwrap();
-    assert_eq!(uv().await.lock(&requirements, "").await.unwrap().trim(), "");
+    assert_eq!(uv.lock(&files, &[], folder.path(), "").await.unwrap().trim(), "");
     std::fs::write(&requirements, "six==0.0.987\n").unwrap();
-    let error = uv().await.lock(&requirements, "").await.unwrap_err().to_string();
+    let error = uv.lock(&files, &[], folder.path(), "").await.unwrap_err().to_string();
     assert!(error.contains("six==0.0.987"), "{error}");
 }

@@ -1,5 +1,6 @@
 use axum::Json as JsonAnswer;
 use axum::extract::State;
+use stokehold_objects::Announced;
 use stokehold_queue::Queue;
 use stokehold_queue::gateway::{LeaseRef, Upload, UploadFile, UploadsReply, UploadsRequest};
 use stokehold_queue::job::Job;
@@ -33,7 +34,13 @@ pub(super) async fn uploads(
     let mut uploads = Vec::with_capacity(request.files.len());
     for file in &request.files {
         let key = format!("{prefix}{}", file.name);
-        let put = app.objects.presign_put(&key, file.size_bytes, &file.sha256, &file.content_type, URL_TTL).await?;
+        let announced = Announced {
+            size_bytes: file.size_bytes,
+            sha256_hex: &file.sha256,
+            content_type: &file.content_type,
+            name: Some(&file.name),
+        };
+        let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
         uploads.push(Upload { url: put.url, headers: put.headers });
     }
     Ok(JsonAnswer(UploadsReply { uploads }))

@@ -1,7 +1,10 @@
 //! `/v1/endpoints`: deploying and seeing endpoints.
 
 mod demands;
+mod runner;
 mod steps;
+
+use std::collections::BTreeMap;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
@@ -14,6 +17,7 @@ use stokehold_queue::vram::{CLASSES_GIB, class_of_gib};
 use utoipa::ToSchema;
 
 pub(crate) use self::demands::{DemandsView, TrustWord};
+pub(crate) use self::runner::RunnerView;
 use self::steps::{RetryRequest, StepRequest};
 use super::packages;
 use super::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S};
@@ -28,7 +32,6 @@ use crate::state::App;
 
 const BATCH_WAIT_MAX_MS: f64 = 10_000.0;
 const CONCURRENCY_MAX: u32 = 1_000;
-const ENTRY_MAX: usize = 200;
 const KEEP_WARM_MAX_S: u64 = 86_400;
 const WARM_WORKERS_MAX: u32 = 1_000;
 const LOCK_MAX: usize = 512 << 10;
@@ -45,7 +48,11 @@ pub(crate) struct DeployRequest {
     package_sha256: String,
     /// Its size.
     package_size_bytes: u64,
-    /// `file.py:object` inside the package.
+    /// What a worker starts for it. Default `{"kind": "python"}`.
+    #[serde(default)]
+    runner: RunnerView,
+    /// `file.py:object` inside the package; other kinds than `python` say what theirs is.
+    #[serde(default)]
     entry: String,
     /// The exact requirements, in `requirements.txt` form.
     #[serde(default)]
@@ -53,6 +60,12 @@ pub(crate) struct DeployRequest {
     /// Python to run it with, as `3.11`; empty means the worker's own.
     #[serde(default)]
     python: String,
+    /// Whether its runners reach the network. Default false: nothing but loopback, on workers that can keep it from them.
+    #[serde(default)]
+    network: bool,
+    /// Variables that its runners see: up to 64, of at most 4 KiB each.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
     /// JSON Schema of the input. Refers to nothing outside itself.
     #[schema(value_type = serde_json::Value)]
     input_schema: Value,
@@ -107,9 +120,14 @@ pub(crate) struct VersionView {
     created_at: String,
     package_sha256: String,
     package_size_bytes: u64,
+    #[serde(skip_serializing_if = "RunnerView::is_python")]
+    runner: RunnerView,
     entry: String,
     requirements_lock: String,
     python: String,
+    network: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    env: BTreeMap<String, String>,
     #[schema(value_type = serde_json::Value)]
     input_schema: Value,
     #[schema(value_type = serde_json::Value)]
@@ -160,9 +178,12 @@ impl From<EndpointVersion> for VersionView {
             created_at: rfc3339(created_ms),
             package_sha256: spec.package_sha256,
             package_size_bytes: spec.package_size_bytes,
+            runner: spec.runner.into(),
             entry: spec.entry,
             requirements_lock: spec.requirements_lock,
             python: spec.python,
+            network: spec.network,
+            env: spec.env,
             input_schema: spec.input_schema,
             output_schema: spec.output_schema,
             vram_gib: spec.vram_gib,
@@ -282,16 +303,7 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     if !names::is_name(&request.name) {
         return wrong("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
     }
-    let entry = request.entry.split_once(':');
-    let sound = |(file, object): (&str, &str)| {
-        file.ends_with(".py")
-            && !file.starts_with('/')
-            && file.split('/').all(|part| part != "..")
-            && !object.is_empty()
-    };
-    if request.entry.len() > ENTRY_MAX || !entry.is_some_and(sound) {
-        return wrong("/entry", "must be file.py:object, with the file inside the package".to_owned());
-    }
+    let runner = request.runner.checked(&request.entry)?;
     if request.requirements_lock.len() > LOCK_MAX {
         return wrong("/requirements_lock", format!("must be at most {LOCK_MAX} bytes"));
     }
@@ -299,6 +311,7 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     if !request.python.is_empty() && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok()) {
         return wrong("/python", "must be a version as 3.11, or empty".to_owned());
     }
+    runner::check_env(&request.env)?;
     match catalog::validator(&request.input_schema) {
         Ok(input) => check_warmup(&request.warmup, &input)?,
         Err(why) => return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}")),
@@ -345,9 +358,12 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     let spec = EndpointSpec {
         package_sha256: request.package_sha256,
         package_size_bytes: request.package_size_bytes,
+        runner,
         entry: request.entry,
         requirements_lock: request.requirements_lock,
         python: request.python,
+        network: request.network,
+        env: request.env,
         input_schema: request.input_schema,
         output_schema: request.output_schema,
         vram_gib: request.vram_gib,

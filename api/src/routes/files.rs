@@ -7,6 +7,7 @@ use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use stokehold_objects::Announced;
 use stokehold_queue::now_ms;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -105,7 +106,13 @@ pub(crate) async fn create(
     let key = file_key(&caller.tenant, &id);
     let text = serde_json::to_vec(&card).unwrap_or_default();
     app.objects.put(&card_key(&key), text.into(), "application/json").await?;
-    let put = app.objects.presign_put(&key, request.size_bytes, &request.sha256, &card.content_type, URL_TTL).await?;
+    let announced = Announced {
+        size_bytes: request.size_bytes,
+        sha256_hex: &request.sha256,
+        content_type: &card.content_type,
+        name: Some(&card.name),
+    };
+    let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
     let expires_ms = now_ms() + u64::try_from(URL_TTL.as_millis()).unwrap_or_default();
     let upload =
         FileUpload { id, name: card.name, upload_url: put.url, headers: put.headers, expires_at: rfc3339(expires_ms) };

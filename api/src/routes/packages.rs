@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
+use stokehold_objects::Announced;
 use utoipa::ToSchema;
 
 use crate::auth::{Caller, EndpointsWrite};
@@ -56,7 +57,13 @@ pub(crate) async fn create(
     if app.objects.head(&key).await?.is_some_and(|package| package.size_bytes == request.size_bytes) {
         return Ok(JsonAnswer(PackageReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
-    let put = app.objects.presign_put(&key, request.size_bytes, &request.sha256, CONTENT_TYPE, URL_TTL).await?;
+    let announced = Announced {
+        size_bytes: request.size_bytes,
+        sha256_hex: &request.sha256,
+        content_type: CONTENT_TYPE,
+        name: None,
+    };
+    let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
     Ok(JsonAnswer(PackageReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
 }
 

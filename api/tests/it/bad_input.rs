@@ -129,6 +129,22 @@ async fn every_mistake_has_its_code() {
         ("endpoint's name", deploy("name", json!("A")), 400, "invalid_request"),
         ("endpoint's entry", deploy("entry", json!("/etc/passwd:x")), 400, "invalid_request"),
         ("endpoint's entry, upwards", deploy("entry", json!("../x.py:x")), 400, "invalid_request"),
+        ("runner of no kind", deploy("runner", json!({"kind": "magic"})), 400, "invalid_request"),
+        ("runner that is no script", deploy("runner", json!({"kind": "runpod"})), 400, "invalid_request"),
+        (
+            "server that has an entry",
+            deploy("runner", json!({"kind": "server", "command": ["a"]})),
+            400,
+            "invalid_request",
+        ),
+        (
+            "command without a program",
+            deploy("runner", json!({"kind": "command", "command": []})),
+            400,
+            "invalid_request",
+        ),
+        ("variable with an odd name", deploy("env", json!({"A-B": ""})), 400, "invalid_request"),
+        ("variable that the worker sets", deploy("env", json!({"PATH": "/"})), 400, "invalid_request"),
         ("endpoint's schema", deploy("input_schema", json!({"type": "strange"})), 400, "invalid_request"),
         (
             "endpoint's remote schema",

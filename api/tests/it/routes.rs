@@ -168,3 +168,27 @@ async fn files() {
     assert_eq!(stack.client.get(url).send().await.unwrap().text().await.unwrap(), "bytes");
     snapshot!("file_unknown", stack.get(&format!("/v1/files/file_{}", "0".repeat(32))));
 }
+
+#[tokio::test]
+async fn an_endpoint_of_each_kind_is_deployed_and_shown_as_it_was_named() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let server = json!({"kind": "server", "command": ["serve", "{port}"], "ready_path": "/health", "path": "/infer"});
+    for (runner, entry) in [
+        (json!({"kind": "cog"}), "predict.py"),
+        (json!({"kind": "cog"}), "predict.py:Predictor"),
+        (json!({"kind": "runpod"}), "handler.py"),
+        (json!({"kind": "command", "command": ["./run", "fast"]}), ""),
+        (server, ""),
+    ] {
+        let mut deploy = echo();
+        deploy["runner"] = runner.clone();
+        deploy["entry"] = json!(entry);
+        deploy["env"] = json!({"GREETING": "Hello"});
+        let version = stack.json(stack.post("/v1/endpoints", &deploy)).await;
+        assert_eq!((&version["runner"], &version["entry"]), (&runner, &json!(entry)));
+        assert_eq!(version["env"], json!({"GREETING": "Hello"}));
+    }
+    let shown = stack.json(stack.get("/v1/endpoints/echo/versions")).await;
+    assert_eq!(shown["versions"][5]["runner"], Value::Null, "python is what goes without saying");
+}

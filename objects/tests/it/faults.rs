@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use stokehold_objects::{Error, Objects, ObjectsConfig};
+use stokehold_objects::{Announced, Error, Objects, ObjectsConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -84,10 +84,13 @@ async fn wrong_arguments_are_told_before_anything_is_sent() {
     let hour = Duration::from_secs(3600);
     let digest = "00".repeat(32);
     let invalid = |error: Error| matches!(error, Error::Invalid(_));
-    assert!(invalid(objects.presign_put("a", 1, "zz", "text/plain", hour).await.unwrap_err()));
-    assert!(invalid(objects.presign_put("", 1, &digest, "text/plain", hour).await.unwrap_err()));
-    assert!(invalid(objects.presign_put("a", 6 << 30, &digest, "text/plain", hour).await.unwrap_err()));
-    assert!(invalid(objects.presign_put("a", 1, &digest, "text/plain", 24 * 30 * hour).await.unwrap_err()));
+    fn announced(size_bytes: u64, sha256_hex: &str) -> Announced<'_> {
+        Announced { size_bytes, sha256_hex, content_type: "text/plain", name: None }
+    }
+    assert!(invalid(objects.presign_put("a", announced(1, "zz"), hour).await.unwrap_err()));
+    assert!(invalid(objects.presign_put("", announced(1, &digest), hour).await.unwrap_err()));
+    assert!(invalid(objects.presign_put("a", announced(6 << 30, &digest), hour).await.unwrap_err()));
+    assert!(invalid(objects.presign_put("a", announced(1, &digest), 24 * 30 * hour).await.unwrap_err()));
     assert!(invalid(objects.presign_get(&"k".repeat(1025), hour).await.unwrap_err()));
     let config = store_endpoint("http://127.0.0.1:9").config();
     let half = ObjectsConfig { secret_access_key: None, ..config };

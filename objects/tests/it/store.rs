@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use stokehold_objects::Error;
 use stokehold_objects::store::serve;
+use stokehold_objects::{Announced, Error};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -92,7 +92,14 @@ async fn a_body_that_never_ends_leaves_nothing() {
     let objects = server.endpoint.objects().await;
     let digest = "00".repeat(32);
     let ttl = std::time::Duration::from_secs(60);
-    let presigned = objects.presign_put("cut", 4 << 20, &digest, "text/plain", ttl).await.unwrap();
+    let presigned = objects
+        .presign_put(
+            "cut",
+            Announced { size_bytes: 4 << 20, sha256_hex: &digest, content_type: "text/plain", name: None },
+            ttl,
+        )
+        .await
+        .unwrap();
     let (host, path) = presigned.url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).await.unwrap();
     let headers: String = presigned.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();

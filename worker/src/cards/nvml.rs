@@ -72,6 +72,11 @@ fn read_card(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
     })
 }
 
+/// The number in its device file's name; most drivers count as NVML does.
+pub(crate) fn minor(nvml: &Nvml, index: u32) -> u32 {
+    nvml.device_by_index(index).and_then(|device| device.minor_number()).unwrap_or(index)
+}
+
 /// Looks at a card. A reading that this kind of card does not give is absent; one that fails otherwise fails the look.
 pub(crate) fn look(nvml: &Nvml, index: u32) -> Result<Look, Blind> {
     let look = || -> Result<Look, NvmlError> {

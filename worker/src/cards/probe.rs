@@ -20,7 +20,7 @@ pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
     let started = Command::new(python)
         .args(["-m", "stokehold.runner", "probe"])
         .env_clear()
-        .envs(environment(python, &std::env::temp_dir(), cards))
+        .envs(environment(python, &std::env::temp_dir(), &cards.iter().map(u32::to_string).collect::<Vec<_>>()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -3,7 +3,12 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use std::fs::File;
+
+use tokio::task::spawn_blocking;
+
 use super::Error;
+use crate::transfer::measure;
 
 /// Where the runner package comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +39,9 @@ impl RunnerWheel {
     pub(super) async fn identity(&self) -> Result<String, Error> {
         match self {
             Self::File(path) => {
-                let measured = crate::transfer::measure(path).await;
+                let wheel = path.clone();
+                let measured = spawn_blocking(move || measure(&mut File::open(wheel)?)).await;
+                let measured = measured.unwrap_or_else(|panic| Err(panic.into()));
                 Ok(measured.map_err(|source| Error::Wheel { path: path.clone(), source })?.1)
             }
             Self::Requirement(requirement) => Ok(requirement.clone()),

@@ -11,6 +11,7 @@ use stokehold_queue::now_ms;
 
 use super::{Loaded, lock};
 use crate::latency::Latency;
+use crate::scratch::EndpointFolder;
 use crate::turns::{Slots, Turns};
 
 /// After a model for which there was no room, the next one is tried this much later.
@@ -20,6 +21,8 @@ const GROW_AGAIN: Duration = Duration::from_secs(5);
 pub(crate) struct Endpoint {
     pub(super) tenant: String,
     pub(super) spec: RunnerSpec,
+    /// What its runners write and read beside their code.
+    pub(super) folder: EndpointFolder,
     /// The cards here that it may have, by index.
     pub(super) cards: Vec<u32>,
     slots: Arc<Slots>,
@@ -86,6 +89,7 @@ impl Endpoint {
     pub(super) fn new(
         tenant: String,
         spec: RunnerSpec,
+        folder: EndpointFolder,
         cards: Vec<u32>,
         seen_mib: u64,
         slots: Arc<Slots>,
@@ -93,6 +97,7 @@ impl Endpoint {
         Arc::new(Self {
             tenant,
             spec,
+            folder,
             cards,
             slots,
             kept: AtomicBool::new(false),
@@ -166,6 +171,11 @@ impl Endpoint {
     /// There was no room for another model.
     pub(crate) fn cannot_grow(&self) {
         *lock(&self.crowded) = Some(Instant::now());
+    }
+
+    /// Where a run's files lie, and those of its input.
+    pub(crate) fn folder(&self) -> &EndpointFolder {
+        &self.folder
     }
 
     /// Jobs that one call of its handler takes.

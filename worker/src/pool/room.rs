@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use stokehold_queue::gateway::{CardReach, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 
-use super::failure::{failure, infra};
 use super::{Loaded, Model, NotReady, Pool, Using, lock};
+use crate::failure::{failed, infra};
 use crate::ledger::{Claim, Idle, Need, Reservation, Ticket};
 
 /// How long a claim waits for the runs on its card to end.
@@ -33,7 +33,7 @@ impl Pool {
         }
         if !ledger.could_hold(need, &model.cards) {
             let message = format!("it was seen to need {} MiB of a card, and the largest here has less", need.mib);
-            return Err(NotReady::Outgrown(failure(ErrorCode::OomGpu, message), need.mib));
+            return Err(NotReady::Outgrown(failed(ErrorCode::OomGpu, message), need.mib));
         }
         if model.alone.load(Ordering::SeqCst) {
             return self.make_empty(model, need).await.map(Some);

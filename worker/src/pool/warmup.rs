@@ -12,8 +12,8 @@ use stokehold_queue::endpoint::EndpointSpec;
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::time::{Instant, timeout_at};
 
-use super::{failure, infra, start_failure};
 use crate::cards::Cards;
+use crate::failure::{failed, infra, start_failure};
 use crate::messages::Messages;
 use crate::runner::{RunEnd, RunRequest, Runner, StartError};
 
@@ -70,7 +70,7 @@ fn warmed_up(end: RunEnd) -> Result<(), JobError> {
             let message = format!("a warm-up input: {}", raised.message);
             let some = |text: String| Some(text).filter(|text| !text.is_empty());
             let (traceback, stderr) = (some(raised.traceback), some(stderr));
-            Err(JobError { class: raised.class, traceback, stderr, ..failure(ErrorCode::SetupFailed, message) })
+            Err(JobError { class: raised.class, traceback, stderr, ..failed(ErrorCode::SetupFailed, message) })
         }
         end => Err(start_failure(StartError::Ended(end))),
     }

@@ -1,11 +1,12 @@
 //! The task that owns a runner's process: the only reader and writer of its wire, the only one that waits for its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
+use stokehold_queue::endpoint::Runner as RunnerKind;
 use stokehold_queue::gateway::{JobMessage, LogStream};
 use stokehold_wire::{Control, Decoder, Report, Stream, encode};
 use tokio::io::AsyncWriteExt;
@@ -15,6 +16,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::batch::Batch;
 use super::process::{self, Launch, Process};
+use super::strays;
 use super::streams::{Source, Streams};
 use super::tail::Tail;
 use super::{Begun, RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
@@ -35,6 +37,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// After a process has ended, what it left in its pipes is read for so long: a grandchild may hold them open for ever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A runner that has had nothing to do for so long is rid of what its runs have left behind.
+const TIDY_AFTER: Duration = Duration::from_secs(1);
 
 const COMMANDS: usize = 1_024;
 
@@ -59,9 +64,14 @@ pub(super) async fn start(
     }
     let (commands, inbox) = mpsc::channel(COMMANDS);
     let (loaded, loading) = oneshot::channel();
-    let load = Control::Load { entry: launch.entry.clone(), max_concurrency: launch.max_concurrency };
+    let load = Control::Load {
+        kind: launch.runner.kind().to_owned(),
+        entry: launch.entry.clone(),
+        max_concurrency: launch.max_concurrency,
+    };
+    let settings = serde_json::to_vec(&launch.runner).map_err(|error| StartError::Spawn(error.to_string()))?;
     let parts = Parts { process, writer, streams, inbox, loaded, reservation };
-    tokio::spawn(Driver::new(parts, launch).run(load));
+    tokio::spawn(Driver::new(parts, launch).run(load, settings));
     let is_batched = launch.max_batch_size > 1;
     let runner = |boot, load| Runner {
         commands,
@@ -127,6 +137,12 @@ struct Driver {
     /// What came on stderr outside of any run.
     stderr: Tail,
     heard: tokio::time::Instant,
+    /// Whether what its runs leave behind is ended: a server's processes are its own business.
+    is_tidied: bool,
+    /// What had gone away from it by the time it was loaded belongs to the model.
+    spared: BTreeSet<u32>,
+    /// When its last run has ended; `None` once it was tidied up after it.
+    idle_since: Option<tokio::time::Instant>,
     stopping: Option<(tokio::time::Instant, Vec<oneshot::Sender<()>>)>,
     /// How many processes the kernel had killed for memory when this one started, and whether it was we who killed this one.
     oom_kills: u64,
@@ -149,14 +165,17 @@ impl Driver {
             batch: Batch::new(launch.max_batch_size, launch.max_wait),
             stderr: Tail::default(),
             heard: tokio::time::Instant::now(),
+            is_tidied: matches!(launch.runner, RunnerKind::Python | RunnerKind::Cog | RunnerKind::Command { .. }),
+            spared: BTreeSet::new(),
+            idle_since: None,
             stopping: None,
             oom_kills: process::oom_kills(),
             is_killed: false,
         }
     }
 
-    async fn run(mut self, load: Control) {
-        let fatal = match self.send(&load, b"").await {
+    async fn run(mut self, load: Control, settings: Vec<u8>) {
+        let fatal = match self.send(&load, &settings).await {
             Ok(()) => self.serve().await.err(),
             Err(fatal) => Some(fatal),
         };
@@ -169,6 +188,7 @@ impl Driver {
         loop {
             let call_at = self.call().await?;
             let silence = self.heard + SILENCE_MAX;
+            let tidy_at = self.idle_since.filter(|_| self.runs.is_empty()).map(|since| since + TIDY_AFTER);
             let stop_by = self.stopping.as_ref().map(|(by, _)| *by);
             tokio::select! {
                 chunk = self.streams.next() => match chunk {
@@ -199,6 +219,10 @@ impl Driver {
                     return Err(Fatal::Broken(format!("it gave no sign of life for {} s", SILENCE_MAX.as_secs())));
                 }
                 () = sleep_until(call_at.unwrap_or(silence)), if call_at.is_some() => {}
+                () = sleep_until(tidy_at.unwrap_or(silence)), if tidy_at.is_some() => {
+                    self.idle_since = None;
+                    strays::end(self.process.pid, self.process.is_boxed, &self.spared);
+                }
                 () = sleep_until(stop_by.unwrap_or(silence)), if stop_by.is_some() => {
                     self.kill();
                     return Ok(());
@@ -251,6 +275,9 @@ impl Driver {
     /// A run has ended: the next one in the runner's inbox begins.
     fn ended(&mut self, run: u64) -> Option<Running> {
         let running = self.runs.remove(&run)?;
+        if self.runs.is_empty() && self.is_tidied {
+            self.idle_since = Some(tokio::time::Instant::now());
+        }
         if !self.batch.is_on()
             && let Some(next) = self.runs.values().nth(self.max_concurrency - 1)
         {
@@ -297,6 +324,7 @@ impl Driver {
         match report {
             Report::Ready { load_ms } => {
                 if let Some(loaded) = self.loaded.take() {
+                    self.spared = strays::of(self.process.pid, self.process.is_boxed);
                     let _ = loaded.send(Ok(Duration::from_millis(load_ms)));
                 }
             }
@@ -377,7 +405,8 @@ impl Driver {
         process::kill_group(self.process.pid);
         // Its memory is free: whoever waits for the ends below may take it.
         self.reservation = None;
-        let ending = status.map_or_else(|error| Err(error.to_string()), process::ending);
+        let is_boxed = self.process.is_boxed;
+        let ending = status.map_or_else(|error| Err(error.to_string()), |status| process::ending(status, is_boxed));
         let is_stopped = fatal.is_none() && self.is_killed && self.stopping.is_some();
         let is_oom = !self.is_killed && process::oom_kills() > self.oom_kills;
         let end = |stderr: String| match (&fatal, &ending) {

@@ -5,17 +5,20 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use stokehold_queue::endpoint::Runner as RunnerKind;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::unix::pipe::Receiver;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use super::streams::Streams;
+use crate::sandbox::{Level, Reach, Sandbox};
 
 /// The wire's descriptor in the child: the first after the standard three.
 const WIRE_FD: i32 = 3;
@@ -46,25 +49,31 @@ const PASSED_ON: [&str; 14] = [
 pub(crate) struct Launch {
     /// The environment's Python.
     pub(crate) python: PathBuf,
-    /// The unpacked package: the working directory.
-    pub(crate) package: PathBuf,
+    /// What it may reach, its working directory among it: the unpacked package.
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) reach: Reach,
     /// HOME and TMPDIR: a directory of this runner's own.
     pub(crate) home: PathBuf,
-    /// `file.py:object`.
+    /// What it starts, and where that is in the package.
+    pub(crate) runner: RunnerKind,
     pub(crate) entry: String,
+    /// Variables of the endpoint's own.
+    pub(crate) env: BTreeMap<String, String>,
     /// Runs at once.
     pub(crate) max_concurrency: u32,
     /// Jobs that one call of the handler takes, and how long the first of them waits for others.
     pub(crate) max_batch_size: u32,
     pub(crate) max_wait: Duration,
-    /// The cards it may use, by index; none hides all of them.
-    pub(crate) cards: Vec<u32>,
+    /// The cards that it may use, as CUDA is told; none hides all of them.
+    pub(crate) visible: Vec<String>,
 }
 
 /// A started process: its own group, its standard streams captured.
 pub(super) struct Process {
     pub(super) child: Child,
     pub(super) pid: u32,
+    /// It is in namespaces of its own, and what is started is what keeps them.
+    pub(super) is_boxed: bool,
 }
 
 impl Process {
@@ -72,12 +81,12 @@ impl Process {
     pub(super) fn spawn(launch: &Launch) -> std::io::Result<(Self, OwnedWriteHalf, Streams)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut command = Command::new(&launch.python);
+        let mut command = launch.sandbox.command(&launch.python, &launch.reach)?;
         command
             .args(["-m", "stokehold.runner", "serve"])
-            .current_dir(&launch.package)
             .env_clear()
-            .envs(environment(&launch.python, &launch.home, &launch.cards))
+            .envs(&launch.env)
+            .envs(environment(&launch.python, &launch.home, &launch.visible))
             .env(WIRE, WIRE_FD.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -95,7 +104,8 @@ impl Process {
         let stderr = child.stderr.take().ok_or_else(gone)?.into_owned_fd()?;
         let (reader, writer) = UnixStream::from_std(ours)?.into_split();
         let streams = Streams::new(reader, Receiver::from_owned_fd(stdout)?, Receiver::from_owned_fd(stderr)?);
-        Ok((Self { child, pid }, writer, streams))
+        let is_boxed = launch.sandbox.level() == Level::L2;
+        Ok((Self { child, pid, is_boxed }, writer, streams))
     }
 }
 
@@ -116,7 +126,7 @@ pub(super) fn oom_kills() -> u64 {
 }
 
 /// What a process sees of this worker's environment, and what it is told: where it lives, and which cards it may use.
-pub(crate) fn environment(python: &Path, home: &Path, cards: &[u32]) -> BTreeMap<String, String> {
+pub(crate) fn environment(python: &Path, home: &Path, cards: &[String]) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> =
         PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
     let bin = python.parent().map(|bin| bin.to_string_lossy().into_owned()).unwrap_or_default();
@@ -129,21 +139,25 @@ pub(crate) fn environment(python: &Path, home: &Path, cards: &[u32]) -> BTreeMap
         ("PYTHONDONTWRITEBYTECODE", "1".to_owned()),
         // NVML counts cards by their place on the bus; CUDA by itself puts the fastest first.
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
-        ("CUDA_VISIBLE_DEVICES", cards.iter().map(u32::to_string).collect::<Vec<_>>().join(",")),
+        ("CUDA_VISIBLE_DEVICES", cards.join(",")),
     ];
     variables.extend(set.map(|(name, value)| (name.to_owned(), value)));
     variables
 }
 
 /// How a process ended: its exit code, or the name of the signal that ended it.
-pub(super) fn ending(status: ExitStatus) -> Result<i32, String> {
+pub(super) fn ending(status: ExitStatus, is_boxed: bool) -> Result<i32, String> {
+    const SIGNALS: i32 = 128;
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
+        // What a process in namespaces of its own died of is told so, as by a shell.
+        (Some(code), _) if is_boxed && code > SIGNALS => Err(signal_name(code - SIGNALS)),
         (Some(code), _) => Ok(code),
-        (None, Some(signal)) => {
-            Err(Signal::try_from(signal)
-                .map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned()))
-        }
+        (None, Some(signal)) => Err(signal_name(signal)),
         (None, None) => Err("an unknown end".to_owned()),
     }
+}
+
+fn signal_name(signal: i32) -> String {
+    Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }

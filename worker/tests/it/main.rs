@@ -12,6 +12,7 @@ mod drain;
 mod ends;
 mod gateway;
 mod histories;
+mod kinds;
 mod leases;
 mod models;
 mod outputs;

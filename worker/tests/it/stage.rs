@@ -1,5 +1,6 @@
 //! A worker on its stage: a gateway of its own, the endpoints of `handlers/`, and the cache that all tests share.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use stokehold_queue::demands::Demands;
-use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::endpoint::{EndpointSpec, Runner};
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 use stokehold_worker::{Config, RawConfig, run};
@@ -112,9 +113,12 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
     EndpointSpec {
         package_sha256: String::new(),
         package_size_bytes: 0,
+        runner: Runner::default(),
         entry: format!("endpoint.py:{object}"),
         requirements_lock: String::new(),
         python: String::new(),
+        network: false,
+        env: BTreeMap::new(),
         input_schema: Value::Null,
         output_schema: Value::Null,
         vram_gib: 0.0,
@@ -147,6 +151,8 @@ fn config(gateway: &Gateway, dir: &Path, variables: &[(&'static str, String)]) -
     let var = |name: &str| match name {
         "STOKE_GATEWAY_URL" => Some(gateway.url().to_owned()),
         "STOKE_JOIN_TOKEN" => Some("jt_test".to_owned()),
+        // What shuts a runner in is a subcommand of `stoke`: the end-to-end suite has it.
+        "STOKE_SANDBOX" => Some("L0".to_owned()),
         "STOKE_DATA_DIR" => Some(dir.to_string_lossy().into_owned()),
         "STOKE_CACHE_DIR" => Some(concat!(env!("CARGO_TARGET_TMPDIR"), "/worker-cache").to_owned()),
         "STOKE_RUNNER_WHEEL" => Some(wheel().to_string_lossy().into_owned()),

@@ -6,7 +6,7 @@ use aws_sdk_s3::config::RequestChecksumCalculation;
 use aws_sdk_s3::presigning::PresigningConfig;
 use reqwest::StatusCode;
 use sha2::{Digest, Sha256};
-use stokehold_objects::{Objects, Presigned};
+use stokehold_objects::{Announced, Objects, Presigned};
 
 use super::{bytes, refusal};
 use crate::server::Endpoint;
@@ -36,8 +36,20 @@ async fn upload(presigned: &Presigned, body: &[u8], change: impl FnOnce(&mut Vec
 async fn an_upload_is_what_was_signed(objects: &Objects) {
     let (key, body) = ("presigned/ä put", bytes(100_000));
     let digest = hex::encode(Sha256::digest(&body));
-    let presigned = objects.presign_put(key, body.len() as u64, &digest, "image/png", TTL).await.unwrap();
-    for name in ["content-length", "content-type", "x-amz-checksum-sha256"] {
+    let presigned = objects
+        .presign_put(
+            key,
+            Announced {
+                size_bytes: body.len() as u64,
+                sha256_hex: &digest,
+                content_type: "image/png",
+                name: Some("ä b.png"),
+            },
+            TTL,
+        )
+        .await
+        .unwrap();
+    for name in ["content-length", "content-type", "content-disposition", "x-amz-checksum-sha256"] {
         assert!(presigned.headers.contains_key(name), "{name} is not in {:?}", presigned.headers);
     }
     let unchanged = |_: &mut Vec<_>| {};
@@ -67,9 +79,18 @@ async fn an_upload_is_what_was_signed(objects: &Objects) {
     assert_eq!(upload(&presigned, &body, unchanged).await, 200);
     assert!(objects.get(key, 1 << 20).await.unwrap().unwrap() == body);
     assert_eq!(objects.head(key).await.unwrap().unwrap().content_type.as_deref(), Some("image/png"));
+    let answer = reqwest::get(objects.presign_get(key, TTL).await.unwrap()).await.unwrap();
+    assert_eq!(answer.headers()["content-disposition"], "inline; filename*=UTF-8''%C3%A4%20b%2Epng");
 
     let empty = hex::encode(Sha256::digest(b""));
-    let presigned = objects.presign_put("presigned/empty", 0, &empty, "text/plain", TTL).await.unwrap();
+    let presigned = objects
+        .presign_put(
+            "presigned/empty",
+            Announced { size_bytes: 0, sha256_hex: &empty, content_type: "text/plain", name: None },
+            TTL,
+        )
+        .await
+        .unwrap();
     assert_eq!(upload(&presigned, b"", unchanged).await, 200);
     assert_eq!(objects.head("presigned/empty").await.unwrap().unwrap().size_bytes, 0);
 }

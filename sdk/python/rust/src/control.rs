@@ -6,10 +6,24 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 /// First message: import `entry` and call `setup()`.
-#[pyclass(frozen, get_all, module = "stokehold._wire")]
+#[pyclass(frozen, module = "stokehold._wire")]
 pub(crate) struct Load {
+    #[pyo3(get)]
+    kind: String,
+    #[pyo3(get)]
     entry: String,
+    #[pyo3(get)]
     max_concurrency: u32,
+    settings: Vec<u8>,
+}
+
+#[pymethods]
+impl Load {
+    /// What the kind is to know, JSON.
+    #[getter]
+    fn settings<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.settings)
+    }
 }
 
 /// Run the handler.
@@ -55,7 +69,9 @@ impl Control {
     pub(crate) fn from_wire(message: stokehold_wire::Control, body: Vec<u8>) -> Result<Self, u64> {
         use stokehold_wire::Control as Message;
         match message {
-            Message::Load { entry, max_concurrency } => Ok(Self::Load(Load { entry, max_concurrency })),
+            Message::Load { kind, entry, max_concurrency } => {
+                Ok(Self::Load(Load { kind, entry, max_concurrency, settings: body }))
+            }
             Message::Run { run, job, attempt, scratch, files, more } => {
                 Ok(Self::Run(Run { number: run, job, attempt, scratch, files, more, input: body }))
             }

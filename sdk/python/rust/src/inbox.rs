@@ -143,7 +143,7 @@ impl Inbox {
                 }
             }
         }
-        exit::now(if self.lock().shutdown { 0 } else { exit::ORPHANED });
+        if self.lock().shutdown { exit::now(0) } else { exit::orphaned() }
     }
 
     fn deliver(&self, message: stokehold_wire::Control, body: Vec<u8>) -> Result<(), &'static str> {

@@ -133,7 +133,7 @@ impl State {
         self.frame.clear();
         encode(report, body, &mut self.frame)?;
         if (&*self.socket).write_all(&self.frame).is_err() {
-            exit::now(exit::ORPHANED);
+            exit::orphaned();
         }
         if self.frame.capacity() > FRAME_BYTES_KEPT {
             self.frame = Vec::new();

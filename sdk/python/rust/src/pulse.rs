@@ -27,7 +27,7 @@ pub(crate) fn beat(inbox: &Inbox, outbox: &Outbox, worker: Pid) {
             }
             next = Instant::now() + EVERY;
             if getppid() != worker {
-                exit::now(exit::ORPHANED);
+                exit::orphaned();
             }
             inbox.interrupt_again();
             let memory = Memory::of_this_process();

@@ -8,8 +8,11 @@ BODY_BYTES_MAX: Final[int]
 
 @final
 class Load:
+    kind: Final[str]
     entry: Final[str]
     max_concurrency: Final[int]
+    @property
+    def settings(self) -> bytes: ...
 
 @final
 class Run:

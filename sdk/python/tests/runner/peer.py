@@ -85,9 +85,12 @@ class Peer:
     def send_raw(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def load(self, entry: str, max_concurrency: int = 1) -> Report:
+    def load(
+        self, entry: str, max_concurrency: int = 1, kind: str = "python", settings: dict[str, Any] | None = None
+    ) -> Report:
         """Loads the handler and gives `ready` or `failed`."""
-        self.send({"type": "load", "entry": entry, "max_concurrency": max_concurrency})
+        message = {"type": "load", "kind": kind, "entry": entry, "max_concurrency": max_concurrency}
+        self.send(message, json.dumps(settings or {}).encode())
         return self.until(lambda report: report.type in ("ready", "failed"))
 
     def start(self, arguments: dict[str, Any] | None = None, files: dict[str, str] | None = None) -> int:

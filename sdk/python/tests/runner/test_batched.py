@@ -178,7 +178,7 @@ def test_describe_tells_what_one_job_gives_and_gets(package: Package) -> None:
         """,
         "embedding.py",
     )
-    document, code = describe(str(folder))
+    document, code = describe("python", str(folder))
     assert code == 0, document
     assert (document["options"]["max_batch_size"], document["options"]["max_wait_ms"]) == (16, 5)
     schema = document["input_schema"]
@@ -202,7 +202,7 @@ def test_a_handler_that_cannot_take_a_batch_is_told_why(package: Package, handle
     folder = package(
         f"from stokehold import endpoint\n\n@endpoint(max_batch_size=2)\n{handler}\n", f"wrong_{abs(hash(handler))}.py"
     )
-    document, code = describe(str(folder))
+    document, code = describe("python", str(folder))
     assert code == 1
     assert re.search(message, document["error"]["message"])
 

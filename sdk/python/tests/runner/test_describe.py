@@ -44,7 +44,7 @@ def test_a_folder(package: Package) -> None:
     assert _describe(str(folder)) == {
         "name": "greeter",
         "entry": "endpoint.py:Greeter",
-        "kind": "async_function",
+        "kind": "python",
         "options": {"vram_gib": 1.5, "max_concurrency": 4, "timeout_s": 60, "max_attempts": 2},
         "input_schema": {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -68,7 +68,7 @@ def test_a_folder_has_a_usual_file_or_only_one(package: Package, file: str) -> N
 
 def test_an_object_that_is_picked_needs_no_mark(package: Package) -> None:
     folder = package("def first(): yield 1\ndef second(): pass")
-    assert _describe(f"{folder}:first")["kind"] == "generator"
+    assert _describe(f"{folder}:first")["output_schema"]["type"] == "array"
     assert _describe(f"{folder / 'endpoint.py'}:second")["entry"] == "endpoint.py:second"
 
 

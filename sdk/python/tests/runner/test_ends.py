@@ -173,12 +173,12 @@ def test_a_runner_without_a_worker_exits_at_once_whatever_it_does(serve: Serve, 
     )
     peer.start()
     peer.until(lambda report: report.type == "log")
-    assert peer.hang_up() == 69
+    assert peer.hang_up() == -signal.SIGKILL
 
 
 def test_an_idle_runner_without_a_worker_exits(serve: Serve) -> None:
-    assert serve("def handler(): pass").hang_up() == 69
-    assert serve("async def handler(): pass").hang_up() == 69
+    assert serve("def handler(): pass").hang_up() == -signal.SIGKILL
+    assert serve("async def handler(): pass").hang_up() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
         """,
         "painting.py",
     )
-    document, code = describe(str(folder))
+    document, code = describe("python", str(folder))
     assert code == 0
     options = document["options"]
     assert options["before"] == [

@@ -292,6 +292,8 @@ impl Cluster {
             ("STOKE_JOIN_TOKEN", self.secrets.join_token.clone()),
             ("STOKE_DATA_DIR", self.dir.join("workers").join(&full).to_string_lossy().into_owned()),
             ("STOKE_SLOTS", self.size.slots.to_string()),
+            // Its handlers write journals, which are the proof.
+            ("STOKE_SANDBOX", "L0".to_owned()),
         ];
         env.extend(failpoints.map(|points| ("STOKE_FAILPOINTS", points.to_owned())));
         let event = Event::new(&full, Kind::Ok, "process");

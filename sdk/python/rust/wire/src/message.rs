@@ -8,9 +8,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Control {
-    /// First message: import `entry` and call `setup()`. Answered by `ready` or `failed`.
+    /// First message: import `entry` and call `setup()`, or what that is for its kind. Answered by `ready` or `failed`. Body: the kind's
+    /// settings, a JSON object.
     Load {
-        /// `file.py:object`, relative to the working directory, which is the unpacked package.
+        /// `python`, `cog`, `runpod`, `server` or `command`.
+        kind: String,
+        /// `file.py:object` or `file.py`, relative to the working directory, which is the unpacked package; empty for a server or a command.
         entry: String,
         /// Runs at once; more than 1 only makes sense for async handlers.
         max_concurrency: u32,

@@ -14,7 +14,7 @@ const JOB: &str = "0192f0c1a2b37cde8f00112233445500";
 
 fn controls() -> Vec<Control> {
     vec![
-        Control::Load { entry: "endpoint.py:predict".into(), max_concurrency: 1 },
+        Control::Load { kind: "python".into(), entry: "endpoint.py:predict".into(), max_concurrency: 1 },
         Control::Run {
             run: 7,
             job: JOB.into(),

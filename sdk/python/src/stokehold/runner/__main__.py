@@ -14,12 +14,13 @@ def main() -> int:
     commands.add_parser("serve", help="serve the worker that started this process")
     describing = commands.add_parser("describe", help="print a handler's schema as JSON")
     describing.add_argument("path", metavar="PATH[:object]", help="a folder, or a .py file")
+    describing.add_argument("--kind", default="python", help="python (the default), cog or runpod")
     commands.add_parser("probe", help="try the GPUs that this process may use; exit code 3 when one does not work")
     arguments = parser.parse_args()
     if arguments.command == "probe":
         return _probe()
     if arguments.command == "describe":
-        return _describe(arguments.path)
+        return _describe(arguments.kind, arguments.path)
     return _serve(parser)
 
 
@@ -40,13 +41,13 @@ def _probe() -> int:
     return 0 if wrong is None else 3
 
 
-def _describe(path: str) -> int:
+def _describe(kind: str, path: str) -> int:
     from stokehold.runner.describe import describe
 
     # The package may print while it is imported; the document has stdout for itself.
     document = os.dup(1)
     os.dup2(2, 1)
-    found, code = describe(path)
+    found, code = describe(kind, path)
     sys.stdout.flush()
     with os.fdopen(document, "w", encoding="utf-8") as stdout:
         stdout.write(json.dumps(found) + "\n")

@@ -32,6 +32,11 @@ class Attempt:
         return [self.number]
 
     @property
+    def id(self) -> str:
+        """The job's."""
+        return self._run.job
+
+    @property
     def input(self) -> bytes:
         return self._run.input
 

@@ -13,6 +13,7 @@ from stokehold.runner.attempt import Attempt
 from stokehold.runner.context import CURRENT
 from stokehold.runner.errors import BadOutput, Cancelled
 from stokehold.runner.handler import Handler
+from stokehold.runner.inputs import Inputs
 
 Outcome = Union[bytes, BaseException]
 
@@ -38,9 +39,10 @@ class Batch:
 class Batched:
     """Runs a plain function whose arguments are lists, with one item per run."""
 
-    def __init__(self, wire: Wire, handler: Handler) -> None:
+    def __init__(self, wire: Wire, handler: Handler, inputs: Inputs) -> None:
         self._wire = wire
         self._handler = handler
+        self._inputs = inputs
         # Runs of the batch that nothing was reported about yet; None while none of the handler's code is on the stack.
         self._interruptible: list[Attempt] | None = None
         # A call for more than this ran out of memory.
@@ -77,7 +79,7 @@ class Batched:
         for attempt in attempts:
             try:
                 attempt.refuse_if_cancelled()
-                ready.append((attempt, self._handler.inputs.load(attempt.input, attempt.files)))
+                ready.append((attempt, self._inputs.load(attempt.input, attempt.files)))
             except BaseException as error:
                 attempt.failed(error)
         waiting = [attempt for attempt, _ in ready]
@@ -95,9 +97,7 @@ class Batched:
                 items = [item for item in items if item[0] in waiting]
                 if not items:
                     return
-                values = _one_each(
-                    self._handler.call(**self._handler.inputs.columns([each for _, each in items])), items
-                )
+                values = _one_each(self._handler.call(**self._inputs.columns([each for _, each in items])), items)
             finally:
                 self._interruptible = None
         except SystemExit:

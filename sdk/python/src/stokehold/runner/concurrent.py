@@ -84,11 +84,11 @@ class Concurrent:
 
     async def _call(self, attempt: Attempt) -> bytes:
         value: Any = self._handler.call(**self._handler.inputs.load(attempt.input, attempt.files))
-        if not self._handler.kind.yields:
-            return attempt.result(await value)
+        if not self._handler.called.yields:
+            return attempt.result(self._handler.portable(await value))
         try:
             async for item in value:
-                attempt.yielded(item)
+                attempt.yielded(self._handler.portable(item))
         finally:
             await value.aclose()
         return attempt.results()

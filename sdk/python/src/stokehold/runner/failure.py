@@ -27,6 +27,31 @@ class Failure(NamedTuple):
     traceback: str
 
 
+class Relayed(Exception):  # noqa: N818
+    """An exception of another process, as that process tells of it."""
+
+    def __init__(self, message: str, traceback: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def relayed(class_name: str, message: str, traceback: str) -> Relayed:
+    """An exception that is told of, and judged, as it would be in its own process.
+
+    class_name: with its module, unless that is `builtins`.
+    """
+    module, _, name = class_name.rpartition(".")
+    # By these `oom` and `fault` know some, whatever their names.
+    known = {"RuntimeError": RuntimeError, "MemoryError": MemoryError}.get(class_name)
+    bases = (Relayed,) if known is None else (Relayed, known)
+    kind: type[Relayed] = type(name, bases, {"__module__": module or "builtins"})
+    return kind(message, traceback)
+
+
 def describe(error: BaseException, code: str | None = None) -> Failure:
     """Tells of an exception; `code` overrides what its class says."""
     kind = type(error)
@@ -56,6 +81,8 @@ def _message(error: BaseException) -> str:
 
 def _traceback(error: BaseException) -> str:
     """From the handler's first frame on. Empty for what the handler did not raise."""
+    if isinstance(error, Relayed):
+        return _bounded(error.traceback)
     frames = _handler_frames(error.__traceback__)
     if frames is None and not isinstance(error, SyntaxError):
         return ""
@@ -64,6 +91,11 @@ def _traceback(error: BaseException) -> str:
     except Exception:
         # An exception's own __str__ or __repr__ may raise; the frames are still true.
         text = "".join(traceback.format_tb(frames))
+    return _bounded(text)
+
+
+def _bounded(text: str) -> str:
+    """A traceback without its middle, if it is long."""
     encoded = _clean(text).encode()
     if len(encoded) <= _TRACEBACK_BYTES_MAX:
         return encoded.decode()

@@ -9,7 +9,6 @@ from typing import Any
 from stokehold._wire import Run, Wire
 from stokehold.runner.attempt import Attempt
 from stokehold.runner.context import CURRENT
-from stokehold.runner.errors import Cancelled
 from stokehold.runner.handler import Handler
 
 
@@ -34,7 +33,7 @@ class Serial:
         if attempt is not None and attempt.is_cancelled:
             # Once is enough: the handler may clean up in peace.
             self._interruptible = None
-            raise Cancelled("the job was cancelled")
+            raise self._handler.interrupt("the job was cancelled")
 
     def _run(self, attempt: Attempt) -> None:
         CURRENT.set(attempt)
@@ -49,7 +48,7 @@ class Serial:
             attempt.flush()
             raise
         except BaseException as error:
-            attempt.failed(error)
+            attempt.failed(error, "cancelled" if isinstance(error, self._handler.interrupt) else None)
         else:
             attempt.done(body)
         finally:
@@ -57,11 +56,11 @@ class Serial:
 
     def _call(self, attempt: Attempt) -> bytes:
         value: Any = self._handler.call(**self._handler.inputs.load(attempt.input, attempt.files))
-        if not self._handler.kind.yields:
-            return attempt.result(value)
+        if not self._handler.called.yields:
+            return attempt.result(self._handler.portable(value))
         try:
             for item in value:
-                attempt.yielded(item)
+                attempt.yielded(self._handler.portable(item))
         finally:
             value.close()
         return attempt.results()

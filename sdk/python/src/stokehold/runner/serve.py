@@ -10,7 +10,7 @@ import time
 import traceback
 
 from stokehold._wire import Load, Wire
-from stokehold.runner import failure, fault, handler, oom, streams
+from stokehold.runner import failure, fault, kinds, oom, streams
 from stokehold.runner.batched import Batched
 from stokehold.runner.concurrent import Concurrent
 from stokehold.runner.serial import Serial
@@ -43,17 +43,20 @@ def _serve(wire: Wire) -> int:
     asyncio.set_event_loop(loop)
     started = time.monotonic()
     try:
-        prepared = handler.prepare(handler.load(load.entry), loop.run_until_complete)
+        prepared = kinds.of(load.kind).prepare(load, loop.run_until_complete)
     except BaseException as error:
         wire.failed(
             failure.describe(error, oom.which(error) or (fault.CUDA if fault.is_one(error) else "setup_failed"))
         )
         return 1
     wire.ready(int((time.monotonic() - started) * 1000))
-    if prepared.kind.is_async:
-        loop.run_until_complete(Concurrent(wire, prepared, load.max_concurrency).serve())
-    elif prepared.is_batched:
-        Batched(wire, prepared).serve()
-    else:
-        Serial(wire, prepared).serve()
+    try:
+        if prepared.called.is_async:
+            loop.run_until_complete(Concurrent(wire, prepared, load.max_concurrency).serve())
+        elif prepared.batch is not None:
+            Batched(wire, prepared, prepared.batch).serve()
+        else:
+            Serial(wire, prepared).serve()
+    finally:
+        prepared.close()
     return 0

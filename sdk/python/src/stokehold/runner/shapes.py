@@ -145,7 +145,7 @@ class Shapes:
 
     def _of_class(self, hint: type, where: str) -> Shape:
         if hint in _PATHS:
-            return Shape(FILE_SCHEMA, _load_file, _is_file)
+            return Shape(FILE_SCHEMA, load_file, _is_file)
         if issubclass(hint, enum.Enum):
             return _enumeration(hint)
         if _is_model(hint):
@@ -404,7 +404,8 @@ def _key(value: Any) -> Any:
     return (None, repr(value))
 
 
-def _load_file(value: Any, files: Files) -> pathlib.Path:
+def load_file(value: Any, files: Files) -> pathlib.Path:
+    """The file that `{"$file": id}` names. Raises `Reject` for anything else."""
     if not _is_file(value):
         raise Reject(f'{_shown(value)} is no file: give {{"$file": "<file id>"}}')
     path = files.get(value["$file"])

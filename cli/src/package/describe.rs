@@ -5,23 +5,35 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
+
+use super::Kind;
 
 /// Importing a GPU framework from a cold disk takes a minute.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// What was found out.
-pub(super) struct Described {
+pub(crate) struct Described {
     /// Name, entry, options and schemas.
-    pub(super) version: Value,
+    pub(crate) version: Value,
     /// The Python it was imported with, as `3.11`.
-    pub(super) python: String,
+    pub(crate) python: String,
 }
 
-/// Imports `target` with `python`, without calling its `setup()`.
-pub(super) async fn describe(python: &Path, target: &str) -> Result<Described> {
-    let output = run(python, &["-m", "stokehold.runner", "describe", target]).await;
+impl Described {
+    /// Of a program, which cannot be asked.
+    pub(super) async fn of_program(python: &Path) -> Result<Self> {
+        let dialect = "https://json-schema.org/draft/2020-12/schema";
+        let version = json!({"entry": "", "input_schema": {"$schema": dialect, "type": "object"}, "output_schema": {}});
+        Ok(Self { version, python: version_of(python).await? })
+    }
+}
+
+/// Looks at `target` with `python`: imports it, without calling its `setup()`, unless its kind runs at import.
+pub(crate) async fn describe(python: &Path, kind: Kind, target: &str) -> Result<Described> {
+    let kind = kind.to_string();
+    let output = run(python, &["-m", "stokehold.runner", "describe", target, "--kind", &kind]).await;
     let output = output.with_context(|| format!("cannot import {target}"))?;
     let version: Value = serde_json::from_slice(&output.stdout).with_context(|| {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -33,8 +45,12 @@ pub(super) async fn describe(python: &Path, target: &str) -> Result<Described> {
             Some(text("traceback")).filter(|text| !text.is_empty()).map_or(String::new(), |text| format!("\n{text}"));
         bail!("{target} cannot be deployed: {}: {}{traceback}", text("class"), text("message"));
     }
+    Ok(Described { version, python: version_of(python).await? })
+}
+
+async fn version_of(python: &Path) -> Result<String> {
     let asked = run(python, &["-I", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).await?;
-    Ok(Described { version, python: String::from_utf8_lossy(&asked.stdout).trim().to_owned() })
+    Ok(String::from_utf8_lossy(&asked.stdout).trim().to_owned())
 }
 
 async fn run(python: &Path, arguments: &[&str]) -> Result<std::process::Output> {

@@ -15,7 +15,7 @@ const BYTES_MAX: u64 = 256 << 20;
 const SKIPPED: [&str; 2] = ["__pycache__", "node_modules"];
 
 /// Packs a folder's files, or one file, into `archive`: sorted, no times, no owners; no hidden files, caches or environments.
-pub(super) fn pack(source: &Path, archive: &File) -> Result<()> {
+pub(crate) fn pack(source: &Path, archive: &File) -> Result<()> {
     let mut files = Vec::new();
     if source.is_dir() {
         find(source, Path::new(""), &mut files)?;

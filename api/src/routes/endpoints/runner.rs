@@ -1,0 +1,171 @@
+//! The kinds of endpoint as a deploy names them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use stokehold_queue::endpoint::{Runner, Server};
+use utoipa::ToSchema;
+
+use crate::error::Problem;
+
+const ENV_MAX: usize = 64;
+const ENV_BYTES_MAX: usize = 4_096;
+const ENTRY_MAX: usize = 200;
+/// What a worker sets for every runner.
+const RESERVED: [&str; 8] = [
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "PYTHONHOME",
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+];
+const WORDS_MAX: usize = 200;
+const WORD_BYTES_MAX: usize = 4_096;
+const PATH_BYTES_MAX: usize = 1_000;
+
+/// What a worker starts for an endpoint.
+#[derive(Default, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(as = Runner)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum RunnerView {
+    /// A function or class that `@endpoint` marks.
+    #[default]
+    Python,
+    /// A Cog predictor: `entry` is `file.py:Class` or `file.py`.
+    Cog,
+    /// A script that ends in `runpod.serverless.start`: `entry` is `file.py`.
+    Runpod,
+    /// A program that serves HTTP on 127.0.0.1: a job is a request to it. It has no `entry`.
+    Server {
+        /// It and its arguments; `{port}` stands for the port to listen on, which `PORT` has as well.
+        command: Vec<String>,
+        /// Answers 2xx once it is ready. Default `/health`.
+        #[serde(default = "health")]
+        ready_path: String,
+        /// Where inputs are posted. Without it an input is `{"path": …, "body": …, "method": …}`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        /// The port of a server that cannot be told one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        port: Option<u16>,
+    },
+    /// A program that is run once per job, with the input on its standard input. It has no `entry`.
+    Command {
+        /// It and its arguments.
+        command: Vec<String>,
+    },
+}
+
+fn health() -> String {
+    "/health".to_owned()
+}
+
+impl RunnerView {
+    pub(super) fn is_python(&self) -> bool {
+        matches!(self, Self::Python)
+    }
+
+    /// As it is stored, if its entry is one for its kind.
+    pub(super) fn checked(self, entry: &str) -> Result<Runner, Problem> {
+        let (file, object) = entry.split_once(':').map_or((entry, None), |(file, object)| (file, Some(object)));
+        let is_inside = entry.len() <= ENTRY_MAX && !file.starts_with('/') && file.split('/').all(|part| part != "..");
+        let is_file = is_inside && file.ends_with(".py");
+        let wrong = |message: &str| Err(Problem::field("/entry", message));
+        let runner = match self {
+            Self::Python if !is_file || object.is_none_or(str::is_empty) => {
+                return wrong("must be file.py:object, with the file inside the package");
+            }
+            Self::Cog if !is_file || object == Some("") => {
+                return wrong("must be file.py:Class or file.py, with the file inside the package");
+            }
+            Self::Runpod if !is_file || object.is_some() => {
+                return wrong("must be file.py, inside the package");
+            }
+            Self::Server { .. } | Self::Command { .. } if !entry.is_empty() => {
+                return wrong("must be empty: a server or a command is started by its command");
+            }
+            Self::Python => Runner::Python,
+            Self::Cog => Runner::Cog,
+            Self::Runpod => Runner::Runpod,
+            Self::Server { command, ready_path, path, port } => {
+                check_command(&command)?;
+                check_path("/runner/ready_path", &ready_path)?;
+                path.iter().try_for_each(|path| check_path("/runner/path", path))?;
+                if port == Some(0) {
+                    return Err(Problem::field("/runner/port", "must be 1 to 65535"));
+                }
+                Runner::Server(Server { command, ready_path, path, port })
+            }
+            Self::Command { command } => {
+                check_command(&command)?;
+                Runner::Command { command }
+            }
+        };
+        Ok(runner)
+    }
+}
+
+impl From<Runner> for RunnerView {
+    fn from(runner: Runner) -> Self {
+        match runner {
+            Runner::Python => Self::Python,
+            Runner::Cog => Self::Cog,
+            Runner::Runpod => Self::Runpod,
+            Runner::Server(Server { command, ready_path, path, port }) => {
+                Self::Server { command, ready_path, path, port }
+            }
+            Runner::Command { command } => Self::Command { command },
+        }
+    }
+}
+
+/// What an endpoint's runners see besides what every runner does.
+pub(super) fn check_env(env: &BTreeMap<String, String>) -> Result<(), Problem> {
+    if env.len() > ENV_MAX {
+        return Err(Problem::field("/env", format!("must be at most {ENV_MAX} variables")));
+    }
+    for (name, value) in env {
+        let wrong = |message: &str| Err(Problem::field(format!("/env/{name}"), message));
+        if !is_variable(name) {
+            return wrong("must be named with A-Z, a-z, 0-9 and _, and start with no digit");
+        }
+        if name.starts_with("STOKE_") || RESERVED.contains(&name.as_str()) {
+            return wrong("is set by the worker");
+        }
+        if value.len() > ENV_BYTES_MAX || value.contains('\0') {
+            return wrong("must be at most 4,096 bytes, without a zero byte");
+        }
+    }
+    Ok(())
+}
+
+fn is_variable(name: &str) -> bool {
+    name.len() <= 128
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn check_command(command: &[String]) -> Result<(), Problem> {
+    let wrong = |message: String| Err(Problem::field("/runner/command", message));
+    if command.is_empty() || command[0].is_empty() || command.len() > WORDS_MAX {
+        return wrong(format!("must be a program and its arguments, at most {WORDS_MAX} words"));
+    }
+    if command.iter().any(|word| word.len() > WORD_BYTES_MAX || word.contains('\0')) {
+        return wrong(format!("must be words of at most {WORD_BYTES_MAX} bytes, without a zero byte"));
+    }
+    Ok(())
+}
+
+fn check_path(field: &str, path: &str) -> Result<(), Problem> {
+    let is_sound =
+        path.starts_with('/') && path.len() <= PATH_BYTES_MAX && path.bytes().all(|byte| byte > b' ' && byte < 0x7f);
+    if is_sound {
+        Ok(())
+    } else {
+        Err(Problem::field(field, "must be a path such as /v1/models, in ASCII without spaces"))
+    }
+}

@@ -1,0 +1,90 @@
+//! `stoke init`: a folder to begin with.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::json;
+
+use crate::package::Kind;
+use crate::{Global, output};
+
+/// Write a folder with a working endpoint to begin with
+#[derive(Args)]
+pub(crate) struct InitArgs {
+    /// The folder; it is made if there is none
+    #[arg(default_value = ".")]
+    folder: PathBuf,
+    /// What the endpoint is
+    #[arg(long, value_name = "KIND", default_value = "python")]
+    kind: Kind,
+}
+
+/// A file of a start.
+type Start = (&'static str, &'static str);
+
+const PYTHON: [Start; 3] = [
+    ("stoke.toml", include_str!("init/python/stoke.toml")),
+    ("main.py", include_str!("init/python/main.py")),
+    ("requirements.txt", include_str!("init/python/requirements.txt")),
+];
+const COG: [Start; 2] =
+    [("cog.yaml", include_str!("init/cog/cog.yaml")), ("predict.py", include_str!("init/cog/predict.py"))];
+const RUNPOD: [Start; 2] =
+    [("stoke.toml", include_str!("init/runpod/stoke.toml")), ("handler.py", include_str!("init/runpod/handler.py"))];
+const SERVER: [Start; 2] =
+    [("stoke.toml", include_str!("init/server/stoke.toml")), ("serve.py", include_str!("init/server/serve.py"))];
+const COMMAND: [Start; 2] =
+    [("stoke.toml", include_str!("init/command/stoke.toml")), ("run.sh", include_str!("init/command/run.sh"))];
+
+fn start(kind: Kind) -> &'static [Start] {
+    match kind {
+        Kind::Python => &PYTHON,
+        Kind::Cog => &COG,
+        Kind::Runpod => &RUNPOD,
+        Kind::Server => &SERVER,
+        Kind::Command => &COMMAND,
+    }
+}
+
+pub(crate) fn run(global: &Global, args: &InitArgs) -> Result<()> {
+    let files = write(&args.folder, start(args.kind))?;
+    let shown = args.folder.display();
+    if global.json {
+        return output::json(&json!({"folder": args.folder, "files": files}));
+    }
+    for file in &files {
+        output::line(format_args!("  {file}"))?;
+    }
+    output::line(format_args!("try it     stoke run {shown} --input '{{\"name\": \"world\"}}'"))?;
+    output::line(format_args!("deploy it  stoke deploy {shown}"))
+}
+
+/// Writes the files; nothing that is there is touched.
+fn write(folder: &Path, files: &[Start]) -> Result<Vec<&'static str>> {
+    if let Some((name, _)) = files.iter().find(|(name, _)| folder.join(name).exists()) {
+        bail!("{} is there already; name another folder", folder.join(name).display());
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    for (name, text) in files {
+        let path = folder.join(name);
+        let written = fs::File::create_new(&path).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            make_executable(&file, text)
+        });
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(files.iter().map(|(name, _)| *name).collect())
+}
+
+/// What begins with `#!` is meant to be run.
+fn make_executable(file: &fs::File, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !text.starts_with("#!") {
+        return Ok(());
+    }
+    let mode = file.metadata()?.permissions().mode();
+    file.set_permissions(fs::Permissions::from_mode(mode | 0o111))
+}

@@ -1,0 +1,9 @@
+from cog import BasePredictor, Input
+
+
+class Predictor(BasePredictor):
+    def setup(self) -> None:
+        self.greeting = "Hello"
+
+    def predict(self, name: str = Input(description="Whom to greet")) -> str:
+        return f"{self.greeting}, {name}!"

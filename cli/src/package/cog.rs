@@ -1,0 +1,162 @@
+//! `cog.yaml`: what a Cog model says of itself. The rest of it is about building an image, and there is none.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use serde::Deserialize;
+
+use super::manifest::{Kind, Requirements};
+
+/// Its name in a folder.
+pub(super) const FILE: &str = "cog.yaml";
+
+/// Taken of a GPU where it says only that it needs one.
+pub(super) const VRAM_GIB_ASSUMED: f64 = 16.0;
+
+/// What is used of it, as https://cog.run/yaml has it.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct CogYaml {
+    #[serde(default)]
+    build: Build,
+    /// `predict.py:Predictor`; `run` is its newer name.
+    predict: Option<String>,
+    run: Option<String>,
+    #[serde(default)]
+    concurrency: Concurrency,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Build {
+    #[serde(default)]
+    gpu: bool,
+    #[serde(default)]
+    python_version: Option<PythonVersion>,
+    #[serde(default)]
+    python_packages: Vec<String>,
+    python_requirements: Option<String>,
+    #[serde(default)]
+    system_packages: Vec<String>,
+    /// Commands of an image's build: texts, or tables with mounts.
+    #[serde(default)]
+    run: Vec<serde::de::IgnoredAny>,
+}
+
+/// 3.10 without quotes is a number.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum PythonVersion {
+    Text(String),
+    Number(f64),
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Concurrency {
+    max: Option<u32>,
+}
+
+impl CogYaml {
+    /// A folder's, if it has one.
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        Self::parse(&text).map(Some).map_err(|why| anyhow!("{}: {why}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// `predict.py:Predictor`.
+    pub(super) fn handler(&self) -> Result<&str> {
+        let named = self.predict.as_deref().or(self.run.as_deref());
+        named.with_context(|| format!("{FILE} names no predictor: add predict: \"predict.py:Predictor\""))
+    }
+
+    /// As `3.11`: a patch level says nothing that matters here.
+    pub(super) fn python(&self) -> Option<String> {
+        let text = match self.build.python_version.as_ref()? {
+            PythonVersion::Text(text) => text.clone(),
+            // 3.1 is what YAML makes of an unquoted 3.10.
+            PythonVersion::Number(number) if (number - 3.1).abs() < 1e-9 => "3.10".to_owned(),
+            PythonVersion::Number(number) => number.to_string(),
+        };
+        Some(text.split('.').take(2).collect::<Vec<_>>().join("."))
+    }
+
+    /// In order; those of a file before those named one by one.
+    pub(super) fn requirements(&self) -> Vec<Requirements> {
+        let file = self.build.python_requirements.as_ref().map(|name| Requirements::File(name.into()));
+        let lines =
+            (!self.build.python_packages.is_empty()).then(|| Requirements::Lines(self.build.python_packages.clone()));
+        file.into_iter().chain(lines).collect()
+    }
+
+    pub(super) fn needs_gpu(&self) -> bool {
+        self.build.gpu
+    }
+
+    pub(super) fn max_concurrency(&self) -> Option<u32> {
+        self.concurrency.max
+    }
+
+    /// What it asks for that is not done here, in words.
+    pub(super) fn left_out(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if !self.build.system_packages.is_empty() {
+            let packages = self.build.system_packages.join(", ");
+            said.push(format!("{FILE} asks for system packages, which its workers must have already: {packages}"));
+        }
+        if !self.build.run.is_empty() {
+            said.push(format!("{FILE} has build.run commands, which are not run: there is no image to build"));
+        }
+        said
+    }
+}
+
+impl Kind {
+    /// What a kind's handlers import, unless they ask for a version of it themselves.
+    pub(super) fn requirement(self) -> Option<&'static str> {
+        match self {
+            Self::Cog => Some("cog>=0.17"),
+            Self::Runpod => Some("runpod>=1.7"),
+            Self::Python | Self::Server | Self::Command => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_a_model_needs_is_read_and_what_is_not_done_is_said() {
+        let cog = CogYaml::parse(
+            "build:\n  gpu: true\n  cuda: \"12.1\"\n  python_version: \"3.11.4\"\n  python_requirements: requirements.txt\n  python_packages:\n    - numpy==1.26.4\n  \
+             system_packages:\n    - ffmpeg\n  run:\n    - echo built\n    - command: make\n      mounts: []\npredict: \"predict.py:Predictor\"\nconcurrency:\n  max: 8\nimage: r8.im/a/b\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (cog.handler().unwrap(), cog.python().as_deref(), cog.needs_gpu()),
+            ("predict.py:Predictor", Some("3.11"), true)
+        );
+        assert_eq!(cog.max_concurrency(), Some(8));
+        let lines = Requirements::Lines(vec!["numpy==1.26.4".to_owned()]);
+        assert_eq!(cog.requirements(), [Requirements::File("requirements.txt".into()), lines]);
+        assert_eq!(cog.left_out().len(), 2);
+    }
+
+    #[test]
+    fn the_smallest_file_and_a_bare_number_will_do() {
+        let cog = CogYaml::parse("build:\n  python_version: 3.9\nrun: run.py\n").unwrap();
+        assert_eq!((cog.handler().unwrap(), cog.python().as_deref(), cog.needs_gpu()), ("run.py", Some("3.9"), false));
+        assert!(
+            CogYaml::parse("build: {}\n").unwrap().handler().unwrap_err().to_string().contains("predict.py:Predictor")
+        );
+        assert!(CogYaml::parse("build: [\n").is_err());
+    }
+}

@@ -1,0 +1,400 @@
+//! `stoke.toml`: what an endpoint is and needs, beside its code. Names and bounds are those of `@endpoint` and of the API.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Its name in a folder.
+pub(crate) const FILE: &str = "stoke.toml";
+
+/// What an endpoint asks of its worker is one member of a deploy.
+const DEMANDS: [&str; 6] = ["gpus", "gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust"];
+
+/// The file. What is absent is as the handler says, or as it is by default.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    #[serde(skip_serializing)]
+    pub(crate) name: Option<String>,
+    #[serde(skip_serializing)]
+    pub(crate) kind: Option<Kind>,
+    /// `main.py:Greet`; of a RunPod script `handler.py`.
+    #[serde(skip_serializing)]
+    pub(crate) handler: Option<String>,
+    /// Of a server or a command: the program and its arguments.
+    #[serde(skip_serializing)]
+    pub(crate) command: Option<Vec<String>>,
+    #[serde(skip_serializing)]
+    pub(crate) server: Option<Server>,
+    /// As 3.11.
+    #[serde(skip_serializing)]
+    pub(crate) python: Option<PythonVersion>,
+    #[serde(skip_serializing)]
+    pub(crate) requirements: Option<Requirements>,
+    /// JSON Schemas, for kinds whose handler cannot be asked.
+    #[serde(skip_serializing)]
+    pub(crate) input_schema: Option<PathBuf>,
+    #[serde(skip_serializing)]
+    pub(crate) output_schema: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vram_gib: Option<Decimal<0, 192>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<Whole<1, 16>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu_models: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_compute_capability: Option<TwoNumbers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_cuda: Option<TwoNumbers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    regions: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_trust: Option<Trust>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_concurrency: Option<Whole<1, 1_000>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_batch_size: Option<Whole<1, 256>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_wait_ms: Option<Decimal<0, 10_000>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep_warm_s: Option<Whole<0, 86_400>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_warm: Option<Whole<0, 1_000>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_s: Option<Whole<1, 604_800>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<Whole<1, 100>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<Retry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warmup: Option<Vec<Map<String, Value>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<Vec<Step>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<Vec<Step>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<bool>,
+    /// Variables that the runner sees.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    env: BTreeMap<String, String>,
+}
+
+/// What a worker starts for an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// A function or class that `@endpoint` marks
+    Python,
+    /// A Cog predictor, as cog.yaml names it
+    Cog,
+    /// A script that ends in runpod.serverless.start
+    Runpod,
+    /// A program that serves HTTP
+    Server,
+    /// A program that is run once per job
+    Command,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Python => "python",
+            Self::Cog => "cog",
+            Self::Runpod => "runpod",
+            Self::Server => "server",
+            Self::Command => "command",
+        })
+    }
+}
+
+/// `[server]`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Server {
+    #[serde(default = "health")]
+    ready_path: UrlPath,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<UrlPath>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<Whole<1, 65_535>>,
+}
+
+fn health() -> UrlPath {
+    UrlPath("/health".to_owned())
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { ready_path: health(), path: None, port: None }
+    }
+}
+
+/// `requirements = "requirements.txt"`, or the requirements themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Requirements {
+    File(PathBuf),
+    Lines(Vec<String>),
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Retry {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backoff_s: Option<Decimal<0, 86_400>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backoff_max_s: Option<Decimal<0, 86_400>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jitter: Option<Decimal<0, 1>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on: Option<Vec<String>>,
+}
+
+/// An endpoint that looks at every job's input or output.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    endpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<Whole<1, 4_294_967_295>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    thresholds: BTreeMap<String, Decimal<0, 1>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_s: Option<Whole<1, 604_800>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Trust {
+    Community,
+    Datacenter,
+    Owned,
+}
+
+/// A whole number within bounds.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(transparent)]
+struct Whole<const MIN: i64, const MAX: i64>(i64);
+
+impl<'de, const MIN: i64, const MAX: i64> Deserialize<'de> for Whole<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = i64::deserialize(deserializer)?;
+        if (MIN..=MAX).contains(&number) {
+            Ok(Self(number))
+        } else {
+            Err(D::Error::custom(format_args!("use a whole number from {MIN} to {MAX}")))
+        }
+    }
+}
+
+/// A number within bounds.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(transparent)]
+struct Decimal<const MIN: i32, const MAX: i32>(f64);
+
+impl<'de, const MIN: i32, const MAX: i32> Deserialize<'de> for Decimal<MIN, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = f64::deserialize(deserializer)?;
+        if (f64::from(MIN)..=f64::from(MAX)).contains(&number) {
+            Ok(Self(number))
+        } else {
+            Err(D::Error::custom(format_args!("use a number from {MIN} to {MAX}")))
+        }
+    }
+}
+
+/// As `"8.0"`.
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+struct TwoNumbers(String);
+
+impl<'de> Deserialize<'de> for TwoNumbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.split_once('.').is_some_and(|(a, b)| a.parse::<u16>().is_ok() && b.parse::<u16>().is_ok()) {
+            Ok(Self(text))
+        } else {
+            Err(D::Error::custom("use a text of two numbers, such as \"8.0\""))
+        }
+    }
+}
+
+/// As `"3.11"`.
+#[derive(Debug, Clone)]
+pub(crate) struct PythonVersion(pub(crate) String);
+
+impl<'de> Deserialize<'de> for PythonVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.strip_prefix("3.").is_some_and(|minor| minor.parse::<u8>().is_ok()) {
+            Ok(Self(text))
+        } else {
+            Err(D::Error::custom("use a version of Python such as \"3.11\""))
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
+struct UrlPath(String);
+
+impl<'de> Deserialize<'de> for UrlPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text.starts_with('/') && text.bytes().all(|byte| byte > b' ' && byte < 0x7f) {
+            Ok(Self(text))
+        } else {
+            Err(D::Error::custom("use a path such as \"/v1/models\""))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Requirements {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "use the name of a file, or a list such as [\"numpy>=2\"]")]
+        enum Either {
+            File(PathBuf),
+            Lines(Vec<String>),
+        }
+        Ok(match Either::deserialize(deserializer)? {
+            Either::File(path) => Self::File(path),
+            Either::Lines(lines) => Self::Lines(lines),
+        })
+    }
+}
+
+impl Manifest {
+    /// A folder's manifest, if it has one.
+    pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
+        let path = folder.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        Self::parse(&text).map(Some).map_err(|why| anyhow!("{}: {why}", path.display()))
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let shown = error.to_string();
+            match unknown(error.message()).and_then(|(field, known)| closest(field, &known).map(str::to_owned)) {
+                Some(close) => format!("{}\ndid you mean `{close}`?", shown.trim_end()),
+                None => shown.trim_end().to_owned(),
+            }
+        })
+    }
+
+    /// What it says, as members of a deploy.
+    pub(crate) fn members(&self) -> Result<Map<String, Value>> {
+        let Value::Object(mut members) = serde_json::to_value(self)? else {
+            return Err(anyhow!("a manifest is no object"));
+        };
+        let demands: Map<String, Value> = DEMANDS.iter().filter_map(|name| members.remove_entry(*name)).collect();
+        if !demands.is_empty() {
+            members.insert("demands".to_owned(), Value::Object(demands));
+        }
+        Ok(members)
+    }
+
+    /// What a worker starts, as a deploy names it.
+    pub(crate) fn runner(&self, kind: Kind) -> Result<Value> {
+        let command = || {
+            self.command
+                .as_ref()
+                .with_context(|| format!("{FILE}: kind {kind} needs a command, such as command = [\"./serve\"]"))
+        };
+        Ok(match kind {
+            Kind::Python | Kind::Cog | Kind::Runpod => json!({"kind": kind}),
+            Kind::Command => json!({"kind": kind, "command": command()?}),
+            Kind::Server => {
+                let mut runner = serde_json::to_value(self.server.clone().unwrap_or_default())?;
+                runner["kind"] = json!(kind);
+                runner["command"] = json!(command()?);
+                runner
+            }
+        })
+    }
+}
+
+/// Of serde's `` unknown field `a`, expected one of `b`, `c` ``.
+fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
+    let mut quoted = message.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
+    Some((quoted.next()?, quoted.collect()))
+}
+
+fn closest<'a>(field: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |name: &&&str| strsim::damerau_levenshtein(field, name);
+    known.iter().filter(|name| distance(name) <= 3).min_by_key(distance).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_it_says_is_what_is_deployed() {
+        let manifest = Manifest::parse(
+            r#"
+            name = "chat"
+            kind = "server"
+            command = ["vllm", "serve", "--port", "{port}"]
+            requirements = ["vllm==0.9"]
+            python = "3.11"
+            vram_gib = 20
+            gpus = 2
+            min_cuda = "12.4"
+            timeout_s = 60
+            before = [{ endpoint = "prompt-check", thresholds = { nsfw = 0.5 } }]
+            warmup = [{ prompt = "hi" }]
+            [env]
+            HF_HUB_OFFLINE = "1"
+            [server]
+            path = "/v1/chat/completions"
+            "#,
+        )
+        .unwrap();
+        assert_eq!(
+            Value::Object(manifest.members().unwrap()),
+            json!({
+                "vram_gib": 20.0, "timeout_s": 60, "warmup": [{"prompt": "hi"}], "env": {"HF_HUB_OFFLINE": "1"},
+                "before": [{"endpoint": "prompt-check", "thresholds": {"nsfw": 0.5}}],
+                "demands": {"gpus": 2, "min_cuda": "12.4"},
+            })
+        );
+        assert_eq!(
+            manifest.runner(Kind::Server).unwrap(),
+            json!({"kind": "server", "command": ["vllm", "serve", "--port", "{port}"], "ready_path": "/health", "path": "/v1/chat/completions"})
+        );
+        assert_eq!(manifest.requirements, Some(Requirements::Lines(vec!["vllm==0.9".to_owned()])));
+        assert!(Manifest::parse("kind = \"command\"").unwrap().runner(Kind::Command).is_err());
+    }
+
+    #[test]
+    fn a_mistake_is_shown_where_it_is_with_what_is_allowed() {
+        for (text, place, says) in [
+            ("vram_gb = 3", "line 1, column 1", "did you mean `vram_gib`?"),
+            ("name = \"a\"\nvram_gib = -1", "line 2, column 12", "use a number from 0 to 192"),
+            ("gpus = 17", "line 1, column 8", "use a whole number from 1 to 16"),
+            ("timeout_s = \"long\"", "line 1, column 13", "expected i64"),
+            ("kind = \"pyton\"", "line 1, column 8", "did you mean `python`?"),
+            ("python = \"2.7\"", "line 1, column 10", "such as \"3.11\""),
+            ("min_trust = \"mine\"", "line 1, column 13", "expected one of `community`, `datacenter`, `owned`"),
+            ("requirements = 3", "line 1, column 16", "the name of a file, or a list"),
+            ("[server]\npath = \"v1\"", "line 2, column 8", "use a path such as"),
+            ("[retry]\njitter = 2.0", "line 2, column 10", "use a number from 0 to 1"),
+            ("name = ", "line 1, column 8", ""),
+        ] {
+            let shown = Manifest::parse(text).unwrap_err();
+            assert!(shown.contains(place) && shown.contains(says), "{text}: {shown}");
+        }
+    }
+}

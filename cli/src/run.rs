@@ -1,0 +1,185 @@
+//! `stoke run`: one job of a handler on this machine, in its own environment, without a server.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use indicatif::ProgressBar;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+use stokehold_queue::endpoint::Runner;
+use stokehold_queue::gateway::{JobMessage, LogStream};
+use stokehold_queue::job::JobError;
+use stokehold_worker::local::{LocalEnd, LocalJob, run as run_here};
+use tokio::sync::mpsc;
+
+use crate::deploy::Builder;
+use crate::package::{Kind, Overrides, Package};
+use crate::submit::input;
+use crate::{Global, output, progress};
+
+/// Run a handler once on this machine, in its own environment, without a server
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke run greet --input '{\"name\": \"world\"}'
+  stoke run transcribe --file audio=talk.mp3 --out result/")]
+pub(crate) struct RunArgs {
+    /// A folder, a .py file, or FILE.py:OBJECT
+    path: String,
+    /// The input as JSON, as @FILE, or as - for standard input
+    #[arg(long, short)]
+    input: Option<String>,
+    /// Give a file as this member of the input; may be repeated
+    #[arg(long, short, value_name = "KEY=PATH")]
+    file: Vec<String>,
+    /// Save the files that the result names in this folder
+    #[arg(long, short, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// What it is [default: what stoke.toml says, cog where there is a cog.yaml, else python]
+    #[arg(long, value_name = "KIND")]
+    kind: Option<Kind>,
+    /// Where the handler is in the folder, as main.py:Greet; of a RunPod script handler.py [default: what stoke.toml says]
+    #[arg(long, value_name = "FILE[:OBJECT]")]
+    handler: Option<String>,
+    /// Python to run it with, as 3.11 [default: what stoke.toml says, else the python3 on PATH]
+    #[arg(long, value_name = "VERSION")]
+    python: Option<String>,
+    /// The GPUs it may use, as 0,1 [default: the first ones, if it needs any]
+    #[arg(long, value_name = "INDICES", value_delimiter = ',')]
+    gpus: Option<Vec<u32>>,
+    /// How long loading may take, as 90s or 5m
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "30m")]
+    load_timeout: Duration,
+}
+
+pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
+    let mut input = input::read(args.input.as_deref())?;
+    let files = files(&mut input, &args.file)?;
+    let overrides = Overrides {
+        kind: args.kind,
+        handler: args.handler.as_deref(),
+        python: args.python.as_deref(),
+        ..Overrides::default()
+    };
+    let package = Package::open(&args.path, &overrides)?;
+    package.notes.iter().for_each(output::note);
+    let prepared = Builder::open().await?.prepare(&package).await?;
+    let described = package.describe(&prepared.environment.python).await?;
+    let body = package.deploy(described.version)?;
+    check(&body["input_schema"], &input)?;
+    let scratch = tempfile::Builder::new().prefix("stoke-run-").tempdir().context("cannot make a temporary folder")?;
+    let job = LocalJob {
+        python: prepared.environment.python.clone(),
+        package: package.folder(),
+        runner: serde_json::from_value::<Runner>(body["runner"].clone())?,
+        entry: body["entry"].as_str().unwrap_or_default().to_owned(),
+        env: body.get("env").map(|env| serde_json::from_value(env.clone())).transpose()?.unwrap_or_default(),
+        max_batch_size: body.get("max_batch_size").and_then(Value::as_u64).map_or(Ok(1), u32::try_from)?,
+        cards: args.gpus.unwrap_or_else(|| first_cards(&Value::Object(body))),
+        input: to_raw_value(&input)?,
+        files,
+        scratch: scratch.path().to_owned(),
+        load_timeout: args.load_timeout,
+    };
+    let (said, heard) = mpsc::unbounded_channel();
+    let bar = progress::job();
+    bar.set_prefix(package.shown());
+    let (end, ()) = tokio::join!(run_here(job, said), show(heard, &bar));
+    bar.finish_and_clear();
+    let LocalEnd { result, files, load, run } = end.map_err(told)?;
+    if let Some(folder) = &args.out {
+        save(&files, folder)?;
+    } else if !files.is_empty() {
+        output::note("the result names files; --out FOLDER keeps them");
+    }
+    let result: Value = serde_json::from_slice(&result).context("the result is no JSON")?;
+    if global.json {
+        return output::json(&json!({"result": result, "load_ms": millis(load), "run_ms": millis(run)}));
+    }
+    output::note(output::dim(format_args!(
+        "loaded in {}, ran for {}",
+        output::millis(millis(load)),
+        output::millis(millis(run))
+    )));
+    output::json(&result)
+}
+
+/// Puts each KEY=PATH into the input; where the files are.
+fn files(input: &mut Value, given: &[String]) -> Result<BTreeMap<String, String>> {
+    let mut files = BTreeMap::new();
+    for one in given {
+        let (key, path) = one.split_once('=').with_context(|| format!("--file {one}: write KEY=PATH"))?;
+        let found = std::fs::canonicalize(path).with_context(|| format!("cannot find {path}"))?;
+        ensure!(found.is_file(), "{path} is no file");
+        let members = input.as_object_mut().context("--file needs an input that is a JSON object")?;
+        members.insert(key.to_owned(), json!({"$file": path}));
+        files.insert(path.to_owned(), found.to_string_lossy().into_owned());
+    }
+    Ok(files)
+}
+
+/// As the API checks a job's input.
+fn check(schema: &Value, input: &Value) -> Result<()> {
+    ensure!(input.is_object(), "the input must be a JSON object");
+    let validator = jsonschema::validator_for(schema).context("the input schema cannot be used")?;
+    let wrong: Vec<String> = validator
+        .iter_errors(input)
+        .map(|error| format!("  input{}: {error}", error.instance_path().to_string().replace('/', ".")))
+        .collect();
+    if !wrong.is_empty() {
+        bail!("the input does not fit:\n{}", wrong.join("\n"));
+    }
+    Ok(())
+}
+
+/// As many as it asks for.
+fn first_cards(body: &Value) -> Vec<u32> {
+    if body["vram_gib"].as_f64().unwrap_or(0.0) == 0.0 {
+        return Vec::new();
+    }
+    let count = body["demands"]["gpus"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
+    (0..count).collect()
+}
+
+/// Shows what the job says until it has ended.
+async fn show(mut heard: mpsc::UnboundedReceiver<JobMessage>, bar: &ProgressBar) {
+    while let Some(message) = heard.recv().await {
+        match message {
+            JobMessage::Log { stream: LogStream::Stdout | LogStream::Stderr, text } => {
+                bar.suspend(|| output::note(text.trim_end_matches('\n')));
+            }
+            JobMessage::Progress { fraction, message } => {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]
+                bar.set_position((fraction * 1_000.0) as u64);
+                bar.set_message(message);
+            }
+            // All of them are in the result.
+            JobMessage::Output { .. } => {}
+        }
+    }
+}
+
+fn save(files: &BTreeMap<String, PathBuf>, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    for (name, path) in files {
+        let to = folder.join(name);
+        std::fs::copy(path, &to).with_context(|| format!("cannot write {}", to.display()))?;
+        output::note(format_args!("saved {}", to.display()));
+    }
+    Ok(())
+}
+
+fn told(error: JobError) -> anyhow::Error {
+    let kind = Some(error.class).filter(|class| !class.is_empty()).map_or(String::new(), |class| format!("{class}: "));
+    let mut text = format!("the job failed ({}): {kind}{}", error.code.as_str(), error.message);
+    for more in [error.traceback, error.stderr].into_iter().flatten() {
+        text = format!("{text}\n{}", more.trim_end());
+    }
+    anyhow::anyhow!(text)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

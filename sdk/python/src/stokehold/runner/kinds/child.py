@@ -1,0 +1,128 @@
+"""A program that a runner has started: it lives no longer than the runner, and the runner no longer than it."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Callable
+
+# Below the worker's own patience with a runner that was told to stop.
+_STOP_GRACE_S = 3.0
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+# More than a signal takes that this process has sent itself.
+_DEATH_S = 1.0
+# Found now: between fork and exec is no time to load a library.
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl: Callable[[int, int], int] | None = getattr(_libc, "prctl", None)
+
+
+def die_with_parent() -> None:
+    """For `preexec_fn`: the program is killed when the thread that started it ends, by whatever."""
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """From now on what a program of this runner leaves behind is the runner's child, and found by `end_orphans`."""
+    if _prctl is not None:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_orphans() -> None:
+    """Kills every process below this one; to be called when none of them has business there."""
+    while orphans := descendants(os.getpid()):
+        for pid in orphans:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in orphans:
+            # Those whose parents were killed just now are children of this process only next time.
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """Children and theirs, as far as the kernel tells."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+class ChildEnded(Exception):  # noqa: N818
+    """The program ended before it was ready; what it wrote to its standard error says why."""
+
+
+class Child:
+    """Starts a program in the package's folder, with the runner's own standard output and error.
+
+    Once `watch` was called, its end is the runner's: with the same exit code, or by the same signal, so that the worker
+    sees what happened to the program as if it had happened to the runner. Start it from the main thread.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._stopping = False
+        self._process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=1,
+            stderr=2,
+            env={**os.environ, **environment},
+            preexec_fn=die_with_parent,
+        )
+        self._name = Path(command[0]).name
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raises `ChildEnded` if it has."""
+        code = self._process.poll()
+        if code is not None:
+            raise ChildEnded(f"{self._name} {_ending(code)} before it was ready")
+
+    def watch(self) -> None:
+        """From now on the runner ends when it does."""
+        threading.Thread(target=self._wait, name="child", daemon=True).start()
+
+    def stop(self) -> None:
+        """Asks it to end, and sees to it."""
+        self._stopping = True
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait(self) -> None:
+        code = self._process.wait()
+        if not self._stopping:
+            end_like(code)
+
+
+def end_like(code: int) -> None:
+    """Ends this process as another one has ended: `subprocess`'s return code."""
+    if code < 0:
+        faulthandler.disable()
+        # Python itself lets go of a signal in its main thread only.
+        _libc.signal(-code, ctypes.c_void_p(0))
+        os.kill(os.getpid(), -code)
+        time.sleep(_DEATH_S)
+    # A program that serves has no business to end well.
+    os._exit(code if code > 0 else 1)
+
+
+def _ending(code: int) -> str:
+    return f"ended with exit code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"

@@ -1,0 +1,167 @@
+"""`python`: a function, or a class with `predict()`, that `@endpoint` marks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, NamedTuple
+
+from stokehold._wire import Load
+from stokehold.runner.decorator import Options, default_name, options_of
+from stokehold.runner.handler import Handler, HandlerNotFound
+from stokehold.runner.inputs import Inputs, result_schema
+from stokehold.runner.modules import import_file
+
+# Where a folder's handler is looked for, in this order.
+_USUAL_FILES = ("endpoint.py", "main.py", "predict.py")
+
+
+class Target(NamedTuple):
+    """An object that can be deployed, and where it was found."""
+
+    folder: Path
+    file: str
+    name: str
+    value: Any
+
+    @property
+    def entry(self) -> str:
+        return f"{self.file}:{self.name}"
+
+    @property
+    def options(self) -> Options:
+        return options_of(self.value) or Options()
+
+
+def describe(where: str) -> dict[str, Any]:
+    """What `PATH` or `PATH:object` is. Its code is imported, `setup()` is not called."""
+    target = find(where)
+    planned, inputs = plan(target.value)
+    output_schema = result_schema(planned.call, yields=planned.called.yields, is_batched=planned.batch is not None)
+    options = target.options
+    return {
+        "name": options.name or default_name(target.value),
+        "entry": target.entry,
+        "kind": "python",
+        "options": {
+            "vram_gib": options.vram_gib,
+            "max_concurrency": options.max_concurrency,
+            "timeout_s": options.timeout_s,
+            "max_attempts": options.max_attempts,
+            **_policy(options),
+        },
+        "input_schema": inputs.schema,
+        "output_schema": output_schema,
+    }
+
+
+def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
+    """The handler ready to run: a class is instantiated and its `setup()` called."""
+    file, _, name = load.entry.partition(":")
+    target = _in_module(Path.cwd() / file, name).value
+    if not inspect.isclass(target):
+        return _handler(target, target)[0]
+    _predict_of(target, target.__name__)
+    instance: Any = target()
+    setup = getattr(instance, "setup", None)
+    if setup is not None:
+        started = setup()
+        if inspect.isawaitable(started):
+            wait(started)
+    return _handler(target, _predict_of(instance, target.__name__))[0]
+
+
+def find(where: str) -> Target:
+    """The handler that `PATH` or `PATH:object` means."""
+    text, _, name = where.partition(":") if not Path(where).exists() else (where, "", "")
+    path = Path(text).resolve()
+    if path.is_file():
+        return _in_module(path, name)
+    if not path.is_dir():
+        raise HandlerNotFound(f"{text}: no such file or folder")
+    files = [path / usual for usual in _USUAL_FILES if (path / usual).is_file()]
+    if not files:
+        files = sorted(path.glob("*.py"))
+        if len(files) != 1:
+            found = ", ".join(file.name for file in files) or "no .py file"
+            raise HandlerNotFound(f"{text}: has {found}: name the handler's file endpoint.py, or give FILE.py:object")
+    return _in_module(files[0], name)
+
+
+def plan(target: Any) -> tuple[Handler, Inputs]:
+    """The handler as it will be, without running any of its code."""
+    if not inspect.isclass(target):
+        return _handler(target, target)
+    is_plain = inspect.isfunction(inspect.getattr_static(target, "predict", None))
+    return _handler(target, _predict_of(target, target.__name__), bound=is_plain)
+
+
+def _handler(target: Any, call: Callable[..., Any], *, bound: bool = False) -> tuple[Handler, Inputs]:
+    """bound: `call` is a class's `predict`, whose `self` is still to come."""
+    is_batched = (options_of(target) or Options()).max_batch_size > 1
+    inputs = Inputs(call, bound=bound, is_batched=is_batched)
+    return Handler(call, inputs, batch=inputs if is_batched else None), inputs
+
+
+def _predict_of(owner: Any, name: str) -> Callable[..., Any]:
+    predict: Any = getattr(owner, "predict", None)
+    if not callable(predict):
+        raise HandlerNotFound(f"class {name} has no predict(): that is what runs for each job")
+    found: Callable[..., Any] = predict
+    return found
+
+
+def _in_module(path: Path, name: str) -> Target:
+    module = import_file(path)
+    name = name or _only_endpoint(module, path)
+    value = getattr(module, name, None)
+    if not callable(value):
+        there = "is not callable" if hasattr(module, name) else "does not exist"
+        raise HandlerNotFound(f"{path.name}:{name} {there}: name a function, or a class with predict()")
+    return Target(path.parent, path.name, name, value)
+
+
+def _only_endpoint(module: ModuleType, path: Path) -> str:
+    """The name of the one object that `@endpoint` marked; one that was imported from elsewhere counts too."""
+    marked = {id(value): name for name, value in vars(module).items() if options_of(value) is not None}
+    names = list(marked.values())
+    if len(names) != 1:
+        raise HandlerNotFound(
+            f"{path.name} has {_listed(names)}: mark one function or class with @endpoint, or give {path.name}:object"
+        )
+    return names[0]
+
+
+def _listed(names: Iterable[str]) -> str:
+    text = ", ".join(names)
+    return f"several endpoints ({text})" if text else "no @endpoint"
+
+
+def _policy(options: Options) -> dict[str, Any]:
+    """Only what was given: an API that knows none of it takes the rest."""
+    found: dict[str, Any] = {}
+    if options.before:
+        found["before"] = [step.to_json() for step in options.before]
+    if options.after:
+        found["after"] = [step.to_json() for step in options.after]
+    if options.retry is not None:
+        found["retry"] = options.retry.to_json()
+    demands: dict[str, Any] = {"gpus": options.gpus} if options.gpus > 1 else {}
+    demands |= {
+        name: list(value) if isinstance(value, tuple) else value
+        for name in ("gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust")
+        if (value := getattr(options, name))
+    }
+    if demands:
+        found["demands"] = demands
+    if options.max_batch_size > 1:
+        found["max_batch_size"] = options.max_batch_size
+        found["max_wait_ms"] = options.max_wait_ms
+    for name in ("keep_warm_s", "min_warm"):
+        if value := getattr(options, name):
+            found[name] = value
+    if options.warmup:
+        found["warmup"] = list(options.warmup)
+    return found

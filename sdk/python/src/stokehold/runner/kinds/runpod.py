@@ -1,0 +1,178 @@
+"""`runpod`: a script that ends in `runpod.serverless.start(...)`, as it is. To it this runner is RunPod."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import sys
+import traceback
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable
+
+from stokehold._wire import Load
+from stokehold.runner.attempt import Attempt
+from stokehold.runner.context import CURRENT
+from stokehold.runner.handler import Handler, HandlerNotFound
+from stokehold.runner.kinds.child import Child, end_like
+from stokehold.runner.kinds.loopback import Server
+from stokehold.runner.kinds.runpod_api import Api, Ticket
+from stokehold.runner.kinds.whole import INPUT_SCHEMA, Whole
+
+_POLL_S = 0.05
+# What the endpoint's own variables may say otherwise. Debug output tells of each question. The package's own checks
+# before the first job want 4 GiB of free memory and a route to 8.8.8.8; a worker has tried its cards itself.
+_DEFAULTS = {
+    "RUNPOD_LOG_LEVEL": "INFO",
+    "RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true",
+    "RUNPOD_SKIP_GPU_CHECK": "true",
+}
+
+
+def describe(where: str) -> dict[str, Any]:
+    """What the script is, without running it: it would serve at once."""
+    path = Path(where)
+    if not path.is_file():
+        raise HandlerNotFound(f"{path.name}: no such file in {path.parent.name or path.parent}")
+    try:
+        tree = ast.parse(path.read_bytes(), path.name)
+    except (SyntaxError, ValueError) as error:
+        raise HandlerNotFound(f"{path.name} is no Python: {error}") from None
+    if not any(_imports_runpod(node) for node in ast.walk(tree)):
+        raise HandlerNotFound(
+            f"{path.name} does not import runpod: name the script that ends in "
+            'runpod.serverless.start({"handler": handler})'
+        )
+    return {
+        "name": None,
+        "entry": path.name,
+        "kind": "runpod",
+        "options": {},
+        "input_schema": INPUT_SCHEMA,
+        "output_schema": {},
+    }
+
+
+def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
+    """Starts the script, and returns when it asks for its first job. How long that takes is the worker's business."""
+    runpod = Runpod(load.entry, wait)
+    runpod.start()
+    return runpod
+
+
+class Runpod(Handler):
+    """Runs jobs in a process of the script, and replaces that when a job's answer asks for it.
+
+    The script decides how many jobs it runs at once, by its `concurrency_modifier`; the endpoint's `max_concurrency` is
+    how many it is offered. A cancel stops an async handler at its `await`. One that goes on nevertheless, as a plain
+    handler does, costs the process: other jobs in it may finish, and the next ones begin in another.
+    """
+
+    def __init__(self, entry: str, wait: Callable[[Any], Any]) -> None:
+        super().__init__(self._run, Whole())
+        self._entry = entry
+        self._wait = wait
+        self._waiting: deque[Ticket] = deque()
+        self._script: Script
+        self._replacing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Raises `ChildEnded` when the script does not get as far as asking for a job."""
+        self._wait(self._start())
+
+    def close(self) -> None:
+        self._wait(self._close())
+
+    async def _start(self) -> None:
+        self._script = await self._another()
+        await self._script.ready()
+        self._script.child.watch()
+
+    async def _close(self) -> None:
+        if self._replacing is not None:
+            await self._replacing
+        await self._script.stop()
+
+    async def _run(self, value: Any) -> Any:
+        attempt = CURRENT.get()
+        assert isinstance(attempt, Attempt)  # noqa: S101 - it is called for one
+        ticket = Ticket(attempt, value)
+        self._waiting.append(ticket)
+        self._script.api.offer()
+        try:
+            return await asyncio.shield(ticket.ended)
+        except asyncio.CancelledError:
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            elif not ticket.ended.done():
+                await self._script.api.cancel(ticket)
+            raise
+
+    async def _another(self) -> Script:
+        return await Script.start(self._entry, self._waiting, self._replace)
+
+    def _replace(self) -> None:
+        self._replacing = asyncio.ensure_future(self._replaced())
+
+    async def _replaced(self) -> None:
+        try:
+            await self._script.stop()
+            self._script = await self._another()
+            self._script.child.watch()
+        except BaseException:
+            # Nobody would hear of it, and a runner without a script is good for nothing.
+            traceback.print_exc()
+            end_like(1)
+
+
+class Script:
+    """A process of the script, and the server that it takes for RunPod's."""
+
+    def __init__(self, api: Api, server: Server, child: Child) -> None:
+        self.api = api
+        self.child = child
+        self._server = server
+
+    @classmethod
+    async def start(cls, entry: str, waiting: deque[Ticket], done: Callable[[], None]) -> Script:
+        api = Api(waiting, done)
+        server = Server(api.answer)
+        environment = _environment(await server.start())
+        return cls(api, server, Child([sys.executable, entry], environment))
+
+    async def ready(self) -> None:
+        """Waits for its first question. Raises `ChildEnded` when it ends before."""
+        while not self.api.asked.is_set():
+            self.child.check()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.api.asked.wait(), _POLL_S)
+
+    async def stop(self) -> None:
+        self.api.close()
+        await asyncio.get_running_loop().run_in_executor(None, self.child.stop)
+        self._server.close()
+
+
+def _environment(url: str) -> dict[str, str]:
+    """What makes the package serve. The addresses end in `?`, as it adds `&name=value` to them.
+
+    Without an address for pings it sends none. This runner sees how its child is, and the package would ping from a
+    fork, which outlives a script that is killed, and holds on to what the script had of the GPU.
+    """
+    return {
+        **{name: value for name, value in _DEFAULTS.items() if name not in os.environ},
+        "RUNPOD_POD_ID": f"runner-{os.getpid()}",
+        "RUNPOD_WEBHOOK_GET_JOB": f"{url}/job-take/$ID?",
+        "RUNPOD_WEBHOOK_POST_OUTPUT": f"{url}/job-done/$ID?",
+        "RUNPOD_WEBHOOK_POST_STREAM": f"{url}/job-stream/$ID?",
+    }
+
+
+def _imports_runpod(node: ast.AST) -> bool:
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    else:
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    return any(name.split(".")[0] == "runpod" for name in names)

@@ -1,0 +1,222 @@
+"""RunPod's side of what the package `runpod` says between a script and its platform: jobs are taken, and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+from collections import deque
+from typing import Any, Callable
+
+from stokehold._wire import BODY_BYTES_MAX
+from stokehold.runner.attempt import Attempt
+from stokehold.runner.context import progress
+from stokehold.runner.errors import BadOutput
+from stokehold.runner.kinds.loopback import Request
+from stokehold.runner.kinds.runpod_words import failure_of, fraction_of, message_of
+
+# How long a script's question is held. The package gives one up after 90 s, and older versions after 30 s. It asks for
+# jobs again at once, but is deaf for a second after it was told that none is to be stopped: that answer is to be rare.
+TAKE_HOLD_S = 20.0
+_STOP_HOLD_S = 80.0
+# A job lies in the script's own queue at first, where the package looks ten times a second. Until it has, it does not
+# heed that the job is to be stopped, and older versions do not count it among the jobs in progress.
+_PICKUP_S = 0.3
+# While a job is being stopped the script is made to ask this often: only then it says whether any are in progress.
+_LOOK_S = 0.1
+# Below the worker's patience with a cancelled run, which is 2 s: it ends the runner then.
+_CANCEL_GRACE_S = 1.7
+
+
+class NoResult(Exception):  # noqa: N818
+    """The script is done with a job, and has not said what became of it."""
+
+
+class Ticket:
+    """A run that waits for a script to take it, or that one has taken. Made in the run's own context."""
+
+    def __init__(self, attempt: Attempt, value: Any) -> None:
+        self.id = attempt.id
+        self.value = value
+        self.items: list[Any] = []
+        self.taken_at = 0.0
+        self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._attempt = attempt
+        self._context = contextvars.copy_context()
+        self._fraction = 0.0
+
+    def yielded(self, item: Any) -> None:
+        """Raises `BadOutput` for what cannot be sent."""
+        self._attempt.yielded(item)
+        self.items.append(item)
+
+    def progressed(self, said: Any) -> None:
+        """Where no number can be read from it, the fraction stays what it was."""
+        fraction = fraction_of(said)
+        if fraction is not None:
+            self._fraction = fraction
+        self._context.run(progress, self._fraction, message_of(said))
+
+
+class Api:
+    """What one process of a script is told, and what it says.
+
+    It asks for as many jobs as it has room for, and is given those of `waiting`, with which the next process goes on.
+    Once it is retired it is given no more, and `done` is called when the last of its jobs has ended.
+
+    A job ends with the first result that is posted; what is said of it later is of no account. Where the package cannot
+    post one, as for an output that has no JSON form, it says nothing at all, and on RunPod the job stays in progress
+    until its time is up. Here it fails: with a question for jobs comes whether any are in progress.
+    """
+
+    def __init__(self, waiting: deque[Ticket], done: Callable[[], None]) -> None:
+        self.asked = asyncio.Event()
+        self._waiting = waiting
+        self._done = done
+        self._taken: dict[str, Ticket] = {}
+        # Of the jobs that are being stopped, those that the script has not been told of.
+        self._to_stop: set[str] = set()
+        self._stopping: set[str] = set()
+        self._is_retired = False
+        self._is_closed = False
+        self._takers = _Bell()
+        self._stoppers = _Bell()
+
+    def offer(self) -> None:
+        """Something waits."""
+        self._takers.ring()
+
+    def close(self) -> None:
+        """Lets the script's questions go, so that it can end."""
+        self._is_closed = self._is_retired = True
+        self._takers.ring()
+        self._stoppers.ring()
+
+    async def cancel(self, ticket: Ticket) -> None:
+        """Returns when the script has let go of a job that it had taken. If it does not, it retires."""
+        now = asyncio.get_running_loop().time
+        until = now() + _CANCEL_GRACE_S
+        await asyncio.sleep(ticket.taken_at + _PICKUP_S - now())
+        for ids in (self._to_stop, self._stopping):
+            ids.add(ticket.id)
+        self._stoppers.ring()
+        self._takers.ring()
+        await asyncio.wait([ticket.ended], timeout=until - now())
+        for ids in (self._to_stop, self._stopping):
+            ids.discard(ticket.id)
+        if not ticket.ended.done():
+            self._is_retired = True
+            self._end(ticket)
+
+    async def answer(self, request: Request) -> Any:
+        """Raises `ValueError` for a question that RunPod does not know."""
+        what, about = request.path
+        if what == "job-take":
+            return next(iter(await self._take(1, request.query)), None)
+        if what == "job-take-batch":
+            return await self._take(int(request.query.get("batch_size", "")), request.query) or None
+        if what == "job-stop":
+            return await self._stop()
+        if what not in ("job-done", "job-stream"):
+            raise ValueError(what)
+        ticket = self._taken.get(about)
+        if ticket is not None:
+            self._hear(ticket, what, request.body)
+        return {}
+
+    async def _take(self, count: int, query: dict[str, str]) -> list[dict[str, Any]]:
+        self.asked.set()
+        if query.get("job_in_progress") == "0":
+            self._find_lost()
+        if not self._offered():
+            await self._takers.wait(self._hold_s())
+        return [self._hand_out(ticket) for ticket in self._offered()[:count]]
+
+    def _offered(self) -> list[Ticket]:
+        """Without a job that was cancelled and came again, while the script has not let go of it."""
+        return [] if self._is_retired else [ticket for ticket in self._waiting if ticket.id not in self._taken]
+
+    def _hold_s(self) -> float:
+        if self._is_closed:
+            return 0.0
+        return _LOOK_S if self._stopping else TAKE_HOLD_S
+
+    def _hand_out(self, ticket: Ticket) -> dict[str, Any]:
+        self._waiting.remove(ticket)
+        ticket.taken_at = asyncio.get_running_loop().time()
+        self._taken[ticket.id] = ticket
+        return {"id": ticket.id, "input": ticket.value}
+
+    def _find_lost(self) -> None:
+        """None of what was taken is in progress any more."""
+        before = asyncio.get_running_loop().time() - _PICKUP_S
+        for ticket in [ticket for ticket in self._taken.values() if ticket.taken_at < before]:
+            self._end(ticket, NoResult("the script ended the job without a result: its log says why"))
+
+    async def _stop(self) -> dict[str, list[str]] | None:
+        if not self._to_stop and not self._is_closed:
+            await self._stoppers.wait(_STOP_HOLD_S)
+        ids = list(self._to_stop)
+        self._to_stop.clear()
+        return {"jobsToStop": ids} if ids else None
+
+    def _hear(self, ticket: Ticket, what: str, body: bytes | None) -> None:
+        try:
+            said = _parsed(body)
+            if what == "job-stream":
+                ticket.yielded(said.get("output"))
+            elif said.get("status") == "IN_PROGRESS":
+                ticket.progressed(said.get("output"))
+            else:
+                self._finish(ticket, said)
+        except BadOutput as error:
+            self._end(ticket, error)
+
+    def _finish(self, ticket: Ticket, said: dict[str, Any]) -> None:
+        self._is_retired |= bool(said.get("stopPod"))
+        if said.get("error"):
+            self._end(ticket, failure_of(said["error"]))
+            return
+        output = said.get("output")
+        # Unless asked to aggregate, the package posts an empty list after what it has streamed.
+        self._end(ticket, value=ticket.items if output == [] else output)
+
+    def _end(self, ticket: Ticket, error: Exception | None = None, value: Any = None) -> None:
+        del self._taken[ticket.id]
+        if error is None:
+            ticket.ended.set_result(value)
+        else:
+            ticket.ended.set_exception(error)
+        if self._is_retired and not self._taken:
+            self._done()
+
+
+class _Bell:
+    """Wakes those who wait at that moment."""
+
+    def __init__(self) -> None:
+        self._rung = self._unrung()
+
+    def ring(self) -> None:
+        self._rung.set_result(None)
+        self._rung = self._unrung()
+
+    async def wait(self, at_most_s: float) -> None:
+        # Not an event and `wait_for`: before Python 3.12 that begins to wait a moment later, and misses a ring.
+        await asyncio.wait([self._rung], timeout=at_most_s)
+
+    @staticmethod
+    def _unrung() -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+
+def _parsed(body: bytes | None) -> dict[str, Any]:
+    if body is None:
+        raise BadOutput(f"the output is over {BODY_BYTES_MAX} bytes: upload it, and return its address")
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadOutput(f"the output is no JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise BadOutput("what was posted is no output")
+    return said

@@ -1,0 +1,221 @@
+"""`server`: any program that serves HTTP. It is started, waited for, and jobs are requests to it."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import mimetypes
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+from stokehold._wire import BODY_BYTES_MAX, Load
+from stokehold.runner.attempt import Attempt
+from stokehold.runner.context import CURRENT
+from stokehold.runner.errors import BadOutput, Reject
+from stokehold.runner.handler import Handler, HandlerNotFound
+from stokehold.runner.kinds.child import Child
+from stokehold.runner.kinds.whole import Whole
+
+_LOOPBACK = "127.0.0.1"
+_POLL_S = 0.05
+_POLL_TIMEOUT_S = 5.0
+_ERROR_BYTES = 2_000
+# Not the request's fault: the same may succeed later.
+_PASSING = {408, 425, 429}
+_METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
+# What a crash leaves time for: the watcher of the program ends this process.
+_LAST_LOOK_S = 2.0
+
+
+class ServerError(Exception):
+    """The server did not answer a request as it should."""
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    body: bytes | None
+
+
+def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
+    """Starts the server, and returns when it says that it is ready. How long that may take is the worker's business."""
+    settings = json.loads(load.settings)
+    server = Server(settings, load.max_concurrency)
+    server.start()
+    return server
+
+
+def describe(where: str) -> dict[str, Any]:
+    raise HandlerNotFound("a server is described by its stoke.toml")
+
+
+class Server(Handler):
+    """Forwards each job as one request.
+
+    settings: `command`, in which `{port}` stands for the port that it is to listen on, on 127.0.0.1; `ready_path`,
+    which answers 2xx once it is ready; `path`, where inputs are posted: without it a job says
+    `{"path": ..., "body": ..., "method"?: ...}`; `port`, for a server that cannot be told one.
+    """
+
+    def __init__(self, settings: dict[str, Any], max_concurrency: int) -> None:
+        super().__init__(self._answer, Whole())
+        self._settings = settings
+        self._port: int = settings.get("port") or _free_port()
+        self._threads = ThreadPoolExecutor(max_concurrency, thread_name_prefix="request")
+        self._child: Child | None = None
+
+    def start(self) -> None:
+        command = [part.replace("{port}", str(self._port)) for part in self._settings["command"]]
+        try:
+            self._child = Child(command, {"PORT": str(self._port)})
+        except OSError as error:
+            raise HandlerNotFound(f"{command[0]} cannot be started: {error}") from None
+        while not self._is_ready():
+            self._child.check()
+            time.sleep(_POLL_S)
+        self._child.watch()
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.stop()
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection(_LOOPBACK, self._port, timeout=_POLL_TIMEOUT_S)
+        try:
+            connection.request("GET", self._settings["ready_path"])
+            return 200 <= connection.getresponse().status < 300
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    async def _answer(self, value: Any) -> Any:
+        attempt = CURRENT.get()
+        assert isinstance(attempt, Attempt)  # noqa: S101 - it is called for one
+        request = self._request(value)
+        connection = http.client.HTTPConnection(_LOOPBACK, self._port)
+        forwarding = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._forward, connection, request, attempt
+        )
+        try:
+            return await asyncio.shield(forwarding)
+        except asyncio.CancelledError:
+            # The server sees that nobody waits any more, and the thread is free again.
+            _hang_up(connection)
+            with suppress(Exception):
+                await forwarding
+            raise
+
+    def _request(self, value: Any) -> Request:
+        path = self._settings.get("path")
+        if path is not None:
+            return Request("POST", path, json.dumps(value).encode())
+        path, method = value.get("path"), value.get("method", "POST")
+        if not isinstance(path, str) or not path.startswith("/") or any(c <= " " for c in path):
+            raise Reject(f"input.path: {path!r} is no path of the server: give one such as /v1/models")
+        if method not in _METHODS:
+            raise Reject(f"input.method: {method!r}: use one of {', '.join(_METHODS)}")
+        unknown = value.keys() - {"path", "method", "body"}
+        if unknown:
+            raise Reject(f"input: {', '.join(sorted(unknown))}: an input has path, body and method")
+        return Request(method, path, json.dumps(value["body"]).encode() if "body" in value else None)
+
+    def _forward(self, connection: http.client.HTTPConnection, request: Request, attempt: Attempt) -> Any:
+        headers = {"Accept": "*/*"} if request.body is None else {"Content-Type": "application/json"}
+        try:
+            connection.request(request.method, request.path, request.body, {**headers, "X-Request-ID": attempt.id})
+            response = connection.getresponse()
+            if not 200 <= response.status < 300:
+                raise _refusal(response)
+            return _result(response, attempt)
+        except (OSError, http.client.HTTPException) as error:
+            # If it has died, this process ends here; the worker is to see that and not this.
+            time.sleep(_LAST_LOOK_S)
+            raise ServerError(f"the server broke off: {error or type(error).__name__}") from None
+        finally:
+            connection.close()
+
+
+def _refusal(response: http.client.HTTPResponse) -> Exception:
+    said = " ".join(response.read(_ERROR_BYTES).decode("utf-8", "replace").split())
+    message = f"the server answered {response.status} {response.reason}: {said}".rstrip(": ")
+    is_for_good = 400 <= response.status < 500 and response.status not in _PASSING
+    return Reject(message) if is_for_good else ServerError(message)
+
+
+def _result(response: http.client.HTTPResponse, attempt: Attempt) -> Any:
+    kind = response.headers.get_content_type()
+    if kind == "text/event-stream":
+        return _streamed(_events(response), attempt)
+    if kind in ("application/x-ndjson", "application/jsonl", "application/x-jsonlines"):
+        return _streamed((line for raw in response if (line := raw.decode("utf-8", "replace").strip())), attempt)
+    if kind == "application/json" or kind.endswith("+json"):
+        body = _bounded(response)
+        try:
+            return json.loads(body) if body.strip() else None
+        except ValueError as error:
+            raise BadOutput(f"the server's answer is no JSON: {error}") from None
+    if kind.startswith("text/"):
+        return _bounded(response).decode(response.headers.get_content_charset() or "utf-8", "replace")
+    return _file(response, kind, attempt)
+
+
+def _streamed(texts: Iterator[str], attempt: Attempt) -> list[Any]:
+    items: list[Any] = []
+    for text in texts:
+        try:
+            item = json.loads(text)
+        except ValueError:
+            item = text
+        attempt.yielded(item)
+        items.append(item)
+    return items
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[str]:
+    """The data of server-sent events (WHATWG HTML, 9.2); `[DONE]` is OpenAI's end of them."""
+    lines: list[str] = []
+    for raw in response:
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if line.startswith("data:"):
+            lines.append(line[5:].removeprefix(" "))
+        elif not line and lines:
+            text, lines = "\n".join(lines), []
+            if text == "[DONE]":
+                return
+            yield text
+
+
+def _bounded(response: http.client.HTTPResponse) -> bytes:
+    body = response.read(BODY_BYTES_MAX + 1)
+    if len(body) > BODY_BYTES_MAX:
+        raise BadOutput(f"the server's answer is more than {BODY_BYTES_MAX} bytes")
+    return body
+
+
+def _file(response: http.client.HTTPResponse, kind: str, attempt: Attempt) -> Path:
+    path = attempt.job().scratch / f"answer{mimetypes.guess_extension(kind) or '.bin'}"
+    with path.open("wb") as file:
+        while piece := response.read(1 << 20):
+            file.write(piece)
+    return path
+
+
+def _hang_up(connection: http.client.HTTPConnection) -> None:
+    if connection.sock is not None:
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _free_port() -> int:
+    """One that nobody has now: the kernel does not give it out again at once."""
+    with socket.socket() as probe:
+        probe.bind((_LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,32 @@
+"""A job's input for a program that is no Python function: all of it, as one value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from stokehold.runner.errors import Reject
+
+INPUT_SCHEMA: dict[str, Any] = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"}
+
+
+class Whole:
+    """Gives the input as the argument `value`; where it names a file, that has the path to it."""
+
+    def load(self, body: bytes, files: Mapping[str, str]) -> dict[str, Any]:
+        value = json.loads(body)
+        return {"value": _with_paths(value, files) if files else value}
+
+
+def _with_paths(value: Any, files: Mapping[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_with_paths(item, files) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"$file"}:
+        path = files.get(value["$file"])
+        if path is None:
+            raise Reject(f"file {value['$file']!r} was not sent along")
+        return path
+    return {name: _with_paths(item, files) for name, item in value.items()}

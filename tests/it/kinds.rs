@@ -1,0 +1,153 @@
+//! Endpoints of every kind, from a folder to a result: what `stoke init` writes, unmodified Cog and RunPod code, a real Triton.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use stokehold_tests::process;
+use stokehold_tests::stack::Stack;
+
+use crate::api::{self, Api, attempts};
+
+fn write(folder: &Path, files: &[(&str, &str)]) -> String {
+    for (name, text) in files {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder.to_string_lossy().into_owned()
+}
+
+/// Runs a job to its end, as `stoke submit --wait` has it.
+fn result(stack: &Stack, endpoint: &str, input: &Value) -> Value {
+    let shown = stack.stoke_ok(&["submit", endpoint, "--input", &input.to_string(), "--wait"]);
+    serde_json::from_str(&shown).unwrap()
+}
+
+/// What `stoke` says when it refuses.
+fn refusal(stack: &Stack, arguments: &[&str]) -> String {
+    let output = stack.stoke(arguments);
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_init_writes_runs_on_this_machine_and_deployed() {
+    let dir = tempfile::tempdir().unwrap();
+    let stack = api::start_with(dir.path(), &[], &[("STOKE_SANDBOX", "auto")]);
+    let input = json!({"name": "world"});
+    for (kind, expected) in [
+        ("python", json!(["Hello, world!"])),
+        ("cog", json!("Hello, world!")),
+        ("runpod", json!("Hello, world!")),
+        ("server", json!("Hello, world!")),
+        ("command", json!({"output": "Hello, world!", "files": [{"$file": "name.txt"}]})),
+    ] {
+        let folder = dir.path().join(kind);
+        let folder = folder.to_str().unwrap();
+        let _ = stack.stoke_ok(&["init", folder, "--kind", kind]);
+        assert!(refusal(&stack, &["init", folder, "--kind", kind]).contains("is there already"));
+        let here: Value =
+            serde_json::from_str(&stack.stoke_ok(&["run", folder, "--input", &input.to_string()])).unwrap();
+        assert_eq!(here, expected, "{kind}");
+        let _ = stack.stoke_ok(&["deploy", folder, "--name", kind]);
+        let there = result(&stack, kind, &input);
+        assert_eq!(there["output"], expected["output"], "{kind}");
+        if kind != "command" {
+            assert_eq!(there, expected, "{kind}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_in_the_file_is_shown_where_it_is() {
+    let (stack, dir) = api::stack(&["--workers", "0"]);
+    let handler = ("main.py", "from stokehold import endpoint\n\n@endpoint\ndef f(n: int) -> int: return n\n");
+    let folder = write(dir.path().join("wrong").as_path(), &[handler, ("stoke.toml", "name = \"f\"\nvram_gb = 3\n")]);
+    let said = refusal(&stack, &["deploy", &folder]);
+    assert!(said.contains("stoke.toml") && said.contains("line 2, column 1"), "{said}");
+    assert!(said.contains("did you mean `vram_gib`?"), "{said}");
+    // What fits the file alone, and nothing else, is the API's to say.
+    let _ = write(Path::new(&folder), &[("stoke.toml", "name = \"F\"\n")]);
+    assert!(refusal(&stack, &["deploy", &folder]).contains("/name"), "{said}");
+    let said = refusal(&stack, &["run", &folder, "--input", "{\"n\": \"one\"}"]);
+    assert!(said.contains("input.n"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_with_clashing_libraries_run_side_by_side_in_one_worker() {
+    let (stack, dir) = api::stack(&["--slots", "2"]);
+    let gate = dir.path().join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    // Each can only open it while the other does.
+    let source = |mode: &str| {
+        format!(
+            "import numpy\nfrom stokehold import endpoint\n\n@endpoint\ndef f(gate: str) -> str:\n    open(gate, {mode:?}).close()\n    return numpy.__version__\n"
+        )
+    };
+    for (name, numpy, mode) in [("old", "numpy==1.26.4", "r"), ("new", "numpy==2.4.0", "w")] {
+        let folder = write(&dir.path().join(name), &[("main.py", &source(mode)), ("requirements.txt", numpy)]);
+        let _ = stack.stoke_ok(&["deploy", &folder, "--name", name]);
+    }
+    let api = Api::of(&stack);
+    let mut jobs = Vec::new();
+    for name in ["old", "new"] {
+        jobs.push(api.submit(name, json!({"gate": gate})).await);
+    }
+    let (old, new) = (api.ended(&jobs[0]).await, api.ended(&jobs[1]).await);
+    assert_eq!((&old["result"], &new["result"]), (&json!("1.26.4"), &json!("2.4.0")), "{old}\n{new}");
+}
+
+/// Waits in its first attempt until it is killed; the second finds the mark that the first has left.
+const SLOW_ONCE: &str = r#"
+import os
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        gate = os.environ["GATE"]
+        if not os.path.exists(gate + ".begun"):
+            open(gate + ".begun", "w").close()
+            with open(gate, "w") as file:
+                file.write("here")
+            while True:
+                open(gate, "r").read()
+        tensor = pb_utils.get_input_tensor_by_name(requests[0], "A").as_numpy()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", tensor + 1)])]
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_triton_answers_and_when_it_dies_it_is_started_again_and_the_job_with_it() {
+    let (stack, dir) = api::stack(&[]);
+    let tensor = |name: &str, data: [f32; 2]| json!({"name": name, "shape": [2], "datatype": "FP32", "data": data});
+    let input = json!({"inputs": [tensor("A", [1.0, 2.0]), tensor("B", [10.0, 20.0])]});
+    let example = api::root().join("sdk/examples/triton");
+    let _ = stack.stoke_ok(&["deploy", example.to_str().unwrap()]);
+    assert_eq!(result(&stack, "triton-add", &input)["outputs"][0]["data"], json!([11.0, 22.0]));
+
+    let gate = dir.path().join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let read = |name: &str| fs::read_to_string(example.join(name)).unwrap();
+    let toml = format!("{}\n[env]\nGATE = {gate:?}\n", read("stoke.toml").replace("triton-add", "slow-once"));
+    let files = [
+        ("stoke.toml", toml.as_str()),
+        ("serve.py", &read("serve.py")),
+        ("models/add/config.pbtxt", &read("models/add/config.pbtxt")),
+        ("models/add/1/model.py", SLOW_ONCE),
+    ];
+    let _ = stack.stoke_ok(&["deploy", &write(&dir.path().join("slow-once"), &files)]);
+    let api = Api::of(&stack);
+    let job = api.submit("slow-once", input).await;
+    let waiting = gate.clone();
+    assert_eq!(tokio::task::spawn_blocking(move || fs::read_to_string(waiting)).await.unwrap().unwrap(), "here");
+    // Both Tritons are called the same; this one's backend has its own folder.
+    let tritons = stack.children("/bin/tritonserver");
+    assert!(!tritons.is_empty());
+    for triton in tritons {
+        process::signal(triton, nix::sys::signal::Signal::SIGKILL);
+    }
+    let ended = api.ended(&job).await;
+    assert_eq!(ended["result"]["outputs"][0]["data"], json!([2.0, 3.0]), "{ended}");
+    assert_eq!(attempts(&ended)[0]["error"]["code"], "runner_crashed", "{ended}");
+    assert_eq!(attempts(&ended).len(), 2, "{ended}");
+}

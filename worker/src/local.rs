@@ -1,0 +1,102 @@
+//! One job on this machine, in a runner as a worker has it, without a gateway: for whoever writes a handler.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use stokehold_queue::endpoint::Runner as RunnerKind;
+use stokehold_queue::gateway::JobMessage;
+use stokehold_queue::job::{ErrorCode, JobError};
+use tokio::sync::mpsc;
+
+use crate::failure::{died, failed, infra, raised, start_failure};
+use crate::messages::Messages;
+use crate::runner::{Launch, RunEnd, RunRequest, Runner};
+use crate::sandbox::{Reach, Sandbox};
+
+/// What is run.
+#[derive(Debug)]
+pub struct LocalJob {
+    /// The environment's Python.
+    pub python: PathBuf,
+    /// The handler's folder.
+    pub package: PathBuf,
+    /// Of which kind it is, and where it is in the folder.
+    pub runner: RunnerKind,
+    /// See `runner`.
+    pub entry: String,
+    /// Variables of its own.
+    pub env: BTreeMap<String, String>,
+    /// Jobs that one call of it takes.
+    pub max_batch_size: u32,
+    /// The cards that it may use, by index.
+    pub cards: Vec<u32>,
+    /// The input: a JSON object.
+    pub input: Box<RawValue>,
+    /// The input's files: what it calls them, to where they lie.
+    pub files: BTreeMap<String, String>,
+    /// An empty folder: the runner's home, and where its files are put.
+    pub scratch: PathBuf,
+    /// How long loading may take.
+    pub load_timeout: Duration,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub struct LocalEnd {
+    /// The result, JSON. A file in it is `{"$file": "<name>"}`.
+    pub result: Vec<u8>,
+    /// Where each of these files lies.
+    pub files: BTreeMap<String, PathBuf>,
+    /// How long the process took to start and its handler to load, and how long the run.
+    pub load: Duration,
+    /// See `load`.
+    pub run: Duration,
+}
+
+/// Loads the handler and runs one job. What it says meanwhile is sent to `said`. Dropping the future kills the process.
+///
+/// # Errors
+/// As a job's error would say it.
+pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Result<LocalEnd, JobError> {
+    let launch = Launch {
+        python: job.python,
+        sandbox: Arc::new(Sandbox::none()),
+        reach: Reach::all(job.package),
+        home: job.scratch.clone(),
+        runner: job.runner,
+        entry: job.entry,
+        env: job.env,
+        max_concurrency: 1,
+        max_batch_size: job.max_batch_size,
+        max_wait: Duration::ZERO,
+        visible: job.cards.iter().map(u32::to_string).collect(),
+    };
+    let runner = Runner::start(&launch, None, job.load_timeout).await.map_err(start_failure)?;
+    let scratch = job.scratch.join("run");
+    std::fs::create_dir_all(&scratch).map_err(|error| infra(format!("no scratch space: {error}")))?;
+    let request = RunRequest {
+        job: "local".to_owned(),
+        attempt: 1,
+        scratch,
+        files: job.files,
+        input: job.input,
+        messages: Arc::new(Messages::heard_here(said)),
+        begun: Arc::default(),
+    };
+    let end = runner.run(1, request).await.await;
+    let load = runner.boot + runner.load;
+    match end {
+        Ok(RunEnd::Done { result, files, run_ms }) => {
+            // Its files are still there: the scratch folder is the caller's.
+            runner.stop().await;
+            let files = files.into_iter().map(|file| (file.name, PathBuf::from(file.path))).collect();
+            Ok(LocalEnd { result, files, load, run: Duration::from_millis(run_ms) })
+        }
+        Ok(RunEnd::Failed { failure, stderr, .. }) => Err(raised(failure, stderr)),
+        Ok(end) => Err(died(end)),
+        Err(_) => Err(failed(ErrorCode::Protocol, "the runner ended before the job began".to_owned())),
+    }
+}

@@ -1,0 +1,249 @@
+//! What a handler may reach: the level that this machine can give, and the program that a runner is started through.
+//!
+//! | level | what it is |
+//! |---|---|
+//! | L0 | nothing: a handler can do what the worker can |
+//! | L1 | no new privileges, system calls that no model needs are refused, files by allow-list (Landlock), limits |
+//! | L2 | L1, and namespaces of its own: processes, mounts, IPC, and a network with nothing but loopback unless the endpoint declares more |
+
+mod confine;
+mod namespaces;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::unistd::{Gid, Uid};
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+use tokio::time::timeout;
+
+pub use confine::confine;
+
+use crate::uv::on_path;
+
+/// A probe starts one small program.
+const PROBE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Runners get users of their own from here on, where the worker may give them; nobody has these.
+const UIDS: std::ops::Range<u32> = 50_000..60_000;
+
+/// How far a handler is shut in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Level {
+    /// Not at all.
+    L0,
+    /// By system calls and files.
+    L1,
+    /// By namespaces as well.
+    L2,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::L0 => "L0",
+            Self::L1 => "L1",
+            Self::L2 => "L2",
+        })
+    }
+}
+
+impl std::str::FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_uppercase().as_str() {
+            "L0" => Ok(Self::L0),
+            "L1" => Ok(Self::L1),
+            "L2" => Ok(Self::L2),
+            _ => Err("use auto, L0, L1 or L2".to_owned()),
+        }
+    }
+}
+
+/// What one runner may reach besides what every program needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Reach {
+    /// Folders it reads: its environment, its package, the inputs of its jobs.
+    pub(crate) reads: Vec<PathBuf>,
+    /// The folder it writes: its home, and the scratch space of its jobs.
+    pub(crate) writes: PathBuf,
+    /// Its working directory.
+    pub(crate) folder: PathBuf,
+    /// Whether it reaches the network that the worker does.
+    pub(crate) network: bool,
+    /// Of the cards that it may use, the device files.
+    pub(crate) devices: Vec<PathBuf>,
+    /// The user that it runs as; the worker's own when absent.
+    pub(crate) uid: Option<u32>,
+}
+
+/// What is done to a process before it becomes a runner.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Policy {
+    reads: Vec<PathBuf>,
+    writes: Vec<PathBuf>,
+    network: bool,
+    uid: Option<u32>,
+    /// Whether it is alone in its namespaces.
+    is_alone: bool,
+}
+
+/// What this machine can do.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    level: Level,
+    /// `bwrap`, at L2.
+    bwrap: PathBuf,
+    /// Our own program, which shuts a process in and becomes another.
+    stoke: PathBuf,
+    next_uid: Option<AtomicU32>,
+}
+
+impl Reach {
+    /// Of a handler that is not shut in.
+    pub(crate) fn all(folder: PathBuf) -> Self {
+        let (reads, writes, devices) = (Vec::new(), folder.clone(), Vec::new());
+        Self { reads, writes, folder, network: true, devices, uid: None }
+    }
+}
+
+impl Sandbox {
+    /// Shuts nothing in.
+    pub(crate) fn none() -> Self {
+        Self { level: Level::L0, bwrap: PathBuf::new(), stoke: PathBuf::new(), next_uid: None }
+    }
+
+    /// The level asked for, or the best that works here. `stoke` is the program that has [`confine`] as its subcommand `confine`.
+    ///
+    /// # Errors
+    /// What is missing for the level that was asked for.
+    pub(crate) async fn probe(wanted: Option<Level>, bwrap: &Path, stoke: &Path) -> Result<Self, String> {
+        let is_root = Uid::effective().is_root();
+        // Runners have a PATH of their own.
+        let bwrap = on_path(bwrap).unwrap_or_else(|| bwrap.to_owned());
+        let at = |level| Self {
+            level,
+            bwrap: bwrap.clone(),
+            stoke: stoke.to_owned(),
+            next_uid: (is_root && level == Level::L2).then(|| AtomicU32::new(UIDS.start)),
+        };
+        let mut missing = String::new();
+        for level in [Level::L2, Level::L1] {
+            if wanted.is_some_and(|wanted| wanted != level) {
+                continue;
+            }
+            let sandbox = at(level);
+            match sandbox.works().await {
+                Ok(()) => return Ok(sandbox),
+                Err(why) => missing = format!("{missing}\n  {level}: {why}"),
+            }
+        }
+        match wanted {
+            Some(level @ (Level::L1 | Level::L2)) => {
+                Err(format!("STOKE_SANDBOX asks for {level}, and this machine cannot give it:{missing}"))
+            }
+            Some(Level::L0) | None => {
+                tracing::warn!(
+                    "HANDLERS ARE NOT ISOLATED (sandbox L0): they can do all that this worker can. Run only handlers that you trust.{missing}"
+                );
+                Ok(at(Level::L0))
+            }
+        }
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        self.level
+    }
+
+    /// A user for the next endpoint, where each can have its own.
+    pub(crate) fn next_uid(&self) -> Option<u32> {
+        let next = self.next_uid.as_ref()?;
+        Some(UIDS.start + (next.fetch_add(1, Ordering::Relaxed) - UIDS.start) % (UIDS.end - UIDS.start))
+    }
+
+    /// Gives a folder to the user that is to write there.
+    pub(crate) fn hand_over(folder: &Path, uid: Option<u32>) -> std::io::Result<()> {
+        let Some(uid) = uid else { return Ok(()) };
+        nix::unistd::chown(folder, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).map_err(Into::into)
+    }
+
+    /// A command that becomes `program`, shut in. The environment is the caller's to set.
+    pub(crate) fn command(&self, program: &Path, reach: &Reach) -> std::io::Result<Command> {
+        let mut command = match self.level {
+            Level::L0 => Command::new(program),
+            Level::L1 => {
+                let mut command = Command::new(&self.stoke);
+                command.args(["confine", &policy(program, reach, false)?, "--"]).arg(program);
+                command
+            }
+            Level::L2 => {
+                let mut command = Command::new(&self.bwrap);
+                command.args(namespaces::arguments(program, reach, &self.stoke)?);
+                command.args(["--", namespaces::STOKE, "confine", &policy(program, reach, true)?, "--"]).arg(program);
+                command
+            }
+        };
+        command.current_dir(&reach.folder);
+        Ok(command)
+    }
+
+    /// Starts something as a runner would be started.
+    async fn works(&self) -> Result<(), String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let uid = self.next_uid.as_ref().map(|_| UIDS.end);
+        Self::hand_over(folder.path(), uid).map_err(|error| error.to_string())?;
+        let reach = Reach {
+            reads: Vec::new(),
+            writes: folder.path().to_owned(),
+            folder: folder.path().to_owned(),
+            network: false,
+            devices: Vec::new(),
+            uid,
+        };
+        let mut command = self.command(Path::new("/bin/sh"), &reach).map_err(|error| error.to_string())?;
+        command.args(["-c", "exit 0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.env_clear().kill_on_drop(true).spawn();
+        let child = child.map_err(|error| format!("{}: {error}", command.as_std().get_program().to_string_lossy()))?;
+        match timeout(PROBE_LIMIT, child.wait_with_output()).await {
+            Ok(Ok(output)) if output.status.success() => Ok(()),
+            Ok(Ok(output)) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("it takes too long".to_owned()),
+        }
+    }
+}
+
+fn policy(program: &Path, reach: &Reach, is_alone: bool) -> std::io::Result<String> {
+    let mut reads = reach.reads.clone();
+    reads.extend(base_of(program));
+    let mut writes = vec![reach.writes.clone()];
+    writes.extend(reach.devices.iter().cloned());
+    let policy = Policy { reads, writes, network: reach.network, uid: reach.uid, is_alone };
+    serde_json::to_string(&policy).map_err(Into::into)
+}
+
+/// Where the Python lies that an environment only points at; nothing where that is no environment.
+fn base_of(program: &Path) -> Vec<PathBuf> {
+    let mut found = BTreeSet::new();
+    let environment = program.parent().and_then(Path::parent);
+    let settings = environment.and_then(|folder| std::fs::read_to_string(folder.join("pyvenv.cfg")).ok());
+    let homes = settings.iter().flat_map(|text| text.lines()).filter_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == "home").then(|| PathBuf::from(value.trim()))
+    });
+    for home in homes {
+        // What it is called, and what it is: links on the way are followed by name.
+        for bin in [Some(home.clone()), std::fs::canonicalize(&home).ok()].into_iter().flatten() {
+            found.extend(bin.parent().map(Path::to_owned));
+        }
+        let python = std::fs::canonicalize(home.join("python3")).ok();
+        found.extend(python.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_owned));
+    }
+    found.into_iter().filter(|path| path.as_os_str() != "/").collect()
+}

@@ -1,0 +1,229 @@
+//! L1, and the last steps of L2: what a process does to itself before it becomes a runner. Nothing of it can be undone.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use caps::CapSet;
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetStatus, Scope, path_beneath_rules,
+};
+use nix::sys::prctl::set_no_new_privs;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
+
+use super::Policy;
+
+/// Processes and threads of one user: more than any framework starts, fewer than a machine minds.
+const PROCESSES: u64 = 4_096;
+
+/// The largest file that a runner may write.
+const FILE_BYTES: u64 = 64 << 30;
+
+/// What every program reads.
+const SYSTEM: [&str; 11] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc", "/proc", "/sys", "/run/stoke"];
+
+/// What every program writes: devices that hold nothing.
+const DEVICES: [&str; 7] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm", "/dev/tty"];
+
+/// In namespaces of its own, what is there is its own.
+const ALONE: [&str; 3] = ["/dev", "/tmp", "/proc"];
+
+/// Newest Landlock that is asked for; an older kernel does what it can.
+const LANDLOCK: ABI = ABI::V6;
+
+/// Shuts this process in as `policy` (JSON) says, then becomes `program`.
+///
+/// # Errors
+/// When it could not be shut in as far as the kernel can, or the program does not exist. Returns in no other case.
+pub fn confine(policy: &str, program: &[String]) -> Result<std::convert::Infallible> {
+    let policy: Policy = serde_json::from_str(policy).context("the policy is not one")?;
+    let (name, arguments) = program.split_first().context("no program given")?;
+    limit(policy.is_alone)?;
+    drop_privileges(policy.uid)?;
+    set_no_new_privs().context("cannot give up privileges")?;
+    restrict_files(&policy)?;
+    restrict_calls(&policy)?;
+    Err(Command::new(name).args(arguments).exec()).with_context(|| format!("cannot run {name}"))
+}
+
+fn limit(is_alone: bool) -> Result<()> {
+    let at_most = |resource, most: u64| {
+        let (_, hard) = getrlimit(resource)?;
+        let most = most.min(hard);
+        setrlimit(resource, most, most)
+    };
+    at_most(Resource::RLIMIT_CORE, 0).context("cannot turn off core dumps")?;
+    at_most(Resource::RLIMIT_FSIZE, FILE_BYTES).context("cannot limit the size of files")?;
+    // Counted per user: where it is not alone, others count as well.
+    if is_alone {
+        at_most(Resource::RLIMIT_NPROC, PROCESSES).context("cannot limit processes")?;
+    }
+    Ok(())
+}
+
+/// Becomes a user of its own; a root that stays one is left without any capability.
+fn drop_privileges(uid: Option<u32>) -> Result<()> {
+    if Uid::effective().is_root() {
+        let bounds = caps::read(None, CapSet::Bounding).context("cannot read capabilities")?;
+        for capability in bounds {
+            caps::drop(None, CapSet::Bounding, capability).with_context(|| format!("cannot drop {capability}"))?;
+        }
+    }
+    if let Some(uid) = uid {
+        let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+        setgroups(&[]).context("cannot leave root's groups")?;
+        setresgid(group, group, group).context("cannot take a group of its own")?;
+        setresuid(user, user, user).context("cannot take a user of its own")?;
+    }
+    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
+        caps::clear(None, set).context("cannot drop capabilities")?;
+    }
+    Ok(())
+}
+
+fn restrict_files(policy: &Policy) -> Result<()> {
+    let existing = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+    let (mut reads, mut writes) = (policy.reads.clone(), policy.writes.clone());
+    if policy.is_alone {
+        reads.push("/".into());
+        writes.extend(existing(&ALONE));
+    } else {
+        reads.extend(existing(&SYSTEM));
+        writes.extend(existing(&DEVICES));
+    }
+    let mut rules =
+        Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(LANDLOCK))?;
+    if !policy.network && !policy.is_alone {
+        rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
+    }
+    let status = rules
+        .scope(Scope::from_all(LANDLOCK))?
+        .create()?
+        .add_rules(path_beneath_rules(reads, AccessFs::from_read(LANDLOCK)))?
+        .add_rules(path_beneath_rules(writes, AccessFs::from_all(LANDLOCK)))?
+        .restrict_self()?;
+    ensure!(
+        policy.is_alone || status.ruleset != RulesetStatus::NotEnforced,
+        "this kernel has no Landlock: files cannot be restricted"
+    );
+    Ok(())
+}
+
+/// Refused with EPERM: what only an operator, a debugger or an exploit has use for.
+const REFUSED: &[libc::c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsmount,
+    libc::SYS_fsconfig,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_fanotify_init,
+    libc::SYS_vhangup,
+];
+
+/// Answered with ENOSYS, so that programs do without: the arguments of `clone3` cannot be looked at, and io_uring goes past this filter.
+const UNKNOWN: &[libc::c_long] =
+    &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+fn restrict_calls(policy: &Policy) -> Result<()> {
+    for program in [refusals(policy)?, unknowns()?] {
+        apply_filter(&program).context("cannot restrict system calls")?;
+    }
+    Ok(())
+}
+
+fn refusals(policy: &Policy) -> Result<BpfProgram> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    // Threads and processes, but no new namespaces.
+    let flags = NAMESPACES.iter().map(|flag| {
+        let flag = u64::from(flag.cast_unsigned());
+        rule(vec![condition(0, SeccompCmpOp::MaskedEq(flag), flag)?])
+    });
+    rules.insert(libc::SYS_clone, flags.collect::<Result<_>>()?);
+    // Everything but these families: a virtual machine's host answers on one of the others, and no namespace keeps it away.
+    let mut families = vec![libc::AF_UNIX, libc::AF_NETLINK];
+    if policy.network || policy.is_alone {
+        families.extend([libc::AF_INET, libc::AF_INET6]);
+    }
+    let others = families.into_iter().map(|family| condition(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())));
+    rules.insert(libc::SYS_socket, vec![rule(others.collect::<Result<_>>()?)?]);
+    // What types into the terminal that a worker was started from.
+    let typing = [libc::TIOCSTI, libc::TIOCLINUX]
+        .into_iter()
+        .map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, request)?]));
+    rules.insert(libc::SYS_ioctl, typing.collect::<Result<_>>()?);
+    filter(rules, libc::EPERM)
+}
+
+fn unknowns() -> Result<BpfProgram> {
+    filter(UNKNOWN.iter().map(|call| (*call, Vec::new())).collect(), libc::ENOSYS)
+}
+
+fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, error: libc::c_int) -> Result<BpfProgram> {
+    let arch = std::env::consts::ARCH.try_into().context("this machine's system calls are not known")?;
+    let refuse = SeccompAction::Errno(error.cast_unsigned());
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()?)
+}
+
+fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule> {
+    Ok(SeccompRule::new(conditions)?)
+}
+
+fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition> {
+    Ok(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?)
+}

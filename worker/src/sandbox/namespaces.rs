@@ -1,0 +1,132 @@
+//! L2: the file system, processes and network that a runner finds, by bubblewrap.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use super::{Reach, base_of};
+
+/// Where our own program is in there.
+pub(super) const STOKE: &str = "/run/stoke";
+
+/// Memory that `/tmp` and `/dev/shm` may take each.
+const TMP_BYTES: u64 = 1 << 30;
+
+/// What every program needs of the system: read only, and only where it is there.
+const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/sys"];
+
+/// Of `/etc`, what programs look up; nothing that could hold a secret.
+const ETC: [&str; 19] = [
+    "/etc/alternatives",
+    "/etc/ca-certificates",
+    "/etc/fonts",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/magic",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/OpenCL",
+    "/etc/passwd",
+    "/etc/pki",
+    "/etc/resolv.conf",
+    "/etc/ssl",
+    "/etc/vulkan",
+];
+
+/// Of the worker's variables that a runner gets, those that name files or folders.
+const NAMED: [&str; 7] =
+    ["LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CUDA_HOME", "CUDA_PATH", "HF_HOME"];
+
+/// The arguments of `bwrap`, up to the program that it is to start.
+pub(super) fn arguments(program: &Path, reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
+    let mut arguments = Arguments::default();
+    arguments.flags(&["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
+    if reach.uid.is_some() {
+        // The worker is root, and what it starts takes a user of its own in there; it may nothing else on the way.
+        arguments.flags(&["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]);
+        arguments.flags(&["--cap-add", "CAP_SETPCAP"]);
+    } else {
+        arguments.flags(&["--unshare-user"]);
+    }
+    if !reach.network {
+        arguments.flags(&["--unshare-net"]);
+    }
+    arguments.flags(&["--perms", "0755", "--dir", "/etc"]);
+    for path in SYSTEM.iter().chain(&ETC) {
+        arguments.system(Path::new(path))?;
+    }
+    arguments.flags(&["--proc", "/proc", "--dev", "/dev"]);
+    for folder in ["/tmp", "/dev/shm"] {
+        arguments.flags(&["--perms", "1777", "--size", &TMP_BYTES.to_string(), "--tmpfs", folder]);
+    }
+    for device in &reach.devices {
+        arguments.bind("--dev-bind-try", device);
+    }
+    let reads: Vec<PathBuf> = reach.reads.iter().cloned().chain(base_of(program)).chain(named()).collect();
+    arguments.parents(reads.iter().chain([&reach.writes, &PathBuf::from(STOKE)]));
+    for path in &reads {
+        arguments.bind("--ro-bind-try", path);
+    }
+    // Last: nothing that is read lies over what is written.
+    arguments.bind("--bind", &reach.writes);
+    arguments.pair("--ro-bind", stoke.as_os_str(), OsStr::new(STOKE));
+    arguments.flags(&["--remount-ro", "/", "--chdir"]);
+    arguments.0.push(reach.folder.clone().into());
+    Ok(arguments.0)
+}
+
+fn named() -> Vec<PathBuf> {
+    let values = NAMED.iter().filter_map(std::env::var_os);
+    let paths = values.flat_map(|value| std::env::split_paths(&value).collect::<Vec<_>>());
+    paths.filter(|path| path.is_absolute() && path.parent().is_some()).collect()
+}
+
+#[derive(Default)]
+struct Arguments(Vec<OsString>);
+
+impl Arguments {
+    fn flags(&mut self, flags: &[&str]) {
+        self.0.extend(flags.iter().map(OsString::from));
+    }
+
+    fn pair(&mut self, flag: &str, from: &OsStr, to: &OsStr) {
+        self.0.extend([flag.into(), from.to_owned(), to.to_owned()]);
+    }
+
+    fn bind(&mut self, flag: &str, path: &Path) {
+        self.pair(flag, path.as_os_str(), path.as_os_str());
+    }
+
+    /// The folders that lead to these: those that bubblewrap makes on the way are for root alone.
+    fn parents<'a>(&mut self, paths: impl Iterator<Item = &'a PathBuf>) {
+        let parents: BTreeSet<&Path> = paths.flat_map(|path| path.ancestors().skip(1)).collect();
+        let is_system =
+            |path: &Path| SYSTEM.iter().chain(&["/etc", "/dev", "/proc"]).any(|root| path.starts_with(root));
+        for path in parents.into_iter().filter(|path| path.parent().is_some() && !is_system(path)) {
+            self.flags(&["--perms", "0755", "--dir"]);
+            self.0.push(path.into());
+        }
+    }
+
+    /// As the machine has it: `/lib` may be a link into `/usr`, `/etc/resolv.conf` one to somewhere else.
+    fn system(&mut self, path: &Path) -> std::io::Result<()> {
+        let Ok(found) = path.symlink_metadata() else { return Ok(()) };
+        if !found.is_symlink() {
+            self.bind("--ro-bind-try", path);
+            return Ok(());
+        }
+        let target = std::fs::read_link(path)?;
+        let Ok(real) = std::fs::canonicalize(path) else { return Ok(()) };
+        if real.starts_with("/usr") {
+            self.pair("--symlink", target.as_os_str(), path.as_os_str());
+        } else {
+            self.pair("--ro-bind-try", real.as_os_str(), path.as_os_str());
+        }
+        Ok(())
+    }
+}
