@@ -14,6 +14,7 @@ INFERNO_VERSION := 0.12.8
 TOOLS := $(CURDIR)/.tools
 UV := $(TOOLS)/uv/bin/uv
 GARAGE := $(TOOLS)/bin/garage
+BWRAP := $(TOOLS)/bin/bwrap
 DENY := $(TOOLS)/bin/cargo-deny
 INFERNO := $(TOOLS)/bin/inferno-flamegraph
 # Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
@@ -34,6 +35,7 @@ export STOKE_BENCH_PEERS_BIN := $(TOOLS)/peers/bin
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
 export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
 export STOKE_TEST_GARAGE := $(GARAGE)
+export STOKE_TEST_BWRAP := $(BWRAP)
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
@@ -136,12 +138,21 @@ redis: stoke | $(UV)
 	@mkdir -p $(TOOLS)/bin && ln -sf "$$($(STOKE) find-redis)" $(TOOLS)/bin/test-redis
 	@ln -sf "$$($(STOKE) find-redis --pinned)" $(TOOLS)/bin/test-valkey
 
+# bubblewrap, which shuts handlers in: the one on PATH, else Debian's package, unpacked here. Where there is neither, its tests say that they
+# are skipped.
+$(BWRAP):
+	@mkdir -p $(TOOLS)/bin
+	@if command -v bwrap >/dev/null 2>&1; then ln -sf "$$(command -v bwrap)" $@; \
+	elif command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; then cd $(TOOLS) && apt-get download -qq bubblewrap >/dev/null 2>&1 \
+	&& dpkg -x bubblewrap_*.deb bubblewrap && ln -sf $(TOOLS)/bubblewrap/usr/bin/bwrap $@; fi || true
+	@[ -e $@ ] || echo "no bubblewrap could be had: the tests of sandbox L2 are skipped" >&2
+
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) $(BWRAP) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.

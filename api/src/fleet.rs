@@ -251,6 +251,7 @@ pub(crate) mod tests {
             driver: None,
             cuda: None,
             price_usd_micros_per_hour: 0,
+            sandbox: None,
             trust: Trust::Owned,
             region: "eu".to_owned(),
             joined_ms: 0,

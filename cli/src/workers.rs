@@ -18,13 +18,15 @@ pub(crate) async fn run(global: &Global, _args: WorkersArgs) -> Result<()> {
     if global.json {
         return output::json(&found);
     }
-    let mut table = output::table(["worker", "state", "whose", "running", "loaded", "gpus", "joined", "seen", "id"]);
+    let mut table =
+        output::table(["worker", "state", "whose", "sandbox", "running", "loaded", "gpus", "joined", "seen", "id"]);
     for worker in found["workers"].as_array().into_iter().flatten() {
         let loaded: Vec<String> = worker["loaded"].as_array().into_iter().flatten().map(output::cell).collect();
         table.add_row([
             Cell::new(output::cell(&worker["name"])),
             output::state_cell(worker["state"].as_str().unwrap_or_default()),
             Cell::new(whose(worker)),
+            Cell::new(worker["sandbox"].as_str().unwrap_or("-")),
             Cell::new(format!("{}/{}", output::cell(&worker["running"]), output::cell(&worker["slots"]))),
             Cell::new(if loaded.is_empty() { "-".to_owned() } else { loaded.join(" ") }),
             Cell::new(gpus(&worker["gpus"])),

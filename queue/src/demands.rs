@@ -206,6 +206,40 @@ fn is_model(name: &str, model: &str) -> bool {
     !model.is_empty() && name.windows(model.len()).any(|part| part == model)
 }
 
+/// How far a worker shuts its handlers in; what each is, is in `docs/sandbox.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum SandboxLevel {
+    /// Not at all.
+    L0,
+    /// By system calls and files.
+    L1,
+    /// By namespaces as well.
+    L2,
+}
+
+impl fmt::Display for SandboxLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::L0 => "L0",
+            Self::L1 => "L1",
+            Self::L2 => "L2",
+        })
+    }
+}
+
+impl FromStr for SandboxLevel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_uppercase().as_str() {
+            "L0" => Ok(Self::L0),
+            "L1" => Ok(Self::L1),
+            "L2" => Ok(Self::L2),
+            _ => Err("use auto, L0, L1 or L2".to_owned()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

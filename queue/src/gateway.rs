@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::demands::SandboxLevel;
 use crate::id::{Fence, JobId};
 use crate::job::{JobError, Timing};
 pub use offer::{CardReach, ModelRef, Offer, WarmModel};
@@ -40,6 +41,9 @@ pub struct JoinRequest {
     /// What an hour of the whole machine costs, all slots together; 0 when its operator does not say.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
+    /// How far it shuts its handlers in; absent when it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxLevel>,
 }
 
 /// One card, as the worker reads it.

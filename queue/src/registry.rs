@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ms;
 use crate::connection::Connection;
-use crate::demands::{Demands, Offer, Trust};
+use crate::demands::{Demands, Offer, SandboxLevel, Trust};
 use crate::endpoint::{EndpointSpec, EndpointVersion};
 use crate::error::Error;
 use crate::gateway::{Gpu, ModelRef, WorkerStatus};
@@ -96,6 +96,9 @@ pub struct WorkerRecord {
     /// What an hour of the whole machine costs; 0 when nobody says.
     #[serde(default)]
     pub price_usd_micros_per_hour: u64,
+    /// How far it shuts its handlers in, as it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxLevel>,
     /// Whose machine it is, as its join token says.
     #[serde(default = "owned")]
     pub trust: Trust,

@@ -15,6 +15,7 @@ mod handlers;
 mod kinds;
 mod pipelines;
 mod poison;
+mod sandbox;
 mod schedules;
 mod sdk;
 mod webhooks;

@@ -1,7 +1,7 @@
 //! One attempt: from a lease to what is reported about it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::disk;
-use crate::failure::{died, failed, infra, raised, stderr_of};
+use crate::failure::{died, failed, raised, stderr_of};
 use crate::gateway::Gateway;
+use crate::inputs;
 use crate::ledger::Claim;
 use crate::load::{Load, Open};
 use crate::messages::Messages;
@@ -138,9 +139,10 @@ impl Attempts {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let prepare = async {
             let (model, turn, ready) = self.place(&job.model(), claim, open).await?;
-            let inputs = RunFolder::new(&model.folder().inputs(), number);
-            let files = self.fetch(&job.files, inputs.path()).await?;
-            Ok::<_, Stop>((model, turn, ready, files, inputs))
+            let folder = RunFolder::new(&model.folder().inputs(), number);
+            let files =
+                inputs::fetch(&self.transfer, &job.files, model.folder(), folder.path()).await.map_err(Stop::Fail)?;
+            Ok::<_, Stop>((model, turn, ready, files, folder))
         };
         let (model, turn, mut ready, files, _inputs) = tokio::select! {
             prepared = prepare => prepared?,
@@ -276,27 +278,6 @@ impl Attempts {
         }
     }
 
-    /// The input's files, in a folder that the handler only reads.
-    async fn fetch(&self, urls: &BTreeMap<String, String>, folder: &Path) -> Result<BTreeMap<String, String>, Stop> {
-        let mut files = BTreeMap::new();
-        if urls.is_empty() {
-            return Ok(files);
-        }
-        let unusable = |why: String| Stop::Fail(infra(format!("an input file cannot be fetched: {why}")));
-        tokio::fs::create_dir(&folder).await.map_err(|error| unusable(error.to_string()))?;
-        for (id, url) in urls {
-            let fetched = folder.join(id);
-            let name = self.transfer.get(url, &fetched).await.map_err(|error| unusable(error.to_string()))?;
-            // A handler may go by the name that its user has given the file, or by how that ends.
-            let path = match name {
-                Some(name) => renamed(&fetched, &name).await.map_err(|error| unusable(error.to_string()))?,
-                None => fetched,
-            };
-            files.insert(id.clone(), path.to_string_lossy().into_owned());
-        }
-        Ok(files)
-    }
-
     /// The run itself, within its time.
     async fn execute(
         &self,
@@ -366,15 +347,6 @@ impl Attempts {
             }
         }
     }
-}
-
-/// Gives a file its name, in a folder of its own.
-async fn renamed(file: &Path, name: &str) -> std::io::Result<PathBuf> {
-    let folder = file.with_extension("d");
-    tokio::fs::create_dir(&folder).await?;
-    let path = folder.join(name);
-    tokio::fs::rename(file, &path).await?;
-    Ok(path)
 }
 
 /// Asks the run, then the process, and kills then.

@@ -42,7 +42,7 @@ pub(crate) fn start_failure(error: StartError) -> JobError {
                 RunEnd::Broken { why, stderr } => {
                     (ErrorCode::Protocol, String::new(), format!("was stopped: {why}"), stderr)
                 }
-                RunEnd::Flooded { stderr, .. } | RunEnd::Failed { stderr, .. } => {
+                RunEnd::Flooded { stderr, .. } | RunEnd::Overfull { stderr, .. } | RunEnd::Failed { stderr, .. } => {
                     (ErrorCode::SetupFailed, String::new(), "was stopped".to_owned(), stderr)
                 }
                 RunEnd::Done { .. } | RunEnd::NotBegun | RunEnd::Stopped | RunEnd::OutOfMemory { .. } => {
@@ -65,7 +65,8 @@ pub(crate) fn stderr_of(end: &RunEnd) -> Option<String> {
         | RunEnd::Crashed { stderr, .. }
         | RunEnd::OutOfMemory { stderr }
         | RunEnd::Broken { stderr, .. }
-        | RunEnd::Flooded { stderr, .. } => stderr,
+        | RunEnd::Flooded { stderr, .. }
+        | RunEnd::Overfull { stderr, .. } => stderr,
     };
     Some(stderr.clone()).filter(|text| !text.is_empty())
 }
@@ -104,6 +105,10 @@ pub(crate) fn died(end: RunEnd) -> JobError {
         RunEnd::OutOfMemory { .. } => failed(ErrorCode::OomHost, HOST_OOM.to_owned()),
         RunEnd::Flooded { limit_bytes, .. } => {
             failed(ErrorCode::LogFlood, format!("the handler wrote more than {} MiB of log", limit_bytes >> 20))
+        }
+        RunEnd::Overfull { limit_bytes, .. } => {
+            let message = format!("the handler left more than {} MiB in its scratch space", limit_bytes >> 20);
+            failed(ErrorCode::HandlerError, message)
         }
         RunEnd::Broken { why, .. } => failed(ErrorCode::Protocol, format!("the runner was stopped: {why}")),
         RunEnd::Done { .. } | RunEnd::Failed { .. } | RunEnd::NotBegun | RunEnd::Stopped => {

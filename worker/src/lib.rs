@@ -10,6 +10,7 @@ pub mod environment;
 mod failure;
 mod gateway;
 mod host;
+mod inputs;
 mod latency;
 mod leases;
 mod ledger;

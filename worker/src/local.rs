@@ -66,6 +66,8 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         sandbox: Arc::new(Sandbox::none()),
         reach: Reach::all(job.package),
         home: job.scratch.clone(),
+        scratch: job.scratch.clone(),
+        scratch_bytes: u64::MAX,
         runner: job.runner,
         entry: job.entry,
         env: job.env,

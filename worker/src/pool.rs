@@ -103,6 +103,7 @@ pub(crate) struct Pool {
     environments: Environments,
     packages: Packages,
     scratch: PathBuf,
+    scratch_bytes: u64,
     sandbox: Arc<Sandbox>,
     load_timeout: Duration,
     max_loaded: usize,
@@ -120,6 +121,8 @@ pub(crate) struct PoolConfig {
     pub(crate) environments: Environments,
     pub(crate) packages: Packages,
     pub(crate) scratch: PathBuf,
+    /// What the runners of one endpoint may leave there.
+    pub(crate) scratch_bytes: u64,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
@@ -137,6 +140,7 @@ impl Pool {
             environments: config.environments,
             packages: config.packages,
             scratch: config.scratch,
+            scratch_bytes: config.scratch_bytes,
             sandbox: config.sandbox,
             load_timeout: config.load_timeout,
             max_loaded: config.max_loaded,
@@ -338,8 +342,8 @@ impl Pool {
         let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
         let is_boxed = self.sandbox.level() == Level::L2;
         let reach = Reach {
-            reads: vec![environment.folder.clone(), package.clone(), model.folder.inputs()],
-            writes: model.folder.work(),
+            reads: vec![environment.folder.clone(), package.clone()],
+            writes: vec![model.folder.work(), model.folder.inputs()],
             folder: package,
             network: spec.network,
             devices: self.cards.devices(&cards),
@@ -350,6 +354,8 @@ impl Pool {
             sandbox: Arc::clone(&self.sandbox),
             reach,
             home: home.path().to_owned(),
+            scratch: model.folder.work(),
+            scratch_bytes: self.scratch_bytes,
             runner: spec.runner.clone(),
             env: spec.env.clone(),
             entry: spec.entry.clone(),

@@ -2,6 +2,7 @@
 
 mod batch;
 mod driver;
+mod fill;
 mod process;
 mod strays;
 mod streams;
@@ -134,6 +135,8 @@ pub(crate) enum RunEnd {
     Broken { why: String, stderr: String },
     /// It wrote more log than a job may, and was killed.
     Flooded { limit_bytes: u64, stderr: String },
+    /// It left more on the disk than it may, and was killed.
+    Overfull { limit_bytes: u64, stderr: String },
     /// The process ended while the run waited in its inbox.
     NotBegun,
     /// The process was told to stop and did not wait for the run: by nobody's fault.
@@ -150,6 +153,7 @@ impl RunEnd {
             | Self::OutOfMemory { .. }
             | Self::Broken { .. }
             | Self::Flooded { .. }
+            | Self::Overfull { .. }
             | Self::Stopped => true,
         }
     }

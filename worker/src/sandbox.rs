@@ -10,7 +10,6 @@ mod confine;
 mod namespaces;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +17,7 @@ use std::time::Duration;
 
 use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
+pub use stokehold_queue::demands::SandboxLevel as Level;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -31,47 +31,13 @@ const PROBE_LIMIT: Duration = Duration::from_secs(10);
 /// Runners get users of their own from here on, where the worker may give them; nobody has these.
 const UIDS: std::ops::Range<u32> = 50_000..60_000;
 
-/// How far a handler is shut in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Level {
-    /// Not at all.
-    L0,
-    /// By system calls and files.
-    L1,
-    /// By namespaces as well.
-    L2,
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::L0 => "L0",
-            Self::L1 => "L1",
-            Self::L2 => "L2",
-        })
-    }
-}
-
-impl std::str::FromStr for Level {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.to_ascii_uppercase().as_str() {
-            "L0" => Ok(Self::L0),
-            "L1" => Ok(Self::L1),
-            "L2" => Ok(Self::L2),
-            _ => Err("use auto, L0, L1 or L2".to_owned()),
-        }
-    }
-}
-
 /// What one runner may reach besides what every program needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Reach {
-    /// Folders it reads: its environment, its package, the inputs of its jobs.
+    /// Folders it reads: its environment, its package.
     pub(crate) reads: Vec<PathBuf>,
-    /// The folder it writes: its home, and the scratch space of its jobs.
-    pub(crate) writes: PathBuf,
+    /// Folders it writes: its home, the scratch space of its jobs, and their inputs.
+    pub(crate) writes: Vec<PathBuf>,
     /// Its working directory.
     pub(crate) folder: PathBuf,
     /// Whether it reaches the network that the worker does.
@@ -108,7 +74,7 @@ pub(crate) struct Sandbox {
 impl Reach {
     /// Of a handler that is not shut in.
     pub(crate) fn all(folder: PathBuf) -> Self {
-        let (reads, writes, devices) = (Vec::new(), folder.clone(), Vec::new());
+        let (reads, writes, devices) = (Vec::new(), Vec::new(), Vec::new());
         Self { reads, writes, folder, network: true, devices, uid: None }
     }
 }
@@ -200,7 +166,7 @@ impl Sandbox {
         Self::hand_over(folder.path(), uid).map_err(|error| error.to_string())?;
         let reach = Reach {
             reads: Vec::new(),
-            writes: folder.path().to_owned(),
+            writes: vec![folder.path().to_owned()],
             folder: folder.path().to_owned(),
             network: false,
             devices: Vec::new(),
@@ -222,7 +188,7 @@ impl Sandbox {
 fn policy(program: &Path, reach: &Reach, is_alone: bool) -> std::io::Result<String> {
     let mut reads = reach.reads.clone();
     reads.extend(base_of(program));
-    let mut writes = vec![reach.writes.clone()];
+    let mut writes = reach.writes.clone();
     writes.extend(reach.devices.iter().cloned());
     let policy = Policy { reads, writes, network: reach.network, uid: reach.uid, is_alone };
     serde_json::to_string(&policy).map_err(Into::into)

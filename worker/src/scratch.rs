@@ -45,7 +45,7 @@ impl Scratch {
     }
 }
 
-/// An endpoint's folders: one that its runners write, and one with the inputs of its jobs, which they only read.
+/// An endpoint's folders: one that its runners write, and one in which each job has a folder with its input's files.
 pub(crate) struct EndpointFolder {
     folder: TempDir,
     /// The user that its runners run as, where that is not the worker's.
@@ -67,9 +67,26 @@ impl EndpointFolder {
         self.folder.path().join("work")
     }
 
-    /// Where the inputs' files are put.
+    /// Where each run has a folder with the files of its input. Handlers write in theirs, and make no others.
     pub(crate) fn inputs(&self) -> PathBuf {
         self.folder.path().join("inputs")
+    }
+
+    /// Gives a run's input files to the user that its runner runs as. Until then nobody but the worker could reach them: the folder that
+    /// they lie in goes last.
+    pub(crate) fn hand_over(&self, inputs: &Path) -> io::Result<()> {
+        if self.uid.is_none() {
+            return Ok(());
+        }
+        for entry in fs::read_dir(inputs)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                self.hand_over(&entry.path())?;
+            } else {
+                Sandbox::hand_over(&entry.path(), self.uid)?;
+            }
+        }
+        Sandbox::hand_over(inputs, self.uid)
     }
 
     /// A home for one runner.

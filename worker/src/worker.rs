@@ -79,6 +79,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         driver,
         cuda,
         price_usd_micros_per_hour: config.price_usd_micros_per_hour,
+        sandbox: Some(sandbox.level()),
     };
     let gateway = Arc::new(Gateway::new(&config.gateway_url, config.join_token.clone(), join)?);
     let joined = tokio::select! {
@@ -95,6 +96,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         environments,
         packages: Packages::open(&config.cache_dir)?,
         scratch: scratch.path(),
+        scratch_bytes: config.scratch_bytes,
         sandbox: Arc::new(sandbox),
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,

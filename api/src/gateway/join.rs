@@ -35,6 +35,7 @@ pub(super) async fn join(
         driver: request.driver,
         cuda: request.cuda,
         price_usd_micros_per_hour: request.price_usd_micros_per_hour,
+        sandbox: request.sandbox,
         trust: joiner.trust,
         region: joiner.region.clone(),
         joined_ms: now_ms,

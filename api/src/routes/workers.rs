@@ -45,6 +45,9 @@ pub(crate) struct WorkerView {
     driver: Option<String>,
     /// The newest CUDA that the driver serves, as `12.8`.
     cuda: Option<String>,
+    /// How far it shuts its handlers in, as it says: `L0` not at all, `L1` by system calls and files, `L2` by namespaces as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<String>,
     /// Whose machine it is, as its join token says.
     #[schema(value_type = TrustWord)]
     trust: Trust,
@@ -278,6 +281,7 @@ fn view(worker: WorkerRecord, now_ms: u64, extend_every_ms: u64) -> WorkerView {
         running: worker.status.running,
         driver: worker.driver,
         cuda: worker.cuda,
+        sandbox: worker.sandbox.map(|level| level.to_string()),
         trust: worker.trust,
         region: worker.region,
         gpus: worker.gpus.into_iter().map(gpu).collect(),

@@ -16,10 +16,10 @@ use tokio::time::{sleep_until, timeout};
 
 use super::batch::Batch;
 use super::process::{self, Launch, Process};
-use super::strays;
 use super::streams::{Source, Streams};
 use super::tail::Tail;
 use super::{Begun, RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
+use super::{fill, strays};
 use crate::ledger::Reservation;
 use crate::messages::Messages;
 
@@ -48,6 +48,7 @@ pub(super) enum Command {
     Cancel(u64),
     Terminate,
     Kill,
+    Overfull(u64),
     Stop(oneshot::Sender<()>),
 }
 
@@ -72,6 +73,7 @@ pub(super) async fn start(
     let settings = serde_json::to_vec(&launch.runner).map_err(|error| StartError::Spawn(error.to_string()))?;
     let parts = Parts { process, writer, streams, inbox, loaded, reservation };
     tokio::spawn(Driver::new(parts, launch).run(load, settings));
+    tokio::spawn(fill::watch(launch.scratch.clone(), launch.scratch_bytes, commands.downgrade()));
     let is_batched = launch.max_batch_size > 1;
     let runner = |boot, load| Runner {
         commands,
@@ -108,6 +110,7 @@ struct Running {
 enum Fatal {
     Broken(String),
     Flooded(u64),
+    Overfull(u64),
 }
 
 /// What a driver is given.
@@ -203,6 +206,7 @@ impl Driver {
                         self.runs.remove(&number);
                     }
                     Some(Command::Cancel(number)) => self.send(&Control::Cancel { run: number }, b"").await?,
+                    Some(Command::Overfull(most)) => return Err(Fatal::Overfull(most)),
                     Some(Command::Terminate) => process::terminate_group(self.process.pid),
                     Some(Command::Stop(stopped)) => {
                         let by = tokio::time::Instant::now() + STOP_GRACE;
@@ -412,6 +416,7 @@ impl Driver {
         let end = |stderr: String| match (&fatal, &ending) {
             (Some(Fatal::Broken(why)), _) => RunEnd::Broken { why: why.clone(), stderr },
             (Some(Fatal::Flooded(limit)), _) => RunEnd::Flooded { limit_bytes: *limit, stderr },
+            (Some(Fatal::Overfull(limit)), _) => RunEnd::Overfull { limit_bytes: *limit, stderr },
             (None, Ok(code)) => RunEnd::Exited { code: *code, stderr },
             _ if is_stopped => RunEnd::Stopped,
             (None, Err(signal)) if signal == "SIGKILL" && is_oom => RunEnd::OutOfMemory { stderr },

@@ -54,6 +54,9 @@ pub(crate) struct Launch {
     pub(crate) reach: Reach,
     /// HOME and TMPDIR: a directory of this runner's own.
     pub(crate) home: PathBuf,
+    /// Where it and its runs leave files, and how much that may be, bytes.
+    pub(crate) scratch: PathBuf,
+    pub(crate) scratch_bytes: u64,
     /// What it starts, and where that is in the package.
     pub(crate) runner: RunnerKind,
     pub(crate) entry: String,

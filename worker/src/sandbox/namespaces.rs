@@ -68,12 +68,14 @@ pub(super) fn arguments(program: &Path, reach: &Reach, stoke: &Path) -> std::io:
         arguments.bind("--dev-bind-try", device);
     }
     let reads: Vec<PathBuf> = reach.reads.iter().cloned().chain(base_of(program)).chain(named()).collect();
-    arguments.parents(reads.iter().chain([&reach.writes, &PathBuf::from(STOKE)]));
+    arguments.parents(reads.iter().chain(&reach.writes).chain([&PathBuf::from(STOKE)]));
     for path in &reads {
         arguments.bind("--ro-bind-try", path);
     }
     // Last: nothing that is read lies over what is written.
-    arguments.bind("--bind", &reach.writes);
+    for path in &reach.writes {
+        arguments.bind("--bind", path);
+    }
     arguments.pair("--ro-bind", stoke.as_os_str(), OsStr::new(STOKE));
     arguments.flags(&["--remount-ro", "/", "--chdir"]);
     arguments.0.push(reach.folder.clone().into());

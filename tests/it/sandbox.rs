@@ -1,0 +1,161 @@
+//! Handlers that want more than their jobs, and what they get of it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use stokehold_tests::process;
+use stokehold_tests::stack::Stack;
+use tempfile::TempDir;
+
+use crate::api::{self, Api};
+
+struct Prison {
+    stack: Stack,
+    api: Api,
+    dir: TempDir,
+}
+
+impl Prison {
+    /// `None` where this machine has no bubblewrap: `make test` says where it looks for one.
+    fn at_l2() -> Option<Self> {
+        let bwrap = PathBuf::from(
+            std::env::var_os("STOKE_TEST_BWRAP").expect("`make test` says where a bubblewrap is, if there is one"),
+        );
+        if !bwrap.exists() {
+            eprintln!("SKIPPED: there is no bubblewrap at {}", bwrap.display());
+            return None;
+        }
+        Some(Self::new(&[("STOKE_SANDBOX", "L2"), ("STOKE_BWRAP", bwrap.to_str().unwrap())]))
+    }
+
+    fn new(env: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let stack = api::start_with(dir.path(), &["--slots", "2"], env);
+        let _ = stack.stoke_ok(&["deploy", &api::handler("hostile.py")]);
+        let api = Api::of(&stack);
+        Self { stack, api, dir }
+    }
+
+    async fn attempt(&self, attempt: &str, what: &str) -> Value {
+        let job = self.api.submit("hostile", json!({"attempt": attempt, "what": what})).await;
+        self.api.ended(&job).await
+    }
+
+    async fn got(&self, attempt: &str, what: &str) -> Value {
+        let job = self.attempt(attempt, what).await;
+        assert_eq!(job["state"], "succeeded", "{attempt}: {job}");
+        job["result"].clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_l2_a_hostile_handler_gets_nowhere() {
+    let Some(prison) = Prison::at_l2() else { return };
+    let secret = prison.dir.path().join("secret");
+    std::fs::write(&secret, "of the worker").unwrap();
+    let secret = secret.to_str().unwrap();
+
+    // Its worker's token, its files, and other tenants' files, are not there.
+    assert_eq!(prison.got("token", "jt_").await, json!([]));
+    for path in [secret, "/etc/shadow", "/root/.bashrc", "/proc/1/environ", "/proc/2/root/etc/shadow"] {
+        let got = prison.got("read", path).await;
+        let got = got.as_str().unwrap();
+        assert!(got.contains("Error") || !got.contains("of the worker") && !got.contains("root:"), "{path}: {got}");
+        assert!(path.starts_with("/proc") || got.contains("Error"), "{path}: {got}");
+    }
+    // Nor is any network.
+    let api = prison.stack.url.strip_prefix("http://").unwrap();
+    for address in [api, "169.254.169.254:80", "1.1.1.1:53"] {
+        let got = prison.got("connect", address).await;
+        assert!(got.as_str().unwrap().contains("Error"), "{address}: {got}");
+    }
+    // What others share with it, it cannot change.
+    for path in [secret, "/usr/bin/true", "/etc/passwd", "/sys/kernel/uevent_helper", "main.py"] {
+        let got = prison.got("write", path).await;
+        assert!(got.as_str().unwrap().contains("Error"), "{path}: {got}");
+    }
+    let poisoned = prison.got("environment", "").await;
+    assert!(poisoned.as_str().unwrap().contains("Error"), "{poisoned}");
+    // Others' processes are not there to be killed or looked into.
+    let worker = prison.stack.workers()[0];
+    let killed = prison.got("signal", &worker.to_string()).await;
+    assert!(killed.as_str().unwrap().starts_with("ProcessLookupError"), "{killed}");
+    assert!(process::alive(worker));
+    let traced = prison.got("trace", "").await;
+    assert!(traced.as_str().unwrap().starts_with("0 of "), "{traced}");
+    // Memory that looks like a disk is bounded.
+    let filled = prison.got("memory", "").await;
+    assert_eq!(filled, json!("OSError 28"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_l2_a_fork_bomb_stops_and_its_neighbour_goes_on() {
+    let Some(prison) = Prison::at_l2() else { return };
+    let bomb = prison.api.submit("hostile", json!({"attempt": "forks"})).await;
+    let _ = prison.stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
+    let neighbour = prison.api.submit("slow", json!({"n": 1})).await;
+    assert_eq!(prison.api.ended(&neighbour).await["state"], "succeeded");
+    let ended = prison.api.ended(&bomb).await;
+    let children = ended["result"]["children"].as_u64().unwrap_or_else(|| panic!("{ended}"));
+    assert!((100..5_000).contains(&children), "{ended}");
+    assert_eq!(ended["result"]["refusal"], "BlockingIOError");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_that_fills_the_disk_is_stopped_at_its_share() {
+    let prison = Prison::new(&[("STOKE_SCRATCH_BYTES", "67108864")]);
+    let ended = prison.attempt("fill", "").await;
+    assert_eq!(ended["error"]["message"], "the handler left more than 64 MiB in its scratch space", "{ended}");
+    // What it left went with it.
+    assert!(prison.got("connect", "127.0.0.1:9").await.as_str().unwrap().contains("Error"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_l2_no_link_leads_a_result_out_and_nothing_outlives_its_job() {
+    let Some(prison) = Prison::at_l2() else { return };
+    let left = prison.got("outlive", "").await;
+    // It is gone a moment after the runner has nothing to do.
+    let is_there = || !prison.stack.children(left.as_str().unwrap()).is_empty();
+    for _ in 0..1_000 {
+        if !is_there() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(!is_there());
+    // Where its input's files are, it may write; beside them lie those of other jobs.
+    let note = prison.dir.path().join("note.txt");
+    std::fs::write(&note, "quiet").unwrap();
+    let _ = prison.stack.stoke_ok(&["deploy", &api::handler("shout.py")]);
+    let file = format!("text={}", note.display());
+    let out = prison.dir.path().join("out");
+    let _ = prison.stack.stoke_ok(&["submit", "shout", "--file", &file, "--wait", "--out", out.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(out.join("loud.txt")).unwrap(), "QUIET");
+    let stolen = prison.attempt("link", "/etc/passwd").await;
+    assert_eq!(stolen["error"]["code"], "bad_output", "{stolen}");
+    assert!(stolen["result"].is_null());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_l1_files_and_debuggers_are_kept_away_without_namespaces() {
+    let prison = Prison::new(&[("STOKE_SANDBOX", "L1")]);
+    let secret = prison.dir.path().join("secret");
+    std::fs::write(&secret, "of the worker").unwrap();
+    let secret = secret.to_str().unwrap();
+    assert_eq!(prison.got("token", "jt_").await, json!([]));
+    for attempt in ["read", "write"] {
+        assert_eq!(prison.got(attempt, secret).await, json!("PermissionError 13"));
+    }
+    assert!(prison.got("environment", "").await.as_str().unwrap().contains("Error"));
+    assert!(prison.got("trace", "").await.as_str().unwrap().starts_with("0 of "));
+    let api = prison.stack.url.strip_prefix("http://").unwrap();
+    assert_eq!(prison.got("connect", api).await, json!("PermissionError 1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_l0_a_worker_says_that_it_does_not_isolate() {
+    let prison = Prison::new(&[("STOKE_SANDBOX", "L0")]);
+    assert!(prison.stack.log_tail().contains("HANDLERS ARE NOT ISOLATED"), "{}", prison.stack.log_tail());
+    let hosts = prison.got("read", "/etc/hostname").await;
+    assert_eq!(hosts.as_str().unwrap(), std::fs::read_to_string(Path::new("/etc/hostname")).unwrap());
+}

@@ -1,0 +1,72 @@
+//! How much a runner's handlers leave on the disk: looked at now and then, since no file system here counts it for us.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::mpsc::WeakSender;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::driver::Command;
+
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Tells the driver when its scratch space takes more than `most` bytes. Ends with the driver.
+pub(super) async fn watch(folder: PathBuf, most: u64, driver: WeakSender<Command>) {
+    loop {
+        sleep(EVERY).await;
+        if driver.strong_count() == 0 {
+            return;
+        }
+        let looked_at = folder.clone();
+        let taken = spawn_blocking(move || bytes(&looked_at)).await.unwrap_or(0);
+        if taken > most {
+            if let Some(driver) = driver.upgrade() {
+                let _ = driver.send(Command::Overfull(most)).await;
+            }
+            return;
+        }
+    }
+}
+
+/// What lies below a folder takes of the disk; what is gone by the time it is looked at takes nothing.
+fn bytes(folder: &Path) -> u64 {
+    let mut taken = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let look = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry.ok()?;
+            // Of a link itself, not of what it leads to.
+            Some((entry.path(), entry.metadata().ok()?))
+        };
+        for (path, metadata) in fs::read_dir(&folder).into_iter().flatten().filter_map(look) {
+            if metadata.is_dir() {
+                folders.push(path);
+            } else {
+                taken += metadata.blocks() * 512;
+            }
+        }
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_is_there_counts_and_what_a_link_leads_to_does_not() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(folder.path().join("deep")).unwrap();
+        fs::write(folder.path().join("deep/a"), vec![1; 1 << 20]).unwrap();
+        fs::write(other.path().join("b"), vec![1; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink(other.path(), folder.path().join("link")).unwrap();
+        let taken = bytes(folder.path());
+        assert!((1 << 20..3 << 19).contains(&taken), "{taken}");
+        assert_eq!(bytes(Path::new("/no/such")), 0);
+    }
+}
