@@ -23,6 +23,9 @@ pub(crate) struct DeployArgs {
     /// What it is [default: what stoke.toml says, cog where there is a cog.yaml, else python]
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
+    /// Let it reach the network that its workers do [default: what stoke.toml or the handler says]
+    #[arg(long)]
+    network: bool,
     /// Where the handler is in the folder, as main.py:Greet; of a RunPod script handler.py [default: what stoke.toml says]
     #[arg(long, value_name = "FILE[:OBJECT]")]
     handler: Option<String>,
@@ -73,6 +76,7 @@ pub(crate) async fn run(global: &Global, args: DeployArgs) -> Result<()> {
         handler: args.handler.as_deref(),
         python: args.python.as_deref(),
         vram_gib: args.vram_gib,
+        network: args.network,
     };
     let deployed = Builder::open().await?.deploy(&client, &args.path, &overrides).await?;
     if global.json {

@@ -24,6 +24,7 @@ pub(crate) struct Overrides<'a> {
     pub(crate) handler: Option<&'a str>,
     pub(crate) python: Option<&'a str>,
     pub(crate) vram_gib: Option<f64>,
+    pub(crate) network: bool,
 }
 
 /// What is deployed, as far as its files say.
@@ -110,6 +111,11 @@ impl Package {
         }
         if let Some(gib) = overrides.vram_gib {
             members.insert("vram_gib".to_owned(), json!(gib));
+        }
+        if overrides.network {
+            members.insert("network".to_owned(), json!(true));
+        } else if matches!(kind, Kind::Cog | Kind::Runpod) && !members.contains_key("network") {
+            notes.push(format!("a {kind} endpoint has no network, also not to download weights; --network gives it"));
         }
         for (member, file) in [("input_schema", &manifest.input_schema), ("output_schema", &manifest.output_schema)] {
             if let Some(file) = file {
@@ -304,7 +310,7 @@ mod tests {
         let lines = vec!["pillow".to_owned(), "cog>=0.17".to_owned()];
         assert_eq!(package.lock().unwrap(), Lock::Loose { files: vec![], lines });
         assert_eq!(package.members["vram_gib"], 16.0);
-        assert_eq!(package.notes.len(), 1);
+        assert_eq!(package.notes.len(), 2);
         let smaller = Overrides { vram_gib: Some(4.0), ..Overrides::default() };
         assert_eq!(open(&folder, &smaller).unwrap().members["vram_gib"], 4.0);
     }

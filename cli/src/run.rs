@@ -64,7 +64,7 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
         ..Overrides::default()
     };
     let package = Package::open(&args.path, &overrides)?;
-    package.notes.iter().for_each(output::note);
+
     let prepared = Builder::open().await?.prepare(&package).await?;
     let described = package.describe(&prepared.environment.python).await?;
     let body = package.deploy(described.version)?;

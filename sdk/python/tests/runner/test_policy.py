@@ -30,6 +30,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
             gpu_models=["RTX 4090", "A100"],
             min_cuda="12.4",
             min_trust="owned",
+            network=True,
         )
         def paint(prompt: str) -> str:
             return prompt
@@ -57,7 +58,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
         "min_cuda": "12.4",
         "min_trust": "owned",
     }
-    assert (options["keep_warm_s"], options["min_warm"]) == (300, 1)
+    assert (options["keep_warm_s"], options["min_warm"], options["network"]) == (300, 1, True)
 
 
 def test_what_was_not_given_is_not_told() -> None:

@@ -52,6 +52,7 @@ class Options:
     min_cuda: str | None = None
     regions: Sequence[str] = ()
     min_trust: str | None = None
+    network: bool = False
 
     def __post_init__(self) -> None:
         if self.name is not None and not NAME.fullmatch(self.name):
@@ -72,6 +73,8 @@ class Options:
         for option in ("min_compute_capability", "min_cuda"):
             check_version(option, getattr(self, option))
         check_trust(self.min_trust)
+        if not isinstance(self.network, bool):
+            raise ValueError(f"network={self.network!r}: use True or False")
         check_at_most("gpus", self.gpus, 1, GPUS_MAX)
         check_at_most("keep_warm_s", self.keep_warm_s, 0, KEEP_WARM_MAX_S)
         check_at_most("min_warm", self.min_warm, 0, MIN_WARM_MAX)
@@ -108,6 +111,7 @@ def endpoint(
     min_cuda: str | None = None,
     regions: Sequence[str] = (),
     min_trust: str | None = None,
+    network: bool = False,
 ) -> Callable[[T], T]: ...
 
 
@@ -134,6 +138,8 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
     regions: one of these places, as the operator's join tokens name them.
     min_trust: whose machines may see the jobs, at the least: "owned" (the operator's), "datacenter" (the default) or
         "community" (anybody's).
+    network: whether it reaches the network that its worker does; default it reaches nothing but its own machine's
+        loopback, on workers that can keep the rest from it.
 
     Raises `ValueError` for an option that cannot be.
     """

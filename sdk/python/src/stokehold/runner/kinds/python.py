@@ -162,6 +162,8 @@ def _policy(options: Options) -> dict[str, Any]:
     for name in ("keep_warm_s", "min_warm"):
         if value := getattr(options, name):
             found[name] = value
+    if options.network:
+        found["network"] = True
     if options.warmup:
         found["warmup"] = list(options.warmup)
     return found
