@@ -17,6 +17,7 @@ struct Prison {
 
 impl Prison {
     /// `None` where this machine has no bubblewrap: `make test` says where it looks for one.
+    #[expect(clippy::print_stderr, reason = "whoever reads the log is to know what was not tested")]
     fn at_l2() -> Option<Self> {
         let bwrap = PathBuf::from(
             std::env::var_os("STOKE_TEST_BWRAP").expect("`make test` says where a bubblewrap is, if there is one"),
