@@ -40,7 +40,7 @@ export STOKE_TEST_BWRAP := $(BWRAP)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers packing test-gpu load powercut chaos chaos-nightly mutants
+.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -234,6 +234,10 @@ packing: ## Compare which card models go to, on the day of many models, and on T
 bench-workers: $(WHEEL) redis ## Measure two workers beside one, calls for several jobs, and a worker's own part (WORKERS_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2
 	@cargo bench --locked -p stokehold-tests --bench workers -- $(WORKERS_ARGS)
+
+bench-environments: $(WHEEL) redis ## Measure the second start of an endpoint, and what one more package costs (ENVIRONMENTS_ARGS=--json)
+	@cargo build --locked --release -p stokehold-cli 1>&2
+	@cargo bench --locked -p stokehold-tests --bench environments -- $(ENVIRONMENTS_ARGS)
 
 hostile: $(WHEEL) redis ## Measure a healthy client beside 10,000 idle, slow and deaf ones (HOSTILE_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use jsonschema::{PatternOptions, Validator};
 use moka::sync::Cache;
+use rand::Rng as _;
 use serde_json::Value;
 use stokehold_queue::Registry;
 use stokehold_queue::demands::Demands;
-use stokehold_queue::endpoint::EndpointVersion;
+use stokehold_queue::endpoint::{EndpointVersion, Traffic};
 
 use crate::error::{Code, Problem};
 use crate::patience::Patience;
@@ -41,7 +42,7 @@ pub(crate) struct Deployed {
 pub(crate) struct Catalog {
     registry: Registry,
     patience: Patience,
-    current: Cache<(String, String), u32>,
+    traffic: Cache<(String, String), Traffic>,
     deployed: Cache<(String, String, u32), Arc<Deployed>>,
 }
 
@@ -50,7 +51,7 @@ impl Catalog {
         Self {
             registry,
             patience,
-            current: Cache::builder().max_capacity(100_000).time_to_live(CURRENT_FOR).build(),
+            traffic: Cache::builder().max_capacity(100_000).time_to_live(CURRENT_FOR).build(),
             deployed: Cache::builder().max_capacity(DEPLOYED_MAX).time_to_idle(DEPLOYED_IDLE).build(),
         }
     }
@@ -62,29 +63,39 @@ impl Catalog {
         name: &str,
         version: Option<u32>,
     ) -> Result<Arc<Deployed>, Problem> {
-        let key = (tenant.to_owned(), name.to_owned());
-        let version = version.or_else(|| self.current.get(&key));
-        if let Some(version) = version
-            && let Some(deployed) = self.deployed.get(&(key.0.clone(), key.1.clone(), version))
+        let number = match version {
+            Some(version) => version,
+            None => match self.traffic(tenant, name).await? {
+                Some(traffic) => traffic.pick(rand::rng().random_range(0..100)),
+                None => return Err(unknown_endpoint(name)),
+            },
+        };
+        let key = (tenant.to_owned(), name.to_owned(), number);
+        if let Some(deployed) = self.deployed.get(&key)
             && deployed.need_until.is_none_or(|until| Instant::now() < until)
         {
             return Ok(deployed);
         }
-        let Some(found) = self.look_up(tenant, name, version).await? else {
-            return Err(self.unknown(tenant, name, version).await?);
-        };
-        let number = found.version;
-        if version.is_none() {
-            // Only if absent: a deploy that crossed this look knows better.
-            self.current.entry(key.clone()).or_insert(number);
-        }
+        let found = self.patience.ask("read an endpoint", self.registry.endpoint(tenant, name, Some(number))).await?;
+        let Some(found) = found else { return Err(self.unknown_version(tenant, name, number).await?) };
         let needs_card = found.spec.vram_gib > 0.0;
         let seen_mib = if needs_card { self.seen_mib(tenant, name, number).await? } else { None };
         let need_until = needs_card.then(|| Instant::now() + NEED_FOR);
         let demands = self.number(&found.spec.demands).await?;
         let deployed = Arc::new(compile(found, seen_mib, demands, need_until)?);
-        self.deployed.insert((key.0, key.1, number), deployed.clone());
+        self.deployed.insert(key, deployed.clone());
         Ok(deployed)
+    }
+
+    /// Which versions new jobs run on.
+    async fn traffic(&self, tenant: &str, name: &str) -> Result<Option<Traffic>, Problem> {
+        let key = (tenant.to_owned(), name.to_owned());
+        if let Some(traffic) = self.traffic.get(&key) {
+            return Ok(Some(traffic));
+        }
+        let found = self.patience.ask("read an endpoint", self.registry.traffic(tenant, name)).await?;
+        // Only if absent: a deploy that crossed this look knows better.
+        Ok(found.map(|found| self.traffic.entry(key).or_insert(found).into_value()))
     }
 
     /// What it was seen to need of whatever card, at the most.
@@ -110,37 +121,28 @@ impl Catalog {
         self.deployed.invalidate(&(tenant.to_owned(), name.to_owned(), version));
     }
 
-    /// A deploy on this replica: from here on its version is the current one.
-    pub(crate) fn deployed_now(&self, tenant: &str, version: &EndpointVersion) {
-        self.current.insert((tenant.to_owned(), version.name.clone()), version.version);
-    }
-
-    async fn look_up(
-        &self,
-        tenant: &str,
-        name: &str,
-        version: Option<u32>,
-    ) -> Result<Option<EndpointVersion>, Problem> {
-        self.patience.ask("read an endpoint", self.registry.endpoint(tenant, name, version)).await
+    /// A deploy, or a change of traffic, on this replica: from here on it holds.
+    pub(crate) fn routed_now(&self, tenant: &str, name: &str, traffic: Traffic) {
+        self.traffic.insert((tenant.to_owned(), name.to_owned()), traffic);
     }
 
     /// What is missing: the endpoint, or only this version of it.
-    async fn unknown(&self, tenant: &str, name: &str, version: Option<u32>) -> Result<Problem, Problem> {
-        let current = match version {
-            Some(_) => self.look_up(tenant, name, None).await?,
-            None => None,
-        };
-        Ok(match (current, version) {
-            (Some(current), Some(version)) => Problem::new(
+    async fn unknown_version(&self, tenant: &str, name: &str, version: u32) -> Result<Problem, Problem> {
+        Ok(match self.traffic(tenant, name).await? {
+            Some(traffic) => Problem::new(
                 Code::UnknownVersion,
-                format!("endpoint {name:?} has no version {version}; the current one is {}", current.version),
+                format!("endpoint {name:?} has no version {version}; the current one is {}", traffic.current),
             ),
-            _ => Problem::new(
-                Code::UnknownEndpoint,
-                format!("there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints"),
-            ),
+            None => unknown_endpoint(name),
         })
     }
+}
+
+fn unknown_endpoint(name: &str) -> Problem {
+    Problem::new(
+        Code::UnknownEndpoint,
+        format!("there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints"),
+    )
 }
 
 fn compile(

@@ -57,6 +57,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/endpoints", post(endpoints::deploy).get(endpoints::list))
         .route("/v1/endpoints/{name}", get(endpoints::get))
         .route("/v1/endpoints/{name}/versions", get(endpoints::versions))
+        .route("/v1/endpoints/{name}/traffic", get(endpoints::traffic::get).put(endpoints::traffic::set))
         .route("/v1/files", post(files::create))
         .route("/v1/files/{id}", get(files::get))
         .route("/v1/webhooks/secret", get(webhooks::secret))

@@ -126,7 +126,7 @@ pub(crate) async fn deploy_examples(
             fs::write(example.join(file), text)?;
         }
         let path = example.to_string_lossy();
-        let deployed = Box::pin(builder.deploy(client, &path, &Overrides::default())).await?;
+        let deployed = Box::pin(builder.deploy(client, &path, &Overrides::default(), 100)).await?;
         say(format!("{} {}", output::bold("deployed"), deployed.name()));
     }
     Ok(())

@@ -23,6 +23,9 @@ pub(crate) struct DeployArgs {
     /// What it is [default: what stoke.toml says, cog where there is a cog.yaml, else python]
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
+    /// The part of new jobs that this version gets; the current one keeps the rest
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=100))]
+    traffic: u32,
     /// Let it reach the network that its workers do [default: what stoke.toml or the handler says]
     #[arg(long)]
     network: bool,
@@ -78,7 +81,7 @@ pub(crate) async fn run(global: &Global, args: DeployArgs) -> Result<()> {
         vram_gib: args.vram_gib,
         network: args.network,
     };
-    let deployed = Builder::open().await?.deploy(&client, &args.path, &overrides).await?;
+    let deployed = Builder::open().await?.deploy(&client, &args.path, &overrides, args.traffic).await?;
     if global.json {
         return output::json(&deployed.version);
     }
@@ -145,7 +148,14 @@ impl Builder {
     }
 
     /// Describes, locks and packs on this machine, then sends what the API does not have yet.
-    pub(crate) async fn deploy(&self, client: &Client, target: &str, overrides: &Overrides<'_>) -> Result<Deployed> {
+    /// The version gets this part of new jobs, percent.
+    pub(crate) async fn deploy(
+        &self,
+        client: &Client,
+        target: &str,
+        overrides: &Overrides<'_>,
+        traffic_percent: u32,
+    ) -> Result<Deployed> {
         let package = Package::open(target, overrides)?;
         for note in &package.notes {
             output::note(note);
@@ -174,6 +184,7 @@ impl Builder {
         body.insert("package_size_bytes".to_owned(), json!(measured.size_bytes));
         body.insert("requirements_lock".to_owned(), json!(lock));
         body.insert("python".to_owned(), json!(python));
+        body.insert("traffic_percent".to_owned(), json!(traffic_percent));
         let (status, version) = client.post("/v1/endpoints", Some(&Value::Object(body))).await?;
         Ok(Deployed { version, is_new: status == StatusCode::CREATED })
     }

@@ -1,16 +1,31 @@
 #!lua
--- deploy: adds a version of an endpoint and points traffic at it; the same spec as the current version changes nothing.
--- KEYS  1 versions HASH (number -> version JSON) | 2 endpoints HASH (name -> current number)
--- ARGV  1 name | 2 created_ms | 3 spec JSON, an object
--- Reply {number, version JSON, "new" | "same"}
-local current = redis.call('HGET', KEYS[2], ARGV[1])
-if current then
-  local held = redis.call('HGET', KEYS[1], current)
-  -- The spec is the end of the stored text, byte for byte: its first member follows the three that deploy adds.
-  if held and string.sub(held, -(#ARGV[3] - 1)) == string.sub(ARGV[3], 2) then return {current, held, 'same'} end
+-- deploy: adds a version of an endpoint and gives it a part of new jobs; the same spec as a version that has one adds none.
+-- KEYS  1 versions HASH (number -> version JSON) | 2 endpoints HASH (name -> "current" or "current canary percent")
+-- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent
+-- Reply {pointer, version JSON, "new" | "same"}
+local pointer = redis.call('HGET', KEYS[2], ARGV[1])
+local current, canary = string.match(pointer or '', '^(%d+) ?(%d*)')
+
+local function point_at(number)
+  if current and tostring(number) ~= current and ARGV[4] ~= '100' then
+    pointer = current .. ' ' .. number .. ' ' .. ARGV[4]
+  elseif tostring(number) ~= current or ARGV[4] == '100' then
+    pointer = tostring(number)
+  end
+  redis.call('HSET', KEYS[2], ARGV[1], pointer)
 end
-local number = (tonumber(current) or 0) + 1
+
+for _, number in ipairs({canary or '', current or ''}) do
+  local held = redis.call('HGET', KEYS[1], number)
+  -- The spec is the end of the stored text, byte for byte: its first member follows the three that deploy adds.
+  if held and string.sub(held, -(#ARGV[3] - 1)) == string.sub(ARGV[3], 2) then
+    point_at(number)
+    return {pointer, held, 'same'}
+  end
+end
+-- Versions are never removed; the current one may be any of them.
+local number = redis.call('HLEN', KEYS[1]) + 1
 local version = '{"name":"' .. ARGV[1] .. '","version":' .. number .. ',"created_ms":' .. ARGV[2] .. ',' .. string.sub(ARGV[3], 2)
 redis.call('HSET', KEYS[1], number, version)
-redis.call('HSET', KEYS[2], ARGV[1], number)
-return {tostring(number), version, 'new'}
+point_at(number)
+return {pointer, version, 'new'}

@@ -1,6 +1,7 @@
 //! Endpoints: what was deployed, version by version. Passive data; a version never changes.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,6 +22,46 @@ pub struct EndpointVersion {
     /// What it runs.
     #[serde(flatten)]
     pub spec: EndpointSpec,
+}
+
+/// Which versions of an endpoint new jobs run on. Stored as `6`, or as `6 7 10`: the current version, and 10 percent for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traffic {
+    /// The one that a job runs on which names none.
+    pub current: u32,
+    /// Another, and the part of new jobs that it gets, percent.
+    pub canary: Option<(u32, u32)>,
+}
+
+impl Traffic {
+    /// The version for a new job. `draw` is from 0 to 99, each as likely.
+    #[must_use]
+    pub fn pick(&self, draw: u32) -> u32 {
+        match self.canary {
+            Some((version, percent)) if draw < percent => version,
+            _ => self.current,
+        }
+    }
+
+    /// Each version with its part of new jobs, percent.
+    pub fn parts(&self) -> impl Iterator<Item = (u32, u32)> {
+        let taken = self.canary.map_or(0, |(_, percent)| percent);
+        std::iter::once((self.current, 100 - taken.min(100))).chain(self.canary)
+    }
+}
+
+impl FromStr for Traffic {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut numbers = text.split(' ').map(|number| number.parse().map_err(|_| ()));
+        let current = numbers.next().ok_or(())??;
+        let canary = match (numbers.next(), numbers.next()) {
+            (Some(version), Some(percent)) => Some((version?, percent?)),
+            _ => None,
+        };
+        Ok(Self { current, canary })
+    }
 }
 
 impl EndpointSpec {
@@ -224,4 +265,19 @@ fn default_timeout_s() -> u64 {
 
 fn default_max_attempts() -> u32 {
     3
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_canary_gets_its_part_and_the_current_version_the_rest() {
+        let traffic: Traffic = "6 7 10".parse().unwrap();
+        assert_eq!((0..100).filter(|draw| traffic.pick(*draw) == 7).count(), 10);
+        assert_eq!(traffic.parts().collect::<Vec<_>>(), [(6, 90), (7, 10)]);
+        assert_eq!("6".parse(), Ok(Traffic { current: 6, canary: None }));
+        assert_eq!("six".parse::<Traffic>(), Err(()));
+    }
 }

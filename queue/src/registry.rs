@@ -1,5 +1,7 @@
 //! What is deployed, who may call, and which workers are here. Redis only; every key comes from `keys.rs`.
 
+mod endpoints;
+
 use std::collections::{BTreeMap, HashMap};
 
 use redis::AsyncCommands;
@@ -8,21 +10,19 @@ use serde::{Deserialize, Serialize};
 use crate::clock::now_ms;
 use crate::connection::Connection;
 use crate::demands::{Demands, Offer, SandboxLevel, Trust};
-use crate::endpoint::{EndpointSpec, EndpointVersion};
 use crate::error::Error;
-use crate::gateway::{Gpu, ModelRef, WorkerStatus};
+use crate::gateway::{Gpu, WorkerStatus};
 use crate::keys::RegistryKeys;
 use crate::readings::{self, WorkerReading};
 use crate::scripts;
+
+pub use self::endpoints::TrafficSet;
 
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
 
 /// Different sets of demands that there may be: a worker's reach is reckoned for each of them.
 const DEMANDS_MAX: u32 = 500;
-
-/// Endpoints that are to stay loaded, at most: where each goes is reckoned again every second.
-const FLOORS_MAX: usize = 1_000;
 
 /// Kinds of card, over all versions, that are remembered of one endpoint.
 const NEEDS_MAX: usize = 1_000;
@@ -155,40 +155,6 @@ impl Registry {
         Self { connection, keys: RegistryKeys::new(prefix) }
     }
 
-    /// Adds a version and points traffic at it. The same spec as the current version gives that version and `false`: repeating a
-    /// deploy whose outcome is unknown is safe.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
-    pub async fn deploy(&self, tenant: &str, name: &str, spec: EndpointSpec) -> Result<(EndpointVersion, bool), Error> {
-        let spec = to_json("deploy", &spec)?;
-        let mut call = scripts::DEPLOY.call(&[&self.keys.versions(tenant, name), &self.keys.endpoints(tenant)]);
-        call.arg(name).arg(now_ms()).arg(spec);
-        let (_, version, outcome): (String, String, String) = self.connection.eval(&scripts::DEPLOY, &call).await?;
-        Ok((from_json("deploy", &version)?, outcome == "new"))
-    }
-
-    /// A version, the current one when `version` is `None`.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
-    pub async fn endpoint(
-        &self,
-        tenant: &str,
-        name: &str,
-        version: Option<u32>,
-    ) -> Result<Option<EndpointVersion>, Error> {
-        let mut redis = self.connection.redis();
-        let version = match version {
-            Some(version) => Some(version),
-            None => redis.hget(self.keys.endpoints(tenant), name).await.map_err(Error::redis("read an endpoint"))?,
-        };
-        let Some(version) = version else { return Ok(None) };
-        let text: Option<String> =
-            redis.hget(self.keys.versions(tenant, name), version).await.map_err(Error::redis("read a version"))?;
-        text.map(|text| from_json("read a version", &text)).transpose()
-    }
-
     /// The number of a set of demands, which it keeps for ever: equal demands have the same, and 0 are those that ask for nothing. `None`
     /// when there are too many already.
     ///
@@ -219,44 +185,6 @@ impl Registry {
         Ok(all)
     }
 
-    /// From now on so many workers are to keep this version loaded, jobs or not, and none its other versions; with 0 none any. `false` when
-    /// there are too many such endpoints already; nothing has changed then.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
-    pub async fn set_floor(&self, tenant: &str, name: &str, version: u32, workers: u32) -> Result<bool, Error> {
-        let (key, field) = (self.keys.floors(), format!("{tenant}:{name}"));
-        let mut redis = self.connection.redis();
-        let step = Error::redis("set how many workers keep a model loaded");
-        if workers == 0 {
-            let _: u32 = redis.hdel(key, field).await.map_err(step)?;
-            return Ok(true);
-        }
-        // Two at once may pass the bound by one, which harms nobody.
-        let (known, is_there): (usize, bool) =
-            redis::pipe().hlen(&key).hexists(&key, &field).query_async(&mut redis).await.map_err(&step)?;
-        if known >= FLOORS_MAX && !is_there {
-            return Ok(false);
-        }
-        let _: u32 = redis.hset(key, field, format!("{version} {workers}")).await.map_err(step)?;
-        Ok(true)
-    }
-
-    /// The models that are to be loaded, jobs or not, and by how many workers.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
-    pub async fn floors(&self) -> Result<Vec<(ModelRef, u32)>, Error> {
-        let step = Error::redis("read which models stay loaded");
-        let all: HashMap<String, String> = self.connection.redis().hgetall(self.keys.floors()).await.map_err(step)?;
-        let parsed = |(field, text): (String, String)| {
-            let ((tenant, endpoint), (version, workers)) = (field.split_once(':')?, text.split_once(' ')?);
-            let (tenant, endpoint) = (tenant.to_owned(), endpoint.to_owned());
-            Some((ModelRef { tenant, endpoint, version: version.parse().ok()? }, workers.parse().ok()?))
-        };
-        Ok(all.into_iter().filter_map(parsed).collect())
-    }
-
     /// Takes note of what a version was seen to need of a kind of card, MiB. The largest that was ever seen stands.
     ///
     /// # Errors
@@ -284,45 +212,6 @@ impl Registry {
             (number.parse() == Ok(version)).then(|| (gpu.to_owned(), mib))
         };
         Ok(all.into_iter().filter_map(of_version).collect())
-    }
-
-    /// Every version, newest first.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
-    pub async fn versions(&self, tenant: &str, name: &str) -> Result<Vec<EndpointVersion>, Error> {
-        let texts: Vec<String> = self
-            .connection
-            .redis()
-            .hvals(self.keys.versions(tenant, name))
-            .await
-            .map_err(Error::redis("list versions"))?;
-        let mut versions: Vec<EndpointVersion> =
-            texts.iter().take(LIST_MAX).map(|text| from_json("list versions", text)).collect::<Result<_, _>>()?;
-        versions.sort_by_key(|version| std::cmp::Reverse(version.version));
-        Ok(versions)
-    }
-
-    /// The current version of every endpoint, by name.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
-    pub async fn endpoints(&self, tenant: &str) -> Result<Vec<EndpointVersion>, Error> {
-        let mut redis = self.connection.redis();
-        let current: HashMap<String, u32> =
-            redis.hgetall(self.keys.endpoints(tenant)).await.map_err(Error::redis("list endpoints"))?;
-        if current.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut pipe = redis::pipe();
-        for (name, version) in current.iter().take(LIST_MAX) {
-            pipe.hget(self.keys.versions(tenant, name), version);
-        }
-        let texts: Vec<Option<String>> = pipe.query_async(&mut redis).await.map_err(Error::redis("list endpoints"))?;
-        let mut endpoints: Vec<EndpointVersion> =
-            texts.iter().flatten().map(|text| from_json("list endpoints", text)).collect::<Result<_, _>>()?;
-        endpoints.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(endpoints)
     }
 
     /// Stores a token; it goes by itself at `expires_ms`.

@@ -119,6 +119,7 @@ scripts! {
     SETTLE "settle" PRELUDE;
     LIMIT "limit" PRELUDE;
     DEPLOY "deploy" "";
+    TRAFFIC "traffic" "";
     LEARN "learn" "";
     DEMAND "demand" "";
     FEEDBACK "feedback" "";

@@ -151,3 +151,25 @@ async fn a_real_triton_answers_and_when_it_dies_it_is_started_again_and_the_job_
     assert_eq!(attempts(&ended)[0]["error"]["code"], "runner_crashed", "{ended}");
     assert_eq!(attempts(&ended).len(), 2, "{ended}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_version_is_tried_on_a_part_of_the_jobs_and_taken_back() {
+    let (stack, dir) = api::stack(&[]);
+    let source = |says: &str| format!("def f() -> str:\n    return {says:?}\n");
+    let folder = |says: &str| {
+        let files = [("main.py", source(says)), ("stoke.toml", "name = \"say\"\nhandler = \"main.py:f\"\n".to_owned())];
+        write(&dir.path().join(says), &files.each_ref().map(|(name, text)| (*name, text.as_str())))
+    };
+    let _ = stack.stoke_ok(&["deploy", &folder("first")]);
+    let _ = stack.stoke_ok(&["deploy", &folder("second"), "--traffic", "0"]);
+    let says = || result(&stack, "say", &json!({}));
+    assert_eq!(says(), "first");
+    assert_eq!(result(&stack, "say@2", &json!({})), "second");
+    let _ = stack.stoke_ok(&["endpoints", "traffic", "say", "2"]);
+    assert_eq!(says(), "second");
+    let diff = stack.stoke_ok(&["endpoints", "diff", "say"]);
+    assert!(diff.contains("say@1 -> @2") && diff.contains("package_sha256"), "{diff}");
+    let _ = stack.stoke_ok(&["endpoints", "rollback", "say"]);
+    assert_eq!(says(), "first");
+    assert!(refusal(&stack, &["endpoints", "rollback", "say"]).contains("its first version"));
+}

@@ -3,6 +3,7 @@
 mod demands;
 mod runner;
 mod steps;
+pub(crate) mod traffic;
 
 use std::collections::BTreeMap;
 
@@ -48,6 +49,9 @@ pub(crate) struct DeployRequest {
     package_sha256: String,
     /// Its size.
     package_size_bytes: u64,
+    /// The part of new jobs that this version gets, 0 to 100 percent; the one that is current keeps the rest. Default 100: it is the current
+    /// one. The first version gets all of them.
+    traffic_percent: Option<u32>,
     /// What a worker starts for it. Default `{"kind": "python"}`.
     #[serde(default)]
     runner: RunnerView,
@@ -225,6 +229,7 @@ pub(crate) async fn deploy(
         "/package_sha256",
         "/package_size_bytes",
     )?;
+    let percent = traffic::checked_percent(request.traffic_percent, "/traffic_percent")?;
     let (name, spec) = checked(request)?;
     let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
     if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
@@ -235,17 +240,13 @@ pub(crate) async fn deploy(
     }
     // Before there is a version that could not be used.
     let number = app.catalog.number(&spec.demands).await?;
-    let (version, created) =
-        app.ask_again("deploy", || app.registry.deploy(&caller.tenant, &name, spec.clone())).await?;
-    // A deploy that breaks off here is repeated, and comes here again.
-    let set = || app.registry.set_floor(&caller.tenant, &name, version.version, spec.min_warm);
-    if !app.ask_again("set how many workers keep a model loaded", set).await? {
-        return Err(Problem::field(
-            "/min_warm",
-            "is not in force: too many endpoints are to stay loaded already. The version is deployed without it",
-        ));
+    let deploy = || app.registry.deploy(&caller.tenant, &name, spec.clone(), percent);
+    let (version, traffic, created) = app.ask_again("deploy", deploy).await?;
+    if traffic.current == version.version {
+        // A deploy that breaks off here is repeated, and comes here again.
+        keep_warm(&app, &caller.tenant, &name, version.version, spec.min_warm).await?;
     }
-    app.catalog.deployed_now(&caller.tenant, &version);
+    app.catalog.routed_now(&caller.tenant, &name, traffic);
     app.demanded_now(number).await?;
     let status = if created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, JsonAnswer(version.into())))
@@ -292,6 +293,18 @@ pub(crate) async fn versions(
         return Err(unknown(&name));
     }
     Ok(JsonAnswer(VersionList { versions: versions.into_iter().map(Into::into).collect() }))
+}
+
+/// From now on so many workers keep this version loaded, and none another one of the endpoint.
+async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u32) -> Result<(), Problem> {
+    let set = || app.registry.set_floor(tenant, name, version, workers);
+    if app.ask_again("set how many workers keep a model loaded", set).await? {
+        return Ok(());
+    }
+    Err(Problem::field(
+        "/min_warm",
+        "is not in force: too many endpoints are to stay loaded already. The version is deployed without it",
+    ))
 }
 
 fn unknown(name: &str) -> Problem {

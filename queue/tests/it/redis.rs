@@ -12,6 +12,7 @@ use stokehold_queue::job::{
 };
 use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Limits, Settlement, Verdict};
 use stokehold_queue::reach::Reach;
+use stokehold_queue::registry::TrafficSet;
 use stokehold_queue::{
     Clock, Durability, Error, ManualClock, Queue, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce,
 };
@@ -375,10 +376,12 @@ fn endpoint_spec(entry: &str) -> EndpointSpec {
 async fn versions_are_immutable_numbered_and_only_added_when_something_changed() {
     let (server, _dir) = server(&[]);
     let registry = queue(&server, Clock::Own).await.registry();
-    let (first, created) = registry.deploy("t", "echo", endpoint_spec("a.py:f")).await.unwrap();
+    let deploy = async |entry: &str| registry.deploy("t", "echo", endpoint_spec(entry), 100).await.unwrap();
+    let (first, _, created) = deploy("a.py:f").await;
     assert_eq!((first.version, created), (1, true));
-    assert_eq!(registry.deploy("t", "echo", endpoint_spec("a.py:f")).await.unwrap(), (first.clone(), false));
-    let (second, created) = registry.deploy("t", "echo", endpoint_spec("a.py:g")).await.unwrap();
+    let (same, _, created) = deploy("a.py:f").await;
+    assert_eq!((&same, created), (&first, false));
+    let (second, _, created) = deploy("a.py:g").await;
     assert_eq!((second.version, created), (2, true));
 
     assert_eq!(registry.endpoint("t", "echo", None).await.unwrap(), Some(second.clone()));
@@ -386,6 +389,35 @@ async fn versions_are_immutable_numbered_and_only_added_when_something_changed()
     assert_eq!(registry.endpoint("other", "echo", None).await.unwrap(), None);
     assert_eq!(registry.versions("t", "echo").await.unwrap(), [second.clone(), first]);
     assert_eq!(registry.endpoints("t").await.unwrap(), [second]);
+}
+
+#[tokio::test]
+async fn traffic_is_given_to_a_version_in_part_or_whole_and_taken_back() {
+    let (server, _dir) = server(&[]);
+    let registry = queue(&server, Clock::Own).await.registry();
+    let deploy = async |entry: &str, percent| {
+        let (version, traffic, created) = registry.deploy("t", "echo", endpoint_spec(entry), percent).await.unwrap();
+        (version.version, traffic.parts().collect::<Vec<_>>(), created)
+    };
+    let set = async |version, percent| match registry.set_traffic("t", "echo", version, percent).await.unwrap() {
+        TrafficSet::Done(traffic) => traffic.parts().collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(registry.set_traffic("t", "echo", 1, 100).await.unwrap(), TrafficSet::UnknownEndpoint);
+    // The first gets all, whatever it was to get.
+    assert_eq!(deploy("a.py:f", 10).await, (1, vec![(1, 100)], true));
+    assert_eq!(deploy("a.py:g", 10).await, (2, vec![(1, 90), (2, 10)], true));
+    // The same again is the same version, and what it gets is what was said last.
+    assert_eq!(deploy("a.py:g", 10).await, (2, vec![(1, 90), (2, 10)], false));
+    assert_eq!(deploy("a.py:g", 50).await, (2, vec![(1, 50), (2, 50)], false));
+    assert_eq!(registry.endpoint("t", "echo", None).await.unwrap().unwrap().version, 1);
+    assert_eq!(set(2, 100).await, [(2, 100)]);
+    assert_eq!(set(1, 100).await, [(1, 100)]);
+    // A number is never given twice, whatever is current.
+    assert_eq!(deploy("a.py:h", 0).await, (3, vec![(1, 100), (3, 0)], true));
+    assert_eq!(set(1, 30).await, [(1, 100)]);
+    assert_eq!(registry.set_traffic("t", "echo", 4, 1).await.unwrap(), TrafficSet::UnknownVersion);
+    assert_eq!(registry.traffic("t", "none").await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ export type {
   CreateBatchOptions,
   ListBatchesOptions,
 } from "./resources/batches.js";
-export type { Endpoint, EndpointRetry, EndpointStep } from "./resources/endpoints.js";
+export type { Endpoint, EndpointDemands, EndpointRetry, EndpointRunner, EndpointStep } from "./resources/endpoints.js";
 export { FileRef, type UploadOptions } from "./resources/files.js";
 export type { JobEvent } from "./resources/events.js";
 export type {

@@ -3,7 +3,6 @@
 #![allow(
     missing_docs,
     clippy::unwrap_used,
-    clippy::print_stdout,
     clippy::print_stderr,
     reason = "a benchmark prints and may stop at any error"
 )]
@@ -12,6 +11,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
+use stokehold_tests::goals::{Goal, median, report};
 use stokehold_tests::stack::{Stack, StackOptions, Worker};
 
 const ROUNDS: usize = 3;
@@ -29,36 +29,7 @@ async fn main() -> anyhow::Result<()> {
     }
     let goals = [bench.two_workers(rounds).await?, bench.batched(rounds).await?, bench.overhead(rounds).await?];
     let goals: Vec<Goal> = goals.into_iter().flatten().collect();
-    if arguments.iter().any(|one| one == "--json") {
-        println!("{}", serde_json::to_string_pretty(&goals.iter().map(Goal::json).collect::<Vec<_>>())?);
-    } else {
-        println!("{:<58} {:>8} {:>8}  met", "goal", "limit", "reached");
-        for goal in &goals {
-            let (sign, met) = (if goal.is_floor { ">=" } else { "<=" }, if goal.is_met() { "yes" } else { "no" });
-            println!("{:<58} {sign} {:>5.2} {:>8.3}  {met}", goal.name, goal.limit, goal.reached);
-        }
-    }
-    let missed: Vec<&str> = goals.iter().filter(|goal| !goal.is_met()).map(|goal| goal.name).collect();
-    anyhow::ensure!(missed.is_empty(), "missed: {}", missed.join("; "));
-    Ok(())
-}
-
-/// The median of some rounds, and what it should be.
-struct Goal {
-    name: &'static str,
-    limit: f64,
-    is_floor: bool,
-    reached: f64,
-}
-
-impl Goal {
-    fn is_met(&self) -> bool {
-        if self.is_floor { self.reached >= self.limit } else { self.reached <= self.limit }
-    }
-
-    fn json(&self) -> Value {
-        json!({"goal": self.name, "limit": self.limit, "reached": self.reached, "met": self.is_met()})
-    }
+    report(&goals, arguments.iter().any(|one| one == "--json")).map_err(anyhow::Error::msg)
 }
 
 struct Bench {
@@ -209,9 +180,4 @@ fn ms_of_day(stamp: &Value) -> anyhow::Result<u64> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than a minute")]
     let ms = (seconds * 1_000.0).round() as u64;
     Ok((hours * 60 + minutes) * 60_000 + ms)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

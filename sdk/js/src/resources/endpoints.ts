@@ -33,14 +33,28 @@ export interface EndpointDemands {
   min_trust?: "community" | "datacenter" | "owned";
 }
 
+/** What a worker starts for an endpoint. Without one it is a Python handler. */
+export interface EndpointRunner {
+  kind: "cog" | "runpod" | "server" | "command";
+  /** Of a server or a command. */
+  command?: string[];
+  /** Of a server. */
+  ready_path?: string;
+  path?: string;
+  port?: number;
+}
+
 /** One deployed version of an endpoint. Immutable. Members are named as the API names them. */
 export interface Endpoint {
   name: string;
   version: number;
   created_at: string;
+  runner?: EndpointRunner;
   entry: string;
   requirements_lock: string;
   python: string;
+  network: boolean;
+  env?: Record<string, string>;
   package_sha256: string;
   package_size_bytes: number;
   input_schema: unknown;

@@ -1,0 +1,102 @@
+//! `stoke endpoints diff`: what two versions of an endpoint differ in.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::traffic;
+use crate::client::{Client, segment};
+use crate::{Global, output};
+
+/// What differs between any two versions.
+const ALWAYS: [&str; 3] = ["name", "version", "created_at"];
+
+/// Show what two versions of an endpoint differ in
+#[derive(Args)]
+pub(super) struct DiffArgs {
+    /// The endpoint
+    name: String,
+    /// The older version [default: the one before the newer]
+    old: Option<u64>,
+    /// The newer version [default: the current one]
+    new: Option<u64>,
+}
+
+pub(super) async fn run(global: &Global, client: &Client, args: &DiffArgs) -> Result<()> {
+    let found = client.get(&format!("/v1/endpoints/{}/versions", segment(&args.name))).await?;
+    let versions = found["versions"].as_array().context("the API gave no versions")?;
+    let current = traffic::of(client, &args.name).await?.first().map_or(1, |part| part.version);
+    let new = args.new.unwrap_or(current);
+    let old = args.old.unwrap_or(new.saturating_sub(1));
+    ensure!(old > 0, "{}@1 is its first version: there is none before it", args.name);
+    let version = |number: u64| {
+        let found = versions.iter().find(|version| version["version"] == number).and_then(Value::as_object);
+        found.with_context(|| format!("{} has no version {number}", args.name))
+    };
+    let changes = changes(version(old)?, version(new)?);
+    if global.json {
+        return output::json(&json!({"name": args.name, "old": old, "new": new, "changes": changes}));
+    }
+    if changes.is_empty() {
+        return output::line(format_args!("{}@{old} and @{new} are the same", args.name));
+    }
+    output::line(output::bold(format_args!("{}@{old} -> @{new}", args.name)))?;
+    for (member, change) in &changes {
+        output::line(member)?;
+        for (sign, side) in [("-", "old"), ("+", "new")] {
+            for line in lines(&change[side], &change[if side == "old" { "new" } else { "old" }]) {
+                output::line(format_args!("  {sign} {line}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each member that is not the same in both, with both values; what is absent is null.
+fn changes(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let differs = |name: &&String| !ALWAYS.contains(&name.as_str()) && old.get(*name) != new.get(*name);
+    let both = |name: &String| (name.clone(), json!({"old": old.get(name), "new": new.get(name)}));
+    names.into_iter().filter(differs).map(both).collect()
+}
+
+/// A value as lines; of a text of several, those that the other has not.
+fn lines(value: &Value, other: &Value) -> Vec<String> {
+    let text = match value {
+        Value::Null => return Vec::new(),
+        Value::String(text) => text.clone(),
+        value => serde_json::to_string_pretty(value).unwrap_or_default(),
+    };
+    let other = match other {
+        Value::String(text) => text.clone(),
+        value => serde_json::to_string_pretty(value).unwrap_or_default(),
+    };
+    let theirs: BTreeSet<&str> = other.lines().collect();
+    // The hashes of a lock say nothing to a reader.
+    let says = |line: &&str| !theirs.contains(line) && !line.trim_start().starts_with("--hash=");
+    text.lines().filter(says).map(|line| line.trim_end_matches(" \\").to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn only_what_differs_is_shown() {
+        let version = |value: Value| value.as_object().unwrap().clone();
+        let old = version(
+            json!({"version": 1, "created_at": "a", "vram_gib": 4, "lock": "a==1 \\\n    --hash=sha256:x\nb==1\n"}),
+        );
+        let new = version(
+            json!({"version": 2, "created_at": "b", "vram_gib": 4, "lock": "a==2 \\\n    --hash=sha256:y\nb==1\n", "gpus": 2}),
+        );
+        let changes = changes(&old, &new);
+        assert_eq!(changes.keys().collect::<Vec<_>>(), ["gpus", "lock"]);
+        assert_eq!(lines(&changes["lock"]["old"], &changes["lock"]["new"]), ["a==1"]);
+        assert_eq!(lines(&changes["lock"]["new"], &changes["lock"]["old"]), ["a==2"]);
+        assert!(lines(&changes["gpus"]["old"], &changes["gpus"]["new"]).is_empty());
+    }
+}

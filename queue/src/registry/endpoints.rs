@@ -1,0 +1,180 @@
+//! Endpoints in the registry: their versions, which of them new jobs run on, and which stay loaded.
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+
+use super::{LIST_MAX, Registry, from_json, to_json};
+use crate::clock::now_ms;
+use crate::endpoint::{EndpointSpec, EndpointVersion, Traffic};
+use crate::error::Error;
+use crate::gateway::ModelRef;
+use crate::scripts;
+
+/// Endpoints that are to stay loaded, at most: where each goes is reckoned again every second.
+const FLOORS_MAX: usize = 1_000;
+
+/// What became of a change of traffic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrafficSet {
+    /// It is so now.
+    Done(Traffic),
+    /// There is no such endpoint.
+    UnknownEndpoint,
+    /// It has no such version.
+    UnknownVersion,
+}
+
+impl Registry {
+    /// Adds a version, and gives it this part of new jobs; all of them where it is the first. The same spec as a version that new jobs run on
+    /// gives that one and `false`: repeating a deploy whose outcome is unknown is safe.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn deploy(
+        &self,
+        tenant: &str,
+        name: &str,
+        spec: EndpointSpec,
+        percent: u32,
+    ) -> Result<(EndpointVersion, Traffic, bool), Error> {
+        let spec = to_json("deploy", &spec)?;
+        let mut call = scripts::DEPLOY.call(&[&self.keys.versions(tenant, name), &self.keys.endpoints(tenant)]);
+        call.arg(name).arg(now_ms()).arg(spec).arg(percent);
+        let (pointer, version, outcome): (String, String, String) =
+            self.connection.eval(&scripts::DEPLOY, &call).await?;
+        Ok((from_json("deploy", &version)?, parsed(&pointer)?, outcome == "new"))
+    }
+
+    /// Which versions new jobs run on; `None` for an endpoint that does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn traffic(&self, tenant: &str, name: &str) -> Result<Option<Traffic>, Error> {
+        let mut redis = self.connection.redis();
+        let pointer: Option<String> =
+            redis.hget(self.keys.endpoints(tenant), name).await.map_err(Error::redis("read an endpoint"))?;
+        pointer.map(|pointer| parsed(&pointer)).transpose()
+    }
+
+    /// From now on this part of new jobs runs on this version, and the rest on the one that was current; with 100 it is the current one. Those
+    /// that were submitted before stay with theirs.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn set_traffic(&self, tenant: &str, name: &str, version: u32, percent: u32) -> Result<TrafficSet, Error> {
+        let mut call = scripts::TRAFFIC.call(&[&self.keys.versions(tenant, name), &self.keys.endpoints(tenant)]);
+        call.arg(name).arg(version).arg(percent);
+        let (outcome, pointer): (String, String) = self.connection.eval(&scripts::TRAFFIC, &call).await?;
+        Ok(match outcome.as_str() {
+            "ok" => TrafficSet::Done(parsed(&pointer)?),
+            "unknown_version" => TrafficSet::UnknownVersion,
+            _ => TrafficSet::UnknownEndpoint,
+        })
+    }
+
+    /// A version, the current one when `version` is `None`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn endpoint(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<Option<EndpointVersion>, Error> {
+        let version = match version {
+            Some(version) => version,
+            None => match self.traffic(tenant, name).await? {
+                Some(traffic) => traffic.current,
+                None => return Ok(None),
+            },
+        };
+        let mut redis = self.connection.redis();
+        let text: Option<String> =
+            redis.hget(self.keys.versions(tenant, name), version).await.map_err(Error::redis("read a version"))?;
+        text.map(|text| from_json("read a version", &text)).transpose()
+    }
+
+    /// From now on so many workers are to keep this version loaded, jobs or not, and none its other versions; with 0 none any. `false` when
+    /// there are too many such endpoints already; nothing has changed then.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn set_floor(&self, tenant: &str, name: &str, version: u32, workers: u32) -> Result<bool, Error> {
+        let (key, field) = (self.keys.floors(), format!("{tenant}:{name}"));
+        let mut redis = self.connection.redis();
+        let step = Error::redis("set how many workers keep a model loaded");
+        if workers == 0 {
+            let _: u32 = redis.hdel(key, field).await.map_err(step)?;
+            return Ok(true);
+        }
+        // Two at once may pass the bound by one, which harms nobody.
+        let (known, is_there): (usize, bool) =
+            redis::pipe().hlen(&key).hexists(&key, &field).query_async(&mut redis).await.map_err(&step)?;
+        if known >= FLOORS_MAX && !is_there {
+            return Ok(false);
+        }
+        let _: u32 = redis.hset(key, field, format!("{version} {workers}")).await.map_err(step)?;
+        Ok(true)
+    }
+
+    /// The models that are to be loaded, jobs or not, and by how many workers.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn floors(&self) -> Result<Vec<(ModelRef, u32)>, Error> {
+        let step = Error::redis("read which models stay loaded");
+        let all: HashMap<String, String> = self.connection.redis().hgetall(self.keys.floors()).await.map_err(step)?;
+        let parsed = |(field, text): (String, String)| {
+            let ((tenant, endpoint), (version, workers)) = (field.split_once(':')?, text.split_once(' ')?);
+            let (tenant, endpoint) = (tenant.to_owned(), endpoint.to_owned());
+            Some((ModelRef { tenant, endpoint, version: version.parse().ok()? }, workers.parse().ok()?))
+        };
+        Ok(all.into_iter().filter_map(parsed).collect())
+    }
+
+    /// Every version, newest first.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn versions(&self, tenant: &str, name: &str) -> Result<Vec<EndpointVersion>, Error> {
+        let texts: Vec<String> = self
+            .connection
+            .redis()
+            .hvals(self.keys.versions(tenant, name))
+            .await
+            .map_err(Error::redis("list versions"))?;
+        let mut versions: Vec<EndpointVersion> =
+            texts.iter().take(LIST_MAX).map(|text| from_json("list versions", text)).collect::<Result<_, _>>()?;
+        versions.sort_by_key(|version| std::cmp::Reverse(version.version));
+        Ok(versions)
+    }
+
+    /// The current version of every endpoint, by name.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn endpoints(&self, tenant: &str) -> Result<Vec<EndpointVersion>, Error> {
+        let mut redis = self.connection.redis();
+        let current: HashMap<String, String> =
+            redis.hgetall(self.keys.endpoints(tenant)).await.map_err(Error::redis("list endpoints"))?;
+        if current.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipe = redis::pipe();
+        for (name, pointer) in current.iter().take(LIST_MAX) {
+            pipe.hget(self.keys.versions(tenant, name), parsed(pointer)?.current);
+        }
+        let texts: Vec<Option<String>> = pipe.query_async(&mut redis).await.map_err(Error::redis("list endpoints"))?;
+        let mut endpoints: Vec<EndpointVersion> =
+            texts.iter().flatten().map(|text| from_json("list endpoints", text)).collect::<Result<_, _>>()?;
+        endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(endpoints)
+    }
+}
+
+fn parsed(pointer: &str) -> Result<Traffic, Error> {
+    let corrupt = || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} points at no version") };
+    pointer.parse().map_err(|_| corrupt())
+}
