@@ -154,6 +154,19 @@ async fn at_l1_files_and_debuggers_are_kept_away_without_namespaces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn at_l1_every_kind_runs() {
+    let prison = Prison::new(&[("STOKE_SANDBOX", "L1")]);
+    for kind in ["python", "cog", "runpod", "server", "command"] {
+        let folder = prison.dir.path().join(kind);
+        let folder = folder.to_str().unwrap();
+        let _ = prison.stack.stoke_ok(&["init", folder, "--kind", kind]);
+        let _ = prison.stack.stoke_ok(&["deploy", folder, "--name", kind]);
+        let result = prison.stack.stoke_ok(&["submit", kind, "--input", r#"{"name": "world"}"#, "--wait"]);
+        assert!(result.contains("Hello, world!"), "{kind}: {result}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn at_l0_a_worker_says_that_it_does_not_isolate() {
     let prison = Prison::new(&[("STOKE_SANDBOX", "L0")]);
     assert!(prison.stack.log_tail().contains("HANDLERS ARE NOT ISOLATED"), "{}", prison.stack.log_tail());

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stokehold_queue::demands::Demands;
+use stokehold_queue::endpoint::Runner as RunnerKind;
 use stokehold_queue::gateway::ModelRef;
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::sync::{Notify, OnceCell};
@@ -341,11 +342,13 @@ impl Pool {
         let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
         let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
         let is_boxed = self.sandbox.level() == Level::L2;
+        // Loopback is the machine's where a runner has none of its own: who serves there can only have all or nothing.
+        let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
         let reach = Reach {
             reads: vec![environment.folder.clone(), package.clone()],
             writes: vec![model.folder.work(), model.folder.inputs()],
             folder: package,
-            network: spec.network,
+            network: spec.network || is_served,
             devices: self.cards.devices(&cards),
             uid: model.folder.uid,
         };

@@ -106,7 +106,12 @@ impl Sandbox {
             }
             let sandbox = at(level);
             match sandbox.works().await {
-                Ok(()) => return Ok(sandbox),
+                Ok(()) => {
+                    if !missing.is_empty() {
+                        tracing::info!("handlers are shut in at {level}, and could not be further:{missing}");
+                    }
+                    return Ok(sandbox);
+                }
                 Err(why) => missing = format!("{missing}\n  {level}: {why}"),
             }
         }
