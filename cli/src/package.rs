@@ -7,7 +7,7 @@ mod pack;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use self::cog::CogYaml;
@@ -258,6 +258,15 @@ fn usual_requirements(folder: &Path) -> Vec<Requirements> {
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// What a file says; nothing where there is none.
+fn read_if_there<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(&text).map(Some).map_err(|why| anyhow!("{}: {why}", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
 }
 
 fn read_schema(path: &Path) -> Result<Value> {

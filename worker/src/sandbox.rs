@@ -9,7 +9,7 @@
 mod confine;
 mod namespaces;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,6 +30,9 @@ const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runners get users of their own from here on, where the worker may give them; nobody has these.
 const UIDS: std::ops::Range<u32> = 50_000..60_000;
+
+/// Before the names of a runner's variables, until it is shut in.
+const KEPT: &str = "STOKE_KEPT_";
 
 /// What one runner may reach besides what every program needs.
 #[derive(Debug, Clone)]
@@ -144,8 +147,14 @@ impl Sandbox {
         nix::unistd::chown(folder, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).map_err(Into::into)
     }
 
-    /// A command that becomes `program`, shut in. The environment is the caller's to set.
-    pub(crate) fn command(&self, program: &Path, reach: &Reach) -> std::io::Result<Command> {
+    /// A command that becomes `program`, shut in, with exactly these variables. They are part of what is not trusted, and some - `LD_PRELOAD` -
+    /// are orders to whatever program has them: those that shut it in have them under names that mean nothing.
+    pub(crate) fn command(
+        &self,
+        program: &Path,
+        reach: &Reach,
+        variables: BTreeMap<String, String>,
+    ) -> std::io::Result<Command> {
         let mut command = match self.level {
             Level::L0 => Command::new(program),
             Level::L1 => {
@@ -160,7 +169,9 @@ impl Sandbox {
                 command
             }
         };
-        command.current_dir(&reach.folder);
+        let prefix = if self.level == Level::L0 { "" } else { KEPT };
+        let variables = variables.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value));
+        command.current_dir(&reach.folder).env_clear().envs(variables);
         Ok(command)
     }
 
@@ -177,9 +188,10 @@ impl Sandbox {
             devices: Vec::new(),
             uid,
         };
-        let mut command = self.command(Path::new("/bin/sh"), &reach).map_err(|error| error.to_string())?;
+        let command = self.command(Path::new("/bin/sh"), &reach, BTreeMap::new());
+        let mut command = command.map_err(|error| error.to_string())?;
         command.args(["-c", "exit 0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = command.env_clear().kill_on_drop(true).spawn();
+        let child = command.kill_on_drop(true).spawn();
         let child = child.map_err(|error| format!("{}: {error}", command.as_std().get_program().to_string_lossy()))?;
         match timeout(PROBE_LIMIT, child.wait_with_output()).await {
             Ok(Ok(output)) if output.status.success() => Ok(()),
@@ -217,4 +229,23 @@ fn base_of(program: &Path) -> Vec<PathBuf> {
         found.extend(python.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_owned));
     }
     found.into_iter().filter(|path| path.as_os_str() != "/").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn what_shuts_a_runner_in_takes_no_orders_from_its_variables() {
+        let variables = || BTreeMap::from([("LD_PRELOAD".to_owned(), "/package/evil.so".to_owned())]);
+        for level in [Level::L1, Level::L2] {
+            let sandbox = Sandbox { level, stoke: "/bin/stoke".into(), bwrap: "/bin/bwrap".into(), next_uid: None };
+            let command = sandbox.command(Path::new("/bin/sh"), &Reach::all("/".into()), variables()).unwrap();
+            let names: Vec<_> = command.as_std().get_envs().map(|(name, _)| name.to_owned()).collect();
+            assert_eq!(names, ["STOKE_KEPT_LD_PRELOAD"], "{level}");
+        }
+        let plain = Sandbox::none().command(Path::new("/bin/sh"), &Reach::all("/".into()), variables()).unwrap();
+        assert_eq!(plain.as_std().get_envs().next().unwrap().0, "LD_PRELOAD");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::manifest::{Kind, Requirements};
@@ -58,12 +58,7 @@ impl CogYaml {
     /// A folder's, if it has one.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        };
-        Self::parse(&text).map(Some).map_err(|why| anyhow!("{}: {why}", path.display()))
+        super::read_if_there(&path, Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self, String> {

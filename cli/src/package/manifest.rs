@@ -274,12 +274,7 @@ impl Manifest {
     /// A folder's manifest, if it has one.
     pub(crate) fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        };
-        Self::parse(&text).map(Some).map_err(|why| anyhow!("{}: {why}", path.display()))
+        super::read_if_there(&path, Self::parse)
     }
 
     fn parse(text: &str) -> Result<Self, String> {

@@ -1,5 +1,6 @@
 //! Whether cards still work: a program of our own takes a little memory on each, writes it and reads it back.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -17,10 +18,11 @@ const FAULT: i32 = 3;
 
 /// What is wrong with these cards, in words. `python` has the runner installed.
 pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
+    let indices: Vec<String> = cards.iter().map(u32::to_string).collect();
     let started = Command::new(python)
         .args(["-m", "stokehold.runner", "probe"])
         .env_clear()
-        .envs(environment(python, &std::env::temp_dir(), &cards.iter().map(u32::to_string).collect::<Vec<_>>()))
+        .envs(environment(python, &std::env::temp_dir(), &indices, &BTreeMap::new()))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -143,7 +143,7 @@ struct Driver {
     /// Whether what its runs leave behind is ended: a server's processes are its own business.
     is_tidied: bool,
     /// What had gone away from it by the time it was loaded belongs to the model.
-    spared: BTreeSet<u32>,
+    spared: Arc<BTreeSet<u32>>,
     /// When its last run has ended; `None` once it was tidied up after it.
     idle_since: Option<tokio::time::Instant>,
     stopping: Option<(tokio::time::Instant, Vec<oneshot::Sender<()>>)>,
@@ -169,7 +169,7 @@ impl Driver {
             stderr: Tail::default(),
             heard: tokio::time::Instant::now(),
             is_tidied: matches!(launch.runner, RunnerKind::Python | RunnerKind::Cog | RunnerKind::Command { .. }),
-            spared: BTreeSet::new(),
+            spared: Arc::default(),
             idle_since: None,
             stopping: None,
             oom_kills: process::oom_kills(),
@@ -225,7 +225,9 @@ impl Driver {
                 () = sleep_until(call_at.unwrap_or(silence)), if call_at.is_some() => {}
                 () = sleep_until(tidy_at.unwrap_or(silence)), if tidy_at.is_some() => {
                     self.idle_since = None;
-                    strays::end(self.process.pid, self.process.is_boxed, &self.spared);
+                    // A handler may have left thousands, and this thread has other runners to hear.
+                    let (pid, is_boxed, spared) = (self.process.pid, self.process.is_boxed, Arc::clone(&self.spared));
+                    tokio::task::spawn_blocking(move || strays::end(pid, is_boxed, &spared));
                 }
                 () = sleep_until(stop_by.unwrap_or(silence)), if stop_by.is_some() => {
                     self.kill();
@@ -328,7 +330,9 @@ impl Driver {
         match report {
             Report::Ready { load_ms } => {
                 if let Some(loaded) = self.loaded.take() {
-                    self.spared = strays::of(self.process.pid, self.process.is_boxed);
+                    if self.is_tidied {
+                        self.spared = Arc::new(strays::of(self.process.pid, self.process.is_boxed));
+                    }
                     let _ = loaded.send(Ok(Duration::from_millis(load_ms)));
                 }
             }

@@ -84,13 +84,11 @@ impl Process {
     pub(super) fn spawn(launch: &Launch) -> std::io::Result<(Self, OwnedWriteHalf, Streams)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut command = launch.sandbox.command(&launch.python, &launch.reach)?;
+        let mut variables = environment(&launch.python, &launch.home, &launch.visible, &launch.env);
+        variables.insert(WIRE.to_owned(), WIRE_FD.to_string());
+        let mut command = launch.sandbox.command(&launch.python, &launch.reach, variables)?;
         command
             .args(["-m", "stokehold.runner", "serve"])
-            .env_clear()
-            .envs(&launch.env)
-            .envs(environment(&launch.python, &launch.home, &launch.visible))
-            .env(WIRE, WIRE_FD.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -128,8 +126,14 @@ pub(super) fn oom_kills() -> u64 {
     vmstat.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// What a process sees of this worker's environment, and what it is told: where it lives, and which cards it may use.
-pub(crate) fn environment(python: &Path, home: &Path, cards: &[String]) -> BTreeMap<String, String> {
+/// What a process sees of this worker's environment; over that its `own` variables; over these what it is told: where it lives, and which
+/// cards it may use.
+pub(crate) fn environment(
+    python: &Path,
+    home: &Path,
+    cards: &[String],
+    own: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> =
         PASSED_ON.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect();
     let bin = python.parent().map(|bin| bin.to_string_lossy().into_owned()).unwrap_or_default();
@@ -144,6 +148,7 @@ pub(crate) fn environment(python: &Path, home: &Path, cards: &[String]) -> BTree
         ("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()),
         ("CUDA_VISIBLE_DEVICES", cards.join(",")),
     ];
+    variables.extend(own.clone());
     variables.extend(set.map(|(name, value)| (name.to_owned(), value)));
     variables
 }

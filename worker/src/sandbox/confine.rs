@@ -19,7 +19,7 @@ use seccompiler::{
     apply_filter,
 };
 
-use super::Policy;
+use super::{KEPT, Policy};
 
 /// Processes and threads of one user: more than any framework starts, fewer than a machine minds.
 const PROCESSES: u64 = 4_096;
@@ -53,7 +53,11 @@ pub fn confine(policy: &str, program: &[String]) -> Result<std::convert::Infalli
     set_no_new_privs().context("cannot give up privileges")?;
     restrict_files(&policy)?;
     restrict_calls(&policy)?;
-    Err(Command::new(name).args(arguments).exec()).with_context(|| format!("cannot run {name}"))
+    let variables =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.to_str()?.strip_prefix(KEPT)?.to_owned(), value)));
+    let mut program = Command::new(name);
+    program.args(arguments).env_clear().envs(variables);
+    Err(program.exec()).with_context(|| format!("cannot run {name}"))
 }
 
 fn limit(is_alone: bool) -> Result<()> {
