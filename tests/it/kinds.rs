@@ -173,3 +173,51 @@ async fn a_version_is_tried_on_a_part_of_the_jobs_and_taken_back() {
     assert_eq!(says(), "first");
     assert!(refusal(&stack, &["endpoints", "rollback", "say"]).contains("its first version"));
 }
+
+/// Says which process it is; with a gate, opens that and answers never.
+const PATIENT_SERVER: &str = r#"
+import json, os, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Answers(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(b"{}")
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if "gate" in asked:
+            # The beginning of a stream: HTTP/1.0, so that its end is the connection's.
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            with open(asked["gate"], "w") as gate:
+                gate.write("here")
+            self.connection.recv(1)
+        else:
+            self.answer(json.dumps(os.getpid()).encode())
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_does_not_cost_the_server() {
+    let (stack, dir) = api::stack(&[]);
+    let gate = dir.path().join("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let toml = "name = \"patient\"\nkind = \"server\"\ncommand = [\"python\", \"serve.py\", \"{port}\"]\n[server]\npath = \"/\"\n";
+    let files = [("stoke.toml", toml), ("serve.py", PATIENT_SERVER)];
+    let _ = stack.stoke_ok(&["deploy", &write(&dir.path().join("patient"), &files)]);
+    let process = result(&stack, "patient", &json!({}));
+    let api = Api::of(&stack);
+    let job = api.submit("patient", json!({"gate": gate})).await;
+    let waiting = gate.clone();
+    assert_eq!(tokio::task::spawn_blocking(move || fs::read_to_string(waiting)).await.unwrap().unwrap(), "here");
+    let _ = stack.stoke_ok(&["cancel", &job]);
+    assert_eq!(result(&stack, "patient", &json!({})), process);
+}

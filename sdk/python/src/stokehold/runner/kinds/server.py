@@ -55,6 +55,26 @@ def describe(where: str) -> dict[str, Any]:
     raise HandlerNotFound("a server is described by its stoke.toml")
 
 
+class Connection(http.client.HTTPConnection):
+    """Can be ended from another thread, also once the server has said that it will close it, when `sock` is gone."""
+
+    is_given_up = False
+    _line: socket.socket | None = None
+
+    def connect(self) -> None:
+        super().connect()
+        self._line = self.sock
+        if self.is_given_up:
+            raise ConnectionAbortedError("nobody waits for the answer any more")
+
+    def hang_up(self) -> None:
+        """Whatever reads or writes ends with an `OSError`, or as if the server had ended its answer."""
+        self.is_given_up = True
+        if self._line is not None:
+            with suppress(OSError):
+                self._line.shutdown(socket.SHUT_RDWR)
+
+
 class Server(Handler):
     """Forwards each job as one request.
 
@@ -99,7 +119,7 @@ class Server(Handler):
         attempt = CURRENT.get()
         assert isinstance(attempt, Attempt)  # noqa: S101 - it is called for one
         request = self._request(value)
-        connection = http.client.HTTPConnection(_LOOPBACK, self._port)
+        connection = Connection(_LOOPBACK, self._port)
         forwarding = asyncio.get_running_loop().run_in_executor(
             self._threads, self._forward, connection, request, attempt
         )
@@ -107,7 +127,7 @@ class Server(Handler):
             return await asyncio.shield(forwarding)
         except asyncio.CancelledError:
             # The server sees that nobody waits any more, and the thread is free again.
-            _hang_up(connection)
+            connection.hang_up()
             with suppress(Exception):
                 await forwarding
             raise
@@ -126,7 +146,7 @@ class Server(Handler):
             raise Reject(f"input: {', '.join(sorted(unknown))}: an input has path, body and method")
         return Request(method, path, json.dumps(value["body"]).encode() if "body" in value else None)
 
-    def _forward(self, connection: http.client.HTTPConnection, request: Request, attempt: Attempt) -> Any:
+    def _forward(self, connection: Connection, request: Request, attempt: Attempt) -> Any:
         headers = {"Accept": "*/*"} if request.body is None else {"Content-Type": "application/json"}
         try:
             connection.request(request.method, request.path, request.body, {**headers, "X-Request-ID": attempt.id})
@@ -135,6 +155,8 @@ class Server(Handler):
                 raise _refusal(response)
             return _result(response, attempt)
         except (OSError, http.client.HTTPException) as error:
+            if connection.is_given_up:
+                raise
             # If it has died, this process ends here; the worker is to see that and not this.
             time.sleep(_LAST_LOOK_S)
             raise ServerError(f"the server broke off: {error or type(error).__name__}") from None
@@ -154,7 +176,7 @@ def _result(response: http.client.HTTPResponse, attempt: Attempt) -> Any:
     if kind == "text/event-stream":
         return _streamed(_events(response), attempt)
     if kind in ("application/x-ndjson", "application/jsonl", "application/x-jsonlines"):
-        return _streamed((line for raw in response if (line := raw.decode("utf-8", "replace").strip())), attempt)
+        return _streamed((line for raw in _lines(response) if (line := raw.strip())), attempt)
     if kind == "application/json" or kind.endswith("+json"):
         body = _bounded(response)
         try:
@@ -168,7 +190,11 @@ def _result(response: http.client.HTTPResponse, attempt: Attempt) -> Any:
 
 def _streamed(texts: Iterator[str], attempt: Attempt) -> list[Any]:
     items: list[Any] = []
+    room = BODY_BYTES_MAX
     for text in texts:
+        room -= len(text)
+        if room < 0:
+            raise BadOutput(f"the server's answer is more than {BODY_BYTES_MAX} bytes")
         try:
             item = json.loads(text)
         except ValueError:
@@ -181,8 +207,8 @@ def _streamed(texts: Iterator[str], attempt: Attempt) -> list[Any]:
 def _events(response: http.client.HTTPResponse) -> Iterator[str]:
     """The data of server-sent events (WHATWG HTML, 9.2); `[DONE]` is OpenAI's end of them."""
     lines: list[str] = []
-    for raw in response:
-        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+    for raw in _lines(response):
+        line = raw.rstrip("\r\n")
         if line.startswith("data:"):
             lines.append(line[5:].removeprefix(" "))
         elif not line and lines:
@@ -190,6 +216,11 @@ def _events(response: http.client.HTTPResponse) -> Iterator[str]:
             if text == "[DONE]":
                 return
             yield text
+
+
+def _lines(response: http.client.HTTPResponse) -> Iterator[str]:
+    while raw := response.readline(BODY_BYTES_MAX):
+        yield raw.decode("utf-8", "replace")
 
 
 def _bounded(response: http.client.HTTPResponse) -> bytes:
@@ -205,12 +236,6 @@ def _file(response: http.client.HTTPResponse, kind: str, attempt: Attempt) -> Pa
         while piece := response.read(1 << 20):
             file.write(piece)
     return path
-
-
-def _hang_up(connection: http.client.HTTPConnection) -> None:
-    if connection.sock is not None:
-        with suppress(OSError):
-            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def _free_port() -> int:
