@@ -195,9 +195,10 @@ impl Attempts {
         let _storing = if output::is_stored(&end) {
             let storing = tokio::select! {
                 biased;
-                storing = self.stores.acquire() => storing,
                 () = lost.cancelled() => return Err(Stop::Lost),
+                // Before the right to store: those that go back give theirs up.
                 () = self.leaving.cancelled() => return Err(Stop::Release),
+                storing = self.stores.acquire() => storing,
             };
             open.needs_no_slot();
             Some(storing)
