@@ -5,6 +5,7 @@
 //! name is complete, whoever built it and however that ended. Environments can be moved: `uv venv --relocatable` writes console
 //! scripts that look for Python beside themselves, and `pyvenv.cfg` names only the base interpreter.
 
+mod bytecode;
 pub(crate) mod child;
 mod error;
 pub(crate) mod interpreter;
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
+use self::bytecode::{Bytecode, Fresh};
 pub use self::error::Error;
 use self::interpreter::{Interpreter, Interpreters};
 use self::store::Store;
@@ -64,6 +66,7 @@ pub struct Environments(Arc<Inner>);
 
 struct Inner {
     store: Store,
+    bytecode: Bytecode,
     uv: Uv,
     runner_wheel: RunnerWheel,
     cap_bytes: u64,
@@ -87,6 +90,8 @@ pub enum Phase {
     },
     /// The runner's wheel is installed.
     InstallingRunner,
+    /// Modules that no other environment has are compiled.
+    Compiling,
     /// It is brought to the disk and moved into place.
     Publishing,
 }
@@ -99,6 +104,7 @@ impl fmt::Display for Phase {
             Self::Installing { packages: 1 } => f.write_str("installing 1 package"),
             Self::Installing { packages } => write!(f, "installing {packages} packages"),
             Self::InstallingRunner => f.write_str("installing the runner"),
+            Self::Compiling => f.write_str("compiling"),
             Self::Publishing => f.write_str("publishing"),
         }
     }
@@ -148,6 +154,7 @@ impl Environments {
         };
         Ok(Self(Arc::new(Inner {
             store: Store::open(dir.join("envs"))?,
+            bytecode: Bytecode::open(dir.join("bytecode"))?,
             uv,
             runner_wheel: config.runner_wheel,
             cap_bytes: config.cap_bytes,
@@ -186,7 +193,7 @@ impl Environments {
                 continue;
             }
             match inner.build(spec, &interpreter, &hash, progress).await {
-                Ok(built) => self.publish(built, hash.clone(), lock).await?,
+                Ok((built, fresh)) => self.publish(built, fresh, hash.clone(), lock).await?,
                 Err(error) => {
                     // Nothing is left for it to guard, and nothing would ever evict it.
                     let _ = std::fs::remove_file(lock_file);
@@ -199,11 +206,15 @@ impl Environments {
     }
 
     /// Publishes, then makes room. Runs to its end, holding the lock, even if the caller goes away.
-    async fn publish(&self, built: TempDir, hash: String, lock: File) -> Result<(), Error> {
+    async fn publish(&self, built: TempDir, fresh: Fresh, hash: String, lock: File) -> Result<(), Error> {
         let this = self.clone();
         let published = spawn_blocking(move || {
             let inner = &*this.0;
             inner.store.publish(built, &hash)?;
+            // Not before: what a power cut left half written would be had by all.
+            if let Err(error) = inner.bytecode.keep(&inner.store.environment(&hash), fresh) {
+                tracing::warn!(%error, "compiled modules could not be kept for other environments");
+            }
             // From here on it may be used, but still not be evicted: least of all by us, who have just built it.
             lock.lock_shared()?;
             let in_use = InUse(lock);
@@ -263,7 +274,7 @@ impl Inner {
         interpreter: &Interpreter,
         hash: &str,
         progress: &(dyn Fn(Phase) + Send + Sync),
-    ) -> Result<TempDir, Error> {
+    ) -> Result<(TempDir, Fresh), Error> {
         let (partial, requirements) = (self.store.partial(hash)?, normalised(&spec.requirements_lock));
         let venv = partial.path();
         progress(Phase::CreatingVenv);
@@ -276,13 +287,18 @@ impl Inner {
         }
         progress(Phase::InstallingRunner);
         self.uv.install(venv, self.runner_wheel.as_argument()).await?;
+        progress(Phase::Compiling);
+        let fresh = self.bytecode.fill(interpreter, venv).await?;
         progress(Phase::Publishing);
-        Ok(partial)
+        Ok((partial, fresh))
     }
 
     /// Keeps the environments below the cap. Says whether uv's cache should be emptied. Blocks on the disk.
     fn make_room(&self) -> std::io::Result<bool> {
         let evicted = self.store.evict(self.cap_bytes)?;
+        if evicted > 0 {
+            self.bytecode.tidy()?;
+        }
         // Most files of an environment are hard links into the cache, so an eviction alone frees little. What only the cache
         // holds grows by evictions: it may reach the cap as well, then all of it goes.
         match &self.own_cache {

@@ -234,9 +234,8 @@ impl Uv {
         child::run("cleaning uv's cache", self.command(["cache", "clean", "--quiet"]), VENV_LIMIT).await.map(drop)
     }
 
-    /// Compiles as well: runners may not write to the environment, so what is not compiled now is compiled at each of their starts.
     fn pip(&self, verb: &str, venv: &Path) -> Command {
-        let mut command = self.command(["pip", verb, "--quiet", "--no-progress", "--compile-bytecode", "--python"]);
+        let mut command = self.command(["pip", verb, "--quiet", "--no-progress", "--python"]);
         command.arg(venv.join("bin").join("python"));
         command
     }

@@ -12,12 +12,13 @@ use crate::uv::Uv;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Three lines: the program itself, without symbolic links or shims; what compiled extensions must match; the platform's
-/// C library, which decides between the wheels of one platform.
+/// Four lines: the program itself, without symbolic links or shims; what compiled extensions must match; the platform's
+/// C library, which decides between the wheels of one platform; how its bytecode is named.
 const PROBE: &str = "import os, platform, sys, sysconfig
 print(os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable))
 print(platform.python_version(), sys.implementation.cache_tag, sysconfig.get_config_var('SOABI') or '', sys.abiflags)
 print(sysconfig.get_platform(), *platform.libc_ver())
+print(sys.implementation.cache_tag)
 ";
 
 /// A Python on this machine.
@@ -26,6 +27,8 @@ pub(super) struct Interpreter {
     pub(super) program: PathBuf,
     /// Version, ABI and platform. Environments built on equal identities are interchangeable.
     pub(super) identity: String,
+    /// Such as `cpython-311`.
+    pub(super) cache_tag: String,
 }
 
 /// The interpreters found so far, by the version asked for.
@@ -57,15 +60,17 @@ pub(crate) fn check_version(version: &str) -> Result<(), Error> {
     Err(Error::PythonVersion(version.chars().take(40).collect()))
 }
 
-async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
+pub(super) async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
     const WHAT: &str = "asking Python for its version";
     let mut command = Command::new(program);
     command.args(["-I", "-c", PROBE]);
     let answer = child::run(WHAT, command, PROBE_LIMIT).await?;
     match answer.lines().collect::<Vec<_>>()[..] {
-        [program, abi, platform] => {
-            Ok(Interpreter { program: PathBuf::from(program), identity: format!("{abi}\n{platform}") })
-        }
+        [program, abi, platform, cache_tag] => Ok(Interpreter {
+            program: PathBuf::from(program),
+            identity: format!("{abi}\n{platform}"),
+            cache_tag: cache_tag.to_owned(),
+        }),
         _ => Err(Error::Answer { what: WHAT, answer: answer.chars().take(200).collect() }),
     }
 }

@@ -161,7 +161,7 @@ pub(super) fn measure(folder: &Path) -> io::Result<Bytes> {
 }
 
 /// Visits every regular file below `folder`; links are not followed.
-fn walk(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<()>) -> io::Result<Bytes> {
+pub(super) fn walk(folder: &Path, visit: &mut dyn FnMut(&Path, &fs::Metadata) -> io::Result<()>) -> io::Result<Bytes> {
     let (mut bytes, mut folders) = (Bytes::default(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
