@@ -45,7 +45,7 @@ macro_rules! scopes {
     };
 }
 
-scopes! { JobsRead JobsWrite EndpointsRead EndpointsWrite FilesRead FilesWrite WebhooksRead WebhooksWrite WorkersRead LimitsRead LimitsWrite }
+scopes! { JobsRead JobsWrite EndpointsRead EndpointsWrite FilesRead FilesWrite WebhooksRead WebhooksWrite SecretsRead SecretsWrite SecretsRewrap WorkersRead LimitsRead LimitsWrite }
 
 impl<S: Asked> FromRequestParts<App> for Caller<S> {
     type Rejection = Problem;

@@ -8,6 +8,7 @@ use stokehold_objects::ObjectsConfig;
 use stokehold_queue::{Durability, RedisConfig};
 use toml::{Table, Value};
 
+use crate::secrets::Keyring;
 use crate::token::TokenKey;
 use crate::webhooks::schedule;
 
@@ -15,10 +16,11 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 29] = [
+pub const ENV: [(&str, &str); 30] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
+    ("STOKE_SECRET_KEYS", "secret_keys"),
     ("STOKE_LEASE_MS", "lease_ms"),
     ("STOKE_EXTEND_EVERY_MS", "extend_every_ms"),
     ("STOKE_RETENTION_MS", "retention_ms"),
@@ -60,6 +62,8 @@ pub struct Config {
     pub s3: ObjectsConfig,
     /// The key that tokens are hashed with.
     pub token_key: TokenKey,
+    /// The keys that tenants' secrets are sealed with.
+    pub secret_keys: Keyring,
     /// How often a worker extends its leases, milliseconds.
     pub extend_every_ms: u64,
     /// Accept a Redis that forgets everything when it restarts.
@@ -149,6 +153,7 @@ struct RawConfig {
     listen: String,
     public_url: String,
     token_key: String,
+    secret_keys: String,
     lease_ms: u64,
     extend_every_ms: u64,
     retention_ms: u64,
@@ -218,6 +223,12 @@ impl Config {
         }
         let token_key =
             raw.token_key.parse().map_err(|error: crate::token::Error| wrong("token_key", &error.to_string()))?;
+        let secret_keys = Keyring::parse(&raw.secret_keys, &token_key).ok_or_else(|| {
+            wrong(
+                "secret_keys",
+                "must be <id>:<64 hex digits> with commas between them, each id once and at most 8, or empty",
+            )
+        })?;
         if raw.lease_ms < 1_000 {
             return Err(wrong("lease_ms", "must be at least 1000"));
         }
@@ -243,6 +254,7 @@ impl Config {
             },
             s3: raw.s3.mean(),
             token_key,
+            secret_keys,
             extend_every_ms: raw.extend_every_ms,
             ephemeral: raw.ephemeral,
             limits: raw.limits,

@@ -64,6 +64,8 @@ pub enum Code {
     QuotaExceeded,
     /// The package was not uploaded.
     PackageMissing,
+    /// A secret is named that is not there, or cannot be opened.
+    SecretMissing,
     /// The lease is no longer the caller's.
     StaleFence,
     /// The worker speaks another version of the protocol.
@@ -107,6 +109,7 @@ impl Code {
             Self::NotRetryable => (StatusCode::CONFLICT, "The job cannot be tried again"),
             Self::QuotaExceeded => (StatusCode::TOO_MANY_REQUESTS, "Too many open jobs"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
+            Self::SecretMissing => (StatusCode::CONFLICT, "A secret is not there"),
             Self::StaleFence => (StatusCode::CONFLICT, "The lease is lost"),
             Self::ProtocolMismatch => (StatusCode::CONFLICT, "The worker speaks another protocol version"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "The queue is full"),

@@ -10,6 +10,7 @@ mod join;
 mod lease;
 mod needs;
 mod release;
+mod secrets;
 mod uploads;
 
 use std::time::Duration;
@@ -37,5 +38,6 @@ pub(crate) fn router() -> Router<App> {
         .route("/worker/v1/release", post(release::release))
         .route("/worker/v1/events", post(events::events))
         .route("/worker/v1/uploads", post(uploads::uploads))
+        .route("/worker/v1/secrets", post(secrets::secrets))
         .route("/worker/v1/endpoints/{tenant}/{name}/{version}", get(endpoint::endpoint))
 }

@@ -33,6 +33,7 @@ pub mod recovery;
 mod routes;
 mod run;
 mod schedules;
+pub mod secrets;
 mod serve;
 pub mod settle;
 mod signals;

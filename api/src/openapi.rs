@@ -16,7 +16,7 @@ use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
     batches, endpoints, events, feedback, files, health, jobs, limits, packages, queue, readings, redrive, results,
-    schedules, submit, webhooks, workers,
+    schedules, secrets, submit, webhooks, workers,
 };
 
 #[derive(OpenApi)]
@@ -29,6 +29,7 @@ use crate::routes::{
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
+        endpoints::traffic::get, endpoints::traffic::set, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, queue::get,
         health::healthz, health::readyz, health::metrics,
@@ -42,6 +43,7 @@ use crate::routes::{
         (name = "limits", description = "How much a tenant may take."),
         (name = "schedules", description = "Jobs that come back by the clock."),
         (name = "endpoints", description = "What jobs run on."),
+        (name = "secrets", description = "What handlers know and nobody else."),
         (name = "feedback", description = "What people thought of results."),
         (name = "files", description = "Inputs that are too big for JSON."),
         (name = "webhooks", description = "Events sent to you, signed after Standard Webhooks."),

@@ -14,13 +14,14 @@ pub(crate) mod readings;
 pub(crate) mod redrive;
 pub(crate) mod results;
 pub(crate) mod schedules;
+pub(crate) mod secrets;
 pub(crate) mod submit;
 pub(crate) mod view;
 pub(crate) mod webhooks;
 pub(crate) mod workers;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 
 use crate::state::App;
 
@@ -60,6 +61,9 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/endpoints/{name}/traffic", get(endpoints::traffic::get).put(endpoints::traffic::set))
         .route("/v1/files", post(files::create))
         .route("/v1/files/{id}", get(files::get))
+        .route("/v1/secrets", get(secrets::list))
+        .route("/v1/secrets/rewrap", post(secrets::rewrap))
+        .route("/v1/secrets/{name}", put(secrets::set).delete(secrets::delete))
         .route("/v1/webhooks/secret", get(webhooks::secret))
         .route("/v1/webhooks/secret/rotate", post(webhooks::rotate))
         .route("/v1/webhooks/deliveries", get(webhooks::list))

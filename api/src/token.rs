@@ -121,6 +121,12 @@ pub enum Scope {
     WebhooksRead,
     /// Replay webhook deliveries and rotate the secret.
     WebhooksWrite,
+    /// See the names of secrets.
+    SecretsRead,
+    /// Set and delete secrets.
+    SecretsWrite,
+    /// Seal every tenant's secrets with another key: for operators.
+    SecretsRewrap,
     /// See the workers of the whole installation: for operators.
     WorkersRead,
     /// See any tenant's limits: for operators.
@@ -131,7 +137,7 @@ pub enum Scope {
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::EndpointsRead,
@@ -140,6 +146,9 @@ impl Scope {
         Self::FilesWrite,
         Self::WebhooksRead,
         Self::WebhooksWrite,
+        Self::SecretsRead,
+        Self::SecretsWrite,
+        Self::SecretsRewrap,
         Self::WorkersRead,
         Self::LimitsRead,
         Self::LimitsWrite,
@@ -157,6 +166,9 @@ impl Scope {
             Self::FilesWrite => "files:write",
             Self::WebhooksRead => "webhooks:read",
             Self::WebhooksWrite => "webhooks:write",
+            Self::SecretsRead => "secrets:read",
+            Self::SecretsWrite => "secrets:write",
+            Self::SecretsRewrap => "secrets:rewrap",
             Self::WorkersRead => "workers:read",
             Self::LimitsRead => "limits:read",
             Self::LimitsWrite => "limits:write",
@@ -276,7 +288,7 @@ fn kind(prefix: &str) -> Option<TokenKind> {
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N], Error> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     OsRng.try_fill_bytes(&mut bytes).map_err(Error::Random)?;
     Ok(bytes)

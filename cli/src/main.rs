@@ -35,6 +35,7 @@ mod retry;
 mod run;
 mod schedule;
 mod schema;
+mod secret;
 mod signals;
 #[cfg(test)]
 mod stub;
@@ -99,6 +100,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Schedule(schedule::ScheduleArgs),
     Webhook(webhook::WebhookArgs),
+    Secret(secret::SecretArgs),
     Feedback(feedback::FeedbackArgs),
     Limits(limits::LimitsArgs),
     Endpoints(endpoints::EndpointsArgs),
@@ -165,6 +167,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Bench(args) => Box::pin(bench::run(global, args)).await,
         Command::Schedule(args) => Box::pin(schedule::run(global, args)).await,
         Command::Webhook(args) => Box::pin(webhook::run(global, args)).await,
+        Command::Secret(args) => Box::pin(secret::run(global, args)).await,
         Command::Feedback(args) => Box::pin(feedback::run(global, args)).await,
         Command::Limits(args) => Box::pin(limits::run(global, args)).await,
         Command::List(args) => Box::pin(list::run(global, args)).await,

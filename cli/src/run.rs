@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::value::to_raw_value;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use stokehold_queue::endpoint::Runner;
-use stokehold_queue::gateway::{JobMessage, LogStream};
+use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
 use stokehold_queue::job::JobError;
 use stokehold_worker::local::{LocalEnd, LocalJob, run as run_here};
 use tokio::sync::mpsc;
@@ -76,6 +76,7 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
         runner: serde_json::from_value::<Runner>(body["runner"].clone())?,
         entry: body["entry"].as_str().unwrap_or_default().to_owned(),
         env: body.get("env").map(|env| serde_json::from_value(env.clone())).transpose()?.unwrap_or_default(),
+        secrets: secrets(&body)?,
         max_batch_size: body.get("max_batch_size").and_then(Value::as_u64).map_or(Ok(1), u32::try_from)?,
         cards: args.gpus.unwrap_or_else(|| first_cards(&Value::Object(body))),
         input: to_raw_value(&input)?,
@@ -118,6 +119,19 @@ fn files(input: &mut Value, given: &[String]) -> Result<BTreeMap<String, String>
         files.insert(path.to_owned(), found.to_string_lossy().into_owned());
     }
     Ok(files)
+}
+
+/// The secrets that it names, from this process' own variables: those of the API never leave it for this.
+fn secrets(body: &Map<String, Value>) -> Result<Secrets> {
+    let names = body.get("secrets").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let found = names.map(|name| {
+        let value = std::env::var(name);
+        Ok((
+            name.to_owned(),
+            value.with_context(|| format!("it wants the secret {name}: set the variable {name} for `stoke run`"))?,
+        ))
+    });
+    found.collect()
 }
 
 /// As the API checks a job's input.

@@ -114,6 +114,9 @@ pub struct EndpointSpec {
     /// Variables that its runners see.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+    /// Names of the tenant's secrets that its runners get, as variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
     /// JSON Schema of the input.
     pub input_schema: Value,
     /// JSON Schema of the result.

@@ -3,6 +3,7 @@
 //! It stands in this crate because both sides depend on it and on nothing of each other.
 
 mod offer;
+mod secrets;
 mod status;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use crate::demands::SandboxLevel;
 use crate::id::{Fence, JobId};
 use crate::job::{JobError, Timing};
 pub use offer::{CardReach, ModelRef, Offer, WarmModel};
+pub use secrets::{Secrets, SecretsReply, SecretsRequest};
 pub use status::{GpuHealth, GpuReading, HostStatus, LearnedNeed, ModelOnCard, ModelState, ModelStatus, WorkerStatus};
 
 /// The version of this protocol. `join` refuses a worker with another.

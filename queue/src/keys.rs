@@ -260,6 +260,16 @@ impl RegistryKeys {
         format!("{}:floors", self.root)
     }
 
+    /// HASH: a tenant's secrets by name, sealed, JSON.
+    pub(crate) fn secrets(&self, tenant: &str) -> String {
+        format!("{}:secrets:{tenant}", self.root)
+    }
+
+    /// SET: who has secrets, or had some.
+    pub(crate) fn secret_tenants(&self) -> String {
+        format!("{}:secrets", self.root)
+    }
+
     /// HASH: the number of each set of demands, JSON.
     pub(crate) fn demands(&self) -> String {
         format!("{}:demands", self.root)

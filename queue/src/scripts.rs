@@ -120,6 +120,7 @@ scripts! {
     LIMIT "limit" PRELUDE;
     DEPLOY "deploy" "";
     TRAFFIC "traffic" "";
+    SECRET_SWAP "secret_swap" "";
     LEARN "learn" "";
     DEMAND "demand" "";
     FEEDBACK "feedback" "";

@@ -18,4 +18,5 @@ mod poison;
 mod sandbox;
 mod schedules;
 mod sdk;
+mod secrets;
 mod webhooks;

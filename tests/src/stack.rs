@@ -153,6 +153,15 @@ impl Stack {
         log[log.len().saturating_sub(60)..].join("\n")
     }
 
+    /// All lines that they printed.
+    ///
+    /// # Panics
+    /// Never: the lock is only held to push a line.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.lock().expect("no panic holds it").join("\n")
+    }
+
     /// The process id of `stoke dev`.
     #[must_use]
     pub fn pid(&self) -> u32 {

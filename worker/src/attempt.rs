@@ -138,7 +138,7 @@ impl Attempts {
     ) -> Result<FinishOutcome, Stop> {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let prepare = async {
-            let (model, turn, ready) = self.place(&job.model(), claim, open).await?;
+            let (model, turn, ready) = self.place(&job.model(), lease, claim, open).await?;
             let folder = RunFolder::new(&model.folder().inputs(), number);
             let files =
                 inputs::fetch(&self.transfer, &job.files, model.folder(), folder.path()).await.map_err(Stop::Fail)?;
@@ -167,7 +167,7 @@ impl Attempts {
         {
             let error = raised(failure.clone(), stderr.clone());
             ready = tokio::select! {
-                again = self.pool.after_oom(&model, &ready, error) => again?,
+                again = self.pool.after_oom(&model, lease, &ready, error) => again?,
                 () = lost.cancelled() => return Err(Stop::Lost),
                 () = self.leaving.cancelled() => return Err(Stop::Release),
             };
@@ -243,6 +243,7 @@ impl Attempts {
     async fn place(
         &self,
         which: &ModelRef,
+        lease: &LeaseRef,
         mut claim: Option<Claim>,
         open: &mut Open,
     ) -> Result<(Using, Turn, Ready), Stop> {
@@ -250,7 +251,7 @@ impl Attempts {
             let model = self.pool.model(which).await.map_err(Stop::Fail)?;
             open.shares(model.max_batch_size());
             let Some(turn) = self.turn(&model, open).await? else { continue };
-            match self.pool.ready(&model, claim.take()).await {
+            match self.pool.ready(&model, Some(lease), claim.take()).await {
                 // There are others that it can wait for.
                 Err(NotReady::NoRoom) if model.has_siblings() => model.cannot_grow(),
                 ready => return Ok((model, turn, ready?)),

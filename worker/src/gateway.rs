@@ -10,7 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stokehold_queue::gateway::{
     EventsRequest, ExtendReply, ExtendRequest, FinishReply, FinishRequest, JoinReply, JoinRequest, LeaseReply,
-    LeaseRequest, ReleaseReply, ReleaseRequest, RunnerSpec, UploadsReply, UploadsRequest,
+    LeaseRequest, ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, UploadsReply,
+    UploadsRequest,
 };
 
 use crate::config::Secret;
@@ -110,6 +111,12 @@ impl Gateway {
     pub(crate) async fn runner_spec(&self, tenant: &str, name: &str, version: u32) -> Result<RunnerSpec, Error> {
         let path = format!("endpoints/{tenant}/{name}/{version}");
         self.call(Method::GET, &path, None::<&()>, CALL_TIMEOUT, TRIES).await
+    }
+
+    /// Repeated: a read.
+    pub(crate) async fn secrets(&self, request: &SecretsRequest) -> Result<Secrets, Error> {
+        let reply: SecretsReply = self.call(Method::POST, "secrets", Some(request), CALL_TIMEOUT, TRIES).await?;
+        Ok(reply.secrets)
     }
 
     fn set_token(&self, token: Secret) {

@@ -16,6 +16,7 @@ mod leases;
 mod ledger;
 mod load;
 pub mod local;
+mod mask;
 mod messages;
 mod output;
 mod package;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::JobMessage;
+use stokehold_queue::gateway::{JobMessage, Secrets};
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::sync::mpsc;
 
@@ -29,6 +29,8 @@ pub struct LocalJob {
     pub entry: String,
     /// Variables of its own.
     pub env: BTreeMap<String, String>,
+    /// Secrets of its own, as variables.
+    pub secrets: Secrets,
     /// Jobs that one call of it takes.
     pub max_batch_size: u32,
     /// The cards that it may use, by index.
@@ -71,6 +73,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         runner: job.runner,
         entry: job.entry,
         env: job.env,
+        secrets: job.secrets,
         max_concurrency: 1,
         max_batch_size: job.max_batch_size,
         max_wait: Duration::ZERO,

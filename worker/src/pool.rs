@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::ModelRef;
+use stokehold_queue::gateway::{LeaseRef, ModelRef, Secrets, SecretsRequest};
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::sync::{Notify, OnceCell};
 use tracing::Instrument as _;
@@ -22,7 +22,7 @@ use tracing::Instrument as _;
 use crate::cards::Cards;
 use crate::environment::{Environment, EnvironmentSpec, Environments};
 use crate::failure::{failed, infra, start_failure};
-use crate::gateway::Gateway;
+use crate::gateway::{Error, Gateway};
 use crate::ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
 use crate::package::Packages;
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner};
@@ -186,7 +186,13 @@ impl Pool {
     }
 
     /// The model's runner, started if need be: on the card that was claimed for it, if one was.
-    pub(crate) async fn ready(&self, model: &Using, mut claim: Option<Claim>) -> Result<Ready, NotReady> {
+    /// `lease` is of the job that wants it, if one does.
+    pub(crate) async fn ready(
+        &self,
+        model: &Using,
+        lease: Option<&LeaseRef>,
+        mut claim: Option<Claim>,
+    ) -> Result<Ready, NotReady> {
         // Whoever has the card for itself waits for nobody.
         let running = if claim.is_some() { self.begin(&model.0) } else { self.enter(&model.0).await };
         let mut loaded = model.loaded.lock().await;
@@ -199,7 +205,7 @@ impl Pool {
             let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
             let on_card = !cards.is_empty();
             *lock(&model.on) = cards;
-            match self.start(model, reservation).await {
+            match self.start(model, lease, reservation).await {
                 Ok((new, took)) => return Ok(loaded.insert(new).ready(running, took)),
                 // Once more, with a card for itself.
                 Err(error) if error.code == ErrorCode::OomGpu && on_card => {
@@ -247,7 +253,13 @@ impl Pool {
 
     /// A run on this runner ran out of its card's memory. The runner goes, and comes back with a card for itself; one that had a card for
     /// itself has outgrown it.
-    pub(crate) async fn after_oom(&self, model: &Using, failed: &Ready, error: JobError) -> Result<Ready, NotReady> {
+    pub(crate) async fn after_oom(
+        &self,
+        model: &Using,
+        lease: &LeaseRef,
+        failed: &Ready,
+        error: JobError,
+    ) -> Result<Ready, NotReady> {
         if failed.alone {
             return Err(self.outgrown(model, error));
         }
@@ -258,7 +270,7 @@ impl Pool {
         if let Some(loaded) = gone {
             loaded.runner.stop().await;
         }
-        match self.ready(model, None).await {
+        match self.ready(model, Some(lease), None).await {
             // Others are in its way: with a backoff they may be gone.
             Err(NotReady::NoRoom) => Err(NotReady::Job(error)),
             ready => ready,
@@ -334,10 +346,28 @@ impl Pool {
         Ok((environment, package))
     }
 
-    async fn start(&self, model: &Model, reservation: Option<Reservation>) -> Result<(Loaded, Took), JobError> {
+    /// The secrets that a model's version names.
+    async fn secrets(&self, model: &Model, lease: Option<&LeaseRef>) -> Result<Secrets, JobError> {
+        if model.spec.version.spec.secrets.is_empty() {
+            return Ok(Secrets::default());
+        }
+        let request = SecretsRequest { model: model.named(), lease: lease.cloned() };
+        self.gateway.secrets(&request).await.map_err(|error| match error {
+            Error::Refused { code, detail } if code == "secret_missing" => failed(ErrorCode::SetupFailed, detail),
+            error => infra(format!("its secrets are not known: {error}")),
+        })
+    }
+
+    async fn start(
+        &self,
+        model: &Model,
+        lease: Option<&LeaseRef>,
+        reservation: Option<Reservation>,
+    ) -> Result<(Loaded, Took), JobError> {
         let (version, started) = (&model.spec.version, Instant::now());
         let spec = &version.spec;
         let (environment, package) = self.fetch(model).await?;
+        let secrets = self.secrets(model, lease).await?;
         let environment_took = started.elapsed();
         let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
         let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
@@ -361,6 +391,7 @@ impl Pool {
             scratch_bytes: self.scratch_bytes,
             runner: spec.runner.clone(),
             env: spec.env.clone(),
+            secrets,
             entry: spec.entry.clone(),
             max_concurrency: spec.max_concurrency,
             max_batch_size: spec.max_batch_size,

@@ -123,6 +123,11 @@ impl App {
         looked.map_err(|_| Problem::unavailable("look ahead"))?
     }
 
+    /// Whether a worker is to keep a model loaded, jobs or not.
+    pub(super) async fn is_to_keep(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Problem> {
+        Ok(self.ahead().await?.keep.get(worker_id).is_some_and(|kept| kept.contains(model)))
+    }
+
     async fn look_ahead(&self) -> Result<Arc<Ahead>, Problem> {
         let (floors, lanes, fleet) = tokio::try_join!(
             self.ask("read which models stay loaded", self.registry.floors()),

@@ -18,10 +18,10 @@ use stokehold_queue::vram::{CLASSES_GIB, class_of_gib};
 use utoipa::ToSchema;
 
 pub(crate) use self::demands::{DemandsView, TrustWord};
-pub(crate) use self::runner::RunnerView;
+pub(crate) use self::runner::{RunnerView, check_variable};
 use self::steps::{RetryRequest, StepRequest};
-use super::packages;
 use super::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S};
+use super::{packages, secrets};
 use crate::auth::{Caller, EndpointsRead, EndpointsWrite};
 use crate::catalog;
 use crate::error::{Code, Problem, ProblemBody};
@@ -70,6 +70,9 @@ pub(crate) struct DeployRequest {
     /// Variables that its runners see: up to 64, of at most 4 KiB each.
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// Names of secrets that its runners see as variables: up to 32, which must be there.
+    #[serde(default)]
+    secrets: Vec<String>,
     /// JSON Schema of the input. Refers to nothing outside itself.
     #[schema(value_type = serde_json::Value)]
     input_schema: Value,
@@ -132,6 +135,8 @@ pub(crate) struct VersionView {
     network: bool,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    secrets: Vec<String>,
     #[schema(value_type = serde_json::Value)]
     input_schema: Value,
     #[schema(value_type = serde_json::Value)]
@@ -188,6 +193,7 @@ impl From<EndpointVersion> for VersionView {
             python: spec.python,
             network: spec.network,
             env: spec.env,
+            secrets: spec.secrets,
             input_schema: spec.input_schema,
             output_schema: spec.output_schema,
             vram_gib: spec.vram_gib,
@@ -214,7 +220,7 @@ impl From<EndpointVersion> for VersionView {
     responses(
         (status = 201, description = "The new version.", body = VersionView),
         (status = 200, description = "The current version, which is the same.", body = VersionView),
-        (status = 409, description = "`package_missing`: upload it first.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "`package_missing`: upload it first. `secret_missing`: set it first.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn deploy(
@@ -237,6 +243,12 @@ pub(crate) async fn deploy(
             Code::PackageMissing,
             "there is no such package; POST /v1/packages says where to PUT it, then deploy again",
         ));
+    }
+    if !spec.secrets.is_empty() {
+        let known = app.ask("read secrets", app.registry.secrets(&caller.tenant)).await?;
+        if let Some(name) = spec.secrets.iter().find(|name| !known.contains_key(*name)) {
+            return Err(secrets::missing(name));
+        }
     }
     // Before there is a version that could not be used.
     let number = app.catalog.number(&spec.demands).await?;
@@ -325,6 +337,7 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         return wrong("/python", "must be a version as 3.11, or empty".to_owned());
     }
     runner::check_env(&request.env)?;
+    runner::check_secrets(&request.secrets, &request.env)?;
     match catalog::validator(&request.input_schema) {
         Ok(input) => check_warmup(&request.warmup, &input)?,
         Err(why) => return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}")),
@@ -377,6 +390,7 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         python: request.python,
         network: request.network,
         env: request.env,
+        secrets: request.secrets,
         input_schema: request.input_schema,
         output_schema: request.output_schema,
         vram_gib: request.vram_gib,

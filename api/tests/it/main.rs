@@ -17,6 +17,7 @@ mod pipelines;
 mod redrive;
 mod routes;
 mod schedules;
+mod secrets;
 mod stack;
 mod versions;
 mod waiting;

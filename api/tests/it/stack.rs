@@ -1,5 +1,6 @@
 //! One API with everything it stands on, for one test and gone with it.
 
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use stokehold_api::config::{Limits, Webhooks};
+use stokehold_api::secrets::Keyring;
 use stokehold_api::token::{Scope, TokenKey, mint};
 use stokehold_api::{Config, run};
 use stokehold_objects::ObjectsConfig;
@@ -21,66 +23,51 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Stack {
-    pub(crate) url: String,
+    replica: Replica,
     pub(crate) queue: RedisQueue,
     pub(crate) key: TokenKey,
-    pub(crate) client: reqwest::Client,
     pub(crate) redis: RedisServer,
-    /// Of the tenant `acme`, with every scope.
-    pub(crate) token: String,
-    _ends: DropGuard,
+    config: Config,
     _dir: TempDir,
 }
 
-impl Stack {
-    pub(crate) async fn start() -> Self {
-        Self::start_with(|_| {}).await
-    }
+/// One that serves, and what is asked of it.
+pub(crate) struct Replica {
+    pub(crate) url: String,
+    pub(crate) client: reqwest::Client,
+    /// Of the tenant `acme`, with every scope.
+    pub(crate) token: String,
+    _ends: DropGuard,
+}
 
-    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
-        let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
-        let redis = redis(dir.path());
-        let mut config = config(&redis, object_store(dir.path(), ends.clone()).await);
-        change(&mut config);
+impl Deref for Stack {
+    type Target = Replica;
+
+    fn deref(&self) -> &Replica {
+        &self.replica
+    }
+}
+
+impl DerefMut for Stack {
+    fn deref_mut(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+}
+
+impl Replica {
+    async fn start(config: Config, token: String, ends: CancellationToken) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (queue, key) = (RedisQueue::connect(config.redis.clone()).await.unwrap(), config.token_key.clone());
         let serving = tokio::spawn(run(config, listener, ends.clone()));
         let client =
             reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).timeout(PATIENCE).build().unwrap();
-        let mut stack =
-            Self { url, queue, key, client, redis, token: String::new(), _ends: ends.drop_guard(), _dir: dir };
-        stack.token = stack.token_of("acme", &Scope::ALL, None).await;
         // The listener's backlog holds this until the API serves; if it refuses to, its reason is the failure to show.
-        let up = stack.client.get(format!("{}/readyz", stack.url)).send();
+        let up = client.get(format!("{url}/readyz")).send();
         tokio::select! {
             up = up => assert_eq!(up.unwrap().status(), 200),
             end = serving => panic!("the API did not start: {end:?}"),
         }
-        stack
-    }
-
-    /// Another life of the same Redis.
-    pub(crate) fn restart_redis(&mut self) {
-        // It is gone before it can answer.
-        let _ = self.redis.try_ask::<String>(&["SHUTDOWN", "NOSAVE"]);
-        let again = RedisServer::start_on(self.redis.port(), &self._dir.path().join("redis"), &[]);
-        self.redis = again.expect("Redis comes up again on its port");
-    }
-
-    /// A stored API token.
-    pub(crate) async fn token_of(&self, tenant: &str, scopes: &[Scope], ttl: Option<Duration>) -> String {
-        let (record, secret) = mint(TokenKind::Api, tenant, scopes, "test", ttl, &self.key).unwrap();
-        self.queue.registry().put_token(&record).await.unwrap();
-        secret.expose().to_owned()
-    }
-
-    /// A stored join token.
-    pub(crate) async fn join_token(&self, single_use: bool) -> String {
-        let (mut record, secret) = mint(TokenKind::Join, "acme", &[], "test", None, &self.key).unwrap();
-        record.single_use = single_use;
-        self.queue.registry().put_token(&record).await.unwrap();
-        secret.expose().to_owned()
+        Self { url, client, token, _ends: ends.drop_guard() }
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -124,6 +111,51 @@ impl Stack {
         let answer = put.send().await.unwrap();
         assert!(answer.status().is_success(), "{}", answer.text().await.unwrap());
     }
+}
+
+impl Stack {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let (dir, ends) = (TempDir::new().unwrap(), CancellationToken::new());
+        let redis = redis(dir.path());
+        let mut config = config(&redis, object_store(dir.path(), ends.clone()).await);
+        change(&mut config);
+        let (queue, key) = (RedisQueue::connect(config.redis.clone()).await.unwrap(), config.token_key.clone());
+        let token = token_of(&queue, &key, "acme", &Scope::ALL, None).await;
+        let replica = Replica::start(config.clone(), token, ends).await;
+        Self { replica, queue, key, redis, config, _dir: dir }
+    }
+
+    /// Another replica of the same, but for this change.
+    pub(crate) async fn replica(&self, change: impl FnOnce(&mut Config)) -> Replica {
+        let mut config = self.config.clone();
+        change(&mut config);
+        Replica::start(config, self.token.clone(), CancellationToken::new()).await
+    }
+
+    /// Another life of the same Redis.
+    pub(crate) fn restart_redis(&mut self) {
+        // It is gone before it can answer.
+        let _ = self.redis.try_ask::<String>(&["SHUTDOWN", "NOSAVE"]);
+        let again = RedisServer::start_on(self.redis.port(), &self._dir.path().join("redis"), &[]);
+        self.redis = again.expect("Redis comes up again on its port");
+    }
+
+    /// A stored API token.
+    pub(crate) async fn token_of(&self, tenant: &str, scopes: &[Scope], ttl: Option<Duration>) -> String {
+        token_of(&self.queue, &self.key, tenant, scopes, ttl).await
+    }
+
+    /// A stored join token.
+    pub(crate) async fn join_token(&self, single_use: bool) -> String {
+        let (mut record, secret) = mint(TokenKind::Join, "acme", &[], "test", None, &self.key).unwrap();
+        record.single_use = single_use;
+        self.queue.registry().put_token(&record).await.unwrap();
+        secret.expose().to_owned()
+    }
 
     /// Deploys the endpoint `echo`, which takes `{"text": string}` and any file.
     pub(crate) async fn deploy_echo(&self) -> Value {
@@ -148,6 +180,12 @@ impl Stack {
     pub(crate) async fn job(&self, id: &str) -> Value {
         self.json(self.get(&format!("/v1/jobs/{id}"))).await
     }
+}
+
+async fn token_of(queue: &RedisQueue, key: &TokenKey, tenant: &str, scopes: &[Scope], ttl: Option<Duration>) -> String {
+    let (record, secret) = mint(TokenKind::Api, tenant, scopes, "test", ttl, key).unwrap();
+    queue.registry().put_token(&record).await.unwrap();
+    secret.expose().to_owned()
 }
 
 pub(crate) const PACKAGE: &[u8] = b"not really a package";
@@ -193,12 +231,14 @@ pub(crate) async fn object_store(dir: &Path, ends: CancellationToken) -> Objects
 }
 
 pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
+    let token_key = TokenKey::generate().unwrap();
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         public_url: "http://api.test".to_owned(),
         redis: RedisConfig { url: redis.url(), ..RedisConfig::default() },
         s3,
-        token_key: TokenKey::generate().unwrap(),
+        secret_keys: Keyring::parse("", &token_key).unwrap(),
+        token_key,
         extend_every_ms: 3_000,
         ephemeral: false,
         limits: Limits::default(),

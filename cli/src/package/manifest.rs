@@ -79,6 +79,9 @@ pub(crate) struct Manifest {
     after: Option<Vec<Step>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<bool>,
+    /// Names of secrets that the runner sees as variables.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(crate) secrets: Vec<String>,
     /// Variables that the runner sees.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     env: BTreeMap<String, String>,

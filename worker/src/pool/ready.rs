@@ -22,7 +22,7 @@ impl Pool {
         if endpoint.models().iter().any(|model| model.is_loaded()) {
             return Ok(());
         }
-        match self.ready(&endpoint.model(), None).await {
+        match self.ready(&endpoint.model(), None, None).await {
             Ok(_) | Err(NotReady::NoRoom) => Ok(()),
             Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => Err(error),
         }

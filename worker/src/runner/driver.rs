@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::{JobMessage, LogStream};
-use stokehold_wire::{Control, Decoder, Report, Stream, encode};
+use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
+use stokehold_wire::{Control, Decoder, Failure, Report, Stream, encode};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
@@ -21,6 +22,7 @@ use super::tail::Tail;
 use super::{Begun, RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
 use super::{fill, strays};
 use crate::ledger::Reservation;
+use crate::mask::{Mask, Masked};
 use crate::messages::Messages;
 
 /// A job may write this much; more ends it.
@@ -70,7 +72,8 @@ pub(super) async fn start(
         entry: launch.entry.clone(),
         max_concurrency: launch.max_concurrency,
     };
-    let settings = serde_json::to_vec(&launch.runner).map_err(|error| StartError::Spawn(error.to_string()))?;
+    let settings = Settings { runner: &launch.runner, secrets: &launch.secrets };
+    let settings = serde_json::to_vec(&settings).map_err(|error| StartError::Spawn(error.to_string()))?;
     let parts = Parts { process, writer, streams, inbox, loaded, reservation };
     tokio::spawn(Driver::new(parts, launch).run(load, settings));
     tokio::spawn(fill::watch(launch.scratch.clone(), launch.scratch_bytes, commands.downgrade()));
@@ -94,6 +97,15 @@ pub(super) async fn start(
     }
 }
 
+/// The body of a `load`. Secrets come this way, and not as variables of the process: those can be read from outside it.
+#[derive(Serialize)]
+struct Settings<'a> {
+    #[serde(flatten)]
+    runner: &'a RunnerKind,
+    #[serde(skip_serializing_if = "Secrets::is_empty")]
+    secrets: &'a Secrets,
+}
+
 /// A run under way, or one that waits for its call.
 struct Running {
     end: oneshot::Sender<RunEnd>,
@@ -104,6 +116,8 @@ struct Running {
     /// Messages that found no room.
     unheard: u64,
     stderr: Tail,
+    /// What it prints, without secrets, by [`LogStream`].
+    printed: [Masked; 2],
 }
 
 /// Why the driver ends the process.
@@ -139,6 +153,9 @@ struct Driver {
     batch: Batch,
     /// What came on stderr outside of any run.
     stderr: Tail,
+    /// That, without secrets.
+    printed: Masked,
+    mask: Mask,
     heard: tokio::time::Instant,
     /// Whether what its runs leave behind is ended: a server's processes are its own business.
     is_tidied: bool,
@@ -155,6 +172,7 @@ struct Driver {
 impl Driver {
     fn new(parts: Parts, launch: &Launch) -> Self {
         let Parts { process, writer, streams, inbox, loaded, reservation } = parts;
+        let mask = Mask::of(&launch.secrets);
         Self {
             process,
             reservation,
@@ -167,6 +185,8 @@ impl Driver {
             max_concurrency: launch.max_concurrency.max(1) as usize,
             batch: Batch::new(launch.max_batch_size, launch.max_wait),
             stderr: Tail::default(),
+            printed: mask.stream(),
+            mask,
             heard: tokio::time::Instant::now(),
             is_tidied: matches!(launch.runner, RunnerKind::Python | RunnerKind::Cog | RunnerKind::Command { .. }),
             spared: Arc::default(),
@@ -247,7 +267,9 @@ impl Driver {
         if self.runs.len() < self.max_concurrency && !self.batch.is_on() {
             begun.now(0);
         }
-        let running = Running { end, messages, begun, log_bytes: 0, cut: false, unheard: 0, stderr: Tail::default() };
+        let printed = [self.mask.stream(), self.mask.stream()];
+        let stderr = Tail::default();
+        let running = Running { end, messages, begun, log_bytes: 0, cut: false, unheard: 0, stderr, printed };
         self.runs.insert(number, running);
         let scratch = scratch.to_string_lossy().into_owned();
         let control = Control::Run { run: number, job, attempt, scratch, files, more: 0 };
@@ -280,7 +302,8 @@ impl Driver {
 
     /// A run has ended: the next one in the runner's inbox begins.
     fn ended(&mut self, run: u64) -> Option<Running> {
-        let running = self.runs.remove(&run)?;
+        let mut running = self.runs.remove(&run)?;
+        running.ends();
         if self.runs.is_empty() && self.is_tidied {
             self.idle_since = Some(tokio::time::Instant::now());
         }
@@ -318,7 +341,7 @@ impl Driver {
             Source::Stdout | Source::Stderr => {
                 let stream = if source == Source::Stdout { LogStream::Stdout } else { LogStream::Stderr };
                 if self.runs.is_empty() && stream == LogStream::Stderr {
-                    self.stderr.push(bytes);
+                    self.stderr.push(&self.printed.push(bytes));
                 }
                 let mut begun = self.runs.values_mut().filter(|run| run.begun.at().is_some());
                 begun.try_for_each(|run| run.log(stream, bytes))
@@ -338,7 +361,8 @@ impl Driver {
             }
             Report::Failed { error } => {
                 if let Some(loaded) = self.loaded.take() {
-                    let _ = loaded.send(Err(StartError::Setup(error, self.stderr.text())));
+                    self.stderr.push(&self.printed.rest());
+                    let _ = loaded.send(Err(StartError::Setup(masked(&self.mask, error), self.stderr.text())));
                 }
             }
             Report::Heartbeat { .. } => {}
@@ -349,11 +373,14 @@ impl Driver {
                 };
                 match self.runs.get_mut(&run) {
                     Some(running) => running.log(stream, &body)?,
-                    None if stream == LogStream::Stderr => self.stderr.push(&body),
+                    None if stream == LogStream::Stderr => self.stderr.push(&self.printed.push(&body)),
                     None => {}
                 }
             }
-            Report::Progress { run, fraction, message } => self.tell(run, JobMessage::Progress { fraction, message }),
+            Report::Progress { run, fraction, message } => {
+                let message = self.mask.text(message);
+                self.tell(run, JobMessage::Progress { fraction, message });
+            }
             Report::Output { run, index } => {
                 let message = if body.len() > OUTPUT_BYTES_MAX {
                     let text =
@@ -373,10 +400,11 @@ impl Driver {
             Report::Error { run, run_ms, error } => {
                 if let Some(running) = self.ended(run) {
                     let stderr = running.stderr.text();
-                    let _ = running.end.send(RunEnd::Failed { failure: error, run_ms, stderr });
+                    let failure = masked(&self.mask, error);
+                    let _ = running.end.send(RunEnd::Failed { failure, run_ms, stderr });
                 }
             }
-            Report::Fatal { message } => return Err(Fatal::Broken(message)),
+            Report::Fatal { message } => return Err(Fatal::Broken(self.mask.text(message))),
         }
         Ok(())
     }
@@ -426,7 +454,9 @@ impl Driver {
             (None, Err(signal)) if signal == "SIGKILL" && is_oom => RunEnd::OutOfMemory { stderr },
             (None, Err(signal)) => RunEnd::Crashed { signal: signal.clone(), stderr },
         };
-        for running in std::mem::take(&mut self.runs).into_values() {
+        self.stderr.push(&self.printed.rest());
+        for mut running in std::mem::take(&mut self.runs).into_values() {
+            running.ends();
             let has_begun = running.begun.at().is_some();
             let _ = running.end.send(if has_begun { end(running.stderr.text()) } else { RunEnd::NotBegun });
         }
@@ -441,7 +471,27 @@ impl Driver {
 }
 
 impl Running {
+    /// What it prints goes on without its secrets.
     fn log(&mut self, stream: LogStream, bytes: &[u8]) -> Result<(), Fatal> {
+        let bytes = self.printed[stream as usize].push(bytes);
+        self.take(stream, &bytes)
+    }
+
+    /// Nothing more of it comes: what was held back in case a secret began there is none.
+    fn ends(&mut self) {
+        for stream in [LogStream::Stdout, LogStream::Stderr] {
+            let rest = self.printed[stream as usize].rest();
+            if !rest.is_empty() {
+                // Too much of it ended the run before.
+                let _ = self.take(stream, &rest);
+            }
+        }
+    }
+
+    fn take(&mut self, stream: LogStream, bytes: &[u8]) -> Result<(), Fatal> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         if stream == LogStream::Stderr {
             self.stderr.push(bytes);
         }
@@ -476,6 +526,12 @@ impl Running {
             self.unheard += 1;
         }
     }
+}
+
+/// What a handler raised, without its secrets.
+fn masked(mask: &Mask, failure: Failure) -> Failure {
+    let (message, traceback) = (mask.text(failure.message), mask.text(failure.traceback));
+    Failure { message, traceback, ..failure }
 }
 
 fn json(body: Vec<u8>) -> Result<Box<RawValue>, &'static str> {

@@ -12,6 +12,7 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use stokehold_queue::endpoint::Runner as RunnerKind;
+use stokehold_queue::gateway::Secrets;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::unix::pipe::Receiver;
@@ -62,6 +63,8 @@ pub(crate) struct Launch {
     pub(crate) entry: String,
     /// Variables of the endpoint's own.
     pub(crate) env: BTreeMap<String, String>,
+    /// What it gets through its wire, and what it is not to print.
+    pub(crate) secrets: Secrets,
     /// Runs at once.
     pub(crate) max_concurrency: u32,
     /// Jobs that one call of the handler takes, and how long the first of them waits for others.

@@ -119,6 +119,7 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         python: String::new(),
         network: false,
         env: BTreeMap::new(),
+        secrets: Vec::new(),
         input_schema: Value::Null,
         output_schema: Value::Null,
         vram_gib: 0.0,

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::error::Problem;
 
+const SECRETS_MAX: usize = 32;
 const ENV_MAX: usize = 64;
 const ENV_BYTES_MAX: usize = 4_096;
 const ENTRY_MAX: usize = 200;
@@ -128,16 +129,40 @@ pub(super) fn check_env(env: &BTreeMap<String, String>) -> Result<(), Problem> {
         return Err(Problem::field("/env", format!("must be at most {ENV_MAX} variables")));
     }
     for (name, value) in env {
-        let wrong = |message: &str| Err(Problem::field(format!("/env/{name}"), message));
-        if !is_variable(name) {
-            return wrong("must be named with A-Z, a-z, 0-9 and _, and start with no digit");
-        }
-        if name.starts_with("STOKE_") || RESERVED.contains(&name.as_str()) {
-            return wrong("is set by the worker");
-        }
+        let at = format!("/env/{name}");
+        check_variable(name, &at)?;
         if value.len() > ENV_BYTES_MAX || value.contains('\0') {
-            return wrong("must be at most 4,096 bytes, without a zero byte");
+            return Err(Problem::field(at, "must be at most 4,096 bytes, without a zero byte"));
         }
+    }
+    Ok(())
+}
+
+/// The secrets that an endpoint names.
+pub(super) fn check_secrets(names: &[String], env: &BTreeMap<String, String>) -> Result<(), Problem> {
+    if names.len() > SECRETS_MAX {
+        return Err(Problem::field("/secrets", format!("must be at most {SECRETS_MAX}")));
+    }
+    for (n, name) in names.iter().enumerate() {
+        let at = format!("/secrets/{n}");
+        check_variable(name, &at)?;
+        if env.contains_key(name) {
+            return Err(Problem::field(at, "is in env as well; say it once"));
+        }
+        if names[..n].contains(name) {
+            return Err(Problem::field(at, "is named twice"));
+        }
+    }
+    Ok(())
+}
+
+/// The name of a variable that an endpoint may have. `at`: where it stands.
+pub(crate) fn check_variable(name: &str, at: &str) -> Result<(), Problem> {
+    if !is_variable(name) {
+        return Err(Problem::field(at, "must be named with A-Z, a-z, 0-9 and _, and start with no digit"));
+    }
+    if name.starts_with("STOKE_") || RESERVED.contains(&name) {
+        return Err(Problem::field(at, "is set by the worker"));
     }
     Ok(())
 }

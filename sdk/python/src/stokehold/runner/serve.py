@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import json
 import os
 import signal
 import time
@@ -43,6 +44,8 @@ def _serve(wire: Wire) -> int:
     asyncio.set_event_loop(loop)
     started = time.monotonic()
     try:
+        # Before any of the endpoint's code: libraries look at some variables once, when they are imported.
+        os.environ.update(json.loads(load.settings).get("secrets", {}))
         prepared = kinds.of(load.kind).prepare(load, loop.run_until_complete)
     except BaseException as error:
         wire.failed(

@@ -1,0 +1,181 @@
+//! `stoke secret`: values that only handlers see.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand};
+use comfy_table::Cell;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::client::{Call, Client, segment};
+use crate::{Global, output};
+
+const SECRETS: &str = "/v1/secrets";
+
+/// As much as the API takes, and a byte more to tell.
+const VALUE_BYTES_MAX: u64 = 32 << 10;
+
+/// Set secrets that endpoints name, and list and delete them
+///
+/// An endpoint names its secrets in stoke.toml, as secrets = ["HF_TOKEN"], and finds them among its variables. They are sealed before they
+/// are stored, and never shown again.
+#[derive(Args)]
+pub(crate) struct SecretArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Set(SetArgs),
+    /// List secrets by name, with the endpoints that use them
+    List,
+    /// Delete a secret; endpoints that name it cannot be loaded any more
+    Delete {
+        /// Its name
+        name: String,
+    },
+    /// Seal every tenant's secrets with the API's current key (for operators)
+    Rewrap,
+}
+
+/// Set a secret; its value is asked for, or read from standard input
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke secret set HF_TOKEN
+  pass show huggingface | stoke secret set HF_TOKEN
+  stoke secret set SERVICE_ACCOUNT --from-file account.json")]
+struct SetArgs {
+    /// Its name: that of the variable which handlers find it in
+    name: String,
+    /// Read the value from this file, all of it
+    #[arg(long, value_name = "FILE")]
+    from_file: Option<PathBuf>,
+}
+
+pub(crate) async fn run(global: &Global, args: SecretArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    match args.verb {
+        Verb::Set(args) => set(global, &client, &args).await,
+        Verb::List => list(global, &client).await,
+        Verb::Delete { name } => {
+            client.once(Method::DELETE, &format!("{SECRETS}/{}", segment(&name)), None).await?;
+            if global.json {
+                output::json(&json!({"deleted": name}))
+            } else {
+                output::line(format_args!("deleted {name}"))
+            }
+        }
+        Verb::Rewrap => rewrap(global, &client).await,
+    }
+}
+
+async fn set(global: &Global, client: &Client, args: &SetArgs) -> Result<()> {
+    let value = value(args)?;
+    let (path, body) = (format!("{SECRETS}/{}", segment(&args.name)), json!({"value": value}));
+    let call = Call { method: Method::PUT, path: &path, body: Some(&body), headers: &[], hold: Duration::ZERO };
+    let (status, secret) = client.call(&call).await?;
+    if global.json {
+        return output::json(&secret);
+    }
+    let what = if status == StatusCode::CREATED { "set" } else { "replaced" };
+    output::line(format_args!("{what} {}", args.name))?;
+    let users = users(&secret);
+    if !users.is_empty() && status != StatusCode::CREATED {
+        output::note(format_args!("what is loaded of {users} keeps the old value until it is loaded again"));
+    }
+    Ok(())
+}
+
+/// Never from the command line: that is seen by everybody on this machine, and kept in the shell's history.
+fn value(args: &SetArgs) -> Result<String> {
+    let value = match &args.from_file {
+        Some(path) => {
+            let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+            read(file).with_context(|| format!("cannot read {}", path.display()))?
+        }
+        None if std::io::stdin().is_terminal() => {
+            let terminal = console::Term::stderr();
+            terminal.write_str(&format!("{} (not shown): ", args.name))?;
+            terminal.read_secure_line().context("no value was given")?
+        }
+        // A line's end belongs to whatever wrote it.
+        None => read(std::io::stdin())?.trim_end_matches(['\r', '\n']).to_owned(),
+    };
+    ensure!(!value.is_empty(), "the value is empty; `stoke secret delete {}` deletes a secret", args.name);
+    Ok(value)
+}
+
+fn read(from: impl std::io::Read) -> Result<String> {
+    let mut text = String::new();
+    from.take(VALUE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .context("the value is no text; encode it, as with base64")?;
+    ensure!(text.len() as u64 <= VALUE_BYTES_MAX, "the value is over {VALUE_BYTES_MAX} bytes");
+    Ok(text)
+}
+
+async fn list(global: &Global, client: &Client) -> Result<()> {
+    let found = client.get(SECRETS).await?;
+    if global.json {
+        return output::json(&found);
+    }
+    let mut table = output::table(["secret", "set", "key", "used by"]);
+    for secret in found["secrets"].as_array().into_iter().flatten() {
+        table.add_row([
+            Cell::new(output::cell(&secret["name"])),
+            Cell::new(output::ago(&secret["updated_at"])),
+            Cell::new(output::cell(&secret["key_id"])),
+            Cell::new(users(secret)),
+        ]);
+    }
+    output::print_table(&table, "there are no secrets; `stoke secret set NAME` sets one")
+}
+
+async fn rewrap(global: &Global, client: &Client) -> Result<()> {
+    let (_, done) = client.post(&format!("{SECRETS}/rewrap"), None).await?;
+    if global.json {
+        return output::json(&done);
+    }
+    output::line(format_args!(
+        "{} secrets are sealed with the key {} now",
+        done["rewrapped"],
+        output::cell(&done["key_id"])
+    ))?;
+    for name in done["unreadable"].as_array().into_iter().flatten() {
+        output::note(format_args!(
+            "{} cannot be opened with any key of the API, and is left as it is",
+            output::cell(name)
+        ));
+    }
+    Ok(())
+}
+
+fn users(secret: &Value) -> String {
+    let names = secret["used_by"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    names.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stub::parse;
+
+    #[test]
+    fn every_verb_parses_and_no_value_is_taken_from_the_command_line() {
+        for line in ["set A", "set A --from-file a.json", "list", "delete A", "rewrap"] {
+            assert!(parse(&format!("secret {line}")).is_ok(), "{line}");
+        }
+        assert!(parse("secret set A value").is_err());
+    }
+
+    #[test]
+    fn a_value_is_text_of_a_bounded_size() {
+        assert_eq!(read(&b"one\ntwo"[..]).unwrap(), "one\ntwo");
+        assert!(read(&[0xff, 0xfe][..]).unwrap_err().to_string().contains("base64"));
+        assert!(read(&vec![b'x'; 40_000][..]).unwrap_err().to_string().contains("over 32768 bytes"));
+    }
+}

@@ -1,0 +1,74 @@
+//! The secrets that a model is loaded with.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{LeaseRef, ModelRef};
+
+/// `POST /worker/v1/secrets`: the secrets that a model's version names. They are given to whoever holds one of its jobs, or is to keep it
+/// loaded.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SecretsRequest {
+    /// The model to load.
+    pub model: ModelRef,
+    /// A job of it that this worker holds; none where it is to stay loaded, jobs or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseRef>,
+}
+
+/// What `secrets` answers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SecretsReply {
+    /// All that the version names.
+    pub secrets: Secrets,
+}
+
+/// Values by name, as a handler finds them among its variables. They do not print.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secrets(BTreeMap<String, String>);
+
+impl Secrets {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The values alone.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.values().map(String::as_str)
+    }
+}
+
+impl FromIterator<(String, String)> for Secrets {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(secrets: I) -> Self {
+        Self(secrets.into_iter().collect())
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_do_not_print() {
+        let secrets: Secrets = [("HF_TOKEN".to_owned(), "hf_canary".to_owned())].into_iter().collect();
+        let printed = format!("{:?}", SecretsReply { secrets });
+        assert!(printed.contains("HF_TOKEN") && !printed.contains("canary"), "{printed}");
+    }
+}

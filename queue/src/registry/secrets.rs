@@ -1,0 +1,109 @@
+//! Tenants' secrets in the registry: sealed, by whoever has the keys. Nothing here can read one.
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+use serde::{Deserialize, Serialize};
+
+use super::{LIST_MAX, Registry, from_json, to_json};
+use crate::error::Error;
+use crate::scripts;
+
+/// Secrets of one tenant.
+pub const SECRETS_MAX: usize = 200;
+
+/// A secret as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedSecret {
+    /// Which key its own key is sealed with.
+    pub key_id: String,
+    /// Its own key, sealed with that one, base64.
+    pub sealed_key: String,
+    /// The value, sealed with its own key, base64.
+    pub sealed_value: String,
+    /// When it was set, unix milliseconds.
+    pub updated_ms: u64,
+}
+
+/// What became of a secret that was to be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretPut {
+    /// There was none of this name.
+    Created,
+    /// There was one.
+    Replaced,
+    /// The tenant has [`SECRETS_MAX`] others; nothing has changed.
+    TooMany,
+}
+
+impl Registry {
+    /// Stores a tenant's secret under a name.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn put_secret(&self, tenant: &str, name: &str, secret: &SealedSecret) -> Result<SecretPut, Error> {
+        let (key, step) = (self.keys.secrets(tenant), "store a secret");
+        let mut redis = self.connection.redis();
+        let counted = redis::pipe().hlen(&key).hexists(&key, name).query_async(&mut redis).await;
+        let (known, is_there): (usize, bool) = counted.map_err(Error::redis(step))?;
+        // Two at once may pass the bound by one, which harms nobody.
+        if known >= SECRETS_MAX && !is_there {
+            return Ok(SecretPut::TooMany);
+        }
+        let mut pipe = redis::pipe();
+        pipe.atomic()
+            .hset(&key, name, to_json(step, secret)?)
+            .ignore()
+            .sadd(self.keys.secret_tenants(), tenant)
+            .ignore();
+        let () = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        Ok(if is_there { SecretPut::Replaced } else { SecretPut::Created })
+    }
+
+    /// A tenant's secrets by name: at most [`SECRETS_MAX`].
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn secrets(&self, tenant: &str) -> Result<HashMap<String, SealedSecret>, Error> {
+        let step = "read secrets";
+        let all: HashMap<String, String> =
+            self.connection.redis().hgetall(self.keys.secrets(tenant)).await.map_err(Error::redis(step))?;
+        all.into_iter().map(|(name, text)| Ok((name, from_json(step, &text)?))).collect()
+    }
+
+    /// Forgets a secret. `false` when there was none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn delete_secret(&self, tenant: &str, name: &str) -> Result<bool, Error> {
+        let mut redis = self.connection.redis();
+        redis.hdel(self.keys.secrets(tenant), name).await.map_err(Error::redis("delete a secret"))
+    }
+
+    /// Who has secrets, or had some.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn secret_tenants(&self) -> Result<Vec<String>, Error> {
+        let mut redis = self.connection.redis();
+        let tenants: Vec<String> =
+            redis.smembers(self.keys.secret_tenants()).await.map_err(Error::redis("list who has secrets"))?;
+        Ok(tenants.into_iter().take(LIST_MAX).collect())
+    }
+
+    /// Puts `new` where `old` is still what is stored. `false` where it was set or deleted meanwhile; nothing has changed then.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn swap_secret(
+        &self,
+        tenant: &str,
+        name: &str,
+        old: &SealedSecret,
+        new: &SealedSecret,
+    ) -> Result<bool, Error> {
+        let mut call = scripts::SECRET_SWAP.call(&[&self.keys.secrets(tenant)]);
+        call.arg(name).arg(to_json("swap a secret", old)?).arg(to_json("swap a secret", new)?);
+        self.connection.eval(&scripts::SECRET_SWAP, &call).await
+    }
+}
