@@ -158,19 +158,24 @@ fn checked(answer: reqwest::Response) -> anyhow::Result<reqwest::Response> {
 }
 
 /// The tries of one transfer.
-struct Tries {
+pub(crate) struct Tries {
     until: Instant,
     wait: Duration,
 }
 
 impl Tries {
-    fn within(patience: Duration) -> Self {
+    pub(crate) fn within(patience: Duration) -> Self {
         Self { until: Instant::now() + patience, wait: WAIT_MIN }
+    }
+
+    /// Whether there is time for another try.
+    pub(crate) fn are_left(&self) -> bool {
+        Instant::now() < self.until
     }
 
     /// Whether another try makes sense after this error.
     fn another(&mut self, error: &anyhow::Error) -> bool {
-        let another = Instant::now() < self.until && !error.is::<Refused>();
+        let another = self.are_left() && !error.is::<Refused>();
         if another {
             tracing::debug!(%error, "a transfer failed, trying again");
         }
@@ -178,7 +183,7 @@ impl Tries {
     }
 
     /// Waits: doubling, with jitter.
-    async fn pause(&mut self) {
+    pub(crate) async fn pause(&mut self) {
         let jittered = self.wait.mul_f64(rand::rng().random_range(0.5..1.0));
         self.wait = (self.wait * 2).min(WAIT_MAX);
         tokio::time::sleep(jittered).await;

@@ -16,17 +16,17 @@ pub(crate) async fn exclusive(path: &Path, limit: Duration) -> Result<File, Erro
 }
 
 /// Waits for a lock that others may share.
-pub(super) async fn shared(path: &Path, limit: Duration) -> Result<File, Error> {
+pub(crate) async fn shared(path: &Path, limit: Duration) -> Result<File, Error> {
     wait(path, limit, try_shared).await
 }
 
 /// A lock that others may share, if no one holds it alone.
-pub(super) fn try_shared(path: &Path) -> std::io::Result<Option<File>> {
+pub(crate) fn try_shared(path: &Path) -> std::io::Result<Option<File>> {
     attempt(path, File::try_lock_shared)
 }
 
 /// The lock that no one shares, if it is free.
-pub(super) fn try_exclusive(path: &Path) -> std::io::Result<Option<File>> {
+pub(crate) fn try_exclusive(path: &Path) -> std::io::Result<Option<File>> {
     attempt(path, File::try_lock)
 }
 

@@ -1,0 +1,439 @@
+//! Fetches one file: in ranges that run beside each other and go on where they were cut off, or, where the server knows no ranges,
+//! as one stream.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE, LOCATION, RANGE,
+};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+use super::WeightFile;
+use super::error::Error;
+use super::partial::Partial;
+use crate::transfer::Tries;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const REDIRECTS_MAX: usize = 10;
+
+/// How often a file may change under a download before it is fetched in one stream: servers behind one name may disagree for ever.
+const CHANGES_MAX: u32 = 3;
+
+/// The most of a refusal that is read to learn why.
+const REFUSAL_BYTES_MAX: usize = 8 * 1024;
+
+/// The measures of downloads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// The largest range asked for at once.
+    pub(super) piece_bytes: u64,
+    /// What is gathered before it is written; what a killed process loses of each range.
+    pub(super) write_bytes: usize,
+    /// Ranges of all files at once.
+    pub(super) parallel: usize,
+    /// Longest silence of a server.
+    pub(super) idle: Duration,
+    /// How long a range is tried without one new byte.
+    pub(super) patience: Duration,
+}
+
+/// 32 MiB take a fast line about a third of a second, against which a request counts little, and eight of them fill it.
+pub(super) const LIMITS: Limits = Limits {
+    piece_bytes: 32 << 20,
+    write_bytes: 4 << 20,
+    parallel: 8,
+    idle: Duration::from_secs(60),
+    patience: Duration::from_secs(2 * 60),
+};
+
+/// Fetches files, a bounded number of ranges at once.
+pub(super) struct Downloads {
+    http: Client,
+    permits: Semaphore,
+    limits: Limits,
+}
+
+/// Where a file comes from.
+struct Source<'a> {
+    path: &'a str,
+    size_bytes: u64,
+    url: Url,
+    headers: HeaderMap,
+}
+
+/// Why a range was not fetched.
+enum Stop {
+    /// Another try may end differently.
+    Passing(String),
+    /// Not the version that the first ranges are of.
+    Changed,
+    /// This answer is the whole file.
+    Whole(Box<Response>),
+    Final(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Final(error)
+    }
+}
+
+/// Without the URL, which may be a secret.
+fn passing(error: reqwest::Error) -> Stop {
+    let error = error.without_url();
+    let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+    Stop::Passing(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
+}
+
+impl<'a> Source<'a> {
+    fn new(file: &'a WeightFile) -> Result<Self, Error> {
+        let bad = |what: &str| Error::List(format!("{what} of {} cannot be used", file.path));
+        let url = Url::parse(&file.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let mut headers = HeaderMap::new();
+        for (name, value) in &file.headers {
+            let name: HeaderName = name.parse().map_err(|_| bad("the headers"))?;
+            let mut value = HeaderValue::from_str(value).map_err(|_| bad("the headers"))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(Self { path: &file.path, size_bytes: file.size_bytes, url: url.ok_or_else(|| bad("the address"))?, headers })
+    }
+
+    fn size_differs(&self, got: u64) -> Stop {
+        Stop::Final(Error::Size { path: self.path.to_owned(), expected: self.size_bytes, got })
+    }
+
+    fn write(&self, error: std::io::Error) -> Stop {
+        Stop::Final(Error::write(self.path)(error))
+    }
+}
+
+impl Downloads {
+    pub(super) fn new(limits: Limits) -> Result<Self, Error> {
+        // Redirects are followed by ourselves: the client would strip only the headers that it knows to be secret, and tell the
+        // next host, signature and all, where it came from. Ranges beside each other on one connection would share its window.
+        let http = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT).http1_only();
+        let http = http.build().map_err(|error| Error::io("set up downloads")(std::io::Error::other(error)))?;
+        Ok(Self { http, permits: Semaphore::new(limits.parallel), limits })
+    }
+
+    /// Fetches what lacks of a file and compares its hash. On an error, what has arrived is kept, unless it is wrong.
+    pub(super) async fn fetch(&self, file: &WeightFile, partial: &Arc<Partial>) -> Result<(), Error> {
+        let source = Source::new(file)?;
+        let mut is_resumed = partial.is_resumed();
+        loop {
+            self.fill(&source, partial).await?;
+            let got = partial.sha256().await.map_err(Error::io(format!("read {}", file.path)))?;
+            if got == file.sha256 {
+                return Ok(());
+            }
+            partial.restart().await.map_err(Error::write(&file.path))?;
+            if !is_resumed {
+                return Err(Error::Differs { path: file.path.clone(), expected: file.sha256.clone(), got });
+            }
+            // A power cut may have kept the journal and lost the bytes; or the server's file changed between two processes.
+            tracing::warn!(weights.path = file.path, "a resumed download is not what was pinned: beginning anew");
+            is_resumed = false;
+        }
+    }
+
+    async fn fill(&self, source: &Source<'_>, partial: &Arc<Partial>) -> Result<(), Error> {
+        let mut changes = 0;
+        loop {
+            let whole = match self.in_ranges(source, partial).await {
+                Ok(()) => return Ok(()),
+                Err(Stop::Whole(answer)) => Some(*answer),
+                Err(Stop::Changed) => {
+                    changes += 1;
+                    tracing::debug!(weights.path = source.path, changes, "the file has changed: beginning anew");
+                    partial.restart().await.map_err(Error::write(source.path))?;
+                    if changes < CHANGES_MAX {
+                        continue;
+                    }
+                    None
+                }
+                Err(Stop::Passing(why)) => return Err(Error::Fetch { path: source.path.to_owned(), why }),
+                Err(Stop::Final(error)) => return Err(error),
+            };
+            return self.as_stream(source, partial, whole).await;
+        }
+    }
+
+    async fn in_ranges(&self, source: &Source<'_>, partial: &Arc<Partial>) -> Result<(), Stop> {
+        let gaps = partial.gaps(self.limits.piece_bytes).await.map_err(|error| source.write(error))?;
+        let Some(first) = gaps.first() else { return Ok(()) };
+        // Shows, before many ask at once, whether the server knows ranges and which version it has.
+        let permit = self.permit().await;
+        let mut tries = Tries::within(self.limits.patience);
+        let answer = loop {
+            match self.open(source, partial, Some(first)).await {
+                Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
+                outcome => break outcome?,
+            }
+        };
+        let mut opened = Some((permit, answer));
+        let pieces = stream::iter(gaps).map(|gap| self.piece(source, partial, gap, opened.take()));
+        pieces.buffer_unordered(self.limits.parallel).try_collect().await
+    }
+
+    /// One range, from where it was cut off.
+    async fn piece(
+        &self,
+        source: &Source<'_>,
+        partial: &Arc<Partial>,
+        mut range: Range<u64>,
+        opened: Option<(SemaphorePermit<'_>, Response)>,
+    ) -> Result<(), Stop> {
+        let generation = partial.generation();
+        let (_permit, mut opened) = match opened {
+            Some((permit, answer)) => (permit, Some(answer)),
+            None => (self.permit().await, None),
+        };
+        let mut tries = Tries::within(self.limits.patience);
+        while !range.is_empty() {
+            let before = range.start;
+            let outcome = match opened.take() {
+                Some(answer) => self.read(source, partial, generation, answer, &mut range).await,
+                None => match self.open(source, partial, Some(&range)).await {
+                    Ok(answer) => self.read(source, partial, generation, answer, &mut range).await,
+                    Err(stop) => Err(stop),
+                },
+            };
+            if range.start > before {
+                tries = Tries::within(self.limits.patience);
+            }
+            match outcome {
+                Err(Stop::Passing(why)) => self.again(&mut tries, why).await?,
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole file at once. Cut off, it begins anew, for as long as each beginning but a few comes further than all before.
+    async fn as_stream(
+        &self,
+        source: &Source<'_>,
+        partial: &Arc<Partial>,
+        mut opened: Option<Response>,
+    ) -> Result<(), Error> {
+        let _permit = self.permit().await;
+        let (mut tries, mut furthest) = (Tries::within(self.limits.patience), 0);
+        loop {
+            partial.restart().await.map_err(Error::write(source.path))?;
+            let mut range = 0..source.size_bytes;
+            let outcome = match opened.take() {
+                Some(answer) => self.read(source, partial, partial.generation(), answer, &mut range).await,
+                None => match self.open(source, partial, None).await {
+                    Ok(answer) => self.read(source, partial, partial.generation(), answer, &mut range).await,
+                    Err(stop) => Err(stop),
+                },
+            };
+            if range.start > furthest {
+                (tries, furthest) = (Tries::within(self.limits.patience), range.start);
+            }
+            let why = match outcome {
+                Ok(()) => return Ok(()),
+                Err(Stop::Passing(why)) => why,
+                Err(Stop::Final(error)) => return Err(error),
+                Err(Stop::Changed | Stop::Whole(_)) => "the server answers one way and then another".to_owned(),
+            };
+            if let Err(Stop::Passing(why)) = self.again(&mut tries, why).await {
+                return Err(Error::Fetch { path: source.path.to_owned(), why });
+            }
+        }
+    }
+
+    async fn permit(&self) -> SemaphorePermit<'_> {
+        match self.permits.acquire().await {
+            Ok(permit) => permit,
+            Err(_) => unreachable!("the semaphore is never closed"),
+        }
+    }
+
+    /// Waits before another try, if there is time for one.
+    async fn again(&self, tries: &mut Tries, why: String) -> Result<(), Stop> {
+        if !tries.are_left() {
+            return Err(Stop::Passing(why));
+        }
+        tracing::debug!(why, "a range of weights was cut off, trying again");
+        tries.pause().await;
+        Ok(())
+    }
+
+    /// Asks for a range, or all of it, and looks at how the answer begins.
+    async fn open(
+        &self,
+        source: &Source<'_>,
+        partial: &Arc<Partial>,
+        range: Option<&Range<u64>>,
+    ) -> Result<Response, Stop> {
+        let mut asked = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
+        let etag = partial.etag();
+        if let Some(range) = range {
+            let text = format!("bytes={}-{}", range.start, range.end - 1);
+            asked.extend(HeaderValue::from_str(&text).map(|value| (RANGE, value)));
+            // A weak one says nothing of bytes, and may not be asked for.
+            let strong = etag.as_deref().filter(|etag| !etag.starts_with("W/"));
+            asked.extend(strong.and_then(|etag| HeaderValue::from_str(etag).ok()).map(|value| (IF_RANGE, value)));
+        }
+        let answer = self.follow(source, asked).await?;
+        match (answer.status(), range) {
+            (StatusCode::PARTIAL_CONTENT, Some(range)) => {
+                self.check_part(source, partial, &answer, range, etag.as_deref()).await?;
+                Ok(answer)
+            }
+            // Asked for under a condition: it no longer holds. Or the server knows no ranges: then the next answer is the same.
+            (StatusCode::OK, Some(_)) if etag.is_some() => Err(Stop::Changed),
+            (StatusCode::OK, range) => match length(&answer, CONTENT_LENGTH) {
+                Some(size_bytes) if size_bytes != source.size_bytes => Err(source.size_differs(size_bytes)),
+                _ if range.is_some() => Err(Stop::Whole(Box::new(answer))),
+                _ => Ok(answer),
+            },
+            (StatusCode::RANGE_NOT_SATISFIABLE, _) => match total(&answer) {
+                Some(size_bytes) if size_bytes != source.size_bytes => Err(source.size_differs(size_bytes)),
+                _ => Err(Stop::Passing("the server does not have the range".to_owned())),
+            },
+            (status, _) => Err(refusal(source, partial, status, answer).await),
+        }
+    }
+
+    /// Sends a request, to the host that the first one names with the file's headers, and to others without.
+    async fn follow(&self, source: &Source<'_>, asked: HeaderMap) -> Result<Response, Stop> {
+        let mut url = source.url.clone();
+        for _ in 0..=REDIRECTS_MAX {
+            let mut request = self.http.get(url.clone());
+            if url.origin() == source.url.origin() {
+                request = request.headers(source.headers.clone());
+            }
+            let answer = timeout(self.limits.idle, request.headers(asked.clone()).send()).await;
+            let answer = answer.map_err(|_| silent())?.map_err(passing)?;
+            if !answer.status().is_redirection() {
+                return Ok(answer);
+            }
+            let next = answer.headers().get(LOCATION).and_then(|to| url.join(to.to_str().ok()?).ok());
+            match next.filter(|next| matches!(next.scheme(), "http" | "https")) {
+                Some(next) => url = next,
+                None => return Err(Stop::Passing("the server leads nowhere".to_owned())),
+            }
+        }
+        Err(Stop::Passing("the server leads around in circles".to_owned()))
+    }
+
+    /// Whether a part is the one asked for, of the version that the others are of.
+    async fn check_part(
+        &self,
+        source: &Source<'_>,
+        partial: &Arc<Partial>,
+        answer: &Response,
+        range: &Range<u64>,
+        known: Option<&str>,
+    ) -> Result<(), Stop> {
+        match total(answer) {
+            Some(size_bytes) if size_bytes != source.size_bytes => return Err(source.size_differs(size_bytes)),
+            _ => {}
+        }
+        let told = answer.headers().get(CONTENT_RANGE).and_then(|told| told.to_str().ok());
+        let is_asked = told.is_some_and(|told| told.starts_with(&format!("bytes {}-{}/", range.start, range.end - 1)));
+        if !is_asked {
+            return Err(Stop::Passing("the server sent another range than it was asked for".to_owned()));
+        }
+        let etag = answer.headers().get(ETAG).and_then(|etag| etag.to_str().ok());
+        match (etag, known) {
+            (Some(etag), Some(known)) if etag != known => Err(Stop::Changed),
+            (Some(etag), None) => partial.set_etag(etag.to_owned()).await.map_err(|error| source.write(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the bytes of an answer, moving the start of `range` with them.
+    async fn read(
+        &self,
+        source: &Source<'_>,
+        partial: &Arc<Partial>,
+        generation: u64,
+        answer: Response,
+        range: &mut Range<u64>,
+    ) -> Result<(), Stop> {
+        let is_whole = answer.status() == StatusCode::OK;
+        let (mut body, mut buffer) = (answer.bytes_stream(), Vec::new());
+        loop {
+            let next = match timeout(self.limits.idle, body.next()).await {
+                Err(_) => Err(silent()),
+                Ok(None) => Ok(None),
+                Ok(Some(Err(error))) => Err(passing(error)),
+                Ok(Some(Ok(bytes))) => Ok(Some(bytes)),
+            };
+            let is_over = !matches!(next, Ok(Some(_)));
+            if let Ok(Some(bytes)) = &next {
+                buffer.extend_from_slice(bytes);
+                let left = range.end - range.start;
+                if buffer.len() as u64 > left {
+                    // Of a whole file the length is what is wrong with it.
+                    return Err(if is_whole {
+                        source.size_differs(range.start + buffer.len() as u64)
+                    } else {
+                        Stop::Passing("the server sent more than it was asked for".to_owned())
+                    });
+                }
+            }
+            // What arrived before a cut counts as well.
+            if buffer.len() >= self.limits.write_bytes || (is_over && !buffer.is_empty()) {
+                let (at, count) = (range.start, buffer.len() as u64);
+                buffer = partial.write(generation, at, buffer).await.map_err(|error| source.write(error))?;
+                range.start += count;
+            }
+            match next {
+                Ok(Some(_)) => {}
+                Ok(None) if range.is_empty() => return Ok(()),
+                Ok(None) if is_whole => return Err(source.size_differs(range.start)),
+                Ok(None) => return Err(Stop::Passing("the server sent less than it was asked for".to_owned())),
+                Err(stop) => return Err(stop),
+            }
+        }
+    }
+}
+
+fn silent() -> Stop {
+    Stop::Passing("the server fell silent".to_owned())
+}
+
+fn length(answer: &Response, name: HeaderName) -> Option<u64> {
+    answer.headers().get(name)?.to_str().ok()?.parse().ok()
+}
+
+/// The size of the file of which an answer is, or would be, a part.
+fn total(answer: &Response) -> Option<u64> {
+    answer.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
+}
+
+/// Why a server refused. An address that has expired says so in its store's own words, or worked before.
+async fn refusal(source: &Source<'_>, partial: &Arc<Partial>, status: StatusCode, answer: Response) -> Stop {
+    let path = source.path.to_owned();
+    if !status.is_client_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) {
+        return Stop::Passing(format!("the server answered {status}"));
+    }
+    let is_denial = matches!(status, StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    let has_worked = status == StatusCode::FORBIDDEN && partial.has_grown();
+    if is_denial && (has_worked || said(answer).await.to_ascii_lowercase().contains("expired")) {
+        return Stop::Final(Error::Expired { path });
+    }
+    Stop::Final(Error::Refused { path, status })
+}
+
+/// The beginning of what a server said.
+async fn said(answer: Response) -> String {
+    const LIMIT: Duration = Duration::from_secs(5);
+    let (mut text, mut body) = (Vec::new(), answer.bytes_stream());
+    while let Ok(Some(Ok(bytes))) = timeout(LIMIT, body.next()).await
+        && text.len() < REFUSAL_BYTES_MAX
+    {
+        text.extend_from_slice(&bytes);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}

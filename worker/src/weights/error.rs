@@ -1,0 +1,94 @@
+//! Why weights are not there.
+
+use std::path::Path;
+
+use reqwest::StatusCode;
+
+use super::progress::Size;
+use crate::environment;
+
+/// Why weights are not there. None of these holds a URL or a header: both may be secrets.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The list is one that no gateway of ours makes.
+    #[error("the list of weights cannot be used: {0}")]
+    List(String),
+    /// The patience ended; what has arrived is kept, and another call goes on from there.
+    #[error("{path} cannot be fetched: {why}")]
+    Fetch { path: String, why: String },
+    /// Another try would only repeat it.
+    #[error("{path} cannot be fetched: the server refused with {status}")]
+    Refused { path: String, status: StatusCode },
+    /// Ask for new URLs and call again: what has arrived is kept.
+    #[error("{path} cannot be fetched: its address has expired")]
+    Expired { path: String },
+    #[error(
+        "{path} is not what was pinned: expected {expected} bytes, got {got}; deploy again to pin what is there now"
+    )]
+    Size { path: String, expected: u64, got: u64 },
+    #[error("{path} is not what was pinned: expected {expected}, got {got}; deploy again to pin what is there now")]
+    Differs { path: String, expected: String, got: String },
+    /// Its file on this machine was changed, and cannot be replaced while it is in use.
+    #[error("{path} was changed on this machine after it was verified, and is in use; restart the worker")]
+    Changed { path: String },
+    #[error(
+        "the weights are {need}, more than the {cap} that this worker keeps; raise STOKE_WEIGHTS_BYTES",
+        need = Size(*need),
+        cap = Size(*cap)
+    )]
+    TooLarge { need: u64, cap: u64 },
+    #[error(
+        "the weights need {need} more, and {in_use} of the {cap} that this worker keeps are in use; raise STOKE_WEIGHTS_BYTES",
+        need = Size(*need),
+        in_use = Size(*in_use),
+        cap = Size(*cap)
+    )]
+    InUse { need: u64, in_use: u64, cap: u64 },
+    #[error(
+        "the weights need {need} more, and this worker's disk has {free} left; make room or lower STOKE_WEIGHTS_BYTES",
+        need = Size(*need),
+        free = Size(*free)
+    )]
+    Disk { need: u64, free: u64 },
+    /// Said in the system's words, by which a full disk is known elsewhere.
+    #[error("{path} cannot be kept, this worker's disk is full: {source}")]
+    NoSpace { path: String, source: std::io::Error },
+    #[error("{path} is not in the safetensors format: {why}")]
+    Safetensors { path: String, why: String },
+    #[error("{path} is a pickle that would run code: it uses {globals}; use weights as safetensors")]
+    Dangerous { path: String, globals: String },
+    /// What cannot be scanned is not taken for clean.
+    #[error("{path} is a pickle that cannot be scanned: {why}; use weights as safetensors")]
+    Unscanned { path: String, why: String },
+    /// Locks, and programs that were run.
+    #[error(transparent)]
+    Shared(#[from] environment::Error),
+    #[error("cannot {what}")]
+    Io {
+        what: String,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    pub(super) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        |source| Self::Io { what, source }
+    }
+
+    /// The disk refused bytes of `path`.
+    pub(super) fn write(path: &str) -> impl FnOnce(std::io::Error) -> Self {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        let path = path.to_owned();
+        |source| match source.kind() {
+            StorageFull | QuotaExceeded => Self::NoSpace { path, source },
+            _ => Self::Io { what: format!("write {path}"), source },
+        }
+    }
+}
+
+/// Where a file of the cache could not be used.
+pub(super) fn at(verb: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    Error::io(format!("{verb} {}", path.display()))
+}

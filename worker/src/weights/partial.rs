@@ -1,0 +1,375 @@
+//! One file while it is being downloaded: its bytes, a journal of those that are there, and the hash of its beginning.
+//!
+//! The journal is lines of text: `size <bytes>`, `etag <hex>`, and `<start> <end>` for each range that was written. A line that a
+//! kill cut off does not end as one and is not believed. After a power cut the journal may be ahead of the file: then the hash
+//! differs, and the download begins anew.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest, Sha256};
+use tokio::task::spawn_blocking;
+
+use super::ranges::Ranges;
+
+const HASH_BYTES: usize = 1 << 20;
+
+/// Where the files of one blob are.
+#[derive(Debug, Clone)]
+pub(super) struct Places {
+    pub(super) blob: PathBuf,
+    pub(super) lock: PathBuf,
+    pub(super) partial: PathBuf,
+    pub(super) journal: PathBuf,
+}
+
+impl Places {
+    /// Removes all of it. The exclusive lock is held.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        // The journal before what it tells of, the lock last.
+        for path in [&self.journal, &self.partial, &self.blob, &self.lock] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A download that may be cut off at any point. Whoever writes to it holds it, and with it the exclusive lock: a writer that its
+/// caller has left cannot meet the next one.
+pub(super) struct Partial {
+    places: Places,
+    size_bytes: u64,
+    file: File,
+    /// Bytes that an earlier process or call had fetched.
+    resumed_bytes: u64,
+    done_bytes: AtomicU64,
+    /// Counts the beginnings: what was asked for before the last one is not written.
+    generation: AtomicU64,
+    /// What the server calls this version of the file.
+    etag: Mutex<Option<String>>,
+    written: Mutex<Written>,
+    hashed: Mutex<Hashed>,
+    is_hashing: AtomicBool,
+    is_published: AtomicBool,
+    // Last, so that it is dropped last.
+    lock: Arc<File>,
+}
+
+struct Written {
+    ranges: Ranges,
+    journal: File,
+}
+
+/// The hash of the first bytes, read back from the file while the rest arrives.
+struct Hashed {
+    generation: u64,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Hashed {
+    fn new(generation: u64) -> Self {
+        Self { generation, hash: Sha256::new(), bytes: 0 }
+    }
+}
+
+/// What a journal says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Journal {
+    etag: Option<String>,
+    ranges: Ranges,
+}
+
+impl Journal {
+    /// Of a file of `size_bytes`; of another one, nothing holds.
+    fn parse(text: &str, size_bytes: u64) -> Self {
+        let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.split_once(' '));
+        let mut journal = Self::default();
+        if lines.next() != Some(("size", &size_bytes.to_string())) {
+            return journal;
+        }
+        for (key, value) in lines {
+            if key == "etag" {
+                journal.etag = hex::decode(value).ok().and_then(|etag| String::from_utf8(etag).ok());
+            } else if let (Ok(start), Ok(end)) = (key.parse(), value.parse())
+                && end <= size_bytes
+            {
+                journal.ranges.insert(start..end);
+            }
+        }
+        journal
+    }
+
+    fn text(&self, size_bytes: u64) -> String {
+        let etag = self.etag.iter().map(|etag| etag_line(etag));
+        let ranges = self.ranges.iter().map(|range| range_line(&range));
+        std::iter::once(format!("size {size_bytes}\n")).chain(etag).chain(ranges).collect()
+    }
+}
+
+fn etag_line(etag: &str) -> String {
+    format!("etag {}\n", hex::encode(etag))
+}
+
+fn range_line(range: &Range<u64>) -> String {
+    format!("{} {}\n", range.start, range.end)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs what blocks on the disk.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+impl Partial {
+    /// Opens what is there, or begins. The file has its full length at once, so that its room is taken. Blocks on the disk.
+    pub(super) fn open(places: Places, size_bytes: u64, lock: Arc<File>) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&places.partial)?;
+        let known = match fs::read_to_string(&places.journal) {
+            Ok(text) if file.metadata()?.len() == size_bytes => Journal::parse(&text, size_bytes),
+            Ok(_) => Journal::default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Journal::default(),
+            Err(error) => return Err(error),
+        };
+        // Anew, in one piece, and without a line that was cut off: the next would continue it.
+        let mut journal = File::create(&places.journal)?;
+        journal.write_all(known.text(size_bytes).as_bytes())?;
+        file.set_len(size_bytes)?;
+        let done_bytes = known.ranges.bytes();
+        Ok(Self {
+            places,
+            size_bytes,
+            file,
+            resumed_bytes: done_bytes,
+            done_bytes: AtomicU64::new(done_bytes),
+            generation: AtomicU64::new(0),
+            etag: Mutex::new(known.etag),
+            written: Mutex::new(Written { ranges: known.ranges, journal }),
+            hashed: Mutex::new(Hashed::new(0)),
+            is_hashing: AtomicBool::new(false),
+            is_published: AtomicBool::new(false),
+            lock,
+        })
+    }
+
+    pub(super) fn done_bytes(&self) -> u64 {
+        self.done_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether some of it was fetched by an earlier process or call.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.resumed_bytes > 0
+    }
+
+    /// Whether bytes have come since it was opened.
+    pub(super) fn has_grown(&self) -> bool {
+        self.done_bytes() > self.resumed_bytes
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(super) fn etag(&self) -> Option<String> {
+        locked(&self.etag).clone()
+    }
+
+    /// Notes the version that the server named.
+    pub(super) async fn set_etag(self: &Arc<Self>, etag: String) -> io::Result<()> {
+        let this = Arc::clone(self);
+        blocking(move || {
+            let mut written = locked(&this.written);
+            let mut known = locked(&this.etag);
+            if known.is_none() {
+                written.journal.write_all(etag_line(&etag).as_bytes())?;
+                *known = Some(etag);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// What lacks, in order.
+    pub(super) async fn gaps(self: &Arc<Self>, piece_bytes: u64) -> io::Result<Vec<Range<u64>>> {
+        let this = Arc::clone(self);
+        blocking(move || Ok(locked(&this.written).ranges.gaps(this.size_bytes, piece_bytes))).await
+    }
+
+    /// Writes bytes that were asked for in this generation, and gives the buffer back, empty.
+    pub(super) async fn write(self: &Arc<Self>, generation: u64, at: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+        let this = Arc::clone(self);
+        let buffer = blocking(move || {
+            // One at a time: a copy into the page cache is faster than any network, and so none can come after a new beginning.
+            let mut written = locked(&this.written);
+            if this.generation() == generation {
+                let range = at..at + bytes.len() as u64;
+                this.file.write_all_at(&bytes, at)?;
+                written.journal.write_all(range_line(&range).as_bytes())?;
+                written.ranges.insert(range);
+                this.done_bytes.store(written.ranges.bytes(), Ordering::Relaxed);
+            }
+            bytes.clear();
+            Ok(bytes)
+        });
+        let buffer = buffer.await?;
+        if !self.is_hashing.swap(true, Ordering::AcqRel) {
+            let this = Arc::clone(self);
+            // Not awaited: the network need not wait for it. An error shows when the rest is hashed.
+            drop(spawn_blocking(move || {
+                drop(this.catch_up(true));
+                this.is_hashing.store(false, Ordering::Release);
+            }));
+        }
+        Ok(buffer)
+    }
+
+    /// Hashes as far as the file is there from its beginning. Ends early when it was begun anew, or, if asked, left by all others.
+    fn catch_up(self: &Arc<Self>, ends_alone: bool) -> io::Result<MutexGuard<'_, Hashed>> {
+        let mut hashed = locked(&self.hashed);
+        let mut buffer = vec![0; HASH_BYTES];
+        loop {
+            let frontier = locked(&self.written).ranges.frontier();
+            let count = frontier.saturating_sub(hashed.bytes).min(buffer.len() as u64);
+            let is_over = hashed.generation != self.generation() || (ends_alone && Arc::strong_count(self) == 1);
+            if count == 0 || is_over {
+                return Ok(hashed);
+            }
+            // At most the buffer's length.
+            let piece = &mut buffer[..count as usize];
+            self.file.read_exact_at(piece, hashed.bytes)?;
+            hashed.hash.update(piece);
+            hashed.bytes += count;
+        }
+    }
+
+    /// The SHA-256 of the whole file, in hex; all of it has been written.
+    pub(super) async fn sha256(self: &Arc<Self>) -> io::Result<String> {
+        let this = Arc::clone(self);
+        blocking(move || {
+            let hashed = this.catch_up(false)?;
+            if hashed.bytes < this.size_bytes {
+                return Err(io::Error::other("not all of it was written"));
+            }
+            Ok(hex::encode(hashed.hash.clone().finalize()))
+        })
+        .await
+    }
+
+    /// Forgets everything that was fetched.
+    pub(super) async fn restart(self: &Arc<Self>) -> io::Result<()> {
+        let this = Arc::clone(self);
+        blocking(move || {
+            // First, so that hashing ends.
+            let generation = this.generation.fetch_add(1, Ordering::AcqRel) + 1;
+            *locked(&this.hashed) = Hashed::new(generation);
+            let mut written = locked(&this.written);
+            written.journal = File::create(&this.places.journal)?;
+            written.journal.write_all(Journal::default().text(this.size_bytes).as_bytes())?;
+            written.ranges = Ranges::default();
+            *locked(&this.etag) = None;
+            this.done_bytes.store(0, Ordering::Relaxed);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Makes it the blob, its hash having been compared. Blocks on the disk.
+    pub(super) fn publish(&self) -> io::Result<()> {
+        self.file.set_permissions(fs::Permissions::from_mode(0o444))?;
+        self.file.sync_all()?;
+        fs::rename(&self.places.partial, &self.places.blob)?;
+        self.is_published.store(true, Ordering::Release);
+        fs::remove_file(&self.places.journal)?;
+        // Without its folder the name could be lost.
+        self.places.blob.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    }
+
+    pub(super) fn lock(&self) -> &Arc<File> {
+        &self.lock
+    }
+}
+
+impl Drop for Partial {
+    /// Nothing to go on from is nothing to keep room for.
+    fn drop(&mut self) {
+        if !*self.is_published.get_mut()
+            && *self.done_bytes.get_mut() == 0
+            && let Err(error) = self.places.remove()
+        {
+            tracing::debug!(%error, "an empty download was left behind");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::single_range_in_vec_init)]
+    use super::*;
+
+    fn places(folder: &std::path::Path) -> Places {
+        let place = |name: &str| folder.join(name);
+        Places { blob: place("blob"), lock: place("lock"), partial: place("partial"), journal: place("journal") }
+    }
+
+    fn open(folder: &std::path::Path, size_bytes: u64) -> Arc<Partial> {
+        let places = places(folder);
+        let lock = Arc::new(File::create(&places.lock).unwrap());
+        Arc::new(Partial::open(places, size_bytes, lock).unwrap())
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_not_believed() {
+        let ranges = |text: &str| Journal::parse(text, 100).ranges.iter().collect::<Vec<_>>();
+        assert_eq!(ranges("size 100\n0 10\n20 30\n"), [0..10, 20..30]);
+        assert_eq!(ranges("size 100\n0 10\n20 3"), [0..10]);
+        assert_eq!(ranges("size 10"), []);
+        assert_eq!(ranges("size 99\n0 10\n"), [], "another file");
+        assert_eq!(ranges("size 100\n90 110\nx y\n7 3\n"), []);
+    }
+
+    #[tokio::test]
+    async fn what_was_written_is_there_when_it_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = open(folder.path(), 10);
+        partial.set_etag("\"a b\n\"".to_owned()).await.unwrap();
+        partial.write(0, 6, b"ghij".to_vec()).await.unwrap();
+        partial.write(0, 0, b"ab".to_vec()).await.unwrap();
+        drop(partial);
+        let again = open(folder.path(), 10);
+        assert!(again.is_resumed());
+        assert_eq!((again.done_bytes(), again.etag().as_deref()), (6, Some("\"a b\n\"")));
+        assert_eq!(again.gaps(3).await.unwrap(), [2..5, 5..6]);
+        again.write(0, 2, b"cdef".to_vec()).await.unwrap();
+        assert_eq!(again.sha256().await.unwrap(), hex::encode(Sha256::digest(b"abcdefghij")));
+    }
+
+    #[tokio::test]
+    async fn what_was_asked_for_before_a_new_beginning_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = open(folder.path(), 4);
+        partial.write(0, 0, b"old".to_vec()).await.unwrap();
+        partial.restart().await.unwrap();
+        partial.write(0, 3, b"x".to_vec()).await.unwrap();
+        assert_eq!((partial.done_bytes(), partial.gaps(9).await.unwrap()), (0, vec![0..4]));
+        partial.write(1, 0, b"newe".to_vec()).await.unwrap();
+        assert_eq!(partial.sha256().await.unwrap(), hex::encode(Sha256::digest(b"newe")));
+    }
+
+    #[test]
+    fn an_empty_one_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), 4));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
