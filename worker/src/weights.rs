@@ -6,9 +6,11 @@
 
 mod download;
 mod error;
+mod format;
 mod partial;
 mod progress;
 mod ranges;
+pub(crate) mod scan;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,6 +93,7 @@ pub(crate) struct WeightSet {
     pub(crate) folder: PathBuf,
     /// What the links lead to, each once.
     pub(crate) blobs: Vec<PathBuf>,
+    names: Vec<String>,
     _held: Arc<Vec<Held>>,
 }
 
@@ -174,12 +177,37 @@ impl Weights {
             }
             break held;
         };
+        let names = files.iter().map(|file| file.path.clone()).collect();
         let (store, files) = (Arc::clone(&inner.store), files.to_vec());
         let folder = spawn_blocking(move || store.link(&files)).await;
         let folder =
             folder.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io("link weights"))?;
         let blobs = wanted.iter().map(|file| inner.store.blob(&file.sha256)).collect();
-        Ok(WeightSet { folder, blobs, _held: Arc::new(held) })
+        Ok(WeightSet { folder, blobs, names, _held: Arc::new(held) })
+    }
+}
+
+impl WeightSet {
+    /// The names of those that are pickles; what is called safetensors is looked into.
+    ///
+    /// # Errors
+    /// [`Error::Safetensors`] when one of them is something else.
+    pub(crate) async fn pickles(&self) -> Result<Vec<String>, Error> {
+        let this = self.clone();
+        let pickles = spawn_blocking(move || {
+            let mut pickles = Vec::new();
+            for name in &this.names {
+                let file = this.folder.join(name);
+                if name.to_ascii_lowercase().ends_with(".safetensors") {
+                    format::check_safetensors(&file).map_err(|why| Error::Safetensors { path: name.clone(), why })?;
+                }
+                if format::is_pickle(&file, name).map_err(Error::io(format!("read {name}")))? {
+                    pickles.push(name.clone());
+                }
+            }
+            Ok(pickles)
+        });
+        pickles.await.unwrap_or_else(|error| Err(Error::io("look at weights")(std::io::Error::other(error))))
     }
 }
 

@@ -509,6 +509,28 @@ async fn a_blob_that_was_changed_is_fetched_again() {
 }
 
 #[tokio::test]
+async fn pickles_are_named_and_false_safetensors_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let bodies: [(&str, &[u8]); 4] = [
+        ("model.safetensors", b"\x02\0\0\0\0\0\0\0{}"),
+        ("unet/old.bin", b"\x80\x02}."),
+        ("config.json", b"{}"),
+        ("page.safetensors", b"<!doctype html>"),
+    ];
+    let server = Server::start(move |asked| {
+        let (_, body) = bodies.iter().find(|(name, _)| asked.target[1..] == **name).unwrap();
+        Reply::part(asked, body)
+    })
+    .await;
+    let files = bodies.map(|(name, body)| file(name, &format!("{}/{name}", server.origin), body));
+    let weights = open(&dir);
+    let set = weights.get(&files[..3], &quiet).await.unwrap();
+    assert_eq!(set.pickles().await.unwrap(), ["unet/old.bin"]);
+    let error = weights.get(&files, &quiet).await.unwrap().pickles().await.unwrap_err().to_string();
+    assert!(error.starts_with("page.safetensors is not in the safetensors format: its header would be"), "{error}");
+}
+
+#[tokio::test]
 async fn a_list_that_leads_elsewhere_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let weights = open(&dir);

@@ -1,0 +1,251 @@
+//! Which kind of file weights are: those that would run code when they are loaded, and those that claim not to.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// Names under which pickles are loaded, by `torch.load`, `pickle.load` or `joblib.load`.
+const PICKLES: [&str; 9] = ["pt", "pth", "bin", "ckpt", "pkl", "pickle", "joblib", "dill", "sav"];
+
+/// How the programs that compress pickles begin a file: zlib, gzip, bzip2, xz, lzma, lz4.
+const COMPRESSED: [&[u8]; 6] = [b"x", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"]\0\0", b"\x04\x22\x4d\x18"];
+
+/// Opcodes that a pickle without a protocol's number may begin with: those that need nothing on the stack.
+const FIRST_OPCODES: &[u8] = b"(FGIJKLMNPSTUVXBCc})].";
+
+/// The library refuses larger ones.
+const SAFETENSORS_HEADER_MAX: u64 = 100_000_000;
+
+/// A list of a zip's files larger than this is not read.
+const ZIP_LIST_MAX: u64 = 64 << 20;
+
+/// Whether loading this file may run code that is in it: a pickle, or a zip as `torch.save` writes it. What only could be one is
+/// taken for one when its name says so, and a zip that cannot be read always.
+///
+/// numpy's arrays of objects count, those in an `.npz` do not: numpy loads neither unless the handler insists. Tar archives are not
+/// looked into.
+pub(crate) fn is_pickle(file: &Path, name: &str) -> io::Result<bool> {
+    let file = File::open(file)?;
+    let mut head = [0; 512];
+    let count = file.read_at(&mut head, 0)?;
+    let head = &head[..count];
+    let extension = Path::new(name).extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+    let extension = extension.as_deref().unwrap_or_default();
+    Ok(match head {
+        // The length of its header may look like the beginning of a pickle.
+        _ if extension == "safetensors" && safetensors_header(&file).is_ok() => false,
+        [0x80, 0..=5, ..] => true,
+        [b'P', b'K', 3, 4, ..] => zip_names(&file).is_none_or(|names| names.iter().any(|name| is_named_pickle(name))),
+        [0x93, b'N', b'U', b'M', b'P', b'Y', header @ ..] => contains(header, b"|O") || contains(header, b"'O"),
+        [first, ..] if PICKLES.contains(&extension) => {
+            FIRST_OPCODES.contains(first)
+                || (0x80..=0x97).contains(first)
+                || COMPRESSED.iter().any(|magic| head.starts_with(magic))
+        }
+        _ => false,
+    })
+}
+
+/// Whether a file that is called safetensors is one.
+pub(super) fn check_safetensors(path: &Path) -> Result<(), String> {
+    safetensors_header(&File::open(path).map_err(|error| error.to_string())?)
+}
+
+#[derive(Deserialize)]
+struct Tensor {
+    #[serde(rename = "dtype")]
+    _dtype: String,
+    #[serde(rename = "shape")]
+    _shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Described {
+    Tensor(Tensor),
+    Other(IgnoredAny),
+}
+
+/// The length of a JSON object, the object, and data as long as it says.
+fn safetensors_header(file: &File) -> Result<(), String> {
+    let told = |error: io::Error| error.to_string();
+    let size = file.metadata().map_err(told)?.len();
+    let mut length = [0; 8];
+    file.read_exact_at(&mut length, 0).map_err(|_| "it is too short".to_owned())?;
+    let length = u64::from_le_bytes(length);
+    if length > size - 8 || length > SAFETENSORS_HEADER_MAX {
+        return Err(format!("its header would be {length} bytes long"));
+    }
+    let mut header = vec![0; usize::try_from(length).map_err(|error| error.to_string())?];
+    file.read_exact_at(&mut header, 8).map_err(told)?;
+    let described: BTreeMap<String, Described> =
+        serde_json::from_slice(&header).map_err(|error| format!("its header cannot be read: {error}"))?;
+    let data_bytes = size - 8 - length;
+    for (name, described) in described {
+        match described {
+            Described::Tensor(Tensor { data_offsets: [start, end], .. }) if start <= end && end <= data_bytes => {}
+            Described::Other(_) if name == "__metadata__" => {}
+            _ => {
+                return Err(format!("{:?} is not a tensor inside of it", name.chars().take(80).collect::<String>()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+fn is_named_pickle(name: &[u8]) -> bool {
+    let extension = name.rsplit(|&byte| byte == b'.').next().unwrap_or_default().to_ascii_lowercase();
+    PICKLES.iter().any(|pickle| pickle.as_bytes() == extension)
+}
+
+/// The names in a zip, if its list is where its end says and reads in one way only.
+fn zip_names(file: &File) -> Option<Vec<Vec<u8>>> {
+    /// The record at the end, without its comment, and the two of large zips before it.
+    const END: usize = 22;
+    const LOCATOR: usize = 20;
+    const ENTRY: usize = 46;
+    let size = file.metadata().ok()?.len();
+    let tail_bytes = size.min((END + LOCATOR + 0xffff) as u64);
+    let mut tail = vec![0; tail_bytes as usize];
+    file.read_exact_at(&mut tail, size - tail_bytes).ok()?;
+    let end = (0..=tail.len().checked_sub(END)?).rev().find(|&at| tail[at..].starts_with(b"PK\x05\x06"))?;
+    let end_at = size - (tail.len() - end) as u64;
+
+    let locator = end.checked_sub(LOCATOR).map(|at| &tail[at..end]).filter(|found| found.starts_with(b"PK\x06\x07"));
+    let (list_at, list_bytes, list_end) = match locator {
+        None => (u64::from(u32_at(&tail, end + 16)?), u64::from(u32_at(&tail, end + 12)?), end_at),
+        Some(locator) => {
+            let record_at = u64_at(locator, 8)?;
+            let mut record = [0; 56];
+            file.read_exact_at(&mut record, record_at).ok()?;
+            record.starts_with(b"PK\x06\x06").then_some(())?;
+            (u64_at(&record, 48)?, u64_at(&record, 40)?, record_at)
+        }
+    };
+    // Otherwise readers disagree on where it begins.
+    (list_at.checked_add(list_bytes)? == list_end && list_bytes <= ZIP_LIST_MAX).then_some(())?;
+    let mut list = vec![0; usize::try_from(list_bytes).ok()?];
+    file.read_exact_at(&mut list, list_at).ok()?;
+    let (mut names, mut at) = (Vec::new(), 0);
+    while at < list.len() {
+        list[at..].starts_with(b"PK\x01\x02").then_some(())?;
+        let [name, extra, comment] = [u16_at(&list, at + 28)?, u16_at(&list, at + 30)?, u16_at(&list, at + 32)?];
+        names.push(list.get(at + ENTRY..at + ENTRY + usize::from(name))?.to_vec());
+        at += ENTRY + usize::from(name) + usize::from(extra) + usize::from(comment);
+    }
+    Some(names)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn seed(content: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        file
+    }
+
+    fn looks_pickled(name: &str, content: &[u8]) -> bool {
+        is_pickle(seed(content).path(), name).unwrap()
+    }
+
+    /// A zip of empty files, as `torch.save` writes it: stored, without a comment.
+    fn zip(names: &[&str]) -> Vec<u8> {
+        let (mut bytes, mut list) = (Vec::new(), Vec::new());
+        for name in names {
+            let (at, length) = (bytes.len() as u32, (name.len() as u16).to_le_bytes());
+            bytes.extend([&b"PK\x03\x04"[..], &[0; 22], &length, &[0; 2], name.as_bytes()].concat());
+            let entry = [&b"PK\x01\x02"[..], &[0; 24], &length, &[0; 12], &at.to_le_bytes(), name.as_bytes()];
+            list.extend(entry.concat());
+        }
+        let (at, length, count) = (bytes.len() as u32, list.len() as u32, (names.len() as u16).to_le_bytes());
+        let end = [&b"PK\x05\x06\0\0\0\0"[..], &count, &count, &length.to_le_bytes(), &at.to_le_bytes(), &[0; 2]];
+        [bytes, list, end.concat()].concat()
+    }
+
+    fn safetensors(header: &str, data_bytes: usize) -> Vec<u8> {
+        [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &vec![0; data_bytes]].concat()
+    }
+
+    const HEADER: &str = r#"{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#;
+
+    #[test]
+    fn what_begins_like_a_pickle_is_one_whatever_its_name() {
+        for name in ["x.pt", "x.bin", "x.txt", "x", "x.safetensors"] {
+            assert!(looks_pickled(name, b"\x80\x02}q\x00."), "{name}");
+            assert!(looks_pickled(name, b"\x80\x05\x95"), "{name}");
+        }
+    }
+
+    #[test]
+    fn without_a_protocols_number_the_name_decides() {
+        for content in [&b"cos\nsystem\n(S'id'\ntR."[..], b"(lp0\n.", b"\x1f\x8b\x08", b"x\x9c", b"BZh9", b"\x8c\x02os"]
+        {
+            assert!(looks_pickled("model.BIN", content) && looks_pickled("m.joblib", content), "{content:?}");
+            assert!(!looks_pickled("vocab.txt", content), "{content:?}");
+        }
+        // CTranslate2's and ggml's files, and no bytes at all.
+        assert!(!looks_pickled("model.bin", b"\x06\0\0\0\x10\0Whisper"));
+        assert!(!looks_pickled("model.bin", b"lmgg\0\0\0\0"));
+        assert!(!looks_pickled("model.bin", b""));
+        assert!(!looks_pickled("model.gguf", b"GGUF\x03\0\0\0"));
+        assert!(!looks_pickled("model.onnx", b"\x08\x07\x12\x07pytorch"));
+    }
+
+    #[test]
+    fn a_zip_is_one_if_it_holds_one_or_cannot_be_read() {
+        assert!(looks_pickled("m.pt", &zip(&["archive/data.pkl", "archive/data/0", "archive/version"])));
+        assert!(looks_pickled("m.zip", &zip(&["a", "b/constants.PKL"])));
+        assert!(!looks_pickled("m.npz", &zip(&["weights.npy"])));
+        assert!(!looks_pickled("m.keras", &zip(&["config.json", "model.weights.h5"])));
+        let whole = zip(&["config.json"]);
+        assert!(looks_pickled("m.keras", &whole[..whole.len() - 1]), "its end is cut off");
+        assert!(looks_pickled("m.keras", &[&b"PK\x03\x04"[..], &whole].concat()), "its list is not where it says");
+    }
+
+    #[test]
+    fn arrays_of_objects_are_pickles_and_arrays_of_numbers_are_not() {
+        let array = |descr: &str| [b"\x93NUMPY\x01\0\x76\0", descr.as_bytes()].concat();
+        assert!(!looks_pickled("m.npy", &array("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }")));
+        assert!(looks_pickled("m.npy", &array("{'descr': '|O', 'fortran_order': False, 'shape': (3,), }")));
+    }
+
+    #[test]
+    fn safetensors_are_looked_into() {
+        let check = |content: &[u8]| check_safetensors(seed(content).path());
+        check(&safetensors(HEADER, 4)).unwrap();
+        assert!(check(&safetensors(HEADER, 3)).unwrap_err().contains("\"w\" is not a tensor inside"));
+        assert!(check(b"short").unwrap_err().contains("too short"));
+        assert!(check(&safetensors("{]", 0)).unwrap_err().contains("cannot be read"));
+        assert!(check(&safetensors(r#"{"w":{"dtype":1}}"#, 0)).unwrap_err().contains("\"w\""));
+        assert!(check(b"version https://git-lfs.github.com/spec/v1\n").unwrap_err().contains("bytes long"));
+        // Its length, 640, begins like a pickle.
+        let long = safetensors(&format!("{HEADER:640}"), 4);
+        assert!(long.starts_with(&[0x80, 2]) && !looks_pickled("m.safetensors", &long) && looks_pickled("m.pt", &long));
+    }
+}
