@@ -1,13 +1,14 @@
 """Scans one file for what unpickling it would call. Run as `python -I -c <this> <path>`; answers with one line of JSON.
 
-picklescan alone lets pass what it cannot parse, such as a compressed pickle, and decides by a file's name how it would be loaded.
-Here, what cannot be parsed has failed, and the file is scanned as torch.load and as pickle.load would read it.
+picklescan alone lets pass what it cannot parse, such as a compressed pickle, and decides by a file's name how it would be
+loaded. Here, what cannot be parsed has failed, and the file is scanned as torch.load and as pickle.load would read it.
 """
 
 import json
 import logging
 import resource
 import sys
+from pathlib import Path
 
 from picklescan import scanner
 
@@ -46,12 +47,12 @@ def main(path):
     logger.propagate = False
     found = scanner.ScanResult([])
     try:
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             is_zip = file.read(4) == b"PK\x03\x04"
             file.seek(0)
             found.merge(scanner.scan_bytes(file, "file", ".bin"))
         if not is_zip:
-            with open(path, "rb") as file:
+            with path.open("rb") as file:
                 for _ in range(PICKLES_MAX):
                     found.merge(scanner.scan_pickle_bytes(file, "file", multiple_pickles=False))
         if found.scan_err:
@@ -62,4 +63,4 @@ def main(path):
     print(json.dumps({"dangerous": dangerous[:20], "failed": (failures.messages or [None])[0]}))
 
 
-main(sys.argv[1])
+main(Path(sys.argv[1]))
