@@ -16,11 +16,12 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 30] = [
+pub const ENV: [(&str, &str); 31] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
     ("STOKE_SECRET_KEYS", "secret_keys"),
+    ("STOKE_WEIGHT_BUCKETS", "weight_buckets"),
     ("STOKE_LEASE_MS", "lease_ms"),
     ("STOKE_EXTEND_EVERY_MS", "extend_every_ms"),
     ("STOKE_RETENTION_MS", "retention_ms"),
@@ -64,6 +65,8 @@ pub struct Config {
     pub token_key: TokenKey,
     /// The keys that tenants' secrets are sealed with.
     pub secret_keys: Keyring,
+    /// Buckets that every tenant may have weights read from.
+    pub weight_buckets: Vec<String>,
     /// How often a worker extends its leases, milliseconds.
     pub extend_every_ms: u64,
     /// Accept a Redis that forgets everything when it restarts.
@@ -154,6 +157,7 @@ struct RawConfig {
     public_url: String,
     token_key: String,
     secret_keys: String,
+    weight_buckets: String,
     lease_ms: u64,
     extend_every_ms: u64,
     retention_ms: u64,
@@ -252,15 +256,28 @@ impl Config {
                 replicas_to_wait: replicas_to_wait(&raw.replicas_to_wait)?,
                 ..RedisConfig::default()
             },
-            s3: raw.s3.mean(),
             token_key,
             secret_keys,
+            weight_buckets: weight_buckets(&raw.weight_buckets, &raw.s3.bucket)?,
+            s3: raw.s3.mean(),
             extend_every_ms: raw.extend_every_ms,
             ephemeral: raw.ephemeral,
             limits: raw.limits,
             webhooks: raw.webhooks.mean()?,
         })
     }
+}
+
+/// Not the API's own bucket: what lies there is for its owners alone.
+fn weight_buckets(text: &str, own: &str) -> Result<Vec<String>, Error> {
+    let named: Vec<String> =
+        text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    if named.iter().any(|name| name == own) {
+        let why =
+            format!("must not name {own:?}, where every tenant's results are; keep weights in a bucket of their own");
+        return Err(Error::Setting { setting: "weight_buckets", why });
+    }
+    Ok(named)
 }
 
 /// `None` for "auto".

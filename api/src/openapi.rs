@@ -16,7 +16,7 @@ use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
     batches, endpoints, events, feedback, files, health, jobs, limits, packages, queue, readings, redrive, results,
-    schedules, secrets, submit, webhooks, workers,
+    schedules, secrets, submit, webhooks, weights, workers,
 };
 
 #[derive(OpenApi)]
@@ -28,7 +28,7 @@ use crate::routes::{
         redrive::retry, redrive::retry_many, redrive::cancel_many, redrive::dead_letters,
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
-        packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
+        packages::create, weights::create, weights::sign, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
         endpoints::traffic::get, endpoints::traffic::set, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, queue::get,

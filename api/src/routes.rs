@@ -18,6 +18,7 @@ pub(crate) mod secrets;
 pub(crate) mod submit;
 pub(crate) mod view;
 pub(crate) mod webhooks;
+pub(crate) mod weights;
 pub(crate) mod workers;
 
 use axum::Router;
@@ -55,6 +56,8 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/schedules/{id}/pause", post(schedules::pause))
         .route("/v1/schedules/{id}/resume", post(schedules::resume))
         .route("/v1/packages", post(packages::create))
+        .route("/v1/weights", post(weights::create))
+        .route("/v1/weights/url", get(weights::sign))
         .route("/v1/endpoints", post(endpoints::deploy).get(endpoints::list))
         .route("/v1/endpoints/{name}", get(endpoints::get))
         .route("/v1/endpoints/{name}/versions", get(endpoints::versions))

@@ -13,7 +13,7 @@ use stokehold_worker::uv::{Uv, ensure_uv};
 use crate::client::Client;
 use crate::package::{Kind, Lock, Overrides, Package, pack};
 use crate::upload::{self, Place};
-use crate::{Global, output, paths, progress, schema};
+use crate::{Global, output, paths, progress, schema, weights};
 
 /// Deploy a folder or a .py file as the next version of its endpoint
 #[derive(Args)]
@@ -167,6 +167,14 @@ impl Builder {
         let python = if lock.is_empty() && package.python.is_none() { "" } else { described.python.as_str() };
         let mut body = package.deploy(described.version)?;
 
+        let pinned = weights::pin(&package, || Ok(client.clone())).await?;
+        if !package.allow_pickle
+            && let Some(note) = weights::pickles_among(&pinned)
+        {
+            output::note(note);
+        }
+        weights::upload(client, &pinned).await?;
+
         let archive = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
         let (path, source) = (archive.path().to_owned(), package.source.clone());
         let packed = tokio::task::spawn_blocking(move || pack(&source, archive.as_file()).map(|()| archive));
@@ -184,6 +192,7 @@ impl Builder {
         body.insert("package_size_bytes".to_owned(), json!(measured.size_bytes));
         body.insert("requirements_lock".to_owned(), json!(lock));
         body.insert("python".to_owned(), json!(python));
+        body.insert("weights".to_owned(), json!(pinned));
         body.insert("traffic_percent".to_owned(), json!(traffic_percent));
         let (status, version) = client.post("/v1/endpoints", Some(&Value::Object(body))).await?;
         Ok(Deployed { version, is_new: status == StatusCode::CREATED })

@@ -52,7 +52,7 @@ fn show(job: &Job) -> Result<()> {
         return Ok(());
     }
     let mut attempts = output::table([
-        "attempt", "state", "worker", "started", "queued", "env", "boot", "load", "warm-up", "run", "upload",
+        "attempt", "state", "worker", "started", "queued", "env", "weights", "boot", "load", "warm-up", "run", "upload",
     ]);
     for attempt in &job.attempts {
         let mut row = vec![
@@ -61,8 +61,8 @@ fn show(job: &Job) -> Result<()> {
             Cell::new(&attempt.worker_id),
             Cell::new(output::ago(&attempt.started_at)),
         ];
-        let Timing { queued_ms, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms } = attempt.timing;
-        let parts = [queued_ms, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms];
+        let Timing { queued_ms, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms } = attempt.timing;
+        let parts = [queued_ms, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms];
         row.extend(parts.map(|ms| Cell::new(output::millis(ms))));
         attempts.add_row(row);
     }

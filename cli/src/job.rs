@@ -124,6 +124,7 @@ pub(crate) struct Attempt {
 pub(crate) struct Timing {
     pub(crate) queued_ms: u64,
     pub(crate) env_ms: u64,
+    pub(crate) weights_ms: u64,
     pub(crate) boot_ms: u64,
     pub(crate) load_ms: u64,
     pub(crate) warmup_ms: u64,

@@ -45,6 +45,7 @@ mod top;
 mod upload;
 mod wait;
 mod webhook;
+mod weights;
 mod worker;
 mod workers;
 
@@ -101,6 +102,7 @@ enum Command {
     Schedule(schedule::ScheduleArgs),
     Webhook(webhook::WebhookArgs),
     Secret(secret::SecretArgs),
+    Weights(weights::WeightsArgs),
     Feedback(feedback::FeedbackArgs),
     Limits(limits::LimitsArgs),
     Endpoints(endpoints::EndpointsArgs),
@@ -168,6 +170,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Schedule(args) => Box::pin(schedule::run(global, args)).await,
         Command::Webhook(args) => Box::pin(webhook::run(global, args)).await,
         Command::Secret(args) => Box::pin(secret::run(global, args)).await,
+        Command::Weights(args) => Box::pin(weights::run(global, args)).await,
         Command::Feedback(args) => Box::pin(feedback::run(global, args)).await,
         Command::Limits(args) => Box::pin(limits::run(global, args)).await,
         Command::List(args) => Box::pin(list::run(global, args)).await,

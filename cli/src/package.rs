@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use self::cog::CogYaml;
 pub(crate) use self::describe::{Described, describe};
-pub(crate) use self::manifest::Kind;
+pub(crate) use self::manifest::{Kind, WeightSource};
 use self::manifest::{Manifest, Requirements};
 pub(crate) use self::pack::pack;
 
@@ -40,6 +40,9 @@ pub(crate) struct Package {
     /// Whether another Python would do as well, where this one cannot be had.
     pub(crate) is_python_a_wish: bool,
     requirements: Vec<Requirements>,
+    /// Where its weights are from.
+    pub(crate) weights: Vec<WeightSource>,
+    pub(crate) allow_pickle: bool,
     /// What a deploy says beside what Python tells of the handler.
     members: Map<String, Value>,
     /// What its author should know.
@@ -95,9 +98,10 @@ impl Package {
         };
         let mut members = manifest.members()?;
         members.insert("runner".to_owned(), manifest.runner(kind)?);
-        let mut notes = Vec::new();
+        let mut notes: Vec<String> =
+            manifest.env.keys().filter(|name| sounds_secret(name)).map(|name| shown_to_all(name)).collect();
         if let Some(cog) = &cog {
-            notes = cog.left_out();
+            notes.extend(cog.left_out());
             if let Some(max) = cog.max_concurrency() {
                 members.entry("max_concurrency").or_insert(json!(max));
             }
@@ -134,6 +138,8 @@ impl Package {
                 (None, Some(cog)) => cog.requirements(),
                 (None, None) => usual_requirements(&folder),
             },
+            weights: manifest.weights,
+            allow_pickle: manifest.allow_pickle.unwrap_or(false),
             members,
             notes,
             source,
@@ -232,6 +238,17 @@ impl Package {
     }
 }
 
+fn sounds_secret(variable: &str) -> bool {
+    let variable = variable.to_ascii_uppercase();
+    ["TOKEN", "SECRET", "PASSWORD", "API_KEY", "PRIVATE_KEY"].iter().any(|part| variable.contains(part))
+}
+
+fn shown_to_all(variable: &str) -> String {
+    format!(
+        "{variable} in [env] is shown with the endpoint; `stoke secret set {variable}` and secrets = [\"{variable}\"] keep it to the handler"
+    )
+}
+
 /// The path, and the object in it. A path may hold a colon itself; then it is there as it stands.
 fn parted(target: &str) -> (&str, Option<&str>) {
     if Path::new(target).exists() {
@@ -322,6 +339,13 @@ mod tests {
         assert_eq!(package.notes.len(), 2);
         let smaller = Overrides { vram_gib: Some(4.0), ..Overrides::default() };
         assert_eq!(open(&folder, &smaller).unwrap().members["vram_gib"], 4.0);
+    }
+
+    #[test]
+    fn a_variable_that_sounds_secret_is_not_taken_without_a_word() {
+        let folder = folder(&[("main.py", ""), ("stoke.toml", "[env]\nHF_TOKEN = \"x\"\nMODE = \"fast\"\n")]);
+        let notes = open(&folder, &Overrides::default()).unwrap().notes;
+        assert!(notes.len() == 1 && notes[0].contains("stoke secret set HF_TOKEN"), "{notes:?}");
     }
 
     #[test]

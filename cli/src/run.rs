@@ -12,13 +12,14 @@ use serde_json::{Map, Value, json};
 use stokehold_queue::endpoint::Runner;
 use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
 use stokehold_queue::job::JobError;
-use stokehold_worker::local::{LocalEnd, LocalJob, run as run_here};
+use stokehold_worker::local::{self, LocalEnd, LocalJob, LocalWeight, LocalWeights, WeightFrom, run as run_here};
 use tokio::sync::mpsc;
 
+use crate::client::Client;
 use crate::deploy::Builder;
 use crate::package::{Kind, Overrides, Package};
 use crate::submit::input;
-use crate::{Global, output, progress};
+use crate::{Global, output, paths, progress, weights};
 
 /// Run a handler once on this machine, in its own environment, without a server
 #[derive(Args)]
@@ -70,6 +71,7 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
     let body = package.deploy(described.version)?;
     check(&body["input_schema"], &input)?;
     let scratch = tempfile::Builder::new().prefix("stoke-run-").tempdir().context("cannot make a temporary folder")?;
+    let weights = fetch_weights(global, &package, scratch.path()).await?;
     let job = LocalJob {
         python: prepared.environment.python.clone(),
         package: package.folder(),
@@ -77,6 +79,7 @@ pub(crate) async fn run(global: &Global, args: RunArgs) -> Result<()> {
         entry: body["entry"].as_str().unwrap_or_default().to_owned(),
         env: body.get("env").map(|env| serde_json::from_value(env.clone())).transpose()?.unwrap_or_default(),
         secrets: secrets(&body)?,
+        weights: weights.as_ref().map(|weights| weights.folder.clone()),
         max_batch_size: body.get("max_batch_size").and_then(Value::as_u64).map_or(Ok(1), u32::try_from)?,
         cards: args.gpus.unwrap_or_else(|| first_cards(&Value::Object(body))),
         input: to_raw_value(&input)?,
@@ -119,6 +122,34 @@ fn files(input: &mut Value, given: &[String]) -> Result<BTreeMap<String, String>
         files.insert(path.to_owned(), found.to_string_lossy().into_owned());
     }
     Ok(files)
+}
+
+/// Its weights in one folder, fetched as a worker does; files of this machine stay where they are.
+async fn fetch_weights(global: &Global, package: &Package, scratch: &Path) -> Result<Option<LocalWeights>> {
+    if package.weights.is_empty() {
+        return Ok(None);
+    }
+    let pinned = weights::pin(package, || Client::connect(global)).await?;
+    let token = std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty());
+    let mut files = Vec::new();
+    for one in pinned {
+        let from = match (one.file, one.url) {
+            (Some(file), _) => WeightFrom::File(file),
+            (None, Some(url)) if url.starts_with("s3://") => {
+                WeightFrom::Url(weights::signed(&Client::connect(global)?, &url).await?)
+            }
+            (None, url) => WeightFrom::Url(url.unwrap_or_default()),
+        };
+        let token = token.clone().filter(|_| one.source.starts_with("hf://"));
+        files.push(LocalWeight { path: one.path, from, token, sha256: one.sha256, size_bytes: one.size_bytes });
+    }
+    let bar = progress::spinner("weights");
+    let told = bar.clone();
+    let fetched =
+        local::weights(&paths::cache_dir()?, files, &scratch.join("weights"), &move |said| told.set_message(said))
+            .await;
+    bar.finish_and_clear();
+    Ok(Some(fetched?))
 }
 
 /// The secrets that it names, from this process' own variables: those of the API never leave it for this.

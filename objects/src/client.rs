@@ -240,8 +240,16 @@ impl Objects {
     /// # Errors
     /// [`Error::Invalid`] for a key or time that S3 does not know.
     pub async fn presign_get(&self, key: &str, ttl: Duration) -> Result<String, Error> {
+        self.presign_get_of(&self.bucket, key, ttl).await
+    }
+
+    /// The same of another bucket, which these credentials may read.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a key or time that S3 does not know.
+    pub async fn presign_get_of(&self, bucket: &str, key: &str, ttl: Duration) -> Result<String, Error> {
         check_key(key)?;
-        let get = self.signer.get_object().bucket(&self.bucket).key(key);
+        let get = self.signer.get_object().bucket(bucket).key(key);
         let request = get.presigned(presigning(ttl)?).await.map_err(Error::sdk("presign a download"))?;
         Ok(request.uri().to_owned())
     }

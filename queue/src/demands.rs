@@ -105,6 +105,9 @@ pub struct Demands {
     /// The least trust.
     #[serde(skip_serializing_if = "is_usual")]
     pub min_trust: Trust,
+    /// How far its handlers must be shut in at the least.
+    #[serde(skip_serializing_if = "is_any")]
+    pub min_sandbox: SandboxLevel,
 }
 
 impl Default for Demands {
@@ -116,6 +119,7 @@ impl Default for Demands {
             min_cuda: None,
             regions: Vec::new(),
             min_trust: Trust::default(),
+            min_sandbox: SandboxLevel::default(),
         }
     }
 }
@@ -129,6 +133,11 @@ fn is_usual(trust: &Trust) -> bool {
     *trust == Trust::default()
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_any(level: &SandboxLevel) -> bool {
+    *level == SandboxLevel::default()
+}
+
 /// What a worker has to offer, as it joined.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
@@ -140,6 +149,8 @@ pub struct Offer<'a> {
     pub region: &'a str,
     /// Whose it is.
     pub trust: Trust,
+    /// How far it shuts its handlers in.
+    pub sandbox: SandboxLevel,
 }
 
 impl Demands {
@@ -154,6 +165,9 @@ impl Demands {
     pub fn refusal(&self, offer: &Offer<'_>) -> Option<String> {
         if offer.trust < self.min_trust {
             return Some(format!("it asks for a machine that is {}", self.min_trust.as_str()));
+        }
+        if offer.sandbox < self.min_sandbox {
+            return Some(format!("it asks for sandbox {} or more", self.min_sandbox));
         }
         if !self.regions.is_empty() && self.regions.iter().all(|region| region != offer.region) {
             return Some(format!("it asks for region {}", self.regions.join(" or ")));
@@ -207,9 +221,10 @@ fn is_model(name: &str, model: &str) -> bool {
 }
 
 /// How far a worker shuts its handlers in; what each is, is in `docs/sandbox.md`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum SandboxLevel {
     /// Not at all.
+    #[default]
     L0,
     /// By system calls and files.
     L1,
@@ -249,7 +264,13 @@ mod tests {
     }
 
     fn refusal(demands: &Demands, gpus: &[Gpu]) -> Option<String> {
-        demands.refusal(&Offer { gpus, cuda: Some("12.8"), region: "eu", trust: Trust::Datacenter })
+        demands.refusal(&Offer {
+            gpus,
+            cuda: Some("12.8"),
+            region: "eu",
+            trust: Trust::Datacenter,
+            sandbox: SandboxLevel::L1,
+        })
     }
 
     #[test]
@@ -307,6 +328,9 @@ mod tests {
             "it asks for a machine that is owned"
         );
         assert_eq!(refused(Demands { min_trust: Trust::Community, ..Demands::default() }), None);
+        let shut_in = |min_sandbox| Demands { min_sandbox, ..Demands::default() };
+        assert_eq!(refused(shut_in(SandboxLevel::L1)), None);
+        assert_eq!(refused(shut_in(SandboxLevel::L2)).unwrap(), "it asks for sandbox L2 or more");
     }
 
     #[test]

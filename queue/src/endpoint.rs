@@ -117,6 +117,12 @@ pub struct EndpointSpec {
     /// Names of the tenant's secrets that its runners get, as variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
+    /// Files that its runners find in a folder of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<Weight>,
+    /// Whether pickles may be among them: reading one runs what it says.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub allow_pickle: bool,
     /// JSON Schema of the input.
     pub input_schema: Value,
     /// JSON Schema of the result.
@@ -161,6 +167,22 @@ pub struct EndpointSpec {
     /// What must allow an output before anybody sees it, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<StepConfig>,
+}
+
+/// One file of an endpoint's weights.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weight {
+    /// What it is called in the folder, as `unet/model.safetensors`.
+    pub path: String,
+    /// Where its author has it from, as `hf://org/model@<commit>/model.safetensors`; shown to people.
+    pub source: String,
+    /// Where it is fetched from: `https://`, `http://` or `s3://`; `None` where it was uploaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Of its bytes, lower-case hex.
+    pub sha256: String,
+    /// How many these are.
+    pub size_bytes: u64,
 }
 
 /// The kinds of endpoint, with what their runners are to know.

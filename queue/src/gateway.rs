@@ -433,6 +433,9 @@ pub struct RunnerSpec {
     pub version: crate::endpoint::EndpointVersion,
     /// Presigned GET of the package, valid for an hour.
     pub package_url: String,
+    /// Where each of its weights is fetched from, in their order; presigned ones are valid for some hours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weight_urls: Vec<String>,
     /// What it was seen to need, MiB by GPU model.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub needs_mib: BTreeMap<String, u64>,

@@ -30,10 +30,15 @@ pub(crate) fn attempt_tail(
     cost_usd_micros: Option<u64>,
     error: Option<&JobError>,
 ) -> Result<String, serde_json::Error> {
-    let Timing { queued_ms: _, env_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms, batch_size } = timing;
+    let Timing { queued_ms: _, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms, batch_size } =
+        timing;
     let mut tail = format!("{env_ms},{boot_ms},{load_ms},{run_ms},{upload_ms}");
-    if *warmup_ms > 0 {
+    // Few have these.
+    if *warmup_ms > 0 || *weights_ms > 0 {
         tail.push_str(&format!(",{warmup_ms}"));
+    }
+    if *weights_ms > 0 {
+        tail.push_str(&format!(",{weights_ms}"));
     }
     let batch_size = Some(*batch_size).filter(|size| *size > 0);
     if batch_size.is_some() || cost_usd_micros.is_some() || error.is_some() {
@@ -55,11 +60,11 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
     let (took_ms, outcome): (u64, _) = (next()?.parse().ok()?, outcome(next()?)?);
     let times = next().filter(|times| !times.is_empty()).unwrap_or("0,0,0,0,0");
     let times: Vec<u64> = times.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
-    let (env_ms, boot_ms, load_ms, run_ms, upload_ms, warmup_ms) = match *times.as_slice() {
-        [env_ms, boot_ms, load_ms, run_ms, upload_ms] => (env_ms, boot_ms, load_ms, run_ms, upload_ms, 0),
-        [env_ms, boot_ms, load_ms, run_ms, upload_ms, warmup_ms] => {
-            (env_ms, boot_ms, load_ms, run_ms, upload_ms, warmup_ms)
-        }
+    let (&[env_ms, boot_ms, load_ms, run_ms, upload_ms], few) = times.split_first_chunk()?;
+    let (warmup_ms, weights_ms) = match *few {
+        [] => (0, 0),
+        [warmup_ms] => (warmup_ms, 0),
+        [warmup_ms, weights_ms] => (warmup_ms, weights_ms),
         _ => return None,
     };
     let rest: Rest = next().map_or(Some(Rest::default()), |rest| serde_json::from_str(rest).ok())?;
@@ -73,6 +78,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
         timing: Timing {
             queued_ms,
             env_ms,
+            weights_ms,
             boot_ms,
             load_ms,
             warmup_ms,

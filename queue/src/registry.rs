@@ -128,7 +128,14 @@ impl WorkerRecord {
     /// What it has to offer to a job that asks for more than memory.
     #[must_use]
     pub fn offer(&self) -> Offer<'_> {
-        Offer { gpus: &self.gpus, cuda: self.cuda.as_deref(), region: &self.region, trust: self.trust }
+        Offer {
+            gpus: &self.gpus,
+            cuda: self.cuda.as_deref(),
+            region: &self.region,
+            trust: self.trust,
+            // One that does not say shuts nobody in, as far as is known.
+            sandbox: self.sandbox.unwrap_or_default(),
+        }
     }
 
     /// What `occupied_ms` of one slot cost: an equal part of the machine's price. `None` when the price is not known. An hour on

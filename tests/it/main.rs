@@ -20,3 +20,4 @@ mod schedules;
 mod sdk;
 mod secrets;
 mod webhooks;
+mod weights;

@@ -152,6 +152,7 @@ impl Attempts {
         let scratch = RunFolder::new(&model.folder().work(), number);
         course.cards.clone_from(&ready.cards);
         course.timing.env_ms = millis(ready.took.environment);
+        course.timing.weights_ms = millis(ready.took.weights);
         course.timing.boot_ms = millis(ready.took.boot);
         course.timing.load_ms = millis(ready.took.load);
         course.timing.warmup_ms = millis(ready.took.warmup);

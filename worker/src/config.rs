@@ -64,6 +64,8 @@ pub struct RawConfig {
     pub max_loaded: usize,
     /// Bytes of environments kept.
     pub environments_bytes: u64,
+    /// Weights are removed above this.
+    pub weights_bytes: u64,
     /// What the runners of one endpoint may leave on the disk.
     pub scratch_bytes: u64,
     /// What handlers may reach.
@@ -91,6 +93,7 @@ pub struct Config {
     pub(crate) load_timeout: Duration,
     pub(crate) max_loaded: usize,
     pub(crate) environments_bytes: u64,
+    pub(crate) weights_bytes: u64,
     pub(crate) scratch_bytes: u64,
     /// The best that there is when absent.
     pub(crate) sandbox: Option<Level>,
@@ -140,6 +143,7 @@ impl RawConfig {
         number(&var, "STOKE_LOAD_TIMEOUT_MS", &mut raw.load_timeout_ms)?;
         number(&var, "STOKE_MAX_LOADED", &mut raw.max_loaded)?;
         number(&var, "STOKE_ENVIRONMENTS_BYTES", &mut raw.environments_bytes)?;
+        number(&var, "STOKE_WEIGHTS_BYTES", &mut raw.weights_bytes)?;
         number(&var, "STOKE_SCRATCH_BYTES", &mut raw.scratch_bytes)?;
         number(&var, "STOKE_PRICE_USD_PER_HOUR", &mut raw.price_usd_per_hour)?;
         Ok(raw)
@@ -192,6 +196,7 @@ impl TryFrom<RawConfig> for Config {
             load_timeout: Duration::from_millis(raw.load_timeout_ms),
             max_loaded: raw.max_loaded,
             environments_bytes: raw.environments_bytes,
+            weights_bytes: raw.weights_bytes,
             scratch_bytes: raw.scratch_bytes,
             sandbox: level(&raw.sandbox)?,
             bwrap: set(raw.bwrap).unwrap_or_else(|| "bwrap".into()),

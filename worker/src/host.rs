@@ -9,6 +9,7 @@ use nix::sys::statvfs::statvfs;
 use stokehold_queue::gateway::HostStatus;
 
 use crate::environment::Environments;
+use crate::weights::Weights;
 
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
@@ -19,6 +20,7 @@ pub(crate) struct Host(Arc<Mutex<Known>>);
 struct Known {
     data_dir: PathBuf,
     environments: Environments,
+    weights: Weights,
     status: HostStatus,
     /// When the last look began; another begins when it has ended.
     looked: Option<Instant>,
@@ -26,10 +28,10 @@ struct Known {
 }
 
 impl Host {
-    pub(crate) fn new(data_dir: &Path, environments: Environments) -> Self {
+    pub(crate) fn new(data_dir: &Path, environments: Environments, weights: Weights) -> Self {
         let status = HostStatus::default();
         let data_dir = data_dir.to_owned();
-        Self(Arc::new(Mutex::new(Known { data_dir, environments, status, looked: None, is_looking: false })))
+        Self(Arc::new(Mutex::new(Known { data_dir, environments, weights, status, looked: None, is_looking: false })))
     }
 
     /// What was last seen. Has it looked at anew, elsewhere: a disk may hang.
@@ -38,9 +40,10 @@ impl Host {
         if !known.is_looking && known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
             known.is_looking = true;
             known.looked = Some(Instant::now());
-            let (this, data_dir, environments) = (self.clone(), known.data_dir.clone(), known.environments.clone());
+            let (this, data_dir) = (self.clone(), known.data_dir.clone());
+            let (environments, weights) = (known.environments.clone(), known.weights.clone());
             tokio::task::spawn_blocking(move || {
-                let status = look(&data_dir, &environments);
+                let status = look(&data_dir, &environments, &weights);
                 let mut known = this.lock();
                 known.status = status;
                 known.is_looking = false;
@@ -55,7 +58,7 @@ impl Host {
 }
 
 #[expect(clippy::useless_conversion, reason = "the fields' types differ between systems")]
-fn look(data_dir: &Path, environments: &Environments) -> HostStatus {
+fn look(data_dir: &Path, environments: &Environments, weights: &Weights) -> HostStatus {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let (memory, network) = (read("/proc/meminfo"), read("/proc/net/dev"));
     let (received_bytes, sent_bytes) = network_bytes(&network);
@@ -67,6 +70,7 @@ fn look(data_dir: &Path, environments: &Environments) -> HostStatus {
         disk_free_bytes: disk_bytes(disk.as_ref().map(|disk| u64::from(disk.blocks_available()))),
         disk_total_bytes: disk_bytes(disk.as_ref().map(|disk| u64::from(disk.blocks()))),
         environments_bytes: environments.bytes(),
+        weights_bytes: weights.bytes(),
         memory_free_bytes: memory_bytes(&memory, "MemAvailable"),
         memory_total_bytes: memory_bytes(&memory, "MemTotal"),
         received_bytes,

@@ -27,7 +27,6 @@ mod scratch;
 mod transfer;
 mod turns;
 pub mod uv;
-#[allow(dead_code, reason = "nothing asks for weights yet")]
 mod weights;
 mod worker;
 

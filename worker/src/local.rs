@@ -1,7 +1,7 @@
 //! One job on this machine, in a runner as a worker has it, without a gateway: for whoever writes a handler.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::failure::{died, failed, infra, raised, start_failure};
 use crate::messages::Messages;
 use crate::runner::{Launch, RunEnd, RunRequest, Runner};
 use crate::sandbox::{Reach, Sandbox};
+use crate::weights::{WeightFile, WeightSet, Weights, WeightsConfig};
 
 /// What is run.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct LocalJob {
     pub env: BTreeMap<String, String>,
     /// Secrets of its own, as variables.
     pub secrets: Secrets,
+    /// The folder of its weights, if it has any.
+    pub weights: Option<PathBuf>,
     /// Jobs that one call of it takes.
     pub max_batch_size: u32,
     /// The cards that it may use, by index.
@@ -43,6 +46,70 @@ pub struct LocalJob {
     pub scratch: PathBuf,
     /// How long loading may take.
     pub load_timeout: Duration,
+}
+
+/// One file of weights for a job on this machine.
+#[derive(Debug)]
+pub struct LocalWeight {
+    /// What the handler opens.
+    pub path: String,
+    /// Where it is.
+    pub from: WeightFrom,
+    /// A bearer token for its URL's own host.
+    pub token: Option<String>,
+    /// What it must be.
+    pub sha256: String,
+    /// How large it is.
+    pub size_bytes: u64,
+}
+
+/// Where a file of weights is.
+#[derive(Debug)]
+pub enum WeightFrom {
+    /// On the web.
+    Url(String),
+    /// On this machine.
+    File(PathBuf),
+}
+
+/// Weights in one folder. They stay while this is held.
+#[derive(Debug)]
+pub struct LocalWeights {
+    /// Where the handler looks for them.
+    pub folder: PathBuf,
+    _set: WeightSet,
+}
+
+/// Fetches weights into the cache of this machine, and links all of them below `folder`. `said` hears how far it is.
+///
+/// # Errors
+/// Why they cannot be had.
+pub async fn weights(
+    cache_dir: &Path,
+    files: Vec<LocalWeight>,
+    folder: &Path,
+    said: &(dyn Fn(String) + Send + Sync),
+) -> anyhow::Result<LocalWeights> {
+    // What a person runs by hand is not to push out what workers here have: the disk is the bound.
+    let weights = Weights::open(&WeightsConfig { dir: cache_dir.to_owned(), cap_bytes: u64::MAX })?;
+    let (mut fetched, mut here) = (Vec::new(), Vec::new());
+    for LocalWeight { path, from, token, sha256, size_bytes } in files {
+        match from {
+            WeightFrom::File(file) => here.push((path, file)),
+            WeightFrom::Url(url) => {
+                let headers = token.map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
+                fetched.push(WeightFile { path, url, sha256, size_bytes, headers: headers.into_iter().collect() });
+            }
+        }
+    }
+    let set = weights.get(&fetched, &|progress| said(format!("weights: {progress}"))).await?;
+    here.extend(fetched.iter().map(|file| (file.path.clone(), set.folder.join(&file.path))));
+    for (path, file) in here {
+        let link = folder.join(path);
+        std::fs::create_dir_all(link.parent().unwrap_or(folder))?;
+        std::os::unix::fs::symlink(std::fs::canonicalize(file)?, link)?;
+    }
+    Ok(LocalWeights { folder: folder.to_owned(), _set: set })
 }
 
 /// What became of it.
@@ -74,6 +141,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         entry: job.entry,
         env: job.env,
         secrets: job.secrets,
+        weights: job.weights,
         max_concurrency: 1,
         max_batch_size: job.max_batch_size,
         max_wait: Duration::ZERO,

@@ -1,6 +1,7 @@
 //! The models this worker knows: what they are, whose turn it is, and their loaded runners.
 
 mod endpoint;
+mod fetch;
 mod ready;
 mod room;
 mod status;
@@ -14,23 +15,26 @@ use std::time::{Duration, Instant};
 
 use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::{LeaseRef, ModelRef, Secrets, SecretsRequest};
+use stokehold_queue::gateway::{LeaseRef, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 use tokio::sync::{Notify, OnceCell};
 use tracing::Instrument as _;
 
 use crate::cards::Cards;
-use crate::environment::{Environment, EnvironmentSpec, Environments};
-use crate::failure::{failed, infra, start_failure};
-use crate::gateway::{Error, Gateway};
+use crate::environment::{Environment, Environments};
+use crate::failure::{infra, start_failure};
+use crate::gateway::Gateway;
 use crate::ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
+use crate::messages::Messages;
 use crate::package::Packages;
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner};
 use crate::sandbox::{Level, Reach, Sandbox};
 use crate::scratch::EndpointFolder;
 use crate::turns::Slots;
+use crate::weights::{WeightSet, Weights};
 pub(crate) use endpoint::Using;
 use endpoint::{Endpoint, Model};
+use fetch::Fetched;
 
 /// A model's runner, with what must stay while it lives.
 struct Loaded {
@@ -41,6 +45,7 @@ struct Loaded {
     alone: bool,
     took: Took,
     _environment: Environment,
+    _weights: Option<WeightSet>,
     _home: tempfile::TempDir,
 }
 
@@ -71,6 +76,7 @@ pub(crate) struct Ready {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Took {
     pub(crate) environment: Duration,
+    pub(crate) weights: Duration,
     pub(crate) boot: Duration,
     pub(crate) load: Duration,
     pub(crate) warmup: Duration,
@@ -103,6 +109,7 @@ pub(crate) struct Pool {
     gateway: Arc<Gateway>,
     environments: Environments,
     packages: Packages,
+    weights: Weights,
     scratch: PathBuf,
     scratch_bytes: u64,
     sandbox: Arc<Sandbox>,
@@ -121,6 +128,7 @@ pub(crate) struct Pool {
 pub(crate) struct PoolConfig {
     pub(crate) environments: Environments,
     pub(crate) packages: Packages,
+    pub(crate) weights: Weights,
     pub(crate) scratch: PathBuf,
     /// What the runners of one endpoint may leave there.
     pub(crate) scratch_bytes: u64,
@@ -140,6 +148,7 @@ impl Pool {
             gateway,
             environments: config.environments,
             packages: config.packages,
+            weights: config.weights,
             scratch: config.scratch,
             scratch_bytes: config.scratch_bytes,
             sandbox: config.sandbox,
@@ -320,62 +329,29 @@ impl Pool {
         needs_mib.iter().filter(|(gpu, _)| is_here(gpu)).map(|(_, mib)| *mib).max().unwrap_or(0)
     }
 
-    /// Its environment and its package, from the caches or made now.
-    async fn fetch(&self, model: &Endpoint) -> Result<(Environment, PathBuf), JobError> {
-        let version = &model.spec.version;
-        let spec = &version.spec;
-        let environment =
-            EnvironmentSpec { requirements_lock: spec.requirements_lock.clone(), python: spec.python.clone() };
-        let progress =
-            |phase| tracing::info!(endpoint.id = %version.name, version = version.version, "environment: {phase}");
-        let (environment, package) = tokio::join!(
-            self.environments.get(&environment, &progress),
-            self.packages.get(&spec.package_sha256, spec.package_size_bytes, &model.spec.package_url),
-        );
-        let environment = environment.map_err(|error| failed(ErrorCode::EnvironmentFailed, error.to_string()))?;
-        let package = match package {
-            Ok(package) => package,
-            // The URL lives for an hour, the model's entry longer: a fresh one is asked for before giving up.
-            Err(first) => {
-                let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
-                let url = fresh.map_err(|_| infra(format!("the package cannot be fetched: {first}")))?.package_url;
-                let again = self.packages.get(&spec.package_sha256, spec.package_size_bytes, &url).await;
-                again.map_err(|error| infra(format!("the package cannot be fetched: {error}")))?
-            }
-        };
-        Ok((environment, package))
-    }
-
-    /// The secrets that a model's version names.
-    async fn secrets(&self, model: &Model, lease: Option<&LeaseRef>) -> Result<Secrets, JobError> {
-        if model.spec.version.spec.secrets.is_empty() {
-            return Ok(Secrets::default());
-        }
-        let request = SecretsRequest { model: model.named(), lease: lease.cloned() };
-        self.gateway.secrets(&request).await.map_err(|error| match error {
-            Error::Refused { code, detail } if code == "secret_missing" => failed(ErrorCode::SetupFailed, detail),
-            error => infra(format!("its secrets are not known: {error}")),
-        })
-    }
-
     async fn start(
         &self,
         model: &Model,
         lease: Option<&LeaseRef>,
         reservation: Option<Reservation>,
     ) -> Result<(Loaded, Took), JobError> {
-        let (version, started) = (&model.spec.version, Instant::now());
+        let version = &model.spec.version;
         let spec = &version.spec;
-        let (environment, package) = self.fetch(model).await?;
         let secrets = self.secrets(model, lease).await?;
-        let environment_took = started.elapsed();
+        let told = lease.map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
+        let Fetched { environment, package, weights, took: (environment_took, weights_took) } =
+            self.fetch(model, &secrets, told.as_ref()).await?;
+        if let Some(told) = told {
+            told.told().await;
+        }
         let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
         let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
         let is_boxed = self.sandbox.level() == Level::L2;
         // Loopback is the machine's where a runner has none of its own: who serves there can only have all or nothing.
         let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
+        let weight_files = weights.iter().flat_map(|set| std::iter::once(&set.folder).chain(&set.blobs).cloned());
         let reach = Reach {
-            reads: vec![environment.folder.clone(), package.clone()],
+            reads: [environment.folder.clone(), package.clone()].into_iter().chain(weight_files).collect(),
             writes: vec![model.folder.work(), model.folder.inputs()],
             folder: package,
             network: spec.network || is_served,
@@ -392,6 +368,7 @@ impl Pool {
             runner: spec.runner.clone(),
             env: spec.env.clone(),
             secrets,
+            weights: weights.as_ref().map(|set| set.folder.clone()),
             entry: spec.entry.clone(),
             max_concurrency: spec.max_concurrency,
             max_batch_size: spec.max_batch_size,
@@ -420,9 +397,13 @@ impl Pool {
             let held_mib = self.cards.ledger().settle(ticket);
             tracing::info!(endpoint.id = %version.name, version = version.version, held_mib, "warmed up");
         }
-        let took = Took { environment: environment_took, boot: runner.boot, load: runner.load, warmup };
+        let took =
+            Took { environment: environment_took, weights: weights_took, boot: runner.boot, load: runner.load, warmup };
         model.loaded_in(took.boot + took.load + took.warmup);
-        Ok((Loaded { runner, ticket, cards, alone, took, _environment: environment, _home: home }, took))
+        Ok((
+            Loaded { runner, ticket, cards, alone, took, _environment: environment, _weights: weights, _home: home },
+            took,
+        ))
     }
 
     fn known(&self) -> Vec<Arc<Model>> {

@@ -157,7 +157,11 @@ impl Weights {
                 progress(meter.look(Instant::now(), total_bytes - missing_bytes + done_bytes));
             };
             // Polling many costs little: ranges, not files, are what is bounded.
-            let fetched = stream::iter(&partials).map(|(file, partial)| inner.fetch(file, partial));
+            let fetch = |(file, partial): (WeightFile, Arc<Partial>)| {
+                let inner = Arc::clone(&self.0);
+                async move { inner.fetch(&file, &partial).await }
+            };
+            let fetched = stream::iter(partials.clone()).map(fetch);
             let fetched = fetched.buffer_unordered(FILES_MAX).try_collect::<Vec<Option<Held>>>();
             tokio::pin!(fetched);
             let mut ticks = interval(PROGRESS_EVERY);

@@ -34,6 +34,7 @@ use crate::scratch::Scratch;
 use crate::transfer::Transfer;
 use crate::turns::Slots;
 use crate::uv::ensure_uv;
+use crate::weights::{Weights, WeightsConfig};
 
 /// How long a lease call is held when there is nothing to do.
 const LEASE_WAIT: Duration = Duration::from_secs(20);
@@ -91,10 +92,12 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
 
     cards.watch()?;
     cards.look_again().await;
-    let host = Host::new(&config.data_dir, environments.clone());
+    let weights = Weights::open(&WeightsConfig { dir: config.cache_dir.clone(), cap_bytes: config.weights_bytes })?;
+    let host = Host::new(&config.data_dir, environments.clone(), weights.clone());
     let pool = PoolConfig {
         environments,
         packages: Packages::open(&config.cache_dir)?,
+        weights: weights.clone(),
         scratch: scratch.path(),
         scratch_bytes: config.scratch_bytes,
         sandbox: Arc::new(sandbox),

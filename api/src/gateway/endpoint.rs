@@ -6,7 +6,7 @@ use super::URL_TTL;
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
 use crate::path::Path;
-use crate::routes::packages;
+use crate::routes::{packages, weights};
 use crate::state::App;
 
 /// What a worker needs to start a runner. Asks for a live worker token; that the worker holds a lease of this very tenant is not
@@ -23,5 +23,6 @@ pub(super) async fn endpoint(
     let needs_mib = app.ask("read what a version needs", app.registry.needs(&tenant, &name, version.version)).await?;
     let key = packages::key(&tenant, &version.spec.package_sha256);
     let package_url = app.objects.presign_get(&key, URL_TTL).await?;
-    Ok(Json(RunnerSpec { version, package_url, needs_mib }))
+    let weight_urls = weights::urls(&app, &tenant, &version.spec.weights).await?;
+    Ok(Json(RunnerSpec { version, package_url, weight_urls, needs_mib }))
 }

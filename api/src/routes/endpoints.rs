@@ -12,7 +12,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
+use stokehold_queue::demands::SandboxLevel;
+use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, Weight};
 use stokehold_queue::gateway::BATCH_SIZE_MAX;
 use stokehold_queue::vram::{CLASSES_GIB, class_of_gib};
 use utoipa::ToSchema;
@@ -21,7 +22,8 @@ pub(crate) use self::demands::{DemandsView, TrustWord};
 pub(crate) use self::runner::{RunnerView, check_variable};
 use self::steps::{RetryRequest, StepRequest};
 use super::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S};
-use super::{packages, secrets};
+use super::weights::WeightView;
+use super::{packages, secrets, weights};
 use crate::auth::{Caller, EndpointsRead, EndpointsWrite};
 use crate::catalog;
 use crate::error::{Code, Problem, ProblemBody};
@@ -73,6 +75,13 @@ pub(crate) struct DeployRequest {
     /// Names of secrets that its runners see as variables: up to 32, which must be there.
     #[serde(default)]
     secrets: Vec<String>,
+    /// Files that its runners find in the folder `STOKE_WEIGHTS`: up to 1,000.
+    #[serde(default)]
+    weights: Vec<WeightView>,
+    /// Whether pickles may be among them: they run what they say when they are read. They are scanned, and run without network on workers that shut
+    /// them in. Default false.
+    #[serde(default)]
+    allow_pickle: bool,
     /// JSON Schema of the input. Refers to nothing outside itself.
     #[schema(value_type = serde_json::Value)]
     input_schema: Value,
@@ -137,6 +146,10 @@ pub(crate) struct VersionView {
     env: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     secrets: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    weights: Vec<WeightView>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    allow_pickle: bool,
     #[schema(value_type = serde_json::Value)]
     input_schema: Value,
     #[schema(value_type = serde_json::Value)]
@@ -194,6 +207,8 @@ impl From<EndpointVersion> for VersionView {
             network: spec.network,
             env: spec.env,
             secrets: spec.secrets,
+            weights: spec.weights.into_iter().map(WeightView::from).collect(),
+            allow_pickle: spec.allow_pickle,
             input_schema: spec.input_schema,
             output_schema: spec.output_schema,
             vram_gib: spec.vram_gib,
@@ -244,6 +259,8 @@ pub(crate) async fn deploy(
             "there is no such package; POST /v1/packages says where to PUT it, then deploy again",
         ));
     }
+    weights::check(&app, &spec.weights)?;
+    weights::check_uploaded(&app, &caller.tenant, &spec.weights).await?;
     if !spec.secrets.is_empty() {
         let known = app.ask("read secrets", app.registry.secrets(&caller.tenant)).await?;
         if let Some(name) = spec.secrets.iter().find(|name| !known.contains_key(*name)) {
@@ -337,6 +354,16 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         return wrong("/python", "must be a version as 3.11, or empty".to_owned());
     }
     runner::check_env(&request.env)?;
+    let mut demands = request.demands.checked(request.vram_gib > 0.0)?;
+    if request.allow_pickle {
+        if request.network {
+            return wrong(
+                "/allow_pickle",
+                "must be false where network is true: what a pickle runs must reach nobody".to_owned(),
+            );
+        }
+        demands.min_sandbox = demands.min_sandbox.max(SandboxLevel::L1);
+    }
     runner::check_secrets(&request.secrets, &request.env)?;
     match catalog::validator(&request.input_schema) {
         Ok(input) => check_warmup(&request.warmup, &input)?,
@@ -391,10 +418,12 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         network: request.network,
         env: request.env,
         secrets: request.secrets,
+        weights: request.weights.into_iter().map(Weight::from).collect(),
+        allow_pickle: request.allow_pickle,
         input_schema: request.input_schema,
         output_schema: request.output_schema,
         vram_gib: request.vram_gib,
-        demands: request.demands.checked(request.vram_gib > 0.0)?,
+        demands,
         max_concurrency,
         max_batch_size,
         max_wait_ms,

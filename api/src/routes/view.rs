@@ -160,6 +160,8 @@ pub(crate) struct TimingView {
     queued_ms: u64,
     /// Building or fetching the environment.
     env_ms: u64,
+    /// Fetching the weights, as far as that took longer than the environment.
+    weights_ms: u64,
     /// Starting the runner.
     boot_ms: u64,
     /// Loading the model.
@@ -378,6 +380,7 @@ impl TimingView {
         Self {
             queued_ms: timing.queued_ms,
             env_ms: timing.env_ms,
+            weights_ms: timing.weights_ms,
             boot_ms: timing.boot_ms,
             load_ms: timing.load_ms,
             warmup_ms: timing.warmup_ms,

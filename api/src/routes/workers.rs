@@ -117,6 +117,8 @@ pub(crate) struct HostView {
     disk_total_bytes: u64,
     /// Cached environments.
     environments_bytes: u64,
+    /// Taken by weights.
+    weights_bytes: u64,
     memory_free_bytes: u64,
     memory_total_bytes: u64,
     /// Since the machine started, all interfaces but the loopback.
@@ -148,6 +150,7 @@ impl From<HostStatus> for HostView {
             disk_free_bytes,
             disk_total_bytes,
             environments_bytes,
+            weights_bytes,
             memory_free_bytes,
             memory_total_bytes,
             received_bytes,
@@ -157,6 +160,7 @@ impl From<HostStatus> for HostView {
             disk_free_bytes,
             disk_total_bytes,
             environments_bytes,
+            weights_bytes,
             memory_free_bytes,
             memory_total_bytes,
             received_bytes,

@@ -239,6 +239,7 @@ pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
         s3,
         secret_keys: Keyring::parse("", &token_key).unwrap(),
         token_key,
+        weight_buckets: Vec::new(),
         extend_every_ms: 3_000,
         ephemeral: false,
         limits: Limits::default(),

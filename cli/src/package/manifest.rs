@@ -8,12 +8,14 @@ use anyhow::{Context, Result, anyhow};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
+use stokehold_queue::demands::SandboxLevel;
 
 /// Its name in a folder.
 pub(crate) const FILE: &str = "stoke.toml";
 
 /// What an endpoint asks of its worker is one member of a deploy.
-const DEMANDS: [&str; 6] = ["gpus", "gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust"];
+const DEMANDS: [&str; 7] =
+    ["gpus", "gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust", "min_sandbox"];
 
 /// The file. What is absent is as the handler says, or as it is by default.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -56,6 +58,8 @@ pub(crate) struct Manifest {
     #[serde(skip_serializing_if = "Option::is_none")]
     min_trust: Option<Trust>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    min_sandbox: Option<SandboxLevel>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     max_concurrency: Option<Whole<1, 1_000>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_batch_size: Option<Whole<1, 256>>,
@@ -79,12 +83,39 @@ pub(crate) struct Manifest {
     after: Option<Vec<Step>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<bool>,
+    /// Files that the runner finds in the folder `STOKE_WEIGHTS`.
+    #[serde(skip_serializing, default)]
+    pub(crate) weights: Vec<WeightSource>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) allow_pickle: Option<bool>,
     /// Names of secrets that the runner sees as variables.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) secrets: Vec<String>,
     /// Variables that the runner sees.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    env: BTreeMap<String, String>,
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+/// `[[weights]]`: a file, or all of a folder or a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WeightSource {
+    /// `hf://org/model@revision/file`, `https://…`, `s3://bucket/key` or `file:path`.
+    pub(crate) source: String,
+    /// What it is called in the folder; the source's last part when absent.
+    pub(crate) path: Option<String>,
+    /// What it must be.
+    #[serde(default, deserialize_with = "sha256")]
+    pub(crate) sha256: Option<String>,
+}
+
+fn sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        Ok(Some(text))
+    } else {
+        Err(D::Error::custom("use a SHA-256 of 64 lower-case hex digits, or leave it out: the first deploy pins it"))
+    }
 }
 
 /// What a worker starts for an endpoint.

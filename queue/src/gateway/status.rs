@@ -86,6 +86,9 @@ pub struct HostStatus {
     pub disk_total_bytes: u64,
     /// Cached environments, bytes.
     pub environments_bytes: u64,
+    /// Taken by weights, those being fetched among them.
+    #[serde(default)]
+    pub weights_bytes: u64,
     /// Memory that could be used, bytes.
     pub memory_free_bytes: u64,
     /// Of so many.

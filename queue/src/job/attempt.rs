@@ -15,6 +15,9 @@ pub struct Timing {
     /// Building or fetching the environment.
     #[serde(default)]
     pub env_ms: u64,
+    /// Fetching the weights, as far as that took longer than the environment.
+    #[serde(default)]
+    pub weights_ms: u64,
     /// Starting the runner's process.
     #[serde(default)]
     pub boot_ms: u64,
@@ -40,7 +43,7 @@ impl Timing {
     #[must_use]
     pub fn occupied_ms(&self) -> u64 {
         let run_ms = self.run_ms / u64::from(self.batch_size.max(1));
-        self.env_ms + self.boot_ms + self.load_ms + self.warmup_ms + run_ms + self.upload_ms
+        self.env_ms + self.weights_ms + self.boot_ms + self.load_ms + self.warmup_ms + run_ms + self.upload_ms
     }
 }
 

@@ -65,6 +65,8 @@ pub enum ErrorCode {
     SetupFailed,
     /// The environment could not be built.
     EnvironmentFailed,
+    /// The weights could not be had, or are not what was pinned, or are pickles where none may be.
+    WeightsFailed,
     /// The runner's process exited by itself.
     RunnerExited,
     /// The runner's process died of a signal.
@@ -99,11 +101,12 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::HandlerError,
         Self::Rejected,
         Self::SetupFailed,
         Self::EnvironmentFailed,
+        Self::WeightsFailed,
         Self::RunnerExited,
         Self::RunnerCrashed,
         Self::Timeout,
@@ -129,6 +132,7 @@ impl ErrorCode {
             Self::Rejected => "rejected",
             Self::SetupFailed => "setup_failed",
             Self::EnvironmentFailed => "environment_failed",
+            Self::WeightsFailed => "weights_failed",
             Self::RunnerExited => "runner_exited",
             Self::RunnerCrashed => "runner_crashed",
             Self::Timeout => "timeout",
@@ -165,9 +169,12 @@ impl ErrorCode {
             | Self::DependencyFailed
             | Self::QueueTimeout
             | Self::Deadline => Fault::Final,
-            Self::HandlerError | Self::SetupFailed | Self::EnvironmentFailed | Self::Timeout | Self::Protocol => {
-                Fault::Model
-            }
+            Self::HandlerError
+            | Self::SetupFailed
+            | Self::EnvironmentFailed
+            | Self::WeightsFailed
+            | Self::Timeout
+            | Self::Protocol => Fault::Model,
             Self::RunnerExited | Self::RunnerCrashed => Fault::Crash,
             Self::OomGpu | Self::OomHost => Fault::Oom,
             Self::WorkerLost | Self::Infra => Fault::Infra,

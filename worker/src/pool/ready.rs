@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use stokehold_queue::gateway::ModelRef;
+use stokehold_queue::gateway::{ModelRef, Secrets};
 use stokehold_queue::job::JobError;
 
 use super::{NotReady, Pool};
@@ -32,7 +32,8 @@ impl Pool {
     pub(crate) async fn fetch_ahead(&self, which: &ModelRef) -> Result<(), JobError> {
         let endpoint = self.endpoint(which).await?;
         if endpoint.models().is_empty() && !endpoint.is_fetched.load(Ordering::SeqCst) {
-            self.fetch(&endpoint).await?;
+            // Without secrets: those are for whoever has a job of it.
+            self.fetch(&endpoint, &Secrets::default(), None).await?;
             endpoint.is_fetched.store(true, Ordering::SeqCst);
         }
         Ok(())

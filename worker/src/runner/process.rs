@@ -27,6 +27,9 @@ const WIRE_FD: i32 = 3;
 /// Where the runner is told of it.
 const WIRE: &str = "STOKE_WIRE_FD";
 
+/// Where a handler is told of its weights.
+const WEIGHTS: &str = "STOKE_WEIGHTS";
+
 /// Variables that a handler sees of the worker's own environment. Everything else, above all tokens, stays here.
 const PASSED_ON: [&str; 14] = [
     "LANG",
@@ -65,6 +68,8 @@ pub(crate) struct Launch {
     pub(crate) env: BTreeMap<String, String>,
     /// What it gets through its wire, and what it is not to print.
     pub(crate) secrets: Secrets,
+    /// Where its weights are.
+    pub(crate) weights: Option<PathBuf>,
     /// Runs at once.
     pub(crate) max_concurrency: u32,
     /// Jobs that one call of the handler takes, and how long the first of them waits for others.
@@ -89,6 +94,9 @@ impl Process {
         ours.set_nonblocking(true)?;
         let mut variables = environment(&launch.python, &launch.home, &launch.visible, &launch.env);
         variables.insert(WIRE.to_owned(), WIRE_FD.to_string());
+        if let Some(folder) = &launch.weights {
+            variables.insert(WEIGHTS.to_owned(), folder.to_string_lossy().into_owned());
+        }
         let mut command = launch.sandbox.command(&launch.python, &launch.reach, variables)?;
         command
             .args(["-m", "stokehold.runner", "serve"])

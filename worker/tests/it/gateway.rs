@@ -152,7 +152,10 @@ impl Gateway {
         let package_url = format!("{}/packages/{package_sha256}", self.url());
         let mut seen = self.seen();
         seen.packages.insert(package_sha256, package);
-        seen.endpoints.insert(name.to_owned(), RunnerSpec { version, package_url, needs_mib: BTreeMap::new() });
+        seen.endpoints.insert(
+            name.to_owned(),
+            RunnerSpec { version, package_url, weight_urls: Vec::new(), needs_mib: BTreeMap::new() },
+        );
     }
 
     /// Queues a job.

@@ -120,6 +120,8 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         network: false,
         env: BTreeMap::new(),
         secrets: Vec::new(),
+        weights: Vec::new(),
+        allow_pickle: false,
         input_schema: Value::Null,
         output_schema: Value::Null,
         vram_gib: 0.0,

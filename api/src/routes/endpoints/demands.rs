@@ -1,7 +1,7 @@
 //! What an endpoint asks of its workers beside memory, as it is sent and shown.
 
 use serde::{Deserialize, Serialize};
-use stokehold_queue::demands::{Demands, GPUS_MAX, NAMES_MAX, Trust, Version};
+use stokehold_queue::demands::{Demands, GPUS_MAX, NAMES_MAX, SandboxLevel, Trust, Version};
 use utoipa::ToSchema;
 
 use crate::error::Problem;
@@ -32,6 +32,23 @@ pub(crate) struct DemandsView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TrustWord>)]
     min_trust: Option<Trust>,
+    /// How far its handlers must be shut in, at the least: `L0` to `L2`. Default `L0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<SandboxWord>)]
+    min_sandbox: Option<SandboxLevel>,
+}
+
+/// How far a worker shuts its handlers in.
+#[derive(ToSchema)]
+#[schema(as = SandboxLevel)]
+#[expect(dead_code, reason = "it stands for `SandboxLevel` in the API's description")]
+pub(crate) enum SandboxWord {
+    /// Not at all.
+    L0,
+    /// By system calls and files.
+    L1,
+    /// By namespaces as well.
+    L2,
 }
 
 /// Whose a machine is.
@@ -55,6 +72,7 @@ impl DemandsView {
             && self.min_cuda.is_none()
             && self.regions.is_empty()
             && self.min_trust.is_none()
+            && self.min_sandbox.is_none()
     }
 
     /// The demands of an endpoint that runs on a card, or on the CPU.
@@ -74,6 +92,7 @@ impl DemandsView {
             min_cuda: version(self.min_cuda, "min_cuda")?,
             regions: names(self.regions, "regions")?,
             min_trust: self.min_trust.unwrap_or_default(),
+            min_sandbox: self.min_sandbox.unwrap_or_default(),
         };
         if demands.asks_of_cards() && !on_card {
             return Err(Problem::field("/demands", "asks for a card, and vram_gib is 0: say how much of it is needed"));
@@ -100,7 +119,7 @@ fn names(mut names: Vec<String>, what: &str) -> Result<Vec<String>, Problem> {
 
 impl From<Demands> for DemandsView {
     fn from(demands: Demands) -> Self {
-        let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust } = demands;
+        let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } = demands;
         let text = |version: Version| version.to_string();
         Self {
             gpus: Some(gpus).filter(|gpus| *gpus > 1),
@@ -109,6 +128,7 @@ impl From<Demands> for DemandsView {
             min_cuda: min_cuda.map(text),
             regions,
             min_trust: Some(min_trust).filter(|trust| *trust != Trust::default()),
+            min_sandbox: Some(min_sandbox).filter(|level| *level != SandboxLevel::default()),
         }
     }
 }

@@ -31,6 +31,7 @@ export interface EndpointDemands {
   min_cuda?: string;
   regions?: string[];
   min_trust?: "community" | "datacenter" | "owned";
+  min_sandbox?: "L0" | "L1" | "L2";
 }
 
 /** What a worker starts for an endpoint. Without one it is a Python handler. */
@@ -44,6 +45,16 @@ export interface EndpointRunner {
   port?: number;
 }
 
+/** One file of an endpoint's weights. */
+export interface EndpointWeight {
+  path: string;
+  source: string;
+  /** Null where it was uploaded. */
+  url: string | null;
+  sha256: string;
+  size_bytes: number;
+}
+
 /** One deployed version of an endpoint. Immutable. Members are named as the API names them. */
 export interface Endpoint {
   name: string;
@@ -55,6 +66,10 @@ export interface Endpoint {
   python: string;
   network: boolean;
   env?: Record<string, string>;
+  /** Names of secrets that its runners see. */
+  secrets?: string[];
+  weights?: EndpointWeight[];
+  allow_pickle?: boolean;
   package_sha256: string;
   package_size_bytes: number;
   input_schema: unknown;

@@ -7,6 +7,8 @@ export type Priority = "interactive" | "standard" | "batch";
 export interface Timing {
   queued_ms: number;
   env_ms: number;
+  /** As far as fetching the weights took longer than the environment. */
+  weights_ms: number;
   boot_ms: number;
   load_ms: number;
   warmup_ms: number;

@@ -21,6 +21,7 @@ class Timing:
 
     queued_ms: int = 0
     env_ms: int = 0
+    weights_ms: int = 0
     boot_ms: int = 0
     load_ms: int = 0
     warmup_ms: int = 0

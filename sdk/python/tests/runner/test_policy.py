@@ -31,6 +31,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
             min_cuda="12.4",
             min_trust="owned",
             network=True,
+            secrets=["HF_TOKEN"],
         )
         def paint(prompt: str) -> str:
             return prompt
@@ -59,6 +60,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
         "min_trust": "owned",
     }
     assert (options["keep_warm_s"], options["min_warm"], options["network"]) == (300, 1, True)
+    assert options["secrets"] == ["HF_TOKEN"]
 
 
 def test_what_was_not_given_is_not_told() -> None:

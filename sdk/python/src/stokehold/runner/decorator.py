@@ -12,14 +12,17 @@ from stokehold.runner.policy import (
     KEEP_WARM_MAX_S,
     MIN_WARM_MAX,
     NAME,
+    SANDBOXES,
+    TRUSTS,
     JobRetry,
     Step,
     check_at_most,
     check_batching,
-    check_trust,
+    check_one_of,
     check_version,
     checked_names,
     checked_steps,
+    checked_variables,
     checked_warmup,
     is_count,
 )
@@ -52,7 +55,9 @@ class Options:
     min_cuda: str | None = None
     regions: Sequence[str] = ()
     min_trust: str | None = None
+    min_sandbox: str | None = None
     network: bool = False
+    secrets: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.name is not None and not NAME.fullmatch(self.name):
@@ -72,9 +77,11 @@ class Options:
             object.__setattr__(self, option, checked_names(option, getattr(self, option)))
         for option in ("min_compute_capability", "min_cuda"):
             check_version(option, getattr(self, option))
-        check_trust(self.min_trust)
+        check_one_of("min_trust", self.min_trust, TRUSTS)
+        check_one_of("min_sandbox", self.min_sandbox, SANDBOXES)
         if not isinstance(self.network, bool):
             raise ValueError(f"network={self.network!r}: use True or False")
+        object.__setattr__(self, "secrets", checked_variables("secrets", self.secrets))
         check_at_most("gpus", self.gpus, 1, GPUS_MAX)
         check_at_most("keep_warm_s", self.keep_warm_s, 0, KEEP_WARM_MAX_S)
         check_at_most("min_warm", self.min_warm, 0, MIN_WARM_MAX)
@@ -111,7 +118,9 @@ def endpoint(
     min_cuda: str | None = None,
     regions: Sequence[str] = (),
     min_trust: str | None = None,
+    min_sandbox: str | None = None,
     network: bool = False,
+    secrets: Sequence[str] = (),
 ) -> Callable[[T], T]: ...
 
 
@@ -138,8 +147,10 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
     regions: one of these places, as the operator's join tokens name them.
     min_trust: whose machines may see the jobs, at the least: "owned" (the operator's), "datacenter" (the default) or
         "community" (anybody's).
+    min_sandbox: how far handlers must be shut in, at the least: "L0" (the default, any worker), "L1" or "L2".
     network: whether it reaches the network that its worker does; default it reaches nothing but its own machine's
         loopback, on workers that can keep the rest from it.
+    secrets: names of secrets that it finds in `os.environ`, such as "HF_TOKEN"; `stoke secret set` sets them.
 
     Raises `ValueError` for an option that cannot be.
     """

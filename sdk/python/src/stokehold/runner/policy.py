@@ -14,6 +14,7 @@ WARMUPS_MAX = 8
 WARMUP_BYTES_MAX = 64 * 1024
 NAMES_MAX = 16
 TRUSTS = ("community", "datacenter", "owned")
+SANDBOXES = ("L0", "L1", "L2")
 BATCH_SIZE_MAX = 256
 BATCH_WAIT_MS_MAX = 10_000
 GPUS_MAX = 16
@@ -21,6 +22,7 @@ KEEP_WARM_MAX_S = 86_400
 MIN_WARM_MAX = 1_000
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
@@ -172,14 +174,22 @@ def checked_names(option: str, names: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def checked_variables(option: str, names: Any) -> tuple[str, ...]:
+    """The names of `secrets`."""
+    for name in (checked := checked_names(option, names)):
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{option}: {name!r} cannot be a variable; use A-Z, 0-9 and _, as in HF_TOKEN")
+    return checked
+
+
 def check_version(option: str, version: Any) -> None:
     if version is not None and not (isinstance(version, str) and _VERSION.fullmatch(version)):
         raise ValueError(f'{option}={version!r}: give a text of two numbers, such as "8.0"')
 
 
-def check_trust(trust: Any) -> None:
-    if trust is not None and trust not in TRUSTS:
-        raise ValueError(f"min_trust={trust!r}: use {', '.join(TRUSTS)}")
+def check_one_of(option: str, value: Any, words: Sequence[str]) -> None:
+    if value is not None and value not in words:
+        raise ValueError(f"{option}={value!r}: use {', '.join(words)}")
 
 
 def check_at_most(option: str, value: Any, least: int, most: int) -> None:

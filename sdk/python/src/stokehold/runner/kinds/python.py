@@ -151,7 +151,7 @@ def _policy(options: Options) -> dict[str, Any]:
     demands: dict[str, Any] = {"gpus": options.gpus} if options.gpus > 1 else {}
     demands |= {
         name: list(value) if isinstance(value, tuple) else value
-        for name in ("gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust")
+        for name in ("gpu_models", "min_compute_capability", "min_cuda", "regions", "min_trust", "min_sandbox")
         if (value := getattr(options, name))
     }
     if demands:
@@ -164,6 +164,8 @@ def _policy(options: Options) -> dict[str, Any]:
             found[name] = value
     if options.network:
         found["network"] = True
+    if options.secrets:
+        found["secrets"] = list(options.secrets)
     if options.warmup:
         found["warmup"] = list(options.warmup)
     return found

@@ -1,0 +1,218 @@
+//! `hf://`: files of a model hub that speaks as huggingface.co does: one, or all of a repository, at the commit that a name stands for now.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, LINK};
+use reqwest::redirect::Policy;
+use serde::Deserialize;
+
+use super::{FILES_MAX, Pinned, check, is_pickle, web};
+use crate::output;
+use crate::package::WeightSource;
+
+const HUB: &str = "https://huggingface.co";
+
+/// Pages of a listing, at most; each has up to a thousand files.
+const PAGES_MAX: usize = 20;
+
+/// What a repository holds beside its weights and what they need.
+const LEFT_OUT: [&str; 2] = [".gitattributes", ".gitignore"];
+
+/// `org/model`, what of it, and which file if not all of them.
+#[derive(Debug, PartialEq, Eq)]
+struct Place<'a> {
+    repository: String,
+    revision: &'a str,
+    file: Option<&'a str>,
+}
+
+impl<'a> Place<'a> {
+    fn parse(rest: &'a str) -> Result<Self> {
+        let mut parts = rest.splitn(3, '/');
+        let (owner, model, file) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+        let (model, revision) = match model.unwrap_or_default().split_once('@') {
+            Some((model, revision)) => (model, revision),
+            None => (model.unwrap_or_default(), "main"),
+        };
+        ensure!(
+            !owner.is_empty() && !model.is_empty() && !revision.is_empty(),
+            "weights: hf://{rest} names no repository; write hf://org/model@revision or hf://org/model@revision/file"
+        );
+        let file = file.filter(|file| !file.is_empty());
+        Ok(Self { repository: format!("{owner}/{model}"), revision, file })
+    }
+}
+
+/// One file in a listing.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    #[serde(rename = "type")]
+    kind: String,
+    path: String,
+    #[serde(default)]
+    size: u64,
+    lfs: Option<Large>,
+}
+
+/// What a large file's pointer says.
+#[derive(Debug, Deserialize)]
+struct Large {
+    oid: String,
+}
+
+#[derive(Deserialize)]
+struct Revision {
+    sha: String,
+}
+
+struct Hub {
+    base: String,
+    headers: Vec<(&'static str, String)>,
+}
+
+/// The files that `hf://<rest>` names, at the commit that its revision stands for now.
+pub(super) async fn look(rest: &str, declared: &WeightSource) -> Result<Vec<Pinned>> {
+    let place = Place::parse(rest)?;
+    let hub = Hub::of(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    match place.file {
+        Some(file) => Ok(vec![hub.file(&place, file, declared).await?]),
+        None => {
+            ensure!(
+                declared.sha256.is_none(),
+                "weights: {} is many files, and one sha256 cannot be that of all",
+                declared.source
+            );
+            hub.all(&place, declared).await
+        }
+    }
+}
+
+impl Hub {
+    fn of(env: impl Fn(&str) -> Option<String>) -> Self {
+        let base = env("HF_ENDPOINT").unwrap_or_else(|| HUB.to_owned()).trim_end_matches('/').to_owned();
+        let headers = env("HF_TOKEN").map(|token| ("authorization", format!("Bearer {token}")));
+        Self { base, headers: headers.into_iter().collect() }
+    }
+
+    fn url(&self, repository: &str, commit: &str, file: &str) -> String {
+        let file: Vec<_> = file.split('/').map(crate::client::segment).collect();
+        format!("{}/{repository}/resolve/{commit}/{}", self.base, file.join("/"))
+    }
+
+    /// One file: its answer says at which commit it is, and of a large one what it holds.
+    async fn file(&self, place: &Place<'_>, file: &str, declared: &WeightSource) -> Result<Pinned> {
+        let http =
+            reqwest::Client::builder().redirect(Policy::none()).timeout(std::time::Duration::from_secs(60)).build()?;
+        let mut request = http.head(self.url(&place.repository, place.revision, file));
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        let answer = request.send().await.map_err(reqwest::Error::without_url);
+        let answer = web::refused(file, answer.with_context(|| format!("{} cannot be reached", self.base))?)?;
+        let said = answer.headers();
+        let commit = text(said, "x-repo-commit")
+            .with_context(|| format!("{} does not say at which commit {file} is", self.base))?;
+        let large = text(said, "x-linked-etag").map(|etag| etag.trim_matches('"').to_owned());
+        let size =
+            text(said, "x-linked-size").or(text(said, CONTENT_LENGTH.as_str())).and_then(|size| size.parse().ok());
+        let known = large.filter(|etag| is_sha256(etag)).zip(size);
+        let path = declared.path.clone().unwrap_or_else(|| file.to_owned());
+        self.pinned(place, &commit, file, path, known, declared).await
+    }
+
+    /// All files but those that hold the same weights in a worse form.
+    async fn all(&self, place: &Place<'_>, declared: &WeightSource) -> Result<Vec<Pinned>> {
+        let api = format!("{}/api/models/{}", self.base, place.repository);
+        let Revision { sha: commit } =
+            self.ask(&format!("{api}/revision/{}", crate::client::segment(place.revision))).await?.0;
+        let (mut files, mut next) = (Vec::new(), Some(format!("{api}/tree/{commit}?recursive=true")));
+        for _ in 0..PAGES_MAX {
+            let Some(url) = next.take() else { break };
+            let (page, following): (Vec<Listed>, _) = self.ask(&url).await?;
+            files.extend(page.into_iter().filter(|one| one.kind == "file" && one.size > 0));
+            next = following;
+        }
+        ensure!(
+            next.is_none() && files.len() <= FILES_MAX,
+            "{} has more than {FILES_MAX} files; name those that you want",
+            place.repository
+        );
+        let (files, skipped) = wanted(files);
+        if !skipped.is_empty() {
+            output::note(format_args!("left out, for the safetensors beside them: {}", skipped.join(", ")));
+        }
+        let mut pinned = Vec::new();
+        for one in files {
+            let path = match &declared.path {
+                Some(folder) => format!("{}/{}", folder.trim_end_matches('/'), one.path),
+                None => one.path.clone(),
+            };
+            let known = one.lfs.map(|large| large.oid).filter(|oid| is_sha256(oid)).zip(Some(one.size));
+            pinned.push(self.pinned(place, &commit, &one.path, path, known, declared).await?);
+        }
+        Ok(pinned)
+    }
+
+    async fn pinned(
+        &self,
+        place: &Place<'_>,
+        commit: &str,
+        file: &str,
+        path: String,
+        known: Option<(String, u64)>,
+        declared: &WeightSource,
+    ) -> Result<Pinned> {
+        let url = self.url(&place.repository, commit, file);
+        let (sha256, size_bytes) = match known {
+            Some(known) => known,
+            None => web::measure(file, &url, &self.headers).await?,
+        };
+        check(declared, file, &sha256)?;
+        let source = format!("hf://{}@{commit}/{file}", place.repository);
+        Ok(Pinned { path, source, url: Some(url), sha256, size_bytes, file: None })
+    }
+
+    /// An answer, and where the next page of it is.
+    async fn ask<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<(T, Option<String>)> {
+        let mut request = web::http()?.get(url);
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
+        let answer = request.send().await.map_err(reqwest::Error::without_url);
+        let answer = answer.with_context(|| format!("{} cannot be reached", self.base))?;
+        let what = url.strip_prefix(&self.base).unwrap_or(url).to_owned();
+        let answer = web::refused(&what, answer)?;
+        let next = next_page(answer.headers()).filter(|next| next.starts_with(&self.base));
+        Ok((answer.json().await.with_context(|| format!("{} gave no listing", self.base))?, next))
+    }
+}
+
+/// Those to have, and the names of those left out: pickles and the formats of other frameworks, where there are safetensors.
+fn wanted(files: Vec<Listed>) -> (Vec<Listed>, Vec<String>) {
+    let has_safetensors = files.iter().any(|one| one.path.ends_with(".safetensors"));
+    let is_other = |path: &str| {
+        let ending = Path::new(path).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        is_pickle(path) || matches!(ending, "h5" | "msgpack" | "onnx" | "ot" | "gguf")
+    };
+    let (skipped, files): (Vec<_>, Vec<_>) = files
+        .into_iter()
+        .filter(|one| !LEFT_OUT.contains(&one.path.as_str()))
+        .partition(|one| has_safetensors && is_other(&one.path));
+    (files, skipped.into_iter().map(|one| one.path).collect())
+}
+
+/// Of `<url>; rel="next"`.
+fn next_page(headers: &HeaderMap) -> Option<String> {
+    let links = headers.get(LINK)?.to_str().ok()?;
+    let next = links.split(',').find(|link| link.contains("rel=\"next\""))?;
+    Some(next.split_once('<')?.1.split_once('>')?.0.to_owned())
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}
+
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}

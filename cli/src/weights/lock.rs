@@ -1,0 +1,145 @@
+//! `weights.lock`: what each declared source is, file by file.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Pinned;
+use crate::package::WeightSource;
+
+const FILE: &str = "weights.lock";
+
+const HEAD: &str =
+    "# The exact weights of stoke.toml, written by `stoke deploy` and `stoke weights lock`. Keep it with the code.\n\n";
+
+/// The file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lock {
+    #[serde(default)]
+    weights: Vec<Entry>,
+}
+
+/// All files of one declared source.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    files: Vec<File>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    path: String,
+    source: String,
+    url: String,
+    sha256: String,
+    size_bytes: u64,
+}
+
+impl Lock {
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(FILE);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => toml::from_str(&text).with_context(|| {
+                format!("{} cannot be read; `stoke weights lock --update` writes it anew", path.display())
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        }
+    }
+
+    pub(super) fn forget(folder: &Path) -> Result<()> {
+        let path = folder.join(FILE);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a source was found to be, unless its author now says that it is something else.
+    pub(super) fn of(&self, declared: &WeightSource) -> Option<Vec<Pinned>> {
+        let entry = self.weights.iter().find(|entry| entry.is(declared))?;
+        let agrees = |file: &File| declared.sha256.as_ref().is_none_or(|sha256| *sha256 == file.sha256);
+        entry.files.iter().all(agrees).then(|| entry.files.iter().map(File::pinned).collect())
+    }
+
+    pub(super) fn set(&mut self, declared: &WeightSource, found: &[Pinned]) {
+        self.weights.retain(|entry| !entry.is(declared));
+        let files = found.iter().map(File::of).collect();
+        self.weights.push(Entry { source: declared.source.clone(), path: declared.path.clone(), files });
+    }
+
+    pub(super) fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(FILE);
+        let text = format!("{HEAD}{}", toml::to_string_pretty(self)?);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Entry {
+    fn is(&self, declared: &WeightSource) -> bool {
+        self.source == declared.source && self.path == declared.path
+    }
+}
+
+impl File {
+    fn of(one: &Pinned) -> Self {
+        Self {
+            path: one.path.clone(),
+            source: one.source.clone(),
+            url: one.url.clone().unwrap_or_default(),
+            sha256: one.sha256.clone(),
+            size_bytes: one.size_bytes,
+        }
+    }
+
+    fn pinned(&self) -> Pinned {
+        Pinned {
+            path: self.path.clone(),
+            source: self.source.clone(),
+            url: Some(self.url.clone()),
+            sha256: self.sha256.clone(),
+            size_bytes: self.size_bytes,
+            file: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declared(sha256: Option<String>) -> WeightSource {
+        WeightSource { source: "https://a/b.safetensors".to_owned(), path: None, sha256 }
+    }
+
+    #[test]
+    fn what_is_pinned_stays_until_its_author_says_otherwise() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lock = Lock::read(dir.path()).unwrap();
+        assert!(lock.of(&declared(None)).is_none());
+        let pinned = Pinned {
+            path: "b.safetensors".to_owned(),
+            source: "https://a/b.safetensors".to_owned(),
+            url: Some("https://a/b.safetensors".to_owned()),
+            sha256: "1".repeat(64),
+            size_bytes: 7,
+            file: None,
+        };
+        lock.set(&declared(None), std::slice::from_ref(&pinned));
+        lock.write(dir.path()).unwrap();
+        let again = Lock::read(dir.path()).unwrap();
+        assert_eq!(again.of(&declared(None)).unwrap(), [pinned]);
+        assert!(again.of(&declared(Some("1".repeat(64)))).is_some());
+        assert!(again.of(&declared(Some("2".repeat(64)))).is_none());
+        Lock::forget(dir.path()).unwrap();
+        assert!(Lock::read(dir.path()).unwrap().weights.is_empty());
+    }
+}

@@ -1,0 +1,146 @@
+//! Files of the web: how large they are, and what their hash is.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, RANGE};
+use reqwest::{Client, Response, StatusCode};
+use sha2::{Digest, Sha256};
+
+use super::{Pinned, check, last_part};
+use crate::package::WeightSource;
+use crate::{progress, retry};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+pub(super) fn http() -> Result<Client> {
+    Ok(Client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(SILENCE_TIMEOUT).build()?)
+}
+
+/// One file, found at `url`. It is read once, unless its author says what its hash is.
+pub(super) async fn look(declared: &WeightSource, url: &str, headers: &[(&'static str, String)]) -> Result<Pinned> {
+    let path = declared.path.clone().unwrap_or_else(|| last_part(&declared.source).to_owned());
+    let (sha256, size_bytes) = match &declared.sha256 {
+        Some(sha256) => (sha256.clone(), size(&path, url, headers).await?),
+        None => measure(&path, url, headers).await?,
+    };
+    check(declared, &path, &sha256)?;
+    ensure!(size_bytes > 0, "weights: {path} is empty");
+    Ok(Pinned {
+        path,
+        source: declared.source.clone(),
+        url: Some(declared.source.clone()),
+        sha256,
+        size_bytes,
+        file: None,
+    })
+}
+
+/// How large it is: of a whole file, or of all that one byte is a part of.
+async fn size(path: &str, url: &str, headers: &[(&'static str, String)]) -> Result<u64> {
+    let answer = ask(&http()?, path, url, headers, Some((0, Some(0), None))).await?;
+    total(&answer).with_context(|| format!("weights: nobody says how large {path} is; leave its sha256 out"))
+}
+
+/// Hash and size of a file, by reading it. A broken connection is gone on with where it broke.
+pub(super) async fn measure(path: &str, url: &str, headers: &[(&'static str, String)]) -> Result<(String, u64)> {
+    let http = http()?;
+    let (mut hash, mut done, mut etag) = (Sha256::new(), 0_u64, None::<String>);
+    let bar = progress::transfer(format!("hashing {path}"), 0);
+    let mut tried = 0;
+    loop {
+        let range = (done > 0).then_some((done, None, etag.clone()));
+        let outcome = async {
+            let mut answer = ask(&http, path, url, headers, range).await?;
+            if answer.status() == StatusCode::OK && done > 0 {
+                // It is another file by now, or the server cannot go on.
+                (hash, done) = (Sha256::new(), 0);
+            }
+            let strong = |etag: &str| (!etag.starts_with("W/")).then(|| etag.to_owned());
+            etag = answer.headers().get(ETAG).and_then(|etag| strong(etag.to_str().ok()?));
+            let whole = total(&answer);
+            bar.set_length(whole.unwrap_or(0));
+            while let Some(piece) = answer.chunk().await.map_err(reqwest::Error::without_url)? {
+                hash.update(&piece);
+                done += piece.len() as u64;
+                bar.set_position(done);
+                tried = 0;
+            }
+            ensure!(whole.is_none_or(|whole| whole == done), "the connection ended before the file did");
+            Ok(())
+        };
+        match outcome.await {
+            Ok(()) => break,
+            Err(error) if is_final(&error) || tried >= retry::TRIES => return Err(error),
+            Err(_) => {
+                tried += 1;
+                tokio::time::sleep(retry::pause(tried, None)).await;
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok((hex::encode(hash.finalize()), done))
+}
+
+/// From, to, and of which version.
+type Part = (u64, Option<u64>, Option<String>);
+
+/// The status that a server refused with.
+#[derive(Debug, thiserror::Error)]
+#[error("weights: {path}: the server answered {status}{advice}")]
+struct Refused {
+    path: String,
+    status: StatusCode,
+    advice: &'static str,
+}
+
+fn is_final(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Refused>().is_some_and(|refused| refused.status.is_client_error())
+}
+
+async fn ask(
+    http: &Client,
+    path: &str,
+    url: &str,
+    headers: &[(&'static str, String)],
+    part: Option<Part>,
+) -> Result<Response> {
+    let mut request = http.get(url);
+    for (name, value) in headers {
+        request = request.header(*name, value);
+    }
+    if let Some((from, to, etag)) = part {
+        request = request.header(RANGE, format!("bytes={from}-{}", to.map_or(String::new(), |to| to.to_string())));
+        if let Some(etag) = etag {
+            request = request.header(IF_RANGE, etag);
+        }
+    }
+    let answer = request.send().await.map_err(reqwest::Error::without_url);
+    let answer = answer.with_context(|| format!("weights: {path} cannot be reached"))?;
+    refused(path, answer)
+}
+
+pub(super) fn refused(path: &str, answer: Response) -> Result<Response> {
+    let status = answer.status();
+    if status.is_success() || status.is_redirection() {
+        return Ok(answer);
+    }
+    let advice = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; is a token needed? hf:// takes the variable HF_TOKEN",
+        StatusCode::NOT_FOUND => "; is the name right?",
+        _ => "",
+    };
+    bail!(Refused { path: path.to_owned(), status, advice })
+}
+
+/// The size of the whole file.
+fn total(answer: &Response) -> Option<u64> {
+    let number = |headers: &HeaderMap, name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
+    match answer.status() {
+        StatusCode::PARTIAL_CONTENT => {
+            answer.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
+        }
+        _ => number(answer.headers(), CONTENT_LENGTH),
+    }
+}

@@ -1,0 +1,203 @@
+//! What a model is loaded from: its environment, its package and its weights, from the caches or fetched now.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use stokehold_queue::demands::SandboxLevel;
+use stokehold_queue::gateway::{JobMessage, LeaseRef, Secrets, SecretsRequest};
+use stokehold_queue::job::{ErrorCode, JobError};
+
+use super::Pool;
+use super::endpoint::Endpoint;
+use crate::environment::{Environment, EnvironmentSpec};
+use crate::failure::{failed, infra};
+use crate::gateway::Error as GatewayError;
+use crate::messages::Messages;
+use crate::weights::{Error, Progress, WeightFile, WeightSet, scan};
+
+/// Presigned URLs are asked for anew so often during one download: each lives for hours.
+const RENEWALS_MAX: u32 = 10;
+
+/// A download that takes longer is told of in the log, this often.
+const SAID_EVERY: Duration = Duration::from_secs(10);
+
+/// The secret that the model hub's own library takes as well.
+const HUB_TOKEN: &str = "HF_TOKEN";
+
+/// What a model is loaded from.
+pub(super) struct Fetched {
+    pub(super) environment: Environment,
+    pub(super) package: PathBuf,
+    pub(super) weights: Option<WeightSet>,
+    /// What environment and package took, and what the weights took beyond that.
+    pub(super) took: (Duration, Duration),
+}
+
+impl Pool {
+    /// Its environment, its package and its weights. `told` hears how far a download is.
+    pub(super) async fn fetch(
+        &self,
+        model: &Endpoint,
+        secrets: &Secrets,
+        told: Option<&Messages>,
+    ) -> Result<Fetched, JobError> {
+        let (version, started) = (&model.spec.version, Instant::now());
+        let spec = &version.spec;
+        let environment =
+            EnvironmentSpec { requirements_lock: spec.requirements_lock.clone(), python: spec.python.clone() };
+        let progress =
+            |phase| tracing::info!(endpoint.id = %version.name, version = version.version, "environment: {phase}");
+        let others = async {
+            let both = tokio::join!(self.environments.get(&environment, &progress), self.package(model));
+            (both, started.elapsed())
+        };
+        let (((environment, package), others_took), weights) = tokio::join!(others, self.weights(model, secrets, told));
+        let environment = environment.map_err(|error| failed(ErrorCode::EnvironmentFailed, error.to_string()))?;
+        let took = (others_took, started.elapsed().saturating_sub(others_took));
+        Ok(Fetched { environment, package: package?, weights: weights?, took })
+    }
+
+    async fn package(&self, model: &Endpoint) -> Result<PathBuf, JobError> {
+        let version = &model.spec.version;
+        let spec = &version.spec;
+        match self.packages.get(&spec.package_sha256, spec.package_size_bytes, &model.spec.package_url).await {
+            Ok(package) => Ok(package),
+            // The URL lives for an hour, the model's entry longer: a fresh one is asked for before giving up.
+            Err(first) => {
+                let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
+                let url = fresh.map_err(|_| infra(format!("the package cannot be fetched: {first}")))?.package_url;
+                let again = self.packages.get(&spec.package_sha256, spec.package_size_bytes, &url).await;
+                again.map_err(|error| infra(format!("the package cannot be fetched: {error}")))
+            }
+        }
+    }
+
+    /// Its weights, if it has any; pickles among them only where they may be, and after a look at what they would run.
+    async fn weights(
+        &self,
+        model: &Endpoint,
+        secrets: &Secrets,
+        told: Option<&Messages>,
+    ) -> Result<Option<WeightSet>, JobError> {
+        let version = &model.spec.version;
+        let spec = &version.spec;
+        if spec.weights.is_empty() {
+            return Ok(None);
+        }
+        let (started, said_ms) = (Instant::now(), AtomicU64::new(0));
+        let progress = |progress: Progress| {
+            if let Some(told) = told {
+                let fraction = progress.done_bytes as f64 / progress.total_bytes.max(1) as f64;
+                told.take(JobMessage::Progress { fraction, message: format!("weights: {progress}") });
+            }
+            let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let due_ms = said_ms.load(Ordering::Relaxed) + u64::try_from(SAID_EVERY.as_millis()).unwrap_or(0);
+            if now_ms >= due_ms {
+                said_ms.store(now_ms, Ordering::Relaxed);
+                tracing::info!(endpoint.id = %version.name, version = version.version, "weights: {progress}");
+            }
+        };
+        let mut urls = model.spec.weight_urls.clone();
+        let mut renewals = 0;
+        let set = loop {
+            let files = files(model, &urls, secrets);
+            match self.weights.get(&files, &progress).await {
+                Ok(set) => break set,
+                // Known for longer than its URLs live; or the download took longer. What has arrived is kept.
+                Err(Error::Expired { .. } | Error::Refused { .. }) if renewals < RENEWALS_MAX && has_signed(model) => {
+                    renewals += 1;
+                    let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
+                    let fresh = fresh.map_err(|error| infra(format!("the weights cannot be fetched: {error}")))?;
+                    if fresh.weight_urls == urls {
+                        return Err(failed(ErrorCode::WeightsFailed, "the store refuses the weights".to_owned()));
+                    }
+                    urls = fresh.weight_urls;
+                }
+                Err(error) => return Err(blamed(error)),
+            }
+        };
+        self.look_into(model, &set).await?;
+        Ok(Some(set))
+    }
+
+    async fn look_into(&self, model: &Endpoint, set: &WeightSet) -> Result<(), JobError> {
+        let pickles = set.pickles().await.map_err(blamed)?;
+        let Some(first) = pickles.first() else { return Ok(()) };
+        let refuse = |why: &str| Err(failed(ErrorCode::WeightsFailed, format!("{first} is a pickle, {why}")));
+        if !model.spec.version.spec.allow_pickle {
+            return refuse("which runs what it says when it is read: use safetensors, or allow_pickle = true");
+        }
+        if self.sandbox.level() < SandboxLevel::L1 {
+            return refuse("and this worker shuts nobody in (sandbox L0)");
+        }
+        let environment = EnvironmentSpec {
+            requirements_lock: scan::PICKLESCAN_REQUIREMENTS.to_owned(),
+            python: scan::PICKLESCAN_PYTHON.to_owned(),
+        };
+        let scanner = self.environments.get(&environment, &|_| ()).await;
+        let scanner = scanner.map_err(|error| infra(format!("pickles cannot be scanned: {error}")))?;
+        scan::scan(&scanner.python, &set.folder, &pickles).await.map_err(blamed)
+    }
+
+    /// The secrets that a model's version names.
+    pub(super) async fn secrets(&self, model: &Endpoint, lease: Option<&LeaseRef>) -> Result<Secrets, JobError> {
+        if model.spec.version.spec.secrets.is_empty() {
+            return Ok(Secrets::default());
+        }
+        let request = SecretsRequest { model: model.named(), lease: lease.cloned() };
+        self.gateway.secrets(&request).await.map_err(|error| match error {
+            GatewayError::Refused { code, detail } if code == "secret_missing" => {
+                failed(ErrorCode::SetupFailed, detail)
+            }
+            error => infra(format!("its secrets are not known: {error}")),
+        })
+    }
+}
+
+/// Whether the gateway signs some of its URLs.
+fn has_signed(model: &Endpoint) -> bool {
+    let is_signed = |url: &Option<String>| url.as_deref().is_none_or(|url| url.starts_with("s3://"));
+    model.spec.version.spec.weights.iter().any(|weight| is_signed(&weight.url))
+}
+
+/// A model hub is told the endpoint's own token, if it has one.
+fn files(model: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightFile> {
+    let weights = model.spec.version.spec.weights.iter().zip(urls);
+    let file = |(weight, url): (&stokehold_queue::endpoint::Weight, &String)| {
+        let token = secrets.get(HUB_TOKEN).filter(|_| weight.source.starts_with("hf://"));
+        let headers = token.map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
+        WeightFile {
+            path: weight.path.clone(),
+            url: url.clone(),
+            sha256: weight.sha256.clone(),
+            size_bytes: weight.size_bytes,
+            headers: headers.into_iter().collect::<BTreeMap<_, _>>(),
+        }
+    };
+    weights.map(file).collect()
+}
+
+/// Whose fault it is: what another worker, or a later try, could fare better with is not the endpoint's.
+fn blamed(error: Error) -> JobError {
+    let code = match &error {
+        Error::Fetch { .. }
+        | Error::Changed { .. }
+        | Error::InUse { .. }
+        | Error::Disk { .. }
+        | Error::NoSpace { .. }
+        | Error::Shared(_)
+        | Error::Io { .. } => ErrorCode::Infra,
+        Error::List(_)
+        | Error::Refused { .. }
+        | Error::Expired { .. }
+        | Error::Size { .. }
+        | Error::Differs { .. }
+        | Error::TooLarge { .. }
+        | Error::Safetensors { .. }
+        | Error::Dangerous { .. }
+        | Error::Unscanned { .. } => ErrorCode::WeightsFailed,
+    };
+    failed(code, format!("{:#}", anyhow::Error::from(error)))
+}
