@@ -22,5 +22,6 @@ mod stack;
 mod versions;
 mod waiting;
 mod webhooks;
+mod weights;
 mod wire;
 mod worker;

@@ -1,7 +1,8 @@
 """Scans one file for what unpickling it would call. Run as `python -I -c <this> <path>`; answers with one line of JSON.
 
-picklescan alone lets pass what it cannot parse, such as a compressed pickle, and decides by a file's name how it would be
-loaded. Here, what cannot be parsed has failed, and the file is scanned as torch.load and as pickle.load would read it.
+picklescan alone lets pass what it cannot parse, such as a compressed pickle, and decides by a file's name how it
+would be loaded. Here, what cannot be parsed has failed, and the file is scanned as torch.load and as pickle.load would
+read it.
 """
 
 import json
@@ -60,7 +61,7 @@ def main(path):
     except BaseException as error:
         failures.messages.append(f"{type(error).__name__}: {error}"[:500])
     dangerous = sorted({f"{g.module}.{g.name}" for g in found.globals if g.safety is scanner.SafetyLevel.Dangerous})
-    print(json.dumps({"dangerous": dangerous[:20], "failed": (failures.messages or [None])[0]}))
+    sys.stdout.write(json.dumps({"dangerous": dangerous[:20], "failed": (failures.messages or [None])[0]}))
 
 
 main(Path(sys.argv[1]))
