@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use self::cog::CogYaml;
 pub(crate) use self::describe::{Described, describe};
-pub(crate) use self::manifest::{Kind, WeightSource};
+pub(crate) use self::manifest::{Kind, WeightSource, is_sha256};
 use self::manifest::{Manifest, Requirements};
 pub(crate) use self::pack::pack;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::demands::Demands;
-use crate::job::RetryPolicy;
+use crate::job::{Priority, RetryPolicy};
 use crate::vram::{CLASSES_GIB, class_of_gib, class_of_need_gib, mib_of_gib};
 
 /// One deployed version of a model. Immutable.
@@ -149,6 +149,9 @@ pub struct EndpointSpec {
     /// Workers that have it loaded, jobs or not.
     #[serde(default, skip_serializing_if = "is_nobody")]
     pub min_warm: u32,
+    /// How urgent its jobs are that do not say; `standard` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
     /// Default longest run.
     #[serde(default = "default_timeout_s")]
     pub timeout_s: u64,

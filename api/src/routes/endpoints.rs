@@ -15,6 +15,7 @@ use serde_json::Value;
 use stokehold_queue::demands::SandboxLevel;
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, Weight};
 use stokehold_queue::gateway::BATCH_SIZE_MAX;
+use stokehold_queue::job::Priority;
 use stokehold_queue::vram::{CLASSES_GIB, class_of_gib};
 use utoipa::ToSchema;
 
@@ -22,6 +23,7 @@ pub(crate) use self::demands::{DemandsView, TrustWord};
 pub(crate) use self::runner::{RunnerView, check_variable};
 use self::steps::{RetryRequest, StepRequest};
 use super::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S};
+use super::view::PriorityWord;
 use super::weights::WeightView;
 use super::{packages, secrets, weights};
 use crate::auth::{Caller, EndpointsRead, EndpointsWrite};
@@ -107,6 +109,9 @@ pub(crate) struct DeployRequest {
     /// How many workers have it loaded, jobs or not, 0 to 1,000. Default 0.
     #[serde(default)]
     min_warm: u32,
+    /// How urgent a job is that does not say. Default `standard`.
+    #[schema(value_type = Option<PriorityWord>)]
+    priority: Option<Priority>,
     /// Longest run of a job that does not say. Default 600.
     timeout_s: Option<u64>,
     /// Attempts of a job that does not say. Default 3.
@@ -166,6 +171,9 @@ pub(crate) struct VersionView {
     keep_warm_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     min_warm: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PriorityWord>)]
+    priority: Option<Priority>,
     timeout_s: u64,
     max_attempts: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,6 +226,7 @@ impl From<EndpointVersion> for VersionView {
             max_wait_ms: is_batched.then_some(spec.max_wait_ms),
             keep_warm_s: Some(spec.keep_warm_s).filter(|seconds| *seconds > 0),
             min_warm: Some(spec.min_warm).filter(|workers| *workers > 0),
+            priority: spec.priority,
             timeout_s: spec.timeout_s,
             max_attempts: spec.max_attempts,
             retry: spec.retry.map(RetryRequest::from),
@@ -429,6 +438,7 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         max_wait_ms,
         keep_warm_s: request.keep_warm_s,
         min_warm: request.min_warm,
+        priority: request.priority,
         timeout_s,
         max_attempts,
         retry: request.retry.map(|retry| retry.checked("/retry")).transpose()?,

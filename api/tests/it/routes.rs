@@ -220,3 +220,16 @@ async fn new_jobs_go_to_the_versions_that_get_them() {
     snapshot!("traffic_percent", put(json!({"version": 2, "percent": 101})));
     assert_eq!(stack.problem(stack.get("/v1/endpoints/none/traffic")).await, (404, "unknown_endpoint".to_owned()));
 }
+
+#[tokio::test]
+async fn a_job_that_does_not_say_is_as_urgent_as_its_endpoint() {
+    let stack = Stack::start().await;
+    let mut endpoint = echo();
+    endpoint["priority"] = json!("batch");
+    assert_eq!(stack.deploy(endpoint).await["priority"], "batch");
+    let submit = |priority: Option<&str>| {
+        stack.json(stack.post("/v1/jobs", &json!({"endpoint": "echo", "input": {"text": "hi"}, "priority": priority})))
+    };
+    assert_eq!(submit(None).await["priority"], "batch");
+    assert_eq!(submit(Some("interactive")).await["priority"], "interactive");
+}

@@ -9,6 +9,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use stokehold_queue::demands::SandboxLevel;
+use stokehold_queue::job::Priority;
 
 /// Its name in a folder.
 pub(crate) const FILE: &str = "stoke.toml";
@@ -70,6 +71,8 @@ pub(crate) struct Manifest {
     #[serde(skip_serializing_if = "Option::is_none")]
     min_warm: Option<Whole<0, 1_000>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<Priority>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     timeout_s: Option<Whole<1, 604_800>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<Whole<1, 100>>,
@@ -111,11 +114,16 @@ pub(crate) struct WeightSource {
 
 fn sha256<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    if text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+    if is_sha256(&text) {
         Ok(Some(text))
     } else {
         Err(D::Error::custom("use a SHA-256 of 64 lower-case hex digits, or leave it out: the first deploy pins it"))
     }
+}
+
+/// Lower-case hex.
+pub(crate) fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// What a worker starts for an endpoint.

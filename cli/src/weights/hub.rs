@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{FILES_MAX, Pinned, check, is_pickle, web};
 use crate::output;
-use crate::package::WeightSource;
+use crate::package::{WeightSource, is_sha256};
 
 const HUB: &str = "https://huggingface.co";
 
@@ -211,8 +211,4 @@ fn next_page(headers: &HeaderMap) -> Option<String> {
 
 fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
-}
-
-fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

@@ -122,6 +122,7 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         secrets: Vec::new(),
         weights: Vec::new(),
         allow_pickle: false,
+        priority: None,
         input_schema: Value::Null,
         output_schema: Value::Null,
         vram_gib: 0.0,

@@ -48,7 +48,7 @@ pub(crate) struct SubmitRequest {
     /// `{"$job": "<id>", "pointer": "/a/b"}`.
     #[schema(value_type = serde_json::Value)]
     pub(crate) input: Box<RawValue>,
-    /// How urgent it is. Default `standard`.
+    /// How urgent it is. Default: the endpoint's, else `standard`.
     #[schema(value_type = Option<PriorityWord>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) priority: Option<Priority>,
@@ -170,7 +170,7 @@ pub(crate) fn check(
             tenant: tenant.to_owned(),
             endpoint: version.name.clone(),
             version: version.version,
-            priority: request.priority.unwrap_or_default(),
+            priority: request.priority.or(version.spec.priority).unwrap_or_default(),
             vram_class_gib: deployed.vram_class_gib,
             demands: deployed.demands,
             timeout_ms: timeout_s * 1000,

@@ -81,6 +81,7 @@ export interface Endpoint {
   max_wait_ms?: number;
   keep_warm_s?: number;
   min_warm?: number;
+  priority?: "interactive" | "standard" | "batch";
   timeout_s: number;
   max_attempts: number;
   retry?: EndpointRetry | null;

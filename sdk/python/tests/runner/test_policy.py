@@ -32,6 +32,8 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
             min_trust="owned",
             network=True,
             secrets=["HF_TOKEN"],
+            min_sandbox="L1",
+            priority="batch",
         )
         def paint(prompt: str) -> str:
             return prompt
@@ -58,9 +60,10 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
         "gpu_models": ["RTX 4090", "A100"],
         "min_cuda": "12.4",
         "min_trust": "owned",
+        "min_sandbox": "L1",
     }
     assert (options["keep_warm_s"], options["min_warm"], options["network"]) == (300, 1, True)
-    assert options["secrets"] == ["HF_TOKEN"]
+    assert (options["secrets"], options["priority"]) == (["HF_TOKEN"], "batch")
 
 
 def test_what_was_not_given_is_not_told() -> None:
@@ -93,6 +96,8 @@ def test_the_decorator_keeps_them() -> None:
         ({"regions": ["eu"] * 17}, "regions has 17 names, and at most 16"),
         ({"min_cuda": "12"}, "min_cuda='12': give a text of two numbers"),
         ({"min_cuda": 12.4}, "min_cuda=12.4: give a text of two numbers"),
+        ({"secrets": ["a-b"]}, "secrets: 'a-b' cannot be a variable"),
+        ({"priority": "now"}, "priority='now': use interactive, standard, batch"),
         ({"min_trust": "me"}, "min_trust='me': use community, datacenter, owned"),
         ({"gpu_models": ["A100"]}, "ask for GPUs: say with vram_gib"),
         ({"gpus": 2}, "ask for GPUs: say with vram_gib"),

@@ -12,6 +12,7 @@ from stokehold.runner.policy import (
     KEEP_WARM_MAX_S,
     MIN_WARM_MAX,
     NAME,
+    PRIORITIES,
     SANDBOXES,
     TRUSTS,
     JobRetry,
@@ -58,6 +59,7 @@ class Options:
     min_sandbox: str | None = None
     network: bool = False
     secrets: Sequence[str] = ()
+    priority: str | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None and not NAME.fullmatch(self.name):
@@ -79,6 +81,7 @@ class Options:
             check_version(option, getattr(self, option))
         check_one_of("min_trust", self.min_trust, TRUSTS)
         check_one_of("min_sandbox", self.min_sandbox, SANDBOXES)
+        check_one_of("priority", self.priority, PRIORITIES)
         if not isinstance(self.network, bool):
             raise ValueError(f"network={self.network!r}: use True or False")
         object.__setattr__(self, "secrets", checked_variables("secrets", self.secrets))
@@ -121,6 +124,7 @@ def endpoint(
     min_sandbox: str | None = None,
     network: bool = False,
     secrets: Sequence[str] = (),
+    priority: str | None = None,
 ) -> Callable[[T], T]: ...
 
 
@@ -150,6 +154,7 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
     min_sandbox: how far handlers must be shut in, at the least: "L0" (the default, any worker), "L1" or "L2".
     network: whether it reaches the network that its worker does; default it reaches nothing but its own machine's
         loopback, on workers that can keep the rest from it.
+    priority: how urgent its jobs are that do not say: "interactive", "standard" (the default) or "batch".
     secrets: names of secrets that it finds in `os.environ`, such as "HF_TOKEN"; `stoke secret set` sets them.
 
     Raises `ValueError` for an option that cannot be.

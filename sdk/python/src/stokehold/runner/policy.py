@@ -15,6 +15,7 @@ WARMUP_BYTES_MAX = 64 * 1024
 NAMES_MAX = 16
 TRUSTS = ("community", "datacenter", "owned")
 SANDBOXES = ("L0", "L1", "L2")
+PRIORITIES = ("interactive", "standard", "batch")
 BATCH_SIZE_MAX = 256
 BATCH_WAIT_MS_MAX = 10_000
 GPUS_MAX = 16

@@ -164,6 +164,8 @@ def _policy(options: Options) -> dict[str, Any]:
             found[name] = value
     if options.network:
         found["network"] = True
+    if options.priority is not None:
+        found["priority"] = options.priority
     if options.secrets:
         found["secrets"] = list(options.secrets)
     if options.warmup:
