@@ -16,6 +16,7 @@ mod leases;
 mod ledger;
 mod load;
 pub mod local;
+pub mod machine;
 mod messages;
 mod output;
 mod package;
@@ -28,5 +29,5 @@ mod turns;
 pub mod uv;
 mod worker;
 
-pub use config::{Config, ConfigError, RawConfig, Secret, user_cache_dir};
+pub use config::{Config, ConfigError, RawConfig, Secret, VARIABLES, user_cache_dir};
 pub use worker::run;

@@ -10,6 +10,9 @@ use tokio::process::Command;
 use super::{Error, child};
 use crate::uv::Uv;
 
+/// What runners need, as uv is asked for it: the wheel's `requires-python`.
+pub(crate) const PYTHON_MIN: &str = ">=3.9";
+
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Three lines: the program itself, without symbolic links or shims; what compiled extensions must match; the platform's
@@ -33,15 +36,15 @@ pub(super) struct Interpreter {
 pub(super) struct Interpreters(Mutex<HashMap<String, Arc<Interpreter>>>);
 
 impl Interpreters {
-    /// The interpreter for a version such as `3.11`; empty is the `python3` on PATH.
+    /// The interpreter for a version such as `3.11`; empty is the `python3` on PATH, or where that is missing or too old any that will do.
     pub(super) async fn find(&self, uv: &Uv, version: &str) -> Result<Arc<Interpreter>, Error> {
         check_version(version)?;
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).cloned();
         if let Some(known) = known.filter(|known| known.program.exists()) {
             return Ok(known);
         }
-        let program = if version.is_empty() { PathBuf::from("python3") } else { uv.find_python(version).await? };
-        let found = Arc::new(probe(program).await?);
+        let found =
+            Arc::new(if version.is_empty() { any(uv).await? } else { probe(uv.find_python(version).await?).await? });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(version.to_owned(), Arc::clone(&found));
         Ok(found)
     }
@@ -55,6 +58,21 @@ pub(crate) fn check_version(version: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::PythonVersion(version.chars().take(40).collect()))
+}
+
+/// GPU images often have no Python, and RHEL 8's is 3.6: uv then finds another one, or installs it.
+async fn any(uv: &Uv) -> Result<Interpreter, Error> {
+    match probe(PathBuf::from("python3")).await {
+        Ok(found) if serves(&found.identity) => Ok(found),
+        _ => probe(uv.find_python(PYTHON_MIN).await?).await,
+    }
+}
+
+/// Whether runners work on this version, which may have more behind it.
+pub(crate) fn serves(version: &str) -> bool {
+    let mut parts = version.split(|c: char| !c.is_ascii_digit());
+    let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok());
+    (number(), number()) >= (Some(3), Some(9))
 }
 
 async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
@@ -81,6 +99,15 @@ mod tests {
         }
         for bad in ["2.7", "3.", "3.11.1.1", "--help", "/usr/bin/python3", "3.x", "pypy3", "3.1111", " 3.11"] {
             assert!(check_version(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn runners_need_python_3_9() {
+        for (version, does) in
+            [("3.9.2 cpython-39", true), ("3.14.0rc1", true), ("3.8.20", false), ("2.7.18", false), ("", false)]
+        {
+            assert_eq!(serves(version), does, "{version:?}");
         }
     }
 
