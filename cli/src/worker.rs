@@ -1,6 +1,7 @@
 //! `stoke worker`.
 
 mod check;
+mod install;
 
 use std::path::PathBuf;
 
@@ -28,6 +29,8 @@ pub(crate) struct WorkerArgs {
 #[derive(Subcommand)]
 enum Verb {
     Check(check::CheckArgs),
+    Install(install::InstallArgs),
+    Uninstall(install::UninstallArgs),
 }
 
 /// How to work here and now.
@@ -57,6 +60,8 @@ pub(crate) async fn run(global: &Global, args: WorkerArgs) -> Result<()> {
     match args.verb {
         None => work(args.here).await,
         Some(Verb::Check(args)) => check::run(global, args).await,
+        Some(Verb::Install(args)) => install::run(global, args).await,
+        Some(Verb::Uninstall(args)) => install::remove(args).await,
     }
 }
 
