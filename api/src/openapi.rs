@@ -15,8 +15,8 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
-    batches, endpoints, events, feedback, files, health, jobs, limits, packages, queue, readings, redrive, results,
-    schedules, submit, webhooks, workers,
+    archives, batches, endpoints, events, feedback, files, health, jobs, limits, packages, queue, readings, redrive,
+    results, schedules, submit, webhooks, workers,
 };
 
 #[derive(OpenApi)]
@@ -30,7 +30,7 @@ use crate::routes::{
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
-        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, queue::get,
+        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get,
         health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),

@@ -201,6 +201,7 @@ pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
         token_key: TokenKey::generate().unwrap(),
         extend_every_ms: 3_000,
         ephemeral: false,
+        worker_dist: None,
         limits: Limits::default(),
         webhooks: Webhooks::default(),
     }
