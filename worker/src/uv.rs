@@ -212,6 +212,13 @@ impl Uv {
         Ok(PathBuf::from(child::run("looking for Python", command, VENV_LIMIT).await?.trim()))
     }
 
+    /// Whether environments can be built on this Python; uv says why not.
+    pub(crate) async fn accepts(&self, python: &Path) -> Result<(), Error> {
+        let mut command = self.command(["python", "find", "--system", "--no-project"]);
+        command.arg(python);
+        child::run("looking at Python", command, VENV_LIMIT).await.map(drop)
+    }
+
     /// Creates an environment that may be moved.
     pub(crate) async fn venv(&self, python: &Path, at: &Path) -> Result<(), Error> {
         let mut command =

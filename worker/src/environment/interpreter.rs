@@ -25,10 +25,10 @@ print(sysconfig.get_platform(), *platform.libc_ver())
 
 /// A Python on this machine.
 #[derive(Debug)]
-pub(super) struct Interpreter {
-    pub(super) program: PathBuf,
+pub(crate) struct Interpreter {
+    pub(crate) program: PathBuf,
     /// Version, ABI and platform. Environments built on equal identities are interchangeable.
-    pub(super) identity: String,
+    pub(crate) identity: String,
 }
 
 /// The interpreters found so far, by the version asked for.
@@ -60,12 +60,21 @@ pub(crate) fn check_version(version: &str) -> Result<(), Error> {
     Err(Error::PythonVersion(version.chars().take(40).collect()))
 }
 
-/// GPU images often have no Python, and RHEL 8's is 3.6: uv then finds another one, or installs it.
+/// GPU images often have no Python, RHEL 8's is 3.6, and a bare Debian's lacks what environments need: uv then finds another one, or
+/// installs it.
 async fn any(uv: &Uv) -> Result<Interpreter, Error> {
-    match probe(PathBuf::from("python3")).await {
-        Ok(found) if serves(&found.identity) => Ok(found),
-        _ => probe(uv.find_python(PYTHON_MIN).await?).await,
+    if let Ok(found) = on_path().await
+        && serves(&found.identity)
+        && uv.accepts(&found.program).await.is_ok()
+    {
+        return Ok(found);
     }
+    probe(uv.find_python(PYTHON_MIN).await?).await
+}
+
+/// The `python3` on PATH.
+pub(crate) async fn on_path() -> Result<Interpreter, Error> {
+    probe(PathBuf::from("python3")).await
 }
 
 /// Whether runners work on this version, which may have more behind it.

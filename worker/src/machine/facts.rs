@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::{Finding, judge};
 use crate::cards::{self, nvml};
-use crate::environment::interpreter::{PYTHON_MIN, serves};
+use crate::environment::interpreter::{self, PYTHON_MIN, serves};
 use crate::environment::{Error, child};
 use crate::uv::Uv;
 
@@ -30,6 +30,8 @@ const LIBRARIES: [&str; 5] =
 pub(super) struct Pythons {
     /// The version of the `python3` on PATH.
     pub(super) on_path: Option<String>,
+    /// Why uv cannot build on that.
+    pub(super) trouble: Option<String>,
     /// Where `on_path` will not do: what uv found instead.
     pub(super) other: Option<PathBuf>,
 }
@@ -90,15 +92,20 @@ pub(super) async fn glibc() -> Option<String> {
 }
 
 pub(super) async fn python(uv: Option<&Uv>) -> Pythons {
-    let mut command = Command::new("python3");
-    command.args(["-I", "-c", "import platform; print(platform.python_version())"]);
-    let on_path = child::run("asking Python for its version", command, LIMIT).await.ok();
-    let on_path = on_path.map(|version| version.trim().to_owned());
-    let other = match uv {
-        Some(uv) if !on_path.as_deref().is_some_and(serves) => uv.python_here(PYTHON_MIN).await.ok(),
+    let on_path = interpreter::on_path().await.ok();
+    let version = on_path.as_ref().and_then(|found| found.identity.split_whitespace().next()).map(str::to_owned);
+    let trouble = match (uv, &on_path) {
+        (Some(uv), Some(found)) if serves(&found.identity) => {
+            uv.accepts(&found.program).await.err().map(|error| error.to_string())
+        }
         _ => None,
     };
-    Pythons { on_path, other }
+    let is_good = trouble.is_none() && version.as_deref().is_some_and(serves);
+    let other = match uv {
+        Some(uv) if !is_good => uv.python_here(PYTHON_MIN).await.ok(),
+        _ => None,
+    };
+    Pythons { on_path: version, trouble, other }
 }
 
 pub(super) async fn uv(found: Result<Uv, Error>) -> Finding {

@@ -42,14 +42,18 @@ pub(super) fn glibc(version: Option<&str>) -> Finding {
 pub(super) fn python(found: &Pythons) -> Finding {
     const WHAT: &str = "Python";
     match (&found.on_path, &found.other) {
-        (Some(version), _) if serves(version) => Finding::ok(WHAT, version),
+        (Some(version), _) if serves(version) && found.trouble.is_none() => Finding::ok(WHAT, version),
         (_, Some(other)) => Finding::ok(WHAT, other.display().to_string()),
         (old, None) => {
-            let has = old.as_ref().map_or("none here".to_owned(), |version| format!("{version}, which is too old"));
+            let has = match (old, &found.trouble) {
+                (None, _) => "none here".to_owned(),
+                (Some(version), None) => format!("{version}, which is too old"),
+                (Some(version), Some(why)) => format!("{version}, which will not do: {why}"),
+            };
             Finding::warn(
                 WHAT,
                 format!("{has}: uv downloads one for the first job that needs it"),
-                "Install Python 3.9 or newer, with the name python3 on PATH, where the download's host cannot be reached.",
+                "Install Python 3.9 or newer, with the name python3 on PATH, where the download's host cannot be reached (Debian and Ubuntu before 3.12: python3-distutils too).",
             )
         }
     }
@@ -279,12 +283,15 @@ mod tests {
     #[test]
     fn a_missing_or_old_python_is_no_reason_to_stay_away() {
         let found = |on_path: Option<&str>, other: Option<&str>| {
-            told(python(&Pythons { on_path: on_path.map(str::to_owned), other: other.map(Into::into) }))
+            told(python(&Pythons { on_path: on_path.map(str::to_owned), trouble: None, other: other.map(Into::into) }))
         };
         says(found(Some("3.9.2"), None), Good, &["3.9.2"]);
         says(found(Some("3.6.8"), Some("/usr/bin/python3.11")), Good, &["python3.11"]);
         says(found(Some("3.6.8"), None), Warn, &["3.6.8", "too old", "uv downloads"]);
         says(found(None, None), Warn, &["none here"]);
+        let trouble = Some("it is missing `distutils`".to_owned());
+        let bare = Pythons { on_path: Some("3.9.2".to_owned()), trouble, other: None };
+        says(told(python(&bare)), Warn, &["3.9.2", "distutils", "uv downloads"]);
     }
 
     #[test]
