@@ -72,14 +72,14 @@ main() {
         [ "${STOKE_FORCE:-}" != 1 ] || set -- "$@" --force
         exec "$stoke" "$@" </dev/null
     fi
-    "$stoke" worker check </dev/null || [ "${STOKE_FORCE:-}" = 1 ] ||
-        die "this machine is not as a worker wants it, see above; STOKE_FORCE=1 starts one all the same"
     # Not below /opt: handlers may read what lies there.
     if [ "$is_root" ]; then
         export STOKE_DATA_DIR="${STOKE_DATA_DIR:-/var/lib/stokehold}" STOKE_CACHE_DIR="${STOKE_CACHE_DIR:-/var/cache/stokehold}"
     else
         export STOKE_DATA_DIR="${STOKE_DATA_DIR:-$prefix/data}"
     fi
+    "$stoke" worker check </dev/null || [ "${STOKE_FORCE:-}" = 1 ] ||
+        die "this machine is not as a worker wants it, see above; STOKE_FORCE=1 starts one all the same"
     exec "$stoke" worker </dev/null
 }
 
