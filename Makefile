@@ -46,7 +46,7 @@ export STOKE_TEST_BWRAP := $(BWRAP)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist
+.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -164,6 +164,13 @@ $(BWRAP):
 
 worker-dist: $(ZIG) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
 	@ZIG_BIN=$(TOOLS)/zig/bin UV=$(UV) GLIBC=$(DIST_GLIBC) OUT=target/dist deploy/worker/build.sh
+
+# OLDER=: the Debian to try, the oldest that mirrors still have.
+OLDER ?= bullseye
+test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by the archive, and run a job there (as root, with debootstrap)
+	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
+	@tests/worker_dist/older.sh $(OLDER) $(TOOLS)/older/$(OLDER)
+	@STOKE_TEST_OLDER=$(TOOLS)/older/$(OLDER) STOKE_WORKER_DIST=$(CURDIR)/target/dist cargo test --locked -p stokehold-tests --test worker_dist -- --nocapture
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
