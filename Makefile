@@ -10,6 +10,11 @@ MATURIN_VERSION := 1.16.0
 GARAGE_VERSION := 2.5.0
 DENY_VERSION := 0.20.2
 INFERNO_VERSION := 0.12.8
+ZIG_VERSION := 0.15.2
+ZIGBUILD_VERSION := 0.24.0
+
+# The oldest glibc that a worker's archive runs on: that of RHEL 8 and Debian 10.
+DIST_GLIBC := 2.28
 
 TOOLS := $(CURDIR)/.tools
 UV := $(TOOLS)/uv/bin/uv
@@ -23,6 +28,7 @@ CLIENT := $(TOOLS)/client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
 SCHEMA := $(TOOLS)/schema/.installed
 PEERS := $(TOOLS)/peers/.installed
+ZIG := $(TOOLS)/zig/.installed
 BULLMQ := tests/benches/peers/bullmq/node_modules/.installed
 WHEEL := target/wheels/.built
 JS := sdk/js/node_modules/.installed
@@ -40,7 +46,7 @@ export STOKE_TEST_BWRAP := $(BWRAP)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants
+.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -132,6 +138,13 @@ $(INFERNO):
 	@cargo install --debug -q --locked --root $(TOOLS) --target-dir target/inferno --version $(INFERNO_VERSION) inferno 1>&2
 	@rm -rf target/inferno
 
+# What builds for an older glibc than this machine's. In one environment: both ask its Python for the compiler.
+$(ZIG): | $(UV)
+	@echo "installing zig $(ZIG_VERSION) into .tools" >&2
+	@$(UV) venv -q --clear $(TOOLS)/zig
+	@$(UV) pip install -q --python $(TOOLS)/zig ziglang==$(ZIG_VERSION) cargo-zigbuild==$(ZIGBUILD_VERSION) maturin==$(MATURIN_VERSION)
+	@touch $@
+
 # The Redis that `stoke dev` would run (one on PATH, else a pinned one that it installs), and the pinned Valkey: the queue is tested on
 # both.
 redis: stoke | $(UV)
@@ -146,6 +159,18 @@ $(BWRAP):
 	elif command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; then cd $(TOOLS) && apt-get download -qq bubblewrap >/dev/null 2>&1 \
 	&& dpkg -x bubblewrap_*.deb bubblewrap && ln -sf $(TOOLS)/bubblewrap/usr/bin/bwrap $@; fi || true
 	@[ -e $@ ] || echo "no bubblewrap could be had: the tests of sandbox L2 are skipped" >&2
+
+# --- deploy ------------------------------------------------------------------------------------------------------------------
+
+worker-dist: $(ZIG) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
+	@ZIG_BIN=$(TOOLS)/zig/bin UV=$(UV) GLIBC=$(DIST_GLIBC) OUT=target/dist deploy/worker/build.sh
+
+# OLDER=: the Debian to try, the oldest that mirrors still have.
+OLDER ?= bullseye
+test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by the archive, and run a job there (as root, with debootstrap)
+	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
+	@tests/worker_dist/older.sh $(OLDER) $(TOOLS)/older/$(OLDER)
+	@STOKE_TEST_OLDER=$(TOOLS)/older/$(OLDER) STOKE_WORKER_DIST=$(CURDIR)/target/dist cargo test --locked -p stokehold-tests --test worker_dist -- --nocapture
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
@@ -189,14 +214,14 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types,
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../deploy/worker && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../deploy/worker
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../deploy/worker && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../deploy/worker
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api

@@ -1,6 +1,7 @@
 //! What the operator typed, and what it means. The defaults are `config.default.toml`, commented there.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 31] = [
+pub const ENV: [(&str, &str); 32] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
@@ -29,6 +30,7 @@ pub const ENV: [(&str, &str); 31] = [
     ("STOKE_DURABILITY", "durability"),
     ("STOKE_REPLICAS_TO_WAIT", "replicas_to_wait"),
     ("STOKE_EPHEMERAL", "ephemeral"),
+    ("STOKE_WORKER_DIST", "worker_dist"),
     ("STOKE_REDIS_URL", "redis.url"),
     ("STOKE_REDIS_PREFIX", "redis.prefix"),
     ("STOKE_REDIS_SHARDS", "redis.shards"),
@@ -71,6 +73,8 @@ pub struct Config {
     pub extend_every_ms: u64,
     /// Accept a Redis that forgets everything when it restarts.
     pub ephemeral: bool,
+    /// Where the archives lie that make workers of new machines.
+    pub worker_dist: Option<PathBuf>,
     /// What one replica takes on.
     pub limits: Limits,
     /// Where webhooks may go, and how often.
@@ -165,6 +169,7 @@ struct RawConfig {
     durability: Durability,
     replicas_to_wait: Value,
     ephemeral: bool,
+    worker_dist: PathBuf,
     redis: RawRedis,
     s3: RawS3,
     limits: Limits,
@@ -262,6 +267,7 @@ impl Config {
             s3: raw.s3.mean(),
             extend_every_ms: raw.extend_every_ms,
             ephemeral: raw.ephemeral,
+            worker_dist: worker_dist(raw.worker_dist),
             limits: raw.limits,
             webhooks: raw.webhooks.mean()?,
         })
@@ -278,6 +284,15 @@ fn weight_buckets(text: &str, own: &str) -> Result<Vec<String>, Error> {
         return Err(Error::Setting { setting: "weight_buckets", why });
     }
     Ok(named)
+}
+
+/// Empty is `../dist` as seen from this program, where `make worker-dist` puts them beside a build.
+fn worker_dist(named: PathBuf) -> Option<PathBuf> {
+    if !named.as_os_str().is_empty() {
+        return Some(named);
+    }
+    let program = std::env::current_exe().ok()?;
+    Some(program.parent()?.parent()?.join("dist")).filter(|folder| folder.is_dir())
 }
 
 /// `None` for "auto".

@@ -1,5 +1,6 @@
 //! The public API: one file per noun, each with its own structs.
 
+pub(crate) mod archives;
 pub(crate) mod batches;
 pub(crate) mod endpoints;
 pub(crate) mod events;
@@ -74,6 +75,8 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/webhooks/deliveries/{id}/replay", post(webhooks::replay))
         .route("/v1/workers", get(workers::list))
         .route("/v1/workers/{id}/readings", get(readings::list))
+        .route("/v1/worker/install.sh", get(archives::script))
+        .route("/v1/worker/archives/{name}", get(archives::archive))
         .route("/v1/queue", get(queue::get))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

@@ -17,6 +17,7 @@ mod events;
 mod feedback;
 mod filter;
 mod find_redis;
+mod findings;
 mod get;
 mod guard;
 mod init;
@@ -180,7 +181,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,
-        Command::Worker(args) => Box::pin(worker::run(args)).await,
+        Command::Worker(args) => Box::pin(worker::run(global, args)).await,
         Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,
         Command::Guard(args) => guard::run(&args),
         Command::Confine(args) => confine::run(&args),

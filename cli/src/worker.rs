@@ -1,21 +1,41 @@
 //! `stoke worker`.
 
+mod check;
+mod install;
+
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, Subcommand};
 use stokehold_worker::{Config, RawConfig};
 use tokio_util::sync::CancellationToken;
 
-use crate::logging;
 use crate::signals::StopSignals;
+use crate::{Global, logging};
 
 /// Join a gateway and run its jobs on this machine
 ///
 /// Every setting can be given by an environment variable as well; the join token by STOKE_JOIN_TOKEN or a file, never as an argument:
 /// those are seen by every user of a machine.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct WorkerArgs {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    here: Here,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Check(check::CheckArgs),
+    Install(install::InstallArgs),
+    Uninstall(install::UninstallArgs),
+}
+
+/// How to work here and now.
+#[derive(Args)]
+struct Here {
     /// Where the gateway answers [STOKE_GATEWAY_URL]
     #[arg(long, value_name = "URL")]
     gateway: Option<String>,
@@ -36,7 +56,16 @@ pub(crate) struct WorkerArgs {
     exit_with_stdin: bool,
 }
 
-pub(crate) async fn run(args: WorkerArgs) -> Result<()> {
+pub(crate) async fn run(global: &Global, args: WorkerArgs) -> Result<()> {
+    match args.verb {
+        None => work(args.here).await,
+        Some(Verb::Check(args)) => check::run(global, args).await,
+        Some(Verb::Install(args)) => install::run(global, args).await,
+        Some(Verb::Uninstall(args)) => install::remove(args).await,
+    }
+}
+
+async fn work(args: Here) -> Result<()> {
     logging::to_stderr();
     let mut raw = RawConfig::from_env(|name| std::env::var(name).ok())?;
     args.gateway.into_iter().for_each(|url| raw.gateway_url = url);

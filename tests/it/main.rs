@@ -13,6 +13,7 @@ mod first_light;
 mod gpus;
 mod handlers;
 mod kinds;
+mod new_machine;
 mod pipelines;
 mod poison;
 mod sandbox;

@@ -1,7 +1,7 @@
 //! The cards of this machine: what they are, how they are, and whether they may take work. By NVML, or declared for tests, or none.
 
 mod health;
-mod nvml;
+pub(crate) mod nvml;
 mod probe;
 
 use std::path::{Path, PathBuf};
@@ -73,6 +73,11 @@ impl Card {
     fn is_open(&self) -> bool {
         self.probes == 0 && self.health.verdict().0 == GpuHealth::Well
     }
+}
+
+/// Whether this system has the device file of a card, or of their driver.
+pub(crate) fn have_devices() -> bool {
+    ["/dev/nvidiactl", "/dev/nvidia0"].iter().any(|path| Path::new(path).exists())
 }
 
 impl Cards {

@@ -1,15 +1,39 @@
 //! Configuration: [`RawConfig`] is what the operator typed, [`Config`] what it means.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use crate::sandbox::Level;
+use crate::uv::{beside, on_path};
 
 /// A heartbeat names at most 1,000 leases: those of the slots, those held ahead, and those whose end is not told yet.
 const SLOTS_MAX: u32 = 800;
+
+/// Every environment variable of a worker.
+pub const VARIABLES: [&str; 19] = [
+    "STOKE_GATEWAY_URL",
+    "STOKE_JOIN_TOKEN",
+    "STOKE_WORKER_NAME",
+    "STOKE_SLOTS",
+    "STOKE_DATA_DIR",
+    "STOKE_CACHE_DIR",
+    "STOKE_RUNNER_WHEEL",
+    "STOKE_UV",
+    "STOKE_FAKE_GPUS",
+    "STOKE_NVML_LIBRARY",
+    "STOKE_DRAIN_GRACE_MS",
+    "STOKE_LOAD_TIMEOUT_MS",
+    "STOKE_MAX_LOADED",
+    "STOKE_ENVIRONMENTS_BYTES",
+    "STOKE_WEIGHTS_BYTES",
+    "STOKE_SCRATCH_BYTES",
+    "STOKE_SANDBOX",
+    "STOKE_BWRAP",
+    "STOKE_PRICE_USD_PER_HOUR",
+];
 
 /// A text that never prints itself.
 #[derive(Clone)]
@@ -199,10 +223,16 @@ impl TryFrom<RawConfig> for Config {
             weights_bytes: raw.weights_bytes,
             scratch_bytes: raw.scratch_bytes,
             sandbox: level(&raw.sandbox)?,
-            bwrap: set(raw.bwrap).unwrap_or_else(|| "bwrap".into()),
+            bwrap: bwrap(set(raw.bwrap)),
             price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,
         })
     }
+}
+
+/// PATH's before the one of the worker's archive: where a distribution lets only some programs make namespaces, its own bubblewrap may.
+pub(crate) fn bwrap(named: Option<PathBuf>) -> PathBuf {
+    let name = Path::new("bwrap");
+    named.or_else(|| on_path(name)).or_else(|| beside("bwrap")).unwrap_or_else(|| name.to_owned())
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and a thousand million")]
@@ -213,7 +243,7 @@ fn micros(usd: f64) -> Result<u64, ConfigError> {
     Ok((usd * 1e6).round() as u64)
 }
 
-fn level(text: &str) -> Result<Option<Level>, ConfigError> {
+pub(crate) fn level(text: &str) -> Result<Option<Level>, ConfigError> {
     if text == "auto" {
         return Ok(None);
     }
@@ -274,6 +304,23 @@ mod tests {
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_FAKE_GPUS", "big")]).starts_with("fake_gpus"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_SANDBOX", "L9")]).starts_with("sandbox"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_GATEWAY_URL", "ftp://x")]).starts_with("gateway_url"));
+    }
+
+    #[test]
+    fn every_variable_is_listed_is_in_the_file_and_is_read() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let _ = RawConfig::from_env(|name| {
+            asked.borrow_mut().push(name.to_owned());
+            None
+        });
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        assert_eq!(sorted(asked.into_inner()), sorted(VARIABLES.map(str::to_owned).to_vec()));
+        for name in VARIABLES {
+            assert!(include_str!("config.default.toml").contains(&format!("[{name}]")), "{name}");
+        }
     }
 
     #[test]

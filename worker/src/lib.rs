@@ -16,6 +16,7 @@ mod leases;
 mod ledger;
 mod load;
 pub mod local;
+pub mod machine;
 mod mask;
 mod messages;
 mod output;
@@ -30,5 +31,5 @@ pub mod uv;
 mod weights;
 mod worker;
 
-pub use config::{Config, ConfigError, RawConfig, Secret, user_cache_dir};
+pub use config::{Config, ConfigError, RawConfig, Secret, VARIABLES, user_cache_dir};
 pub use worker::run;

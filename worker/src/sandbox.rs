@@ -67,6 +67,8 @@ struct Policy {
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     level: Level,
+    /// Why it is not a higher one, a line for each; empty where that was not asked for.
+    lacks: String,
     /// `bwrap`, at L2.
     bwrap: PathBuf,
     /// Our own program, which shuts a process in and becomes another.
@@ -85,7 +87,7 @@ impl Reach {
 impl Sandbox {
     /// Shuts nothing in.
     pub(crate) fn none() -> Self {
-        Self { level: Level::L0, bwrap: PathBuf::new(), stoke: PathBuf::new(), next_uid: None }
+        Self { level: Level::L0, lacks: String::new(), bwrap: PathBuf::new(), stoke: PathBuf::new(), next_uid: None }
     }
 
     /// The level asked for, or the best that works here. `stoke` is the program that has [`confine`] as its subcommand `confine`.
@@ -96,8 +98,9 @@ impl Sandbox {
         let is_root = Uid::effective().is_root();
         // Runners have a PATH of their own.
         let bwrap = on_path(bwrap).unwrap_or_else(|| bwrap.to_owned());
-        let at = |level| Self {
+        let at = |level, lacks: &str| Self {
             level,
+            lacks: lacks.trim().to_owned(),
             bwrap: bwrap.clone(),
             stoke: stoke.to_owned(),
             next_uid: (is_root && level == Level::L2).then(|| AtomicU32::new(UIDS.start)),
@@ -107,7 +110,7 @@ impl Sandbox {
             if wanted.is_some_and(|wanted| wanted != level) {
                 continue;
             }
-            let sandbox = at(level);
+            let sandbox = at(level, &missing);
             match sandbox.works().await {
                 Ok(()) => {
                     if !missing.is_empty() {
@@ -126,9 +129,14 @@ impl Sandbox {
                 tracing::warn!(
                     "HANDLERS ARE NOT ISOLATED (sandbox L0): they can do all that this worker can. Run only handlers that you trust.{missing}"
                 );
-                Ok(at(Level::L0))
+                Ok(at(Level::L0, &missing))
             }
         }
+    }
+
+    /// Why handlers are not shut in further.
+    pub(crate) fn lacks(&self) -> &str {
+        &self.lacks
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -240,7 +248,13 @@ mod tests {
     fn what_shuts_a_runner_in_takes_no_orders_from_its_variables() {
         let variables = || BTreeMap::from([("LD_PRELOAD".to_owned(), "/package/evil.so".to_owned())]);
         for level in [Level::L1, Level::L2] {
-            let sandbox = Sandbox { level, stoke: "/bin/stoke".into(), bwrap: "/bin/bwrap".into(), next_uid: None };
+            let sandbox = Sandbox {
+                level,
+                lacks: String::new(),
+                stoke: "/bin/stoke".into(),
+                bwrap: "/bin/bwrap".into(),
+                next_uid: None,
+            };
             let command = sandbox.command(Path::new("/bin/sh"), &Reach::all("/".into()), variables()).unwrap();
             let names: Vec<_> = command.as_std().get_envs().map(|(name, _)| name.to_owned()).collect();
             assert_eq!(names, ["STOKE_KEPT_LD_PRELOAD"], "{level}");

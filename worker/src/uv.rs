@@ -33,7 +33,8 @@ pub struct Uv {
     cache: Option<PathBuf>,
 }
 
-/// The uv to use: `explicit`, else `STOKE_UV`, else the one on PATH, else the one under `cache_dir`, installed there the first time.
+/// The uv to use: `explicit`, else `STOKE_UV`, else the one beside this program, where a worker's archive has it, else the one on PATH, else
+/// the one under `cache_dir`, installed there the first time. The archive's before PATH's: it is the version that we are tested with.
 ///
 /// # Errors
 /// [`Error::UvMissing`] when there is none and none could be installed; its text says what to do.
@@ -45,7 +46,7 @@ pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, 
         return usable(path.clone()).await.map_err(|why| Error::UvMissing(format!("{}: {why}", path.display())));
     }
     let installed = cache_dir.join("uv").join("bin").join("uv");
-    for path in [on_path(Path::new("uv")), Some(installed.clone())].into_iter().flatten() {
+    for path in [beside("uv"), on_path(Path::new("uv")), Some(installed.clone())].into_iter().flatten() {
         match usable(path.clone()).await {
             Ok(uv) => return Ok(uv),
             Err(error) => tracing::debug!(%error, path = %path.display(), "not a usable uv"),
@@ -53,6 +54,12 @@ pub async fn ensure_uv(explicit: Option<&Path>, cache_dir: &Path) -> Result<Uv, 
     }
     bootstrap(cache_dir, &installed).await.map_err(|why| Error::UvMissing(format!("installing it failed: {why}")))?;
     usable(installed).await.map_err(|why| Error::UvMissing(format!("the one just installed does not run: {why}")))
+}
+
+/// What lies in the folder of this program, links followed.
+pub(crate) fn beside(name: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.parent()?.join(name)).filter(|path| path.is_file())
 }
 
 /// A bare name as PATH resolves it, a path made absolute: uv is started in other folders than ours.
@@ -185,23 +192,31 @@ impl Uv {
 
     /// A Python of this version on this machine, installed by uv if there is none.
     pub(crate) async fn find_python(&self, version: &str) -> Result<PathBuf, Error> {
-        // `--system`: the environment of whoever started us is not a base for others.
-        // Not `--quiet`: that silences the answer as well.
-        const FIND: [&str; 4] = ["python", "find", "--system", "--no-project"];
-        let find = || {
-            let mut command = self.command(FIND);
-            command.arg(version);
-            child::run("looking for Python", command, VENV_LIMIT)
-        };
-        if let Ok(found) = find().await {
-            return Ok(PathBuf::from(found.trim()));
+        if let Ok(found) = self.python_here(version).await {
+            return Ok(found);
         }
         tracing::info!(version, "no such Python here: asking uv to install it");
         let mut install = self.command(["python", "install", "--no-progress"]);
         install.arg(version);
         let missing = |error: Error| Error::PythonMissing { version: version.to_owned(), why: error.to_string() };
         child::run("installing Python", install, PYTHON_INSTALL_LIMIT).await.map_err(missing)?;
-        Ok(PathBuf::from(find().await.map_err(missing)?.trim()))
+        self.python_here(version).await.map_err(missing)
+    }
+
+    /// A Python of this version on this machine.
+    pub(crate) async fn python_here(&self, version: &str) -> Result<PathBuf, Error> {
+        // `--system`: the environment of whoever started us is not a base for others.
+        // Not `--quiet`: that silences the answer as well.
+        let mut command = self.command(["python", "find", "--system", "--no-project"]);
+        command.arg(version);
+        Ok(PathBuf::from(child::run("looking for Python", command, VENV_LIMIT).await?.trim()))
+    }
+
+    /// Whether environments can be built on this Python; uv says why not.
+    pub(crate) async fn accepts(&self, python: &Path) -> Result<(), Error> {
+        let mut command = self.command(["python", "find", "--system", "--no-project"]);
+        command.arg(python);
+        child::run("looking at Python", command, VENV_LIMIT).await.map(drop)
     }
 
     /// Creates an environment that may be moved.

@@ -27,6 +27,7 @@ use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
 use crate::ledger::Claim;
 use crate::load::Load;
+use crate::machine;
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
 use crate::sandbox::Sandbox;
@@ -65,11 +66,13 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
     let uv = ensure_uv(config.uv.as_deref(), &config.cache_dir).await?;
     let environments = Environments::open(EnvironmentsConfig {
         dir: config.cache_dir.clone(),
-        uv,
+        uv: uv.clone(),
         runner_wheel: RunnerWheel::find(config.runner_wheel.as_deref()),
         cap_bytes: config.environments_bytes,
     })?;
     let cards = Cards::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
+    // With the driver's library open already, opening it once more costs nothing.
+    machine::say(&config, &uv).await;
     let (driver, cuda) = cards.versions();
     let join = JoinRequest {
         protocol: PROTOCOL,

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod admission;
+mod archives;
 mod auth;
 mod bad_input;
 mod batches;

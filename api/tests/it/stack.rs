@@ -242,6 +242,7 @@ pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
         weight_buckets: Vec::new(),
         extend_every_ms: 3_000,
         ephemeral: false,
+        worker_dist: None,
         limits: Limits::default(),
         webhooks: Webhooks::default(),
     }

@@ -10,6 +10,9 @@ use tokio::process::Command;
 use super::{Error, child};
 use crate::uv::Uv;
 
+/// What runners need, as uv is asked for it: the wheel's `requires-python`.
+pub(crate) const PYTHON_MIN: &str = ">=3.9";
+
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Four lines: the program itself, without symbolic links or shims; what compiled extensions must match; the platform's
@@ -23,12 +26,12 @@ print(sys.implementation.cache_tag)
 
 /// A Python on this machine.
 #[derive(Debug)]
-pub(super) struct Interpreter {
-    pub(super) program: PathBuf,
+pub(crate) struct Interpreter {
+    pub(crate) program: PathBuf,
     /// Version, ABI and platform. Environments built on equal identities are interchangeable.
-    pub(super) identity: String,
+    pub(crate) identity: String,
     /// Such as `cpython-311`.
-    pub(super) cache_tag: String,
+    pub(crate) cache_tag: String,
 }
 
 /// The interpreters found so far, by the version asked for.
@@ -36,15 +39,15 @@ pub(super) struct Interpreter {
 pub(super) struct Interpreters(Mutex<HashMap<String, Arc<Interpreter>>>);
 
 impl Interpreters {
-    /// The interpreter for a version such as `3.11`; empty is the `python3` on PATH.
+    /// The interpreter for a version such as `3.11`; empty is the `python3` on PATH, or where that is missing or too old any that will do.
     pub(super) async fn find(&self, uv: &Uv, version: &str) -> Result<Arc<Interpreter>, Error> {
         check_version(version)?;
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).cloned();
         if let Some(known) = known.filter(|known| known.program.exists()) {
             return Ok(known);
         }
-        let program = if version.is_empty() { PathBuf::from("python3") } else { uv.find_python(version).await? };
-        let found = Arc::new(probe(program).await?);
+        let found =
+            Arc::new(if version.is_empty() { any(uv).await? } else { probe(uv.find_python(version).await?).await? });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(version.to_owned(), Arc::clone(&found));
         Ok(found)
     }
@@ -58,6 +61,30 @@ pub(crate) fn check_version(version: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::PythonVersion(version.chars().take(40).collect()))
+}
+
+/// GPU images often have no Python, RHEL 8's is 3.6, and a bare Debian's lacks what environments need: uv then finds another one, or
+/// installs it.
+async fn any(uv: &Uv) -> Result<Interpreter, Error> {
+    if let Ok(found) = on_path().await
+        && serves(&found.identity)
+        && uv.accepts(&found.program).await.is_ok()
+    {
+        return Ok(found);
+    }
+    probe(uv.find_python(PYTHON_MIN).await?).await
+}
+
+/// The `python3` on PATH.
+pub(crate) async fn on_path() -> Result<Interpreter, Error> {
+    probe(PathBuf::from("python3")).await
+}
+
+/// Whether runners work on this version, which may have more behind it.
+pub(crate) fn serves(version: &str) -> bool {
+    let mut parts = version.split(|c: char| !c.is_ascii_digit());
+    let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok());
+    (number(), number()) >= (Some(3), Some(9))
 }
 
 pub(super) async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
@@ -86,6 +113,15 @@ mod tests {
         }
         for bad in ["2.7", "3.", "3.11.1.1", "--help", "/usr/bin/python3", "3.x", "pypy3", "3.1111", " 3.11"] {
             assert!(check_version(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn runners_need_python_3_9() {
+        for (version, does) in
+            [("3.9.2 cpython-39", true), ("3.14.0rc1", true), ("3.8.20", false), ("2.7.18", false), ("", false)]
+        {
+            assert_eq!(serves(version), does, "{version:?}");
         }
     }
 

@@ -1,0 +1,36 @@
+//! What was found about a machine, as a table and as a verdict.
+
+use anyhow::{Result, bail};
+use comfy_table::Cell;
+use serde_json::json;
+use stokehold_worker::machine::{Finding, Verdict};
+
+use crate::{Global, output};
+
+/// Prints them; an error when one of them fails.
+pub(crate) fn tell(global: &Global, findings: &[Finding]) -> Result<()> {
+    if global.json {
+        output::json(&json!({"checks": findings}))?;
+    } else {
+        let mut table = output::table(["", "check", "found"]);
+        for Finding { what, verdict, found, fix } in findings {
+            let word = match verdict {
+                Verdict::Ok => "ok",
+                Verdict::Warn => "warn",
+                Verdict::Fail => "fail",
+            };
+            let fix = fix.as_ref().map_or(String::new(), |fix| format!("\n{fix}"));
+            table.add_row([output::state_cell(word), Cell::new(what), Cell::new(format!("{found}{fix}"))]);
+        }
+        output::line(table.trim_fmt())?;
+    }
+    match failed(findings) {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} checks failed", findings.len()),
+    }
+}
+
+/// How many fail.
+pub(crate) fn failed(findings: &[Finding]) -> usize {
+    findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count()
+}

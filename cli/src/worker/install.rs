@@ -1,0 +1,283 @@
+//! `stoke worker install` and `uninstall`: the worker as a service of systemd.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::json;
+use stokehold_worker::VARIABLES;
+use tokio::process::Command;
+
+use super::check;
+use crate::{Global, findings, output};
+
+/// The unit that `deploy/` has, too.
+const UNIT: &str = include_str!("../../../deploy/systemd/stoke-worker.service");
+
+/// Where it says that the program is.
+const UNIT_PROGRAM: &str = "/usr/local/bin/stoke";
+
+const SERVICE: &str = "stoke-worker.service";
+const UNIT_PATH: &str = "etc/systemd/system/stoke-worker.service";
+const SETTINGS_PATH: &str = "etc/stokehold/worker.env";
+
+/// A stop waits for the drain: the unit's `TimeoutStopSec`, and some.
+const SYSTEMCTL_LIMIT: Duration = Duration::from_secs(90);
+
+/// No join token is as long.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
+/// What the unit says itself: systemd makes and owns these folders.
+const OF_THE_UNIT: [&str; 2] = ["STOKE_DATA_DIR", "STOKE_CACHE_DIR"];
+
+/// Have systemd run a worker on this machine, from now on
+///
+/// Writes the unit and, readable by root alone, /etc/stokehold/worker.env with the join token and every other setting of `stoke worker` that is in the
+/// environment (STOKE_SLOTS, STOKE_SANDBOX, ...); then starts it. Again with other settings changes them; again without a token keeps the old ones. The
+/// token is read from STOKE_JOIN_TOKEN or a file, never from an argument: those are seen by every user of a machine.
+#[derive(Args)]
+pub(crate) struct InstallArgs {
+    /// Where the gateway answers [STOKE_GATEWAY_URL]
+    #[arg(long, value_name = "URL")]
+    gateway: Option<String>,
+    /// A file that holds the join token, - for standard input [STOKE_JOIN_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    join_token_file: Option<PathBuf>,
+    /// What to call this worker [STOKE_WORKER_NAME; default: the host's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// The program to run [default: this one]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Print what would be written, without the token, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Write below this folder and start nothing: for making an image
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    root: PathBuf,
+    /// Go on when a check of this machine fails
+    #[arg(long)]
+    force: bool,
+}
+
+/// Stop the worker that `install` set up, and remove it
+#[derive(Args)]
+pub(crate) struct UninstallArgs {}
+
+pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
+    let is_live = args.root == Path::new("/");
+    let (unit_path, settings_path) = (args.root.join(UNIT_PATH), args.root.join(SETTINGS_PATH));
+    let unit = unit(&program(args.program.as_deref())?)?;
+    let token = token(args.join_token_file.as_deref())?;
+    let settings = match &token {
+        None if settings_path.exists() => {
+            let changes = args.gateway.is_some() || args.name.is_some();
+            ensure!(!changes, "to change {}, give the join token again", settings_path.display());
+            None
+        }
+        None => bail!("there is no join token: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN"),
+        Some(token) => {
+            let mut settings = carried(|name| std::env::var(name).ok());
+            let mut set = |name: &'static str, value: &Option<String>| {
+                if let Some(value) = value {
+                    settings.retain(|(known, _)| *known != name);
+                    settings.push((name, value.clone()));
+                }
+            };
+            set("STOKE_GATEWAY_URL", &args.gateway);
+            set("STOKE_WORKER_NAME", &args.name);
+            set("STOKE_JOIN_TOKEN", &Some(token.clone()));
+            let url = settings.iter().find(|(name, _)| *name == "STOKE_GATEWAY_URL");
+            let (_, url) = url.context("say where the gateway answers: --gateway, or STOKE_GATEWAY_URL")?;
+            ensure!(
+                url.starts_with("http://") || url.starts_with("https://"),
+                "the gateway's address must start with http:// or https://, and is {url:?}"
+            );
+            Some((url.clone(), lines(&settings)?))
+        }
+    };
+    if args.dry_run {
+        return show(global, &unit_path, &unit, &settings_path, settings.as_ref().map(|(_, text)| text.as_str()));
+    }
+    if is_live {
+        ensure!(
+            nix::unistd::Uid::effective().is_root(),
+            "only root may install a service: use sudo -E, or --dry-run to see it"
+        );
+        ensure!(
+            Path::new("/run/systemd/system").exists(),
+            "systemd does not run here: start `stoke worker` by whatever starts things on this machine"
+        );
+        let found = check::look(settings.as_ref().map(|(url, _)| url.as_str())).await?;
+        if findings::failed(&found) > 0 && !args.force {
+            findings::tell(global, &found).context("nothing was installed; --force installs it all the same")?;
+        }
+    }
+    if let Some((_, text)) = &settings {
+        write(&settings_path, text, 0o600)?;
+    }
+    write(&unit_path, &unit, 0o644)?;
+    if is_live {
+        systemctl(&["daemon-reload"]).await?;
+        systemctl(&["enable", "--quiet", SERVICE]).await?;
+        systemctl(&["restart", SERVICE]).await?;
+        output::note(format_args!("{SERVICE} is started: `journalctl -u {SERVICE} -f` shows what it says"));
+    }
+    if global.json {
+        let settings = settings.is_some().then_some(&settings_path);
+        return output::json(&json!({"unit": unit_path, "settings": settings, "started": is_live}));
+    }
+    Ok(())
+}
+
+pub(super) async fn remove(_: UninstallArgs) -> Result<()> {
+    let root = Path::new("/");
+    ensure!(nix::unistd::Uid::effective().is_root(), "only root may remove a service: use sudo");
+    let unit = root.join(UNIT_PATH);
+    ensure!(unit.exists(), "there is no {}: nothing to remove", unit.display());
+    systemctl(&["disable", "--quiet", "--now", SERVICE]).await?;
+    for path in [unit, root.join(SETTINGS_PATH)] {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    systemctl(&["daemon-reload"]).await?;
+    output::note("removed; environments and packages are kept in /var/cache/private/stokehold until you delete them");
+    Ok(())
+}
+
+/// A link is kept as it is: an upgrade moves it, and the unit need not change.
+fn program(named: Option<&Path>) -> Result<PathBuf> {
+    let program = match named {
+        Some(path) => std::path::absolute(path)?,
+        None => std::env::current_exe().context("cannot find the path of this program")?,
+    };
+    ensure!(program.is_file(), "{} is no program", program.display());
+    Ok(program)
+}
+
+fn unit(program: &Path) -> Result<String> {
+    let program = program.to_str().filter(|path| !path.contains(|c: char| c.is_whitespace() || "\"'\\%$".contains(c)));
+    let program =
+        program.context("systemd cannot start a program of such a path: move it, or name a link with --program")?;
+    Ok(UNIT.replace(UNIT_PROGRAM, program))
+}
+
+/// From the environment or a file.
+fn token(file: Option<&Path>) -> Result<Option<String>> {
+    let given = match file {
+        Some(path) if path == Path::new("-") => read_token(std::io::stdin().lock()),
+        Some(path) => fs::File::open(path).and_then(read_token),
+        None => return Ok(std::env::var("STOKE_JOIN_TOKEN").ok().filter(|token| !token.is_empty())),
+    };
+    let given = given.context("cannot read the join token")?;
+    let token = given.trim();
+    ensure!(!token.is_empty(), "the file of the join token is empty");
+    Ok(Some(token.to_owned()))
+}
+
+fn read_token(from: impl Read) -> std::io::Result<String> {
+    let mut text = String::new();
+    from.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The settings of `stoke worker` that are set here and not the unit's own.
+fn carried(var: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
+    let names = VARIABLES.into_iter().filter(|name| !OF_THE_UNIT.contains(name));
+    names.filter_map(|name| Some((name, var(name).filter(|value| !value.is_empty())?))).collect()
+}
+
+/// As systemd reads a file of variables: in double quotes, where four characters need a backslash.
+fn lines(settings: &[(&str, String)]) -> Result<String> {
+    let mut text = String::from("# Written by `stoke worker install`.\n");
+    for (name, value) in settings {
+        ensure!(!value.contains(|c: char| c.is_control()), "{name} holds a line break or another control character");
+        let escaped: String =
+            value.chars().flat_map(|c| "\"\\$`".contains(c).then_some('\\').into_iter().chain([c])).collect();
+        text.push_str(&format!("{name}=\"{escaped}\"\n"));
+    }
+    Ok(text)
+}
+
+/// Whole or not at all, and never readable by others on the way.
+fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
+    let what = || format!("cannot write {}", path.display());
+    let folder = path.parent().context("a path without a folder")?;
+    fs::create_dir_all(folder).with_context(what)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(what)?;
+    file.write_all(text.as_bytes()).with_context(what)?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(mode)).with_context(what)?;
+    file.as_file().sync_all().with_context(what)?;
+    file.persist(path).with_context(what)?;
+    Ok(())
+}
+
+fn show(global: &Global, unit_path: &Path, unit: &str, settings_path: &Path, settings: Option<&str>) -> Result<()> {
+    let settings = settings.map(|text| {
+        let shown = |line: &str| {
+            if line.starts_with("STOKE_JOIN_TOKEN=") { "STOKE_JOIN_TOKEN=(secret)".into() } else { line.to_owned() }
+        };
+        text.lines().map(shown).collect::<Vec<_>>().join("\n")
+    });
+    if global.json {
+        return output::json(&json!({
+            "unit": {"path": unit_path, "text": unit}, "settings": {"path": settings_path, "text": settings},
+        }));
+    }
+    output::line(format_args!("# {}\n{unit}", unit_path.display()))?;
+    match settings {
+        Some(text) => output::line(format_args!("# {}, readable by root alone\n{text}", settings_path.display())),
+        None => output::line(format_args!("# {} stays as it is", settings_path.display())),
+    }
+}
+
+async fn systemctl(arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("systemctl");
+    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+    let what = || format!("systemctl {}", arguments.join(" "));
+    let ended = tokio::time::timeout(SYSTEMCTL_LIMIT, command.status()).await;
+    let status = ended.with_context(|| format!("{} does not end", what()))?.with_context(what)?;
+    ensure!(status.success(), "{} failed ({status}); `journalctl -u {SERVICE}` may say why", what());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_starts_the_program_that_was_named() {
+        let unit = unit(Path::new("/opt/stokehold/current/bin/stoke")).unwrap();
+        assert!(unit.contains("ExecStart=/opt/stokehold/current/bin/stoke worker\n"), "{unit}");
+        assert!(!unit.contains(UNIT_PROGRAM));
+        assert!(unit.contains(&format!("EnvironmentFile=/{SETTINGS_PATH}\n")));
+        for name in OF_THE_UNIT {
+            assert!(unit.contains(&format!("{name}=")), "{name}");
+        }
+        assert!(super::unit(Path::new("/opt/my programs/stoke")).is_err());
+    }
+
+    #[test]
+    fn settings_are_written_as_systemd_reads_them() {
+        let text = lines(&[("STOKE_WORKER_NAME", r#"a "b" $c `d` \e"#.to_owned())]).unwrap();
+        assert!(text.ends_with("STOKE_WORKER_NAME=\"a \\\"b\\\" \\$c \\`d\\` \\\\e\"\n"), "{text}");
+        assert!(lines(&[("STOKE_WORKER_NAME", "a\nSTOKE_SANDBOX=L0".to_owned())]).is_err());
+    }
+
+    #[test]
+    fn every_setting_but_the_units_own_is_carried() {
+        let carried = carried(|name| Some(if name == "STOKE_UV" { String::new() } else { "x".to_owned() }));
+        let names: Vec<_> = carried.iter().map(|(name, _)| *name).collect();
+        assert!(names.contains(&"STOKE_SANDBOX") && names.contains(&"STOKE_SLOTS"), "{names:?}");
+        assert!(!names.contains(&"STOKE_DATA_DIR") && !names.contains(&"STOKE_UV"), "{names:?}");
+    }
+}

@@ -1,0 +1,145 @@
+//! What this machine can do for jobs, and what it lacks: facts are gathered, then judged. `stoke worker check` and `stoke doctor` show it, and a
+//! worker says it before its first job.
+
+mod facts;
+mod judge;
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::config::{self, Config, ConfigError, RawConfig, user_cache_dir};
+use crate::environment::RunnerWheel;
+use crate::sandbox::{Level, Sandbox};
+use crate::uv::{Uv, ensure_uv};
+
+/// How good a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Jobs run; some may not.
+    Warn,
+    /// Not what whoever set this machine up wanted.
+    Fail,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What.
+    pub what: &'static str,
+    /// How good it is.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<Cow<'static, str>>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn ok(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, verdict: Verdict::Ok, found: found.into(), fix: None }
+    }
+
+    /// Jobs run; some may not.
+    pub fn warn(what: &'static str, found: impl Into<String>, fix: impl Into<Cow<'static, str>>) -> Self {
+        Self { what, verdict: Verdict::Warn, found: found.into(), fix: Some(fix.into()) }
+    }
+
+    /// Not what whoever set this machine up wanted.
+    pub fn fail(what: &'static str, found: impl Into<String>, fix: impl Into<Cow<'static, str>>) -> Self {
+        Self { what, verdict: Verdict::Fail, found: found.into(), fix: Some(fix.into()) }
+    }
+}
+
+/// What is looked at, and with what.
+#[derive(Debug)]
+pub struct Machine {
+    uv: Option<PathBuf>,
+    runner_wheel: Option<PathBuf>,
+    cache_dir: PathBuf,
+    /// Cards are declared: what NVML says of others is of no interest.
+    are_cards_declared: bool,
+    nvml_library: Option<PathBuf>,
+    sandbox: Option<Level>,
+    bwrap: PathBuf,
+}
+
+impl Machine {
+    /// As a worker with these settings would use it. Needs no join token.
+    ///
+    /// # Errors
+    /// When a setting is not usable.
+    pub fn of(raw: &RawConfig) -> Result<Self, ConfigError> {
+        let set = |path: &PathBuf| Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
+        Ok(Self {
+            uv: set(&raw.uv),
+            runner_wheel: set(&raw.runner_wheel),
+            cache_dir: set(&raw.cache_dir).unwrap_or_else(user_cache_dir),
+            are_cards_declared: !raw.fake_gpus.trim().is_empty(),
+            nvml_library: set(&raw.nvml_library),
+            sandbox: config::level(&raw.sandbox)?,
+            bwrap: config::bwrap(set(&raw.bwrap)),
+        })
+    }
+
+    /// Everything that needs no gateway.
+    pub async fn look(&self) -> Vec<Finding> {
+        let uv = ensure_uv(self.uv.as_deref(), &self.cache_dir).await;
+        let wheel = RunnerWheel::find(self.runner_wheel.as_deref());
+        vec![
+            judge::glibc(facts::glibc().await.as_deref()),
+            judge::python(&facts::python(uv.as_ref().ok()).await),
+            facts::uv(uv).await,
+            judge::wheel(&wheel),
+            self.sandbox().await,
+            self.gpus().await,
+            judge::disk(&self.cache_dir, facts::free_bytes(&self.cache_dir)),
+        ]
+    }
+
+    async fn sandbox(&self) -> Finding {
+        let Ok(stoke) = std::env::current_exe() else { return judge::sandbox(Err("this program's path is unknown")) };
+        match Sandbox::probe(self.sandbox, &self.bwrap, &stoke).await {
+            Ok(sandbox) => judge::sandbox(Ok((sandbox.level(), sandbox.lacks()))),
+            Err(why) => judge::sandbox(Err(&why)),
+        }
+    }
+
+    async fn gpus(&self) -> Finding {
+        if self.are_cards_declared {
+            return Finding::ok(judge::GPUS, "declared by STOKE_FAKE_GPUS");
+        }
+        judge::gpus(&facts::gpus(self.nvml_library.clone()).await)
+    }
+}
+
+/// Whether a gateway answers, and is of our release.
+pub async fn gateway(url: &str) -> Finding {
+    judge::gateway(url, facts::gateway(url).await)
+}
+
+/// What a worker says before it joins: all that would otherwise be learned from a job that fails. The rest of [`Machine::look`] it finds out, and
+/// says, by itself. It goes on in any case: a machine whose driver broke still runs what needs no card.
+pub(crate) async fn say(config: &Config, uv: &Uv) {
+    let mut findings = vec![
+        judge::python(&facts::python(Some(uv)).await),
+        judge::disk(&config.cache_dir, facts::free_bytes(&config.cache_dir)),
+    ];
+    if config.fake_gpus.is_none() {
+        findings.push(judge::gpus(&facts::gpus(config.nvml_library.clone()).await));
+    }
+    for Finding { what, verdict, found, fix } in findings {
+        let fix = fix.unwrap_or_default();
+        match verdict {
+            Verdict::Ok => tracing::debug!(what, "{found}"),
+            Verdict::Warn => tracing::warn!(what, "{found}. {fix}"),
+            Verdict::Fail => tracing::error!(what, "{found}. {fix}"),
+        }
+    }
+}

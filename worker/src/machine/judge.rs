@@ -1,0 +1,313 @@
+//! What is to be thought of the facts. Pure.
+
+use std::path::Path;
+
+use super::Finding;
+use super::facts::{Gpus, Pythons, Trouble};
+use crate::environment::RunnerWheel;
+use crate::environment::interpreter::serves;
+use crate::sandbox::Level;
+
+/// As `what` of the finding about cards.
+pub(super) const GPUS: &str = "GPUs";
+
+/// What worker archives are built for; a `stoke` that was built elsewhere may need more, and would not have started.
+const GLIBC_MIN: (u32, u32) = (2, 28);
+
+/// The oldest CUDA that current builds of PyTorch, vLLM and the like still run on, by minor version compatibility.
+const CUDA_MIN: (u32, u32) = (12, 0);
+
+/// A GPU framework's environment is about 5 GB.
+const DISK_COMFORT: u64 = 10 << 30;
+
+/// Below this a worker takes no jobs: `disk.rs`.
+const DISK_MIN: u64 = 64 << 20;
+
+const CONTAINER: &str = "Start the container with the cards and the driver's libraries: docker run --gpus all \
+    (needs nvidia-container-toolkit on the host), or install the driver here if this is no container.";
+
+pub(super) fn glibc(version: Option<&str>) -> Finding {
+    const WHAT: &str = "glibc";
+    match version.map(|version| (version, pair(version))) {
+        Some((version, Some(numbers))) if numbers < GLIBC_MIN => Finding::fail(
+            WHAT,
+            format!("{version}, and archives of the worker are for 2.28 and newer"),
+            "Use a newer distribution or container image: Debian 10, Ubuntu 20.04, RHEL 8, or newer.",
+        ),
+        Some((version, _)) => Finding::ok(WHAT, version),
+        None => Finding::ok(WHAT, "of unknown version (no getconf here); this program runs on it"),
+    }
+}
+
+pub(super) fn python(found: &Pythons) -> Finding {
+    const WHAT: &str = "Python";
+    match (&found.on_path, &found.other) {
+        (Some(version), _) if serves(version) && found.trouble.is_none() => Finding::ok(WHAT, version),
+        (_, Some(other)) => Finding::ok(WHAT, other.display().to_string()),
+        (old, None) => {
+            let has = match (old, &found.trouble) {
+                (None, _) => "none here".to_owned(),
+                (Some(version), None) => format!("{version}, which is too old"),
+                (Some(version), Some(why)) => format!("{version}, which will not do: {why}"),
+            };
+            Finding::warn(
+                WHAT,
+                format!("{has}: uv downloads one for the first job that needs it"),
+                "Install Python 3.9 or newer, with the name python3 on PATH, where the download's host cannot be reached (Debian and Ubuntu before 3.12: python3-distutils too).",
+            )
+        }
+    }
+}
+
+pub(super) fn uv(found: Result<String, String>) -> Finding {
+    const WHAT: &str = "uv";
+    match found {
+        Ok(found) => Finding::ok(WHAT, found),
+        Err(why) => Finding::fail(WHAT, why, "Install it with `pip install uv`, or set STOKE_UV to the binary."),
+    }
+}
+
+pub(super) fn wheel(wheel: &RunnerWheel) -> Finding {
+    const WHAT: &str = "runner wheel";
+    match wheel {
+        RunnerWheel::File(path) if path.is_file() => Finding::ok(WHAT, path.display().to_string()),
+        RunnerWheel::File(path) => Finding::fail(
+            WHAT,
+            format!("{} is not there", path.display()),
+            "Set STOKE_RUNNER_WHEEL to a stokehold wheel.",
+        ),
+        RunnerWheel::Requirement(requirement) => Finding::warn(
+            WHAT,
+            format!("none beside this program: {requirement} will be asked of the package index"),
+            "In a checkout, `make wheel` builds it; elsewhere set STOKE_RUNNER_WHEEL.",
+        ),
+    }
+}
+
+/// The level that handlers are shut in at, and why it is not a higher one.
+pub(super) fn sandbox(found: Result<(Level, &str), &str>) -> Finding {
+    const WHAT: &str = "sandbox";
+    match found {
+        Ok((Level::L0, lacks)) => Finding::warn(
+            WHAT,
+            format!("L0: handlers can do all that the worker can{}", because(lacks)),
+            "Run only handlers that you trust, or give it Linux 5.13 or newer.",
+        ),
+        Ok((level, lacks)) => Finding::ok(WHAT, format!("{level}{}", because(lacks))),
+        Err(why) => Finding::fail(WHAT, why, "Unset STOKE_SANDBOX for the best that this machine can give."),
+    }
+}
+
+fn because(lacks: &str) -> String {
+    if lacks.is_empty() { String::new() } else { format!("; no further, because of {lacks}") }
+}
+
+pub(super) fn gpus(found: &Gpus) -> Finding {
+    let kernel = found.kernel.as_deref();
+    let driver = match &found.nvml {
+        Ok(driver) => driver,
+        Err(trouble) => return without_driver(trouble, found.has_devices, kernel),
+    };
+    let cuda = driver.cuda.as_deref();
+    let version = driver.version.as_deref().unwrap_or("unknown");
+    let serves = cuda.map_or(String::new(), |cuda| format!(", CUDA {cuda}"));
+    if driver.cards.is_empty() {
+        return Finding::warn(
+            GPUS,
+            format!("driver {version} is there, and shows no card"),
+            "In a container, start it with --gpus all and look at NVIDIA_VISIBLE_DEVICES; else `nvidia-smi` must list them.",
+        );
+    }
+    let cards = format!("{} (driver {version}{serves})", driver.cards.join(", "));
+    if !found.has_cuda_library {
+        return Finding::fail(
+            GPUS,
+            format!("{cards}, and libcuda.so.1 is missing: nothing can compute on them"),
+            "In a container, let NVIDIA_DRIVER_CAPABILITIES have `compute` as well as `utility`; else install the driver's libcuda.",
+        );
+    }
+    let newest = cuda.and_then(pair);
+    if newest.is_some_and(|newest| newest < CUDA_MIN) {
+        return Finding::warn(
+            GPUS,
+            format!("{cards}: this driver is too old for current builds of PyTorch and the like, which need CUDA 12"),
+            "Install driver 525 or newer.",
+        );
+    }
+    match (found.image_cuda.as_deref().and_then(pair), newest) {
+        // Within a major version newer programs run on older drivers.
+        (Some(image), Some(newest)) if image.0 > newest.0 => Finding::warn(
+            GPUS,
+            format!("{cards}: this image brings CUDA {}.{}, which this driver does not serve", image.0, image.1),
+            format!("Install a newer driver, or use an image of CUDA {} or older.", newest.0),
+        ),
+        _ => Finding::ok(GPUS, cards),
+    }
+}
+
+fn without_driver(trouble: &Trouble, has_devices: bool, kernel: Option<&str>) -> Finding {
+    let in_kernel = kernel.map_or(String::new(), |version| format!(" (the kernel has driver {version})"));
+    match trouble {
+        Trouble::Mismatch => Finding::fail(
+            GPUS,
+            format!(
+                "the driver's library is of another version than the driver in the kernel{in_kernel}: it was updated, and the old one still runs"
+            ),
+            "Reboot, or end all that uses the cards and reload the module: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia.",
+        ),
+        Trouble::NoLibrary if has_devices => {
+            Finding::fail(GPUS, format!("there are cards, and libnvidia-ml.so.1 is not here{in_kernel}"), CONTAINER)
+        }
+        Trouble::NotLoaded if has_devices => Finding::fail(
+            GPUS,
+            "there are device files of cards, and no driver runs in the kernel",
+            "Load it with `modprobe nvidia`; `dmesg` says why it does not load.",
+        ),
+        Trouble::Other(why) if has_devices => Finding::fail(
+            GPUS,
+            format!("there are cards, and NVML fails: {why}{in_kernel}"),
+            "`nvidia-smi` must work first.",
+        ),
+        _ if kernel.is_some() => Finding::warn(
+            GPUS,
+            format!("none here, and the host has an NVIDIA driver{in_kernel}: this will be a worker for CPU jobs"),
+            CONTAINER,
+        ),
+        _ => Finding::ok(GPUS, "none: this machine runs CPU endpoints"),
+    }
+}
+
+pub(super) fn disk(folder: &Path, free_bytes: Result<u64, String>) -> Finding {
+    const WHAT: &str = "disk";
+    const FIX: &str = "A GPU environment takes 5 GB; STOKE_CACHE_DIR names another place for them.";
+    match free_bytes {
+        Ok(free) => {
+            let found =
+                format!("{:.1} GiB free for environments in {}", free as f64 / (1_u64 << 30) as f64, folder.display());
+            match free {
+                ..DISK_MIN => Finding::fail(WHAT, found, FIX),
+                DISK_MIN..DISK_COMFORT => Finding::warn(WHAT, found, FIX),
+                _ => Finding::ok(WHAT, found),
+            }
+        }
+        Err(why) => Finding::warn(WHAT, why, "Set STOKE_CACHE_DIR to a folder that can be written."),
+    }
+}
+
+pub(super) fn gateway(url: &str, release: Result<String, String>) -> Finding {
+    const WHAT: &str = "gateway";
+    match release {
+        Ok(release) if release == env!("CARGO_PKG_VERSION") => Finding::ok(WHAT, format!("{url} of release {release}")),
+        Ok(release) => Finding::warn(
+            WHAT,
+            format!("{url} is of release {release}, and this worker of {}", env!("CARGO_PKG_VERSION")),
+            "Install the worker that this gateway serves: its /v1/worker/install.sh does.",
+        ),
+        Err(why) => Finding::fail(
+            WHAT,
+            why,
+            "Look at the address, at firewalls, and with https at this machine's clock and certificates (package ca-certificates).",
+        ),
+    }
+}
+
+/// `12.8` and `12.8.1` as numbers.
+fn pair(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict::{self, Fail, Ok as Good, Warn};
+    use super::super::facts::Driver;
+    use super::*;
+
+    fn no_driver(trouble: Trouble, has_devices: bool, kernel: Option<&str>) -> (Verdict, String) {
+        let kernel = kernel.map(str::to_owned);
+        told(gpus(&Gpus { has_devices, kernel, nvml: Err(trouble), has_cuda_library: false, image_cuda: None }))
+    }
+
+    fn driver(cuda: &str, cards: &[&str], has_cuda_library: bool, image_cuda: Option<&str>) -> (Verdict, String) {
+        let cards = cards.iter().map(|card| (*card).to_owned()).collect();
+        let nvml = Ok(Driver { version: Some("535.129.03".into()), cuda: Some(cuda.into()), cards });
+        let image_cuda = image_cuda.map(str::to_owned);
+        told(gpus(&Gpus { has_devices: true, kernel: None, nvml, has_cuda_library, image_cuda }))
+    }
+
+    fn told(finding: Finding) -> (Verdict, String) {
+        let said = format!("{}. {}", finding.found, finding.fix.unwrap_or_default());
+        (finding.verdict, said)
+    }
+
+    #[track_caller]
+    fn says((verdict, said): (Verdict, String), expected: Verdict, parts: &[&str]) {
+        assert_eq!(verdict, expected, "{said}");
+        parts.iter().for_each(|part| assert!(said.contains(part), "{part:?} is not in {said:?}"));
+    }
+
+    #[test]
+    fn a_machine_without_cards_runs_cpu_jobs() {
+        says(no_driver(Trouble::NoLibrary, false, None), Good, &["CPU"]);
+        says(no_driver(Trouble::NotLoaded, false, None), Good, &["CPU"]);
+    }
+
+    #[test]
+    fn a_container_that_was_not_given_the_cards_says_how() {
+        says(no_driver(Trouble::NoLibrary, true, Some("550.54")), Fail, &["libnvidia-ml.so.1", "550.54", "--gpus all"]);
+        says(no_driver(Trouble::NoLibrary, false, Some("550.54")), Warn, &["550.54", "--gpus all", "CPU jobs"]);
+        says(driver("12.8", &[], true, None), Warn, &["no card", "NVIDIA_VISIBLE_DEVICES"]);
+        says(driver("12.8", &["RTX 4090"], false, None), Fail, &["libcuda.so.1", "compute"]);
+    }
+
+    #[test]
+    fn a_driver_that_was_updated_under_the_kernel_wants_a_reboot() {
+        says(no_driver(Trouble::Mismatch, true, Some("535.54.03")), Fail, &["535.54.03", "Reboot"]);
+        says(no_driver(Trouble::NotLoaded, true, None), Fail, &["modprobe nvidia"]);
+        says(no_driver(Trouble::Other("unknown error".into()), true, None), Fail, &["unknown error", "nvidia-smi"]);
+    }
+
+    #[test]
+    fn an_old_driver_and_a_newer_image_are_named_with_their_versions() {
+        says(
+            driver("12.8", &["RTX 4090", "RTX 3090"], true, None),
+            Good,
+            &["RTX 4090, RTX 3090", "535.129.03", "CUDA 12.8"],
+        );
+        says(driver("11.4", &["RTX 3090"], true, None), Warn, &["CUDA 11.4", "driver 525"]);
+        says(driver("12.2", &["RTX 3090"], true, Some("13.0.1")), Warn, &["CUDA 13.0", "CUDA 12 or older"]);
+        says(driver("12.2", &["RTX 3090"], true, Some("12.8.1")), Good, &[]);
+        says(driver("12.2", &["RTX 3090"], true, Some("odd")), Good, &[]);
+    }
+
+    #[test]
+    fn a_missing_or_old_python_is_no_reason_to_stay_away() {
+        let found = |on_path: Option<&str>, other: Option<&str>| {
+            told(python(&Pythons { on_path: on_path.map(str::to_owned), trouble: None, other: other.map(Into::into) }))
+        };
+        says(found(Some("3.9.2"), None), Good, &["3.9.2"]);
+        says(found(Some("3.6.8"), Some("/usr/bin/python3.11")), Good, &["python3.11"]);
+        says(found(Some("3.6.8"), None), Warn, &["3.6.8", "too old", "uv downloads"]);
+        says(found(None, None), Warn, &["none here"]);
+        let trouble = Some("it is missing `distutils`".to_owned());
+        let bare = Pythons { on_path: Some("3.9.2".to_owned()), trouble, other: None };
+        says(told(python(&bare)), Warn, &["3.9.2", "distutils", "uv downloads"]);
+    }
+
+    #[test]
+    fn the_rest_is_judged() {
+        says(told(glibc(Some("2.28"))), Good, &["2.28"]);
+        says(told(glibc(Some("2.17"))), Fail, &["2.17", "2.28"]);
+        says(told(glibc(None)), Good, &["unknown"]);
+        says(told(disk(Path::new("/x"), Ok(20 << 30))), Good, &["20.0 GiB", "/x"]);
+        says(told(disk(Path::new("/x"), Ok(1 << 30))), Warn, &["STOKE_CACHE_DIR"]);
+        says(told(disk(Path::new("/x"), Ok(0))), Fail, &["0.0 GiB"]);
+        says(told(sandbox(Ok((Level::L2, "")))), Good, &["L2"]);
+        says(told(sandbox(Ok((Level::L1, "L2: no bwrap")))), Good, &["no bwrap"]);
+        says(told(sandbox(Ok((Level::L0, "")))), Warn, &["trust"]);
+        says(told(sandbox(Err("it cannot"))), Fail, &["it cannot", "STOKE_SANDBOX"]);
+        says(told(gateway("http://g", Ok(env!("CARGO_PKG_VERSION").into()))), Good, &["http://g"]);
+        says(told(gateway("http://g", Ok("0.0.1".into()))), Warn, &["0.0.1", "install.sh"]);
+        says(told(gateway("http://g", Err("refused".into()))), Fail, &["refused", "ca-certificates"]);
+    }
+}
