@@ -177,7 +177,8 @@ impl Builder {
 
         let archive = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
         let (path, source) = (archive.path().to_owned(), package.source.clone());
-        let packed = tokio::task::spawn_blocking(move || pack(&source, archive.as_file()).map(|()| archive));
+        let uploaded: Vec<_> = pinned.iter().filter_map(|one| one.file.clone()).collect();
+        let packed = tokio::task::spawn_blocking(move || pack(&source, &uploaded, archive.as_file()).map(|()| archive));
         let archive = with_spinner(format!("packing {shown}"), async { packed.await? }).await?;
         let measured = upload::measure(&path).await?;
         let wanted = json!({"sha256": measured.sha256, "size_bytes": measured.size_bytes});

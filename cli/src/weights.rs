@@ -138,7 +138,8 @@ pub(crate) async fn signed(client: &Client, source: &str) -> Result<String> {
 /// Files of this machine, hashed each time: they change without a word.
 async fn local(folder: &Path, path: &str, declared: &WeightSource) -> Result<Vec<Pinned>> {
     let root = folder.join(path);
-    ensure!(root.exists(), "weights: there is no {}", root.display());
+    // As the folder's own path is: what lies in it is known by that when it is packed.
+    let root = std::fs::canonicalize(&root).with_context(|| format!("weights: there is no {}", root.display()))?;
     let mut files = Vec::new();
     if root.is_dir() {
         collect(&root, &mut files)?;

@@ -221,3 +221,13 @@ async fn a_cancelled_job_does_not_cost_the_server() {
     let _ = stack.stoke_ok(&["cancel", &job]);
     assert_eq!(result(&stack, "patient", &json!({})), process);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stoke_run_shows_what_setup_prints() {
+    let (stack, dir) = api::stack(&["--workers", "0"]);
+    let handler = "from stokehold import endpoint\n\n@endpoint\nclass F:\n    def setup(self) -> None:\n        print('loading the model')\n    def predict(self) -> int:\n        print('at work')\n        return 1\n";
+    let folder = write(dir.path().join("loud").as_path(), &[("main.py", handler)]);
+    let output = stack.stoke(&["run", &folder, "--input", "{}"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("loading the model") && said.contains("at work"), "{said}");
+}

@@ -251,6 +251,12 @@ async fn files_of_this_machine_are_uploaded_and_pickles_are_looked_into() {
     assert_eq!(there["result"]["files"], expected, "{there}");
     let here: Value = serde_json::from_str(&stack.stoke_ok(&["run", &package, "--input", "{}"])).unwrap();
     assert_eq!(here["files"], expected);
+    let package =
+        folder(&dir.path().join("inside"), "name = \"inside\"\n[[weights]]\nsource = \"file:a.safetensors\"\n");
+    fs::write(Path::new(&package).join("a.safetensors"), &bytes).unwrap();
+    let version: Value = serde_json::from_str(&stack.stoke_ok(&["deploy", &package, "--json"])).unwrap();
+    assert!(version["package_size_bytes"].as_u64().unwrap() < 10_000, "they are no part of the package: {version}");
+    assert_eq!(end(&api, "inside", json!({})).await["result"]["files"], json!({"a.safetensors": sha256(&bytes)}));
 
     let pickles = dir.path().join("pickles");
     fs::create_dir(&pickles).unwrap();

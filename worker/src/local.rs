@@ -141,6 +141,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         entry: job.entry,
         env: job.env,
         secrets: job.secrets,
+        heard_by: Some(said.clone()),
         weights: job.weights,
         max_concurrency: 1,
         max_batch_size: job.max_batch_size,

@@ -369,6 +369,7 @@ impl Pool {
             env: spec.env.clone(),
             secrets,
             weights: weights.as_ref().map(|set| set.folder.clone()),
+            heard_by: None,
             entry: spec.entry.clone(),
             max_concurrency: spec.max_concurrency,
             max_batch_size: spec.max_batch_size,

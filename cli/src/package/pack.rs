@@ -14,11 +14,13 @@ const BYTES_MAX: u64 = 256 << 20;
 
 const SKIPPED: [&str; 2] = ["__pycache__", "node_modules"];
 
-/// Packs a folder's files, or one file, into `archive`: sorted, no times, no owners; no hidden files, caches or environments.
-pub(crate) fn pack(source: &Path, archive: &File) -> Result<()> {
+/// Packs a folder's files, or one file, into `archive`: sorted, no times, no owners; no hidden files, caches or environments, and none of
+/// `left_out`, which go another way.
+pub(crate) fn pack(source: &Path, left_out: &[PathBuf], archive: &File) -> Result<()> {
     let mut files = Vec::new();
     if source.is_dir() {
         find(source, Path::new(""), &mut files)?;
+        files.retain(|name| !left_out.contains(&source.join(name)));
         files.sort();
     } else {
         files.push(PathBuf::from(source.file_name().context("this file has no name")?));
@@ -55,7 +57,7 @@ fn check_size(root: &Path, files: &[PathBuf]) -> Result<()> {
     let largest: Vec<String> =
         sizes.iter().take(3).map(|(size, name)| format!("{} ({} MiB)", name.display(), size >> 20)).collect();
     bail!(
-        "{} holds {} MiB and a package may hold {}; the largest: {}. Fetch weights in setup(), and keep data out of the folder",
+        "{} holds {} MiB and a package may hold {}; the largest: {}. Name weights in stoke.toml, as docs/weights.md tells, and keep data out of the folder",
         root.display(),
         total >> 20,
         BYTES_MAX >> 20,
@@ -103,7 +105,7 @@ mod tests {
 
     fn packed(source: &Path) -> Vec<u8> {
         let mut archive = tempfile::tempfile().unwrap();
-        pack(source, &archive).unwrap();
+        pack(source, &[], &archive).unwrap();
         archive.rewind().unwrap();
         let mut bytes = Vec::new();
         archive.read_to_end(&mut bytes).unwrap();
@@ -137,6 +139,12 @@ mod tests {
         .for_each(write);
         let first = packed(folder.path());
         assert_eq!(names(&first), ["main.py", "sub/a.txt", "sub/b.py"]);
+        let mut less = tempfile::tempfile().unwrap();
+        pack(folder.path(), &[folder.path().join("sub/a.txt")], &less).unwrap();
+        less.rewind().unwrap();
+        let mut bytes = Vec::new();
+        less.read_to_end(&mut bytes).unwrap();
+        assert_eq!(names(&bytes), ["main.py", "sub/b.py"], "weights go another way");
         let file = File::options().write(true).open(folder.path().join("main.py")).unwrap();
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
         assert_eq!(packed(folder.path()), first);
@@ -147,7 +155,7 @@ mod tests {
     fn what_cannot_be_packed_is_named() {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("nowhere", folder.path().join("link")).unwrap();
-        let error = pack(folder.path(), &tempfile::tempfile().unwrap()).unwrap_err().to_string();
+        let error = pack(folder.path(), &[], &tempfile::tempfile().unwrap()).unwrap_err().to_string();
         assert!(error.contains("link leads nowhere"), "{error}");
     }
 }

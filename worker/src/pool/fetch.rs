@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use stokehold_queue::demands::SandboxLevel;
@@ -86,9 +86,10 @@ impl Pool {
         if spec.weights.is_empty() {
             return Ok(None);
         }
-        let (started, said_ms) = (Instant::now(), AtomicU64::new(0));
+        let (started, said_ms, is_told) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
         let progress = |progress: Progress| {
             if let Some(told) = told {
+                is_told.store(true, Ordering::Relaxed);
                 let fraction = progress.done_bytes as f64 / progress.total_bytes.max(1) as f64;
                 told.take(JobMessage::Progress { fraction, message: format!("weights: {progress}") });
             }
@@ -118,6 +119,10 @@ impl Pool {
                 Err(error) => return Err(blamed(error)),
             }
         };
+        if let (Some(told), true) = (told, is_told.into_inner()) {
+            // What the handler tells begins at nothing again.
+            told.take(JobMessage::Progress { fraction: 0.0, message: "weights are here; loading".to_owned() });
+        }
         self.look_into(model, &set).await?;
         Ok(Some(set))
     }

@@ -153,8 +153,9 @@ struct Driver {
     batch: Batch,
     /// What came on stderr outside of any run.
     stderr: Tail,
-    /// That, without secrets.
-    printed: Masked,
+    /// What is printed outside of any run, without secrets, by [`LogStream`]; and who hears it.
+    printed: [Masked; 2],
+    heard_by: Option<mpsc::UnboundedSender<JobMessage>>,
     mask: Mask,
     heard: tokio::time::Instant,
     /// Whether what its runs leave behind is ended: a server's processes are its own business.
@@ -185,7 +186,8 @@ impl Driver {
             max_concurrency: launch.max_concurrency.max(1) as usize,
             batch: Batch::new(launch.max_batch_size, launch.max_wait),
             stderr: Tail::default(),
-            printed: mask.stream(),
+            printed: [mask.stream(), mask.stream()],
+            heard_by: launch.heard_by.clone(),
             mask,
             heard: tokio::time::Instant::now(),
             is_tidied: matches!(launch.runner, RunnerKind::Python | RunnerKind::Cog | RunnerKind::Command { .. }),
@@ -340,8 +342,8 @@ impl Driver {
             // What C code and a dying interpreter print belongs to whatever runs.
             Source::Stdout | Source::Stderr => {
                 let stream = if source == Source::Stdout { LogStream::Stdout } else { LogStream::Stderr };
-                if self.runs.is_empty() && stream == LogStream::Stderr {
-                    self.stderr.push(&self.printed.push(bytes));
+                if self.runs.is_empty() {
+                    self.heard_aside(stream, bytes);
                 }
                 let mut begun = self.runs.values_mut().filter(|run| run.begun.at().is_some());
                 begun.try_for_each(|run| run.log(stream, bytes))
@@ -361,7 +363,7 @@ impl Driver {
             }
             Report::Failed { error } => {
                 if let Some(loaded) = self.loaded.take() {
-                    self.stderr.push(&self.printed.rest());
+                    self.stderr.push(&self.printed[LogStream::Stderr as usize].rest());
                     let _ = loaded.send(Err(StartError::Setup(masked(&self.mask, error), self.stderr.text())));
                 }
             }
@@ -373,8 +375,7 @@ impl Driver {
                 };
                 match self.runs.get_mut(&run) {
                     Some(running) => running.log(stream, &body)?,
-                    None if stream == LogStream::Stderr => self.stderr.push(&self.printed.push(&body)),
-                    None => {}
+                    None => self.heard_aside(stream, &body),
                 }
             }
             Report::Progress { run, fraction, message } => {
@@ -407,6 +408,23 @@ impl Driver {
             Report::Fatal { message } => return Err(Fatal::Broken(self.mask.text(message))),
         }
         Ok(())
+    }
+
+    /// What is printed outside of any run.
+    fn heard_aside(&mut self, stream: LogStream, bytes: &[u8]) {
+        if stream == LogStream::Stdout && self.heard_by.is_none() {
+            return;
+        }
+        let said = self.printed[stream as usize].push(bytes);
+        if stream == LogStream::Stderr {
+            self.stderr.push(&said);
+        }
+        if let Some(heard_by) = &self.heard_by
+            && !said.is_empty()
+        {
+            // Nobody listens any more: nothing is lost by it.
+            let _ = heard_by.send(JobMessage::Log { stream, text: String::from_utf8_lossy(&said).into_owned() });
+        }
     }
 
     fn tell(&mut self, run: u64, message: JobMessage) {
@@ -454,7 +472,7 @@ impl Driver {
             (None, Err(signal)) if signal == "SIGKILL" && is_oom => RunEnd::OutOfMemory { stderr },
             (None, Err(signal)) => RunEnd::Crashed { signal: signal.clone(), stderr },
         };
-        self.stderr.push(&self.printed.rest());
+        self.stderr.push(&self.printed[LogStream::Stderr as usize].rest());
         for mut running in std::mem::take(&mut self.runs).into_values() {
             running.ends();
             let has_begun = running.begun.at().is_some();

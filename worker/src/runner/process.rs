@@ -12,11 +12,12 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::Secrets;
+use stokehold_queue::gateway::{JobMessage, Secrets};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::Child;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::streams::Streams;
 use crate::sandbox::{Level, Reach, Sandbox};
@@ -70,6 +71,8 @@ pub(crate) struct Launch {
     pub(crate) secrets: Secrets,
     /// Where its weights are.
     pub(crate) weights: Option<PathBuf>,
+    /// Who hears what is printed outside of any run, as by `setup()`.
+    pub(crate) heard_by: Option<UnboundedSender<JobMessage>>,
     /// Runs at once.
     pub(crate) max_concurrency: u32,
     /// Jobs that one call of the handler takes, and how long the first of them waits for others.

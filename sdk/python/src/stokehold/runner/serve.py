@@ -45,7 +45,7 @@ def _serve(wire: Wire) -> int:
     started = time.monotonic()
     try:
         # Before any of the endpoint's code: libraries look at some variables once, when they are imported.
-        os.environ.update(json.loads(load.settings).get("secrets", {}))
+        os.environ.update(json.loads(load.settings or "{}").get("secrets", {}))
         prepared = kinds.of(load.kind).prepare(load, loop.run_until_complete)
     except BaseException as error:
         wire.failed(
