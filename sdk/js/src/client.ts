@@ -4,7 +4,15 @@ import { DEFAULT_RETRY, type RetryPolicy } from "./core/retry.js";
 import { env } from "./internal/env.js";
 import { Http } from "./internal/http.js";
 import type { CallOptions } from "./internal/options.js";
-import { getEndpoint, listEndpoints, listVersions, type Endpoint } from "./resources/endpoints.js";
+import {
+  getEndpoint,
+  getTraffic,
+  listEndpoints,
+  listVersions,
+  setTraffic,
+  type Endpoint,
+  type Traffic,
+} from "./resources/endpoints.js";
 import { upload, type FileRef, type UploadOptions } from "./resources/files.js";
 import { Batches } from "./resources/batches.js";
 import { FeedbackResource } from "./resources/feedback.js";
@@ -138,5 +146,18 @@ export class Stokehold {
   /** Every version of an endpoint, newest first. */
   versions(name: string, { signal }: CallOptions = {}): Promise<Endpoint[]> {
     return listVersions(this.#http, name, signal);
+  }
+
+  /** The versions of an endpoint that new jobs run on, each with its part of them in percent. */
+  traffic(name: string, { signal }: CallOptions = {}): Promise<Traffic> {
+    return getTraffic(this.#http, name, signal);
+  }
+
+  /**
+   * Gives a version this part of new jobs, and the current one the rest; with 100 it is the current one. Jobs that were
+   * submitted before stay with their version.
+   */
+  setTraffic(name: string, version: number, percent = 100, { signal }: CallOptions = {}): Promise<Traffic> {
+    return setTraffic(this.#http, name, version, percent, signal);
   }
 }

@@ -50,7 +50,15 @@ export type {
   CreateBatchOptions,
   ListBatchesOptions,
 } from "./resources/batches.js";
-export type { Endpoint, EndpointDemands, EndpointRetry, EndpointRunner, EndpointStep } from "./resources/endpoints.js";
+export type {
+  Endpoint,
+  EndpointDemands,
+  EndpointRetry,
+  EndpointRunner,
+  EndpointStep,
+  EndpointWeight,
+  Traffic,
+} from "./resources/endpoints.js";
 export { FileRef, type UploadOptions } from "./resources/files.js";
 export type { JobEvent } from "./resources/events.js";
 export type {

@@ -298,6 +298,15 @@ test("cancel, refresh, endpoints", async () => {
   api.on("GET /v1/endpoints/echo/versions", ok({ versions: [{ version: 2 }, { version: 1 }] }));
   assert.equal((await client.endpoint("echo")).version, 2);
   assert.equal((await client.versions("echo")).length, 2);
+  const parts = [
+    { version: 1, percent: 90 },
+    { version: 2, percent: 10 },
+  ];
+  api.on("GET /v1/endpoints/echo/traffic", ok({ name: "echo", versions: parts }));
+  api.on("PUT /v1/endpoints/echo/traffic", ok({ name: "echo", versions: parts }));
+  assert.deepEqual([...(await client.traffic("echo"))], [[1, 90], [2, 10]]);
+  assert.equal((await client.setTraffic("echo", 2, 10)).get(2), 10);
+  assert.deepEqual(JSON.parse(String(api.requests.at(-1)?.body)), { version: 2, percent: 10 });
 });
 
 test("list fetches pages as they are looked at", async () => {

@@ -105,3 +105,34 @@ export async function listVersions(http: Http, name: string, signal: AbortSignal
   const path = `/v1/endpoints/${encodeURIComponent(name)}/versions`;
   return (await http.get<{ versions: Endpoint[] }>(path, { signal })).versions;
 }
+
+/** The versions that new jobs run on, each with its part of them in percent. */
+export type Traffic = Map<number, number>;
+
+interface TrafficReply {
+  versions: { version: number; percent: number }[];
+}
+
+/** See `Client.traffic`. */
+export async function getTraffic(http: Http, name: string, signal: AbortSignal | undefined): Promise<Traffic> {
+  return parts(await http.get<TrafficReply>(trafficPath(name), { signal }));
+}
+
+/** See `Client.setTraffic`. */
+export async function setTraffic(
+  http: Http,
+  name: string,
+  version: number,
+  percent: number,
+  signal: AbortSignal | undefined,
+): Promise<Traffic> {
+  return parts(await http.putJson<TrafficReply>(trafficPath(name), JSON.stringify({ version, percent }), { signal }));
+}
+
+function trafficPath(name: string): string {
+  return `/v1/endpoints/${encodeURIComponent(name)}/traffic`;
+}
+
+function parts({ versions }: TrafficReply): Traffic {
+  return new Map(versions.map(({ version, percent }) => [version, percent]));
+}

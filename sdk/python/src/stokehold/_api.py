@@ -204,6 +204,13 @@ class Api(Calls):
         told = yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/versions")
         return [Endpoint.decode(raw) for raw in told["versions"]]
 
+    def traffic(self, name: str) -> Plan[dict[int, int]]:
+        return _parts((yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/traffic")))
+
+    def set_traffic(self, name: str, version: int, percent: int) -> Plan[dict[int, int]]:
+        body = {"version": version, "percent": percent}
+        return _parts((yield from self.put_json(f"/v1/endpoints/{quote(name, safe='')}/traffic", body)))
+
     def workers(self) -> Plan[list[Worker]]:
         told = yield from self.get_json("/v1/workers")
         return [Worker.decode(raw) for raw in told["workers"]]
@@ -288,3 +295,7 @@ def job_path(job_id: str) -> str:
 def _hold_s(seconds: float) -> int:
     """Whole seconds within what the API holds a request for."""
     return min(60, math.ceil(seconds))
+
+
+def _parts(told: Mapping[str, Any]) -> dict[int, int]:
+    return {part["version"]: part["percent"] for part in told["versions"]}

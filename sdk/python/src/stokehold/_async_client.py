@@ -240,6 +240,17 @@ class AsyncClient:
         """Every version of an endpoint, newest first."""
         return await self._run(self._api.versions(name))
 
+    async def traffic(self, name: str) -> dict[int, int]:
+        """The versions of an endpoint that new jobs run on, each with its part of them, percent."""
+        return await self._run(self._api.traffic(name))
+
+    async def set_traffic(self, name: str, version: int, percent: int = 100) -> dict[int, int]:
+        """Gives a version this part of new jobs, and the current one the rest; with 100 it is the current one.
+
+        Jobs that were submitted before stay with their version. Returns what `traffic` does.
+        """
+        return await self._run(self._api.set_traffic(name, version, percent))
+
     async def workers(self) -> builtins.list[Worker]:
         """The workers that have joined."""
         return await self._run(self._api.workers())

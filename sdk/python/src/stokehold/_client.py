@@ -234,6 +234,17 @@ class Client:
         """Every version of an endpoint, newest first."""
         return self._run(self._api.versions(name))
 
+    def traffic(self, name: str) -> dict[int, int]:
+        """The versions of an endpoint that new jobs run on, each with its part of them, percent."""
+        return self._run(self._api.traffic(name))
+
+    def set_traffic(self, name: str, version: int, percent: int = 100) -> dict[int, int]:
+        """Gives a version this part of new jobs, and the current one the rest; with 100 it is the current one.
+
+        Jobs that were submitted before stay with their version. Returns what `traffic` does.
+        """
+        return self._run(self._api.set_traffic(name, version, percent))
+
     def workers(self) -> builtins.list[Worker]:
         """The workers that have joined."""
         return self._run(self._api.workers())

@@ -283,6 +283,15 @@ def test_endpoints_and_workers(api: Server, client: Client) -> None:
     assert client.workers()[0].raw["slots"] == 2
 
 
+def test_traffic_is_read_and_set(api: Server, client: Client) -> None:
+    parts = [{"version": 1, "percent": 90}, {"version": 2, "percent": 10}]
+    api.on("GET /v1/endpoints/echo/traffic", ok({"name": "echo", "versions": parts[:1]}))
+    api.on("PUT /v1/endpoints/echo/traffic", ok({"name": "echo", "versions": parts}))
+    assert client.traffic("echo") == {1: 90}
+    assert client.set_traffic("echo", 2, 10) == {1: 90, 2: 10}
+    assert api.requests[-1].json() == {"version": 2, "percent": 10}
+
+
 def test_an_id_cannot_reach_another_route(api: Server, client: Client, tmp_path: Path) -> None:
     api.on("GET /v1/jobs/..%2Fworkers", ok(job()))
     assert client.get("../workers").id == JOB_ID
