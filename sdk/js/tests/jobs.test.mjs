@@ -306,7 +306,7 @@ test("cancel, refresh, endpoints", async () => {
   api.on("PUT /v1/endpoints/echo/traffic", ok({ name: "echo", versions: parts }));
   assert.deepEqual([...(await client.traffic("echo"))], [[1, 90], [2, 10]]);
   assert.equal((await client.setTraffic("echo", 2, 10)).get(2), 10);
-  assert.deepEqual(JSON.parse(String(api.requests.at(-1)?.body)), { version: 2, percent: 10 });
+  assert.deepEqual(body(api.requests.at(-1)), { version: 2, percent: 10 });
 });
 
 test("list fetches pages as they are looked at", async () => {
