@@ -169,6 +169,12 @@ impl Environments {
         self.0.store.bytes()
     }
 
+    /// Looks at the Python that most endpoints run on before the first of them waits for that.
+    pub(crate) async fn look_at_python(&self) {
+        // What is wrong with it is told to whoever needs it.
+        let _ = self.0.interpreters.find(&self.0.uv, "").await;
+    }
+
     /// The environment for `spec`, built if there is none. Dropping the future stops its build.
     ///
     /// # Errors

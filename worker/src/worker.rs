@@ -70,6 +70,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         runner_wheel: RunnerWheel::find(config.runner_wheel.as_deref()),
         cap_bytes: config.environments_bytes,
     })?;
+    let ahead = environments.clone();
+    tokio::spawn(async move { ahead.look_at_python().await });
     let cards = Cards::find(config.fake_gpus.as_deref(), config.nvml_library.as_deref());
     // With the driver's library open already, opening it once more costs nothing.
     machine::say(&config, &uv).await;
