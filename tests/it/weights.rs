@@ -21,6 +21,8 @@ struct Shelf {
     files: BTreeMap<String, Vec<u8>>,
     /// Answers that are still to break off in their middle.
     cuts: u32,
+    /// Nothing is sent until it is let go.
+    is_held: bool,
     /// What has to be shown, if anything has.
     token: Option<String>,
     /// `<method> <path> <first byte of the range>` of each request.
@@ -75,6 +77,9 @@ impl Origin {
                 .unwrap_or(0);
             let to: Option<usize> = headers.get("range").and_then(|range| range.rsplit('-').next()?.parse().ok());
             let (head, body, is_cut) = self.answer(method, path, &headers, from, to);
+            while self.with(|shelf| shelf.is_held) {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
             connection.write_all(head.as_bytes())?;
             if method != "HEAD" {
                 connection.write_all(if is_cut { &body[..body.len() / 2] } else { &body })?;
@@ -332,4 +337,37 @@ async fn a_repository_of_a_model_hub_is_pinned_to_its_commit_and_fetched_with_th
         "model.safetensors": sha256(&model), "config.json": sha256(b"{\"a\": 1}"), "one.safetensors": sha256(&model),
     });
     assert_eq!(done["result"]["files"], expected, "{done}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_card_works_for_others_while_weights_come_in() {
+    let (dir, origin) = (tempfile::tempdir().unwrap(), Origin::start());
+    let cache = dir.path().join("cache").to_string_lossy().into_owned();
+    let env = [("STOKE_FAKE_GPUS", "24576"), ("STOKE_CACHE_DIR", cache.as_str())];
+    let stack = api::start_with(&dir.path().join("data"), &["--slots", "2"], &env);
+    origin.put("/model.safetensors", &safetensors(100_000, 6));
+    let manifest =
+        format!("name = \"large\"\nvram_gib = 20\n[[weights]]\nsource = \"{}/model.safetensors\"\n", origin.url);
+    let _ = stack.stoke_ok(&["deploy", &folder(&dir.path().join("large"), &manifest)]);
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(
+        other.join("main.py"),
+        "from stokehold import endpoint\n\n@endpoint(vram_gib=20)\ndef other() -> int: return 1\n",
+    )
+    .unwrap();
+    let _ = stack.stoke_ok(&["deploy", &other.to_string_lossy()]);
+    let api = Api::of(&stack);
+    origin.with(|shelf| (shelf.is_held, shelf.asked) = (true, Vec::new()));
+    let large = api.submit("large", json!({})).await;
+    while origin.with(|shelf| shelf.asked.is_empty()) {
+        // The worker is another process: that it asks is all there is to see.
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let other = end(&api, "other", json!({})).await;
+    assert_eq!(other["state"], "succeeded", "{other}");
+    assert_eq!(api.get(&format!("/v1/jobs/{large}")).await["state"], "running");
+    origin.with(|shelf| shelf.is_held = false);
+    let large = api.ended(&large).await;
+    assert_eq!(large["state"], "succeeded", "{large}");
 }

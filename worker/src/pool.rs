@@ -25,7 +25,6 @@ use crate::environment::{Environment, Environments};
 use crate::failure::{infra, start_failure};
 use crate::gateway::Gateway;
 use crate::ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
-use crate::messages::Messages;
 use crate::package::Packages;
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner};
 use crate::sandbox::{Level, Reach, Sandbox};
@@ -209,12 +208,17 @@ impl Pool {
             return Ok(warm.ready(running, Took::default()));
         }
         *loaded = None;
+        // A card is not to stand idle while weights come in.
+        let mut ahead = match model.spec.version.spec.weights.is_empty() {
+            true => None,
+            false => Some(self.fetch_for(model, lease).await.map_err(NotReady::Job)?),
+        };
         loop {
             let reservation = self.make_room(model, claim.take()).await.inspect_err(|_| self.crowd(model.named()))?;
             let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
             let on_card = !cards.is_empty();
             *lock(&model.on) = cards;
-            match self.start(model, lease, reservation).await {
+            match self.start(model, lease, &mut ahead, reservation).await {
                 Ok((new, took)) => return Ok(loaded.insert(new).ready(running, took)),
                 // Once more, with a card for itself.
                 Err(error) if error.code == ErrorCode::OomGpu && on_card => {
@@ -333,17 +337,16 @@ impl Pool {
         &self,
         model: &Model,
         lease: Option<&LeaseRef>,
+        ahead: &mut Option<Fetched>,
         reservation: Option<Reservation>,
     ) -> Result<(Loaded, Took), JobError> {
         let version = &model.spec.version;
         let spec = &version.spec;
-        let secrets = self.secrets(model, lease).await?;
-        let told = lease.map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
-        let Fetched { environment, package, weights, took: (environment_took, weights_took) } =
-            self.fetch(model, &secrets, told.as_ref()).await?;
-        if let Some(told) = told {
-            told.told().await;
-        }
+        let fetched = match ahead.take() {
+            Some(fetched) => fetched,
+            None => self.fetch_for(model, lease).await?,
+        };
+        let Fetched { secrets, environment, package, weights, took: (environment_took, weights_took) } = fetched;
         let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
         let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
         let is_boxed = self.sandbox.level() == Level::L2;

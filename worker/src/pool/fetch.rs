@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,9 @@ const SAID_EVERY: Duration = Duration::from_secs(10);
 /// The secret that the model hub's own library takes as well.
 const HUB_TOKEN: &str = "HF_TOKEN";
 
-/// What a model is loaded from.
+/// What a model is loaded from. It stays while this is held.
 pub(super) struct Fetched {
+    pub(super) secrets: Secrets,
     pub(super) environment: Environment,
     pub(super) package: PathBuf,
     pub(super) weights: Option<WeightSet>,
@@ -36,11 +38,22 @@ pub(super) struct Fetched {
 }
 
 impl Pool {
+    /// What a model is loaded from. The job that wants it, if one does, says how far a download is.
+    pub(super) async fn fetch_for(&self, model: &Endpoint, lease: Option<&LeaseRef>) -> Result<Fetched, JobError> {
+        let secrets = self.secrets(model, lease).await?;
+        let told = lease.map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
+        let fetched = self.fetch(model, secrets, told.as_ref()).await;
+        if let Some(told) = told {
+            told.told().await;
+        }
+        fetched
+    }
+
     /// Its environment, its package and its weights. `told` hears how far a download is.
     pub(super) async fn fetch(
         &self,
         model: &Endpoint,
-        secrets: &Secrets,
+        secrets: Secrets,
         told: Option<&Messages>,
     ) -> Result<Fetched, JobError> {
         let (version, started) = (&model.spec.version, Instant::now());
@@ -53,10 +66,11 @@ impl Pool {
             let both = tokio::join!(self.environments.get(&environment, &progress), self.package(model));
             (both, started.elapsed())
         };
-        let (((environment, package), others_took), weights) = tokio::join!(others, self.weights(model, secrets, told));
+        let (((environment, package), others_took), weights) =
+            tokio::join!(others, self.weights(model, &secrets, told));
         let environment = environment.map_err(|error| failed(ErrorCode::EnvironmentFailed, error.to_string()))?;
         let took = (others_took, started.elapsed().saturating_sub(others_took));
-        Ok(Fetched { environment, package: package?, weights: weights?, took })
+        Ok(Fetched { secrets, environment, package: package?, weights: weights?, took })
     }
 
     async fn package(&self, model: &Endpoint) -> Result<PathBuf, JobError> {
