@@ -183,7 +183,7 @@ impl Hub {
         let answer = answer.with_context(|| format!("{} cannot be reached", self.base))?;
         let what = url.strip_prefix(&self.base).unwrap_or(url).to_owned();
         let answer = web::refused(&what, answer)?;
-        let next = next_page(answer.headers()).filter(|next| next.starts_with(&self.base));
+        let next = next_page(answer.headers()).filter(|next| next.starts_with(&format!("{}/", self.base)));
         Ok((answer.json().await.with_context(|| format!("{} gave no listing", self.base))?, next))
     }
 }

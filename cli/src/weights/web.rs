@@ -43,14 +43,16 @@ async fn size(path: &str, url: &str, headers: &[(&'static str, String)]) -> Resu
     total(&answer).with_context(|| format!("weights: nobody says how large {path} is; leave its sha256 out"))
 }
 
-/// Hash and size of a file, by reading it. A broken connection is gone on with where it broke.
+/// Hash and size of a file, by reading it. A broken connection is gone on with where it broke, of a file that says which version it is; else
+/// it begins anew, for as long as each beginning but a few comes further than all before.
 pub(super) async fn measure(path: &str, url: &str, headers: &[(&'static str, String)]) -> Result<(String, u64)> {
     let http = http()?;
     let (mut hash, mut done, mut etag) = (Sha256::new(), 0_u64, None::<String>);
     let bar = progress::transfer(format!("hashing {path}"), 0);
-    let mut tried = 0;
+    let (mut tried, mut furthest) = (0, 0);
     loop {
-        let range = (done > 0).then_some((done, None, etag.clone()));
+        // Without a version, the rest could be that of another file, and what is pinned nobody's.
+        let range = etag.clone().filter(|_| done > 0).map(|etag| (done, None, Some(etag)));
         let outcome = async {
             let mut answer = ask(&http, path, url, headers, range).await?;
             if answer.status() == StatusCode::OK && done > 0 {
@@ -65,7 +67,9 @@ pub(super) async fn measure(path: &str, url: &str, headers: &[(&'static str, Str
                 hash.update(&piece);
                 done += piece.len() as u64;
                 bar.set_position(done);
-                tried = 0;
+                if done > furthest {
+                    (tried, furthest) = (0, done);
+                }
             }
             ensure!(whole.is_none_or(|whole| whole == done), "the connection ended before the file did");
             Ok(())
@@ -142,5 +146,34 @@ fn total(answer: &Response) -> Option<u64> {
             answer.headers().get(CONTENT_RANGE)?.to_str().ok()?.rsplit_once('/')?.1.parse().ok()
         }
         _ => number(answer.headers(), CONTENT_LENGTH),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_does_not_say_its_version_is_read_anew_after_a_cut() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/a", listener.local_addr().unwrap());
+        let serving = std::thread::spawn(move || {
+            let mut ranges = 0;
+            // Another file by the second time; a server may well know ranges and say no version.
+            for (sent, body) in [(4, "old-old-"), (8, "new-new-")] {
+                let (mut connection, _) = listener.accept().unwrap();
+                let lines = BufReader::new(connection.try_clone().unwrap()).lines().map_while(Result::ok);
+                let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                ranges += head.iter().filter(|line| line.to_lowercase().starts_with("range:")).count();
+                write!(connection, "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n{}", &body[..sent]).unwrap();
+            }
+            ranges
+        });
+        let (sha256, size_bytes) = measure("a", &url, &[]).await.unwrap();
+        assert_eq!((sha256, size_bytes), (hex::encode(Sha256::digest("new-new-")), 8));
+        assert_eq!(serving.join().unwrap(), 0);
     }
 }

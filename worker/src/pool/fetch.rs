@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use reqwest::StatusCode;
 use stokehold_queue::demands::SandboxLevel;
 use stokehold_queue::gateway::{JobMessage, LeaseRef, Secrets, SecretsRequest};
 use stokehold_queue::job::{ErrorCode, JobError};
@@ -121,7 +122,9 @@ impl Pool {
             match self.weights.get(&files, &progress).await {
                 Ok(set) => break set,
                 // Known for longer than its URLs live; or the download took longer. What has arrived is kept.
-                Err(Error::Expired { .. } | Error::Refused { .. }) if renewals < RENEWALS_MAX && has_signed(model) => {
+                Err(Error::Expired { .. } | Error::Refused { status: StatusCode::FORBIDDEN, .. })
+                    if renewals < RENEWALS_MAX && has_signed(model) =>
+                {
                     renewals += 1;
                     let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
                     let fresh = fresh.map_err(|error| infra(format!("the weights cannot be fetched: {error}")))?;
