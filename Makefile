@@ -254,7 +254,7 @@ test-gpu: stoke redis $(WHEEL) ## Run the worker on this machine's real NVIDIA c
 	cargo test --locked -p stokehold-tests --test gpu -- --test-threads 1 --nocapture
 
 packing: ## Compare which card models go to, on the day of many models, and on TRACE=a.csv.gz
-	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-worker --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture
+	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-ledger --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture
 
 bench-workers: $(WHEEL) redis ## Measure two workers beside one, calls for several jobs, and a worker's own part (WORKERS_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2

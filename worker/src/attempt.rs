@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stokehold_ledger::Claim;
 use stokehold_queue::failpoint;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
@@ -16,7 +17,6 @@ use crate::disk;
 use crate::failure::{died, failed, raised, stderr_of};
 use crate::gateway::Gateway;
 use crate::inputs;
-use crate::ledger::Claim;
 use crate::load::{Load, Open};
 use crate::messages::Messages;
 use crate::output::{self, StoreError};

@@ -13,7 +13,6 @@ mod host;
 mod inputs;
 mod latency;
 mod leases;
-mod ledger;
 mod load;
 pub mod local;
 pub mod machine;

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use stokehold_ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
 use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::Runner as RunnerKind;
 use stokehold_queue::gateway::{LeaseRef, ModelRef};
@@ -24,7 +25,6 @@ use crate::cards::Cards;
 use crate::environment::{Environment, Environments};
 use crate::failure::{infra, start_failure};
 use crate::gateway::Gateway;
-use crate::ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
 use crate::package::Packages;
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner};
 use crate::sandbox::{Level, Reach, Sandbox};

@@ -15,10 +15,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
+use stokehold_ledger::Reservation;
 use stokehold_wire::{Failure, OutputFile};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::ledger::Reservation;
 use crate::messages::Messages;
 pub(crate) use process::{Launch, environment, kill_group};
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::Rng;
+use stokehold_ledger::Claim;
 use stokehold_queue::gateway::{
     ExtendReply, FinishAnswer, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef, LeaseReply,
     LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
@@ -25,7 +26,6 @@ use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
 use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
-use crate::ledger::Claim;
 use crate::load::Load;
 use crate::machine;
 use crate::package::Packages;

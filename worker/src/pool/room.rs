@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use stokehold_ledger::{Claim, Idle, Need, Reservation, Ticket};
 use stokehold_queue::gateway::{CardReach, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 
 use super::{Loaded, Model, NotReady, Pool, Using, lock};
 use crate::failure::{failed, infra};
-use crate::ledger::{Claim, Idle, Need, Reservation, Ticket};
 
 /// How long a claim waits for the runs on its card to end.
 const CLAIM_MAX: Duration = Duration::from_secs(120);

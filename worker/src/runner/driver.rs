@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use stokehold_ledger::Reservation;
 use stokehold_queue::endpoint::Runner as RunnerKind;
 use stokehold_queue::gateway::{JobMessage, LogStream, Secrets};
 use stokehold_wire::{Control, Decoder, Failure, Report, Stream, encode};
@@ -21,7 +22,6 @@ use super::streams::{Source, Streams};
 use super::tail::Tail;
 use super::{Begun, RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
 use super::{fill, strays};
-use crate::ledger::Reservation;
 use crate::mask::{Mask, Masked};
 use crate::messages::Messages;
 

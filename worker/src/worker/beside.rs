@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stokehold_ledger::{Claim, Need};
 use stokehold_queue::gateway::{CardReach, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
 use stokehold_queue::job::JobError;
 use tokio::time::Instant;
 
 use super::Worker;
-use crate::ledger::{Claim, Need};
 
 /// A model that is to stay loaded and could not be loaded is tried again after this.
 const LOAD_AGAIN: Duration = Duration::from_secs(60);

@@ -15,15 +15,15 @@ use card::Card;
 use tokio::sync::Notify;
 
 /// Names a holder.
-pub(crate) type Ticket = u64;
+pub type Ticket = u64;
 
 /// What a model takes: a part of one card, or several cards of which it has each for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Need {
+pub struct Need {
     /// Of each card.
-    pub(crate) mib: u64,
+    pub mib: u64,
     /// How many cards; more than one are had whole.
-    pub(crate) cards: usize,
+    pub cards: usize,
 }
 
 impl Need {
@@ -40,10 +40,10 @@ impl Need {
 
 /// Cards that somebody wants for itself: until this is dropped, nobody else reserves there. What was reserved by it stays.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub struct Claim {
     ledger: Ledger,
     /// The cards' indices.
-    pub(crate) cards: Vec<u32>,
+    pub cards: Vec<u32>,
     ended: Arc<Notify>,
 }
 
@@ -56,14 +56,16 @@ impl Drop for Claim {
 
 /// A holder that may be evicted, and what its loss would cost: its time to load again over how long nobody has asked for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Idle {
-    pub(crate) ticket: Ticket,
-    pub(crate) value: f64,
+pub struct Idle {
+    /// Its name.
+    pub ticket: Ticket,
+    /// What its loss would cost.
+    pub value: f64,
 }
 
 /// The ledger of all cards. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Cards>>);
+pub struct Ledger(Arc<Mutex<Cards>>);
 
 #[derive(Debug, Default)]
 struct Cards {
@@ -74,11 +76,12 @@ struct Cards {
 /// A part of a card, or whole cards, until this is dropped. It belongs to whatever owns the processes that use the memory, and goes with
 /// them: dropped when they are gone, it is free when a look at the card has shown so.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub struct Reservation {
     ledger: Ledger,
-    pub(crate) ticket: Ticket,
+    /// Its name.
+    pub ticket: Ticket,
     /// The cards' indices, the lowest first.
-    pub(crate) cards: Vec<u32>,
+    pub cards: Vec<u32>,
 }
 
 impl Drop for Reservation {
@@ -89,21 +92,21 @@ impl Drop for Reservation {
 
 impl Reservation {
     /// These processes use it: those of this group.
-    pub(crate) fn belongs_to(&self, group: u32) {
+    pub fn belongs_to(&self, group: u32) {
         self.ledger.each(&self.cards, |card| card.belongs_to(self.ticket, group));
     }
 }
 
 impl Ledger {
     /// An empty ledger for these cards. Cards that are looked at have what is released believed only when a look has shown it.
-    pub(crate) fn new(gpus: &[Gpu], are_looked_at: bool) -> Self {
+    pub fn new(gpus: &[Gpu], are_looked_at: bool) -> Self {
         let cards = gpus.iter().map(|gpu| Card::new(gpu.index, gpu.vram_mib, are_looked_at)).collect();
         Self(Arc::new(Mutex::new(Cards { cards, tickets: 0 })))
     }
 
     /// Reserves on those of these cards where the least is left over (ties: the lower index). `None` when there is no room; nothing is
     /// reserved then.
-    pub(crate) fn reserve(&self, need: Need, on: &[u32]) -> Option<Reservation> {
+    pub fn reserve(&self, need: Need, on: &[u32]) -> Option<Reservation> {
         let mut this = self.lock();
         let left = |card: &Card| card.free_for_mib(need, &[]).checked_sub(card.asked_mib(need.mib));
         let able = this.cards.iter().filter(|card| on.contains(&card.index));
@@ -120,7 +123,7 @@ impl Ledger {
 
     /// Claims those of these cards on which the most is free, of those that are large enough and not claimed. `ended` is told when the
     /// claim ends.
-    pub(crate) fn claim(&self, need: Need, on: &[u32], ended: &Arc<Notify>) -> Option<Claim> {
+    pub fn claim(&self, need: Need, on: &[u32], ended: &Arc<Notify>) -> Option<Claim> {
         let mut this = self.lock();
         let able = this
             .cards
@@ -139,12 +142,12 @@ impl Ledger {
     }
 
     /// Whether there is room for it on the claimed cards.
-    pub(crate) fn has_room_claimed(&self, claim: &Claim, need: Need) -> bool {
+    pub fn has_room_claimed(&self, claim: &Claim, need: Need) -> bool {
         self.lock().has_room_claimed(claim, need)
     }
 
     /// Reserves on the claimed cards, once there is room. The claim stays.
-    pub(crate) fn reserve_claimed(&self, claim: &Claim, need: Need) -> Option<Reservation> {
+    pub fn reserve_claimed(&self, claim: &Claim, need: Need) -> Option<Reservation> {
         let mut this = self.lock();
         if !this.has_room_claimed(claim, need) {
             return None;
@@ -160,22 +163,22 @@ impl Ledger {
     }
 
     /// Whether somebody wants one of these cards for itself.
-    pub(crate) fn is_claimed(&self, cards: &[u32]) -> bool {
+    pub fn is_claimed(&self, cards: &[u32]) -> bool {
         self.lock().of(cards).any(|card| card.is_claimed)
     }
 
     /// Whether all of these cards take work.
-    pub(crate) fn are_open(&self, cards: &[u32]) -> bool {
+    pub fn are_open(&self, cards: &[u32]) -> bool {
         self.lock().of(cards).all(|card| card.is_open)
     }
 
     /// Whether memory of those who have left these cards is not yet seen to be free.
-    pub(crate) fn is_clearing(&self, cards: &[u32]) -> bool {
+    pub fn is_clearing(&self, cards: &[u32]) -> bool {
         self.lock().of(cards).any(Card::is_clearing)
     }
 
     /// Whether there will be room on these cards as soon as a look has shown that those who have left are gone.
-    pub(crate) fn is_about_to_fit(&self, need: Need, on: &[u32]) -> bool {
+    pub fn is_about_to_fit(&self, need: Need, on: &[u32]) -> bool {
         let this = self.lock();
         this.of(on).filter(|card| card.room_after_mib(need) >= card.asked_mib(need.mib)).count() >= need.cards
             && this.of(on).any(Card::is_clearing)
@@ -183,23 +186,23 @@ impl Ledger {
 
     /// A model has warmed up: what it was seen to use at the most, and a margin, replaces what was reserved for it. A card that does not
     /// tell what each process uses leaves it as it is. MiB held from now on.
-    pub(crate) fn settle(&self, ticket: Ticket) -> u64 {
+    pub fn settle(&self, ticket: Ticket) -> u64 {
         self.lock().cards.iter_mut().filter_map(|card| card.settle(ticket)).sum()
     }
 
     /// Takes note of what NVML sees on a card: all that is in use, and what process groups use, where they can be told apart.
-    pub(crate) fn observe(&self, index: u32, used_mib: u64, groups: Option<&[(u32, u64)]>) -> Verdict {
+    pub fn observe(&self, index: u32, used_mib: u64, groups: Option<&[(u32, u64)]>) -> Verdict {
         self.on(index, |card| card.observe(used_mib, groups)).unwrap_or_default()
     }
 
     /// Lets a card take work, or not. What is held stays held.
-    pub(crate) fn set_open(&self, index: u32, is_open: bool) {
+    pub fn set_open(&self, index: u32, is_open: bool) {
         self.on(index, |card| card.is_open = is_open);
     }
 
     /// For each card the largest VRAM class, GiB, of which every model would fit it if these idle holders were gone, and that of which
     /// every model could have it whole. 0: nothing does.
-    pub(crate) fn reach(&self, idle: &[Ticket]) -> Vec<CardReach> {
+    pub fn reach(&self, idle: &[Ticket]) -> Vec<CardReach> {
         let class_gib = |card: &Card, room_mib: u64| {
             let fits = |class: &u32| card.asked_mib(u64::from(*class) * 1024) <= room_mib;
             CLASSES_GIB.into_iter().rfind(fits).unwrap_or(0)
@@ -213,30 +216,30 @@ impl Ledger {
     }
 
     /// Whether these cards could hold a model that needs so much, if nothing else were on them.
-    pub(crate) fn could_hold(&self, need: Need, on: &[u32]) -> bool {
+    pub fn could_hold(&self, need: Need, on: &[u32]) -> bool {
         self.lock().of(on).filter(|card| card.could_hold(need.mib)).count() >= need.cards
     }
 
     /// What a model could hold of each of so many of these cards at the most, alone on the largest that take work.
-    pub(crate) fn largest_mib(&self, cards: usize, on: &[u32]) -> u64 {
+    pub fn largest_mib(&self, cards: usize, on: &[u32]) -> u64 {
         let mut usable: Vec<u64> = self.lock().of(on).filter(|card| card.is_open).map(Card::usable_mib).collect();
         usable.sort_unstable_by_key(|mib| Reverse(*mib));
         usable.get(cards.saturating_sub(1)).copied().unwrap_or(0)
     }
 
     /// What a holder has, and is seen to use now, on each of its cards.
-    pub(crate) fn held(&self, ticket: Ticket) -> Vec<ModelOnCard> {
+    pub fn held(&self, ticket: Ticket) -> Vec<ModelOnCard> {
         self.lock().cards.iter().filter_map(|card| card.held_and_seen(ticket)).collect()
     }
 
     /// What a holder was seen to use of a card at the most, and the margin above it; `None` where that cannot be seen.
-    pub(crate) fn need_mib(&self, ticket: Ticket) -> Option<u64> {
+    pub fn need_mib(&self, ticket: Ticket) -> Option<u64> {
         self.lock().cards.iter().filter_map(|card| card.need_mib(ticket)).max()
     }
 
     /// Which of these idle holders to evict so that `need` fits these cards, where the least is lost. `None` when it does not fit
     /// without all of them.
-    pub(crate) fn victims(&self, need: Need, on: &[u32], idle: &[Idle]) -> Option<Vec<Ticket>> {
+    pub fn victims(&self, need: Need, on: &[u32], idle: &[Idle]) -> Option<Vec<Ticket>> {
         let this = self.lock();
         let mut cheapest_first = idle.to_vec();
         cheapest_first.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -258,7 +261,7 @@ impl Ledger {
     }
 
     /// Which of these idle holders to evict so that a card is short of nothing; as many of them as there are, if that is not enough.
-    pub(crate) fn relief(&self, index: u32, short_mib: u64, idle: &[Idle]) -> Vec<Ticket> {
+    pub fn relief(&self, index: u32, short_mib: u64, idle: &[Idle]) -> Vec<Ticket> {
         let this = self.lock();
         let Some(card) = this.cards.iter().find(|card| card.index == index) else { return Vec::new() };
         let mut here: Vec<(f64, Ticket, u64)> =
@@ -274,7 +277,7 @@ impl Ledger {
     }
 
     /// A card as it stands.
-    pub(crate) fn line(&self, index: u32) -> Option<Line> {
+    pub fn line(&self, index: u32) -> Option<Line> {
         self.on(index, |card| card.line())
     }
 
@@ -311,20 +314,22 @@ impl Cards {
 
 /// What a look at a card means for the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub struct Verdict {
     /// MiB more than there are, held and in use together: as much has to be given back.
-    pub(crate) short_mib: u64,
+    pub short_mib: u64,
     /// In use though the process that used it has been gone for long.
-    pub(crate) stuck_mib: u64,
+    pub stuck_mib: u64,
 }
 
 /// A card in the ledger, MiB.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
-    pub(crate) held_mib: u64,
-    pub(crate) free_mib: u64,
+pub struct Line {
+    /// Held, also for those whose memory is not yet seen to be free.
+    pub held_mib: u64,
+    /// Neither held, nor in use by others beyond the reserve; 0 while it takes no work or is somebody's own.
+    pub free_mib: u64,
     /// In use by others.
-    pub(crate) foreign_mib: u64,
+    pub foreign_mib: u64,
 }
 
 #[cfg(test)]

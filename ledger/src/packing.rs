@@ -225,7 +225,7 @@ fn table(trace: &[u8], cards: u32, side_by_side: bool) {
 #[ignore = "a table of some minutes: make packing"]
 fn policies_on_a_day_of_many_models() {
     for cards in [3, 4] {
-        table(include_bytes!("../../../tests/data/vlm_servegen_day.csv.gz"), cards, false);
+        table(include_bytes!("../../tests/data/vlm_servegen_day.csv.gz"), cards, false);
     }
 }
 

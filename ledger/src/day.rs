@@ -161,7 +161,7 @@ fn replay(policy: Policy) -> (f64, usize) {
         loads: 0,
         events: Events::new(),
     };
-    let trace = include_bytes!("../../../tests/data/vlm_servegen_day.csv.gz");
+    let trace = include_bytes!("../../tests/data/vlm_servegen_day.csv.gz");
     let mut coming = requests(trace).into_iter().peekable();
     loop {
         if let Some(next) = coming.peek()
