@@ -4,9 +4,12 @@
 //! snapshot; `decide` makes a [`Plan`] of that, without clock, randomness or I/O, so that the live loop, `stoke autoscaler plan
 //! --dry-run` and the simulator run the same code.
 
+pub mod decide;
 mod name;
 pub mod observation;
+pub mod observer;
 pub mod plan;
+pub mod policy;
 pub mod simulate;
 
 pub use name::Name;

@@ -53,7 +53,7 @@ pub struct Work {
 }
 
 /// Runs of one endpoint on one kind of card, since its counters began.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Runs {
     /// The kind of card, as in [`Offer::kind`].
     pub kind: Name,
@@ -185,6 +185,9 @@ pub struct Offer {
     pub gpu_ids: Vec<u64>,
     /// What models may hold of each card, GB.
     pub vram_gb: f64,
+    /// As [`Machine::slots`].
+    #[serde(default)]
+    pub slots: u32,
     /// How fast it is thought to be, until it has been measured; 1.0 is an RTX 4090.
     pub speed: f64,
     /// On-demand: what an hour costs, dollars, with the disk that will be rented.

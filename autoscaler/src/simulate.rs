@@ -1,7 +1,25 @@
 //! The decision code over a trace of jobs, in virtual time.
 
+mod machine;
 pub mod offers;
 pub mod outcome;
+pub mod rules;
+pub mod scaler;
+pub mod own;
+mod tally;
 pub mod trace;
+mod world;
 
 pub use outcome::{Outcome, Sample};
+pub use rules::Rules;
+pub use scaler::Scaler;
+
+use offers::Kind;
+use trace::Job;
+
+/// Runs a trace, whose jobs are in order of arrival, from its beginning until its last job has ended: what it came to beside what nobody can
+/// stay below, and how things stood in between.
+pub fn run(jobs: &[Job], kinds: &[Kind], rules: &Rules, scaler: &mut dyn Scaler, bound_usd: f64) -> (Outcome, Vec<Sample>) {
+    let (tally, samples) = world::World::new(jobs, kinds, rules).run(scaler);
+    (tally.outcome(scaler.name(), jobs.len(), rules, bound_usd), samples)
+}

@@ -1,0 +1,208 @@
+//! A simulated machine: the worker's ledger over one card, the models on it, and its bill.
+
+use stokehold_ledger::{Idle, Ledger, Need, Reservation, Ticket};
+use stokehold_queue::gateway::Gpu;
+use stokehold_queue::queue::{LeaseQuery, WarmLane, patience_ms};
+use stokehold_queue::reach::Reach;
+use stokehold_queue::vram::mib_of_gib;
+
+use super::rules::{cold_load_s, disk_load_s};
+use crate::name::Name;
+use crate::observation::Phase;
+
+/// The only card of a machine.
+const CARD: [u32; 1] = [0];
+
+/// A model that is loaded, or being loaded.
+struct Model {
+    part: Reservation,
+    endpoint: usize,
+    lane: String,
+    load_ms: u64,
+    used_ms: u64,
+    is_busy: bool,
+}
+
+/// How a model got ready for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    Resident,
+    FromDisk,
+    Cold,
+}
+
+/// What a job needs of a machine.
+pub(super) struct Wanted<'a> {
+    pub(super) endpoint: usize,
+    pub(super) vram_gb: f64,
+    pub(super) lane: &'a str,
+}
+
+pub(super) struct Machine {
+    pub(super) id: Name,
+    /// Which of the kinds.
+    pub(super) kind: usize,
+    pub(super) phase: Phase,
+    pub(super) since_ms: u64,
+    pub(super) rented_ms: u64,
+    pub(super) is_interruptible: bool,
+    pub(super) usd_per_hour: f64,
+    /// Jobs run side by side.
+    is_shared: bool,
+    ledger: Ledger,
+    models: Vec<Model>,
+    on_disk: Vec<usize>,
+    pub(super) running: Vec<Ticket>,
+    pub(super) running_gb: f64,
+    pub(super) idle_since_ms: u64,
+    /// What it said it could take when it was left waiting.
+    pub(super) parked: Option<Reach>,
+    /// A class that it makes room for.
+    pub(super) holds: Option<u32>,
+    /// Counts its lives: an event of an earlier one is void.
+    pub(super) life: u32,
+    /// It is to resume, and its card has been rented out.
+    pub(super) is_taken: bool,
+    /// Charged until then.
+    pub(super) billed_ms: u64,
+}
+
+impl Machine {
+    pub(super) fn new(id: Name, kind: usize, vram_gb: f64, is_shared: bool, now_ms: u64) -> Self {
+        // Of a card a twentieth is kept free, and the traces' figures are what models may hold.
+        let vram_mib = (mib_of_gib(vram_gb) * 20).div_ceil(19);
+        let gpu = Gpu { index: 0, vram_mib, ..Gpu::default() };
+        Self {
+            id,
+            kind,
+            phase: Phase::Booting,
+            since_ms: now_ms,
+            rented_ms: now_ms,
+            is_interruptible: false,
+            usd_per_hour: 0.0,
+            is_shared,
+            ledger: Ledger::new(&[gpu], false),
+            models: Vec::new(),
+            on_disk: Vec::new(),
+            running: Vec::new(),
+            running_gb: 0.0,
+            idle_since_ms: now_ms,
+            parked: None,
+            holds: None,
+            life: 0,
+            is_taken: false,
+            billed_ms: now_ms,
+        }
+    }
+
+    /// Moves it to another phase of its life.
+    pub(super) fn enter(&mut self, phase: Phase, now_ms: u64) {
+        self.phase = phase;
+        self.since_ms = now_ms;
+        if phase == Phase::Ready {
+            self.idle_since_ms = now_ms;
+        }
+    }
+
+    /// Its memory is lost, its disk is not.
+    pub(super) fn power_off(&mut self) {
+        self.models.clear();
+        self.running.clear();
+        self.running_gb = 0.0;
+        self.holds = None;
+        self.life += 1;
+    }
+
+    /// Whether its card is open for one job more.
+    pub(super) fn is_open(&self) -> bool {
+        self.phase == Phase::Ready && (self.is_shared || self.running.is_empty())
+    }
+
+    fn idle(&self, now_ms: u64) -> Vec<Idle> {
+        let value = |model: &Model| model.load_ms as f64 / (1_000.0 + (now_ms - model.used_ms) as f64);
+        let idle = self.models.iter().filter(|model| !model.is_busy);
+        idle.map(|model| Idle { ticket: model.part.ticket, value: value(model) }).collect()
+    }
+
+    fn reach_gib(&self) -> u32 {
+        let idle: Vec<Ticket> =
+            self.models.iter().filter(|model| !model.is_busy).map(|model| model.part.ticket).collect();
+        self.ledger.reach(&idle).first().map_or(0, |card| card.reach_gib)
+    }
+
+    /// What it asks the queue for.
+    pub(super) fn query(&self) -> LeaseQuery {
+        let loaded: Vec<&Model> = self.models.iter().filter(|model| !model.is_busy).collect();
+        let mut query = LeaseQuery::new(&*self.id, 1, Reach::usual(self.reach_gib()));
+        query.warm = loaded.iter().map(|model| WarmLane { place: model.lane.clone(), takes: 1 }).collect();
+        // Models of the same endpoint are one lane, which takes as many.
+        query.warm.sort_by(|a, b| a.place.cmp(&b.place));
+        query.warm.dedup_by(|next, first| {
+            let is_same = next.place == first.place;
+            first.takes += u32::from(is_same);
+            is_same
+        });
+        let cold_ms = loaded.iter().map(|model| model.load_ms).sum::<u64>() / (loaded.len() as u64).max(1);
+        query.patience_ms = patience_ms(cold_ms);
+        query
+    }
+
+    /// Gets a model ready for a job and gives it to the job: its ticket, how it got ready, and how long that takes.
+    pub(super) fn place(&mut self, wanted: &Wanted<'_>, now_ms: u64) -> (Ticket, Load, u64) {
+        let is_free = |model: &&mut Model| !model.is_busy && model.endpoint == wanted.endpoint;
+        self.running_gb += wanted.vram_gb;
+        if let Some(model) = self.models.iter_mut().find(is_free) {
+            (model.is_busy, model.used_ms) = (true, now_ms);
+            let ticket = model.part.ticket;
+            self.running.push(ticket);
+            return (ticket, Load::Resident, 0);
+        }
+        let need = Need { mib: mib_of_gib(wanted.vram_gb), cards: 1 };
+        let part = self.ledger.reserve(need, &CARD).unwrap_or_else(|| {
+            // The job was within reach, so that idle models can make way for it; the opposite is a broken invariant.
+            let victims = self.ledger.victims(need, &CARD, &self.idle(now_ms)).expect("it is within reach");
+            self.models.retain(|model| !victims.contains(&model.part.ticket));
+            self.ledger.reserve(need, &CARD).expect("room was made")
+        });
+        let is_here = self.on_disk.contains(&wanted.endpoint);
+        let disk_ms = ms(disk_load_s(wanted.vram_gb));
+        let (load, load_ms) =
+            if is_here { (Load::FromDisk, disk_ms) } else { (Load::Cold, ms(cold_load_s(wanted.vram_gb))) };
+        if !is_here {
+            self.on_disk.push(wanted.endpoint);
+        }
+        let ticket = part.ticket;
+        let (endpoint, lane) = (wanted.endpoint, wanted.lane.to_owned());
+        self.models.push(Model { part, endpoint, lane, load_ms: disk_ms, used_ms: now_ms, is_busy: true });
+        self.running.push(ticket);
+        (ticket, load, load_ms)
+    }
+
+    /// A job has ended.
+    pub(super) fn free(&mut self, ticket: Ticket, vram_gb: f64, now_ms: u64) {
+        self.running.retain(|running| *running != ticket);
+        self.running_gb -= vram_gb;
+        if let Some(model) = self.models.iter_mut().find(|model| model.part.ticket == ticket) {
+            (model.is_busy, model.used_ms) = (false, now_ms);
+        }
+        if self.running.is_empty() {
+            (self.idle_since_ms, self.running_gb) = (now_ms, 0.0);
+        }
+    }
+
+    /// Endpoints whose models are loaded.
+    pub(super) fn resident(&self) -> impl Iterator<Item = usize> {
+        self.models.iter().map(|model| model.endpoint)
+    }
+
+    /// Endpoints whose weights are on its disk.
+    pub(super) fn on_disk(&self) -> &[usize] {
+        &self.on_disk
+    }
+}
+
+/// Seconds in whole milliseconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a trace, never negative")]
+pub(super) fn ms(seconds: f64) -> u64 {
+    (seconds * 1_000.0).round() as u64
+}

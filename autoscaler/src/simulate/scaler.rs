@@ -1,0 +1,13 @@
+//! Whoever decides in a simulation.
+
+use crate::observation::Observation;
+use crate::plan::Plan;
+
+/// A policy, with what it remembers between its decisions.
+pub trait Scaler {
+    /// What it is called.
+    fn name(&self) -> &str;
+
+    /// What is to be done now.
+    fn plan(&mut self, seen: &Observation) -> Plan;
+}
