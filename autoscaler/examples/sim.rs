@@ -26,6 +26,7 @@ fn main() {
         let mut jobs = read(&format!("{d}{file}.csv.gz"));
         if fold > 0.0 { for j in &mut jobs { j.arrival_s %= fold } jobs.sort_by(|a, b| a.arrival_s.total_cmp(&b.arrival_s)); }
         let rules = Rules { seed, share_gb: share, skip_s: skip, ..Rules::default() };
+        let cache = format!("/tmp/bound-{name}"); let _ = bound; let bound: f64 = std::fs::read_to_string(&cache).ok().and_then(|t| t.parse().ok()).unwrap_or_else(|| { let t = std::time::Instant::now(); let b = simulate::bound::lower_bound_usd(&jobs, &kinds, share, true); eprintln!("bound {name} {b:.3} {:.1}s", t.elapsed().as_secs_f64()); std::fs::write(&cache, b.to_string()).unwrap(); b });
         let mut own = Own::new(policy.clone());
         let t = std::time::Instant::now();
         let (o, _) = simulate::run(&jobs, &kinds, &rules, &mut own, bound);

@@ -1,5 +1,6 @@
 //! The decision code over a trace of jobs, in virtual time.
 
+pub mod bound;
 mod machine;
 pub mod offers;
 pub mod outcome;

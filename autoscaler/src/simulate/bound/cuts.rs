@@ -1,0 +1,195 @@
+//! Machines are whole: what that demands where the work of a while would need a part of one.
+
+use std::collections::BTreeMap;
+
+use super::demand::{Demand, Machine, Work};
+use super::grid::Grid;
+
+/// Bursts that are looked at are over within this, seconds.
+const BURST_S: f64 = 240.0;
+
+/// And have at most so many jobs.
+const BURST_JOBS: usize = 32;
+
+/// What is not counted as more than a whole number of machines.
+const ROUNDING: f64 = 1e-6;
+
+/// What a cut counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Measure {
+    /// Machines.
+    Count,
+    /// Dollars per hour of machines.
+    Price,
+}
+
+/// The machines that are on in some of these slots, for the whole slot, come to so much.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Cut {
+    pub(super) first: usize,
+    pub(super) last: usize,
+    pub(super) class: usize,
+    pub(super) measure: Measure,
+    pub(super) need: f64,
+}
+
+impl Cut {
+    /// What one such machine comes to.
+    pub(super) fn weight(&self, machine: &Machine) -> f64 {
+        match self.measure {
+            _ if machine.level < self.class => 0.0,
+            Measure::Count => 1.0,
+            Measure::Price => machine.usd_per_s * 3_600.0,
+        }
+    }
+}
+
+/// All cuts that no other one implies.
+pub(super) fn find(demand: &Demand, grid: &Grid) -> Vec<Cut> {
+    let mut cuts = Vec::new();
+    for class in 0..demand.classes {
+        let speeds = demand.speeds(class);
+        let mut running = vec![0.0; grid.slots() + 1];
+        for work in demand.works.iter().filter(|work| work.class >= class) {
+            let duration_s = work.service_s / speeds.1;
+            if let Some((first, last)) = surely_on(work, duration_s, grid) {
+                running[first] += work.share;
+                running[last + 1] -= work.share;
+            } else if work.class == class {
+                let (first, last) = on_once(work, duration_s, grid);
+                cuts.push(Cut { first, last, class, measure: Measure::Count, need: 1.0 });
+            }
+        }
+        let mut sum = 0.0;
+        for (slot, change) in running.iter().enumerate().take(grid.slots()) {
+            sum += change;
+            let need = (sum - ROUNDING).ceil();
+            if need >= 1.0 {
+                cuts.push(Cut { first: slot, last: slot, class, measure: Measure::Count, need });
+            }
+        }
+        bursts(demand, class, grid, &mut cuts);
+    }
+    minimal(cuts)
+}
+
+/// The slots through which a job runs whenever it was started.
+fn surely_on(work: &Work, duration_s: f64, grid: &Grid) -> Option<(usize, usize)> {
+    let first = grid.slot_before(work.latest_start_s()) + 1;
+    let last = grid.slot_at(work.arrival_s + duration_s).checked_sub(1)?;
+    (duration_s >= 2.0 * grid.width_s && first <= last).then_some((first, last))
+}
+
+/// The fewest slots of which each run of a job, with its machine, has one for itself. A run that is too short for that touches one of
+/// them, or one of its neighbours: those are added, since a machine may be there for no time at all.
+fn on_once(work: &Work, duration_s: f64, grid: &Grid) -> (usize, usize) {
+    let earliest_end_s = work.arrival_s + duration_s;
+    let latest_start_s = work.latest_start_s();
+    let top = grid.slots() - 1;
+    if duration_s >= 2.0 * grid.width_s {
+        return (grid.slot_at(earliest_end_s).saturating_sub(1), (grid.slot_before(latest_start_s) + 1).min(top));
+    }
+    if duration_s >= grid.width_s {
+        // It holds one of the edges from the last one before its earliest end to the first one after its latest start.
+        let first_edge = grid.slot_at(earliest_end_s);
+        let last_edge = (grid.slot_before(latest_start_s) + 1).max(first_edge);
+        return (first_edge.saturating_sub(1), last_edge.min(top));
+    }
+    let first = grid.slot_before(earliest_end_s);
+    let last = grid.slot_at(latest_start_s).max(first);
+    (first.saturating_sub(1), (last + 1).min(top))
+}
+
+/// Of jobs that arrive close together: how many machines their work needs at some time between the first arrival and the last end.
+fn bursts(demand: &Demand, class: usize, grid: &Grid, cuts: &mut Vec<Cut>) {
+    let speeds = demand.speeds(class);
+    let cover = Cover::new(demand, class);
+    let works: Vec<&Work> = demand.works.iter().filter(|work| work.class >= class && work.target_s < BURST_S).collect();
+    let end_s = |work: &Work, speed: f64| work.latest_start_s() + work.service_s / speed;
+    for (index, first) in works.iter().enumerate() {
+        let from_s = first.arrival_s;
+        let close = works[index..].iter().take_while(|work| work.latest_start_s() < from_s + BURST_S);
+        let close: Vec<&Work> = close.take(BURST_JOBS).copied().collect();
+        let mut ends_s: Vec<f64> =
+            close.iter().flat_map(|work| [end_s(work, speeds.0), end_s(work, speeds.1)]).collect();
+        ends_s.retain(|end_s| *end_s <= from_s + BURST_S);
+        ends_s.sort_by(f64::total_cmp);
+        ends_s.dedup();
+        for to_s in ends_s {
+            let (mut work_s, mut machine_s) = (0.0, 0.0);
+            for work in &close {
+                let left_s = (to_s - work.latest_start_s()).max(0.0);
+                work_s += work.share * work.service_s.min(speeds.0 * left_s);
+                machine_s += work.share * (work.service_s / speeds.1).min(left_s);
+            }
+            let length_s = to_s - from_s;
+            let count = (machine_s / length_s).max(work_s / length_s / speeds.1);
+            let (count, price) = ((count - ROUNDING).ceil(), cover.price(work_s / length_s));
+            let first = grid.slot_at(from_s).saturating_sub(1);
+            let last = (grid.slot_before(to_s) + 1).min(grid.slots() - 1);
+            if count >= 2.0 {
+                cuts.push(Cut { first, last, class, measure: Measure::Count, need: count });
+            }
+            if price > count * cover.cheapest * (1.0 + ROUNDING) {
+                cuts.push(Cut { first, last, class, measure: Measure::Price, need: price });
+            }
+        }
+    }
+}
+
+/// What machines cost at least that are as fast together as this.
+struct Cover {
+    /// Dollars per hour, by steps of speed.
+    usd_h: Vec<f64>,
+    cheapest: f64,
+}
+
+impl Cover {
+    /// Speed is rounded in favour of the machines to this.
+    const STEP: f64 = 0.05;
+
+    fn new(demand: &Demand, class: usize) -> Self {
+        let machines: Vec<(usize, f64)> = demand
+            .holding(class)
+            .map(|machine| {
+                (((machine.speed / Self::STEP - ROUNDING).ceil() as usize).max(1), machine.usd_per_s * 3_600.0)
+            })
+            .collect();
+        let mut usd_h: Vec<f64> = vec![0.0];
+        for steps in 1..=1_000_usize {
+            let with = |(more, price): &(usize, f64)| price + usd_h[steps.saturating_sub(*more)];
+            usd_h.push(machines.iter().map(with).fold(f64::INFINITY, f64::min));
+        }
+        Self { cheapest: usd_h[1], usd_h }
+    }
+
+    fn price(&self, speed: f64) -> f64 {
+        // More than `floor` steps are needed, so at least the next whole one.
+        let steps = ((speed / Self::STEP - 2.0 * ROUNDING).ceil().max(0.0) as usize).min(self.usd_h.len() - 1);
+        self.usd_h[steps]
+    }
+}
+
+/// Without those whose slots hold all slots of another one that needs as much.
+fn minimal(mut cuts: Vec<Cut>) -> Vec<Cut> {
+    let key = |cut: &Cut| (cut.class, cut.measure);
+    cuts.sort_by(|a, b| {
+        let by_place = b.first.cmp(&a.first).then(a.last.cmp(&b.last));
+        key(a).cmp(&key(b)).then(by_place).then(b.need.total_cmp(&a.need))
+    });
+    let mut kept: Vec<Cut> = Vec::new();
+    // The earliest last slot so far, by need in millionths.
+    let mut ends: BTreeMap<u64, usize> = BTreeMap::new();
+    for cut in cuts {
+        if kept.last().is_some_and(|last| key(last) != key(&cut)) {
+            ends.clear();
+        }
+        let need = (cut.need * 1e6) as u64;
+        if ends.range(need..).any(|(_, last)| *last <= cut.last) {
+            continue;
+        }
+        ends.insert(need, cut.last);
+        kept.push(cut);
+    }
+    kept
+}

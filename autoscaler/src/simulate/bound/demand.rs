@@ -1,0 +1,104 @@
+//! What the bound takes of a trace and of the offers.
+
+use crate::simulate::offers::Kind;
+use crate::simulate::trace::Job;
+
+/// A kind of machine that can hold some job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Machine {
+    pub(super) speed: f64,
+    pub(super) usd_per_s: f64,
+    /// What a switch-on costs, in seconds of its price.
+    pub(super) boot_s: f64,
+    /// It holds the jobs of the classes up to this one.
+    pub(super) level: usize,
+}
+
+/// A job that some machine can hold.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    pub(super) arrival_s: f64,
+    pub(super) target_s: f64,
+    /// On a card of speed 1.0.
+    pub(super) service_s: f64,
+    /// The share of a card that it takes while it runs, 0 to 1.
+    pub(super) share: f64,
+    /// Only machines of this level and above hold it.
+    pub(super) class: usize,
+}
+
+impl Work {
+    /// It starts no later, seconds since the trace began.
+    pub(super) fn latest_start_s(&self) -> f64 {
+        self.arrival_s + self.target_s
+    }
+}
+
+/// Jobs by arrival, and the machines that hold them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Demand {
+    pub(super) works: Vec<Work>,
+    pub(super) machines: Vec<Machine>,
+    pub(super) classes: usize,
+}
+
+impl Demand {
+    /// Leaves out what makes no sense, and the jobs that no kind holds: a bound holds without them.
+    pub(super) fn new(jobs: &[Job], kinds: &[Kind], share_gb: Option<f64>, boot_is_billed: bool) -> Self {
+        let share_gb = share_gb.filter(|gb| gb.is_finite() && *gb > 0.0);
+        let kinds: Vec<&Kind> = kinds.iter().filter(|kind| makes_sense(kind)).collect();
+        let mut jobs: Vec<&Job> = jobs.iter().filter(|job| can_be_asked(job, &kinds)).collect();
+        jobs.sort_by(|a, b| a.arrival_s.total_cmp(&b.arrival_s));
+        let largest_gb = |job: &&Job| largest_too_small_gb(job.vram_gb, &kinds);
+        let mut floors: Vec<f64> = jobs.iter().map(largest_gb).collect();
+        floors.sort_by(f64::total_cmp);
+        floors.dedup();
+        let class = |job: &&Job| floors.partition_point(|floor| *floor < largest_too_small_gb(job.vram_gb, &kinds));
+        let work = |job: &&Job| Work {
+            arrival_s: job.arrival_s,
+            target_s: job.priority.target_s(),
+            service_s: job.service_s,
+            share: share_gb.map_or(1.0, |gb| (job.vram_gb / gb).clamp(0.0, 1.0)),
+            class: class(job),
+        };
+        let machine = |kind: &&Kind| {
+            let held = floors.partition_point(|floor| *floor < kind.vram_gb);
+            let boot_s = if boot_is_billed { (kind.boot_lo_s + kind.boot_hi_s) / 2.0 } else { 0.0 };
+            Some(Machine { speed: kind.speed, usd_per_s: kind.od_usd_h / 3_600.0, boot_s, level: held.checked_sub(1)? })
+        };
+        Self {
+            works: jobs.iter().map(work).collect(),
+            machines: kinds.iter().filter_map(machine).collect(),
+            classes: floors.len(),
+        }
+    }
+
+    /// The machines that hold jobs of this class.
+    pub(super) fn holding(&self, class: usize) -> impl Iterator<Item = &Machine> {
+        self.machines.iter().filter(move |machine| machine.level >= class)
+    }
+
+    /// The lowest and the highest speed at which jobs of this class may run.
+    pub(super) fn speeds(&self, class: usize) -> (f64, f64) {
+        self.holding(class)
+            .fold((f64::INFINITY, 0.0), |(low, high), machine| (machine.speed.min(low), machine.speed.max(high)))
+    }
+}
+
+fn makes_sense(kind: &Kind) -> bool {
+    let numbers = [kind.vram_gb, kind.speed, kind.od_usd_h, kind.boot_lo_s, kind.boot_hi_s];
+    let is_sane = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
+    is_sane && kind.speed > 0.0 && kind.max_count > 0
+}
+
+fn can_be_asked(job: &Job, kinds: &[&Kind]) -> bool {
+    let numbers = [job.arrival_s, job.service_s, job.vram_gb];
+    let is_sane = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
+    is_sane && job.service_s > 0.0 && kinds.iter().any(|kind| kind.vram_gb >= job.vram_gb)
+}
+
+/// The most memory that a kind has and that is too little, GB; -1 where every kind has enough. Jobs that agree in it can use the same
+/// kinds.
+fn largest_too_small_gb(vram_gb: f64, kinds: &[&Kind]) -> f64 {
+    kinds.iter().map(|kind| kind.vram_gb).filter(|gb| *gb < vram_gb).fold(-1.0, f64::max)
+}

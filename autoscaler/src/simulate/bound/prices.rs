@@ -1,0 +1,145 @@
+//! Prices for work and for being on, and what they prove.
+
+use super::cuts::Cut;
+use super::demand::{Demand, Work};
+use super::grid::Grid;
+
+/// What is lost to rounding, for sure less than this part.
+const ROUNDING: f64 = 1e-7;
+
+/// Dual variables. Any non-negative ones give a bound once [`Prices::repair`] has seen them.
+#[derive(Debug, Clone)]
+pub(super) struct Prices {
+    /// Dollars per second of a whole card of speed 1.0 that works for jobs of a class or above, by class and slot.
+    pub(super) work: Vec<Vec<f64>>,
+    /// Dollars per machine that a cut sees, times its weight in the cut; by cut.
+    pub(super) cuts: Vec<f64>,
+}
+
+impl Prices {
+    /// What work costs where machines can be had by the second, without boots.
+    pub(super) fn flat(demand: &Demand, grid: &Grid, cuts: usize) -> Self {
+        let cheapest = |class| {
+            let each = demand.holding(class).map(|machine| machine.usd_per_s / machine.speed);
+            each.fold(f64::INFINITY, f64::min)
+        };
+        let mut below = 0.0;
+        let mut work = Vec::new();
+        for class in 0..demand.classes {
+            work.push(vec![cheapest(class) - below; grid.slots()]);
+            below = cheapest(class);
+        }
+        Self { work, cuts: vec![0.0; cuts] }
+    }
+
+    /// Dollars per second that a machine of this level and of speed 1.0 earns in a slot.
+    fn earned(&self, level: usize, slot: usize) -> f64 {
+        self.work[..=level].iter().map(|of_class| of_class[slot]).sum()
+    }
+
+    /// Lowers prices until no machine can earn more than it costs, whenever it is switched on and off; slot by slot, so that one
+    /// price that is too high costs no more than itself.
+    pub(super) fn repair(&mut self, demand: &Demand, grid: &Grid, cuts: &[Cut]) {
+        let each = self.work.iter_mut().flatten().chain(&mut self.cuts);
+        each.for_each(|price| *price = if price.is_finite() { price.max(0.0) } else { 0.0 });
+        let mut starting: Vec<Vec<usize>> = vec![Vec::new(); grid.slots()];
+        let mut ending: Vec<Vec<usize>> = vec![Vec::new(); grid.slots()];
+        for (index, cut) in cuts.iter().enumerate() {
+            starting[cut.first].push(index);
+            ending[cut.last].push(index);
+        }
+        // By machine: the most that one can have earned that is on through the slot before, and what is paid for being on right now.
+        let mut best = vec![f64::NEG_INFINITY; demand.machines.len()];
+        let mut seen = vec![0.0; demand.machines.len()];
+        for slot in 0..grid.slots() {
+            for (machine, (best, seen)) in demand.machines.iter().zip(best.iter().zip(&seen)) {
+                let boot_usd = machine.boot_s * machine.usd_per_s;
+                let length_s = grid.length_s(slot);
+                let new: f64 = starting[slot].iter().map(|cut| self.cuts[*cut] * cuts[*cut].weight(machine)).sum();
+                let gain = (self.earned(machine.level, slot) * machine.speed - machine.usd_per_s) * length_s;
+                let excess = |gain: f64, new: f64| (best + new + gain).max(seen + new + gain.max(0.0)) - boot_usd;
+                let too_much = excess(gain, new).min(gain);
+                if too_much > 0.0 {
+                    let earned = gain + machine.usd_per_s * length_s;
+                    let factor = (1.0 - too_much / earned).max(0.0);
+                    self.work[..=machine.level].iter_mut().for_each(|of_class| of_class[slot] *= factor);
+                }
+                let gain = (self.earned(machine.level, slot) * machine.speed - machine.usd_per_s) * length_s;
+                let too_much = excess(gain, new);
+                if too_much > 0.0 && new > 0.0 {
+                    let factor = (1.0 - too_much / new).max(0.0);
+                    let lowered = starting[slot].iter().filter(|cut| cuts[**cut].weight(machine) > 0.0);
+                    lowered.for_each(|cut| self.cuts[*cut] *= factor);
+                }
+            }
+            for (machine, (best, seen)) in demand.machines.iter().zip(best.iter_mut().zip(&mut seen)) {
+                let of = |cut: &usize| self.cuts[*cut] * cuts[*cut].weight(machine);
+                let new: f64 = starting[slot].iter().map(of).sum();
+                let gain = (self.earned(machine.level, slot) * machine.speed - machine.usd_per_s) * grid.length_s(slot);
+                *best = (*best + new).max(*seen + new) + gain;
+                *seen = (*seen + new - ending[slot].iter().map(of).sum::<f64>()).max(0.0);
+            }
+        }
+    }
+
+    /// The bound, dollars: what jobs and cuts are worth at these prices.
+    pub(super) fn value_usd(&self, demand: &Demand, grid: &Grid, cuts: &[Cut]) -> f64 {
+        let curves: Vec<Curve<'_>> = (0..demand.classes).map(|class| self.curve(class, grid)).collect();
+        let worth = |work: &Work| {
+            let on = |speed: f64| speed * curves[work.class].least(work, work.service_s / speed);
+            let cheapest = demand.holding(work.class).map(|machine| on(machine.speed)).fold(f64::INFINITY, f64::min);
+            cheapest.max(0.0) * work.share
+        };
+        let works: f64 = demand.works.iter().map(worth).sum();
+        let cuts: f64 = cuts.iter().zip(&self.cuts).map(|(cut, price)| cut.need * price).sum();
+        (works + cuts) * (1.0 - ROUNDING)
+    }
+
+    fn curve<'a>(&self, class: usize, grid: &'a Grid) -> Curve<'a> {
+        let rate: Vec<f64> = (0..grid.slots()).map(|slot| self.earned(class, slot)).collect();
+        let mut sum = vec![0.0];
+        let mut so_far = 0.0;
+        for (slot, rate) in rate.iter().enumerate() {
+            so_far += rate * grid.length_s(slot);
+            sum.push(so_far);
+        }
+        Curve { grid, rate, sum }
+    }
+}
+
+/// The price of work over time.
+struct Curve<'a> {
+    grid: &'a Grid,
+    rate: Vec<f64>,
+    /// What a second of work at a time has come to at each edge.
+    sum: Vec<f64>,
+}
+
+impl Curve<'_> {
+    /// The least that it costs to work for so long without a pause, started in time, at speed 1.0.
+    fn least(&self, work: &Work, for_s: f64) -> f64 {
+        // The cost is linear in the start between the moments at which the start or the end passes an edge.
+        let last = self.grid.slots() - 1;
+        let (mut start_s, last_s) = (work.arrival_s, work.latest_start_s());
+        let mut from = self.grid.slot_at(start_s);
+        let mut to = self.grid.slot_at(start_s + for_s);
+        let mut least = f64::INFINITY;
+        loop {
+            let at = |slot: usize, at_s: f64| self.sum[slot] + (at_s - self.grid.edges_s[slot]) * self.rate[slot];
+            least = least.min(at(to, start_s + for_s) - at(from, start_s));
+            if start_s >= last_s {
+                return least;
+            }
+            let edge = |slot: usize| if slot < last { self.grid.edges_s[slot + 1] } else { f64::INFINITY };
+            let (step_from, step_to) = (edge(from) - start_s, edge(to) - for_s - start_s);
+            let step = step_from.min(step_to).max(0.0);
+            if start_s + step >= last_s {
+                start_s = last_s;
+                continue;
+            }
+            from += usize::from(step_from <= step);
+            to += usize::from(step_to <= step);
+            start_s += step;
+        }
+    }
+}
