@@ -1,6 +1,6 @@
 use std::io::Read;
 use stokehold_autoscaler::Name;
-use stokehold_autoscaler::policy::Policy;
+use stokehold_autoscaler::Policy;
 use stokehold_autoscaler::simulate::{self, Rules, offers::Kind, own::Own, trace::{Job, Priority}};
 fn read(path: &str) -> Vec<Job> {
     let mut t = String::new();
@@ -29,9 +29,10 @@ fn main() {
         let cache = format!("/tmp/bound-{name}"); let _ = bound; let bound: f64 = std::fs::read_to_string(&cache).ok().and_then(|t| t.parse().ok()).unwrap_or_else(|| { let t = std::time::Instant::now(); let b = simulate::bound::lower_bound_usd(&jobs, &kinds, share, true); eprintln!("bound {name} {b:.3} {:.1}s", t.elapsed().as_secs_f64()); std::fs::write(&cache, b.to_string()).unwrap(); b });
         let mut own = Own::new(policy.clone());
         let t = std::time::Instant::now();
-        let (o, _) = simulate::run(&jobs, &kinds, &rules, &mut own, bound);
+        let (o, samples) = simulate::run(&jobs, &kinds, &rules, &mut own, bound);
+        if std::env::var_os("TL").is_some() { let k = (samples.len()/60).max(1); for x in samples.iter().step_by(k) { println!("{:8.0} demand {:5.2} ready {} busy {} boot {} stop {} wait {} {} spent {:.2}", x.at_s, x.demand_cards, x.ready, x.busy, x.booting, x.stopped, x.waiting_interactive, x.waiting_batch, x.spent_usd) } }
         product *= o.ratio; count += 1;
-        println!("{name:5} {:8.2}$ ratio {:.2} int {:.2}% bat {:.2}% p95 {:.0} util {:.2} boots {} cold {} disk {} res {} late_usd {:.4} load {:.1} [{:.1}s]", o.cost_usd, o.ratio, o.attainment.interactive*100.0, o.attainment.batch*100.0, o.wait_s.interactive.p95, o.utilisation, o.boots, o.cold_loads, o.disk_loads, o.resumes, own.observer.learned.late_usd, own.observer.learned.load_s, t.elapsed().as_secs_f64());
+        println!("{name:5} {:8.2}$ ratio {:.2} int {:.2}% bat {:.2}% p95 {:.0} util {:.2} boots {} cold {} disk {} res {} late_usd {:.4} load {:.1} [{:.1}s]", o.cost_usd, o.ratio, o.attainment.interactive*100.0, o.attainment.batch*100.0, o.wait_s.interactive.p95, o.utilisation, o.boots, o.cold_loads, o.disk_loads, o.resumes, own.observer().learned().late_usd, own.observer().learned().swap_s, t.elapsed().as_secs_f64());
     }
     println!("geo {:.3}", f64::powf(product, 1.0 / f64::from(count)));
 }

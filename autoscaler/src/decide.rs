@@ -1,121 +1,345 @@
-//! One decision.
+//! One decision: what is seen and what has been learned go in, a plan with reasons comes out. No clock, no randomness, no I/O.
 
-use crate::observation::{Machine, Observation, Offer, Phase};
-use crate::observer::{Group, Learned};
-use crate::plan::{Action, Plan, Reason, Step};
+use std::collections::BTreeMap;
+
+use crate::name::Name;
+use crate::observation::{Machine, Offer, Phase};
+use crate::plan::{Action, Plan, Reason, Shortage, Step, Withheld};
 use crate::policy::Policy;
+use crate::rank::{Choice, Ranking};
+use crate::snapshot::{Group, Snapshot};
 
-/// What a decision looks at.
-pub struct Snapshot<'a> {
-    pub seen: &'a Observation,
-    pub learned: &'a Learned,
-}
-
-fn because(action: Action, text: String) -> Step {
-    Step { action, reason: Reason::Policy { text } }
-}
+/// Deferrable work that needs so much of a machine has one switched on: it can be put off no longer.
+const DEFERRED_FROM: f64 = 0.9;
+/// And of what it then needs, so much is left to chance.
+const DEFERRED_ROUND: f64 = 0.1;
+/// A machine that has been idle for so long while jobs wait cannot run them, for reasons of their own: limits, for example.
+const CANNOT_RUN_S: f64 = 10.0;
+/// Machines that one plan rents, at most.
+const RENTS_MAX: usize = 256;
 
 /// What is to be done now.
+///
+/// In this order: what has come to nothing is given back; each group of endpoints, the most demanding first, gets the machines that its work
+/// needs, stopped ones first; and where none was needed, who is idle is given up as soon as waiting for the next job costs more than starting
+/// again. A machine that runs jobs, or that boots, is never given up for lack of work.
+#[must_use]
 pub fn decide(snapshot: &Snapshot<'_>, policy: &Policy) -> Plan {
-    let (seen, learned) = (snapshot.seen, snapshot.learned);
-    let now_s = seen.at_s;
-    let mut plan = Plan::default();
-    let Some(group) = learned.groups.first() else { return plan };
-    let steps = &mut plan.steps;
-    let mut on: Vec<&Machine> = Vec::new();
-    let mut stopped: Vec<&Machine> = Vec::new();
-    for machine in &seen.machines {
-        let age_s = now_s - machine.since_s;
-        let id = machine.id.clone();
-        match machine.phase {
-            Phase::Booting if age_s > policy.boot_deadline_s => {
-                steps.push(because(Action::Release { machine: id }, "boot deadline".into()));
-            }
-            Phase::Resuming if age_s > policy.resume_deadline_s => {
-                steps.push(because(Action::Release { machine: id }, "its card is taken".into()));
-            }
-            Phase::Lost => steps.push(because(Action::Release { machine: id }, "lost".into())),
-            Phase::Booting | Phase::Ready | Phase::Resuming => on.push(machine),
-            Phase::Stopped => stopped.push(machine),
-            Phase::Draining => {
-                if machine.running == 0 {
-                    steps.push(because(Action::Stop { machine: id }, "drained".into()));
+    let mut decision = Decision::new(*snapshot, policy);
+    decision.mend();
+    let grows = decision.grow();
+    if !grows {
+        decision.shrink();
+    }
+    decision.forget();
+    decision.plan
+}
+
+struct Decision<'a> {
+    snapshot: Snapshot<'a>,
+    policy: &'a Policy,
+    /// Running, or about to.
+    on: Vec<&'a Machine>,
+    stopped: Vec<&'a Machine>,
+    draining: Vec<&'a Machine>,
+    /// What is rented by this plan, and how often each offer was taken.
+    rented: Vec<&'a Offer>,
+    taken: BTreeMap<&'a Name, u32>,
+    /// Cards of which a rented offer has some.
+    taken_cards: Vec<(&'a Name, u64)>,
+    usd_per_hour: f64,
+    plan: Plan,
+}
+
+impl<'a> Decision<'a> {
+    fn new(snapshot: Snapshot<'a>, policy: &'a Policy) -> Self {
+        Self {
+            snapshot,
+            policy,
+            on: Vec::new(),
+            stopped: Vec::new(),
+            draining: Vec::new(),
+            rented: Vec::new(),
+            taken: BTreeMap::new(),
+            taken_cards: Vec::new(),
+            usd_per_hour: 0.0,
+            plan: Plan::default(),
+        }
+    }
+
+    fn now_s(&self) -> f64 {
+        self.snapshot.seen.at_s
+    }
+
+    fn step(&mut self, action: Action, reason: Reason) {
+        self.plan.steps.push(Step { action, reason });
+    }
+
+    /// Sorts machines by what they are good for, and gives back those that came to nothing.
+    fn mend(&mut self) {
+        for machine in &self.snapshot.seen.machines {
+            let after_s = self.now_s() - machine.since_s;
+            let release = Action::Release { machine: machine.id.clone() };
+            match machine.phase {
+                Phase::Booting if after_s > self.policy.boot_deadline_s => {
+                    self.step(release, Reason::BootFailed { after_s });
+                }
+                Phase::Resuming if after_s > self.policy.resume_deadline_s => {
+                    self.step(release, Reason::ResumeFailed { after_s });
+                }
+                Phase::Lost => self.step(release, Reason::Lost),
+                Phase::Draining if machine.running == 0 => {
+                    let action = self.off(machine, self.on.len() + self.stopped.len() + 1);
+                    self.step(action, Reason::Drained);
+                }
+                Phase::Draining if after_s > self.policy.drain_deadline_s => {
+                    self.step(release, Reason::DrainDeadline { after_s });
+                }
+                Phase::Draining => self.draining.push(machine),
+                Phase::Stopped => self.stopped.push(machine),
+                Phase::Booting | Phase::Ready | Phase::Resuming => {
+                    self.usd_per_hour += machine.usd_per_hour;
+                    self.on.push(machine);
                 }
             }
         }
+        // The one that was stopped last is the likeliest to find its cards free.
+        self.stopped.sort_by(|a, b| b.since_s.total_cmp(&a.since_s).then_with(|| a.id.cmp(&b.id)));
     }
-    let n = on.len();
-    let ready = on.iter().filter(|it| it.phase == Phase::Ready).count();
-    let need = need(group, policy, ready);
-    if need > n {
-        let mut missing = need - n;
-        stopped.sort_by(|a, b| b.since_s.total_cmp(&a.since_s));
-        for machine in stopped.iter().take(missing) {
-            let id = machine.id.clone();
-            steps.push(because(Action::Resume { machine: id }, format!("{need} needed, {n} on")));
-            missing -= 1;
+
+    /// Gets the machines that work needs. Whether any was needed.
+    fn grow(&mut self) -> bool {
+        let mut grows = false;
+        for group in self.snapshot.learned.groups.iter().rev() {
+            loop {
+                let (have, need) = (self.have(group), self.need(group));
+                if need <= have {
+                    break;
+                }
+                grows = true;
+                let shortage = shortage(group, have, need);
+                if !self.add(group, &shortage) {
+                    break;
+                }
+            }
         }
-        while missing > 0 {
-            let Some(offer) = best_offer(seen, policy, group, learned) else { break };
-            let action = Action::Rent { offer: offer.id.clone(), bid_usd_per_hour: None, prefetch: Vec::new() };
-            steps.push(because(action, format!("{need} needed, {n} on: demand {:.2}", group.demand)));
-            missing -= 1;
+        let floor = self.policy.min_machines as usize;
+        while self.on.len() + self.rented.len() < floor {
+            let group = self.snapshot.learned.groups.first().cloned().unwrap_or_default();
+            let reason = Reason::Minimum { machines: self.policy.min_machines };
+            let shortage = shortage(&group, self.on.len() + self.rented.len(), floor);
+            if !self.resume(&group, &reason) && !self.rent(&group, &shortage, &reason, false) {
+                break;
+            }
         }
-        return plan;
+        grows
     }
-    // One machine at a time is given up.
-    let idle = on.iter().filter(|it| it.phase == Phase::Ready && it.running == 0);
-    let idle = idle.min_by(|a, b| a.idle_since_s.unwrap_or(now_s).total_cmp(&b.idle_since_s.unwrap_or(now_s)));
-    if n > need
-        && let Some(machine) = idle
-    {
-        let rate = (machine.usd_per_hour - machine.stopped_usd_per_hour) / 3_600.0;
-        let value = learned.late_usd * policy.resume_late + machine.usd_per_hour * 30.0 / 3_600.0;
-        let level = &group.levels[(n - 1).min(group.levels.len() - 1)];
-        if level.gain(now_s, value, rate) <= 0.0 {
-            let keep = keeps_stopped(learned, group, policy, n + stopped.len(), now_s, machine);
-            let id = machine.id.clone();
-            let action =
-                if keep && policy.may_stop { Action::Stop { machine: id } } else { Action::Release { machine: id } };
-            steps.push(because(action, format!("level {n} unused for {:.0} s", now_s - level.used_s)));
-            return plan;
+
+    /// Jobs of a group that run at once on what is on or comes.
+    fn have(&self, group: &Group) -> usize {
+        let on = self.on.iter().filter(|machine| group.needs.are_met_by(machine)).map(|machine| machine.cards);
+        let rented = self.rented.iter().filter(|offer| group.needs.are_met_by_offer(offer)).map(|offer| offer.cards);
+        on.chain(rented).map(|cards| group.needs.at_once(cards) as usize).sum()
+    }
+
+    /// Machines that the work of a group needs.
+    fn need(&self, group: &Group) -> usize {
+        let of_group = || self.on.iter().filter(|machine| group.needs.are_met_by(machine));
+        let cannot_run = of_group().any(|machine| idle_s(machine, self.now_s()).is_some_and(|idle_s| idle_s > CANNOT_RUN_S));
+        let interactive = group.interactive + if cannot_run { 0.0 } else { group.burst } - self.policy.round_up_from;
+        if cannot_run {
+            return whole(interactive);
+        }
+        let deferred = if group.deferred > DEFERRED_FROM { group.deferred + group.steady - DEFERRED_ROUND } else { 0.0 };
+        let ready = of_group().filter(|machine| machine.phase == Phase::Ready);
+        let ready: usize = ready.map(|machine| group.needs.at_once(machine.cards) as usize).sum();
+        let urgent = if group.urgent > 0.0 { ready + whole(group.urgent) } else { 0 };
+        whole(interactive).max(whole(deferred)).max(urgent)
+    }
+
+    /// One machine more for a group; whether there was a way.
+    fn add(&mut self, group: &Group, shortage: &Shortage) -> bool {
+        let reason = Reason::Work(shortage.clone());
+        if let Some(place) = self.draining.iter().position(|machine| group.needs.are_met_by(machine)) {
+            let machine = self.draining.remove(place);
+            self.step(Action::Undrain { machine: machine.id.clone() }, reason);
+            self.usd_per_hour += machine.usd_per_hour;
+            self.on.push(machine);
+            return true;
+        }
+        if self.on.len() + self.rented.len() >= self.policy.max_machines as usize || self.rented.len() >= RENTS_MAX {
+            let machines = self.policy.max_machines;
+            self.plan.withheld.push(Withheld::MaxMachines { machines, shortage: shortage.clone() });
+            return false;
+        }
+        // Work that is put off can go to machines that may be lost; what is waited for needs one at least that stays.
+        let is_safe = |machine: &&Machine| group.needs.are_met_by(machine) && !machine.is_interruptible;
+        let has_floor = group.waiting.0 == 0 && group.interactive < DEFERRED_FROM
+            || self.on.iter().copied().any(|machine| is_safe(&machine))
+            || !self.rented.is_empty();
+        self.resume(group, &reason) || self.rent(group, shortage, &reason, has_floor && group.urgent <= 0.0)
+    }
+
+    fn resume(&mut self, group: &Group, reason: &Reason) -> bool {
+        let fits = |machine: &&Machine| {
+            group.needs.are_met_by(machine)
+                && self.usd_per_hour + machine.usd_per_hour <= self.policy.max_usd_per_hour
+                && self.on.len() + self.rented.len() < self.policy.max_machines as usize
+        };
+        let Some(place) = self.stopped.iter().position(fits) else { return false };
+        let machine = self.stopped.remove(place);
+        self.usd_per_hour += machine.usd_per_hour;
+        self.step(Action::Resume { machine: machine.id.clone() }, reason.clone());
+        self.on.push(machine);
+        true
+    }
+
+    fn rent(&mut self, group: &Group, shortage: &Shortage, reason: &Reason, may_bid: bool) -> bool {
+        let on: Vec<&Machine> = self.on.iter().copied().filter(|machine| group.needs.are_met_by(machine)).collect();
+        let ranking = Ranking { snapshot: self.snapshot, policy: self.policy, group, on: &on, may_bid };
+        let Some(Choice { offer, bid_usd_per_hour, usd_per_hour, .. }) = ranking.best(|offer| self.is_left(offer)) else {
+            self.plan.withheld.push(Withheld::NoOffer { shortage: shortage.clone() });
+            return false;
+        };
+        if self.usd_per_hour + usd_per_hour > self.policy.max_usd_per_hour {
+            let usd_per_hour = self.policy.max_usd_per_hour;
+            self.plan.withheld.push(Withheld::MaxSpend { usd_per_hour, shortage: shortage.clone() });
+            return false;
+        }
+        let prefetch = group.popular.clone();
+        self.step(Action::Rent { offer: offer.id.clone(), bid_usd_per_hour, prefetch }, reason.clone());
+        self.usd_per_hour += usd_per_hour;
+        *self.taken.entry(&offer.id).or_default() += 1;
+        self.taken_cards.extend(offer.gpu_ids.iter().map(|card| (&offer.host, *card)));
+        self.rented.push(offer);
+        true
+    }
+
+    /// Whether one more can be had of an offer. Offers of one host overlap: who has one of its cards is in the way of all that name it.
+    fn is_left(&self, offer: &Offer) -> bool {
+        let is_taken = |card: &u64| self.taken_cards.iter().any(|(host, taken)| **host == offer.host && taken == card);
+        self.taken.get(&offer.id).copied().unwrap_or(0) < offer.count && !offer.gpu_ids.iter().any(is_taken)
+    }
+
+    /// Gives up who is idle, as long as waiting for the next job costs more than starting again.
+    fn shrink(&mut self) {
+        let now_s = self.now_s();
+        let mut idle: Vec<(f64, &Machine)> =
+            self.on.iter().filter_map(|machine| Some((idle_s(machine, now_s)?, *machine))).collect();
+        // Rented before owned, and then who has been idle for the longest.
+        idle.sort_by(|(a_s, a), (b_s, b)| {
+            let is_free = |machine: &Machine| machine.usd_per_hour <= 0.0;
+            is_free(a).cmp(&is_free(b)).then(b_s.total_cmp(a_s)).then_with(|| a.id.cmp(&b.id))
+        });
+        for (idle_s, machine) in idle {
+            if self.on.len() <= self.policy.min_machines as usize {
+                return;
+            }
+            let Some((level, unused_s)) = self.is_dispensable(machine) else { continue };
+            let action = self.off(machine, self.on.len() + self.stopped.len());
+            self.step(action, Reason::Idle { idle_s, level, unused_s });
+            self.on.retain(|on| on.id != machine.id);
         }
     }
-    if let Some(machine) = stopped.iter().min_by(|a, b| a.since_s.total_cmp(&b.since_s))
-        && !keeps_stopped(learned, group, policy, n + stopped.len(), now_s, machine)
-    {
-        steps.push(because(Action::Release { machine: machine.id.clone() }, "nobody asks for it".into()));
+
+    /// Whether no group loses by giving up a machine that is idle: how many machines that leaves too many, and for how long they were.
+    fn is_dispensable(&self, machine: &Machine) -> Option<(usize, f64)> {
+        let now_s = self.now_s();
+        let paid = if machine.usd_per_hour > 0.0 { machine.usd_per_hour } else { self.policy.owned_usd_per_hour };
+        let (later_usd, saved) = if machine.can_stop && self.policy.may_stop {
+            let resume_usd = self.snapshot.learned.resume_s / 3_600.0 * paid;
+            (resume_usd + self.policy.resume_late * self.snapshot.learned.late_usd, paid - machine.stopped_usd_per_hour)
+        } else {
+            (self.boot_s(machine) / 3_600.0 * paid + self.policy.boot_late * self.snapshot.learned.late_usd, paid)
+        };
+        let mut seen = (self.on.len(), 0.0);
+        for group in self.groups_of(machine) {
+            let (have, need) = (self.have(group), self.need(group));
+            let without = have - group.needs.at_once(machine.cards) as usize;
+            if without < need {
+                return None;
+            }
+            if let Some(level) = group.levels.get(without) {
+                if level.gain_usd(now_s, later_usd * group.hour_factor, saved / 3_600.0) > 0.0 {
+                    return None;
+                }
+                seen = (without + 1, level.age_s(now_s));
+            }
+        }
+        Some(seen)
     }
-    plan
+
+    fn groups_of<'s>(&'s self, machine: &'s Machine) -> impl Iterator<Item = &'a Group> + 's {
+        self.snapshot.learned.groups.iter().filter(|group| group.needs.are_met_by(machine))
+    }
+
+    fn boot_s(&self, machine: &Machine) -> f64 {
+        self.snapshot.learned.kinds.get(&machine.kind).map_or(0.0, |kind| kind.boot_s)
+    }
+
+    /// Stop it or give it back, whichever costs less; with it there would be so many machines, stopped ones among them.
+    fn off(&self, machine: &Machine, machines: usize) -> Action {
+        let id = machine.id.clone();
+        if machine.can_stop && self.policy.may_stop && self.is_worth_keeping(machine, machines).is_none() {
+            Action::Stop { machine: id }
+        } else {
+            Action::Release { machine: id }
+        }
+    }
+
+    /// `None`: a stopped machine is worth its disk. Else how many machines were last needed at once so long ago.
+    fn is_worth_keeping(&self, machine: &Machine, machines: usize) -> Option<(usize, f64)> {
+        let now_s = self.now_s();
+        let learned = self.snapshot.learned;
+        let boot_s = self.boot_s(machine) - learned.resume_s;
+        let late = self.policy.boot_late - self.policy.resume_late;
+        // A resume that fails has cost its deadline, and a boot comes after it.
+        let well_usd = boot_s / 3_600.0 * machine.usd_per_hour + late * learned.late_usd;
+        let fails_usd = learned.late_usd * learned.resume_s / self.boot_s(machine).max(1.0) * self.policy.boot_late;
+        let value_usd = learned.resumes_well * well_usd - (1.0 - learned.resumes_well) * fails_usd;
+        let mut seen = (machines, f64::INFINITY);
+        for group in self.groups_of(machine) {
+            let Some(level) = group.levels.get(machines.saturating_sub(1)) else { continue };
+            if level.gain_usd(now_s, value_usd, machine.stopped_usd_per_hour / 3_600.0) > 0.0 {
+                return None;
+            }
+            seen.1 = level.age_s(now_s).min(seen.1);
+        }
+        Some(seen)
+    }
+
+    /// Gives up stopped machines that are not worth their disks, the longest stopped first.
+    fn forget(&mut self) {
+        while let Some(machine) = self.stopped.last() {
+            let machines = self.on.len() + self.rented.len() + self.stopped.len();
+            let Some((level, unused_s)) = self.is_worth_keeping(machine, machines) else { return };
+            let release = Action::Release { machine: machine.id.clone() };
+            self.step(release, Reason::Forgotten { level, unused_s });
+            self.stopped.pop();
+        }
+    }
 }
 
-fn keeps_stopped(
-    learned: &Learned,
-    group: &Group,
-    policy: &Policy,
-    level: usize,
-    now_s: f64,
-    machine: &Machine,
-) -> bool {
-    let rate = machine.stopped_usd_per_hour / 3_600.0;
-    let value =
-        learned.late_usd * (policy.boot_late - policy.resume_late) + machine.usd_per_hour * (150.0 - 30.0) / 3_600.0;
-    group.levels[(level - 1).min(group.levels.len() - 1)].gain(now_s, value, rate) > 0.0
+/// For how long a machine that is ready has held no job.
+fn idle_s(machine: &Machine, now_s: f64) -> Option<f64> {
+    let is_idle = machine.phase == Phase::Ready && machine.running == 0;
+    is_idle.then(|| now_s - machine.idle_since_s.unwrap_or(machine.since_s))
 }
 
-fn need(group: &Group, policy: &Policy, ready: usize) -> usize {
-    let interactive = (group.demand - 0.15).ceil().max(0.0);
-    let steady = group.load + group.backlog / policy.drain_s;
-    let batch = if group.batch_demand > 0.9 { (group.batch_demand + group.load - 0.1).ceil() } else { 0.0 };
-    let _ = steady;
-    let urgent = if group.urgent > 0.0 { ready as f64 + group.urgent.ceil() } else { 0.0 };
-    (interactive.max(batch).max(urgent) as usize).min(policy.max_machines as usize)
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of machines, never negative")]
+fn whole(machines: f64) -> usize {
+    machines.ceil().max(0.0) as usize
 }
 
-fn best_offer<'a>(seen: &'a Observation, policy: &Policy, group: &Group, learned: &Learned) -> Option<&'a Offer> {
-    let allowed = |offer: &&Offer| policy.kinds.is_empty() || policy.kinds.iter().any(|kind| **kind == *offer.kind);
-    seen.offers.iter().filter(allowed).min_by(|a, b| {
-        let score = |offer: &Offer| offer.usd_per_hour * (group.job_s / offer.speed + learned.load_s.max(1.0));
-        score(a).total_cmp(&score(b))
-    })
+fn shortage(group: &Group, have: usize, need: usize) -> Shortage {
+    Shortage {
+        vram_gb: group.needs.vram_gb,
+        have,
+        need,
+        interactive: group.interactive,
+        burst: group.burst,
+        deferred: group.deferred,
+        urgent: group.urgent,
+        waiting: group.waiting,
+    }
 }

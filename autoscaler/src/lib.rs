@@ -1,17 +1,23 @@
 //! How many machines of which kind, for how long, and why: observe, decide, apply.
 //!
-//! An [`Observation`] is what is seen at one moment. The observer folds observations into what can be learned from them and gives a
-//! snapshot; `decide` makes a [`Plan`] of that, without clock, randomness or I/O, so that the live loop, `stoke autoscaler plan
-//! --dry-run` and the simulator run the same code.
+//! An [`Observation`] is what is seen at one moment. The [`Observer`] folds one after the other into what can be learned from them; both
+//! together are a [`Snapshot`], of which [`decide`](decide()) makes a [`Plan`], without clock, randomness or I/O: the live loop, `stoke
+//! autoscaler plan --dry-run` and the simulator run the same code.
 
-pub mod decide;
+mod decide;
+mod learned;
 mod name;
 pub mod observation;
-pub mod observer;
 pub mod plan;
-pub mod policy;
+mod policy;
+mod rank;
 pub mod simulate;
+pub mod snapshot;
 
+pub use decide::decide;
+pub use learned::{Level, Observer};
 pub use name::Name;
 pub use observation::{Endpoint, Machine, Observation, Offer, Phase};
 pub use plan::{Action, Plan, Reason, Step};
+pub use policy::{NoSetting, Policy};
+pub use snapshot::{Learned, Snapshot};

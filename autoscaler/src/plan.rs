@@ -6,11 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::Name;
 
-/// What is to be done now, in this order. Empty: nothing is.
+/// What is to be done now. Empty: nothing is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// In the order in which they are to be done.
     pub steps: Vec<Step>,
+    /// What would be done if it could.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub withheld: Vec<Withheld>,
 }
 
 /// One thing to do, and why.
@@ -68,17 +71,165 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Reason {
-    /// Told by a policy that has no words for it.
+    /// There is more work than machines.
+    Work(Shortage),
+    /// So many machines are to stay whatever there is to do.
+    Minimum {
+        /// [`crate::Policy::min_machines`].
+        machines: u32,
+    },
+    /// It has nothing to do, and waiting for the next job costs more than starting it again.
+    Idle {
+        /// It has been idle for so long, seconds.
+        idle_s: f64,
+        /// So many machines were last needed at once so long ago, seconds.
+        level: usize,
+        /// See `level`.
+        unused_s: f64,
+    },
+    /// It is stopped, and keeping its disk costs more than fetching everything again.
+    Forgotten {
+        /// So many machines were last needed at once so long ago, seconds.
+        level: usize,
+        /// See `level`.
+        unused_s: f64,
+    },
+    /// Its worker has not joined within the deadline.
+    BootFailed {
+        /// It was rented so long ago, seconds.
+        after_s: f64,
+    },
+    /// It was asked to resume, and has not within the deadline: somebody else has its cards.
+    ResumeFailed {
+        /// It was asked so long ago, seconds.
+        after_s: f64,
+    },
+    /// It was taken away, and would be paid for again when it comes back.
+    Lost,
+    /// It was draining, and has ended its jobs.
+    Drained,
+    /// It was draining for too long, and its jobs go elsewhere.
+    DrainDeadline {
+        /// It was told to drain so long ago, seconds.
+        after_s: f64,
+    },
+    /// A policy of another kind says so.
     Policy {
         /// What it goes by.
         text: String,
     },
 }
 
+/// Work of a group, and the machines there are for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shortage {
+    /// What machines must have, GB of a card.
+    pub vram_gb: f64,
+    /// Machines that are on, or about to be.
+    pub have: usize,
+    /// Machines that are needed.
+    pub need: usize,
+    /// Of those: machines for interactive work, so that none queues for too long.
+    pub interactive: f64,
+    /// To work off what a burst has left.
+    pub burst: f64,
+    /// For deferrable work that has to begin now so that it starts in time.
+    pub deferred: f64,
+    /// For deferrable work that is almost too late.
+    pub urgent: f64,
+    /// Jobs that wait: interactive, and deferrable.
+    pub waiting: (u64, u64),
+}
+
+/// What keeps a machine from being rented that is needed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "snake_case")]
+pub enum Withheld {
+    /// There are as many as there may be.
+    MaxMachines {
+        /// [`crate::Policy::max_machines`].
+        machines: u32,
+        /// What they are needed for.
+        shortage: Shortage,
+    },
+    /// They would cost more than they may.
+    MaxSpend {
+        /// [`crate::Policy::max_usd_per_hour`].
+        usd_per_hour: f64,
+        /// What they are needed for.
+        shortage: Shortage,
+    },
+    /// Nobody offers one that would do.
+    NoOffer {
+        /// What they are needed for.
+        shortage: Shortage,
+    },
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rent { offer, bid_usd_per_hour: None, .. } => write!(f, "rent {offer}"),
+            Self::Rent { offer, bid_usd_per_hour: Some(bid), .. } => write!(f, "rent {offer}, bidding ${bid:.3}/h"),
+            Self::Resume { machine } => write!(f, "resume {machine}"),
+            Self::Drain { machine } => write!(f, "drain {machine}"),
+            Self::Undrain { machine } => write!(f, "take {machine} back"),
+            Self::Stop { machine } => write!(f, "stop {machine}"),
+            Self::Release { machine } => write!(f, "release {machine}"),
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { vram_gb, have, need, interactive, burst, deferred, urgent, waiting } = self;
+        write!(f, "{need} machines of {vram_gb} GB needed, {have} here:")?;
+        write!(f, " interactive {interactive:.2}, burst {burst:.2}, deferred {deferred:.2}, urgent {urgent:.2};")?;
+        write!(f, " {} interactive and {} other jobs wait", waiting.0, waiting.1)
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Work(shortage) => shortage.fmt(f),
+            Self::Minimum { machines } => write!(f, "at least {machines} machines stay on"),
+            Self::Idle { idle_s, level, unused_s } => {
+                write!(f, "idle for {idle_s:.0} s, and {level} machines were last needed {unused_s:.0} s ago")
+            }
+            Self::Forgotten { level, unused_s } => write!(f, "{level} machines were last needed {unused_s:.0} s ago"),
+            Self::BootFailed { after_s } => write!(f, "its worker has not joined within {after_s:.0} s"),
+            Self::ResumeFailed { after_s } => {
+                write!(f, "it has not resumed within {after_s:.0} s: its cards are taken")
+            }
+            Self::Lost => f.write_str("it was taken away"),
+            Self::Drained => f.write_str("it has ended its jobs"),
+            Self::DrainDeadline { after_s } => write!(f, "it still holds jobs {after_s:.0} s after it was told to drain"),
             Self::Policy { text } => f.write_str(text),
         }
+    }
+}
+
+impl fmt::Display for Withheld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MaxMachines { machines, shortage } => {
+                write!(f, "no more than {machines} machines may run (max_machines), though {shortage}")
+            }
+            Self::MaxSpend { usd_per_hour, shortage } => {
+                write!(f, "no more than ${usd_per_hour:.2}/h may be spent (max_usd_per_hour), though {shortage}")
+            }
+            Self::NoOffer { shortage } => write!(f, "nobody offers a machine that would do, though {shortage}"),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.steps.is_empty() && self.withheld.is_empty() {
+            return writeln!(f, "nothing to do");
+        }
+        self.steps.iter().try_for_each(|step| writeln!(f, "{}: {}", step.action, step.reason))?;
+        self.withheld.iter().try_for_each(|withheld| writeln!(f, "withheld: {withheld}"))
     }
 }

@@ -1,16 +1,17 @@
 //! Stokehold's own policy, as a simulation asks it: the code that decides live.
 
 use super::scaler::Scaler;
-use crate::decide::{Snapshot, decide};
+use crate::decide::decide;
+use crate::learned::Observer;
 use crate::observation::Observation;
-use crate::observer::Observer;
 use crate::plan::Plan;
 use crate::policy::Policy;
+use crate::snapshot::Snapshot;
 
 /// Stokehold's own policy.
 pub struct Own {
     policy: Policy,
-    pub observer: Observer,
+    observer: Observer,
 }
 
 impl Own {
@@ -18,6 +19,12 @@ impl Own {
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self { observer: Observer::new(&policy), policy }
+    }
+
+    /// What it has learned.
+    #[must_use]
+    pub fn observer(&self) -> &Observer {
+        &self.observer
     }
 }
 
@@ -27,7 +34,7 @@ impl Scaler for Own {
     }
 
     fn plan(&mut self, seen: &Observation) -> Plan {
-        self.observer.note(seen);
-        decide(&Snapshot { seen, learned: &self.observer.learned }, &self.policy)
+        let learned = self.observer.note(seen);
+        decide(&Snapshot { seen, learned }, &self.policy)
     }
 }

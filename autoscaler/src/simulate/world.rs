@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use super::machine::{Load, Machine, Wanted, ms};
 use super::offers::Kind;
 use super::outcome::Sample;
-use super::rules::Rules;
+use super::rules::{Rules, cold_load_s, disk_load_s};
 use super::scaler::Scaler;
 use super::tally::Tally;
 use super::trace::{Job, Priority};
@@ -44,6 +44,8 @@ enum Event {
     Ready(usize, u32),
     /// A run is over: machine, life, ticket, job.
     Ends(usize, u32, Ticket, usize),
+    /// Weights that were fetched ahead are there: machine, life, endpoint.
+    Fetched(usize, u32, usize),
     /// Somebody outbid an interruptible machine.
     Lost(usize, u32),
     /// Nobody does any more.
@@ -164,6 +166,7 @@ impl<'a> World<'a> {
                 Event::Arrives(job) => self.arrive(job),
                 Event::Ready(machine, life) => self.get_ready(machine, life),
                 Event::Ends(machine, life, ticket, job) => self.end(machine, life, ticket, job),
+                Event::Fetched(machine, life, endpoint) => self.fetched(machine, life, endpoint),
                 Event::Lost(machine, life) => self.lose(machine, life),
                 Event::Back(machine, life) => self.come_back(machine, life),
                 Event::Decide => {
@@ -331,7 +334,24 @@ impl<'a> World<'a> {
         self.tally.bill(machine, self.now_ms, self.rules);
         self.tally.resumes += u64::from(machine.phase == Phase::Resuming);
         machine.enter(Phase::Ready, self.now_ms);
+        self.fetch_ahead(number);
         self.serve(number);
+    }
+
+    /// Fetches the next of what a machine is to have on its disk, one at a time, beside its jobs.
+    fn fetch_ahead(&mut self, number: usize) {
+        let Some(Some(machine)) = self.machines.get_mut(number) else { return };
+        let Some(endpoint) = machine.next_fetch() else { return };
+        let vram_gb = self.known[endpoint].vram_gb;
+        let fetch_ms = ms(cold_load_s(vram_gb) - disk_load_s(vram_gb));
+        let life = machine.life;
+        self.at(self.now_ms + fetch_ms, Event::Fetched(number, life, endpoint));
+    }
+
+    fn fetched(&mut self, number: usize, life: u32, endpoint: usize) {
+        let Some(Some(machine)) = self.machines.get_mut(number).filter(|it| is_alive(it, life)) else { return };
+        machine.fetched(endpoint);
+        self.fetch_ahead(number);
     }
 
     /// Takes an interruptible machine away. Its jobs go back to where they waited.
@@ -511,7 +531,9 @@ impl<'a> World<'a> {
     fn apply(&mut self, plan: &Plan) {
         for step in &plan.steps {
             match &step.action {
-                Action::Rent { offer, bid_usd_per_hour, .. } => self.rent(offer, bid_usd_per_hour.is_some()),
+                Action::Rent { offer, bid_usd_per_hour, prefetch } => {
+                    self.rent(offer, bid_usd_per_hour.is_some(), prefetch);
+                }
                 Action::Resume { machine } => self.resume(machine),
                 Action::Drain { machine } => {
                     if let Some(number) = self.find(machine, &[Phase::Ready]) {
@@ -578,7 +600,7 @@ impl<'a> World<'a> {
         machine.power_off();
     }
 
-    fn rent(&mut self, offer: &Name, is_interruptible: bool) {
+    fn rent(&mut self, offer: &Name, is_interruptible: bool, prefetch: &[Name]) {
         let Some(kind) = self.kinds.iter().position(|kind| kind.name == *offer) else { return };
         if self.offer(kind).count == 0 {
             return;
@@ -589,6 +611,8 @@ impl<'a> World<'a> {
         let mut machine = Machine::new(id, kind, room_gb, self.rules.share_gb.is_some(), self.now_ms);
         (machine.is_interruptible, machine.usd_per_hour) =
             (is_interruptible, self.usd_per_hour(kind, is_interruptible));
+        let place = |name: &Name| self.seen.endpoints.binary_search_by(|endpoint| endpoint.name.cmp(name)).ok();
+        machine.to_fetch = prefetch.iter().rev().filter_map(place).collect();
         self.machines.push(Some(machine));
         self.tally.boots += 1;
         let Kind { boot_lo_s, boot_hi_s, .. } = self.kinds[kind];

@@ -1,0 +1,13 @@
+//! What can be learned from one observation after the other. Pure: time is data.
+
+mod curve;
+mod endpoint;
+mod group;
+mod level;
+mod machines;
+mod means;
+mod observer;
+mod steer;
+
+pub use level::Level;
+pub use observer::Observer;

@@ -1,0 +1,370 @@
+//! One observation after the other.
+
+use std::collections::BTreeMap;
+
+use super::endpoint::{Memory, New};
+use super::group::{Memory as GroupMemory, Work};
+use super::machines::Machines;
+use super::means::Mean;
+use super::steer::Steer;
+use crate::name::Name;
+use crate::observation::{Endpoint, Observation, Phase};
+use crate::policy::Policy;
+use crate::snapshot::{Group, Learned, Needs};
+
+/// Starts that the mean time of loading rests on, at most.
+const STARTS_MAX: f64 = 200.0;
+/// Arrivals that make an endpoint one of those in demand lately.
+const LATELY_MIN: f64 = 0.01;
+/// Of a run that is in progress, so much is left on average.
+const LEFT_OF_RUN: f64 = 0.7;
+/// Deferrable work within its margin is to start in the first half of that.
+const OF_MARGIN: f64 = 0.5;
+/// The slowest boots take so much longer than the mean.
+const SLOW_BOOT: f64 = 1.6;
+/// Deferrable jobs count for so much less where it is asked what to have at hand.
+const DEFERRABLE: f64 = 0.2;
+
+/// Folds observations into what can be learned from them. Live, in dry runs and in simulations it is the same.
+pub struct Observer {
+    policy: Policy,
+    learned: Learned,
+    at_s: Option<f64>,
+    endpoints: Vec<Memory>,
+    groups: Vec<GroupMemory>,
+    /// Which endpoints are of which group.
+    members: Vec<Vec<usize>>,
+    /// Cards that were ever seen, GB, the smallest first.
+    cards_gb: Vec<f64>,
+    machines: Machines,
+    interactive: Steer,
+    deferrable: Steer,
+    swaps: Mean,
+    loaded: (u64, f64),
+}
+
+impl Observer {
+    /// One that has seen nothing.
+    #[must_use]
+    pub fn new(policy: &Policy) -> Self {
+        Self {
+            policy: policy.clone(),
+            learned: Learned { late_usd: policy.late_usd, ..Learned::default() },
+            at_s: None,
+            endpoints: Vec::new(),
+            groups: Vec::new(),
+            members: Vec::new(),
+            cards_gb: Vec::new(),
+            machines: Machines::new(),
+            interactive: Steer::default(),
+            deferrable: Steer::default(),
+            swaps: Mean::default(),
+            loaded: (0, 0.0),
+        }
+    }
+
+    /// What has been learned so far.
+    #[must_use]
+    pub fn learned(&self) -> &Learned {
+        &self.learned
+    }
+
+    /// Takes note of what is seen now. Answers what has been learned.
+    pub fn note(&mut self, seen: &Observation) -> &Learned {
+        let now_s = seen.at_s;
+        let since_s = self.at_s.map_or(0.0, |at_s| (now_s - at_s).max(0.0));
+        self.at_s = Some(now_s);
+        self.machines.note(seen, since_s, &self.policy, &mut self.learned);
+        self.regroup(seen);
+        self.steer(seen);
+        let new: Vec<New> = self
+            .endpoints
+            .iter_mut()
+            .zip(&seen.endpoints)
+            .map(|(memory, endpoint)| memory.note(endpoint, now_s, since_s, &self.learned.kinds))
+            .collect();
+        self.swap(seen);
+        let rise = self.interactive.factor();
+        let queueing_s = (self.policy.queueing_s * rise.powf(-self.policy.queueing_gain)).min(self.policy.interactive_target_s * 2.0);
+        for (place, memory) in self.groups.iter_mut().enumerate() {
+            let group = &mut self.learned.groups[place];
+            let pace = Pace::of(seen, group, &self.learned.kinds, &self.policy);
+            let look = Look {
+                seen,
+                policy: &self.policy,
+                endpoints: &self.endpoints,
+                members: &self.members[place],
+                pace,
+                swap_s: self.learned.swap_s,
+                margin_s: self.policy.deferred_margin_s * self.deferrable.factor(),
+            };
+            let work = look.work(&new, group);
+            memory.note(&work, now_s, since_s, queueing_s, &self.policy, group);
+        }
+        &self.learned
+    }
+
+    /// Sorts endpoints into groups, when there are others than before.
+    fn regroup(&mut self, seen: &Observation) {
+        let known = self.cards_gb.len();
+        let cards = seen.offers.iter().map(|offer| offer.vram_gb).chain(seen.machines.iter().map(|machine| machine.vram_gb));
+        for card_gb in cards {
+            if let Err(place) = self.cards_gb.binary_search_by(|known| known.total_cmp(&card_gb)) {
+                self.cards_gb.insert(place, card_gb);
+            }
+        }
+        let is_same = self.endpoints.len() == seen.endpoints.len()
+            && self.endpoints.iter().zip(&seen.endpoints).all(|(memory, endpoint)| memory.name == endpoint.name);
+        if is_same && known == self.cards_gb.len() {
+            return;
+        }
+        let mut before: BTreeMap<Name, Memory> =
+            self.endpoints.drain(..).map(|memory| (memory.name.clone(), memory)).collect();
+        let remembered = |endpoint: &Endpoint| {
+            before.remove(&endpoint.name).unwrap_or_else(|| Memory::new(endpoint.name.clone(), self.policy.run_prior_s))
+        };
+        self.endpoints = seen.endpoints.iter().map(remembered).collect();
+        let needs: Vec<Needs> = seen.endpoints.iter().map(|endpoint| self.needs(endpoint)).collect();
+        let mut distinct: Vec<Needs> = Vec::new();
+        for need in &needs {
+            if !distinct.contains(need) {
+                distinct.push(need.clone());
+            }
+        }
+        distinct.sort_by(|a, b| a.vram_gb.total_cmp(&b.vram_gb).then(a.demands.ask_nothing().cmp(&b.demands.ask_nothing()).reverse()));
+        let mut learned: Vec<(Group, GroupMemory)> = self.learned.groups.drain(..).zip(self.groups.drain(..)).collect();
+        self.members.clear();
+        for need in distinct {
+            let place = learned.iter().position(|(group, _)| group.needs == need);
+            let fresh = || (Group { needs: need.clone(), hour_factor: 1.0, ..Group::default() }, GroupMemory::new());
+            let (group, memory) = place.map_or_else(fresh, |place| learned.swap_remove(place));
+            let members = (0..needs.len()).filter(|endpoint| needs[*endpoint].imply(&need));
+            self.members.push(members.collect());
+            self.learned.groups.push(group);
+            self.groups.push(memory);
+        }
+    }
+
+    /// What an endpoint needs, its memory rounded up to the smallest card that holds it.
+    fn needs(&self, endpoint: &Endpoint) -> Needs {
+        let card = self.cards_gb.iter().find(|card_gb| **card_gb >= endpoint.vram_gb);
+        let vram_gb = if endpoint.vram_gb > 0.0 { card.copied().unwrap_or(endpoint.vram_gb) } else { 0.0 };
+        Needs { vram_gb, demands: endpoint.demands.clone() }
+    }
+
+    fn steer(&mut self, seen: &Observation) {
+        let policy = &self.policy;
+        let of = |priorities: &[usize]| {
+            let work = || seen.endpoints.iter().flat_map(|endpoint| priorities.iter().map(|n| endpoint.work[*n]));
+            (work().map(|work| work.late).sum(), work().map(|work| work.started).sum())
+        };
+        let (late, started) = of(&[0]);
+        let bounds = (-policy.late_fall_max.ln(), policy.late_rise_max.ln());
+        self.interactive.note(late, started, policy.late_share, policy.late_gain, bounds);
+        self.learned.late_usd = policy.late_usd * self.interactive.factor();
+        let (late, started) = of(&[1, 2]);
+        self.deferrable.note(late, started, policy.deferred_late_share, policy.deferred_late_gain, (-1.0, 2.5));
+    }
+
+    /// How long loads take per run, on machines that have everything on their disks: the first loads pass.
+    fn swap(&mut self, seen: &Observation) {
+        let (mut started, mut loaded_s) = (0, 0.0);
+        for endpoint in &seen.endpoints {
+            started += endpoint.work.iter().map(|work| work.started).sum::<u64>();
+            loaded_s += endpoint.runs.iter().map(|runs| runs.disk_load_s).sum::<f64>();
+        }
+        let new = started.saturating_sub(self.loaded.0) as f64;
+        if new > 0.0 {
+            self.swaps.note((loaded_s - self.loaded.1).max(0.0) / new, new, STARTS_MAX);
+        }
+        self.loaded = (started, loaded_s);
+        // One endpoint alone stays loaded.
+        let in_demand = self.endpoints.iter().filter(|memory| memory.lately.0 + memory.lately.1 > LATELY_MIN).count();
+        let prior_s = self.policy.load_prior_s * (1.0 - 1.0 / (in_demand as f64).max(1.0));
+        self.learned.swap_s = if self.swaps.is_seen() { self.swaps.get() } else { prior_s };
+    }
+}
+
+/// How fast a group's machines are, and when they could help.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    speed: f64,
+    /// What models may hold of one, GB, and slots.
+    vram_gb: f64,
+    slots: u32,
+    boot_s: f64,
+    could_s: f64,
+}
+
+impl Pace {
+    fn of(
+        seen: &Observation,
+        group: &Group,
+        kinds: &BTreeMap<Name, crate::snapshot::KindLearned>,
+        policy: &Policy,
+    ) -> Self {
+        let speed_of = |kind: &Name| kinds.get(kind).map_or(1.0, |kind| kind.speed);
+        let boot_of = |kind: &Name| kinds.get(kind).map_or(0.0, |kind| kind.boot_s);
+        let is_coming = |phase: Phase| matches!(phase, Phase::Ready | Phase::Booting | Phase::Resuming);
+        let on = || seen.machines.iter().filter(|it| is_coming(it.phase) && group.needs.are_met_by(it));
+        let is_allowed = |kind: &Name| policy.kinds.is_empty() || policy.kinds.iter().any(|it| **it == **kind);
+        let offers = || seen.offers.iter().filter(|it| is_allowed(&it.kind) && group.needs.are_met_by_offer(it));
+        // The offer that costs the least per work stands for what could be had.
+        let best = offers().min_by(|a, b| {
+            (a.usd_per_hour / speed_of(&a.kind)).total_cmp(&(b.usd_per_hour / speed_of(&b.kind)))
+        });
+        let boot_s = best.map_or(0.0, |best| boot_of(&best.kind));
+        let count = on().count();
+        if let (Some(first), true) = (on().next(), count > 0) {
+            let speed = on().map(|it| speed_of(&it.kind)).sum::<f64>() / count as f64;
+            let helps_s = |it: &crate::observation::Machine| {
+                let age_s = seen.at_s - it.since_s;
+                match it.phase {
+                    Phase::Booting => boot_s - (boot_of(&it.kind) - age_s).clamp(boot_s * 0.1, boot_s),
+                    Phase::Resuming => boot_s - (30.0 - age_s).clamp(0.0, boot_s),
+                    _ => boot_s,
+                }
+            };
+            let could_s = on().map(helps_s).sum();
+            return Self { speed, vram_gb: first.vram_gb, slots: first.slots, boot_s, could_s };
+        }
+        let (speed, vram_gb, slots) = best.map_or((1.0, 0.0, 1), |best| (speed_of(&best.kind), best.vram_gb, best.slots));
+        Self { speed, vram_gb, slots, boot_s, could_s: 0.0 }
+    }
+
+    /// The share of a machine that a job of this endpoint takes.
+    fn share(&self, endpoint: &Endpoint) -> f64 {
+        match self.slots {
+            0 if self.vram_gb > 0.0 => (endpoint.vram_gb / self.vram_gb).min(1.0),
+            0 => 1.0,
+            slots => 1.0 / f64::from(slots),
+        }
+    }
+}
+
+/// A look at the endpoints of one group.
+struct Look<'a> {
+    seen: &'a Observation,
+    policy: &'a Policy,
+    endpoints: &'a [Memory],
+    members: &'a [usize],
+    pace: Pace,
+    swap_s: f64,
+    /// How early deferrable work is started.
+    margin_s: f64,
+}
+
+impl Look<'_> {
+    fn work(&self, new: &[New], group: &mut Group) -> Work {
+        let now_s = self.seen.at_s;
+        group.working_set_gb = 0.0;
+        let mut work = Work { boot_s: self.pace.boot_s, could_s: self.pace.could_s, ..Work::default() };
+        let (mut runs, mut runs_s) = (0.0, 0.0);
+        let mut running_s = 0.0;
+        let mut due: Vec<Due> = Vec::new();
+        for place in self.members {
+            let (memory, endpoint, new) = (&self.endpoints[*place], &self.seen.endpoints[*place], new[*place]);
+            let [interactive, standard, batch] = &endpoint.work;
+            work.running += endpoint.running;
+            if memory.lately.0 + memory.lately.1 > LATELY_MIN {
+                group.working_set_gb += endpoint.vram_gb;
+            }
+            let alone_s = memory.run_s() / self.pace.speed + self.swap_s;
+            let share = self.pace.share(endpoint);
+            work.came += new.interactive as f64;
+            let (lately, deferred) = memory.lately;
+            work.lately.0 += lately;
+            work.lately.1 += lately * alone_s * share;
+            work.lately.2 += lately * alone_s;
+            runs += lately + deferred;
+            runs_s += (lately + deferred) * memory.run_s();
+            work.has_run |= memory.has_run();
+            work.backlog_s += interactive.waiting as f64 * alone_s * share;
+            running_s += endpoint.running as f64 * alone_s * share * LEFT_OF_RUN;
+            work.waiting.0 += interactive.waiting;
+            work.waiting.1 += standard.waiting + batch.waiting;
+            let targets_s = [(1, self.policy.standard_target_s), (2, self.policy.batch_target_s)];
+            for (n, target_s) in targets_s.into_iter().filter(|(n, _)| endpoint.work[*n].waiting > 0) {
+                let lead_s = (self.pace.boot_s * SLOW_BOOT + self.swap_s + self.margin_s).min(target_s);
+                for (at_s, jobs) in memory.waiting(endpoint, n) {
+                    let left_s = at_s + target_s - lead_s - now_s;
+                    let jobs = jobs as f64;
+                    if left_s < 0.0 {
+                        work.urgent += jobs * share * alone_s / (self.margin_s * OF_MARGIN + alone_s);
+                    }
+                    due.push(Due { left_s, jobs, machine_s: jobs * alone_s * share, alone_s: jobs * alone_s });
+                }
+            }
+        }
+        work.deferred = machines_until(&mut due, running_s);
+        group.run_s = if runs > LATELY_MIN { runs_s / runs } else { self.policy.run_prior_s };
+        self.popular(group);
+        work
+    }
+
+    /// The endpoints that were asked for lately, the most wanted first.
+    fn popular(&self, group: &mut Group) {
+        let score = |place: usize| {
+            let (interactive, deferrable) = self.endpoints[place].lately;
+            interactive + DEFERRABLE * deferrable
+        };
+        let mut wanted: Vec<(f64, usize)> =
+            self.members.iter().map(|place| (score(*place), *place)).filter(|(score, _)| *score > LATELY_MIN).collect();
+        let most = self.policy.prefetch_max.min(wanted.len());
+        let order = |a: &(f64, usize), b: &(f64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if most > 0 && most < wanted.len() {
+            wanted.select_nth_unstable_by(most - 1, order);
+        }
+        wanted.truncate(most);
+        wanted.sort_unstable_by(order);
+        group.popular.clear();
+        group.popular.extend(wanted.iter().map(|(_, place)| self.endpoints[*place].name.clone()));
+    }
+}
+
+/// Deferrable jobs of one endpoint that came at the same time: until they must have started, how many, and the seconds that they take, of
+/// machines and each for itself.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    left_s: f64,
+    jobs: f64,
+    machine_s: f64,
+    alone_s: f64,
+}
+
+/// Machines that are needed from now on so that all of this starts in time: by each moment, what is due until then has its machine seconds done
+/// but for the last job on each machine, which must only have begun. What runs comes first.
+fn machines_until(due: &mut [Due], running_s: f64) -> f64 {
+    due.sort_by(|a, b| a.left_s.total_cmp(&b.left_s));
+    let (mut need, mut work_s, mut jobs, mut alone_s): (f64, f64, f64, f64) = (0.0, running_s, 0.0, 0.0);
+    for due in due {
+        work_s += due.machine_s;
+        jobs += due.jobs;
+        alone_s += due.alone_s;
+        need = need.max(work_s / (due.left_s.max(0.0) + alone_s / jobs).max(1.0));
+    }
+    need
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deferrable_work_is_spread_until_it_is_due() {
+        let jobs = |count: f64, left_s: f64| Due {
+            left_s,
+            jobs: count,
+            machine_s: count * 30.0,
+            alone_s: count * 30.0,
+        };
+        let machines = |due: &[Due]| machines_until(&mut due.to_vec(), 0.0);
+        assert!(machines(&[]) < 1e-9);
+        assert!((machines(&[jobs(100.0, 2_970.0)]) - 1.0).abs() < 1e-9, "3,000 s of work in 3,000 s");
+        assert!((machines(&[jobs(1.0, 0.0)]) - 1.0).abs() < 1e-9, "it is due now");
+        assert!(machines(&[jobs(1.0, 3_000.0)]) < 0.05, "it can wait");
+        let both = [jobs(100.0, 2_970.0), jobs(10.0, 100.0)];
+        assert!((machines(&both) - 300.0 / 130.0).abs() < 1e-9, "what is due first needs the most");
+        assert!(machines_until(&mut both.to_vec(), 260.0) > machines(&both), "what runs is in the way");
+    }
+}

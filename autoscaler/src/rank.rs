@@ -1,0 +1,100 @@
+//! Which offer costs the least per job.
+
+use crate::observation::{Machine, Offer};
+use crate::policy::Policy;
+use crate::snapshot::{Group, Learned, Snapshot};
+
+/// A machine is thought to be of use for so long, where what it takes to get it going is spread over its time, hours.
+const STAY_HOURS: f64 = 1.0;
+/// What a worker's image is, GB, until a provider says.
+const IMAGE_GB: f64 = 1.0;
+/// A listing that ends within this time after the boot is not worth it, seconds.
+const LISTED_MIN_S: f64 = 900.0;
+/// Where there are others, so much of a lost machine's work comes too late.
+const LATE_BESIDE_OTHERS: f64 = 0.3;
+
+/// An offer, and how to take it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choice<'a> {
+    pub(crate) offer: &'a Offer,
+    pub(crate) bid_usd_per_hour: Option<f64>,
+    /// Dollars per hour of what is paid.
+    pub(crate) usd_per_hour: f64,
+    /// Dollars per 3,600 jobs, all told.
+    cost: f64,
+}
+
+/// What is asked when an offer is chosen.
+pub(crate) struct Ranking<'a, 'b> {
+    pub(crate) snapshot: Snapshot<'a>,
+    pub(crate) policy: &'a Policy,
+    pub(crate) group: &'b Group,
+    /// The machines of this group that are on.
+    pub(crate) on: &'b [&'a Machine],
+    /// Whether an interruptible machine would do.
+    pub(crate) may_bid: bool,
+}
+
+impl<'a> Ranking<'a, '_> {
+    /// The offer with the least cost per job, of those of which `is_left` says that one can be had; ties: the lowest id.
+    pub(crate) fn best(&self, is_left: impl Fn(&Offer) -> bool) -> Option<Choice<'a>> {
+        let able = self.snapshot.seen.offers.iter().filter(|offer| self.is_able(offer) && is_left(offer));
+        let choices = able.flat_map(|offer| {
+            let on_demand = Some(self.choice(offer, None));
+            let bid = offer.min_bid_usd_per_hour.filter(|_| self.may_bid && self.policy.may_bid);
+            on_demand.into_iter().chain(bid.map(|bid| self.choice(offer, Some(bid * (1.0 + self.policy.bid_margin)))))
+        });
+        choices.min_by(|a, b| {
+            a.cost.total_cmp(&b.cost).then_with(|| a.offer.id.cmp(&b.offer.id)).then(a.bid_usd_per_hour.is_some().cmp(&b.bid_usd_per_hour.is_some()))
+        })
+    }
+
+    fn is_able(&self, offer: &Offer) -> bool {
+        let Policy { kinds, min_reliability, .. } = self.policy;
+        let boot_s = self.learned().kinds.get(&offer.kind).map_or(offer.boot_s, |kind| kind.boot_s);
+        (kinds.is_empty() || kinds.iter().any(|kind| **kind == *offer.kind))
+            && offer.reliability >= *min_reliability
+            && offer.listed_for_s.is_none_or(|listed_s| listed_s > boot_s + LISTED_MIN_S)
+            && !self.learned().shunned.contains_key(&offer.host)
+            && self.group.needs.are_met_by_offer(offer)
+    }
+
+    fn learned(&self) -> &'a Learned {
+        self.snapshot.learned
+    }
+
+    fn choice(&self, offer: &'a Offer, bid_usd_per_hour: Option<f64>) -> Choice<'a> {
+        let known = self.learned().kinds.get(&offer.kind);
+        let (speed, boot_s) = known.map_or((offer.speed, offer.boot_s), |kind| (kind.speed, kind.boot_s));
+        let usd_per_hour = bid_usd_per_hour.unwrap_or(offer.usd_per_hour);
+        let felt = if offer.is_owned { self.policy.owned_usd_per_hour } else { usd_per_hour };
+        let run_s = self.group.run_s / speed;
+        // What it takes until it is of use: the boot, and fetching what it is to run.
+        let fetched_gb = IMAGE_GB + offer.vram_gb.min(self.group.working_set_gb);
+        let fetch_s = if offer.inbound_mbit_per_s > 0.0 { fetched_gb * 8_000.0 / offer.inbound_mbit_per_s } else { 0.0 };
+        let start_usd = (boot_s + fetch_s) / 3_600.0 * felt + fetched_gb * offer.inbound_usd_per_gb;
+        let stay_hours = offer.listed_for_s.map_or(STAY_HOURS, |listed_s| STAY_HOURS.min(listed_s / 3_600.0));
+        let lost_usd = bid_usd_per_hour.map_or(0.0, |_| {
+            let per_hour = known.map_or(offer.losses_per_hour, |kind| kind.losses_per_hour);
+            per_hour * ((boot_s + run_s / 2.0) / 3_600.0 * felt + self.late_if_lost(boot_s) * self.learned().late_usd)
+        });
+        let per_hour = (felt + start_usd / stay_hours + lost_usd) / offer.reliability.max(0.5);
+        let jobs_at_once = f64::from(self.group.needs.at_once(offer.cards).max(1));
+        Choice { offer, bid_usd_per_hour, usd_per_hour, cost: per_hour * (run_s + self.swap_s(offer)) / jobs_at_once }
+    }
+
+    /// Interactive jobs that are late when one machine is lost, until another is there.
+    fn late_if_lost(&self, boot_s: f64) -> f64 {
+        let machines = self.on.len() as f64 + 1.0;
+        let share = if self.on.is_empty() { 1.0 } else { LATE_BESIDE_OTHERS };
+        self.group.jobs_per_s / machines * boot_s * share
+    }
+
+    /// Seconds of loading per run: a larger card keeps more models loaded.
+    fn swap_s(&self, offer: &Offer) -> f64 {
+        let set_gb = self.group.working_set_gb;
+        let miss = |vram_gb: f64| if set_gb > 0.0 { (1.0 - vram_gb / set_gb).clamp(0.05, 1.0) } else { 1.0 };
+        let on_gb = self.on.iter().map(|machine| machine.vram_gb).sum::<f64>() / (self.on.len() as f64).max(1.0);
+        if self.on.is_empty() { self.learned().swap_s } else { self.learned().swap_s * miss(offer.vram_gb) / miss(on_gb) }
+    }
+}
