@@ -107,7 +107,7 @@ impl Default for Policy {
             round_up_from: 0.15,
             boot_late: 3.0,
             resume_late: 0.5,
-            run_prior_s: 8.0,
+            run_prior_s: 15.0,
             load_prior_s: 4.0,
             prefetch_max: 24,
             owned_usd_per_hour: 0.05,

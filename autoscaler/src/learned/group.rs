@@ -77,9 +77,6 @@ impl Memory {
         let left_s = (work.backlog_s + load * work.boot_s - work.could_s).max(0.0);
         group.interactive = curve;
         group.burst = (load + left_s / policy.drain_s - curve).max(0.0);
-        if work.waiting.0 == 0 {
-            group.burst = group.burst.min((load - curve).max(0.0));
-        }
         group.steady = self.jobs_per_s.1 * job_s;
         group.jobs_per_s = self.jobs_per_s.0;
         (group.deferred, group.urgent) = (work.deferred, work.urgent);
