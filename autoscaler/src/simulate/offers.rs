@@ -1,4 +1,8 @@
-//! What a simulation may rent.
+//! What a simulation may rent: CSV with a header, one kind of machine to a line.
+
+mod read;
+
+pub use read::{Error, Fault, default, read};
 
 /// A kind of machine, with one card.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,278 @@
+//! Reading offers. Nothing in them is believed.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use csv::StringRecord;
+
+use super::Kind;
+use crate::name::Name;
+
+/// The offers of a simulation that is given none.
+const DEFAULT: &str = include_str!("../offers.default.csv");
+/// The columns that are needed.
+const COLUMNS: [&str; 9] =
+    ["name", "vram_gb", "speed", "od_usd_h", "spot_usd_h", "spot_preempt_per_h", "boot_lo_s", "boot_hi_s", "max_count"];
+/// Some ten thousand kinds.
+const MAX_BYTES: u64 = 1_000_000;
+/// In bytes.
+const MAX_NAME: usize = 200;
+/// What is above 0; a price of nothing would leave a ratio without meaning.
+const POSITIVE: RangeInclusive<f64> = 0.000_001..=1_000_000.0;
+/// What may be 0.
+const ANY: RangeInclusive<f64> = 0.0..=1_000_000.0;
+
+/// Why offers cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The disk's failure, not the file's.
+    #[error("failed to read offers {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file has to be changed.
+    #[error("{} line {line}: {fault}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong there.
+        fault: Fault,
+    },
+}
+
+/// What is wrong with a line of offers, and what to change.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Fault {
+    /// A column is missing from the header, or the line ends before it.
+    #[error("column {column} is missing: add it")]
+    Missing {
+        /// Which.
+        column: &'static str,
+    },
+    /// Two columns of the same name.
+    #[error("column {column} is there twice: remove one")]
+    Twice {
+        /// Which.
+        column: &'static str,
+    },
+    /// Not a number, or not one that can be meant.
+    #[error("{column} is {found:?}: give a number from {least} to {most}")]
+    Number {
+        /// Of which column.
+        column: &'static str,
+        /// What stands there.
+        found: String,
+        /// The least that is believed.
+        least: f64,
+        /// The most.
+        most: f64,
+    },
+    /// A kind without a name, with one that cannot be meant, or with that of another.
+    #[error("name is {found:?}: give a name of its own, of at most {max} bytes without control characters")]
+    Name {
+        /// What stands there, or how it begins.
+        found: String,
+        /// The longest that is believed.
+        max: usize,
+    },
+    /// It boots no faster than it boots no slower.
+    #[error("boot_lo_s {lo_s} is above boot_hi_s {hi_s}: swap them")]
+    Boot {
+        /// `boot_lo_s`.
+        lo_s: f64,
+        /// `boot_hi_s`.
+        hi_s: f64,
+    },
+    /// A header and nothing else.
+    #[error("there are no kinds: add a line for each")]
+    NoKinds,
+    /// More than is believed.
+    #[error("more than {max} bytes: keep fewer kinds")]
+    TooLarge {
+        /// How many are believed.
+        max: u64,
+    },
+    /// Not text.
+    #[error("it is not UTF-8: store the offers as plain CSV")]
+    NotText,
+}
+
+/// The offers of a simulation that is given none. On-demand prices are medians from a public price catalogue of one marketplace; interruptible
+/// ones are assumed at 0.7 to 0.8 of them, with 0.3 losses an hour.
+#[must_use]
+pub fn default() -> Vec<Kind> {
+    // A test reads them: there is no other way to an error.
+    parse(DEFAULT.as_bytes()).unwrap_or_default()
+}
+
+/// Reads offers. Columns are found by name; `name`, `vram_gb`, `speed`, `od_usd_h`, `spot_usd_h`, `spot_preempt_per_h`, `boot_lo_s`, `boot_hi_s`
+/// and `max_count` must be there, and others are passed over.
+///
+/// # Errors
+///
+/// [`Error::Malformed`] names the line, and what to change there; [`Error::Read`] when the file cannot be read at all.
+pub fn read(path: &Path) -> Result<Vec<Kind>, Error> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    parse(&bytes).map_err(|(line, fault)| Error::Malformed { path: path.to_owned(), line, fault })
+}
+
+fn parse(bytes: &[u8]) -> Result<Vec<Kind>, (u64, Fault)> {
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err((1, Fault::TooLarge { max: MAX_BYTES }));
+    }
+    let mut csv = csv::ReaderBuilder::new().flexible(true).from_reader(bytes);
+    let not_text = |error: csv::Error| (error.position().map_or(1, csv::Position::line), Fault::NotText);
+    let header = csv.headers().map_err(not_text)?.clone();
+    check(&header).map_err(|fault| (1, fault))?;
+    let mut kinds: Vec<Kind> = Vec::new();
+    for record in csv.records() {
+        let record = record.map_err(not_text)?;
+        let line = record.position().map_or(1, csv::Position::line);
+        let row = Row { header: &header, record: &record };
+        let kind = row.kind(&kinds).map_err(|fault| (line, fault))?;
+        kinds.push(kind);
+    }
+    if kinds.is_empty() { Err((csv.position().line(), Fault::NoKinds)) } else { Ok(kinds) }
+}
+
+/// Every column that is needed is there, once.
+fn check(header: &StringRecord) -> Result<(), Fault> {
+    for column in COLUMNS {
+        match header.iter().filter(|name| *name == column).count() {
+            0 => return Err(Fault::Missing { column }),
+            1 => {}
+            _ => return Err(Fault::Twice { column }),
+        }
+    }
+    Ok(())
+}
+
+struct Row<'a> {
+    header: &'a StringRecord,
+    record: &'a StringRecord,
+}
+
+impl Row<'_> {
+    fn kind(&self, before: &[Kind]) -> Result<Kind, Fault> {
+        let kind = Kind {
+            name: self.name(before)?,
+            vram_gb: self.number("vram_gb", POSITIVE)?,
+            speed: self.number("speed", POSITIVE)?,
+            od_usd_h: self.number("od_usd_h", POSITIVE)?,
+            spot_usd_h: self.number("spot_usd_h", POSITIVE)?,
+            spot_preempt_per_h: self.number("spot_preempt_per_h", ANY)?,
+            boot_lo_s: self.number("boot_lo_s", ANY)?,
+            boot_hi_s: self.number("boot_hi_s", ANY)?,
+            // Within ANY, and whole: the range is that of u32 too.
+            max_count: self.number("max_count", ANY)?.floor() as u32,
+        };
+        if kind.boot_lo_s > kind.boot_hi_s {
+            return Err(Fault::Boot { lo_s: kind.boot_lo_s, hi_s: kind.boot_hi_s });
+        }
+        Ok(kind)
+    }
+
+    fn name(&self, before: &[Kind]) -> Result<Name, Fault> {
+        let name = self.text("name")?;
+        let is_meant = !name.is_empty() && name.len() <= MAX_NAME && !name.contains(char::is_control);
+        if is_meant && before.iter().all(|kind| &*kind.name != name) {
+            return Ok(name.into());
+        }
+        Err(Fault::Name { found: beginning(name), max: MAX_NAME })
+    }
+
+    fn number(&self, column: &'static str, within: RangeInclusive<f64>) -> Result<f64, Fault> {
+        let found = self.text(column)?;
+        let number = found.parse::<f64>().ok().filter(|number| within.contains(number));
+        number.map(f64::abs).ok_or_else(|| Fault::Number {
+            column,
+            found: beginning(found),
+            least: *within.start(),
+            most: *within.end(),
+        })
+    }
+
+    /// Spaces around it are nobody's intent.
+    fn text(&self, column: &'static str) -> Result<&str, Fault> {
+        let at = self.header.iter().position(|name| name == column);
+        at.and_then(|at| self.record.get(at)).map(str::trim).ok_or(Fault::Missing { column })
+    }
+}
+
+/// As much as a person needs in order to find it.
+fn beginning(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ROW: &str = "A,24,1.0,0.4,0.28,0.3,60,240,64";
+
+    fn said(text: &str) -> String {
+        let (line, fault) = parse(text.as_bytes()).unwrap_err();
+        format!("{line}: {fault}")
+    }
+
+    #[test]
+    fn the_default_offers_read() {
+        let kinds = default();
+        assert_eq!(kinds, parse(DEFAULT.as_bytes()).unwrap());
+        assert_eq!((kinds.len(), &*kinds[0].name, kinds[5].od_usd_h, kinds[5].max_count), (6, "RTX_4090", 1.93, 64));
+    }
+
+    #[test]
+    fn columns_are_found_by_name_and_others_passed_over() {
+        let text = "note,max_count,boot_hi_s,boot_lo_s,spot_preempt_per_h,spot_usd_h,od_usd_h,speed,vram_gb,name\n\
+                    \"a, \"\"b\"\"\",64,240,60,0.3,0.28,0.4,1.0,24,A\n";
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        assert_eq!(read(file.path()).unwrap(), parse(format!("{}\n{ROW}", COLUMNS.join(",")).as_bytes()).unwrap());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let header = COLUMNS.join(",");
+        let of = |row: &str| said(&format!("{header}\n{row}"));
+        assert_eq!(said(""), "1: column name is missing: add it");
+        assert_eq!(said(&header.replace("speed", "fast")), "1: column speed is missing: add it");
+        assert_eq!(said(&format!("{header},speed\n")), "1: column speed is there twice: remove one");
+        assert_eq!(said(&format!("{header}\n")), "2: there are no kinds: add a line for each");
+        assert_eq!(of("A,24"), "2: column speed is missing: add it");
+        assert_eq!(of(&ROW.replace("1.0", "NaN")), "2: speed is \"NaN\": give a number from 0.000001 to 1000000");
+        assert_eq!(of(&ROW.replace("64", "-1")), "2: max_count is \"-1\": give a number from 0 to 1000000");
+        assert_eq!(of(&ROW.replace("60", "600")), "2: boot_lo_s 600 is above boot_hi_s 240: swap them");
+        assert_eq!(
+            of(&format!("{ROW}\n{ROW}")),
+            "3: name is \"A\": give a name of its own, of at most 200 bytes without control characters"
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_told() {
+        let told = read(Path::new("/nowhere/offers.csv")).unwrap_err();
+        assert_eq!(told.to_string(), "failed to read offers /nowhere/offers.csv");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), row in "[0-9a,.\"\n-]{0,80}") {
+            let _ = parse(&bytes);
+            let _ = parse(format!("{}\n{row}", COLUMNS.join(",")).as_bytes());
+        }
+    }
+}
