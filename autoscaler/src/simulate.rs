@@ -1,12 +1,13 @@
 //! The decision code over a trace of jobs, in virtual time.
 
 pub mod bound;
+pub mod generate;
 mod machine;
 pub mod offers;
 pub mod outcome;
+pub mod own;
 pub mod rules;
 pub mod scaler;
-pub mod own;
 mod tally;
 pub mod trace;
 mod world;

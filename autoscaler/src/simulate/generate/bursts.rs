@@ -1,0 +1,79 @@
+//! Quiet work on a few endpoints, and now and then one of them is wanted by everybody at once.
+
+use rand::rngs::StdRng;
+use rand_distr::{Distribution, Pareto};
+
+use super::HOUR_S;
+use super::draw::{Rates, lognormal, rounded, uniform};
+use crate::Name;
+use crate::simulate::trace::{Job, Priority};
+
+const ENDPOINTS: usize = 12;
+/// Every fourth endpoint is batch.
+const BATCH_EVERY: usize = 4;
+/// All endpoints together when nothing happens.
+const QUIET_CARDS: f64 = 0.3;
+/// On average.
+const HOURS_BETWEEN_BURSTS: f64 = 3.0;
+const BURST_S: (f64, f64) = (300.0, 1_200.0);
+/// How many cards a burst would keep busy: seldom less than 2, and one in ten passes 9.
+const BURST_CARDS: (f64, f64) = (2.0, 12.0);
+const BURST_TAIL: f64 = 1.5;
+const SERVICE_S: (f64, f64) = (3.0, 40.0);
+const JOB_SIGMA: f64 = 0.5;
+const VRAM_GB: (f64, f64) = (8.0, 24.0);
+
+struct Endpoint {
+    name: Name,
+    vram_gb: f64,
+    median_s: f64,
+    priority: Priority,
+}
+
+pub(super) fn jobs(span_s: f64, rng: &mut StdRng) -> Vec<Job> {
+    let endpoints: Vec<Endpoint> = (0..ENDPOINTS).map(|n| endpoint(n, rng)).collect();
+    let mut jobs = Vec::new();
+    for endpoint in &endpoints {
+        endpoint.send(0.0, span_s, QUIET_CARDS / ENDPOINTS as f64, rng, &mut jobs);
+    }
+    let bursts = Rates::new(span_s, HOUR_S, |_| (HOURS_BETWEEN_BURSTS * HOUR_S).recip());
+    for begin_s in bursts.arrivals(1.0, rng) {
+        let (lo_s, hi_s) = BURST_S;
+        let (least, most) = BURST_CARDS;
+        let cards = Pareto::new(least, BURST_TAIL).map_or(least, |law| law.sample(rng)).min(most);
+        let length_s = uniform(lo_s, hi_s, rng).min(span_s - begin_s);
+        let of = uniform(0.0, ENDPOINTS as f64, rng) as usize;
+        endpoints[of].send(begin_s, length_s, cards, rng, &mut jobs);
+    }
+    jobs
+}
+
+fn endpoint(n: usize, rng: &mut StdRng) -> Endpoint {
+    let (lo_s, hi_s) = SERVICE_S;
+    let (lo_gb, hi_gb) = VRAM_GB;
+    Endpoint {
+        name: format!("burst-{n:02}").into(),
+        vram_gb: rounded(uniform(lo_gb, hi_gb, rng), 10.0),
+        // Each order of magnitude alike.
+        median_s: uniform(lo_s.ln(), hi_s.ln(), rng).exp(),
+        priority: if n % BATCH_EVERY == BATCH_EVERY - 1 { Priority::Batch } else { Priority::Interactive },
+    }
+}
+
+impl Endpoint {
+    /// Work for so many cards, for so long.
+    fn send(&self, begin_s: f64, length_s: f64, cards: f64, rng: &mut StdRng, jobs: &mut Vec<Job>) {
+        let mean_s = self.median_s * (JOB_SIGMA * JOB_SIGMA / 2.0).exp();
+        // A window of its own length: none is longer than what is asked for.
+        let rates = Rates::new(length_s, length_s, |_| cards / mean_s);
+        for after_s in rates.arrivals(1.0, rng) {
+            jobs.push(Job {
+                arrival_s: begin_s + after_s,
+                endpoint: self.name.clone(),
+                service_s: lognormal(self.median_s, JOB_SIGMA, rng),
+                vram_gb: self.vram_gb,
+                priority: self.priority,
+            });
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! An image service: people come by day, choose a model, and have it draw a few times.
+
+use rand::rngs::StdRng;
+
+use super::HOUR_S;
+use super::draw::{Rates, is_one_of, lognormal, rounded, shares, uniform, which};
+use crate::Name;
+use crate::simulate::trace::{Job, Priority};
+
+/// Of a small service: 0.35 cards on average.
+pub(super) const QUIET_JOBS_PER_DAY: f64 = 1_180.0;
+/// Of a large one: 4 cards.
+pub(super) const BUSY_JOBS_PER_DAY: f64 = 13_000.0;
+
+const MODELS: usize = 60;
+/// The first model has a quarter of all visits, the tenth a fiftieth.
+const POPULARITY_FALL: f64 = 1.1;
+/// Most take 15 GB, and none less than 13 or more than 22.
+const VRAM_GB: (f64, f64, f64) = (15.3, 13.0, 22.0);
+const VRAM_SIGMA: f64 = 0.1;
+/// Half of the jobs take longer, one in 20 takes 60 s: 27 s on average.
+const SERVICE_MEDIAN_S: f64 = 22.0;
+/// Of models among each other, and of jobs of one model: together 0.62.
+const MODEL_SIGMA: f64 = 0.25;
+const JOB_SIGMA: f64 = 0.57;
+const SERVICE_MAX_S: f64 = 600.0;
+/// Jobs of a visit: a median, and a tail up to a limit. The mean is what it comes to.
+const VISIT_MEDIAN: f64 = 4.0;
+const VISIT_SIGMA: f64 = 1.1;
+const VISIT_MAX: f64 = 80.0;
+const VISIT_MEAN: f64 = 7.2;
+/// Between the jobs of a visit: somebody looks at the picture and changes a word.
+const THINK_MEDIAN_S: f64 = 35.0;
+const THINK_SIGMA: f64 = 1.0;
+/// Visits that ask for many pictures at once.
+const BATCH_SHARE: f64 = 0.33;
+/// How much of a day's work each of its hours has, in parts of its mean hour.
+const HOURS: [f64; 24] = [
+    0.25, 0.08, 0.03, 0.02, 0.02, 0.03, 0.08, 0.3, 0.9, 1.6, 1.9, 1.7, 0.9, 1.3, 1.9, 2.2, 2.1, 1.8, 1.1, 1.0, 1.3,
+    1.5, 1.2, 0.8,
+];
+/// The same of days: a Friday, a weekend, and the Monday that makes up for it.
+const DAYS: [f64; 4] = [1.1, 0.45, 0.4, 2.05];
+
+struct Model {
+    name: Name,
+    vram_gb: f64,
+    service_s: f64,
+}
+
+pub(super) fn jobs(span_s: f64, jobs_per_day: f64, rng: &mut StdRng) -> Vec<Job> {
+    let models: Vec<Model> = (0..MODELS).map(|rank| model(rank, rng)).collect();
+    let shares = shares(MODELS, POPULARITY_FALL, 0.0);
+    let hours: f64 = HOURS.iter().sum();
+    let day_long = span_s <= 24.0 * HOUR_S;
+    let visits_per_s = jobs_per_day / VISIT_MEAN / (hours * HOUR_S);
+    let visits = Rates::new(span_s, HOUR_S, |at_s| {
+        let hour = (at_s / HOUR_S) as usize;
+        // A trace of one day is of a day like any other.
+        let day = if day_long { 1.0 } else { DAYS[hour / 24 % DAYS.len()] };
+        visits_per_s * HOURS[hour % 24] * day
+    });
+    let mut jobs = Vec::new();
+    for begin_s in visits.arrivals(1.0, rng) {
+        visit(&models[which(&shares, rng)], begin_s, rng, &mut jobs);
+    }
+    jobs.retain(|job| job.arrival_s < span_s);
+    jobs
+}
+
+fn model(rank: usize, rng: &mut StdRng) -> Model {
+    let (median, lo, hi) = VRAM_GB;
+    let vram_gb = rounded(lognormal(median, VRAM_SIGMA, rng).clamp(lo, hi), 10.0);
+    // The tail of popularity may be as slow as it likes; one of the first would make the whole trace a slow one.
+    let sigma = if rank < 5 { MODEL_SIGMA / 3.0 } else { MODEL_SIGMA };
+    let name = format!("image-{rank:02}").into();
+    Model { name, vram_gb, service_s: lognormal(SERVICE_MEDIAN_S, sigma, rng) }
+}
+
+fn visit(model: &Model, begin_s: f64, rng: &mut StdRng, jobs: &mut Vec<Job>) {
+    let length = lognormal(VISIT_MEDIAN, VISIT_SIGMA, rng).clamp(1.0, VISIT_MAX).round() as usize;
+    let priority = if is_one_of(BATCH_SHARE, rng) { Priority::Batch } else { Priority::Interactive };
+    let mut arrival_s = begin_s + uniform(0.0, 1.0, rng);
+    for _ in 0..length {
+        let service_s = lognormal(model.service_s, JOB_SIGMA, rng).clamp(1.0, SERVICE_MAX_S);
+        jobs.push(Job { arrival_s, endpoint: model.name.clone(), service_s, vram_gb: model.vram_gb, priority });
+        arrival_s += lognormal(THINK_MEDIAN_S, THINK_SIGMA, rng);
+    }
+}

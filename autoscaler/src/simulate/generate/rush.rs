@@ -1,0 +1,45 @@
+//! An hour of chat with one model, from nothing to full load at once.
+
+use rand::rngs::StdRng;
+
+use super::draw::{Rates, is_one_of, lognormal, normal};
+use crate::Name;
+use crate::simulate::trace::{Job, Priority};
+
+/// 6.2 cards, at 4.6 s each.
+const JOBS_PER_S: f64 = 1.34;
+/// How much minutes differ.
+const MINUTE_SIGMA: f64 = 0.12;
+/// More even than Poisson: many people together, of whom each waits for an answer first.
+const CV: f64 = 0.55;
+const VRAM_GB: f64 = 20.0;
+/// Short answers, and those that go on until they are cut: their share, then seconds.
+const LONG_SHARE: f64 = 0.34;
+const SHORT_MEDIAN_S: f64 = 2.2;
+const SHORT_SIGMA: f64 = 0.4;
+const LONG_MEAN_S: f64 = 8.9;
+const LONG_DEVIATION_S: f64 = 1.0;
+const LEAST_S: f64 = 0.3;
+
+pub(super) fn jobs(span_s: f64, rng: &mut StdRng) -> Vec<Job> {
+    let endpoint = Name::from("chat");
+    let rates = Rates::new(span_s, 60.0, |_| JOBS_PER_S * lognormal(1.0, MINUTE_SIGMA, rng));
+    let arrivals = rates.arrivals(CV, rng);
+    let job = |arrival_s| Job {
+        arrival_s,
+        endpoint: endpoint.clone(),
+        service_s: answer_s(rng),
+        vram_gb: VRAM_GB,
+        priority: Priority::Interactive,
+    };
+    arrivals.into_iter().map(job).collect()
+}
+
+fn answer_s(rng: &mut StdRng) -> f64 {
+    let answer_s = if is_one_of(LONG_SHARE, rng) {
+        normal(LONG_MEAN_S, LONG_DEVIATION_S, rng)
+    } else {
+        lognormal(SHORT_MEDIAN_S, SHORT_SIGMA, rng)
+    };
+    answer_s.max(LEAST_S)
+}
