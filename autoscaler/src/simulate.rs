@@ -6,10 +6,12 @@ mod machine;
 pub mod offers;
 pub mod outcome;
 pub mod own;
+pub mod plot;
 pub mod rules;
 pub mod scaler;
 mod tally;
 pub mod trace;
+mod words;
 mod world;
 
 pub use outcome::{Outcome, Sample};

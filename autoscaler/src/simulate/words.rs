@@ -1,0 +1,62 @@
+//! Figures as people say them.
+
+/// A share, 0 to 1. Rounded down: what is not met is not said to be.
+pub(super) fn percent(share: f64) -> String {
+    // What a float lacks of a tenth is no reason to round that down.
+    format!("{:.1} %", (share * 1_000.0 + 1e-6).floor() / 10.0)
+}
+
+/// Seconds, as `12 s`, `4.2 min`, `1.3 h` or `2.5 d`.
+pub(super) fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 9.95 => trimmed(s, 1, "s"),
+        s if s < 119.5 => trimmed(s, 0, "s"),
+        s if s < 3_600.0 => trimmed(s / 60.0, 1, "min"),
+        s if s < 172_800.0 => trimmed(s / 3_600.0, 1, "h"),
+        s => trimmed(s / 86_400.0, 1, "d"),
+    }
+}
+
+/// Dollars: cents while they matter.
+pub(super) fn dollars(usd: f64) -> String {
+    let digits = if usd < 100.0 { 2 } else { 0 };
+    format!("${}", thousands(usd, digits))
+}
+
+/// A number with its thousands apart.
+pub(super) fn thousands(number: f64, digits: usize) -> String {
+    let text = format!("{number:.digits$}");
+    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
+    let mut apart = String::with_capacity(text.len() + text.len() / 3);
+    for (n, digit) in whole.chars().enumerate() {
+        if n > 0 && (whole.len() - n).is_multiple_of(3) && digit.is_ascii_digit() && !apart.ends_with('-') {
+            apart.push(',');
+        }
+        apart.push(digit);
+    }
+    apart.push_str(rest);
+    apart
+}
+
+/// Without a zero behind the point.
+fn trimmed(number: f64, digits: usize, unit: &str) -> String {
+    let text = format!("{number:.digits$}");
+    format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_said_as_people_say_them() {
+        assert_eq!([0.95, 0.9999, 1.0, 0.0].map(percent), ["95.0 %", "99.9 %", "100.0 %", "0.0 %"]);
+        assert_eq!(
+            [0.0, 2.46, 30.0, 100.0, 600.0, 3_600.0, 90_000.0, 216_000.0].map(seconds),
+            ["0 s", "2.5 s", "30 s", "100 s", "10 min", "1 h", "25 h", "2.5 d"]
+        );
+        assert_eq!([0.5, 12.345, 1_234.5, 999_999.0].map(dollars), ["$0.50", "$12.35", "$1,234", "$999,999"]);
+        assert_eq!([-1_234.0, 12.0, 123_456.7].map(|n| thousands(n, 0)), ["-1,234", "12", "123,457"]);
+        assert_eq!(thousands(f64::NAN, 1), "NaN");
+    }
+}
