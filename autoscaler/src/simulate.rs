@@ -9,6 +9,7 @@ pub mod own;
 pub mod plot;
 pub mod rules;
 pub mod scaler;
+pub mod table;
 mod tally;
 pub mod trace;
 mod words;
