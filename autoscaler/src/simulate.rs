@@ -1,5 +1,6 @@
 //! The decision code over a trace of jobs, in virtual time.
 
+pub mod baselines;
 pub mod bound;
 pub mod generate;
 mod machine;

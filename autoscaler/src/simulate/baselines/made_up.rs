@@ -1,0 +1,124 @@
+//! Observations for tests.
+
+use crate::observation::{Runs, Work};
+use crate::{Action, Endpoint, Machine, Observation, Offer, Phase, Plan};
+
+/// One endpoint of 8 GB with so many jobs, all of which came since the last look.
+pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>) -> Observation {
+    let work = Work { arrived: waiting + running, waiting, started: running, ..Work::default() };
+    let endpoint = Endpoint {
+        name: "a".into(),
+        vram_gb: 8.0,
+        demands: Default::default(),
+        work: [work, Work::default(), Work::default()],
+        running,
+        runs: vec![Runs {
+            kind: "card".into(),
+            ended: 10,
+            run_s: 100.0,
+            cold_loads: 0,
+            cold_load_s: 0.0,
+            disk_loads: 0,
+            disk_load_s: 0.0,
+        }],
+    };
+    let offers = vec![
+        offer("card", 24.0, 1.0, 0.40, 64),
+        offer("fast", 32.0, 1.4, 0.51, 3),
+        offer("large", 80.0, 0.9, 0.87, 64),
+    ];
+    Observation { at_s, endpoints: vec![endpoint], machines, offers }
+}
+
+/// The same, with work of the first class as it is told.
+pub(super) fn with_work(at_s: f64, work: Work, machines: Vec<Machine>) -> Observation {
+    let mut seen = seen(at_s, 0, 0, machines);
+    seen.endpoints[0].work[0] = work;
+    seen
+}
+
+fn offer(id: &str, vram_gb: f64, speed: f64, usd_per_hour: f64, count: u32) -> Offer {
+    Offer {
+        id: id.into(),
+        provider: "made-up".into(),
+        kind: id.into(),
+        host: "".into(),
+        count,
+        cards: 1,
+        gpu_ids: vec![],
+        vram_gb,
+        speed,
+        usd_per_hour,
+        min_bid_usd_per_hour: None,
+        losses_per_hour: 0.0,
+        stopped_usd_per_hour: Some(0.01),
+        boot_s: 150.0,
+        inbound_usd_per_gb: 0.0,
+        inbound_mbit_per_s: 0.0,
+        reliability: 1.0,
+        listed_for_s: None,
+        traits: Default::default(),
+        is_owned: false,
+    }
+}
+
+/// A machine in this phase since the beginning, with so many jobs.
+pub(super) fn with(id: &str, phase: Phase, running: u64) -> Machine {
+    Machine {
+        id: id.into(),
+        provider: "made-up".into(),
+        kind: "card".into(),
+        host: "".into(),
+        phase,
+        since_s: 0.0,
+        rented_s: 0.0,
+        usd_per_hour: 0.4,
+        stopped_usd_per_hour: 0.01,
+        is_interruptible: false,
+        can_stop: true,
+        cards: 1,
+        vram_gb: 24.0,
+        slots: 1,
+        traits: Default::default(),
+        running,
+        running_gb: 0.0,
+        idle_since_s: None,
+        resident: vec![],
+        on_disk: vec![],
+    }
+}
+
+/// A machine that has had no job for ever.
+pub(super) fn idle(id: &str) -> Machine {
+    Machine {
+        idle_since_s: Some(f64::from(id.bytes().next().unwrap_or_default()) / 100.0),
+        ..with(id, Phase::Ready, 0)
+    }
+}
+
+/// So many machines that run a job each.
+pub(super) fn busy(count: usize) -> Vec<Machine> {
+    (0..count).map(|n| with(&format!("m{n:02}"), Phase::Ready, 1)).collect()
+}
+
+/// A plan in a line.
+pub(super) fn said(plan: &Plan) -> String {
+    let step = |action: &Action| match action {
+        Action::Rent { offer, .. } => format!("rent {offer}"),
+        Action::Resume { machine } => format!("resume {machine}"),
+        Action::Drain { machine } => format!("drain {machine}"),
+        Action::Undrain { machine } => format!("undrain {machine}"),
+        Action::Stop { machine } => format!("stop {machine}"),
+        Action::Release { machine } => format!("release {machine}"),
+    };
+    plan.steps.iter().map(|each| step(&each.action)).collect::<Vec<_>>().join(", ")
+}
+
+/// How many machines a plan adds, less how many it gives up.
+pub(super) fn change(plan: &Plan) -> i64 {
+    let of = |action: &Action| match action {
+        Action::Rent { .. } | Action::Resume { .. } | Action::Undrain { .. } => 1,
+        Action::Drain { .. } | Action::Stop { .. } | Action::Release { .. } => -1,
+    };
+    plan.steps.iter().map(|each| of(&each.action)).sum()
+}
