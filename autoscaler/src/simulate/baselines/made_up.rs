@@ -12,15 +12,7 @@ pub(super) fn seen(at_s: f64, waiting: u64, running: u64, machines: Vec<Machine>
         demands: Default::default(),
         work: [work, Work::default(), Work::default()],
         running,
-        runs: vec![Runs {
-            kind: "card".into(),
-            ended: 10,
-            run_s: 100.0,
-            cold_loads: 0,
-            cold_load_s: 0.0,
-            disk_loads: 0,
-            disk_load_s: 0.0,
-        }],
+        runs: vec![Runs { kind: "card".into(), ended: 10, run_s: 100.0, ..Runs::default() }],
     };
     let offers = vec![
         offer("card", 24.0, 1.0, 0.40, 64),
@@ -47,6 +39,7 @@ fn offer(id: &str, vram_gb: f64, speed: f64, usd_per_hour: f64, count: u32) -> O
         cards: 1,
         gpu_ids: vec![],
         vram_gb,
+        slots: 1,
         speed,
         usd_per_hour,
         min_bid_usd_per_hour: None,
