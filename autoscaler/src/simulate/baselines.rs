@@ -93,8 +93,11 @@ mod tests {
                 Action::Rent { .. } => continue,
                 Action::Resume { machine } => (machine, &[Phase::Stopped]),
                 Action::Undrain { machine } => (machine, &[Phase::Draining]),
-                Action::Drain { machine } | Action::Stop { machine } => (machine, &[Phase::Ready]),
-                Action::Release { machine } => (machine, &[Phase::Ready, Phase::Draining, Phase::Stopped]),
+                Action::Drain { machine } => (machine, &[Phase::Ready]),
+                Action::Stop { machine } => (machine, &[Phase::Ready, Phase::Draining]),
+                Action::Release { machine } => {
+                    (machine, &[Phase::Ready, Phase::Draining, Phase::Stopped, Phase::Resuming])
+                }
             };
             let machine = machines.iter().find(|machine| machine.id == *id).expect("it is there");
             let gives_up = matches!(step.action, Action::Stop { .. } | Action::Release { .. });

@@ -2,7 +2,7 @@
 
 use crate::{Action, Machine, Name, Observation, Offer, Phase, Plan, Reason, Step};
 
-/// A stopped machine is back within 45 s, or somebody else has its card: after this it is not counted on.
+/// A stopped machine is back within 45 s, or somebody else has its card: after this it is given up.
 const RESUME_S: f64 = 60.0;
 
 /// What a baseline rents.
@@ -143,19 +143,38 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Those that have drained go, and stopped ones that are too many, by id.
+    /// Those that have drained go, those that do not come back, and stopped ones that are too many, by id.
     pub(super) fn tidy(&mut self, seen: &Observation, keep_stopped: usize) {
-        let drained = seen.machines.iter().filter(|machine| machine.phase == Phase::Draining && machine.running == 0);
-        let stopped = seen.machines.iter().filter(|machine| machine.phase == Phase::Stopped).skip(keep_stopped);
-        let goes: Vec<Name> = drained.chain(stopped).map(|machine| machine.id.clone()).collect();
-        for id in goes {
-            let is_kept = self.plan.steps.iter().any(|step| {
-                matches!(&step.action, Action::Undrain { machine } | Action::Resume { machine } if *machine == id)
-            });
-            if !is_kept {
-                self.push(Action::Release { machine: id });
+        let mut stopped = 0;
+        for machine in &seen.machines {
+            let id = machine.id.clone();
+            if self.names(&id) {
+                continue;
+            }
+            match machine.phase {
+                Phase::Draining if machine.running == 0 && machine.can_stop && stopped < keep_stopped => {
+                    stopped += 1;
+                    self.push(Action::Stop { machine: id });
+                }
+                Phase::Draining if machine.running == 0 => self.push(Action::Release { machine: id }),
+                Phase::Resuming if !is_coming(machine, seen.at_s) => self.push(Action::Release { machine: id }),
+                Phase::Stopped if stopped < keep_stopped => stopped += 1,
+                Phase::Stopped => self.push(Action::Release { machine: id }),
+                Phase::Booting | Phase::Ready | Phase::Draining | Phase::Resuming | Phase::Lost => {}
             }
         }
+    }
+
+    /// Whether something is done with it already.
+    fn names(&self, id: &Name) -> bool {
+        self.plan.steps.iter().any(|step| match &step.action {
+            Action::Undrain { machine }
+            | Action::Resume { machine }
+            | Action::Drain { machine }
+            | Action::Stop { machine }
+            | Action::Release { machine } => machine == id,
+            Action::Rent { .. } => false,
+        })
     }
 }
 
@@ -197,7 +216,7 @@ mod tests {
     fn a_machine_that_does_not_come_back_is_not_counted_on() {
         let machines = vec![with("a", Phase::Resuming, 0)];
         assert_eq!(toward(&seen(59.0, 1, 0, machines.clone()), 1, 0), "");
-        assert_eq!(toward(&seen(60.0, 1, 0, machines), 1, 0), "rent fast");
+        assert_eq!(toward(&seen(60.0, 1, 0, machines), 1, 0), "rent fast, release a");
     }
 
     #[test]
@@ -227,6 +246,7 @@ mod tests {
     #[test]
     fn what_has_drained_goes_and_so_does_what_is_stopped_for_nothing() {
         let machines = vec![with("a", Phase::Draining, 0), with("b", Phase::Draining, 1), with("c", Phase::Stopped, 0)];
-        assert_eq!(toward(&seen(0.0, 0, 1, machines), 0, 0), "release a, release c");
+        assert_eq!(toward(&seen(0.0, 0, 1, machines.clone()), 0, 0), "release a, release c");
+        assert_eq!(toward(&seen(0.0, 0, 1, machines), 0, 1), "stop a, release c");
     }
 }
