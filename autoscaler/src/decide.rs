@@ -15,6 +15,8 @@ const DEFERRED_FROM: f64 = 0.9;
 const DEFERRED_ROUND: f64 = 0.1;
 /// A machine that has been idle for so long while jobs wait cannot run them, for reasons of their own: limits, for example.
 const CANNOT_RUN_S: f64 = 10.0;
+/// A machine that is needed would run jobs for so much of its time.
+const BUSY: f64 = 0.5;
 /// Machines that one plan rents, at most.
 const RENTS_MAX: usize = 256;
 
@@ -145,12 +147,14 @@ impl<'a> Decision<'a> {
     /// Machines that the work of a group needs.
     fn need(&self, group: &Group) -> usize {
         let of_group = || self.on.iter().filter(|machine| group.needs.are_met_by(machine));
-        let cannot_run = of_group().any(|machine| idle_s(machine, self.now_s()).is_some_and(|idle_s| idle_s > CANNOT_RUN_S));
+        let cannot_run =
+            of_group().any(|machine| idle_s(machine, self.now_s()).is_some_and(|idle_s| idle_s > CANNOT_RUN_S));
         let interactive = group.interactive + if cannot_run { 0.0 } else { group.burst } - self.policy.round_up_from;
         if cannot_run {
             return whole(interactive);
         }
-        let deferred = if group.deferred > DEFERRED_FROM { group.deferred + group.steady - DEFERRED_ROUND } else { 0.0 };
+        let deferred =
+            if group.deferred > DEFERRED_FROM { group.deferred + group.steady - DEFERRED_ROUND } else { 0.0 };
         let ready = of_group().filter(|machine| machine.phase == Phase::Ready);
         let ready: usize = ready.map(|machine| group.needs.at_once(machine.cards) as usize).sum();
         let urgent = if group.urgent > 0.0 { ready + whole(group.urgent) } else { 0 };
@@ -197,7 +201,8 @@ impl<'a> Decision<'a> {
     fn rent(&mut self, group: &Group, shortage: &Shortage, reason: &Reason, may_bid: bool) -> bool {
         let on: Vec<&Machine> = self.on.iter().copied().filter(|machine| group.needs.are_met_by(machine)).collect();
         let ranking = Ranking { snapshot: self.snapshot, policy: self.policy, group, on: &on, may_bid };
-        let Some(Choice { offer, bid_usd_per_hour, usd_per_hour, .. }) = ranking.best(|offer| self.is_left(offer)) else {
+        let Some(Choice { offer, bid_usd_per_hour, usd_per_hour, .. }) = ranking.best(|offer| self.is_left(offer))
+        else {
             self.plan.withheld.push(Withheld::NoOffer { shortage: shortage.clone() });
             return false;
         };
@@ -292,20 +297,28 @@ impl<'a> Decision<'a> {
         let now_s = self.now_s();
         let learned = self.snapshot.learned;
         let boot_s = self.boot_s(machine) - learned.resume_s;
-        let late = self.policy.boot_late - self.policy.resume_late;
         // A resume that fails has cost its deadline, and a boot comes after it.
-        let well_usd = boot_s / 3_600.0 * machine.usd_per_hour + late * learned.late_usd;
         let fails_usd = learned.late_usd * learned.resume_s / self.boot_s(machine).max(1.0) * self.policy.boot_late;
-        let value_usd = learned.resumes_well * well_usd - (1.0 - learned.resumes_well) * fails_usd;
         let mut seen = (machines, f64::INFINITY);
         for group in self.groups_of(machine) {
             let Some(level) = group.levels.get(machines.saturating_sub(1)) else { continue };
+            let late = self.late_while(group, machine, boot_s).max(self.policy.boot_late - self.policy.resume_late);
+            let well_usd = boot_s / 3_600.0 * machine.usd_per_hour + late * learned.late_usd;
+            let value_usd = learned.resumes_well * well_usd - (1.0 - learned.resumes_well) * fails_usd;
             if level.gain_usd(now_s, value_usd, machine.stopped_usd_per_hour / 3_600.0) > 0.0 {
                 return None;
             }
             seen.1 = level.age_s(now_s).min(seen.1);
         }
         Some(seen)
+    }
+
+    /// Interactive jobs that are late when a machine that is needed comes so much later: of what it could have run.
+    fn late_while(&self, group: &Group, machine: &Machine, later_s: f64) -> f64 {
+        let speed = self.snapshot.learned.kinds.get(&machine.kind).map_or(1.0, |kind| kind.speed);
+        let run_s = group.run_s / speed + self.snapshot.learned.swap_s;
+        let is_interactive = group.levels.first().is_some_and(|level| level.gaps.iter().sum::<f64>() > 2.5);
+        if is_interactive { BUSY * (later_s / run_s.max(0.1)) } else { 0.0 }
     }
 
     /// Gives up stopped machines that are not worth their disks, the longest stopped first.

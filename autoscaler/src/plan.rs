@@ -204,7 +204,9 @@ impl fmt::Display for Reason {
             }
             Self::Lost => f.write_str("it was taken away"),
             Self::Drained => f.write_str("it has ended its jobs"),
-            Self::DrainDeadline { after_s } => write!(f, "it still holds jobs {after_s:.0} s after it was told to drain"),
+            Self::DrainDeadline { after_s } => {
+                write!(f, "it still holds jobs {after_s:.0} s after it was told to drain")
+            }
             Self::Policy { text } => f.write_str(text),
         }
     }

@@ -94,17 +94,17 @@ impl Default for Policy {
             standard_target_s: 300.0,
             batch_target_s: 3_600.0,
             late_share: 0.02,
-            late_usd: 0.04,
-            late_rise_max: 20.0,
+            late_usd: 0.1,
+            late_rise_max: 30.0,
             late_fall_max: 100.0,
-            late_gain: 0.03,
+            late_gain: 0.06,
             deferred_late_share: 0.005,
             deferred_late_gain: 0.05,
             queueing_s: 10.0,
             queueing_gain: 0.5,
-            drain_s: 60.0,
+            drain_s: 45.0,
             deferred_margin_s: 180.0,
-            round_up_from: 0.15,
+            round_up_from: 0.1,
             boot_late: 3.0,
             resume_late: 0.5,
             run_prior_s: 15.0,
@@ -135,7 +135,8 @@ impl Policy {
     pub fn with(&self, key: &str, value: &str) -> Result<Self, NoSetting> {
         let no = |why: String| NoSetting { key: key.to_owned(), why };
         let mut all = serde_json::to_value(self).map_err(|error| no(error.to_string()))?;
-        let known = || all.as_object().map(|all| all.keys().cloned().collect::<Vec<_>>().join(", ")).unwrap_or_default();
+        let known =
+            || all.as_object().map(|all| all.keys().cloned().collect::<Vec<_>>().join(", ")).unwrap_or_default();
         let Some(place) = all.get(key) else { return Err(no(format!("there are {}", known()))) };
         let new = if place.is_array() {
             serde_json::json!(value.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>())

@@ -45,7 +45,10 @@ impl<'a> Ranking<'a, '_> {
             on_demand.into_iter().chain(bid.map(|bid| self.choice(offer, Some(bid * (1.0 + self.policy.bid_margin)))))
         });
         choices.min_by(|a, b| {
-            a.cost.total_cmp(&b.cost).then_with(|| a.offer.id.cmp(&b.offer.id)).then(a.bid_usd_per_hour.is_some().cmp(&b.bid_usd_per_hour.is_some()))
+            a.cost
+                .total_cmp(&b.cost)
+                .then_with(|| a.offer.id.cmp(&b.offer.id))
+                .then(a.bid_usd_per_hour.is_some().cmp(&b.bid_usd_per_hour.is_some()))
         })
     }
 
@@ -71,7 +74,8 @@ impl<'a> Ranking<'a, '_> {
         let run_s = self.group.run_s / speed;
         // What it takes until it is of use: the boot, and fetching what it is to run.
         let fetched_gb = IMAGE_GB + offer.vram_gb.min(self.group.working_set_gb);
-        let fetch_s = if offer.inbound_mbit_per_s > 0.0 { fetched_gb * 8_000.0 / offer.inbound_mbit_per_s } else { 0.0 };
+        let fetch_s =
+            if offer.inbound_mbit_per_s > 0.0 { fetched_gb * 8_000.0 / offer.inbound_mbit_per_s } else { 0.0 };
         let start_usd = (boot_s + fetch_s) / 3_600.0 * felt + fetched_gb * offer.inbound_usd_per_gb;
         let stay_hours = offer.listed_for_s.map_or(STAY_HOURS, |listed_s| STAY_HOURS.min(listed_s / 3_600.0));
         let lost_usd = bid_usd_per_hour.map_or(0.0, |_| {
@@ -95,6 +99,10 @@ impl<'a> Ranking<'a, '_> {
         let set_gb = self.group.working_set_gb;
         let miss = |vram_gb: f64| if set_gb > 0.0 { (1.0 - vram_gb / set_gb).clamp(0.05, 1.0) } else { 1.0 };
         let on_gb = self.on.iter().map(|machine| machine.vram_gb).sum::<f64>() / (self.on.len() as f64).max(1.0);
-        if self.on.is_empty() { self.learned().swap_s } else { self.learned().swap_s * miss(offer.vram_gb) / miss(on_gb) }
+        if self.on.is_empty() {
+            self.learned().swap_s
+        } else {
+            self.learned().swap_s * miss(offer.vram_gb) / miss(on_gb)
+        }
     }
 }

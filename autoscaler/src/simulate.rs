@@ -25,7 +25,13 @@ use trace::Job;
 
 /// Runs a trace, whose jobs are in order of arrival, from its beginning until its last job has ended: what it came to beside what nobody can
 /// stay below, and how things stood in between.
-pub fn run(jobs: &[Job], kinds: &[Kind], rules: &Rules, scaler: &mut dyn Scaler, bound_usd: f64) -> (Outcome, Vec<Sample>) {
+pub fn run(
+    jobs: &[Job],
+    kinds: &[Kind],
+    rules: &Rules,
+    scaler: &mut dyn Scaler,
+    bound_usd: f64,
+) -> (Outcome, Vec<Sample>) {
     let (tally, samples) = world::World::new(jobs, kinds, rules).run(scaler);
     (tally.outcome(scaler.name(), jobs.len(), rules, bound_usd), samples)
 }

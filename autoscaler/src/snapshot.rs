@@ -111,7 +111,8 @@ impl Needs {
     }
 
     fn meet(&self, vram_gb: f64, cards: u32, kind: &Name, traits: &Traits) -> bool {
-        let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } = &self.demands;
+        let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } =
+            &self.demands;
         let has_cards = self.vram_gb <= 0.0 || vram_gb >= self.vram_gb && cards >= *gpus;
         has_cards
             && (gpu_models.is_empty() || gpu_models.iter().any(|model| kind.contains(model.as_str())))

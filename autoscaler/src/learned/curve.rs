@@ -10,7 +10,7 @@ const POINTS_MAX: usize = 512;
 
 /// Jobs that ever came, at moments of the last while.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Curve {
+pub(super) struct Curve {
     /// When, unix seconds, and how many had come before.
     points: VecDeque<(f64, f64)>,
     total: f64,
@@ -18,7 +18,7 @@ pub struct Curve {
 
 impl Curve {
     /// So many jobs have come since the last look; what is older than `memory_s` is forgotten.
-    pub fn note(&mut self, now_s: f64, jobs: f64, memory_s: f64) {
+    pub(super) fn note(&mut self, now_s: f64, jobs: f64, memory_s: f64) {
         // A moment at which nothing came adds nothing to the greatest need of any stretch.
         if jobs > 0.0 {
             self.points.push_back((now_s, self.total));
@@ -34,7 +34,7 @@ impl Curve {
     /// A job_s share <= n (w + queueing_s + job_s). 10 jobs of 20 s at once, which may queue for 30: 4. (An arrival curve, as in Le Boudec
     /// and Thiran, "Network Calculus", 2001.)
     #[must_use]
-    pub fn machines(&self, now_s: f64, job_s: f64, share: f64, queueing_s: f64) -> f64 {
+    pub(super) fn machines(&self, now_s: f64, job_s: f64, share: f64, queueing_s: f64) -> f64 {
         let of =
             |(at_s, before): &(f64, f64)| (self.total - before) * job_s * share / (now_s - at_s + queueing_s + job_s);
         self.points.iter().map(of).fold(0.0, f64::max)

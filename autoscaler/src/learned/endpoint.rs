@@ -59,7 +59,13 @@ impl Memory {
     }
 
     /// Looks at it again, after so many seconds.
-    pub(super) fn note(&mut self, seen: &Endpoint, now_s: f64, since_s: f64, kinds: &BTreeMap<Name, KindLearned>) -> New {
+    pub(super) fn note(
+        &mut self,
+        seen: &Endpoint,
+        now_s: f64,
+        since_s: f64,
+        kinds: &BTreeMap<Name, KindLearned>,
+    ) -> New {
         for runs in &seen.runs {
             let (ended, run_s) = self.runs.get(&runs.kind).copied().unwrap_or_default();
             if runs.ended > ended {

@@ -54,16 +54,30 @@ pub(super) struct Work {
 
 impl Memory {
     pub(super) fn new() -> Self {
-        Self { curve: Curve::default(), jobs_per_s: (0.0, 0.0), day: vec![Mean::default(); QUARTERS], quarter: (0, 0.0, 0.0) }
+        Self {
+            curve: Curve::default(),
+            jobs_per_s: (0.0, 0.0),
+            day: vec![Mean::default(); QUARTERS],
+            quarter: (0, 0.0, 0.0),
+        }
     }
 
     /// Brings what is told of the group up to now.
-    pub(super) fn note(&mut self, work: &Work, now_s: f64, since_s: f64, queueing_s: f64, policy: &Policy, group: &mut Group) {
+    pub(super) fn note(
+        &mut self,
+        work: &Work,
+        now_s: f64,
+        since_s: f64,
+        queueing_s: f64,
+        policy: &Policy,
+        group: &mut Group,
+    ) {
         let (jobs, machine_s, alone_s) = work.lately;
         let (job_s, alone_s) = if jobs > 0.01 { (machine_s / jobs, alone_s / jobs) } else { (0.0, 0.0) };
         let share = if alone_s > 0.0 { job_s / alone_s } else { 1.0 };
         self.curve.note(now_s, work.came, MEMORY_S.max(MEMORY_RUNS * alone_s));
-        self.jobs_per_s.0 = fade(self.jobs_per_s.0, since_s, LOAD_S.max(MEMORY_RUNS * alone_s)) + work.came / LOAD_S.max(MEMORY_RUNS * alone_s);
+        self.jobs_per_s.0 = fade(self.jobs_per_s.0, since_s, LOAD_S.max(MEMORY_RUNS * alone_s))
+            + work.came / LOAD_S.max(MEMORY_RUNS * alone_s);
         self.jobs_per_s.1 = fade(self.jobs_per_s.1, since_s, STEADY_S) + work.came / STEADY_S;
         self.note_day(now_s, work.came);
         group.hour_factor = self.hour_factor(now_s);

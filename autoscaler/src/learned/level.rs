@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 const GAP_MIN_S: f64 = 4.0;
 
 /// Up to six days.
-pub const GAPS: usize = 17;
+const GAPS: usize = 17;
 
 /// What is thought of gaps before one has been seen: as many of each length, all lengths on a logarithmic scale, and in all so many.
 const PRIOR: f64 = 2.0 / GAPS as f64;

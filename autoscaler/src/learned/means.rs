@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// A mean over what came, of which the last so many count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Mean {
+pub(super) struct Mean {
     value: f64,
     weight: f64,
 }
@@ -12,12 +12,12 @@ pub struct Mean {
 impl Mean {
     /// One that is thought to be this, as if it had been seen so many times.
     #[must_use]
-    pub fn prior(value: f64, weight: f64) -> Self {
+    pub(super) fn prior(value: f64, weight: f64) -> Self {
         Self { value, weight }
     }
 
     /// `count` values came, `mean` on average; `most` count.
-    pub fn note(&mut self, mean: f64, count: f64, most: f64) {
+    pub(super) fn note(&mut self, mean: f64, count: f64, most: f64) {
         if count > 0.0 {
             self.weight = (self.weight + count).min(most);
             self.value += (mean - self.value) * (count / self.weight).min(1.0);
@@ -26,20 +26,20 @@ impl Mean {
 
     /// The mean.
     #[must_use]
-    pub fn get(&self) -> f64 {
+    pub(super) fn get(&self) -> f64 {
         self.value
     }
 
     /// Whether anything has been seen.
     #[must_use]
-    pub fn is_seen(&self) -> bool {
+    pub(super) fn is_seen(&self) -> bool {
         self.weight > 0.0
     }
 }
 
 /// What `value` has faded to after `seconds`, where it falls to 1/e within `over_s`.
 #[must_use]
-pub fn fade(value: f64, seconds: f64, over_s: f64) -> f64 {
+pub(super) fn fade(value: f64, seconds: f64, over_s: f64) -> f64 {
     value * (-seconds / over_s).exp()
 }
 

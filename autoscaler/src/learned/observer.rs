@@ -85,7 +85,8 @@ impl Observer {
             .collect();
         self.swap(seen);
         let rise = self.interactive.factor();
-        let queueing_s = (self.policy.queueing_s * rise.powf(-self.policy.queueing_gain)).min(self.policy.interactive_target_s * 2.0);
+        let queueing_s = (self.policy.queueing_s * rise.powf(-self.policy.queueing_gain))
+            .min(self.policy.interactive_target_s * 2.0);
         for (place, memory) in self.groups.iter_mut().enumerate() {
             let group = &mut self.learned.groups[place];
             let pace = Pace::of(seen, group, &self.learned.kinds, &self.policy);
@@ -107,7 +108,8 @@ impl Observer {
     /// Sorts endpoints into groups, when there are others than before.
     fn regroup(&mut self, seen: &Observation) {
         let known = self.cards_gb.len();
-        let cards = seen.offers.iter().map(|offer| offer.vram_gb).chain(seen.machines.iter().map(|machine| machine.vram_gb));
+        let cards =
+            seen.offers.iter().map(|offer| offer.vram_gb).chain(seen.machines.iter().map(|machine| machine.vram_gb));
         for card_gb in cards {
             if let Err(place) = self.cards_gb.binary_search_by(|known| known.total_cmp(&card_gb)) {
                 self.cards_gb.insert(place, card_gb);
@@ -131,7 +133,9 @@ impl Observer {
                 distinct.push(need.clone());
             }
         }
-        distinct.sort_by(|a, b| a.vram_gb.total_cmp(&b.vram_gb).then(a.demands.ask_nothing().cmp(&b.demands.ask_nothing()).reverse()));
+        distinct.sort_by(|a, b| {
+            a.vram_gb.total_cmp(&b.vram_gb).then(a.demands.ask_nothing().cmp(&b.demands.ask_nothing()).reverse())
+        });
         let mut learned: Vec<(Group, GroupMemory)> = self.learned.groups.drain(..).zip(self.groups.drain(..)).collect();
         self.members.clear();
         for need in distinct {
@@ -210,9 +214,8 @@ impl Pace {
         let is_allowed = |kind: &Name| policy.kinds.is_empty() || policy.kinds.iter().any(|it| **it == **kind);
         let offers = || seen.offers.iter().filter(|it| is_allowed(&it.kind) && group.needs.are_met_by_offer(it));
         // The offer that costs the least per work stands for what could be had.
-        let best = offers().min_by(|a, b| {
-            (a.usd_per_hour / speed_of(&a.kind)).total_cmp(&(b.usd_per_hour / speed_of(&b.kind)))
-        });
+        let best = offers()
+            .min_by(|a, b| (a.usd_per_hour / speed_of(&a.kind)).total_cmp(&(b.usd_per_hour / speed_of(&b.kind))));
         let boot_s = best.map_or(0.0, |best| boot_of(&best.kind));
         let count = on().count();
         if let (Some(first), true) = (on().next(), count > 0) {
@@ -228,7 +231,8 @@ impl Pace {
             let could_s = on().map(helps_s).sum();
             return Self { speed, vram_gb: first.vram_gb, slots: first.slots, boot_s, could_s };
         }
-        let (speed, vram_gb, slots) = best.map_or((1.0, 0.0, 1), |best| (speed_of(&best.kind), best.vram_gb, best.slots));
+        let (speed, vram_gb, slots) =
+            best.map_or((1.0, 0.0, 1), |best| (speed_of(&best.kind), best.vram_gb, best.slots));
         Self { speed, vram_gb, slots, boot_s, could_s: 0.0 }
     }
 
@@ -352,12 +356,8 @@ mod tests {
 
     #[test]
     fn deferrable_work_is_spread_until_it_is_due() {
-        let jobs = |count: f64, left_s: f64| Due {
-            left_s,
-            jobs: count,
-            machine_s: count * 30.0,
-            alone_s: count * 30.0,
-        };
+        let jobs =
+            |count: f64, left_s: f64| Due { left_s, jobs: count, machine_s: count * 30.0, alone_s: count * 30.0 };
         let machines = |due: &[Due]| machines_until(&mut due.to_vec(), 0.0);
         assert!(machines(&[]) < 1e-9);
         assert!((machines(&[jobs(100.0, 2_970.0)]) - 1.0).abs() < 1e-9, "3,000 s of work in 3,000 s");

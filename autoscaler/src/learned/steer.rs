@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The logarithm of a factor that rises with each late job and falls with each that was in time, so that in the long run the wanted share is
 /// late: an integral controller, held within bounds so that it cannot wind up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Steer {
+pub(super) struct Steer {
     log: f64,
     late: u64,
     started: u64,
@@ -13,7 +13,7 @@ pub struct Steer {
 
 impl Steer {
     /// So many jobs were ever started, and of those so many late.
-    pub fn note(&mut self, late: u64, started: u64, wanted: f64, gain: f64, bounds: (f64, f64)) {
+    pub(super) fn note(&mut self, late: u64, started: u64, wanted: f64, gain: f64, bounds: (f64, f64)) {
         // Counters that went back are another life of theirs.
         let (new_late, new_started) = (late.saturating_sub(self.late), started.saturating_sub(self.started));
         (self.late, self.started) = (late, started);
@@ -23,7 +23,7 @@ impl Steer {
 
     /// The factor.
     #[must_use]
-    pub fn factor(&self) -> f64 {
+    pub(super) fn factor(&self) -> f64 {
         self.log.exp()
     }
 }

@@ -293,15 +293,13 @@ impl<'a> World<'a> {
         let runs = runs_of(endpoint, &kind.name);
         match load {
             Load::Resident => {}
-            Load::FromDisk => (runs.disk_loads, runs.disk_load_s) = (runs.disk_loads + 1, runs.disk_load_s + s(load_ms)),
+            Load::FromDisk => {
+                (runs.disk_loads, runs.disk_load_s) = (runs.disk_loads + 1, runs.disk_load_s + s(load_ms))
+            }
             Load::Cold => (runs.cold_loads, runs.cold_load_s) = (runs.cold_loads + 1, runs.cold_load_s + s(load_ms)),
         }
         self.tally.started(job, wait_s, load);
         let life = machine.life;
-        if std::env::var_os("DBG").is_some() && wait_s > request.priority.target_s() {
-            let c = |p: &[Phase]| self.machines.iter().flatten().filter(|m| p.contains(&m.phase)).count();
-            eprintln!("{:.0} wait {:.0} {:?} ready {} boot {} res {} stop {} busy {} waiting {}", self.now_ms as f64 / 1000.0, wait_s, load, c(&[Phase::Ready]), c(&[Phase::Booting]), c(&[Phase::Resuming]), c(&[Phase::Stopped]), self.machines.iter().flatten().filter(|m| !m.running.is_empty()).count(), self.known.iter().map(|k| k.waiting[0].len()).sum::<usize>());
-        }
         self.leases.insert(job, lease);
         self.at(self.now_ms + load_ms + run_ms, Event::Ends(number, life, ticket, job));
     }
@@ -554,14 +552,8 @@ impl<'a> World<'a> {
                     }
                 }
                 Action::Release { machine } => {
-                    let any = [
-                        Phase::Booting,
-                        Phase::Ready,
-                        Phase::Draining,
-                        Phase::Stopped,
-                        Phase::Resuming,
-                        Phase::Lost,
-                    ];
+                    let any =
+                        [Phase::Booting, Phase::Ready, Phase::Draining, Phase::Stopped, Phase::Resuming, Phase::Lost];
                     if let Some(number) = self.find(machine, &any) {
                         self.power_off(number);
                         self.machines[number] = None;
@@ -573,9 +565,8 @@ impl<'a> World<'a> {
 
     /// The number of a machine that is in one of these phases, and that runs nothing if it is to be switched off.
     fn find(&self, id: &Name, phases: &[Phase]) -> Option<usize> {
-        let is_it = |machine: &Option<Machine>| {
-            machine.as_ref().is_some_and(|it| it.id == *id && phases.contains(&it.phase))
-        };
+        let is_it =
+            |machine: &Option<Machine>| machine.as_ref().is_some_and(|it| it.id == *id && phases.contains(&it.phase));
         let number = self.machines.iter().position(is_it)?;
         let switches_off = phases.len() > 1;
         let is_busy = self.machines[number].as_ref().is_some_and(|machine| !machine.running.is_empty());

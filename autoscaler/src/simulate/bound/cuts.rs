@@ -8,11 +8,23 @@ use super::grid::Grid;
 /// Bursts that are looked at are over within this, seconds.
 const BURST_S: f64 = 240.0;
 
-/// And have at most so many jobs.
-const BURST_JOBS: usize = 32;
+/// So many of their ends are looked at, at most.
+const BURST_ENDS: f64 = 32.0;
+
+/// And so many beginnings in each slot, at most.
+const STARTS_PER_SLOT: f64 = 4.0;
+
+/// Fewer beginnings are looked at where jobs come so close that each would be looked at more often than this, about two seconds' worth.
+const LOOKS: f64 = 1e9;
 
 /// What is not counted as more than a whole number of machines.
 const ROUNDING: f64 = 1e-6;
+
+/// Parts into which the work of a burst is divided.
+const STEPS: f64 = 60.0;
+
+/// So many jobs of a burst are looked at one by one: beyond that, rounding to whole machines is little.
+const WHOLE_JOBS: usize = 32;
 
 /// What a cut counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,25 +112,34 @@ fn on_once(work: &Work, duration_s: f64, grid: &Grid) -> (usize, usize) {
     (first.saturating_sub(1), (last + 1).min(top))
 }
 
-/// Of jobs that arrive close together: how many machines their work needs at some time between the first arrival and the last end.
+/// How many machines the work of a while needs at some time in it, for whiles that begin with an arrival and end with a latest end.
 fn bursts(demand: &Demand, class: usize, grid: &Grid, cuts: &mut Vec<Cut>) {
     let speeds = demand.speeds(class);
     let cover = Cover::new(demand, class);
     let works: Vec<&Work> = demand.works.iter().filter(|work| work.class >= class && work.target_s < BURST_S).collect();
     let end_s = |work: &Work, speed: f64| work.latest_start_s() + work.service_s / speed;
+    let span_s = grid.edges_s[grid.slots()] - grid.edges_s[0];
+    let mut next_s = f64::NEG_INFINITY;
     for (index, first) in works.iter().enumerate() {
         let from_s = first.arrival_s;
+        if from_s < next_s {
+            continue;
+        }
         let close = works[index..].iter().take_while(|work| work.latest_start_s() < from_s + BURST_S);
-        let close: Vec<&Work> = close.take(BURST_JOBS).copied().collect();
+        let close: Vec<&Work> = close.copied().collect();
         let mut ends_s: Vec<f64> =
             close.iter().flat_map(|work| [end_s(work, speeds.0), end_s(work, speeds.1)]).collect();
         ends_s.retain(|end_s| *end_s <= from_s + BURST_S);
         ends_s.sort_by(f64::total_cmp);
-        ends_s.dedup();
+        let step_s = BURST_S / BURST_ENDS;
+        ends_s.dedup_by(|next, kept| (*next / step_s).floor() == (*kept / step_s).floor());
+        let looks = (ends_s.len() * close.len()) as f64;
+        next_s = from_s + (grid.width_s / STARTS_PER_SLOT).max(looks / LOOKS * span_s);
+        whole(demand, class, from_s, &close, grid, cuts);
         for to_s in ends_s {
             let (mut work_s, mut machine_s) = (0.0, 0.0);
-            for work in &close {
-                let left_s = (to_s - work.latest_start_s()).max(0.0);
+            for work in close.iter().take_while(|work| work.latest_start_s() < to_s) {
+                let left_s = to_s - work.latest_start_s();
                 work_s += work.share * work.service_s.min(speeds.0 * left_s);
                 machine_s += work.share * (work.service_s / speeds.1).min(left_s);
             }
@@ -133,6 +154,38 @@ fn bursts(demand: &Demand, class: usize, grid: &Grid, cuts: &mut Vec<Cut>) {
             if price > count * cover.cheapest * (1.0 + ROUNDING) {
                 cuts.push(Cut { first, last, class, measure: Measure::Price, need: price });
             }
+        }
+    }
+}
+
+/// As above, for jobs that are done from the first arrival on and by the latest end that each kind allows: fast kinds have less time.
+fn whole(demand: &Demand, class: usize, from_s: f64, close: &[&Work], grid: &Grid, cuts: &mut Vec<Cut>) {
+    let machines: Vec<&Machine> = demand.holding(class).collect();
+    let mut ends_s = vec![f64::NEG_INFINITY; machines.len()];
+    let mut work_s = 0.0;
+    let mut last_price = 0.0;
+    for work in close.iter().take(WHOLE_JOBS) {
+        work_s += work.share * work.service_s;
+        for (end_s, machine) in ends_s.iter_mut().zip(&machines) {
+            *end_s = end_s.max(work.latest_start_s() + work.service_s / machine.speed);
+        }
+        let to_s = ends_s.iter().copied().fold(0.0, f64::max);
+        let does = machines.iter().zip(&ends_s).map(|(machine, end_s)| {
+            let part = machine.speed * (end_s - from_s) / work_s;
+            (((part * STEPS - ROUNDING).ceil() as usize).max(1), machine.usd_per_s * 3_600.0)
+        });
+        let does: Vec<(usize, f64)> = does.collect();
+        let mut usd_h = [0.0; STEPS as usize + 1];
+        for steps in 1..usd_h.len() {
+            let with = |(more, price): &(usize, f64)| price + usd_h[steps.saturating_sub(*more)];
+            usd_h[steps] = does.iter().map(with).fold(f64::INFINITY, f64::min);
+        }
+        let need = usd_h[STEPS as usize];
+        if need > usd_h[1] && need > last_price {
+            last_price = need;
+            let first = grid.slot_at(from_s).saturating_sub(1);
+            let last = (grid.slot_before(to_s) + 1).min(grid.slots() - 1);
+            cuts.push(Cut { first, last, class, measure: Measure::Price, need });
         }
     }
 }

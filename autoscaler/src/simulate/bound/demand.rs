@@ -1,7 +1,15 @@
 //! What the bound takes of a trace and of the offers.
 
+use super::packing;
+use super::prices::ROUNDING;
 use crate::simulate::offers::Kind;
 use crate::simulate::trace::Job;
+
+/// Times and prices above this make no sense; sums of those below keep their milliseconds.
+const LARGEST: f64 = 1e10;
+
+/// Slower machines are taken for this fast, which can only be to their favour.
+const SLOWEST: f64 = 1e-3;
 
 /// A kind of machine that can hold some job.
 #[derive(Debug, Clone, Copy)]
@@ -64,18 +72,34 @@ impl Demand {
         let machine = |kind: &&Kind| {
             let held = floors.partition_point(|floor| *floor < kind.vram_gb);
             let boot_s = if boot_is_billed { (kind.boot_lo_s + kind.boot_hi_s) / 2.0 } else { 0.0 };
-            Some(Machine { speed: kind.speed, usd_per_s: kind.od_usd_h / 3_600.0, boot_s, level: held.checked_sub(1)? })
+            Some(Machine {
+                speed: kind.speed.max(SLOWEST),
+                usd_per_s: kind.od_usd_h / 3_600.0,
+                boot_s,
+                level: held.checked_sub(1)?,
+            })
         };
-        Self {
-            works: jobs.iter().map(work).collect(),
-            machines: kinds.iter().filter_map(machine).collect(),
-            classes: floors.len(),
+        let mut works: Vec<Work> = jobs.iter().map(work).collect();
+        if share_gb.is_some() {
+            packing::weigh(&mut works);
         }
+        Self { works, machines: kinds.iter().filter_map(machine).collect(), classes: floors.len() }
     }
 
     /// The machines that hold jobs of this class.
     pub(super) fn holding(&self, class: usize) -> impl Iterator<Item = &Machine> {
         self.machines.iter().filter(move |machine| machine.level >= class)
+    }
+
+    /// What the work costs where machines can be had by the second, without boots, dollars: the bound where all else fails.
+    pub(super) fn least_usd(&self) -> f64 {
+        let price = |class| {
+            let each = self.holding(class).map(|machine| machine.usd_per_s / machine.speed);
+            each.fold(f64::INFINITY, f64::min)
+        };
+        let prices: Vec<f64> = (0..self.classes).map(price).collect();
+        let usd: f64 = self.works.iter().map(|work| work.share * work.service_s * prices[work.class]).sum();
+        if usd.is_finite() { usd * (1.0 - ROUNDING) } else { 0.0 }
     }
 
     /// The lowest and the highest speed at which jobs of this class may run.
@@ -87,13 +111,13 @@ impl Demand {
 
 fn makes_sense(kind: &Kind) -> bool {
     let numbers = [kind.vram_gb, kind.speed, kind.od_usd_h, kind.boot_lo_s, kind.boot_hi_s];
-    let is_sane = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
+    let is_sane = numbers.iter().all(|number| (0.0..=LARGEST).contains(number));
     is_sane && kind.speed > 0.0 && kind.max_count > 0
 }
 
 fn can_be_asked(job: &Job, kinds: &[&Kind]) -> bool {
     let numbers = [job.arrival_s, job.service_s, job.vram_gb];
-    let is_sane = numbers.iter().all(|number| number.is_finite() && *number >= 0.0);
+    let is_sane = numbers.iter().all(|number| (0.0..=LARGEST).contains(number));
     is_sane && job.service_s > 0.0 && kinds.iter().any(|kind| kind.vram_gb >= job.vram_gb)
 }
 

@@ -3,8 +3,7 @@
 use super::demand::Demand;
 
 /// The widths that are tried, seconds.
-const WIDTHS_S: [f64; 14] =
-    [5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1_200.0, 3_600.0];
+const WIDTHS_S: [f64; 13] = [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300.0, 600.0, 1_200.0, 3_600.0];
 
 /// Slots of equal width wherever some job may run, and one slot for each gap between.
 #[derive(Debug, Clone)]

@@ -4,8 +4,14 @@ use super::cuts::Cut;
 use super::demand::{Demand, Work};
 use super::grid::Grid;
 
-/// What is lost to rounding, for sure less than this part.
-const ROUNDING: f64 = 1e-7;
+/// More than what is lost to rounding, as a part of the whole.
+pub(super) const ROUNDING: f64 = 1e-7;
+
+/// Jobs are placed as a whole, at the cheapest start, as long as this does not take more steps than some seconds have.
+const STEPS: f64 = 2e8;
+
+/// Beyond that, jobs that may start in so many slots are taken to find the cheapest one for all of their work: little less.
+const MANY_SLOTS: f64 = 16.0;
 
 /// Dual variables. Any non-negative ones give a bound once [`Prices::repair`] has seen them.
 #[derive(Debug, Clone)]
@@ -17,21 +23,6 @@ pub(super) struct Prices {
 }
 
 impl Prices {
-    /// What work costs where machines can be had by the second, without boots.
-    pub(super) fn flat(demand: &Demand, grid: &Grid, cuts: usize) -> Self {
-        let cheapest = |class| {
-            let each = demand.holding(class).map(|machine| machine.usd_per_s / machine.speed);
-            each.fold(f64::INFINITY, f64::min)
-        };
-        let mut below = 0.0;
-        let mut work = Vec::new();
-        for class in 0..demand.classes {
-            work.push(vec![cheapest(class) - below; grid.slots()]);
-            below = cheapest(class);
-        }
-        Self { work, cuts: vec![0.0; cuts] }
-    }
-
     /// Dollars per second that a machine of this level and of speed 1.0 earns in a slot.
     fn earned(&self, level: usize, slot: usize) -> f64 {
         self.work[..=level].iter().map(|of_class| of_class[slot]).sum()
@@ -84,9 +75,21 @@ impl Prices {
 
     /// The bound, dollars: what jobs and cuts are worth at these prices.
     pub(super) fn value_usd(&self, demand: &Demand, grid: &Grid, cuts: &[Cut]) -> f64 {
+        self.value_within(demand, grid, cuts, STEPS)
+    }
+
+    /// The same, with about so many steps for placing jobs.
+    pub(super) fn value_within(&self, demand: &Demand, grid: &Grid, cuts: &[Cut], most_steps: f64) -> f64 {
         let curves: Vec<Curve<'_>> = (0..demand.classes).map(|class| self.curve(class, grid)).collect();
+        let steps = |work: &Work| work.target_s / grid.width_s * demand.machines.len() as f64;
+        let are_many = demand.works.iter().map(steps).sum::<f64>() > most_steps;
         let worth = |work: &Work| {
-            let on = |speed: f64| speed * curves[work.class].least(work, work.service_s / speed);
+            let slowest_s = work.service_s / demand.speeds(work.class).0;
+            let curve = &curves[work.class];
+            if are_many && work.target_s > MANY_SLOTS * grid.width_s {
+                return curve.lowest(work.arrival_s, work.latest_start_s() + slowest_s) * work.service_s * work.share;
+            }
+            let on = |speed: f64| speed * curve.least(work, work.service_s / speed);
             let cheapest = demand.holding(work.class).map(|machine| on(machine.speed)).fold(f64::INFINITY, f64::min);
             cheapest.max(0.0) * work.share
         };
@@ -103,7 +106,12 @@ impl Prices {
             so_far += rate * grid.length_s(slot);
             sum.push(so_far);
         }
-        Curve { grid, rate, sum }
+        let mut lowest = vec![rate.clone()];
+        while let Some(half) = lowest.last().filter(|half| half.len() > 1 << (lowest.len() - 1)) {
+            let apart = 1 << (lowest.len() - 1);
+            lowest.push(half.iter().zip(&half[apart..]).map(|(one, other)| one.min(*other)).collect());
+        }
+        Curve { grid, rate, sum, lowest }
     }
 }
 
@@ -113,9 +121,19 @@ struct Curve<'a> {
     rate: Vec<f64>,
     /// What a second of work at a time has come to at each edge.
     sum: Vec<f64>,
+    /// The lowest rate of 1, 2, 4, 8... slots from each one on.
+    lowest: Vec<Vec<f64>>,
 }
 
 impl Curve<'_> {
+    /// The lowest rate from one moment to another.
+    fn lowest(&self, from_s: f64, to_s: f64) -> f64 {
+        let (from, to) = (self.grid.slot_before(from_s), self.grid.slot_at(to_s));
+        let power = (to + 1 - from).ilog2() as usize;
+        let of = &self.lowest[power];
+        of[from].min(of[to + 1 - (1 << power)])
+    }
+
     /// The least that it costs to work for so long without a pause, started in time, at speed 1.0.
     fn least(&self, work: &Work, for_s: f64) -> f64 {
         // The cost is linear in the start between the moments at which the start or the end passes an edge.

@@ -34,14 +34,23 @@ struct Group {
     due_s: Vec<f64>,
 }
 
+/// How many columns each slot has.
+pub(super) fn columns_per_slot(demand: &Demand) -> usize {
+    let mut kinds_of_work: Vec<(usize, u64)> =
+        demand.works.iter().map(|work| (work.class, work.target_s.to_bits())).collect();
+    kinds_of_work.sort_unstable();
+    kinds_of_work.dedup();
+    2 * useful(demand).len() + kinds_of_work.len()
+}
+
 /// Prices near the best, or as many of them as the solver found; they are to be repaired.
 pub(super) fn solve(demand: &Demand, grid: &Grid, cuts: &[Cut]) -> Option<Prices> {
     let slots = grid.slots();
     let unit_s = grid.width_s;
     let machines = useful(demand);
     let groups = groups(demand, grid);
-    let cheapest = machines.iter().map(|machine| machine.usd_per_s).fold(f64::INFINITY, f64::min);
-    if !(cheapest > 0.0 && cheapest.is_finite()) {
+    let unit_usd_s = machines.iter().map(|machine| machine.usd_per_s).fold(0.0, f64::max);
+    if unit_usd_s <= 0.0 {
         return None;
     }
     let per_slot = 2 * machines.len() + groups.len();
@@ -68,7 +77,7 @@ pub(super) fn solve(demand: &Demand, grid: &Grid, cuts: &[Cut]) -> Option<Prices
             rows_of_class.push(rows.add(supply.chain(work), -due));
         }
         for (index, machine) in machines.iter().enumerate() {
-            let price = machine.usd_per_s / cheapest;
+            let price = machine.usd_per_s / unit_usd_s;
             costs[slot * per_slot + 2 * index] = price * length;
             if slot + 1 == slots {
                 costs[slot * per_slot + 2 * index + 1] = price * machine.boot_s / unit_s;
@@ -108,7 +117,7 @@ pub(super) fn solve(demand: &Demand, grid: &Grid, cuts: &[Cut]) -> Option<Prices
         seen.push(rows.add(each, -cut.need));
     }
     let duals = dual_values(costs, rows)?;
-    let price = |row: &usize| duals[*row] * cheapest;
+    let price = |row: &usize| duals[*row] * unit_usd_s;
     let work = capacity.iter().map(|rows| rows.iter().map(price).collect()).collect();
     Some(Prices { work, cuts: seen.iter().map(|row| price(row) * unit_s).collect() })
 }

@@ -12,12 +12,15 @@ const ENDPOINTS: usize = 12;
 /// Every fourth endpoint is batch.
 const BATCH_EVERY: usize = 4;
 /// All endpoints together when nothing happens.
-const QUIET_CARDS: f64 = 0.3;
+const QUIET_CARDS: f64 = 1.5;
 /// On average.
 const HOURS_BETWEEN_BURSTS: f64 = 3.0;
 const BURST_S: (f64, f64) = (300.0, 1_200.0);
-/// How many cards a burst would keep busy: seldom less than 2, and one in ten passes 9.
-const BURST_CARDS: (f64, f64) = (2.0, 12.0);
+/// How many cards a burst would keep busy: never less than 2, and one in six passes the most.
+const BURST_CARDS: (f64, f64) = (2.0, 6.0);
+/// Word takes so long to get round.
+const RISE_S: f64 = 180.0;
+const RISE_STEPS: f64 = 6.0;
 const BURST_TAIL: f64 = 1.5;
 const SERVICE_S: (f64, f64) = (3.0, 40.0);
 const JOB_SIGMA: f64 = 0.5;
@@ -34,7 +37,7 @@ pub(super) fn jobs(span_s: f64, rng: &mut StdRng) -> Vec<Job> {
     let endpoints: Vec<Endpoint> = (0..ENDPOINTS).map(|n| endpoint(n, rng)).collect();
     let mut jobs = Vec::new();
     for endpoint in &endpoints {
-        endpoint.send(0.0, span_s, QUIET_CARDS / ENDPOINTS as f64, rng, &mut jobs);
+        endpoint.send(0.0, span_s, QUIET_CARDS / ENDPOINTS as f64, false, rng, &mut jobs);
     }
     let bursts = Rates::new(span_s, HOUR_S, |_| (HOURS_BETWEEN_BURSTS * HOUR_S).recip());
     for begin_s in bursts.arrivals(1.0, rng) {
@@ -43,7 +46,7 @@ pub(super) fn jobs(span_s: f64, rng: &mut StdRng) -> Vec<Job> {
         let cards = Pareto::new(least, BURST_TAIL).map_or(least, |law| law.sample(rng)).min(most);
         let length_s = uniform(lo_s, hi_s, rng).min(span_s - begin_s);
         let of = uniform(0.0, ENDPOINTS as f64, rng) as usize;
-        endpoints[of].send(begin_s, length_s, cards, rng, &mut jobs);
+        endpoints[of].send(begin_s, length_s, cards, true, rng, &mut jobs);
     }
     jobs
 }
@@ -62,10 +65,12 @@ fn endpoint(n: usize, rng: &mut StdRng) -> Endpoint {
 
 impl Endpoint {
     /// Work for so many cards, for so long.
-    fn send(&self, begin_s: f64, length_s: f64, cards: f64, rng: &mut StdRng, jobs: &mut Vec<Job>) {
+    fn send(&self, begin_s: f64, length_s: f64, cards: f64, is_burst: bool, rng: &mut StdRng, jobs: &mut Vec<Job>) {
         let mean_s = self.median_s * (JOB_SIGMA * JOB_SIGMA / 2.0).exp();
-        // A window of its own length: none is longer than what is asked for.
-        let rates = Rates::new(length_s, length_s, |_| cards / mean_s);
+        // Windows that divide the whole: none reaches beyond what is asked for.
+        let windows = (length_s / RISE_S * RISE_STEPS).ceil().max(1.0);
+        let rises = |at_s: f64| if is_burst { ((at_s + RISE_S / RISE_STEPS) / RISE_S).min(1.0) } else { 1.0 };
+        let rates = Rates::new(length_s, length_s / windows, |at_s| rises(at_s) * cards / mean_s);
         for after_s in rates.arrivals(1.0, rng) {
             jobs.push(Job {
                 arrival_s: begin_s + after_s,
