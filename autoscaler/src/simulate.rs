@@ -2,6 +2,8 @@
 
 pub mod baselines;
 pub mod bound;
+pub mod cases;
+pub mod compare;
 pub mod generate;
 mod machine;
 pub mod offers;

@@ -38,6 +38,7 @@ mod schedule;
 mod schema;
 mod secret;
 mod signals;
+mod simulate;
 #[cfg(test)]
 mod stub;
 mod submit;
@@ -108,6 +109,7 @@ enum Command {
     Limits(limits::LimitsArgs),
     Endpoints(endpoints::EndpointsArgs),
     Workers(workers::WorkersArgs),
+    Simulate(simulate::SimulateArgs),
     Top(top::TopArgs),
     Token(token::TokenArgs),
     Doctor(doctor::DoctorArgs),
@@ -177,6 +179,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::List(args) => Box::pin(list::run(global, args)).await,
         Command::Endpoints(args) => Box::pin(endpoints::run(global, args)).await,
         Command::Workers(args) => Box::pin(workers::run(global, args)).await,
+        Command::Simulate(args) => simulate::run(global, &args),
         Command::Top(args) => Box::pin(top::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,

@@ -35,10 +35,6 @@ struct Bucket {
 const HOUR_S: f64 = 3_600.0;
 
 impl Tally {
-    pub(super) fn new(_: &Rules) -> Self {
-        Self::default()
-    }
-
     pub(super) fn arrived(&mut self, job: &Job, rules: &Rules) {
         self.bucket.work_s += job.service_s * rules.share_gb.map_or(1.0, |share_gb| job.vram_gb / share_gb);
     }
@@ -68,6 +64,16 @@ impl Tally {
             match job.priority {
                 Priority::Interactive => self.interactive.push(wait_s),
                 Priority::Batch => self.batch.push(wait_s),
+            }
+        }
+    }
+
+    /// A job that nobody ever served, and that has waited for so long.
+    pub(super) fn never_started(&mut self, job: &Job, wait_s: f64, rules: &Rules) {
+        if job.arrival_s >= rules.skip_s {
+            match job.priority {
+                Priority::Interactive => self.interactive.push(wait_s.max(job.priority.target_s() + 1.0)),
+                Priority::Batch => self.batch.push(wait_s.max(job.priority.target_s() + 1.0)),
             }
         }
     }

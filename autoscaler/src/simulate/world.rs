@@ -2,7 +2,7 @@
 //! with its lanes and shelves, and the ledger that packs models onto cards, are the product's own; machines, loads and runs are numbers.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 
 use futures::FutureExt as _;
 use rand::rngs::StdRng;
@@ -33,6 +33,12 @@ const START_MS: u64 = 1_700_438_400_000;
 
 /// The replica under which all machines wait.
 const REPLICA: &str = "simulation";
+
+/// While nothing happens at all, a decision is made once in so many ticks.
+const QUIET_TICKS: u64 = 15;
+
+/// What has not been served two days after the last job came never is.
+const PATIENCE_MS: u64 = 2 * 86_400 * 1_000;
 
 /// Points of a picture, at most.
 const SAMPLES: f64 = 1_200.0;
@@ -70,8 +76,11 @@ pub(super) struct World<'a> {
     clock: ManualClock,
     queue: MemoryQueue,
     signals: mpsc::Receiver<Signal>,
-    /// By number; `None`: given back.
-    machines: Vec<Option<Machine>>,
+    /// By number, in the order in which they were rented.
+    machines: BTreeMap<usize, Machine>,
+    rented: usize,
+    /// When the next decision is due; others that were planned are void.
+    decide_ms: u64,
     ids: HashMap<JobId, usize>,
     leases: HashMap<usize, Lease>,
     endpoint_of: Vec<usize>,
@@ -129,7 +138,9 @@ impl<'a> World<'a> {
             clock,
             queue,
             signals,
-            machines: Vec::new(),
+            machines: BTreeMap::new(),
+            rented: 0,
+            decide_ms: 0,
             ids: HashMap::new(),
             leases: HashMap::new(),
             known: known.collect(),
@@ -137,7 +148,7 @@ impl<'a> World<'a> {
             seen,
             events: BinaryHeap::new(),
             random: StdRng::seed_from_u64(rules.seed),
-            tally: Tally::new(rules),
+            tally: Tally::default(),
             left: jobs.len(),
         };
         if let Some(first) = jobs.first() {
@@ -157,9 +168,13 @@ impl<'a> World<'a> {
         let span_s = self.jobs.last().map_or(0.0, |job| job.arrival_s);
         let sample_ms = ms((span_s / SAMPLES).max(1.0));
         let tick_ms = ms(self.rules.tick_s).max(1);
+        let end_ms = ms(span_s) + PATIENCE_MS;
         let mut samples = Vec::new();
         while self.left > 0 {
             let Some(Reverse((at_ms, event))) = self.events.pop() else { break };
+            if at_ms > end_ms {
+                break;
+            }
             self.clock.advance_ms(at_ms - self.now_ms);
             self.now_ms = at_ms;
             match event {
@@ -169,13 +184,15 @@ impl<'a> World<'a> {
                 Event::Fetched(machine, life, endpoint) => self.fetched(machine, life, endpoint),
                 Event::Lost(machine, life) => self.lose(machine, life),
                 Event::Back(machine, life) => self.come_back(machine, life),
-                Event::Decide => {
+                Event::Decide if at_ms == self.decide_ms => {
                     self.hold_cards();
                     self.observe();
                     let plan = scaler.plan(&self.seen);
                     self.apply(&plan);
-                    self.at(at_ms + tick_ms, Event::Decide);
+                    let pause_ms = if self.is_quiet() { tick_ms * QUIET_TICKS } else { tick_ms };
+                    self.decide_by(at_ms + pause_ms);
                 }
+                Event::Decide => {}
                 Event::Sample => {
                     samples.push(self.sample());
                     self.at(at_ms + sample_ms, Event::Sample);
@@ -184,7 +201,27 @@ impl<'a> World<'a> {
             self.wake();
         }
         samples.push(self.sample());
+        self.give_up();
         (self.tally, samples)
+    }
+
+    /// What has not been served by now counts as late.
+    fn give_up(&mut self) {
+        for number in self.known.iter().flat_map(|known| known.waiting.iter().flatten()) {
+            let job = &self.jobs[*number];
+            self.tally.never_started(job, s(self.now_ms) - job.arrival_s, self.rules);
+        }
+    }
+
+    /// Whether nothing runs, waits, or is on its way.
+    fn is_quiet(&self) -> bool {
+        self.machines.values().all(|machine| machine.phase == Phase::Stopped)
+            && self.known.iter().all(|known| known.waiting.iter().all(VecDeque::is_empty))
+    }
+
+    fn decide_by(&mut self, at_ms: u64) {
+        self.decide_ms = at_ms;
+        self.at(at_ms, Event::Decide);
     }
 
     fn arrive(&mut self, number: usize) {
@@ -217,6 +254,10 @@ impl<'a> World<'a> {
         work.arrived += 1;
         work.waiting += 1;
         self.tally.arrived(request, self.rules);
+        // In a quiet time decisions are far apart.
+        if self.decide_ms > self.now_ms + ms(self.rules.tick_s).max(1) {
+            self.decide_by(self.now_ms);
+        }
     }
 
     /// Hands wakes on to the machines that wait.
@@ -224,7 +265,7 @@ impl<'a> World<'a> {
         while let Ok(signal) = self.signals.try_recv() {
             let Signal::Wake(machine) = signal else { continue };
             let number = usize::try_from(machine).unwrap_or(usize::MAX);
-            let Some(Some(machine)) = self.machines.get_mut(number) else { continue };
+            let Some(machine) = self.machines.get_mut(&number) else { continue };
             machine.parked = None;
             if !machine.is_open() {
                 now(self.queue.wake_next()).expect("the queue in memory answers");
@@ -234,7 +275,7 @@ impl<'a> World<'a> {
     }
 
     fn unpark(&mut self, number: usize) {
-        let Some(Some(machine)) = self.machines.get_mut(number) else { return };
+        let Some(machine) = self.machines.get_mut(&number) else { return };
         if let Some(reach) = machine.parked.take() {
             let gone = now(self.queue.unpark(&waiter(number), &reach)).expect("the queue in memory answers");
             debug_assert!(gone, "it waited");
@@ -245,7 +286,7 @@ impl<'a> World<'a> {
     fn serve(&mut self, number: usize) {
         self.unpark(number);
         loop {
-            let Some(Some(machine)) = self.machines.get_mut(number) else { return };
+            let Some(machine) = self.machines.get_mut(&number) else { return };
             if !machine.is_open() {
                 return;
             }
@@ -274,7 +315,7 @@ impl<'a> World<'a> {
     fn start(&mut self, number: usize, lease: Lease) {
         let job = self.ids[&lease.job_id];
         let place = self.endpoint_of[job];
-        let Some(Some(machine)) = self.machines.get_mut(number) else { return };
+        let Some(machine) = self.machines.get_mut(&number) else { return };
         let known = &mut self.known[place];
         let wanted = Wanted { endpoint: place, vram_gb: known.vram_gb, lane: &known.lane };
         let (ticket, load, load_ms) = machine.place(&wanted, self.now_ms);
@@ -305,7 +346,7 @@ impl<'a> World<'a> {
     }
 
     fn end(&mut self, number: usize, life: u32, ticket: Ticket, job: usize) {
-        let Some(Some(machine)) = self.machines.get_mut(number).filter(|it| is_alive(it, life)) else { return };
+        let Some(machine) = self.machines.get_mut(&number).filter(|it| it.life == life) else { return };
         let place = self.endpoint_of[job];
         let (vram_gb, request) = (self.known[place].vram_gb, &self.jobs[job]);
         machine.free(ticket, vram_gb, self.now_ms);
@@ -328,7 +369,7 @@ impl<'a> World<'a> {
     }
 
     fn get_ready(&mut self, number: usize, life: u32) {
-        let Some(Some(machine)) = self.machines.get_mut(number).filter(|it| is_alive(it, life)) else { return };
+        let Some(machine) = self.machines.get_mut(&number).filter(|it| it.life == life) else { return };
         self.tally.bill(machine, self.now_ms, self.rules);
         self.tally.resumes += u64::from(machine.phase == Phase::Resuming);
         machine.enter(Phase::Ready, self.now_ms);
@@ -338,7 +379,7 @@ impl<'a> World<'a> {
 
     /// Fetches the next of what a machine is to have on its disk, one at a time, beside its jobs.
     fn fetch_ahead(&mut self, number: usize) {
-        let Some(Some(machine)) = self.machines.get_mut(number) else { return };
+        let Some(machine) = self.machines.get_mut(&number) else { return };
         let Some(endpoint) = machine.next_fetch() else { return };
         let vram_gb = self.known[endpoint].vram_gb;
         let fetch_ms = ms(cold_load_s(vram_gb) - disk_load_s(vram_gb));
@@ -347,14 +388,14 @@ impl<'a> World<'a> {
     }
 
     fn fetched(&mut self, number: usize, life: u32, endpoint: usize) {
-        let Some(Some(machine)) = self.machines.get_mut(number).filter(|it| is_alive(it, life)) else { return };
+        let Some(machine) = self.machines.get_mut(&number).filter(|it| it.life == life) else { return };
         machine.fetched(endpoint);
         self.fetch_ahead(number);
     }
 
     /// Takes an interruptible machine away. Its jobs go back to where they waited.
     fn lose(&mut self, number: usize, life: u32) {
-        let Some(Some(machine)) = self.machines.get_mut(number).filter(|it| is_alive(it, life)) else { return };
+        let Some(machine) = self.machines.get_mut(&number).filter(|it| it.life == life) else { return };
         self.tally.bill(machine, self.now_ms, self.rules);
         self.tally.losses += 1;
         machine.power_off();
@@ -389,7 +430,7 @@ impl<'a> World<'a> {
     }
 
     fn come_back(&mut self, number: usize, life: u32) {
-        let Some(Some(machine)) = self.machines.get_mut(number).filter(|it| is_alive(it, life)) else { return };
+        let Some(machine) = self.machines.get_mut(&number).filter(|it| it.life == life) else { return };
         if machine.phase != Phase::Lost {
             return;
         }
@@ -406,7 +447,7 @@ impl<'a> World<'a> {
     }
 
     fn expect_loss(&mut self, number: usize) {
-        let Some(Some(machine)) = self.machines.get(number) else { return };
+        let Some(machine) = self.machines.get(&number) else { return };
         let (life, kind) = (machine.life, &self.kinds[machine.kind]);
         let per_hour = self.rules.interruptible.map_or(kind.spot_preempt_per_h, |(_, per_hour)| per_hour);
         if machine.is_interruptible && per_hour > 0.0 {
@@ -420,14 +461,15 @@ impl<'a> World<'a> {
         if self.rules.share_gb.is_none() {
             return;
         }
-        for number in 0..self.machines.len() {
-            let Some(Some(machine)) = self.machines.get(number) else { continue };
+        let numbers: Vec<usize> = self.machines.keys().copied().collect();
+        for number in numbers {
+            let Some(machine) = self.machines.get(&number) else { continue };
             let Some(reach) = machine.parked.clone().filter(|_| machine.is_open()) else { continue };
             let could = Reach::usual(self.room_class_gib(machine.kind));
             let held = now(self.queue.hold(&machine.id, &reach, &could)).expect("the queue in memory answers");
             if held.is_some() {
                 self.unpark(number);
-                if let Some(Some(machine)) = self.machines.get_mut(number) {
+                if let Some(machine) = self.machines.get_mut(&number) {
                     machine.holds = held;
                 }
             }
@@ -466,7 +508,7 @@ impl<'a> World<'a> {
             places.map(|place| self.seen.endpoints[place].name.clone()).collect()
         };
         let at_s = |ms: u64| (START_MS + ms) as f64 / 1_000.0;
-        let machines = self.machines.iter().flatten().map(|machine| crate::observation::Machine {
+        let machines = self.machines.values().map(|machine| crate::observation::Machine {
             id: machine.id.clone(),
             provider: Name::from("simulated"),
             kind: self.kinds[machine.kind].name.clone(),
@@ -497,7 +539,7 @@ impl<'a> World<'a> {
     fn offer(&self, number: usize) -> Offer {
         let kind = &self.kinds[number];
         // Who is stopped has given its card back.
-        let in_use = self.machines.iter().flatten().filter(|it| it.kind == number && it.phase != Phase::Stopped);
+        let in_use = self.machines.values().filter(|it| it.kind == number && it.phase != Phase::Stopped);
         let in_use = u32::try_from(in_use.count()).unwrap_or(u32::MAX);
         let losses_per_hour = self.rules.interruptible.map_or(kind.spot_preempt_per_h, |(_, per_hour)| per_hour);
         Offer {
@@ -556,7 +598,7 @@ impl<'a> World<'a> {
                         [Phase::Booting, Phase::Ready, Phase::Draining, Phase::Stopped, Phase::Resuming, Phase::Lost];
                     if let Some(number) = self.find(machine, &any) {
                         self.power_off(number);
-                        self.machines[number] = None;
+                        self.machines.remove(&number);
                     }
                 }
             }
@@ -565,16 +607,14 @@ impl<'a> World<'a> {
 
     /// The number of a machine that is in one of these phases, and that runs nothing if it is to be switched off.
     fn find(&self, id: &Name, phases: &[Phase]) -> Option<usize> {
-        let is_it =
-            |machine: &Option<Machine>| machine.as_ref().is_some_and(|it| it.id == *id && phases.contains(&it.phase));
-        let number = self.machines.iter().position(is_it)?;
+        let is_it = |machine: &Machine| machine.id == *id && phases.contains(&machine.phase);
+        let (number, machine) = self.machines.iter().find(|(_, machine)| is_it(machine))?;
         let switches_off = phases.len() > 1;
-        let is_busy = self.machines[number].as_ref().is_some_and(|machine| !machine.running.is_empty());
-        (!switches_off || !is_busy).then_some(number)
+        (!switches_off || machine.running.is_empty()).then_some(*number)
     }
 
     fn enter(&mut self, number: usize, phase: Phase) {
-        let Some(Some(machine)) = self.machines.get_mut(number) else { return };
+        let Some(machine) = self.machines.get_mut(&number) else { return };
         self.tally.bill(machine, self.now_ms, self.rules);
         let idle_since_ms = machine.idle_since_ms;
         let is_back = machine.phase == Phase::Draining && phase == Phase::Ready;
@@ -586,7 +626,7 @@ impl<'a> World<'a> {
 
     fn power_off(&mut self, number: usize) {
         self.unpark(number);
-        let Some(Some(machine)) = self.machines.get_mut(number) else { return };
+        let Some(machine) = self.machines.get_mut(&number) else { return };
         self.tally.bill(machine, self.now_ms, self.rules);
         machine.power_off();
     }
@@ -596,7 +636,8 @@ impl<'a> World<'a> {
         if self.offer(kind).count == 0 {
             return;
         }
-        let number = self.machines.len();
+        let number = self.rented;
+        self.rented += 1;
         let id = Name::from(format!("m{number:05}"));
         let room_gb = self.room_gb(kind);
         let mut machine = Machine::new(id, kind, room_gb, self.rules.share_gb.is_some(), self.now_ms);
@@ -604,7 +645,7 @@ impl<'a> World<'a> {
             (is_interruptible, self.usd_per_hour(kind, is_interruptible));
         let place = |name: &Name| self.seen.endpoints.binary_search_by(|endpoint| endpoint.name.cmp(name)).ok();
         machine.to_fetch = prefetch.iter().rev().filter_map(place).collect();
-        self.machines.push(Some(machine));
+        self.machines.insert(number, machine);
         self.tally.boots += 1;
         let Kind { boot_lo_s, boot_hi_s, .. } = self.kinds[kind];
         let boot_s = boot_lo_s + (boot_hi_s - boot_lo_s) * self.random.random::<f64>();
@@ -616,7 +657,7 @@ impl<'a> World<'a> {
         let Some(number) = self.find(id, &[Phase::Stopped]) else { return };
         self.enter(number, Phase::Resuming);
         let (is_taken, share) = (self.random.random::<f64>() < self.rules.resume_taken, self.random.random::<f64>());
-        let Some(Some(machine)) = self.machines.get_mut(number) else { return };
+        let Some(machine) = self.machines.get_mut(&number) else { return };
         // One whose card is taken goes on waiting for it, and costs what a stopped one does.
         machine.is_taken = is_taken;
         let life = machine.life;
@@ -627,11 +668,11 @@ impl<'a> World<'a> {
     }
 
     fn sample(&mut self) -> Sample {
-        for machine in self.machines.iter_mut().flatten() {
+        for machine in self.machines.values_mut() {
             self.tally.bill(machine, self.now_ms, self.rules);
         }
         let count = |is: &dyn Fn(&Machine) -> bool| {
-            u32::try_from(self.machines.iter().flatten().filter(|machine| is(machine)).count()).unwrap_or(u32::MAX)
+            u32::try_from(self.machines.values().filter(|machine| is(machine)).count()).unwrap_or(u32::MAX)
         };
         let waiting = |priority: usize| {
             let jobs: usize = self.known.iter().map(|known| known.waiting[priority].len()).sum();
@@ -659,10 +700,6 @@ fn waiter(number: usize) -> Waiter {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "dollars per hour, never negative")]
 fn rank(usd_per_hour: f64) -> u32 {
     (usd_per_hour * 1_000.0).round().min(9_999.0) as u32 * 100
-}
-
-fn is_alive(machine: &Option<Machine>, life: u32) -> bool {
-    machine.as_ref().is_some_and(|machine| machine.life == life)
 }
 
 fn runs_of<'a>(endpoint: &'a mut Endpoint, kind: &Name) -> &'a mut Runs {
