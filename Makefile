@@ -46,7 +46,7 @@ export STOKE_TEST_BWRAP := $(BWRAP)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist
+.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist sim-policies
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -252,6 +252,10 @@ profile: $(WHEEL) $(INFERNO) redis ## Record flame graphs of a submit and a drai
 
 test-gpu: stoke redis $(WHEEL) ## Run the worker on this machine's real NVIDIA card, which it fills (needs a driver, no CUDA toolkit)
 	cargo test --locked -p stokehold-tests --test gpu -- --test-threads 1 --nocapture
+
+sim-policies: ## Compare the autoscaler with other policies, on made-up traces or on those of TRACES=dir (SIM_ARGS=--json)
+	@cargo build --locked --release -p stokehold-cli 1>&2
+	@target/release/stoke simulate --compare $(if $(TRACES),--traces $(abspath $(TRACES))) $(SIM_ARGS)
 
 packing: ## Compare which card models go to, on the day of many models, and on TRACE=a.csv.gz
 	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-ledger --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture
