@@ -12,6 +12,8 @@
 //! | `:tags:<priority>` | ZSET | classes with ready jobs, by tag | while not empty |
 //! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
 //! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | for ever |
+//! | `:flow` | HASH | what has come, started, started late and run, by lane, or by endpoint and kind of card (flow.rs); only grows | for ever |
+//! | `:unmet` | STRING | the autoscaler was told that nobody waits for what is ready | half a second |
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
 //! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
@@ -50,6 +52,7 @@
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
+//! | `:signal:autoscaler` | channel | work is ready that nobody waits for | |
 //!
 //! A gate is `t:<tenant>`, `e:<tenant>:<endpoint>` or `k:<tenant>:<concurrency key>`. A lane is named `<priority digit>:<class>:<tenant>:<endpoint>`. The registry lives below a root of its own, `{prefix:registry}`.
 
@@ -111,6 +114,15 @@ impl Keys {
 
     pub(crate) fn ready(&self) -> String {
         format!("{}:ready", self.root)
+    }
+
+    pub(crate) fn flow(&self) -> String {
+        format!("{}:flow", self.root)
+    }
+
+    /// A lane's streams: the front, which is served first, and the rest.
+    pub(crate) fn streams(&self, lane: &str) -> [String; 2] {
+        [format!("{}:f:{lane}", self.root), format!("{}:q:{lane}", self.root)]
     }
 
     pub(crate) fn dead(&self, tenant: &str) -> String {
