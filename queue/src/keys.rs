@@ -204,7 +204,8 @@ pub(crate) fn idempotency(key: &str) -> String {
 /// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions, one
 /// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
 /// somebody has judged: what is counted of it;
-/// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH of every tenant's shard, and how many shards
+/// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH each of who leads the autoscalers, the machines
+/// that they have, the workers that are drained and the hosts that are left alone; one HASH of every tenant's shard, and how many shards
 /// there are.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
@@ -270,6 +271,26 @@ impl RegistryKeys {
     /// HASH: `<version> <workers>` by `<tenant>:<endpoint>`, of the models that are to be loaded, jobs or not.
     pub(crate) fn floors(&self) -> String {
         format!("{}:floors", self.root)
+    }
+
+    /// HASH: who leads the autoscalers, in which term, until when.
+    pub(crate) fn lead(&self) -> String {
+        format!("{}:lead", self.root)
+    }
+
+    /// HASH: what the autoscaler has rented, or is about to, JSON by machine.
+    pub(crate) fn machines(&self) -> String {
+        format!("{}:machines", self.root)
+    }
+
+    /// HASH: since when a worker is drained, unix milliseconds by its name.
+    pub(crate) fn drains(&self) -> String {
+        format!("{}:drains", self.root)
+    }
+
+    /// HASH: until when a host, or an offer, is left alone, unix milliseconds.
+    pub(crate) fn shunned(&self) -> String {
+        format!("{}:shunned", self.root)
     }
 
     /// HASH: a tenant's secrets by name, sealed, JSON.

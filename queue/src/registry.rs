@@ -1,6 +1,7 @@
 //! What is deployed, who may call, and which workers are here. Redis only; every key comes from `keys.rs`.
 
 mod endpoints;
+mod machines;
 mod secrets;
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +19,7 @@ use crate::readings::{self, WorkerReading};
 use crate::scripts;
 
 pub use self::endpoints::TrafficSet;
+pub use self::machines::{MachineRecord, Term, Wanted};
 pub use self::secrets::{SECRETS_MAX, SealedSecret, SecretPut};
 
 /// Most versions, endpoints, tokens or workers that one list answers.
