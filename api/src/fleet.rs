@@ -14,7 +14,7 @@ use crate::error::Problem;
 use crate::state::App;
 
 /// Heartbeats that a worker may miss before it counts as lost.
-const MISSED_MAX: u64 = 5;
+pub(crate) const MISSED_MAX: u64 = 5;
 
 /// The workers that are alive and the demands that there are, as of a second ago at most. Cheap to clone.
 #[derive(Clone)]

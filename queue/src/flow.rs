@@ -143,8 +143,8 @@ impl<'a> RunCount<'a> {
         let ran = timing.run_ms > 0 || !matches!(report.outcome, FinishOutcome::Failed { .. });
         let fetch_ms = timing.env_ms + timing.weights_ms;
         let load_ms = fetch_ms + timing.boot_ms + timing.load_ms + timing.warmup_ms;
-        let load = (timing.boot_ms + timing.load_ms > 0)
-            .then_some(if fetch_ms >= COLD_MS { Load::Cold } else { Load::Disk });
+        let load =
+            (timing.boot_ms + timing.load_ms > 0).then_some(if fetch_ms >= COLD_MS { Load::Cold } else { Load::Disk });
         let run_ms = timing.run_ms / u64::from(report.sharers());
         Self { kind: &report.card_kind, run_ms: ran.then_some(run_ms), load, load_ms }
     }
@@ -180,7 +180,8 @@ pub(crate) struct Seen {
 /// Reads what the scripts keep. Not one moment: counters that only grow may be a little newer than what waits.
 pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) -> Result<Seen, Error> {
     let (mut redis, step) = (connection.redis(), "read what comes and waits");
-    let (ready, running, limits, time): (HashMap<String, u64>, _, HashMap<String, String>, (u64, u64)) = redis::pipe()
+    type Hashes = (HashMap<String, u64>, HashMap<String, u64>, HashMap<String, String>, (u64, u64));
+    let (ready, running, limits, time): Hashes = redis::pipe()
         .hgetall(keys.ready())
         .hgetall(keys.running())
         .hgetall(keys.limits())
@@ -205,7 +206,8 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
         let looked: Vec<(u64, StreamRangeReply)> = pairs(&pipe, &mut redis).await.map_err(Error::redis(step))?;
         for ((lane, _), streams) in lanes.into_iter().zip(looked.chunks_exact(2)) {
             let jobs = streams.iter().map(|(jobs, _)| jobs).sum();
-            let heads = streams.iter().filter_map(|(_, head)| head.ids.first()?.id.split_once('-')?.0.parse::<u64>().ok());
+            let heads =
+                streams.iter().filter_map(|(_, head)| head.ids.first()?.id.split_once('-')?.0.parse::<u64>().ok());
             let oldest_ms = heads.min().map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
             waiting.push((lane, Waiting { jobs, oldest_ms }));
         }

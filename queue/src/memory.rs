@@ -397,16 +397,19 @@ impl Queue for MemoryQueue {
 
     async fn flow(&self) -> Result<Vec<Flow>, Error> {
         let inner = self.lock();
-        let mut seen = Seen::default();
-        seen.counters = inner.flow.iter().map(|(field, by)| (field.clone(), *by)).collect();
-        seen.running = inner.running.iter().map(|(gate, jobs)| (gate.clone(), jobs)).collect();
-        seen.limits = inner.limits.clone();
+        let mut seen = Seen {
+            counters: inner.flow.iter().map(|(field, by)| (field.clone(), *by)).collect(),
+            running: inner.running.iter().map(|(gate, jobs)| (gate.clone(), jobs)).collect(),
+            limits: inner.limits.clone(),
+            ..Seen::default()
+        };
         for (name, lane) in &inner.lanes {
             let heads = [lane.front.front(), lane.queue.front()];
             let since = heads.into_iter().flatten().filter_map(|id| inner.jobs.get(id)).map(|record| record.ready_ms);
             let jobs = (lane.front.len() + lane.queue.len()) as u64;
             if let Some(since_ms) = since.min() {
-                seen.waiting.push((name.clone(), flow::Waiting { jobs, oldest_ms: inner.now.saturating_sub(since_ms) }));
+                seen.waiting
+                    .push((name.clone(), flow::Waiting { jobs, oldest_ms: inner.now.saturating_sub(since_ms) }));
             }
         }
         Ok(flow::assemble(seen))

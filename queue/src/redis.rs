@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::failpoint;
 use crate::feedback::FeedbackCounters;
 use crate::fitness::{Durability, Fitness};
+use crate::flow::Flow;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::history::History;
 use crate::id::JobId;
@@ -30,7 +31,6 @@ use crate::registry::Registry;
 use crate::schedules::Schedules;
 use crate::scripts::{self, Cursor, Recovered};
 use crate::vitals::{Pulse, Refusal, Vitals, info_field};
-use crate::flow::Flow;
 use crate::{fitness, flow, signals, stored_spec};
 
 /// Most jobs one submit takes.

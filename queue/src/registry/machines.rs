@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
 
-use super::{Registry, from_json, to_json};
+use super::{Registry, WorkerRecord, from_json, to_json};
 use crate::error::Error;
 use crate::scripts;
 
@@ -62,6 +62,52 @@ pub struct MachineRecord {
     /// Endpoints, `<tenant>/<name>`, that it had loaded: they are on its disk.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_disk: Vec<String>,
+}
+
+/// Where a machine is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineState {
+    /// Rented; its worker has not joined yet.
+    Booting,
+    /// Its worker takes jobs.
+    Ready,
+    /// It takes no more jobs, and ends those it has.
+    Draining,
+    /// Its cards are given back; its disk is kept.
+    Stopped,
+    /// Was stopped, and is asked to start again.
+    Resuming,
+    /// It has fallen silent.
+    Lost,
+    /// It is given back.
+    Ending,
+}
+
+impl MachineRecord {
+    /// The worker of this machine among all of them, as it last was, if it has been heard of since the machine was last asked for.
+    #[must_use]
+    pub fn worker<'a>(&self, workers: &'a [WorkerRecord]) -> Option<&'a WorkerRecord> {
+        let named = workers.iter().filter(|worker| worker.name == self.id && worker.seen_ms >= self.wanted_ms);
+        named.max_by_key(|worker| worker.seen_ms)
+    }
+
+    /// Where it is, and since when, unix milliseconds. A worker that was not heard of for `silent_ms` is lost.
+    #[must_use]
+    pub fn state(&self, worker: Option<&WorkerRecord>, now_ms: u64, silent_ms: u64) -> (MachineState, u64) {
+        let is_silent = |worker: &WorkerRecord| now_ms.saturating_sub(worker.seen_ms) > silent_ms;
+        match self.wanted {
+            Wanted::Gone => (MachineState::Ending, self.wanted_ms),
+            Wanted::Stopped => (MachineState::Stopped, self.wanted_ms),
+            Wanted::Running => match (worker, self.drained_ms) {
+                (Some(worker), _) if is_silent(worker) => (MachineState::Lost, worker.seen_ms),
+                (Some(_), Some(drained_ms)) => (MachineState::Draining, drained_ms),
+                (Some(worker), None) => (MachineState::Ready, worker.joined_ms.max(self.wanted_ms)),
+                (None, _) if self.wanted_ms > self.rented_ms => (MachineState::Resuming, self.wanted_ms),
+                (None, _) => (MachineState::Booting, self.wanted_ms),
+            },
+        }
+    }
 }
 
 /// The right to write down what is done with machines: of two that believe to lead, the later one has it.
