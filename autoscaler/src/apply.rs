@@ -1,7 +1,7 @@
 //! Does what was decided, and makes no choices: writes down what it is about to ask for, asks for it, and writes down the answer.
 
 use stokehold_queue::registry::{MachineRecord, Registry, Term, Wanted};
-use stokehold_queue::{Error, now_ms};
+use stokehold_queue::{Error, WorkerRecord, now_ms};
 
 use crate::live::chores::micros;
 use crate::observation::Offer;
@@ -129,7 +129,7 @@ impl Hands<'_> {
         };
         match &failure {
             Failure::Refused(_) | Failure::Vanished(_) => {
-                self.forget(&id).await?;
+                self.forget(&id, &[]).await?;
                 seen.machines.remove(&id);
                 if !provider.leaves_with_us() {
                     told(self.registry.shun(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
@@ -184,7 +184,7 @@ impl Hands<'_> {
             let machine = self.drain(&machine, Some(wanted)).await?;
             return Ok((Some(machine), Outcome::AfterItsJobs));
         }
-        let (after, failure) = self.ended(machine, wanted).await?;
+        let (after, failure) = self.ended(machine, seen, wanted).await?;
         Ok((after, failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
     }
 
@@ -192,12 +192,13 @@ impl Hands<'_> {
     pub(crate) async fn ended(
         &self,
         machine: MachineRecord,
+        seen: &Seen,
         wanted: Wanted,
     ) -> Result<(Option<MachineRecord>, Option<Failure>), Stop> {
         let (machine, failure) = self.ask(machine, wanted).await?;
         let lists = self.providers.get(&machine.provider).is_some_and(Provider::keeps_list);
         if failure.is_none() && wanted == Wanted::Gone && !lists {
-            self.forget(&machine.id).await?;
+            self.forget(&machine.id, &seen.workers).await?;
             return Ok((None, None));
         }
         Ok((Some(machine), failure))
@@ -237,7 +238,11 @@ impl Hands<'_> {
         told(written)
     }
 
-    pub(crate) async fn forget(&self, id: &str) -> Result<(), Stop> {
+    /// It is gone, and its worker with it.
+    pub(crate) async fn forget(&self, id: &str, workers: &[WorkerRecord]) -> Result<(), Stop> {
+        let gone: Vec<&str> =
+            workers.iter().filter(|worker| worker.name == id).map(|worker| worker.worker_id.as_str()).collect();
+        self.registry.drop_workers(&gone).await?;
         let forgotten = self.registry.drop_machine(self.term, id).await?;
         told(forgotten)
     }

@@ -200,12 +200,13 @@ impl Autoscaler {
                 }
                 Chore::Forget { id, why } => {
                     tracing::info!(machine.id = id, "gone: {why}");
-                    hands.forget(&id).await?;
+                    hands.forget(&id, &seen.workers).await?;
                     seen.machines.remove(&id);
+                    seen.workers.retain(|worker| worker.name != id);
                 }
                 Chore::Ask { machine, wanted, why } => {
                     let id = machine.id.clone();
-                    let (after, failure) = hands.ended(machine, wanted).await?;
+                    let (after, failure) = hands.ended(machine, seen, wanted).await?;
                     match failure {
                         None => tracing::info!(machine.id = id, wanted = ?wanted, "{why}"),
                         Some(failure) => tracing::warn!(machine.id = id, wanted = ?wanted, %failure, "{why}"),
@@ -253,9 +254,10 @@ impl Autoscaler {
         let registry = self.queue.registry();
         let hands = Hands { registry: &registry, term, providers: &self.providers };
         let forgetting = async {
+            let workers = registry.workers().await?;
             for machine in registry.machines().await?.into_values() {
                 if self.providers.get(&machine.provider).is_some_and(Provider::leaves_with_us) {
-                    hands.forget(&machine.id).await?;
+                    hands.forget(&machine.id, &workers).await?;
                 }
             }
             Ok::<_, Stop>(())

@@ -329,6 +329,20 @@ impl Registry {
         Ok(workers)
     }
 
+    /// Strikes workers off whose machine is gone. One that is here all the same joins again.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat; each is off the list by itself when it has been silent for long enough.
+    pub async fn drop_workers(&self, ids: &[&str]) -> Result<(), Error> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<String> = ids.iter().map(|id| self.keys.worker(id)).collect();
+        let mut pipe = redis::pipe();
+        pipe.atomic().del(keys).ignore().srem(self.keys.workers(), ids).ignore();
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("strike workers off"))
+    }
+
     /// The generation of a tenant's webhook secret.
     ///
     /// # Errors

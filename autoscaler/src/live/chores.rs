@@ -172,3 +172,188 @@ fn shun(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Mach
 pub(crate) fn micros(usd: f64) -> u64 {
     (usd.max(0.0) * 1e6).round() as u64
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::time::Duration;
+
+    use futures::future::BoxFuture;
+    use stokehold_queue::WorkerRecord;
+    use stokehold_queue::gateway::WorkerStatus;
+
+    use super::*;
+    use crate::observation::Offer;
+    use crate::provider::{Failure, Order, Rental};
+
+    const NOW_MS: u64 = 1_000_000_000;
+    const PATIENCE: Patience = Patience { drain_ms: 600_000, shun_ms: 3_600_000 };
+
+    /// Says of itself what any provider with a list would.
+    struct Cloud;
+
+    impl Provider for Cloud {
+        fn name(&self) -> &'static str {
+            "cloud"
+        }
+        fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn rent<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn stop<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn resume<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn join_limit(&self) -> Duration {
+            Duration::from_secs(900)
+        }
+    }
+
+    /// Rented this long ago.
+    fn machine(age_s: u64) -> MachineRecord {
+        let rented_ms = NOW_MS - age_s * 1_000;
+        MachineRecord {
+            id: "m-1".to_owned(),
+            provider: "cloud".to_owned(),
+            rental: Some("9001".to_owned()),
+            offer: serde_json::json!({"id": "77", "host": "box-3"}),
+            wanted: Wanted::Running,
+            wanted_ms: rented_ms,
+            is_done: true,
+            rented_ms,
+            drained_ms: None,
+            then: None,
+            usd_micros_per_hour: 300_000,
+            stopped_usd_micros_per_hour: 10_000,
+            is_interruptible: false,
+            missed: 0,
+            on_disk: Vec::new(),
+        }
+    }
+
+    fn rental(label: &str, id: &str) -> Rental {
+        Rental { id: id.to_owned(), label: label.to_owned(), state: RentalState::Running, usd_per_hour: None }
+    }
+
+    fn worker(seen_ms: u64, running: u32, draining: bool) -> WorkerRecord {
+        WorkerRecord {
+            worker_id: "w_1".to_owned(),
+            name: "m-1".to_owned(),
+            release: String::new(),
+            slots: 1,
+            gpus: Vec::new(),
+            driver: None,
+            cuda: None,
+            price_usd_micros_per_hour: 0,
+            sandbox: None,
+            trust: stokehold_queue::demands::Trust::Datacenter,
+            region: String::new(),
+            joined_ms: NOW_MS - 60_000,
+            seen_ms,
+            status: WorkerStatus { running, draining, ..WorkerStatus::default() },
+        }
+    }
+
+    /// `rentals`: `None` when the provider could not be asked.
+    fn seen(machine: MachineRecord, rentals: Option<Vec<Rental>>) -> Seen {
+        Seen {
+            now_ms: NOW_MS,
+            machines: [(machine.id.clone(), machine)].into(),
+            rentals: rentals.map(|rentals| ("cloud".to_owned(), Some(rentals))).into_iter().collect(),
+            ..Seen::default()
+        }
+    }
+
+    fn of(seen: &Seen) -> Vec<Chore> {
+        chores(seen, PATIENCE, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
+    }
+
+    fn asked(chores: &[Chore]) -> Option<(Wanted, &'static str)> {
+        chores.iter().find_map(|chore| match chore {
+            Chore::Ask { wanted, why, .. } => Some((*wanted, *why)),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_rent_of_unknown_outcome_is_found_by_its_label_or_given_up_and_never_repeated() {
+        let unknown = || MachineRecord { rental: None, is_done: false, ..machine(130) };
+        let [Chore::Note(found)] = &of(&seen(unknown(), Some(vec![rental("m-1", "9001")])))[..] else { panic!() };
+        assert_eq!((found.rental.as_deref(), found.is_done), (Some("9001"), true));
+        let [Chore::Note(missed)] = &of(&seen(unknown(), Some(vec![])))[..] else { panic!() };
+        assert_eq!(missed.missed, 1, "one list may be behind");
+        let [Chore::Forget { why, .. }] = &of(&seen(missed.clone(), Some(vec![])))[..] else { panic!() };
+        assert_eq!(*why, "it was never made");
+        let early = MachineRecord { rental: None, is_done: false, ..machine(20) };
+        assert_eq!(of(&seen(early, Some(vec![]))), [], "it may show yet");
+    }
+
+    #[test]
+    fn nothing_is_done_about_a_provider_that_cannot_be_asked() {
+        let late = MachineRecord { missed: 1, ..machine(100_000) };
+        assert_eq!(of(&seen(late, None)), []);
+    }
+
+    #[test]
+    fn what_nobody_wrote_down_is_given_back() {
+        let known = seen(machine(60), Some(vec![rental("m-1", "9001"), rental("m-2", "9002")]));
+        let chores = of(&known);
+        let [Chore::Ask { machine, wanted: Wanted::Gone, .. }] = &chores[..] else { panic!("{chores:?}") };
+        assert_eq!((machine.id.as_str(), machine.rental.as_deref()), ("m-2", Some("9002")));
+    }
+
+    #[test]
+    fn one_whose_worker_never_joins_is_given_back_and_its_host_left_alone() {
+        let listed = || Some(vec![rental("m-1", "9001")]);
+        assert_eq!(of(&seen(machine(899), listed())), []);
+        let chores = of(&seen(machine(901), listed()));
+        assert_eq!(asked(&chores), Some((Wanted::Gone, "its worker has not joined in time")));
+        assert!(chores.contains(&Chore::Shun { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.shun_ms }));
+    }
+
+    #[test]
+    fn one_that_vanishes_is_forgotten_after_two_lists_and_one_that_will_not_go_is_asked_again() {
+        let vanished = MachineRecord { missed: 1, ..machine(1_000) };
+        let chores = of(&seen(vanished, Some(vec![])));
+        assert!(matches!(&chores[..], [Chore::Shun { .. }, Chore::Forget { .. }]), "{chores:?}");
+        let clinging = MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(31) };
+        let chores = of(&seen(clinging.clone(), Some(vec![rental("m-1", "9001")])));
+        assert_eq!(asked(&chores), Some((Wanted::Gone, "it is still there")));
+        let unsure = MachineRecord { is_done: false, ..clinging };
+        assert!(asked(&of(&seen(unsure, Some(vec![rental("m-1", "9001")])))).is_some());
+    }
+
+    #[test]
+    fn a_drained_machine_goes_when_its_worker_has_said_that_it_holds_nothing() {
+        let drained_ms = NOW_MS - 10_000;
+        let draining = MachineRecord { drained_ms: Some(drained_ms), then: Some(Wanted::Gone), ..machine(1_000) };
+        let at = |worker: WorkerRecord, machine: &MachineRecord| {
+            let seen = Seen { workers: vec![worker], ..seen(machine.clone(), Some(vec![rental("m-1", "9001")])) };
+            asked(&of(&seen)).map(|(_, why)| why)
+        };
+        assert_eq!(at(worker(NOW_MS, 1, true), &draining), None, "it has a job");
+        assert_eq!(at(worker(drained_ms + 500, 0, true), &draining), None, "it may have been given one since");
+        assert_eq!(at(worker(NOW_MS, 0, false), &draining), None, "its gateway does not know yet");
+        assert_eq!(at(worker(NOW_MS, 0, true), &draining), Some("its jobs are done"));
+        let long = MachineRecord { drained_ms: Some(NOW_MS - 600_001), ..draining };
+        assert_eq!(at(worker(NOW_MS, 1, true), &long), Some("its time to end its jobs is over"));
+        assert_eq!(at(worker(NOW_MS - 16_000, 1, true), &long), Some("it has fallen silent"));
+    }
+
+    #[test]
+    fn a_penalty_ends() {
+        let mut seen = seen(machine(60), Some(vec![rental("m-1", "9001")]));
+        seen.shunned = [("box-1".to_owned(), NOW_MS - 1), ("box-2".to_owned(), NOW_MS + 1)].into();
+        assert_eq!(of(&seen), [Chore::Shun { host: "box-1".to_owned(), until_ms: 0 }]);
+    }
+}
