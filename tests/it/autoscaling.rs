@@ -89,3 +89,81 @@ async fn a_worker_that_dies_is_replaced_and_its_job_runs_again() {
     let [machine] = &there[..] else { panic!("{there:?}") };
     assert_eq!((&machine["id"], &machine["state"]), (&json!("worker-1"), &json!("ready")));
 }
+
+/// A process that is ended when this goes.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = self.0.wait();
+    }
+}
+
+/// The host's own process, should the test end before it is stopped.
+struct Desk(std::path::PathBuf);
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let pid = std::fs::read_to_string(&self.0).ok().and_then(|pid| pid.trim().parse().ok());
+        if let Some(pid) = pid {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+    }
+}
+
+/// A host is a process here: its start command starts it in the background, its stop command ends it.
+fn host(stack: &Stack, dir: &std::path::Path) -> String {
+    let stoke = stokehold_tests::stack::stoke_binary();
+    let secrets: Value = serde_json::from_str(&std::fs::read_to_string(dir.join("secrets.json")).unwrap()).unwrap();
+    let (pid, scratch) = (dir.join("desk.pid"), dir.join("desk"));
+    let start = format!(
+        "STOKE_GATEWAY_URL={} STOKE_JOIN_TOKEN={} STOKE_DATA_DIR={} STOKE_SANDBOX=L0 {} worker --name desk --slots 2 \
+         </dev/null >/dev/null 2>&1 & echo $! >{}",
+        stack.url,
+        secrets["join"]["token"].as_str().unwrap(),
+        scratch.display(),
+        stoke.display(),
+        pid.display()
+    );
+    let stop = format!("kill $(cat {0}) 2>/dev/null; rm -f {0}", pid.display());
+    format!(
+        "[[static.hosts]]\nname = 'desk'\nslots = 2\nstart = ['sh', '-c', '''{start}''']\nstop = ['sh', '-c', '''{stop}''']\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_is_started_for_a_job_and_stopped_when_it_idles() {
+    let (stack, dir) = api::stack(&["--workers", "0"]);
+    let api = Api::of(&stack);
+    let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
+    let _desk = Desk(dir.path().join("desk.pid"));
+    let (config, record) = (dir.path().join("autoscaler.toml"), dir.path().join("rounds.jsonl"));
+    std::fs::write(&config, format!("tick_ms = 300\n{}", host(&stack, dir.path()))).unwrap();
+    let at: Value = serde_json::from_str(&std::fs::read_to_string(dir.path().join("stack.json")).unwrap()).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = stack.command(args);
+        command.arg("--config").arg(&config);
+        command.env("STOKE_REDIS_URL", at["redis_url"].as_str().unwrap());
+        command.env("STOKE_REDIS_PREFIX", at["redis_prefix"].as_str().unwrap());
+        command
+    };
+    let autoscaler = Running(run(&["autoscaler", "run", "--record", &record.to_string_lossy()]).spawn().unwrap());
+
+    let id = api.submit("slow", json!({"n": 1, "seconds": 0.5})).await;
+    let planned = run(&["autoscaler", "plan", "--dry-run", "--json"]).output().unwrap();
+    let planned: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    assert_eq!(planned["seen"]["endpoints"][0]["name"], "default/slow", "{planned}");
+    let job = api.ended(&id).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+    let there = fleet(&api).await;
+    assert_eq!((&there[0]["id"], &there[0]["provider"]), (&json!("desk"), &json!("static")), "{there:?}");
+
+    // Whoever comes after it knows of the machine, and gives it back.
+    drop(autoscaler);
+    assert_eq!(fleet(&api).await.len(), 1, "what was rented stays");
+    let _autoscaler = Running(run(&["autoscaler", "run"]).spawn().unwrap());
+    until_nobody_is_there(&api, &stack).await;
+    assert!(!dir.path().join("desk.pid").exists());
+}
