@@ -122,7 +122,9 @@ impl Local {
         let mut command = Command::new(program);
         command.args(arguments).arg("--name").arg(label);
         command.stdin(Stdio::piped()).process_group(0).kill_on_drop(true);
-        self.config.unset.iter().for_each(|name| drop(command.env_remove(name)));
+        for name in &self.config.unset {
+            command.env_remove(name);
+        }
         command.envs(&self.config.set).env("STOKE_DATA_DIR", self.config.data_dir.join(label));
         if let Some(log) = &self.config.log {
             command.stdout(Stdio::null()).stderr(log.try_clone()?);
