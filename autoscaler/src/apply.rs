@@ -184,23 +184,17 @@ impl Hands<'_> {
             let machine = self.drain(&machine, Some(wanted)).await?;
             return Ok((Some(machine), Outcome::AfterItsJobs));
         }
-        let (after, failure) = self.ended(machine, seen, wanted).await?;
+        let (after, failure) = self.ended(machine, wanted).await?;
         Ok((after, failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
     }
 
-    /// Stops it or gives it back. One that its provider keeps no list of is gone with that.
+    /// Stops it or gives it back. Its record stays until it is seen to be gone.
     pub(crate) async fn ended(
         &self,
         machine: MachineRecord,
-        seen: &Seen,
         wanted: Wanted,
     ) -> Result<(Option<MachineRecord>, Option<Failure>), Stop> {
         let (machine, failure) = self.ask(machine, wanted).await?;
-        let lists = self.providers.get(&machine.provider).is_some_and(Provider::keeps_list);
-        if failure.is_none() && wanted == Wanted::Gone && !lists {
-            self.forget(&machine.id, &seen.workers).await?;
-            return Ok((None, None));
-        }
         Ok((Some(machine), failure))
     }
 

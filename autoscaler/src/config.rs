@@ -9,8 +9,8 @@ use serde::Deserialize;
 use stokehold_queue::RedisConfig;
 use toml::{Table, Value};
 
+use crate::Policy;
 use crate::live::Settings;
-use crate::policy::Policy;
 use crate::providers::owned::Host;
 
 /// The defaults, as a commented file to start from.
@@ -120,8 +120,6 @@ struct RawConfig {
     tick_ms: u64,
     listen: String,
     record: PathBuf,
-    drain_deadline_s: u64,
-    shun_s: u64,
     gateway_url: String,
     join_token: Secret,
     redis: RawRedis,
@@ -175,8 +173,6 @@ impl Config {
         Ok(Self {
             settings: Settings {
                 tick: Duration::from_millis(raw.tick_ms),
-                drain_deadline: Duration::from_secs(raw.drain_deadline_s),
-                shun: Duration::from_secs(raw.shun_s),
                 policy: raw.policy,
                 holder: None,
             },

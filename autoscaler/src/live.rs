@@ -6,6 +6,7 @@ mod lead;
 mod look;
 mod mind;
 
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -18,17 +19,18 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::{Hands, Outcome, Stop, adopted};
 use crate::history::Recorder;
 use crate::metrics;
+use crate::name::Name;
 use crate::observation::Observation;
 use crate::observe::{self, SILENT_MS, Seen};
-use crate::plan::{Action, Plan, Step};
-use crate::policy::Policy;
+use crate::plan::{Action, Plan, Step, Withheld};
+use crate::Policy;
 use crate::provider::Provider;
 use crate::providers::Providers;
 
 use chores::{Chore, Patience, chores};
 use lead::Lead;
 use look::Eyes;
-use mind::Mind;
+use mind::{Mind, machine_of};
 
 /// A wake is waited on for so long: more of them come at once, and one look is enough for all.
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
@@ -41,10 +43,6 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 pub struct Settings {
     /// Between two looks.
     pub tick: Duration,
-    /// A draining machine is ended with the jobs that it has after this time.
-    pub drain_deadline: Duration,
-    /// A host whose machine never came, or went away by itself, is left alone for so long.
-    pub shun: Duration,
     /// What decisions go by.
     pub policy: Policy,
     /// What it leads under: one that comes back under the name of one that has died need not wait for the end of its lead. To be given only
@@ -60,8 +58,10 @@ pub struct Autoscaler {
     eyes: Eyes,
     mind: Mind,
     recorder: Option<Recorder>,
-    /// The last of which is logged only once.
+    /// What is so for longer is logged once.
     was_blind: bool,
+    /// As last told.
+    withheld: Vec<Discriminant<Withheld>>,
 }
 
 /// What one round came to.
@@ -95,7 +95,7 @@ impl Autoscaler {
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
         let mind = Mind::new(settings.policy.clone());
         let eyes = Eyes::new(queue.clone());
-        Self { queue, providers, settings, eyes, mind, recorder, was_blind: false }
+        Self { queue, providers, settings, eyes, mind, recorder, was_blind: false, withheld: Vec::new() }
     }
 
     /// One look, and what would be done now. Does nothing.
@@ -176,6 +176,7 @@ impl Autoscaler {
         {
             tracing::warn!(%error, "this round cannot be recorded");
         }
+        tell_withheld(&mut self.withheld, &plan);
         for step in &plan.steps {
             if touches(&observation, step).is_some_and(|provider| blind.contains(&provider.as_str())) {
                 tracing::info!(action = word(&step.action), reason = %step.reason, "left: its provider cannot be asked");
@@ -190,8 +191,9 @@ impl Autoscaler {
 
     async fn housekeep(&self, hands: &Hands<'_>, seen: &mut Seen) -> Result<(), Stop> {
         self.adopt(hands, seen).await?;
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let patience = Patience { drain_ms: millis(self.settings.drain_deadline), shun_ms: millis(self.settings.shun) };
+        let policy = &self.settings.policy;
+        let patience =
+            Patience { drain_ms: millis(policy.drain_deadline_s), shun_ms: millis(policy.host_penalty_s) };
         for chore in chores(seen, patience, |name| self.providers.get(name)) {
             match chore {
                 Chore::Note(machine) => {
@@ -206,7 +208,7 @@ impl Autoscaler {
                 }
                 Chore::Ask { machine, wanted, why } => {
                     let id = machine.id.clone();
-                    let (after, failure) = hands.ended(machine, seen, wanted).await?;
+                    let (after, failure) = hands.ended(machine, wanted).await?;
                     match failure {
                         None => tracing::info!(machine.id = id, wanted = ?wanted, "{why}"),
                         Some(failure) => tracing::warn!(machine.id = id, wanted = ?wanted, %failure, "{why}"),
@@ -269,6 +271,20 @@ impl Autoscaler {
     }
 }
 
+/// What would be done if it could, each time that this has changed.
+fn tell_withheld(told: &mut Vec<Discriminant<Withheld>>, plan: &Plan) {
+    let kinds: Vec<Discriminant<Withheld>> = plan.withheld.iter().map(discriminant).collect();
+    if kinds != *told {
+        plan.withheld.iter().for_each(|withheld| tracing::info!("withheld: {withheld}"));
+        *told = kinds;
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hours, never negative")]
+fn millis(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1e3) as u64
+}
+
 /// Completes when work is ready that nobody waits for.
 async fn wanted(heard: &mut mpsc::Receiver<Signal>) {
     loop {
@@ -290,17 +306,12 @@ async fn wanted(heard: &mut mpsc::Receiver<Signal>) {
 
 /// The provider whose machine or offer a step is about.
 fn touches(seen: &Observation, step: &Step) -> Option<String> {
+    let of_machine = |id: &Name| seen.machines.iter().find(|known| known.id == *id).map(|known| known.provider.to_string());
     match &step.action {
         Action::Rent { offer, .. } => {
-            seen.offers.iter().find(|known| known.id == *offer).map(|offer| offer.provider.to_string())
+            seen.offers.iter().find(|known| known.id == *offer).map(|known| known.provider.to_string())
         }
-        Action::Resume { machine }
-        | Action::Drain { machine }
-        | Action::Undrain { machine }
-        | Action::Stop { machine }
-        | Action::Release { machine } => {
-            seen.machines.iter().find(|known| known.id == *machine).map(|machine| machine.provider.to_string())
-        }
+        action => machine_of(action).and_then(of_machine),
     }
 }
 
@@ -318,13 +329,10 @@ pub(crate) fn word(action: &Action) -> &'static str {
 /// One line for each decision: what, why, and what became of it.
 fn tell(step: &Step, outcome: &Outcome) {
     let (action, reason) = (word(&step.action), &step.reason);
-    let (machine, offer) = match &step.action {
-        Action::Rent { offer, .. } => (None, Some(&**offer)),
-        Action::Resume { machine }
-        | Action::Drain { machine }
-        | Action::Undrain { machine }
-        | Action::Stop { machine }
-        | Action::Release { machine } => (Some(&**machine), None),
+    let machine = machine_of(&step.action).map(|machine| &**machine);
+    let offer = match &step.action {
+        Action::Rent { offer, .. } => Some(&**offer),
+        _ => None,
     };
     let outcome_word = match outcome {
         Outcome::Done { machine: made } => {

@@ -9,6 +9,10 @@ use crate::provider::{Provider, RentalState};
 /// A call that its provider has not confirmed is made again after this time, milliseconds.
 const ASK_AGAIN_MS: u64 = 30_000;
 
+/// The worker of a machine that nobody lists would have been heard of after this time, if it were there still: its heartbeat is every
+/// three seconds.
+const QUIET_MS: u64 = 5_000;
+
 /// Good lists in a row that a machine must be missing from to be gone: a fresh one may be missing from one.
 const MISSED_MAX: u32 = 2;
 
@@ -107,6 +111,11 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
         }
     }
     let worker = seen.worker_of(machine);
+    // Nobody lists it, but its worker would be heard.
+    let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
+    if listed.is_none() && machine.wanted == Wanted::Gone && machine.is_done && !is_heard && age_ms >= QUIET_MS {
+        return chores.push(Chore::Forget { id: machine.id.clone(), why: "given back" });
+    }
     if let Some(worker) = worker {
         for name in observe::loaded(worker) {
             if !known.on_disk.contains(&name) && known.on_disk.len() < ON_DISK_MAX {
@@ -119,7 +128,7 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
         machine.wanted == Wanted::Running && worker.is_none() && u128::from(age_ms) > provider.join_limit().as_millis();
     let chore = if machine.wanted == Wanted::Gone && !known.is_done && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Gone, "asked before without a certain answer"))
-    } else if machine.wanted == Wanted::Gone && rental.is_some() && age_ms >= ASK_AGAIN_MS {
+    } else if machine.wanted == Wanted::Gone && (rental.is_some() || is_heard) && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Gone, "it is still there"))
     } else if machine.wanted == Wanted::Stopped && !known.is_done && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Stopped, "asked before without a certain answer"))
@@ -348,6 +357,20 @@ mod tests {
         let long = MachineRecord { drained_ms: Some(NOW_MS - 600_001), ..draining };
         assert_eq!(at(worker(NOW_MS, 1, true), &long), Some("its time to end its jobs is over"));
         assert_eq!(at(worker(NOW_MS - 16_000, 1, true), &long), Some("it has fallen silent"));
+    }
+
+    #[test]
+    fn one_that_nobody_lists_is_gone_when_its_worker_is_not_heard_any_more() {
+        let stopped = |age_s| MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(age_s) };
+        let at = |machine: MachineRecord, workers: Vec<WorkerRecord>| {
+            let rentals = [("cloud".to_owned(), None)].into();
+            of(&Seen { workers, rentals, ..seen(machine, None) })
+        };
+        assert_eq!(at(stopped(4), vec![]), [], "it may be heard once more");
+        assert_eq!(at(stopped(10), vec![worker(NOW_MS - 1_000, 0, true)]), []);
+        assert!(matches!(&at(stopped(6), vec![])[..], [Chore::Forget { .. }]));
+        assert!(matches!(&at(stopped(29), vec![worker(NOW_MS - 16_000, 0, true)])[..], [Chore::Forget { .. }]));
+        assert_eq!(asked(&at(stopped(31), vec![worker(NOW_MS, 0, true)])).map(|(wanted, _)| wanted), Some(Wanted::Gone));
     }
 
     #[test]

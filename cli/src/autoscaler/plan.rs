@@ -9,7 +9,6 @@ use stokehold_autoscaler::config;
 use stokehold_autoscaler::history;
 use stokehold_autoscaler::live::{Autoscaler, Round};
 use stokehold_autoscaler::observation::Observation;
-use stokehold_autoscaler::plan::Action;
 use stokehold_queue::Shards;
 
 use super::{From, providers};
@@ -60,8 +59,8 @@ fn show(round: &Round) -> Result<()> {
     }
     let Observation { endpoints, machines, offers, .. } = &round.seen;
     let mut work = output::table(["endpoint", "needs", "waiting", "oldest", "running", "arrived"]);
-    let is_quiet = |of: &&stokehold_autoscaler::Endpoint| of.running > 0 || of.work.iter().any(|work| work.waiting > 0);
-    for of in endpoints.iter().filter(is_quiet) {
+    let is_busy = |of: &&stokehold_autoscaler::Endpoint| of.running > 0 || of.work.iter().any(|work| work.waiting > 0);
+    for of in endpoints.iter().filter(is_busy) {
         let waiting: Vec<String> = of.work.iter().map(|work| work.waiting.to_string()).collect();
         let oldest = of.work.iter().map(|work| work.oldest_s).fold(0.0, f64::max);
         work.add_row([
@@ -92,16 +91,10 @@ fn show(round: &Round) -> Result<()> {
     output::print_table(&table, "there is no machine")?;
     output::note(format_args!("{} offers", offers.len()));
     for step in &round.plan.steps {
-        let what = match &step.action {
-            Action::Rent { offer, bid_usd_per_hour: None, .. } => format!("rent {offer}"),
-            Action::Rent { offer, bid_usd_per_hour: Some(bid), .. } => format!("bid ${bid:.3}/h for {offer}"),
-            Action::Resume { machine } => format!("resume {machine}"),
-            Action::Drain { machine } => format!("drain {machine}"),
-            Action::Undrain { machine } => format!("undrain {machine}"),
-            Action::Stop { machine } => format!("stop {machine}"),
-            Action::Release { machine } => format!("release {machine}"),
-        };
-        output::line(format_args!("{what}: {}", step.reason))?;
+        output::line(format_args!("{}: {}", step.action, step.reason))?;
+    }
+    for withheld in &round.plan.withheld {
+        output::line(format_args!("withheld: {withheld}"))?;
     }
     if round.plan.steps.is_empty() {
         output::line("nothing is to be done")?;

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
+use stokehold_autoscaler::Policy;
 use stokehold_autoscaler::history::Recorder;
 use stokehold_autoscaler::live::{Autoscaler, Settings};
 use stokehold_autoscaler::metrics;
-use stokehold_autoscaler::policy::Policy;
 use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::local::Local;
 use stokehold_queue::{RedisConfig, Shards};
@@ -30,9 +30,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// A worker is here in a second, so looking more often than where machines boot for minutes is worth it.
 const TICK: Duration = Duration::from_millis(500);
-
-/// Longer than a worker lets its jobs go on by itself.
-const DRAIN_DEADLINE: Duration = Duration::from_secs(600);
 
 /// The workers of a stack.
 pub(super) struct Workers {
@@ -79,8 +76,6 @@ impl Workers {
         let providers = std::iter::once(workers.local.clone() as Arc<dyn Provider>).collect();
         let settings = Settings {
             tick: TICK,
-            drain_deadline: DRAIN_DEADLINE,
-            shun: Duration::ZERO,
             policy: Policy { min_machines: range.least, max_machines: range.most, ..Policy::default() },
             // The data directory is locked: there is no other.
             holder: Some(format!("stoke dev {}", begun.data.display())),
