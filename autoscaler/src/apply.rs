@@ -201,6 +201,7 @@ impl Hands<'_> {
     /// Has its provider do what is wanted of it: written down first, and the answer after.
     async fn ask(&self, mut machine: MachineRecord, wanted: Wanted) -> Result<(MachineRecord, Option<Failure>), Stop> {
         (machine.wanted, machine.wanted_ms, machine.is_done) = (wanted, now_ms(), false);
+        machine.then = None;
         self.write(&machine).await?;
         let Some(provider) = self.providers.get(&machine.provider) else {
             let why = Failure::Refused(format!("the provider {} is not in the settings", machine.provider));

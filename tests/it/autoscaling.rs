@@ -140,7 +140,8 @@ async fn a_host_is_started_for_a_job_and_stopped_when_it_idles() {
     let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
     let _desk = Desk(dir.path().join("desk.pid"));
     let (config, record) = (dir.path().join("autoscaler.toml"), dir.path().join("rounds.jsonl"));
-    std::fs::write(&config, format!("tick_ms = 300\n{}", host(&stack, dir.path()))).unwrap();
+    std::fs::write(&config, format!("tick_ms = 300\npolicy.standard_target_s = 30\n{}", host(&stack, dir.path())))
+        .unwrap();
     let at: Value = serde_json::from_str(&std::fs::read_to_string(dir.path().join("stack.json")).unwrap()).unwrap();
     let run = |args: &[&str]| {
         let mut command = stack.command(args);

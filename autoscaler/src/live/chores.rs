@@ -135,7 +135,7 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
     } else if never_came {
         chores.extend(shun(seen, patience, provider, machine));
         Some(ask(Wanted::Gone, "its worker has not joined in time"))
-    } else if let (Some(then), Some(drained_ms)) = (machine.then, machine.drained_ms) {
+    } else if let (Wanted::Running, Some(then), Some(drained_ms)) = (machine.wanted, machine.then, machine.drained_ms) {
         let is_late = seen.now_ms.saturating_sub(drained_ms) > patience.drain_ms;
         let is_silent = worker.is_some_and(|worker| seen.is_silent(worker));
         match (seen.is_done(machine), is_silent, is_late) {
@@ -354,6 +354,8 @@ mod tests {
         assert_eq!(at(worker(drained_ms + 500, 0, true), &draining), None, "it may have been given one since");
         assert_eq!(at(worker(NOW_MS, 0, false), &draining), None, "its gateway does not know yet");
         assert_eq!(at(worker(NOW_MS, 0, true), &draining), Some("its jobs are done"));
+        let asked = MachineRecord { wanted: Wanted::Gone, wanted_ms: NOW_MS - 1_000, ..draining.clone() };
+        assert_eq!(at(worker(NOW_MS, 0, true), &asked), None, "it was asked for already");
         let long = MachineRecord { drained_ms: Some(NOW_MS - 600_001), ..draining };
         assert_eq!(at(worker(NOW_MS, 1, true), &long), Some("its time to end its jobs is over"));
         assert_eq!(at(worker(NOW_MS - 16_000, 1, true), &long), Some("it has fallen silent"));
@@ -370,7 +372,10 @@ mod tests {
         assert_eq!(at(stopped(10), vec![worker(NOW_MS - 1_000, 0, true)]), []);
         assert!(matches!(&at(stopped(6), vec![])[..], [Chore::Forget { .. }]));
         assert!(matches!(&at(stopped(29), vec![worker(NOW_MS - 16_000, 0, true)])[..], [Chore::Forget { .. }]));
-        assert_eq!(asked(&at(stopped(31), vec![worker(NOW_MS, 0, true)])).map(|(wanted, _)| wanted), Some(Wanted::Gone));
+        assert_eq!(
+            asked(&at(stopped(31), vec![worker(NOW_MS, 0, true)])).map(|(wanted, _)| wanted),
+            Some(Wanted::Gone)
+        );
     }
 
     #[test]

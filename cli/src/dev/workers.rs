@@ -19,6 +19,7 @@ use stokehold_worker::uv::ensure_uv;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::WorkerRange;
 use super::stack::{ChildLog, StackOptions};
 use crate::autoscaler::local::{LocalOptions, provider};
 use crate::client::Client;
@@ -76,7 +77,7 @@ impl Workers {
         let providers = std::iter::once(workers.local.clone() as Arc<dyn Provider>).collect();
         let settings = Settings {
             tick: TICK,
-            policy: Policy { min_machines: range.least, max_machines: range.most, ..Policy::default() },
+            policy: policy(range),
             // The data directory is locked: there is no other.
             holder: Some(format!("stoke dev {}", begun.data.display())),
         };
@@ -120,6 +121,18 @@ impl Workers {
         if let Err(error) = done {
             tracing::warn!("the autoscaler failed: {error:#}");
         }
+    }
+}
+
+/// Nothing is put off: a worker costs nothing here, and somebody looks on.
+fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
+    let usual = Policy::default();
+    Policy {
+        min_machines: least,
+        max_machines: most,
+        standard_target_s: usual.interactive_target_s,
+        batch_target_s: usual.interactive_target_s,
+        ..usual
     }
 }
 
