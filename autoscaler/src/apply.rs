@@ -7,7 +7,7 @@ use crate::live::chores::micros;
 use crate::observation::Offer;
 use crate::observe::Seen;
 use crate::plan::{Action, Step};
-use crate::provider::{Failure, Order, Provider, in_time};
+use crate::provider::{Failure, Order, in_time};
 use crate::providers::Providers;
 
 /// An offer that was refused or has vanished is left alone for so long, milliseconds.
@@ -291,7 +291,7 @@ mod tests {
 
     use super::*;
     use crate::plan::Reason;
-    use crate::provider::Rental;
+    use crate::provider::{Provider, Rental};
 
     /// Answers every rent as it is told to, and notes what it was asked.
     struct Cloud {

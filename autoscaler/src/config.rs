@@ -171,11 +171,7 @@ impl Config {
             return Err(Error::Setting { setting: "static.hosts", why });
         }
         Ok(Self {
-            settings: Settings {
-                tick: Duration::from_millis(raw.tick_ms),
-                policy: raw.policy,
-                holder: None,
-            },
+            settings: Settings { tick: Duration::from_millis(raw.tick_ms), policy: raw.policy, holder: None },
             listen,
             record: Some(raw.record).filter(|record| !record.as_os_str().is_empty()),
             redis: RedisConfig {

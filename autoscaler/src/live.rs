@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::Policy;
 use crate::apply::{Hands, Outcome, Stop, adopted};
 use crate::history::Recorder;
 use crate::metrics;
@@ -23,7 +24,6 @@ use crate::name::Name;
 use crate::observation::Observation;
 use crate::observe::{self, SILENT_MS, Seen};
 use crate::plan::{Action, Plan, Step, Withheld};
-use crate::Policy;
 use crate::provider::Provider;
 use crate::providers::Providers;
 
@@ -192,8 +192,7 @@ impl Autoscaler {
     async fn housekeep(&self, hands: &Hands<'_>, seen: &mut Seen) -> Result<(), Stop> {
         self.adopt(hands, seen).await?;
         let policy = &self.settings.policy;
-        let patience =
-            Patience { drain_ms: millis(policy.drain_deadline_s), shun_ms: millis(policy.host_penalty_s) };
+        let patience = Patience { drain_ms: millis(policy.drain_deadline_s), shun_ms: millis(policy.host_penalty_s) };
         for chore in chores(seen, patience, |name| self.providers.get(name)) {
             match chore {
                 Chore::Note(machine) => {
@@ -306,7 +305,8 @@ async fn wanted(heard: &mut mpsc::Receiver<Signal>) {
 
 /// The provider whose machine or offer a step is about.
 fn touches(seen: &Observation, step: &Step) -> Option<String> {
-    let of_machine = |id: &Name| seen.machines.iter().find(|known| known.id == *id).map(|known| known.provider.to_string());
+    let of_machine =
+        |id: &Name| seen.machines.iter().find(|known| known.id == *id).map(|known| known.provider.to_string());
     match &step.action {
         Action::Rent { offer, .. } => {
             seen.offers.iter().find(|known| known.id == *offer).map(|known| known.provider.to_string())
