@@ -1,7 +1,7 @@
 //! The workers that are here, and why a job waits for them. Pure but for [`App::fleet`].
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use stokehold_queue::demands::Demands;
@@ -14,7 +14,7 @@ use crate::error::Problem;
 use crate::state::App;
 
 /// Heartbeats that a worker may miss before it counts as lost.
-const MISSED_MAX: u64 = 5;
+pub(crate) const MISSED_MAX: u64 = 5;
 
 /// The workers that are alive and the demands that there are, as of a second ago at most. Cheap to clone.
 #[derive(Clone)]
@@ -27,6 +27,9 @@ struct Parts {
 
 /// Every set of demands, by number.
 pub(crate) type AllDemands = BTreeMap<u32, Demands>;
+
+/// Since when workers are drained, by name.
+pub(crate) type Drains = HashMap<String, u64>;
 
 /// Why a job that is ready has not started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,10 +48,13 @@ impl App {
         if let Some(fleet) = self.fleets.get(&()) {
             return Ok(fleet);
         }
-        let (mut workers, demands) =
-            tokio::try_join!(self.ask("list workers", self.registry.workers()), self.demands())?;
+        let (mut workers, demands, drains) =
+            tokio::try_join!(self.ask("list workers", self.registry.workers()), self.demands(), self.drains())?;
         let now_ms = now_ms();
         workers.retain(|worker| !is_lost(worker, now_ms, self.config.extend_every_ms));
+        for worker in &mut workers {
+            worker.status.draining |= drains.contains_key(&worker.name);
+        }
         let fleet = Fleet(Arc::new(Parts { workers, demands }));
         self.fleets.insert((), fleet.clone());
         Ok(fleet)
@@ -62,6 +68,16 @@ impl App {
         let demands = Arc::new(self.ask("read the demands", self.registry.demands()).await?);
         self.demands.insert((), demands.clone());
         Ok(demands)
+    }
+
+    /// The workers that are to take no more jobs, as of a second ago at most.
+    pub(crate) async fn drains(&self) -> Result<Arc<Drains>, Problem> {
+        if let Some(drains) = self.drains.get(&()) {
+            return Ok(drains);
+        }
+        let drains = Arc::new(self.ask("read who is drained", self.registry.drains()).await?);
+        self.drains.insert((), drains.clone());
+        Ok(drains)
     }
 
     /// A deploy on this replica asks for these demands. If they are new, the workers that wait here look again, with a reach that knows of

@@ -15,8 +15,8 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
-    archives, batches, endpoints, events, feedback, files, health, jobs, limits, packages, queue, readings, redrive,
-    results, schedules, secrets, submit, webhooks, weights, workers,
+    archives, batches, endpoints, events, feedback, files, fleet, health, jobs, limits, packages, queue, readings,
+    redrive, results, schedules, secrets, submit, webhooks, weights, workers,
 };
 
 #[derive(OpenApi)]
@@ -31,7 +31,7 @@ use crate::routes::{
         packages::create, weights::create, weights::sign, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
         endpoints::traffic::get, endpoints::traffic::set, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
-        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get,
+        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get, fleet::get,
         health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),

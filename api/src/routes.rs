@@ -6,6 +6,7 @@ pub(crate) mod endpoints;
 pub(crate) mod events;
 pub(crate) mod feedback;
 pub(crate) mod files;
+pub(crate) mod fleet;
 pub(crate) mod health;
 pub(crate) mod jobs;
 pub(crate) mod limits;
@@ -74,6 +75,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/webhooks/deliveries/{id}", get(webhooks::get))
         .route("/v1/webhooks/deliveries/{id}/replay", post(webhooks::replay))
         .route("/v1/workers", get(workers::list))
+        .route("/v1/fleet", get(fleet::get))
         .route("/v1/workers/{id}/readings", get(readings::list))
         .route("/v1/worker/install.sh", get(archives::script))
         .route("/v1/worker/archives/{name}", get(archives::archive))

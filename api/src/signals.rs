@@ -20,6 +20,8 @@ pub(crate) async fn run(app: App, mut heard: mpsc::Receiver<Signal>) {
             }
             Some(Signal::Job(id)) => app.waits.tell(id),
             Some(Signal::Work(work)) => app.work.tell(work),
+            // The autoscaler's business.
+            Some(Signal::Unmet) => {}
             Some(Signal::Missed) => {
                 app.waits.tell_all();
                 Work::ALL.into_iter().for_each(|work| app.work.tell(work));

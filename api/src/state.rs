@@ -15,7 +15,7 @@ use crate::auth;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::error::{Code, Problem};
-use crate::fleet::{AllDemands, Fleet};
+use crate::fleet::{AllDemands, Drains, Fleet};
 use crate::gateway::advice::Ahead;
 use crate::history::History;
 use crate::offers::Offers;
@@ -52,6 +52,7 @@ pub struct Parts {
     pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
     pub(crate) fleets: Cache<(), Fleet>,
     pub(crate) demands: Cache<(), Arc<AllDemands>>,
+    pub(crate) drains: Cache<(), Arc<Drains>>,
     pub(crate) ahead: Cache<(), Arc<Ahead>>,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
@@ -96,6 +97,7 @@ impl App {
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
             fleets: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             demands: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
+            drains: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             ahead: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             offers: Offers::default(),

@@ -4,12 +4,20 @@
 //! together are a [`Snapshot`], of which [`decide`](decide()) makes a [`Plan`], without clock, randomness or I/O: the live loop, `stoke
 //! autoscaler plan --dry-run` and the simulator run the same code.
 
+mod apply;
+pub mod config;
 mod decide;
+pub mod history;
 mod learned;
+pub mod live;
+pub mod metrics;
 mod name;
 pub mod observation;
+pub mod observe;
 pub mod plan;
 mod policy;
+pub mod provider;
+pub mod providers;
 mod rank;
 pub mod simulate;
 pub mod snapshot;

@@ -10,8 +10,8 @@ use tokio::process::Command;
 
 use crate::client::Client;
 use crate::deploy::Builder;
-use crate::dev::Durability;
 use crate::dev::stack::{ChildLog, Stack, StackOptions};
+use crate::dev::{Durability, WorkerRange};
 use crate::package::Overrides;
 use crate::signals::StopSignals;
 use crate::{Global, logging, output, progress};
@@ -103,7 +103,7 @@ pub(crate) async fn start(folder: &Path, log: File) -> Result<Stack> {
         s3: None,
         durability: Durability::Strict,
         ephemeral: false,
-        workers: 1,
+        workers: WorkerRange::ONE,
         slots: None,
         child_log: ChildLog::File(log),
     };

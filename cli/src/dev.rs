@@ -7,9 +7,12 @@ mod redis_server;
 pub(crate) mod secrets;
 pub(crate) mod stack;
 pub(crate) mod state;
+mod workers;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -44,15 +47,51 @@ pub(crate) struct DevArgs {
     /// Accept a Redis (--redis) that forgets everything when it restarts
     #[arg(long, env = "STOKE_EPHEMERAL")]
     ephemeral: bool,
-    /// Workers to run
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=64))]
-    workers: u32,
+    /// Workers to run: a number, or a range as 0..4, within which they come with the work and go when it is done
+    #[arg(long, value_name = "N|LEAST..MOST", default_value = "1")]
+    workers: WorkerRange,
     /// Jobs at once in each worker [STOKE_SLOTS; default: one per core, at least 2]
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
     /// Make this file once everything is up; it holds the API's address
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+}
+
+/// How many workers there are, at least and at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkerRange {
+    pub(crate) least: u32,
+    pub(crate) most: u32,
+}
+
+/// More processes than a machine could make use of.
+const WORKERS_MAX: u32 = 64;
+
+impl WorkerRange {
+    pub(crate) const ONE: Self = Self { least: 1, most: 1 };
+}
+
+impl FromStr for WorkerRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (least, most) = text.split_once("..").unwrap_or((text, text));
+        let number = |text: &str| text.parse().ok().filter(|number| *number <= WORKERS_MAX);
+        match (number(least), number(most)) {
+            (Some(least), Some(most)) if least <= most => Ok(Self { least, most }),
+            _ => Err(format!("give a number up to {WORKERS_MAX}, or a range of such as 0..4")),
+        }
+    }
+}
+
+impl fmt::Display for WorkerRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { least, most } if least == most => write!(f, "{least}"),
+            Self { least, most } => write!(f, "{least}..{most}"),
+        }
+    }
 }
 
 /// How soon our own Redis brings to disk what it accepted.
@@ -110,7 +149,8 @@ fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result
             "durability": about.durability,
             "redis": about.redis,
             "objects": about.objects,
-            "workers": about.workers,
+            "workers": about.workers.least,
+            "workers_max": about.workers.most,
         }));
     }
     let mut table = output::table(["Stokehold", env!("CARGO_PKG_VERSION")]);
@@ -124,4 +164,20 @@ fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result
     table.add_row(["next", "stoke deploy PATH, in another terminal"]);
     output::note(table.trim_fmt());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_a_number_or_a_range() {
+        let parsed = |text: &str| text.parse::<WorkerRange>().ok().map(|range| (range.least, range.most));
+        assert_eq!(
+            [parsed("3"), parsed("0"), parsed("0..4"), parsed("2..2")],
+            [(3, 3), (0, 0), (0, 4), (2, 2)].map(Some)
+        );
+        assert_eq!(["4..0", "..4", "1..65", "-1", "many", ""].map(parsed), [None; 6]);
+        assert_eq!(WorkerRange { least: 0, most: 4 }.to_string(), "0..4");
+    }
 }

@@ -1,6 +1,7 @@
 //! The `stoke` command: one file per subcommand. What they do is in the crates they call.
 
 mod api;
+mod autoscaler;
 mod batch;
 mod bench;
 mod cancel;
@@ -18,6 +19,7 @@ mod feedback;
 mod filter;
 mod find_redis;
 mod findings;
+mod fleet;
 mod get;
 mod guard;
 mod init;
@@ -110,11 +112,13 @@ enum Command {
     Endpoints(endpoints::EndpointsArgs),
     Workers(workers::WorkersArgs),
     Simulate(simulate::SimulateArgs),
+    Fleet(fleet::FleetArgs),
     Top(top::TopArgs),
     Token(token::TokenArgs),
     Doctor(doctor::DoctorArgs),
     Api(api::ApiArgs),
     Worker(worker::WorkerArgs),
+    Autoscaler(autoscaler::AutoscalerArgs),
     #[command(hide = true)]
     FindRedis(find_redis::FindRedisArgs),
     #[command(hide = true)]
@@ -180,11 +184,13 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Endpoints(args) => Box::pin(endpoints::run(global, args)).await,
         Command::Workers(args) => Box::pin(workers::run(global, args)).await,
         Command::Simulate(args) => simulate::run(global, &args),
+        Command::Fleet(args) => Box::pin(fleet::run(global, args)).await,
         Command::Top(args) => Box::pin(top::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,
         Command::Worker(args) => Box::pin(worker::run(global, args)).await,
+        Command::Autoscaler(args) => Box::pin(autoscaler::run(global, args)).await,
         Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,
         Command::Guard(args) => guard::run(&args),
         Command::Confine(args) => confine::run(&args),

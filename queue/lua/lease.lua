@@ -23,6 +23,7 @@ for place, jobs in string.gmatch(ARGV[11], '(%S+)%*(%d+)') do
 end
 local PASSED_MAX = 19 -- aged work gets at least every twentieth start
 local WARM_MS = 60000 -- a waiter that lasts parks again sooner
+local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000} -- by priority: who has waited for longer starts late
 local IN_THE_WAY = 100 -- entries and lanes a call may clear that give no lease
 local reply, leases, taken, cleared = {'ok'}, {}, 0, 0
 
@@ -64,6 +65,10 @@ local function take(entry, id, lane, tenant, charged)
   if batch then count(batch_key(batch), 'running', 1) end
   notify(id, job[7], now)
   count(ROOT .. ':ready', lane, -1)
+  if attempt == 1 then
+    grow('s:' .. lane, 1)
+    if queued > LATE_MS[string.sub(lane, 1, 1)] then grow('l:' .. lane, 1) end
+  end
   leases[#leases + 1] = expiry
   leases[#leases + 1] = id
   for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence}) do reply[#reply + 1] = part end

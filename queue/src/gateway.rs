@@ -166,6 +166,9 @@ pub struct FinishReport {
     /// Where a job goes on that has outgrown its card. Never taken from a worker: the gateway knows which cards there are.
     #[serde(skip)]
     pub outgrown: Option<Outgrown>,
+    /// The kind of card that it ran on, as [`crate::vram::kind_of_card`] names it. Never taken from a worker: the gateway knows its cards.
+    #[serde(skip)]
+    pub card_kind: String,
     /// The end itself.
     #[serde(flatten)]
     pub outcome: FinishOutcome,
@@ -185,7 +188,16 @@ impl FinishReport {
     #[must_use]
     pub fn new(lease: LeaseRef, timing: Timing, outcome: FinishOutcome) -> Self {
         let LeaseRef { job_id, fence } = lease;
-        Self { job_id, fence, timing, cost_usd_micros: None, vram_need_mib: None, outgrown: None, outcome }
+        Self {
+            job_id,
+            fence,
+            timing,
+            cost_usd_micros: None,
+            vram_need_mib: None,
+            outgrown: None,
+            card_kind: String::new(),
+            outcome,
+        }
     }
 
     /// How many jobs shared its time: those of its call of the handler.
@@ -491,6 +503,7 @@ mod wire {
                 cost_usd_micros: None,
                 vram_need_mib: report.vram_need_mib,
                 outgrown: None,
+                card_kind: String::new(),
                 outcome,
             })
         }

@@ -12,6 +12,8 @@
 //! | `:tags:<priority>` | ZSET | classes with ready jobs, by tag | while not empty |
 //! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
 //! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | for ever |
+//! | `:flow` | HASH | what has come, started, started late and run, by lane, or by endpoint and kind of card (flow.rs); only grows | for ever |
+//! | `:unmet` | STRING | the autoscaler was told that nobody waits for what is ready | half a second |
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
 //! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
@@ -50,6 +52,7 @@
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
 //! | `:signal:<replica>` | channel | wakes and job changes for one API replica | |
 //! | `:signal:all` | channel | work that any replica may do | |
+//! | `:signal:autoscaler` | channel | work is ready that nobody waits for | |
 //!
 //! A gate is `t:<tenant>`, `e:<tenant>:<endpoint>` or `k:<tenant>:<concurrency key>`. A lane is named `<priority digit>:<class>:<tenant>:<endpoint>`. The registry lives below a root of its own, `{prefix:registry}`.
 
@@ -111,6 +114,15 @@ impl Keys {
 
     pub(crate) fn ready(&self) -> String {
         format!("{}:ready", self.root)
+    }
+
+    pub(crate) fn flow(&self) -> String {
+        format!("{}:flow", self.root)
+    }
+
+    /// A lane's streams: the front, which is served first, and the rest.
+    pub(crate) fn streams(&self, lane: &str) -> [String; 2] {
+        [format!("{}:f:{lane}", self.root), format!("{}:q:{lane}", self.root)]
     }
 
     pub(crate) fn dead(&self, tenant: &str) -> String {
@@ -192,7 +204,8 @@ pub(crate) fn idempotency(key: &str) -> String {
 /// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions, one
 /// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
 /// somebody has judged: what is counted of it;
-/// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH of every tenant's shard, and how many shards
+/// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH each of who leads the autoscalers, the machines
+/// that they have, the workers that are drained and the hosts that are left alone; one HASH of every tenant's shard, and how many shards
 /// there are.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
@@ -258,6 +271,26 @@ impl RegistryKeys {
     /// HASH: `<version> <workers>` by `<tenant>:<endpoint>`, of the models that are to be loaded, jobs or not.
     pub(crate) fn floors(&self) -> String {
         format!("{}:floors", self.root)
+    }
+
+    /// HASH: who leads the autoscalers, in which term, until when.
+    pub(crate) fn lead(&self) -> String {
+        format!("{}:lead", self.root)
+    }
+
+    /// HASH: what the autoscaler has rented, or is about to, JSON by machine.
+    pub(crate) fn machines(&self) -> String {
+        format!("{}:machines", self.root)
+    }
+
+    /// HASH: since when a worker is drained, unix milliseconds by its name.
+    pub(crate) fn drains(&self) -> String {
+        format!("{}:drains", self.root)
+    }
+
+    /// HASH: until when a host, or an offer, is left alone, unix milliseconds.
+    pub(crate) fn shunned(&self) -> String {
+        format!("{}:shunned", self.root)
     }
 
     /// HASH: a tenant's secrets by name, sealed, JSON.

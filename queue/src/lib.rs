@@ -18,6 +18,8 @@ pub mod failpoint;
 pub mod feedback;
 #[cfg(feature = "redis")]
 mod fitness;
+#[cfg(feature = "redis")]
+pub mod flow;
 pub mod gateway;
 #[cfg(feature = "redis")]
 pub mod history;

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::flow::{self, Flow, Seen};
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
 use crate::id::{JobId, nonce};
 use crate::job::{DependencyOn, Job, JobSpec, NewJob, Progress};
@@ -87,6 +88,8 @@ struct Inner {
     charges: BTreeMap<(ShelfName, String), f64>,
     freed: Vec<String>,
     costs: HashMap<String, f64>,
+    /// What only grows.
+    flow: BTreeMap<String, u64>,
     ready: Counts,
     open: Counts,
     running: Counts,
@@ -136,6 +139,12 @@ impl Inner {
     fn record(&mut self, id: JobId) -> &mut Record {
         // Every id in a lane or a set has a record; the opposite is a broken invariant.
         self.jobs.get_mut(&id).expect("a job in the queue has a record")
+    }
+
+    fn grow(&mut self, field: String, by: u64) {
+        if by > 0 {
+            *self.flow.entry(field).or_default() += by;
+        }
     }
 
     /// The only place where a job changes state.
@@ -384,6 +393,26 @@ impl Queue for MemoryQueue {
             inner.ready.iter().map(|(lane, jobs)| LaneDepth { lane: lane.clone(), jobs }).collect();
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         Ok(depths)
+    }
+
+    async fn flow(&self) -> Result<Vec<Flow>, Error> {
+        let inner = self.lock();
+        let mut seen = Seen {
+            counters: inner.flow.iter().map(|(field, by)| (field.clone(), *by)).collect(),
+            running: inner.running.iter().map(|(gate, jobs)| (gate.clone(), jobs)).collect(),
+            limits: inner.limits.clone(),
+            ..Seen::default()
+        };
+        for (name, lane) in &inner.lanes {
+            let heads = [lane.front.front(), lane.queue.front()];
+            let since = heads.into_iter().flatten().filter_map(|id| inner.jobs.get(id)).map(|record| record.ready_ms);
+            let jobs = (lane.front.len() + lane.queue.len()) as u64;
+            if let Some(since_ms) = since.min() {
+                seen.waiting
+                    .push((name.clone(), flow::Waiting { jobs, oldest_ms: inner.now.saturating_sub(since_ms) }));
+            }
+        }
+        Ok(flow::assemble(seen))
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {

@@ -6,6 +6,7 @@ use std::future::Future;
 use serde_json::value::RawValue;
 
 use crate::error::Error;
+use crate::flow::Flow;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
 use crate::id::{Fence, JobId};
 use crate::job::{ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, StepRun};
@@ -19,6 +20,9 @@ pub const HOLD_AFTER_MS: u64 = 20 * 1000;
 
 /// So long only one worker is asked to hold a card for a class. It needs about as long for what runs there to end.
 pub const HOLD_MS: u64 = 60 * 1000;
+
+/// Who listens for [`Signal::Unmet`].
+pub const AUTOSCALER: &str = "autoscaler";
 
 /// A replica that watches a job is told of its changes for so long; looking again prolongs it.
 pub(crate) const WATCH_MS: u64 = 60_000;
@@ -292,6 +296,8 @@ pub enum Signal {
     Job(JobId),
     /// There is something to do that any replica may do; the one that does it first takes it.
     Work(Work),
+    /// Work is ready and nobody waits for it: told to the replica [`AUTOSCALER`] alone, and not more often than twice a second.
+    Unmet,
     /// The connection was lost and is back: signals may have been missed, look at everything again.
     Missed,
 }
@@ -499,6 +505,9 @@ pub trait Queue: Send + Sync + 'static {
 
     /// How full the lanes are, the fullest 1,000.
     fn depth(&self) -> impl Future<Output = Result<Vec<LaneDepth>, Error>> + Send;
+
+    /// What comes to each endpoint, waits there, runs and has run, by tenant and name.
+    fn flow(&self) -> impl Future<Output = Result<Vec<Flow>, Error>> + Send;
 
     /// Checks that the caller holds this lease now; gives what is needed to sign its uploads.
     fn held(&self, lease: &LeaseRef) -> impl Future<Output = Result<Option<(JobSpec, u32)>, Error>> + Send;

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::failpoint;
 use crate::feedback::FeedbackCounters;
 use crate::fitness::{Durability, Fitness};
+use crate::flow::Flow;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::history::History;
 use crate::id::JobId;
@@ -30,7 +31,7 @@ use crate::registry::Registry;
 use crate::schedules::Schedules;
 use crate::scripts::{self, Cursor, Recovered};
 use crate::vitals::{Pulse, Refusal, Vitals, info_field};
-use crate::{fitness, signals, stored_spec};
+use crate::{fitness, flow, signals, stored_spec};
 
 /// Most jobs one submit takes.
 pub const SUBMIT_MAX: usize = 1_000;
@@ -670,6 +671,10 @@ impl Queue for RedisQueue {
         Ok(depths)
     }
 
+    async fn flow(&self) -> Result<Vec<Flow>, Error> {
+        Ok(flow::assemble(flow::read(&self.connection, &self.keys, &self.config.clock).await?))
+    }
+
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {
         let fields: [Option<String>; 5] = self
             .connection
@@ -716,7 +721,7 @@ fn limits_text(limits: &Limits) -> String {
     [text(limits.weight), text(limits.max_running), text(limits.max_open), text(limits.starts_per_minute)].join("|")
 }
 
-fn limits_of(text: &str) -> Limits {
+pub(crate) fn limits_of(text: &str) -> Limits {
     let mut parts = text.split('|');
     let mut next = || parts.next().unwrap_or("");
     Limits {

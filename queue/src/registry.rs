@@ -1,6 +1,7 @@
 //! What is deployed, who may call, and which workers are here. Redis only; every key comes from `keys.rs`.
 
 mod endpoints;
+mod machines;
 mod secrets;
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,6 +19,7 @@ use crate::readings::{self, WorkerReading};
 use crate::scripts;
 
 pub use self::endpoints::TrafficSet;
+pub use self::machines::{MachineRecord, MachineState, Term, Wanted};
 pub use self::secrets::{SECRETS_MAX, SealedSecret, SecretPut};
 
 /// Most versions, endpoints, tokens or workers that one list answers.
@@ -325,6 +327,20 @@ impl Registry {
         let mut workers: Vec<WorkerRecord> = self.members(&self.keys.workers(), |id| self.keys.worker(id)).await?;
         workers.sort_by(|a, b| (&a.name, &a.worker_id).cmp(&(&b.name, &b.worker_id)));
         Ok(workers)
+    }
+
+    /// Strikes workers off whose machine is gone. One that is here all the same joins again.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat; each is off the list by itself when it has been silent for long enough.
+    pub async fn drop_workers(&self, ids: &[&str]) -> Result<(), Error> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<String> = ids.iter().map(|id| self.keys.worker(id)).collect();
+        let mut pipe = redis::pipe();
+        pipe.atomic().del(keys).ignore().srem(self.keys.workers(), ids).ignore();
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("strike workers off"))
     }
 
     /// The generation of a tenant's webhook secret.

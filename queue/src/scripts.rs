@@ -123,6 +123,8 @@ scripts! {
     SECRET_SWAP "secret_swap" "";
     LEARN "learn" "";
     DEMAND "demand" "";
+    LEAD "lead" "";
+    LEAD_WRITE "lead_write" "";
     FEEDBACK "feedback" "";
     SCHEDULE_PUT "schedule_put" PRELUDE;
     SCHEDULE_HOLD "schedule_hold" PRELUDE;

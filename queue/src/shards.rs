@@ -14,6 +14,7 @@ use crate::connection::{Connection, Place};
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
 use crate::fitness::{Durability, Fitness};
+use crate::flow::Flow;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use crate::id::JobId;
 use crate::job::{Job, JobSpec, NewJob};
@@ -436,6 +437,13 @@ impl Queue for Shards {
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         depths.truncate(DEPTHS_MAX);
         Ok(depths)
+    }
+
+    /// A tenant's endpoints are on one shard. What is not known of one shard is not known: work that cannot be seen is not no work.
+    async fn flow(&self) -> Result<Vec<Flow>, Error> {
+        let mut flows = try_join_all(self.all().iter().map(Queue::flow)).await?.concat();
+        flows.sort_by(|a, b| (&a.tenant, &a.endpoint).cmp(&(&b.tenant, &b.endpoint)));
+        Ok(flows)
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {

@@ -75,6 +75,7 @@ fn forward(message: &redis::Msg, sender: &mpsc::Sender<Signal>) {
         Some(("wake", waiter)) => waiter.parse().ok().map(Signal::Wake),
         Some(("job", id)) => id.parse().ok().map(Signal::Job),
         Some(("work", word)) => Work::from_word(word).map(Signal::Work),
+        None if text == "unmet" => Some(Signal::Unmet),
         _ => None,
     };
     match signal {

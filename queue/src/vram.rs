@@ -1,5 +1,7 @@
 //! The sizes that cards come in, and what of a card models may hold. API and workers reckon with the same numbers.
 
+use crate::gateway::Gpu;
+
 /// The VRAM sizes that real cards come in, GiB; 0 is "no GPU". A job stands on the shelf of the smallest that fits it.
 pub const CLASSES_GIB: [u32; 15] = [0, 4, 6, 8, 10, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192];
 
@@ -57,6 +59,30 @@ pub fn held_of_card_mib(need_mib: u64, total_mib: u64) -> u64 {
     if need_mib <= nominal_mib { need_mib.min(usable_mib(total_mib)) } else { need_mib }
 }
 
+/// A kind of card, as prices and speeds are kept by it: its name as its driver tells it without what all have, `RTX 4090` of `NVIDIA
+/// GeForce RTX 4090`. What a test declares is of a kind by its size. At most 40 characters, for workers say what they like.
+#[must_use]
+pub fn kind_of_card(gpu: &Gpu) -> String {
+    if gpu.uuid.starts_with("fake-") {
+        return format!("fake {} GiB", class_of_card_gib(gpu.vram_mib));
+    }
+    let words = gpu.name.split_whitespace().filter(|word| !matches!(*word, "NVIDIA" | "GeForce" | "AMD" | "Radeon"));
+    let kind: Vec<&str> = words.collect();
+    kind.join(" ").chars().filter(|sign| !sign.is_control() && *sign != ':').take(KIND_MAX).collect()
+}
+
+/// The kind of a machine that computes on its processors.
+pub const KIND_CPU: &str = "CPU";
+
+/// Characters of a kind's name.
+const KIND_MAX: usize = 40;
+
+/// The kind of the cards of a machine: of its first, for most have cards of one kind.
+#[must_use]
+pub fn kind_of_cards(gpus: &[Gpu]) -> String {
+    gpus.first().map_or_else(|| KIND_CPU.to_owned(), kind_of_card)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +93,16 @@ mod tests {
         let told = [6_144, 12_288, 24_564, 40_960, 81_920, 143_771];
         assert_eq!(told.map(class_of_card_gib), [6, 12, 24, 40, 80, 141]);
         assert_eq!(class_of_card_gib(0), 0);
+    }
+
+    #[test]
+    fn kinds_are_names_without_what_all_have() {
+        let card = |name: &str| Gpu { name: name.to_owned(), ..Gpu::default() };
+        assert_eq!(kind_of_card(&card("NVIDIA GeForce RTX 4090")), "RTX 4090");
+        assert_eq!(kind_of_card(&card("NVIDIA H100 80GB HBM3")), "H100 80GB HBM3");
+        assert_eq!(kind_of_card(&card(&"x:".repeat(100))).len(), KIND_MAX);
+        let fake = Gpu { uuid: "fake-0".to_owned(), vram_mib: 24_576, ..Gpu::default() };
+        assert_eq!((kind_of_card(&fake), kind_of_cards(&[])), ("fake 24 GiB".to_owned(), KIND_CPU.to_owned()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod api;
+mod autoscaling;
 mod bad_input;
 mod batches;
 mod clocks;

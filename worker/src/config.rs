@@ -250,7 +250,7 @@ pub(crate) fn level(text: &str) -> Result<Option<Level>, ConfigError> {
     text.parse().map(Some).map_err(|why| ConfigError { name: "sandbox", why: format!("{text:?}: {why}") })
 }
 
-fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
+pub(crate) fn fake_gpus(text: &str) -> Result<Option<Vec<u64>>, ConfigError> {
     if text.trim().is_empty() {
         return Ok(None);
     }
@@ -268,7 +268,7 @@ pub fn user_cache_dir() -> PathBuf {
     base.unwrap_or_else(std::env::temp_dir).join("stokehold")
 }
 
-fn automatic_slots() -> u32 {
+pub(crate) fn automatic_slots() -> u32 {
     std::thread::available_parallelism().map_or(2, |cores| u32::try_from(cores.get()).unwrap_or(2).max(2))
 }
 

@@ -8,7 +8,9 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use stokehold_queue::gateway::Gpu;
 
+use crate::cards::Cards;
 use crate::config::{self, Config, ConfigError, RawConfig, user_cache_dir};
 use crate::environment::RunnerWheel;
 use crate::sandbox::{Level, Sandbox};
@@ -117,6 +119,22 @@ impl Machine {
         }
         judge::gpus(&facts::gpus(self.nvml_library.clone()).await)
     }
+}
+
+/// The cards that a worker with these settings would find here.
+///
+/// # Errors
+/// When they are declared, and are no list of sizes.
+pub fn cards(raw: &RawConfig) -> Result<Vec<Gpu>, ConfigError> {
+    let declared = config::fake_gpus(&raw.fake_gpus)?;
+    let library = Some(&raw.nvml_library).filter(|path| !path.as_os_str().is_empty());
+    Ok(Cards::find(declared.as_deref(), library.map(PathBuf::as_path)).gpus().to_vec())
+}
+
+/// Jobs at once of a worker with these settings.
+#[must_use]
+pub fn slots(raw: &RawConfig) -> u32 {
+    if raw.slots == 0 { config::automatic_slots() } else { raw.slots }
 }
 
 /// Whether a gateway answers, and is of our release.

@@ -39,8 +39,11 @@ pub(super) async fn extend(
     }
     let told = async {
         let known = known(&app, &worker.worker_id).await?.ok_or_else(unknown)?;
-        let advised = async { Ok(advice(&app, &known, &request.cards, &request.status).await) };
-        let (advice, ()) = tokio::try_join!(advised, seen(&app, &known, request.status.clone()))?;
+        let mut status = request.status.clone();
+        // It need not know: it is given nothing. Those who read its status see that this replica does.
+        status.draining |= app.drains().await?.contains_key(&known.name);
+        let advised = async { Ok(advice(&app, &known, &request.cards, &status).await) };
+        let (advice, ()) = tokio::try_join!(advised, seen(&app, &known, status.clone()))?;
         Ok::<_, Problem>(advice)
     };
     let (leases, advice, token) =

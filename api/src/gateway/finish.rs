@@ -3,6 +3,7 @@ use axum::extract::State;
 use futures::future::try_join_all;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, LeaseRef};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT_NAME};
+use stokehold_queue::vram::kind_of_cards;
 use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
 
 use super::BODY_MAX;
@@ -48,7 +49,9 @@ pub(super) async fn report(
     let worker = known(app, worker_id).await?;
     let checks = reports.into_iter().enumerate().map(|(n, report)| checked(app, worker.as_deref(), n, report));
     let mut reports: Vec<FinishReport> = try_join_all(checks).await?;
+    let card_kind = worker.as_ref().map(|worker| kind_of_cards(&worker.gpus)).unwrap_or_default();
     for report in &mut reports {
+        report.card_kind.clone_from(&card_kind);
         report.cost_usd_micros = worker.as_ref().and_then(|worker| worker.cost_usd_micros(report.timing.occupied_ms()));
     }
     let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;

@@ -15,7 +15,7 @@ use stokehold_objects::Objects;
 use stokehold_queue::BATCH_MAX;
 use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, WarmModel};
 use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
-use stokehold_queue::reach::class_of;
+use stokehold_queue::reach::{Reach, class_of};
 use tokio::time::Instant;
 
 use super::extend::known;
@@ -86,7 +86,12 @@ pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
 
 /// What this worker asks for, as things stand now.
 async fn query(app: &App, worker_id: &str, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
-    let (demands, worker) = tokio::try_join!(app.demands(), known(app, worker_id))?;
+    let (demands, worker, drains) = tokio::try_join!(app.demands(), known(app, worker_id), app.drains())?;
+    if worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
+        // It may look because it was woken for a job: that is for somebody else.
+        app.pulls.hand_on();
+        return Ok(LeaseQuery::new(worker_id, request.want, Reach::default()));
+    }
     // One that is not known meets nobody's demands; its next heartbeat has it join again.
     let reach = worker.as_ref().map(|worker| fleet::reach(&demands, worker, offer.reach_gib, &offer.cards));
     let mut warm = Vec::with_capacity(offer.warm.len());

@@ -239,7 +239,10 @@ impl From<GpuHealth> for GpuHealthView {
 #[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
     responses((status = 200, description = "The workers heard of lately.", body = WorkerList), crate::openapi::Problems))]
 pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<WorkerList>, Problem> {
-    let workers = app.ask("list workers", app.registry.workers()).await?;
+    let (mut workers, drains) = tokio::try_join!(app.ask("list workers", app.registry.workers()), app.drains())?;
+    for worker in &mut workers {
+        worker.status.draining |= drains.contains_key(&worker.name);
+    }
     let now_ms = now_ms();
     Ok(Json(WorkerList {
         workers: workers.into_iter().map(|worker| view(worker, now_ms, app.config.extend_every_ms)).collect(),

@@ -242,3 +242,29 @@ async fn a_worker_gets_what_it_needs_to_start_a_runner() {
         assert_eq!(stack.problem(get(path)).await, (404, "not_found".to_owned()), "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_drained_worker_is_given_nothing_and_the_job_goes_to_another() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let registry = stack.queue.registry();
+    let term = registry.lead("test", 60_000).await.unwrap().unwrap();
+    registry.drain(term, "rack", Some(1)).await.unwrap();
+    let worker = Worker::join(&stack).await;
+    let id = stack.submit("hi").await;
+    let ask = json!({"want": 1, "reach_gib": 0, "wait_ms": 0});
+    assert!(stack.json(worker.post("lease", &ask)).await["leases"].as_array().is_none_or(Vec::is_empty));
+    // What it has, it keeps: its heartbeat is answered, and those who read of it see that it is drained.
+    stack.json(worker.post("extend", &json!({"leases": [], "status": {}}))).await;
+    let listed = stack.json(stack.get("/v1/workers")).await;
+    assert_eq!(listed["workers"][0]["state"], "draining", "{listed}");
+    assert!(registry.worker(&worker.id).await.unwrap().unwrap().status.draining);
+    let fleet = stack.json(stack.get("/v1/fleet")).await;
+    let machine = &fleet["machines"][0];
+    assert_eq!((&machine["provider"], &machine["state"]), (&json!("joined"), &json!("draining")), "{fleet}");
+
+    let token = stack.join_token(false).await;
+    let other = stack.json(post(&stack, "join", &token, &joining("desk"))).await;
+    let leased = stack.json(post(&stack, "lease", other["token"].as_str().unwrap(), &ask)).await;
+    assert_eq!(leased["leases"][0]["job_id"], id.as_str(), "{leased}");
+}

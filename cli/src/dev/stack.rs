@@ -3,19 +3,14 @@
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use futures::future::join_all;
-use serde_json::Value;
+use anyhow::{Context, Result, ensure};
 use stokehold_api::Config;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
 use stokehold_queue::{RedisConfig, Shards};
-use stokehold_worker::uv::ensure_uv;
 use tokio::net::TcpListener;
-use tokio::process::{Child, ChildStdin};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -24,23 +19,16 @@ use super::lock::{DataLock, make_private};
 use super::redis_server::RedisServer;
 use super::secrets::Secrets;
 use super::state::{State, host, listen};
-use super::{Durability, children, provision};
+use super::workers::{Begun, Workers};
+use super::{Durability, WorkerRange, provision};
 use crate::client::Client;
-use crate::paths;
 
 /// The API's own boot checks give up after a minute.
 const READY_LIMIT: Duration = Duration::from_secs(90);
 
-/// A worker that has never run here installs what it needs first.
-const JOIN_LIMIT: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Longer than a worker lets its jobs go on by itself.
-const DRAIN_LIMIT: Duration = Duration::from_secs(40);
 const STOP_LIMIT: Duration = Duration::from_secs(15);
-
-/// A worker that ends by itself is started again, no sooner than this.
-const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 /// How to start it.
 pub(crate) struct StackOptions {
@@ -52,7 +40,7 @@ pub(crate) struct StackOptions {
     pub(crate) s3: Option<String>,
     pub(crate) durability: Durability,
     pub(crate) ephemeral: bool,
-    pub(crate) workers: u32,
+    pub(crate) workers: WorkerRange,
     /// Jobs at once in each worker; else it decides.
     pub(crate) slots: Option<u32>,
     pub(crate) child_log: ChildLog,
@@ -70,7 +58,7 @@ pub(crate) struct About {
     pub(crate) durability: String,
     pub(crate) redis: String,
     pub(crate) objects: String,
-    pub(crate) workers: u32,
+    pub(crate) workers: WorkerRange,
 }
 
 /// A running stack. What it started ends when this is dropped; [`Stack::stop`] ends it in order.
@@ -79,7 +67,7 @@ pub(crate) struct Stack {
     pub(crate) token: String,
     pub(crate) data: PathBuf,
     pub(crate) about: About,
-    workers: Vec<Worker>,
+    workers: Workers,
     api: Part,
     store: Option<Part>,
     redis: Option<RedisServer>,
@@ -91,23 +79,6 @@ struct Part {
     name: &'static str,
     task: JoinHandle<Result<()>>,
     shutdown: CancellationToken,
-}
-
-struct Worker {
-    child: Child,
-    /// It stops when this closes: when we are gone, where the kernel cannot tell it so.
-    tie: Option<ChildStdin>,
-    name: String,
-    launch: Launch,
-}
-
-/// What a worker is started with.
-struct Launch {
-    url: String,
-    join_token: String,
-    scratch: PathBuf,
-    slots: Option<u32>,
-    log: Option<File>,
 }
 
 impl Stack {
@@ -127,6 +98,7 @@ impl Stack {
         let address = listener.local_addr()?;
         let mut config = config(&secrets, &options, address)?;
         config.redis.url.clone_from(&redis_url);
+        let queue = config.redis.clone();
         let (store, store_port, about_objects) =
             objects(&options, &data, &secrets, last.store_port, &mut config).await?;
         let state =
@@ -144,24 +116,17 @@ impl Stack {
             ended = api.ended() => return Err(ended),
         }
         let about = About { durability, redis: about_redis, objects: about_objects, workers: options.workers };
-        let mut stack =
-            Self { url, token: secrets.api.token, data, about, workers: Vec::new(), api, store, redis, _lock: lock };
-        stack.add_workers(&options, &secrets.join.token, &client).await?;
-        Ok(stack)
+        let begun = Begun { url: &url, join_token: &secrets.join.token, data: &data, client: &client, queue };
+        let workers = Workers::start(options, begun).await?;
+        Ok(Self { url, token: secrets.api.token, data, about, workers, api, store, redis, _lock: lock })
     }
 
     /// Watches over the parts, and starts workers again that ended. Completes with why, when a part has ended that the rest cannot do
     /// without.
     pub(crate) async fn supervise(&mut self) -> anyhow::Error {
         let Self { workers, api, store, redis, .. } = self;
-        let workers = async {
-            if let Err(error) = futures::future::try_join_all(workers.iter_mut().map(Worker::keep_alive)).await {
-                return error;
-            }
-            std::future::pending().await
-        };
         tokio::select! {
-            error = workers => error,
+            error = workers.ended() => error,
             error = api.ended() => error,
             error = async { match store { Some(store) => store.ended().await, None => std::future::pending().await } } => error,
             error = async { match redis { Some(redis) => redis.ended().await, None => std::future::pending().await } } => error,
@@ -172,8 +137,7 @@ impl Stack {
     pub(crate) async fn stop(mut self, now: impl Future<Output = ()>) {
         let hurry = CancellationToken::new();
         let stopping = async {
-            let workers = self.workers.iter_mut();
-            join_all(workers.map(|worker| children::stop(&mut worker.child, DRAIN_LIMIT, hurry.cancelled()))).await;
+            self.workers.stop(&hurry).await;
         };
         tokio::pin!(stopping);
         tokio::select! {
@@ -189,47 +153,6 @@ impl Stack {
         }
         if let Some(redis) = self.redis {
             redis.stop().await;
-        }
-    }
-
-    async fn add_workers(&mut self, options: &StackOptions, join_token: &str, client: &Client) -> Result<()> {
-        if options.workers == 0 {
-            return Ok(());
-        }
-        // Here rather than in each of them, where nobody would see why it takes a while.
-        ensure_uv(None, &paths::cache_dir()?).await?;
-        let before = worker_ids(client).await?;
-        for number in 1..=options.workers {
-            let name = format!("worker-{number}");
-            let log = match &options.child_log {
-                ChildLog::Stderr => None,
-                ChildLog::File(file) => Some(file.try_clone()?),
-            };
-            let launch = Launch {
-                url: self.url.clone(),
-                join_token: join_token.to_owned(),
-                scratch: self.data.join(&name),
-                slots: options.slots,
-                log,
-            };
-            let mut child = launch.spawn(&name)?;
-            // Waiting for a child closes what is still in it.
-            let tie = child.stdin.take();
-            self.workers.push(Worker { child, tie, name, launch });
-        }
-        let deadline = Instant::now() + JOIN_LIMIT;
-        loop {
-            let joined = worker_ids(client).await?.iter().filter(|id| !before.contains(id)).count();
-            if joined >= options.workers as usize {
-                return Ok(());
-            }
-            for worker in &mut self.workers {
-                if let Some(status) = worker.child.try_wait()? {
-                    bail!("{} ended before it had joined ({status}); see its lines above", worker.name);
-                }
-            }
-            ensure!(Instant::now() < deadline, "the workers have not joined within {} s", JOIN_LIMIT.as_secs());
-            sleep(PAUSE).await;
         }
     }
 }
@@ -250,43 +173,6 @@ impl Part {
             tracing::warn!("{} did not stop within {} s", self.name, STOP_LIMIT.as_secs());
             self.task.abort();
         }
-    }
-}
-
-impl Worker {
-    /// Starts the worker again whenever it ends; what it ran is run again as well.
-    async fn keep_alive(&mut self) -> Result<()> {
-        loop {
-            let status = self.child.wait().await?;
-            tracing::warn!("{} ended ({status}); starting it again", self.name);
-            sleep(RESTART_PAUSE).await;
-            self.child = self.launch.spawn(&self.name)?;
-            self.tie = self.child.stdin.take();
-        }
-    }
-}
-
-impl Launch {
-    fn spawn(&self, name: &str) -> Result<Child> {
-        let stoke = std::env::current_exe().context("cannot find the path of this program")?;
-        let log = self.log.as_ref().map(File::try_clone).transpose()?;
-        children::spawn(&stoke, ["worker", "--name", name, "--exit-with-stdin"], |command| {
-            command
-                .stdin(Stdio::piped())
-                .env("STOKE_GATEWAY_URL", &self.url)
-                .env("STOKE_JOIN_TOKEN", &self.join_token)
-                .env("STOKE_DATA_DIR", &self.scratch)
-                .env_remove("STOKE_WORKER_NAME")
-                .env_remove("STOKE_TOKEN")
-                .env_remove("STOKE_REDIS_URL")
-                .env_remove("STOKE_TOKEN_KEY");
-            if let Some(slots) = self.slots {
-                command.env("STOKE_SLOTS", slots.to_string());
-            }
-            if let Some(log) = log {
-                command.stdout(Stdio::null()).stderr(log);
-            }
-        })
     }
 }
 
@@ -374,10 +260,4 @@ async fn until_ready(client: &Client) -> Result<()> {
         ensure!(Instant::now() < deadline, "the API is not ready after {} s", READY_LIMIT.as_secs());
         sleep(PAUSE).await;
     }
-}
-
-async fn worker_ids(client: &Client) -> Result<Vec<Value>> {
-    let mut workers = client.get("/v1/workers").await?;
-    let workers = workers["workers"].as_array_mut().map(std::mem::take).unwrap_or_default();
-    Ok(workers.into_iter().map(|mut worker| worker["id"].take()).collect())
 }

@@ -129,6 +129,8 @@ end
 local function enqueue(raw, lane, at_front, wanted)
   local entry = append(at_front and front_key(lane) or lane_key(lane), raw, wanted)
   count(ROOT .. ':ready', lane, 1)
+  -- One that goes to the front has been ready before.
+  if not at_front then grow('a:' .. lane, 1) end
   open_lane(lane)
   return (at_front and 'f' or '') .. entry
 end

@@ -8,6 +8,16 @@ end
 
 local WARM_LOOKS = 8
 
+local UNMET_MS = 500 -- as often as this the autoscaler is told
+
+-- Nobody waits for work of a class that has some: a machine may be wanted.
+local function unmet()
+  if redis.call('SET', ROOT .. ':unmet', '1', 'NX', 'PX', UNMET_MS) then
+    redis.call('PUBLISH', ROOT .. ':signal:autoscaler', 'unmet')
+  end
+  return false
+end
+
 -- Wakes one parked pull that can take a job of this class, from this lane if it is known: one that has the model loaded, else the
 -- smallest card that fits, of those the cheapest, of those the least busy. The waiters of a replica that is gone are dropped.
 local function wake(class, lane)
@@ -23,7 +33,7 @@ local function wake(class, lane)
   end
   for _ = 1, 100 do
     local found = redis.call('ZRANGEBYSCORE', parked_key(demands), gib, '+inf', 'LIMIT', 0, 1)
-    if #found == 0 then return false end
+    if #found == 0 then return unmet() end
     if call_up(found[1]) then return true end
   end
   return false

@@ -2,6 +2,7 @@
 local tallies = {} -- key -> field -> change
 local ended = {} -- due, id, ... of the jobs that ended
 local stopped = {} -- ids that give their lease back
+local grown = {} -- field of `:flow` -> by how much
 local freed = {} -- gates that one passed out of, each once, in the order of their freeing
 
 local function free(gate)
@@ -45,4 +46,19 @@ local function flush_counts()
     if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
   end
   tallies = {}
+end
+
+local FLOW_MAX = 200000 -- fields: endpoints by kinds of card, which workers name
+
+-- A number that only grows, of `:flow`.
+local function grow(field, by) grown[field] = (grown[field] or 0) + by end
+
+local function flush_growth()
+  for field, by in pairs(grown) do
+    -- What is new has its first value.
+    if by > 0 and redis.call('HINCRBY', ROOT .. ':flow', field, text(by)) == by and redis.call('HLEN', ROOT .. ':flow') > FLOW_MAX then
+      redis.call('HDEL', ROOT .. ':flow', field)
+    end
+  end
+  grown = {}
 end

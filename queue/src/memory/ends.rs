@@ -3,6 +3,7 @@
 use super::gates::{gates_of, key_gate};
 use super::shelves::ShelfName;
 use super::{Inner, Lanes, Place, SWEEP_MAX};
+use crate::flow::RunCount;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use crate::id::JobId;
 use crate::job::{AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Stage, Timing};
@@ -204,6 +205,7 @@ impl Inner {
         let sharers = report.sharers();
         let took = self.took_ms(id, sharers);
         self.learn_cost(&spec.tenant, &spec.endpoint, took);
+        self.count_run(&spec, report);
         self.stop(id, sharers);
         if let Err(error) = &result {
             self.record(id).job.oom_events += u32::from(error.code.fault() == Fault::Oom);
@@ -232,6 +234,13 @@ impl Inner {
             }
         }
         FinishAnswer::Ok
+    }
+
+    /// What is learned of an endpoint on a kind of card.
+    fn count_run(&mut self, spec: &JobSpec, report: &FinishReport) {
+        for (field, by) in RunCount::of(report).fields(&spec.tenant, &spec.endpoint) {
+            self.grow(field, by);
+        }
     }
 
     /// The class to wake, when it was released.

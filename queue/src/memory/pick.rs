@@ -3,6 +3,7 @@
 use super::gates::{endpoint_gate, key_gate, tenant_gate};
 use super::shelves::{ShelfName, parts_of};
 use super::{Inner, Parked, Place};
+use crate::flow;
 use crate::id::{Fence, JobId};
 use crate::job::{Attempt, AttemptOutcome, Timing};
 use crate::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, HOLD_MS, Lease, LeaseQuery};
@@ -342,6 +343,8 @@ impl Inner {
         record.charged = charged;
         let started_by = record.start_by_ms.take();
         let deadline = record.job.spec.deadline_ms;
+        let (first, priority) = (record.attempt == 1, record.job.spec.priority);
+        let queued_ms = now.saturating_sub(record.ready_ms);
         record.job.attempts.push(Attempt {
             attempt: record.attempt,
             worker_id: pull.query.worker_id.clone(),
@@ -349,7 +352,7 @@ impl Inner {
             leased_ms: now,
             ended_ms: None,
             outcome: AttemptOutcome::Running,
-            timing: Timing { queued_ms: now.saturating_sub(record.ready_ms), ..Timing::default() },
+            timing: Timing { queued_ms, ..Timing::default() },
             cost_usd_micros: None,
             error: None,
         });
@@ -367,6 +370,12 @@ impl Inner {
             }
         }
         self.ready.take_one(lane);
+        if first {
+            self.grow(flow::started(lane), 1);
+            if queued_ms > flow::late_ms(priority) {
+                self.grow(flow::late(lane), 1);
+            }
+        }
         self.leases.put(id, (now + pull.lease_ms) as f64);
         true
     }

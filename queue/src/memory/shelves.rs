@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::gates::endpoint_gate;
 use super::ranked::Ranked;
 use super::{Inner, Place};
+use crate::flow;
 use crate::id::JobId;
 use crate::keys;
 
@@ -141,6 +142,10 @@ impl Inner {
             lane.queue.push_back(id)
         }
         self.ready.add(&name, 1);
+        // One that goes to the front has been ready before.
+        if !at_front {
+            self.grow(flow::arrived(&name), 1);
+        }
         self.open_lane(&name);
         name
     }

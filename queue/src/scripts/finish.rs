@@ -4,6 +4,7 @@ use super::{FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
+use crate::flow::RunCount;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, Outgrown};
 use crate::job::{Fault, JobError};
 use crate::keys::Keys;
@@ -41,6 +42,9 @@ impl Finish<'_> {
                 | (FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. }, _) => call.arg(""),
             };
             call.arg(report.sharers());
+            let run = RunCount::of(report);
+            call.arg(run.kind).arg(run.run_ms.map_or(String::new(), |ms| ms.to_string()));
+            call.arg(run.load.map_or("", |load| load.word())).arg(run.load_ms);
         }
         let reply: Vec<String> = connection.eval_durably(&FINISH, &call).await?;
         reply.iter().map(|word| answer(&FINISH, word)).collect()

@@ -247,6 +247,14 @@ impl Pair {
                 usage.running += u64::from(redis.state == JobState::Running);
             }
         }
+        let flow = both!(self, |queue| queue.flow()).unwrap();
+        for of in &flow {
+            let gate = format!("e:{}:{}", of.tenant, of.endpoint);
+            assert_eq!(of.running, usage.get(&gate).map_or(0, |usage| usage.running), "{gate}");
+            for lane in &of.lanes {
+                assert!(lane.arrived >= lane.started && lane.started >= lane.late, "{lane:?}");
+            }
+        }
         let depth = self.redis.depth().await.unwrap();
         assert_eq!(depth, self.memory.depth().await.unwrap());
         assert_eq!(depth.into_iter().map(|depth| (depth.lane, depth.jobs)).collect::<HashMap<_, _>>(), ready);

@@ -10,9 +10,9 @@ use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Idempotency, JobError, JobSpec, JobState, NewJob, Priority, Stage,
 };
-use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Limits, Settlement, Verdict};
+use stokehold_queue::queue::{AUTOSCALER, Due, Gate, Lease, LeaseQuery, Limits, Settlement, Signal, Verdict};
 use stokehold_queue::reach::Reach;
-use stokehold_queue::registry::TrafficSet;
+use stokehold_queue::registry::{MachineRecord, TrafficSet, Wanted};
 use stokehold_queue::{
     Clock, Durability, Error, ManualClock, Queue, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce,
 };
@@ -77,7 +77,7 @@ async fn every_key_of_a_shard_lies_in_one_cluster_slot() {
 }
 
 /// What a queue without open jobs may keep: records, what they leave for lists and history, and what is learnt for ever.
-const KEPT: [&str; 8] = [":j:", ":index:", ":turn", ":ended", ":cost", ":dead:", ":i:", ":tenants"];
+const KEPT: [&str; 10] = [":j:", ":index:", ":turn", ":ended", ":cost", ":flow", ":unmet", ":dead:", ":i:", ":tenants"];
 
 async fn left_over(server: &RedisServer) -> Vec<String> {
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut raw(server).await).await.unwrap();
@@ -442,4 +442,54 @@ async fn a_single_use_token_is_claimed_once() {
     let (one, two) = tokio::join!(registry.claim_token(&token.id), registry.claim_token(&token.id));
     assert_eq!([one.unwrap(), two.unwrap()].iter().flatten().count(), 1);
     assert_eq!(registry.tokens().await.unwrap(), []);
+}
+
+fn machine(id: &str) -> MachineRecord {
+    MachineRecord {
+        id: id.to_owned(),
+        provider: "cloud".to_owned(),
+        rental: None,
+        offer: serde_json::Value::Null,
+        wanted: Wanted::Running,
+        wanted_ms: 1,
+        is_done: false,
+        rented_ms: 1,
+        drained_ms: None,
+        then: None,
+        usd_micros_per_hour: 0,
+        stopped_usd_micros_per_hour: 0,
+        is_interruptible: false,
+        missed: 0,
+        on_disk: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn of_two_autoscalers_only_the_one_that_leads_writes_machines_down() {
+    let (server, _dir) = server(&[]);
+    let registry = queue(&server, Clock::Own).await.registry();
+    let first = registry.lead("first", 60_000).await.unwrap().expect("nobody else leads");
+    assert_eq!(registry.lead("second", 60_000).await.unwrap(), None);
+    assert_eq!(registry.lead("first", 60_000).await.unwrap(), Some(first), "the same term goes on");
+    assert!(registry.put_machine(first, &machine("m-1")).await.unwrap());
+    assert!(registry.drain(first, "m-1", Some(7)).await.unwrap());
+
+    registry.lead("first", 0).await.unwrap();
+    let second = registry.lead("second", 60_000).await.unwrap().expect("the lead was given up");
+    assert!(second > first);
+    assert!(!registry.put_machine(first, &machine("m-2")).await.unwrap(), "its term is over");
+    assert!(!registry.shun(first, "box", 9).await.unwrap());
+    assert_eq!(registry.machines().await.unwrap().into_keys().collect::<Vec<_>>(), ["m-1"]);
+    assert_eq!(registry.drains().await.unwrap(), [("m-1".to_owned(), 7)].into());
+    assert!(registry.drop_machine(second, "m-1").await.unwrap());
+    assert!(registry.machines().await.unwrap().is_empty() && registry.drains().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn the_autoscaler_hears_of_ready_work_that_nobody_waits_for() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    let mut heard = queue.listen(AUTOSCALER).await.unwrap();
+    queue.submit(vec![job("echo")]).await.unwrap();
+    assert_eq!(heard.recv().await, Some(Signal::Unmet));
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use stokehold_queue::flow::Flow;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use stokehold_queue::job::{Job, JobSpec, NewJob, Priority};
 use stokehold_queue::queue::{
@@ -245,6 +246,10 @@ impl Queue for Buggy {
 
     async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {
         self.inner.depth().await
+    }
+
+    async fn flow(&self) -> Result<Vec<Flow>, Error> {
+        self.inner.flow().await
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {

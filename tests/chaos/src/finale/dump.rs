@@ -15,7 +15,7 @@ const PAGE: usize = 500;
 
 /// Below the shard's root, what is kept by design after a job's end: records, their place in lists, what history and webhooks wait
 /// for, and counters that only grow.
-const KEPT: [&str; 23] = [
+const KEPT: [&str; 25] = [
     ":tenants",
     ":j:",
     ":i:",
@@ -24,6 +24,8 @@ const KEPT: [&str; 23] = [
     ":ended",
     ":dead:",
     ":cost",
+    ":flow",
+    ":unmet",
     ":turn",
     ":limits",
     ":w:",

@@ -1,0 +1,473 @@
+//! Does what was decided, and makes no choices: writes down what it is about to ask for, asks for it, and writes down the answer.
+
+use stokehold_queue::registry::{MachineRecord, Registry, Term, Wanted};
+use stokehold_queue::{Error, WorkerRecord, now_ms};
+
+use crate::live::chores::micros;
+use crate::observation::Offer;
+use crate::observe::Seen;
+use crate::plan::{Action, Step};
+use crate::provider::{Failure, Order, in_time};
+use crate::providers::Providers;
+
+/// An offer that was refused or has vanished is left alone for so long, milliseconds.
+const REFUSED_MS: u64 = 60_000;
+
+/// Why nothing more may be done now.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Stop {
+    /// Another autoscaler leads by now.
+    #[error("another autoscaler leads by now")]
+    Deposed,
+    /// What is done cannot be written down, so nothing is done.
+    #[error("machines cannot be written down")]
+    Unavailable(#[from] Error),
+}
+
+/// What became of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is being done.
+    Done {
+        /// The machine.
+        machine: String,
+    },
+    /// It is done when the machine's jobs are.
+    AfterItsJobs,
+    /// It was not done, or perhaps not.
+    Failed(String),
+    /// It is not for us to do, or cannot be, as things are by now.
+    LeftAlone(&'static str),
+}
+
+/// Of a machine that whoever asked names.
+const DONE: Outcome = Outcome::Done { machine: String::new() };
+
+/// Who does it: under this term, with these providers.
+pub(crate) struct Hands<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) term: Term,
+    pub(crate) providers: &'a Providers,
+}
+
+impl Hands<'_> {
+    /// One step of a plan that was made of `seen`. Machines are looked up there, and written back.
+    pub(crate) async fn step(&self, seen: &mut Seen, step: &Step) -> Result<Outcome, Stop> {
+        match &step.action {
+            Action::Rent { offer, bid_usd_per_hour, prefetch } => {
+                let found = seen.offers.iter().find(|known| known.id == *offer).cloned();
+                let Some(found) = found else { return Ok(Outcome::LeftAlone("there is no such offer by now")) };
+                let prefetch = prefetch.iter().map(ToString::to_string).collect();
+                self.rent(seen, found, *bid_usd_per_hour, prefetch).await
+            }
+            Action::Resume { machine } => self.on(seen, machine, async |machine, _| self.resume(machine).await).await,
+            Action::Drain { machine } => {
+                self.on(seen, machine, async |machine, _| {
+                    let machine = self.drain(&machine, machine.then).await?;
+                    Ok((Some(machine), DONE))
+                })
+                .await
+            }
+            Action::Undrain { machine } => self.on(seen, machine, async |machine, _| self.undrain(machine).await).await,
+            Action::Stop { machine } => {
+                self.on(seen, machine, async |machine, seen| self.end(machine, seen, Wanted::Stopped).await).await
+            }
+            Action::Release { machine } => {
+                self.on(seen, machine, async |machine, seen| self.end(machine, seen, Wanted::Gone).await).await
+            }
+        }
+    }
+
+    async fn on(
+        &self,
+        seen: &mut Seen,
+        id: &str,
+        act: impl AsyncFnOnce(MachineRecord, &Seen) -> Result<(Option<MachineRecord>, Outcome), Stop>,
+    ) -> Result<Outcome, Stop> {
+        let Some(machine) = seen.machines.get(id).cloned() else {
+            let is_joined = seen.workers.iter().any(|worker| worker.worker_id == id);
+            let why = if is_joined { "it was not started from here" } else { "there is no such machine by now" };
+            return Ok(Outcome::LeftAlone(why));
+        };
+        let (after, outcome) = act(machine, seen).await?;
+        match after {
+            Some(machine) => drop(seen.machines.insert(id.to_owned(), machine)),
+            None => drop(seen.machines.remove(id)),
+        }
+        Ok(match outcome {
+            Outcome::Done { .. } => Outcome::Done { machine: id.to_owned() },
+            other => other,
+        })
+    }
+
+    async fn rent(
+        &self,
+        seen: &mut Seen,
+        offer: Offer,
+        bid_usd_per_hour: Option<f64>,
+        prefetch: Vec<String>,
+    ) -> Result<Outcome, Stop> {
+        let Some(provider) = self.providers.get(&offer.provider) else {
+            return Ok(Outcome::LeftAlone("there is no such provider"));
+        };
+        let id = provider.label(&offer, &seen.machines.keys().cloned().collect());
+        let now_ms = now_ms();
+        let mut machine = record(now_ms, &id, &offer, bid_usd_per_hour);
+        // Its name may have been another's that was drained.
+        told(self.registry.drain(self.term, &id, None).await?)?;
+        self.write(&machine).await?;
+        seen.machines.insert(id.clone(), machine.clone());
+        let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, prefetch };
+        let failure = match in_time(provider, provider.rent(&order)).await {
+            Ok(rental) => {
+                (machine.rental, machine.is_done) = (Some(rental), true);
+                self.write(&machine).await?;
+                seen.machines.insert(id.clone(), machine);
+                return Ok(Outcome::Done { machine: id });
+            }
+            Err(failure) => failure,
+        };
+        match &failure {
+            Failure::Refused(_) | Failure::Vanished(_) => {
+                self.forget(&id, &[]).await?;
+                seen.machines.remove(&id);
+                if !provider.leaves_with_us() {
+                    told(self.registry.shun(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
+                }
+            }
+            // It is cleared up by what its provider lists.
+            Failure::Unknown(_) => {}
+            Failure::Made { rental, .. } => {
+                machine.rental = Some(rental.clone());
+                let machine = self.ask(machine, Wanted::Gone).await?.0;
+                seen.machines.insert(id, machine);
+            }
+        }
+        Ok(Outcome::Failed(failure.to_string()))
+    }
+
+    async fn resume(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), Stop> {
+        told(self.registry.drain(self.term, &machine.id, None).await?)?;
+        let (machine, failure) =
+            self.ask(MachineRecord { drained_ms: None, then: None, ..machine }, Wanted::Running).await?;
+        Ok((Some(machine), failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
+    }
+
+    /// From now on it is given no more jobs.
+    async fn drain(&self, machine: &MachineRecord, then: Option<Wanted>) -> Result<MachineRecord, Stop> {
+        let since_ms = machine.drained_ms.unwrap_or_else(now_ms);
+        let machine = MachineRecord { drained_ms: Some(since_ms), then, ..machine.clone() };
+        self.write(&machine).await?;
+        told(self.registry.drain(self.term, &machine.id, Some(since_ms)).await?)?;
+        Ok(machine)
+    }
+
+    async fn undrain(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), Stop> {
+        if machine.wanted != Wanted::Running {
+            return Ok((Some(machine), Outcome::LeftAlone("it does not run by now")));
+        }
+        told(self.registry.drain(self.term, &machine.id, None).await?)?;
+        let machine = MachineRecord { drained_ms: None, then: None, ..machine };
+        self.write(&machine).await?;
+        Ok((Some(machine), DONE))
+    }
+
+    /// Stops it or gives it back: now, if it certainly holds no job; else it is drained first.
+    async fn end(
+        &self,
+        machine: MachineRecord,
+        seen: &Seen,
+        wanted: Wanted,
+    ) -> Result<(Option<MachineRecord>, Outcome), Stop> {
+        let is_lost = seen.worker_of(&machine).is_some_and(|worker| seen.is_silent(worker));
+        if machine.wanted == Wanted::Running && !seen.is_done(&machine) && !is_lost {
+            let machine = self.drain(&machine, Some(wanted)).await?;
+            return Ok((Some(machine), Outcome::AfterItsJobs));
+        }
+        let (after, failure) = self.ended(machine, wanted).await?;
+        Ok((after, failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
+    }
+
+    /// Stops it or gives it back. Its record stays until it is seen to be gone.
+    pub(crate) async fn ended(
+        &self,
+        machine: MachineRecord,
+        wanted: Wanted,
+    ) -> Result<(Option<MachineRecord>, Option<Failure>), Stop> {
+        let (machine, failure) = self.ask(machine, wanted).await?;
+        Ok((Some(machine), failure))
+    }
+
+    /// Has its provider do what is wanted of it: written down first, and the answer after.
+    async fn ask(&self, mut machine: MachineRecord, wanted: Wanted) -> Result<(MachineRecord, Option<Failure>), Stop> {
+        (machine.wanted, machine.wanted_ms, machine.is_done) = (wanted, now_ms(), false);
+        machine.then = None;
+        self.write(&machine).await?;
+        let Some(provider) = self.providers.get(&machine.provider) else {
+            let why = Failure::Refused(format!("the provider {} is not in the settings", machine.provider));
+            return Ok((machine, Some(why)));
+        };
+        let rental = match &machine.rental {
+            Some(rental) => rental.clone(),
+            None if !provider.keeps_list() => machine.id.clone(),
+            // It may not be there; the list will tell.
+            None => return Ok((machine, None)),
+        };
+        let answer = match wanted {
+            Wanted::Running => in_time(provider, provider.resume(&rental)).await,
+            Wanted::Stopped => in_time(provider, provider.stop(&rental)).await,
+            Wanted::Gone => in_time(provider, provider.release(&rental)).await,
+        };
+        match answer {
+            Ok(()) => {
+                machine.is_done = true;
+                self.write(&machine).await?;
+                Ok((machine, None))
+            }
+            Err(failure) => Ok((machine, Some(failure))),
+        }
+    }
+
+    pub(crate) async fn write(&self, machine: &MachineRecord) -> Result<(), Stop> {
+        let written = self.registry.put_machine(self.term, machine).await?;
+        told(written)
+    }
+
+    /// It is gone, and its worker with it.
+    pub(crate) async fn forget(&self, id: &str, workers: &[WorkerRecord]) -> Result<(), Stop> {
+        let gone: Vec<&str> =
+            workers.iter().filter(|worker| worker.name == id).map(|worker| worker.worker_id.as_str()).collect();
+        self.registry.drop_workers(&gone).await?;
+        let forgotten = self.registry.drop_machine(self.term, id).await?;
+        told(forgotten)
+    }
+
+    pub(crate) async fn shun(&self, host: &str, until_ms: u64) -> Result<(), Stop> {
+        let shunned = self.registry.shun(self.term, host, until_ms).await?;
+        told(shunned)
+    }
+}
+
+/// A machine that is about to be, as it is written down first.
+fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -> MachineRecord {
+    MachineRecord {
+        id: id.to_owned(),
+        provider: offer.provider.to_string(),
+        rental: None,
+        offer: serde_json::to_value(offer).unwrap_or_default(),
+        wanted: Wanted::Running,
+        wanted_ms: now_ms,
+        is_done: false,
+        rented_ms: now_ms,
+        drained_ms: None,
+        then: None,
+        usd_micros_per_hour: micros(bid_usd_per_hour.unwrap_or(offer.usd_per_hour)),
+        stopped_usd_micros_per_hour: micros(offer.stopped_usd_per_hour.unwrap_or(0.0)),
+        is_interruptible: bid_usd_per_hour.is_some(),
+        missed: 0,
+        on_disk: Vec::new(),
+    }
+}
+
+/// A machine of ours that somebody else has started, and whose worker is here.
+pub(crate) fn adopted(seen_ms: u64, id: &str, offer: &Offer) -> MachineRecord {
+    MachineRecord { rental: Some(id.to_owned()), is_done: true, ..record(seen_ms, id, offer, None) }
+}
+
+/// A write is refused to one that no longer leads.
+fn told(is_ours: bool) -> Result<(), Stop> {
+    if is_ours { Ok(()) } else { Err(Stop::Deposed) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use futures::future::BoxFuture;
+    use stokehold_queue::{RedisConfig, Shards};
+    use stokehold_tests::redis_server::RedisServer;
+
+    use super::*;
+    use crate::plan::Reason;
+    use crate::provider::{Provider, Rental};
+
+    /// Answers every rent as it is told to, and notes what it was asked.
+    struct Cloud {
+        answer: Mutex<Result<String, Failure>>,
+        asked: Mutex<Vec<String>>,
+        registry: Registry,
+    }
+
+    impl Cloud {
+        fn note(&self, what: String) {
+            self.asked.lock().unwrap().push(what);
+        }
+    }
+
+    impl Provider for Cloud {
+        fn name(&self) -> &'static str {
+            "cloud"
+        }
+        fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+            Box::pin(async { Ok(vec![offer()]) })
+        }
+        fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+            Box::pin(async { Ok(Some(vec![])) })
+        }
+        fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+            Box::pin(async {
+                let written = self.registry.machines().await.unwrap();
+                assert!(written.contains_key(&order.label), "it is written down before anybody is asked");
+                self.note("rent".to_owned());
+                let answer = self.answer.lock().unwrap().clone();
+                match answer {
+                    Err(Failure::Unknown(why)) if why == "silence" => std::future::pending().await,
+                    answer => answer,
+                }
+            })
+        }
+        fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            self.note(format!("stop {rental}"));
+            Box::pin(async { Ok(()) })
+        }
+        fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            self.note(format!("resume {rental}"));
+            Box::pin(async { Ok(()) })
+        }
+        fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            self.note(format!("release {rental}"));
+            Box::pin(async { Ok(()) })
+        }
+        fn call_limit(&self) -> Duration {
+            Duration::from_millis(200)
+        }
+        fn join_limit(&self) -> Duration {
+            Duration::from_secs(900)
+        }
+    }
+
+    fn offer() -> Offer {
+        let offer = serde_json::json!({"id": "77", "provider": "cloud", "kind": "RTX 4090", "host": "box-3", "count": 1,
+            "cards": 1, "vram_gb": 24.0, "speed": 1.0, "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0});
+        serde_json::from_value(offer).unwrap()
+    }
+
+    struct World {
+        cloud: Arc<Cloud>,
+        providers: Providers,
+        registry: Registry,
+        term: Term,
+        seen: Seen,
+        _server: (RedisServer, tempfile::TempDir),
+    }
+
+    impl World {
+        async fn new(answer: Result<String, Failure>) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let server = RedisServer::start(dir.path(), &[]);
+            let queue = Shards::connect(RedisConfig { url: server.url(), ..RedisConfig::default() }).await.unwrap();
+            let registry = queue.registry();
+            let term = registry.lead("test", 60_000).await.unwrap().unwrap();
+            let asked = Mutex::default();
+            let cloud = Arc::new(Cloud { answer: Mutex::new(answer), asked, registry: registry.clone() });
+            let providers = std::iter::once(cloud.clone() as Arc<dyn Provider>).collect();
+            let seen = Seen { now_ms: now_ms(), offers: vec![offer()], ..Seen::default() };
+            Self { cloud, providers, registry, term, seen, _server: (server, dir) }
+        }
+
+        async fn does(&mut self, action: Action) -> Result<Outcome, Stop> {
+            let hands = Hands { registry: &self.registry, term: self.term, providers: &self.providers };
+            hands.step(&mut self.seen, &Step { action, reason: Reason::Policy { text: String::new() } }).await
+        }
+
+        async fn rent(&mut self) -> Result<Outcome, Stop> {
+            self.does(Action::Rent { offer: "77".into(), bid_usd_per_hour: None, prefetch: vec![] }).await
+        }
+
+        async fn only(&self) -> MachineRecord {
+            let machines = self.registry.machines().await.unwrap();
+            assert_eq!(machines, self.seen.machines, "what is known is what is written down");
+            machines.into_values().next().unwrap()
+        }
+
+        fn asked(&self) -> Vec<String> {
+            std::mem::take(&mut *self.cloud.asked.lock().unwrap())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_machine_is_rented_stopped_resumed_and_released() {
+        let mut world = World::new(Ok("9001".to_owned())).await;
+        let Outcome::Done { machine } = world.rent().await.unwrap() else { panic!() };
+        let machine = crate::Name::from(machine);
+        let rented = world.only().await;
+        assert_eq!(
+            (rented.rental.as_deref(), rented.is_done, rented.usd_micros_per_hour),
+            (Some("9001"), true, 350_000)
+        );
+        world.does(Action::Stop { machine: machine.clone() }).await.unwrap();
+        assert_eq!((world.only().await.wanted, world.only().await.is_done), (Wanted::Stopped, true));
+        world.does(Action::Resume { machine: machine.clone() }).await.unwrap();
+        assert_eq!(world.only().await.wanted, Wanted::Running);
+        world.does(Action::Release { machine: machine.clone() }).await.unwrap();
+        assert_eq!(world.only().await.wanted, Wanted::Gone, "its record stays until it is seen to be gone");
+        assert_eq!(world.asked(), ["rent", "stop 9001", "resume 9001", "release 9001"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_leaves_nothing_behind_and_the_offer_is_left_alone() {
+        let mut world = World::new(Err(Failure::Vanished("rented by somebody else".to_owned()))).await;
+        assert!(matches!(world.rent().await.unwrap(), Outcome::Failed(_)));
+        assert!(world.registry.machines().await.unwrap().is_empty());
+        assert!(world.registry.shunned().await.unwrap().contains_key("77"));
+    }
+
+    #[tokio::test]
+    async fn a_rent_that_is_not_answered_stays_written_down() {
+        let mut world = World::new(Err(Failure::Unknown("silence".to_owned()))).await;
+        assert!(matches!(world.rent().await.unwrap(), Outcome::Failed(_)));
+        let machine = world.only().await;
+        assert_eq!((machine.rental, machine.is_done, machine.wanted), (None, false, Wanted::Running));
+    }
+
+    #[tokio::test]
+    async fn what_an_error_left_behind_is_given_back() {
+        let made = Failure::Made { rental: "9002".to_owned(), why: "500".to_owned() };
+        let mut world = World::new(Err(made)).await;
+        assert!(matches!(world.rent().await.unwrap(), Outcome::Failed(_)));
+        assert_eq!(world.asked(), ["rent", "release 9002"]);
+        assert_eq!(world.only().await.wanted, Wanted::Gone);
+    }
+
+    #[tokio::test]
+    async fn one_that_has_been_deposed_asks_nobody() {
+        let mut world = World::new(Ok("9001".to_owned())).await;
+        world.registry.lead("test", 0).await.unwrap();
+        world.registry.lead("another", 60_000).await.unwrap();
+        assert!(matches!(world.rent().await, Err(Stop::Deposed)));
+        assert_eq!(world.asked(), [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_machine_with_jobs_is_drained_before_it_goes() {
+        let mut world = World::new(Ok("9001".to_owned())).await;
+        let Outcome::Done { machine } = world.rent().await.unwrap() else { panic!() };
+        let worker = serde_json::json!({"worker_id": "w_1", "name": machine, "release": "", "slots": 1, "gpus": [],
+            "joined_ms": now_ms(), "seen_ms": now_ms() + 1_000, "status": {"running": 1}});
+        world.seen.workers = vec![serde_json::from_value(worker).unwrap()];
+        let release = || Action::Release { machine: machine.as_str().into() };
+        assert_eq!(world.does(release()).await.unwrap(), Outcome::AfterItsJobs);
+        let draining = world.only().await;
+        assert_eq!((draining.wanted, draining.then), (Wanted::Running, Some(Wanted::Gone)));
+        assert!(world.registry.drains().await.unwrap().contains_key(&machine));
+        world.does(Action::Undrain { machine: machine.as_str().into() }).await.unwrap();
+        assert_eq!((world.only().await.then, world.registry.drains().await.unwrap().len()), (None, 0));
+        world.does(release()).await.unwrap();
+        let status = &mut world.seen.workers[0];
+        (status.status.running, status.status.draining, status.seen_ms) = (0, true, now_ms() + 10_000);
+        world.does(release()).await.unwrap();
+        assert_eq!(world.asked(), ["rent", "release 9001"]);
+    }
+}

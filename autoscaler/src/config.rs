@@ -1,0 +1,261 @@
+//! What the operator typed, and what it means. The defaults are `config.default.toml`, commented there.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use stokehold_queue::RedisConfig;
+use toml::{Table, Value};
+
+use crate::Policy;
+use crate::live::Settings;
+use crate::providers::owned::Host;
+
+/// The defaults, as a commented file to start from.
+pub const DEFAULT: &str = include_str!("config.default.toml");
+
+/// Every environment variable, and the setting it overrides.
+pub const ENV: [(&str, &str); 10] = [
+    ("STOKE_AUTOSCALER_TICK_MS", "tick_ms"),
+    ("STOKE_AUTOSCALER_LISTEN", "listen"),
+    ("STOKE_AUTOSCALER_RECORD", "record"),
+    ("STOKE_GATEWAY_URL", "gateway_url"),
+    ("STOKE_JOIN_TOKEN", "join_token"),
+    ("STOKE_REDIS_URL", "redis.url"),
+    ("STOKE_REDIS_PREFIX", "redis.prefix"),
+    ("STOKE_REDIS_SHARDS", "redis.shards"),
+    ("STOKE_LOCAL_MAX", "local.max"),
+    ("STOKE_DATA_DIR", "local.data_dir"),
+];
+
+/// A text that never prints itself.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// It.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// What the autoscaler needs to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The loop's.
+    pub settings: Settings,
+    /// Where metrics are told, if anywhere.
+    pub listen: Option<SocketAddr>,
+    /// Where looks and plans are recorded, if anywhere.
+    pub record: Option<PathBuf>,
+    /// The queue.
+    pub redis: RedisConfig,
+    /// Where workers reach the gateway.
+    pub gateway_url: String,
+    /// What they join with.
+    pub join_token: Secret,
+    /// Workers as processes of this machine.
+    pub local: LocalSettings,
+    /// The operator's hosts.
+    pub hosts: StaticSettings,
+}
+
+/// Workers as processes of this machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalSettings {
+    /// At most so many.
+    pub max: u32,
+    /// Jobs at once in each; 0 is automatic.
+    pub slots: u32,
+    /// Below it each has a folder.
+    pub data_dir: PathBuf,
+}
+
+/// Hosts that are the operator's.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StaticSettings {
+    /// A host whose worker has not joined by then is stopped again, seconds.
+    pub join_limit_s: u64,
+    /// A command that takes longer is killed, seconds.
+    pub command_limit_s: u64,
+    /// They.
+    pub hosts: Vec<Host>,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No TOML, an unknown key or a wrong type.
+    #[error("the configuration cannot be read: {0}")]
+    Toml(#[from] toml::de::Error),
+    /// An environment variable of the wrong type.
+    #[error("{0} must be a whole number")]
+    Number(&'static str),
+    /// A setting that cannot be meant.
+    #[error("{setting}: {why}")]
+    Setting {
+        /// The setting, as in the file.
+        setting: &'static str,
+        /// What to change.
+        why: String,
+    },
+}
+
+/// The file's shape. Every member has its default in `config.default.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawConfig {
+    tick_ms: u64,
+    listen: String,
+    record: PathBuf,
+    gateway_url: String,
+    join_token: Secret,
+    redis: RawRedis,
+    policy: Policy,
+    local: LocalSettings,
+    #[serde(rename = "static")]
+    hosts: StaticSettings,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawRedis {
+    url: String,
+    prefix: String,
+    shards: u8,
+}
+
+impl Config {
+    /// The defaults, then `file`, then the environment. `var` looks a variable up.
+    ///
+    /// # Errors
+    /// With the setting and what to change.
+    pub fn load(file: Option<&str>, var: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let mut table: Table = toml::from_str(DEFAULT)?;
+        if let Some(file) = file {
+            merge(&mut table, toml::from_str(file)?);
+        }
+        for (variable, setting) in ENV {
+            if let Some(text) = var(variable) {
+                put(&mut table, variable, setting, text)?;
+            }
+        }
+        let raw: RawConfig = Value::Table(table).try_into()?;
+        if raw.tick_ms < 100 {
+            return Err(Error::Setting { setting: "tick_ms", why: "must be at least 100".to_owned() });
+        }
+        let listen = (!raw.listen.is_empty()).then(|| raw.listen.parse());
+        let why = |_| Error::Setting { setting: "listen", why: format!("{:?} is no address:port", raw.listen) };
+        let listen = listen.transpose().map_err(why)?;
+        for host in &raw.hosts.hosts {
+            if host.start.is_empty() || host.stop.is_empty() || host.name.is_empty() {
+                let why = format!("host {:?} needs a name, and commands in start and stop", host.name);
+                return Err(Error::Setting { setting: "static.hosts", why });
+            }
+        }
+        let named = |n: usize| raw.hosts.hosts[..n].iter().any(|host| host.name == raw.hosts.hosts[n].name);
+        if let Some(twice) = (0..raw.hosts.hosts.len()).find(|n| named(*n)) {
+            let why = format!("there are two hosts called {:?}", raw.hosts.hosts[twice].name);
+            return Err(Error::Setting { setting: "static.hosts", why });
+        }
+        Ok(Self {
+            settings: Settings { tick: Duration::from_millis(raw.tick_ms), policy: raw.policy, holder: None },
+            listen,
+            record: Some(raw.record).filter(|record| !record.as_os_str().is_empty()),
+            redis: RedisConfig {
+                url: raw.redis.url,
+                prefix: raw.redis.prefix,
+                shards: raw.redis.shards,
+                ..RedisConfig::default()
+            },
+            gateway_url: raw.gateway_url.trim_end_matches('/').to_owned(),
+            join_token: raw.join_token,
+            local: raw.local,
+            hosts: raw.hosts,
+        })
+    }
+}
+
+/// What `over` says stands; tables are merged member by member.
+fn merge(table: &mut Table, over: Table) {
+    for (name, value) in over {
+        match (table.get_mut(&name), value) {
+            (Some(Value::Table(into)), Value::Table(value)) => merge(into, value),
+            (_, value) => drop(table.insert(name, value)),
+        }
+    }
+}
+
+/// Sets a member, as what it is by default.
+fn put(table: &mut Table, variable: &'static str, setting: &str, text: String) -> Result<(), Error> {
+    let (into, name) = match setting.split_once('.') {
+        Some((section, name)) => match table.get_mut(section) {
+            Some(Value::Table(section)) => (section, name),
+            _ => return Ok(()),
+        },
+        None => (table, setting),
+    };
+    let value = match into.get(name) {
+        Some(Value::Integer(_)) => Value::Integer(text.trim().parse().map_err(|_| Error::Number(variable))?),
+        _ => Value::String(text),
+    };
+    into.insert(name.to_owned(), value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn load(file: &str, set: &[(&str, &str)]) -> Result<Config, String> {
+        let var = |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
+        Config::load(Some(file), var).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_environment_overrides_the_file_which_overrides_the_defaults() {
+        let file = "tick_ms = 500\n[redis]\nprefix = 'a'\n[policy]\nmax_machines = 3";
+        let config = load(file, &[("STOKE_REDIS_PREFIX", "b"), ("STOKE_LOCAL_MAX", "2")]).unwrap();
+        assert_eq!((config.settings.tick.as_millis(), config.redis.prefix.as_str()), (500, "b"));
+        assert_eq!((config.settings.policy.max_machines, config.local.max, config.redis.shards), (3, 2, 1));
+        assert_eq!(load("", &[]).unwrap().settings.policy, Policy::default());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        let refused = |file: &str, set: &[(&str, &str)]| load(file, set).unwrap_err();
+        assert!(refused("tikc_ms = 1", &[]).contains("tikc_ms"));
+        assert!(refused("tick_ms = 1", &[]).starts_with("tick_ms"));
+        assert!(refused("", &[("STOKE_LOCAL_MAX", "many")]).starts_with("STOKE_LOCAL_MAX"));
+        assert!(refused("listen = 'here'", &[]).starts_with("listen"));
+        assert!(refused("[[static.hosts]]\nname='a'\nstart=[]\nstop=['x']", &[]).starts_with("static.hosts"));
+        let host = "[[static.hosts]]\nname='a'\nstart=['x']\nstop=['x']\n";
+        assert!(refused(&format!("{host}{host}"), &[]).contains("two hosts"));
+    }
+
+    #[test]
+    fn every_variable_is_in_the_file() {
+        for (variable, _) in ENV {
+            assert!(DEFAULT.contains(&format!("[{variable}]")), "{variable}");
+        }
+    }
+
+    #[test]
+    fn secrets_do_not_print() {
+        let config = load("", &[("STOKE_JOIN_TOKEN", "jt_verysecret")]).unwrap();
+        assert!(!format!("{config:?}").contains("verysecret"));
+    }
+}

@@ -1,0 +1,387 @@
+//! What follows from what was decided before, whatever is decided now: calls of unknown outcome are cleared up, drained machines go, those
+//! that never came are given back, and what is nobody's is ended. Pure.
+
+use stokehold_queue::registry::{MachineRecord, Wanted};
+
+use crate::observe::{self, Seen};
+use crate::provider::{Provider, RentalState};
+
+/// A call that its provider has not confirmed is made again after this time, milliseconds.
+const ASK_AGAIN_MS: u64 = 30_000;
+
+/// The worker of a machine that nobody lists would have been heard of after this time, if it were there still: its heartbeat is every
+/// three seconds.
+const QUIET_MS: u64 = 5_000;
+
+/// Good lists in a row that a machine must be missing from to be gone: a fresh one may be missing from one.
+const MISSED_MAX: u32 = 2;
+
+/// Endpoints that are remembered to be on a machine's disk.
+const ON_DISK_MAX: usize = 200;
+
+/// How patient to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// A draining machine is ended with what it has after this time, milliseconds.
+    pub(crate) drain_ms: u64,
+    /// A host whose machine never came, or went away, is left alone for this time, milliseconds.
+    pub(crate) shun_ms: u64,
+}
+
+/// Something to do beside the plan.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Chore {
+    /// Write a machine down as it is now known to be.
+    Note(MachineRecord),
+    /// It is gone.
+    Forget {
+        /// Its id.
+        id: String,
+        why: &'static str,
+    },
+    /// Have its provider do this.
+    Ask { machine: MachineRecord, wanted: Wanted, why: &'static str },
+    /// Rent nothing of this host or offer until then, unix milliseconds; 0: it may be again.
+    Shun { host: String, until_ms: u64 },
+}
+
+/// What there is to do. `provider`: by name; machines of a provider that there is none of are left as they are.
+pub(crate) fn chores<'a>(
+    seen: &Seen,
+    patience: Patience,
+    provider: impl Fn(&str) -> Option<&'a dyn Provider>,
+) -> Vec<Chore> {
+    let mut chores = Vec::new();
+    for machine in seen.machines.values() {
+        if let Some(provider) = provider(&machine.provider) {
+            one(seen, patience, provider, machine, &mut chores);
+        }
+    }
+    for (name, rentals) in &seen.rentals {
+        for rental in rentals.iter().flatten() {
+            let is_known = seen.machines.values().any(|machine| {
+                machine.provider == *name && (machine.id == rental.label || machine.rental.as_ref() == Some(&rental.id))
+            });
+            if !is_known {
+                let machine = MachineRecord {
+                    id: rental.label.clone(),
+                    provider: name.clone(),
+                    rental: Some(rental.id.clone()),
+                    offer: serde_json::Value::Null,
+                    wanted: Wanted::Gone,
+                    wanted_ms: seen.now_ms,
+                    is_done: false,
+                    rented_ms: seen.now_ms,
+                    drained_ms: None,
+                    then: None,
+                    usd_micros_per_hour: 0,
+                    stopped_usd_micros_per_hour: 0,
+                    is_interruptible: false,
+                    missed: 0,
+                    on_disk: Vec::new(),
+                };
+                chores.push(Chore::Ask { machine, wanted: Wanted::Gone, why: "nobody wrote it down" });
+            }
+        }
+    }
+    let over = seen.shunned.iter().filter(|(_, until_ms)| **until_ms <= seen.now_ms);
+    chores.extend(over.map(|(host, _)| Chore::Shun { host: host.clone(), until_ms: 0 }));
+    chores
+}
+
+fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+    let age_ms = seen.now_ms.saturating_sub(machine.wanted_ms);
+    // It cannot be said of one whose provider could not be asked.
+    let Some(listed) = seen.rentals.get(&machine.provider) else { return };
+    let rental = seen.rental_of(machine);
+    let mut known = machine.clone();
+    if let Some(rental) = rental {
+        known.rental = Some(rental.id.clone());
+        known.missed = 0;
+        // It was made after all.
+        known.is_done |= machine.wanted == Wanted::Running && machine.rental.is_none();
+        known.is_done |= machine.wanted == Wanted::Stopped && rental.state == RentalState::Stopped;
+        if let Some(micros) = rental.usd_per_hour.map(micros).filter(|_| machine.wanted == Wanted::Running) {
+            known.usd_micros_per_hour = micros;
+        }
+    } else if listed.is_some() && u128::from(age_ms) >= provider.settles_after().as_millis() {
+        known.missed += 1;
+        if known.missed >= MISSED_MAX || provider.settles_after().is_zero() {
+            return gone(seen, patience, provider, machine, chores);
+        }
+    }
+    let worker = seen.worker_of(machine);
+    // Nobody lists it, but its worker would be heard.
+    let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
+    if listed.is_none() && machine.wanted == Wanted::Gone && machine.is_done && !is_heard && age_ms >= QUIET_MS {
+        return chores.push(Chore::Forget { id: machine.id.clone(), why: "given back" });
+    }
+    if let Some(worker) = worker {
+        for name in observe::loaded(worker) {
+            if !known.on_disk.contains(&name) && known.on_disk.len() < ON_DISK_MAX {
+                known.on_disk.push(name);
+            }
+        }
+    }
+    let ask = |wanted, why| Chore::Ask { machine: known.clone(), wanted, why };
+    let never_came =
+        machine.wanted == Wanted::Running && worker.is_none() && u128::from(age_ms) > provider.join_limit().as_millis();
+    let chore = if machine.wanted == Wanted::Gone && !known.is_done && age_ms >= ASK_AGAIN_MS {
+        Some(ask(Wanted::Gone, "asked before without a certain answer"))
+    } else if machine.wanted == Wanted::Gone && (rental.is_some() || is_heard) && age_ms >= ASK_AGAIN_MS {
+        Some(ask(Wanted::Gone, "it is still there"))
+    } else if machine.wanted == Wanted::Stopped && !known.is_done && age_ms >= ASK_AGAIN_MS {
+        Some(ask(Wanted::Stopped, "asked before without a certain answer"))
+    } else if never_came {
+        chores.extend(shun(seen, patience, provider, machine));
+        Some(ask(Wanted::Gone, "its worker has not joined in time"))
+    } else if let (Wanted::Running, Some(then), Some(drained_ms)) = (machine.wanted, machine.then, machine.drained_ms) {
+        let is_late = seen.now_ms.saturating_sub(drained_ms) > patience.drain_ms;
+        let is_silent = worker.is_some_and(|worker| seen.is_silent(worker));
+        match (seen.is_done(machine), is_silent, is_late) {
+            (true, ..) => Some(ask(then, "its jobs are done")),
+            (_, true, _) => Some(ask(then, "it has fallen silent")),
+            (.., true) => Some(ask(then, "its time to end its jobs is over")),
+            _ => None,
+        }
+    } else {
+        None
+    };
+    match chore {
+        Some(chore) => chores.push(chore),
+        None if known != *machine => chores.push(Chore::Note(known)),
+        None => {}
+    }
+}
+
+/// It is in its provider's list no more.
+fn gone(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+    let why = match (machine.wanted, machine.is_done) {
+        (Wanted::Gone, _) => "given back",
+        (_, false) => "it was never made",
+        (_, true) => {
+            chores.extend(shun(seen, patience, provider, machine));
+            "it is not there any more"
+        }
+    };
+    chores.push(Chore::Forget { id: machine.id.clone(), why });
+}
+
+/// Leaves the box alone for a while; the offer, where nobody says which box it is. Not this machine: there is no other.
+fn shun(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
+    if provider.leaves_with_us() {
+        return None;
+    }
+    let word = |member: &str| machine.offer[member].as_str().unwrap_or_default().to_owned();
+    let host = Some(word("host")).filter(|host| !host.is_empty()).unwrap_or_else(|| word("id"));
+    Some(Chore::Shun { host, until_ms: seen.now_ms + patience.shun_ms })
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some dollars an hour, never negative")]
+pub(crate) fn micros(usd: f64) -> u64 {
+    (usd.max(0.0) * 1e6).round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::time::Duration;
+
+    use futures::future::BoxFuture;
+    use stokehold_queue::WorkerRecord;
+    use stokehold_queue::gateway::WorkerStatus;
+
+    use super::*;
+    use crate::observation::Offer;
+    use crate::provider::{Failure, Order, Rental};
+
+    const NOW_MS: u64 = 1_000_000_000;
+    const PATIENCE: Patience = Patience { drain_ms: 600_000, shun_ms: 3_600_000 };
+
+    /// Says of itself what any provider with a list would.
+    struct Cloud;
+
+    impl Provider for Cloud {
+        fn name(&self) -> &'static str {
+            "cloud"
+        }
+        fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn rent<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn stop<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn resume<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+            unreachable!("chores ask nobody")
+        }
+        fn join_limit(&self) -> Duration {
+            Duration::from_secs(900)
+        }
+    }
+
+    /// Rented this long ago.
+    fn machine(age_s: u64) -> MachineRecord {
+        let rented_ms = NOW_MS - age_s * 1_000;
+        MachineRecord {
+            id: "m-1".to_owned(),
+            provider: "cloud".to_owned(),
+            rental: Some("9001".to_owned()),
+            offer: serde_json::json!({"id": "77", "host": "box-3"}),
+            wanted: Wanted::Running,
+            wanted_ms: rented_ms,
+            is_done: true,
+            rented_ms,
+            drained_ms: None,
+            then: None,
+            usd_micros_per_hour: 300_000,
+            stopped_usd_micros_per_hour: 10_000,
+            is_interruptible: false,
+            missed: 0,
+            on_disk: Vec::new(),
+        }
+    }
+
+    fn rental(label: &str, id: &str) -> Rental {
+        Rental { id: id.to_owned(), label: label.to_owned(), state: RentalState::Running, usd_per_hour: None }
+    }
+
+    fn worker(seen_ms: u64, running: u32, draining: bool) -> WorkerRecord {
+        WorkerRecord {
+            worker_id: "w_1".to_owned(),
+            name: "m-1".to_owned(),
+            release: String::new(),
+            slots: 1,
+            gpus: Vec::new(),
+            driver: None,
+            cuda: None,
+            price_usd_micros_per_hour: 0,
+            sandbox: None,
+            trust: stokehold_queue::demands::Trust::Datacenter,
+            region: String::new(),
+            joined_ms: NOW_MS - 60_000,
+            seen_ms,
+            status: WorkerStatus { running, draining, ..WorkerStatus::default() },
+        }
+    }
+
+    /// `rentals`: `None` when the provider could not be asked.
+    fn seen(machine: MachineRecord, rentals: Option<Vec<Rental>>) -> Seen {
+        Seen {
+            now_ms: NOW_MS,
+            machines: [(machine.id.clone(), machine)].into(),
+            rentals: rentals.map(|rentals| ("cloud".to_owned(), Some(rentals))).into_iter().collect(),
+            ..Seen::default()
+        }
+    }
+
+    fn of(seen: &Seen) -> Vec<Chore> {
+        chores(seen, PATIENCE, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
+    }
+
+    fn asked(chores: &[Chore]) -> Option<(Wanted, &'static str)> {
+        chores.iter().find_map(|chore| match chore {
+            Chore::Ask { wanted, why, .. } => Some((*wanted, *why)),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_rent_of_unknown_outcome_is_found_by_its_label_or_given_up_and_never_repeated() {
+        let unknown = || MachineRecord { rental: None, is_done: false, ..machine(130) };
+        let [Chore::Note(found)] = &of(&seen(unknown(), Some(vec![rental("m-1", "9001")])))[..] else { panic!() };
+        assert_eq!((found.rental.as_deref(), found.is_done), (Some("9001"), true));
+        let [Chore::Note(missed)] = &of(&seen(unknown(), Some(vec![])))[..] else { panic!() };
+        assert_eq!(missed.missed, 1, "one list may be behind");
+        let [Chore::Forget { why, .. }] = &of(&seen(missed.clone(), Some(vec![])))[..] else { panic!() };
+        assert_eq!(*why, "it was never made");
+        let early = MachineRecord { rental: None, is_done: false, ..machine(20) };
+        assert_eq!(of(&seen(early, Some(vec![]))), [], "it may show yet");
+    }
+
+    #[test]
+    fn nothing_is_done_about_a_provider_that_cannot_be_asked() {
+        let late = MachineRecord { missed: 1, ..machine(100_000) };
+        assert_eq!(of(&seen(late, None)), []);
+    }
+
+    #[test]
+    fn what_nobody_wrote_down_is_given_back() {
+        let known = seen(machine(60), Some(vec![rental("m-1", "9001"), rental("m-2", "9002")]));
+        let chores = of(&known);
+        let [Chore::Ask { machine, wanted: Wanted::Gone, .. }] = &chores[..] else { panic!("{chores:?}") };
+        assert_eq!((machine.id.as_str(), machine.rental.as_deref()), ("m-2", Some("9002")));
+    }
+
+    #[test]
+    fn one_whose_worker_never_joins_is_given_back_and_its_host_left_alone() {
+        let listed = || Some(vec![rental("m-1", "9001")]);
+        assert_eq!(of(&seen(machine(899), listed())), []);
+        let chores = of(&seen(machine(901), listed()));
+        assert_eq!(asked(&chores), Some((Wanted::Gone, "its worker has not joined in time")));
+        assert!(chores.contains(&Chore::Shun { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.shun_ms }));
+    }
+
+    #[test]
+    fn one_that_vanishes_is_forgotten_after_two_lists_and_one_that_will_not_go_is_asked_again() {
+        let vanished = MachineRecord { missed: 1, ..machine(1_000) };
+        let chores = of(&seen(vanished, Some(vec![])));
+        assert!(matches!(&chores[..], [Chore::Shun { .. }, Chore::Forget { .. }]), "{chores:?}");
+        let clinging = MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(31) };
+        let chores = of(&seen(clinging.clone(), Some(vec![rental("m-1", "9001")])));
+        assert_eq!(asked(&chores), Some((Wanted::Gone, "it is still there")));
+        let unsure = MachineRecord { is_done: false, ..clinging };
+        assert!(asked(&of(&seen(unsure, Some(vec![rental("m-1", "9001")])))).is_some());
+    }
+
+    #[test]
+    fn a_drained_machine_goes_when_its_worker_has_said_that_it_holds_nothing() {
+        let drained_ms = NOW_MS - 10_000;
+        let draining = MachineRecord { drained_ms: Some(drained_ms), then: Some(Wanted::Gone), ..machine(1_000) };
+        let at = |worker: WorkerRecord, machine: &MachineRecord| {
+            let seen = Seen { workers: vec![worker], ..seen(machine.clone(), Some(vec![rental("m-1", "9001")])) };
+            asked(&of(&seen)).map(|(_, why)| why)
+        };
+        assert_eq!(at(worker(NOW_MS, 1, true), &draining), None, "it has a job");
+        assert_eq!(at(worker(drained_ms + 500, 0, true), &draining), None, "it may have been given one since");
+        assert_eq!(at(worker(NOW_MS, 0, false), &draining), None, "its gateway does not know yet");
+        assert_eq!(at(worker(NOW_MS, 0, true), &draining), Some("its jobs are done"));
+        let asked = MachineRecord { wanted: Wanted::Gone, wanted_ms: NOW_MS - 1_000, ..draining.clone() };
+        assert_eq!(at(worker(NOW_MS, 0, true), &asked), None, "it was asked for already");
+        let long = MachineRecord { drained_ms: Some(NOW_MS - 600_001), ..draining };
+        assert_eq!(at(worker(NOW_MS, 1, true), &long), Some("its time to end its jobs is over"));
+        assert_eq!(at(worker(NOW_MS - 16_000, 1, true), &long), Some("it has fallen silent"));
+    }
+
+    #[test]
+    fn one_that_nobody_lists_is_gone_when_its_worker_is_not_heard_any_more() {
+        let stopped = |age_s| MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(age_s) };
+        let at = |machine: MachineRecord, workers: Vec<WorkerRecord>| {
+            let rentals = [("cloud".to_owned(), None)].into();
+            of(&Seen { workers, rentals, ..seen(machine, None) })
+        };
+        assert_eq!(at(stopped(4), vec![]), [], "it may be heard once more");
+        assert_eq!(at(stopped(10), vec![worker(NOW_MS - 1_000, 0, true)]), []);
+        assert!(matches!(&at(stopped(6), vec![])[..], [Chore::Forget { .. }]));
+        assert!(matches!(&at(stopped(29), vec![worker(NOW_MS - 16_000, 0, true)])[..], [Chore::Forget { .. }]));
+        assert_eq!(
+            asked(&at(stopped(31), vec![worker(NOW_MS, 0, true)])).map(|(wanted, _)| wanted),
+            Some(Wanted::Gone)
+        );
+    }
+
+    #[test]
+    fn a_penalty_ends() {
+        let mut seen = seen(machine(60), Some(vec![rental("m-1", "9001")]));
+        seen.shunned = [("box-1".to_owned(), NOW_MS - 1), ("box-2".to_owned(), NOW_MS + 1)].into();
+        assert_eq!(of(&seen), [Chore::Shun { host: "box-1".to_owned(), until_ms: 0 }]);
+    }
+}

@@ -1,0 +1,93 @@
+//! Of several autoscalers one leads. The others watch, and take over when it has been silent for some seconds.
+
+use std::time::Duration;
+
+use stokehold_queue::nonce;
+use stokehold_queue::registry::{Registry, Term};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+/// A leader that was not heard of for so long leads no more.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// The lease is renewed so often: three may fail.
+const RENEW_EVERY: Duration = Duration::from_secs(4);
+
+/// The claim to lead, renewed in the background until this is dropped.
+pub(crate) struct Lead {
+    registry: Registry,
+    holder: String,
+    term: watch::Receiver<Option<Term>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Lead {
+    pub(crate) fn claim(registry: Registry, holder: Option<String>) -> Self {
+        let holder = holder.unwrap_or_else(|| format!("a-{}", nonce()));
+        let (sender, term) = watch::channel(None);
+        let task = tokio::spawn(renew(registry.clone(), holder.clone(), sender));
+        Self { registry, holder, term, task }
+    }
+
+    /// The term of this one, while it leads. It may have ended by the time that anything is done: writes are refused then.
+    pub(crate) fn term(&self) -> Option<Term> {
+        *self.term.borrow()
+    }
+
+    /// Completes when that may have changed.
+    pub(crate) async fn changed(&mut self) {
+        if self.term.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Lets another one lead at once.
+    pub(crate) async fn give_up(&self) {
+        self.task.abort();
+        if self.term().is_some()
+            && let Ok(Err(error)) = timeout(RENEW_EVERY, self.registry.lead(&self.holder, 0)).await
+        {
+            tracing::debug!(%error, "the lead could not be given up; it ends by itself");
+        }
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn renew(registry: Registry, holder: String, term: watch::Sender<Option<Term>>) {
+    let mut renewed = Instant::now();
+    loop {
+        let asked = Instant::now();
+        let lease_ms = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
+        match timeout(RENEW_EVERY, registry.lead(&holder, lease_ms)).await {
+            Ok(Ok(led)) => {
+                renewed = asked;
+                tell(&term, led);
+            }
+            Ok(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "the lead cannot be renewed"),
+            Err(_) => tracing::warn!("renewing the lead takes too long"),
+        }
+        if renewed.elapsed() > LEASE {
+            tell(&term, None);
+        }
+        if term.is_closed() {
+            return;
+        }
+        sleep(RENEW_EVERY).await;
+    }
+}
+
+fn tell(term: &watch::Sender<Option<Term>>, led: Option<Term>) {
+    term.send_if_modified(|term| {
+        let is_new = *term != led;
+        if is_new {
+            tracing::info!("{}", if led.is_some() { "leading" } else { "another autoscaler leads; watching" });
+        }
+        *term = led;
+        is_new
+    });
+}

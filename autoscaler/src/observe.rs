@@ -1,0 +1,401 @@
+//! From what Redis, workers and providers say to one [`Observation`]. Pure; [`crate::live`] asks them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use stokehold_queue::WorkerRecord;
+use stokehold_queue::demands::Demands;
+use stokehold_queue::flow::{CardRuns, Flow, LaneFlow};
+use stokehold_queue::gateway::{GpuHealth, ModelState, ModelStatus};
+use stokehold_queue::job::Priority;
+use stokehold_queue::reach::parts_of;
+use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
+use stokehold_queue::vram::{class_of_card_gib, kind_of_cards};
+
+use crate::name::Name;
+use crate::observation::{Endpoint, Machine, Observation, Offer, Phase, Runs, Traits, Work};
+use crate::provider::{Rental, RentalState};
+
+/// The provider of workers that the autoscaler did not start: they do their part, and whether they come and go is not for it to say.
+pub const JOINED: &str = "joined";
+
+/// A worker that has said nothing for so long is lost, milliseconds: five of its heartbeats.
+pub const SILENT_MS: u64 = 15_000;
+
+/// Replicas of the API give no job to a drained worker after this time at the latest, milliseconds: they ask once a second who is.
+pub const DRAIN_KNOWN_MS: u64 = 2_000;
+
+/// What was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) now_ms: u64,
+    pub(crate) flows: Vec<Flow>,
+    /// The class of what new jobs of an endpoint run on, by `<tenant>/<name>`.
+    pub(crate) classes: BTreeMap<String, u32>,
+    pub(crate) demands: BTreeMap<u32, Demands>,
+    pub(crate) workers: Vec<WorkerRecord>,
+    pub(crate) machines: BTreeMap<String, MachineRecord>,
+    /// Of each provider that could be asked: `None` of one that keeps no list.
+    pub(crate) rentals: BTreeMap<String, Option<Vec<Rental>>>,
+    pub(crate) offers: Vec<Offer>,
+    pub(crate) shunned: HashMap<String, u64>,
+    /// When a worker was last seen with a job, by name, unix milliseconds.
+    pub(crate) busy_ms: BTreeMap<String, u64>,
+}
+
+impl Seen {
+    /// The worker of a machine, as it last was, if it has been heard of since the machine was last asked for.
+    pub(crate) fn worker_of(&self, machine: &MachineRecord) -> Option<&WorkerRecord> {
+        machine.worker(&self.workers)
+    }
+
+    pub(crate) fn is_silent(&self, worker: &WorkerRecord) -> bool {
+        self.now_ms.saturating_sub(worker.seen_ms) > SILENT_MS
+    }
+
+    pub(crate) fn rental_of(&self, machine: &MachineRecord) -> Option<&Rental> {
+        let listed = self.rentals.get(&machine.provider)?.as_ref()?;
+        listed.iter().find(|rental| rental.label == machine.id || machine.rental.as_ref() == Some(&rental.id))
+    }
+
+    /// Whether a machine certainly holds no job: its worker is drained, said so after everybody knew, and has none.
+    pub(crate) fn is_done(&self, machine: &MachineRecord) -> bool {
+        match (self.worker_of(machine), machine.drained_ms) {
+            (None, _) => true,
+            (Some(worker), Some(drained_ms)) => {
+                worker.status.running == 0 && worker.status.draining && worker.seen_ms > drained_ms + DRAIN_KNOWN_MS
+            }
+            (Some(_), None) => false,
+        }
+    }
+
+    /// Where a machine is in its life, and since when, unix milliseconds. `None` for one that is being given back.
+    fn phase(&self, machine: &MachineRecord) -> Option<(Phase, u64)> {
+        let rental = self.rental_of(machine).filter(|_| machine.is_done && machine.wanted == Wanted::Running);
+        if rental.is_some_and(|rental| matches!(rental.state, RentalState::Lost | RentalState::Stopped)) {
+            return Some((Phase::Lost, machine.wanted_ms));
+        }
+        let (state, since_ms) = machine.state(self.worker_of(machine), self.now_ms, SILENT_MS);
+        let phase = match state {
+            MachineState::Booting => Phase::Booting,
+            MachineState::Ready => Phase::Ready,
+            MachineState::Draining => Phase::Draining,
+            MachineState::Stopped => Phase::Stopped,
+            MachineState::Resuming => Phase::Resuming,
+            MachineState::Lost => Phase::Lost,
+            MachineState::Ending => return None,
+        };
+        Some((phase, since_ms))
+    }
+}
+
+/// What is seen at this moment.
+pub(crate) fn observation(seen: &Seen) -> Observation {
+    let mut endpoints: Vec<Endpoint> = seen.flows.iter().map(|flow| endpoint(seen, flow)).collect();
+    endpoints.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut machines: Vec<Machine> = seen.machines.values().filter_map(|machine| rented(seen, machine)).collect();
+    let ours: BTreeSet<&str> = seen.machines.keys().map(String::as_str).collect();
+    let others = seen.workers.iter().filter(|worker| !ours.contains(worker.name.as_str()) && !seen.is_silent(worker));
+    machines.extend(others.map(|worker| joined(seen, worker)));
+    machines.sort_by(|a, b| a.id.cmp(&b.id));
+    let is_free = |name: &Name| seen.shunned.get(&**name).is_none_or(|until_ms| *until_ms <= seen.now_ms);
+    // One whose machine we have is not to be had again; what a provider lists several of, it counts itself.
+    let is_had = |offer: &Offer| seen.machines.values().any(|machine| machine.id == *offer.id);
+    let may = |offer: &&Offer| is_free(&offer.id) && (offer.host.is_empty() || is_free(&offer.host)) && !is_had(offer);
+    let mut offers: Vec<Offer> = seen.offers.iter().filter(may).cloned().collect();
+    offers.sort_by(|a, b| (&a.provider, &a.id).cmp(&(&b.provider, &b.id)));
+    Observation { at_s: seconds(seen.now_ms), endpoints, machines, offers }
+}
+
+fn endpoint(seen: &Seen, flow: &Flow) -> Endpoint {
+    let name = format!("{}/{}", flow.tenant, flow.endpoint);
+    let class = class_of(flow, seen.classes.get(&name).copied());
+    let (demands, gib) = parts_of(class);
+    let mut work = [Work::default(); 3];
+    let mut may_start = flow.may_start.unwrap_or(u64::MAX);
+    for priority in Priority::ALL {
+        let of = &mut work[usize::from(priority.digit())];
+        for lane in flow.lanes.iter().filter(|lane| lane.priority == priority) {
+            of.arrived += lane.arrived;
+            of.started += lane.started;
+            of.late += lane.late;
+            // What its limits keep back is not for another machine to start.
+            let startable = lane.waiting.min(may_start);
+            may_start -= startable;
+            of.waiting += startable;
+            if startable > 0 {
+                of.oldest_s = of.oldest_s.max(seconds(lane.oldest_ms));
+            }
+        }
+    }
+    Endpoint {
+        name: name.into(),
+        vram_gb: f64::from(gib),
+        demands: seen.demands.get(&demands).cloned().unwrap_or_default(),
+        work,
+        running: flow.running,
+        runs: flow.runs.iter().map(runs).collect(),
+    }
+}
+
+/// The class that decides where an endpoint's jobs can run. While jobs of several wait, as after one has outgrown its card or a version was
+/// declared larger, the largest: what holds that holds the others. Otherwise that of new jobs.
+fn class_of(flow: &Flow, of_new_jobs: Option<u32>) -> u32 {
+    let gib = |lane: &&LaneFlow| parts_of(lane.class).1;
+    let waiting = flow.lanes.iter().filter(|lane| lane.waiting > 0).max_by_key(gib);
+    let ever = || flow.lanes.iter().max_by_key(|lane| lane.arrived);
+    waiting.map(|lane| lane.class).or(of_new_jobs).or_else(|| ever().map(|lane| lane.class)).unwrap_or(0)
+}
+
+fn runs(of: &CardRuns) -> Runs {
+    Runs {
+        kind: of.kind.as_str().into(),
+        ended: of.ended,
+        run_s: seconds(of.run_ms),
+        cold_loads: of.cold_loads,
+        cold_load_s: seconds(of.cold_load_ms),
+        disk_loads: of.disk_loads,
+        disk_load_s: seconds(of.disk_load_ms),
+    }
+}
+
+/// A machine that we have. Until its worker has joined it is what its offer promised.
+fn rented(seen: &Seen, record: &MachineRecord) -> Option<Machine> {
+    let (phase, since_ms) = seen.phase(record)?;
+    let offer: Offer = serde_json::from_value(record.offer.clone()).ok()?;
+    let as_offered = Machine {
+        id: record.id.as_str().into(),
+        provider: record.provider.as_str().into(),
+        kind: offer.kind,
+        host: offer.host,
+        phase,
+        since_s: seconds(since_ms),
+        rented_s: seconds(record.rented_ms),
+        usd_per_hour: dollars(record.usd_micros_per_hour),
+        stopped_usd_per_hour: dollars(record.stopped_usd_micros_per_hour),
+        is_interruptible: record.is_interruptible,
+        can_stop: offer.stopped_usd_per_hour.is_some(),
+        cards: offer.cards,
+        vram_gb: offer.vram_gb,
+        slots: offer.slots,
+        traits: offer.traits,
+        running: 0,
+        running_gb: 0.0,
+        idle_since_s: None,
+        resident: Vec::new(),
+        on_disk: record.on_disk.iter().map(|name| name.as_str().into()).collect(),
+    };
+    let worker = seen.worker_of(record).filter(|_| matches!(phase, Phase::Ready | Phase::Draining));
+    let Some(worker) = worker else { return Some(as_offered) };
+    let machine = told(seen, worker, as_offered);
+    // Its last heartbeat may be older than a job that it was given since.
+    let unsure = phase == Phase::Draining && machine.running == 0 && !seen.is_done(record);
+    Some(if unsure { Machine { running: 1, idle_since_s: None, ..machine } } else { machine })
+}
+
+/// A worker that the autoscaler did not start.
+fn joined(seen: &Seen, worker: &WorkerRecord) -> Machine {
+    let phase = if worker.status.draining { Phase::Draining } else { Phase::Ready };
+    let unknown = Machine {
+        id: worker.worker_id.as_str().into(),
+        provider: JOINED.into(),
+        kind: Name::default(),
+        host: worker.name.as_str().into(),
+        phase,
+        since_s: seconds(worker.joined_ms),
+        rented_s: seconds(worker.joined_ms),
+        usd_per_hour: 0.0,
+        stopped_usd_per_hour: 0.0,
+        is_interruptible: false,
+        can_stop: false,
+        cards: 0,
+        vram_gb: 0.0,
+        slots: 0,
+        traits: Traits::default(),
+        running: 0,
+        running_gb: 0.0,
+        idle_since_s: None,
+        resident: Vec::new(),
+        on_disk: Vec::new(),
+    };
+    told(seen, worker, unknown)
+}
+
+/// A machine as its worker tells of it.
+fn told(seen: &Seen, worker: &WorkerRecord, machine: Machine) -> Machine {
+    let status = &worker.status;
+    let is_fenced = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Fenced);
+    let sound = worker.gpus.iter().filter(|gpu| !is_fenced(gpu.index));
+    let classes: Vec<u32> = sound.map(|gpu| class_of_card_gib(gpu.vram_mib)).collect();
+    let cards = u32::try_from(classes.len()).unwrap_or(u32::MAX);
+    let is_busy = |model: &&ModelStatus| model.state == ModelState::Busy;
+    let held_mib = |model: &ModelStatus| model.cards.iter().map(|card| card.held_mib).sum::<u64>();
+    let running_mib: u64 = status.models.iter().filter(is_busy).map(held_mib).sum();
+    let mut resident: Vec<Name> = loaded(worker).map(Name::from).collect();
+    resident.sort();
+    resident.dedup();
+    let last_run_ms = status.models.iter().filter_map(|model| model.succeeded_ms).max().unwrap_or(0);
+    let last_seen_ms = seen.busy_ms.get(&worker.name).copied().unwrap_or(0);
+    let idle_ms = worker.joined_ms.max(last_run_ms).max(last_seen_ms).min(seen.now_ms);
+    Machine {
+        kind: kind_of_cards(&worker.gpus).into(),
+        cards,
+        vram_gb: f64::from(classes.into_iter().min().unwrap_or(0)),
+        slots: worker.slots.div_ceil(cards.max(1)),
+        traits: Traits {
+            compute_capability: worker
+                .gpus
+                .iter()
+                .filter_map(|gpu| gpu.compute_capability.as_deref()?.parse().ok())
+                .min(),
+            cuda: worker.cuda.as_deref().and_then(|cuda| cuda.parse().ok()),
+            region: worker.region.clone(),
+            trust: worker.trust,
+            sandbox: worker.sandbox.unwrap_or_default(),
+        },
+        running: u64::from(status.running),
+        running_gb: gib(running_mib),
+        idle_since_s: (status.running == 0).then(|| seconds(idle_ms)),
+        resident,
+        ..machine
+    }
+}
+
+/// The endpoints, `<tenant>/<name>`, whose models a worker has loaded.
+pub(crate) fn loaded(worker: &WorkerRecord) -> impl Iterator<Item = String> {
+    let models = worker.status.models.iter().filter(|model| model.state != ModelState::Loading);
+    models.map(|model| format!("{}/{}", model.tenant, model.name.split('@').next().unwrap_or_default()))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "unix milliseconds fit a double's 53 bits")]
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
+fn dollars(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
+fn gib(mib: u64) -> f64 {
+    mib as f64 / 1_024.0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW_MS: u64 = 1_000_000_000;
+
+    fn lane(priority: Priority, class: u32, waiting: u64, oldest_ms: u64) -> LaneFlow {
+        LaneFlow { priority, class, arrived: waiting + 5, started: 5, late: 1, waiting, oldest_ms }
+    }
+
+    fn flow(may_start: Option<u64>, lanes: Vec<LaneFlow>) -> Flow {
+        Flow { tenant: "acme".to_owned(), endpoint: "draw".to_owned(), running: 2, may_start, lanes, runs: Vec::new() }
+    }
+
+    fn of(flow: Flow) -> Endpoint {
+        let classes = [("acme/draw".to_owned(), 10)].into();
+        let demands = [(0, Demands::default()), (3, Demands { gpus: 2, ..Demands::default() })].into();
+        let seen = Seen { now_ms: NOW_MS, flows: vec![flow], classes, demands, ..Seen::default() };
+        observation(&seen).endpoints.remove(0)
+    }
+
+    #[test]
+    fn what_limits_keep_back_is_not_for_another_machine() {
+        let lanes = || vec![lane(Priority::Interactive, 10, 3, 9_000), lane(Priority::Batch, 10, 40, 90_000)];
+        let free = of(flow(None, lanes()));
+        assert_eq!([free.work[0].waiting, free.work[1].waiting, free.work[2].waiting], [3, 0, 40]);
+        assert_eq!((free.work[2].oldest_s, free.running, free.work[2].arrived), (90.0, 2, 45));
+        let held = of(flow(Some(4), lanes()));
+        assert_eq!([held.work[0].waiting, held.work[2].waiting], [3, 1], "the urgent ones first");
+        assert_eq!(of(flow(Some(0), lanes())).work[0].oldest_s, 0.0);
+    }
+
+    #[test]
+    fn the_largest_class_that_waits_decides_and_else_that_of_new_jobs() {
+        let outgrown = of(flow(None, vec![lane(Priority::Batch, 10, 1, 0), lane(Priority::Batch, 3_024, 1, 0)]));
+        assert_eq!((outgrown.vram_gb, outgrown.demands.gpus), (24.0, 2));
+        assert_eq!(of(flow(None, vec![lane(Priority::Batch, 80, 0, 0)])).vram_gb, 10.0, "nothing of the old one waits");
+    }
+
+    fn worker(name: &str, running: u32, seen_ms: u64) -> WorkerRecord {
+        serde_json::from_value(json!({
+            "worker_id": format!("w_{name}"), "name": name, "release": "", "slots": 4, "joined_ms": NOW_MS - 50_000, "seen_ms": seen_ms,
+            "gpus": [{"index": 0, "uuid": "GPU-1", "name": "NVIDIA GeForce RTX 4090", "vram_mib": 24_564}],
+            "status": {"running": running, "models": [
+                {"tenant": "acme", "name": "draw@3", "state": "busy", "cards": [{"index": 0, "held_mib": 10_240}]},
+                {"tenant": "acme", "name": "write@1", "state": "loading"}]},
+        }))
+        .unwrap()
+    }
+
+    fn record(wanted: Wanted) -> MachineRecord {
+        let offer = json!({"id": "77", "provider": "cloud", "kind": "4090 as sold", "host": "box-3", "count": 1, "cards": 1,
+            "vram_gb": 24.0, "speed": 1.0, "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0});
+        let machine = json!({"id": "m-1", "provider": "cloud", "rental": "9001", "offer": offer, "wanted": wanted,
+            "wanted_ms": NOW_MS - 100_000, "is_done": true, "rented_ms": NOW_MS - 100_000, "usd_micros_per_hour": 350_000});
+        serde_json::from_value(machine).unwrap()
+    }
+
+    fn machines(record: MachineRecord, workers: Vec<WorkerRecord>) -> Vec<Machine> {
+        let machines = [(record.id.clone(), record)].into();
+        observation(&Seen { now_ms: NOW_MS, machines, workers, ..Seen::default() }).machines
+    }
+
+    fn phase(record: MachineRecord, workers: Vec<WorkerRecord>) -> Option<Phase> {
+        machines(record, workers).first().map(|machine| machine.phase)
+    }
+
+    #[test]
+    fn a_machine_is_where_its_record_and_its_worker_say() {
+        let running = || record(Wanted::Running);
+        assert_eq!(phase(running(), vec![]), Some(Phase::Booting));
+        assert_eq!(phase(running(), vec![worker("m-1", 0, NOW_MS)]), Some(Phase::Ready));
+        assert_eq!(phase(running(), vec![worker("m-1", 0, NOW_MS - 16_000)]), Some(Phase::Lost));
+        let before = vec![worker("m-1", 0, NOW_MS - 100_001)];
+        assert_eq!(phase(running(), before), Some(Phase::Booting), "one of an earlier life does not count");
+        let resumed = MachineRecord { rented_ms: 1, ..running() };
+        assert_eq!(phase(resumed, vec![]), Some(Phase::Resuming));
+        assert_eq!(phase(record(Wanted::Stopped), vec![]), Some(Phase::Stopped));
+        assert_eq!(phase(record(Wanted::Gone), vec![]), None, "it is spoken of no more");
+    }
+
+    #[test]
+    fn a_machine_is_as_its_worker_tells() {
+        let [machine] = &machines(record(Wanted::Running), vec![worker("m-1", 1, NOW_MS)])[..] else { panic!() };
+        assert_eq!((&*machine.kind, machine.vram_gb, machine.slots, machine.running), ("RTX 4090", 24.0, 4, 1));
+        assert_eq!((machine.running_gb, machine.idle_since_s, machine.usd_per_hour), (10.0, None, 0.35));
+        assert_eq!(machine.resident, ["acme/draw".into()], "what is loading is not there yet");
+        let draining = MachineRecord { drained_ms: Some(NOW_MS - 1_000), ..record(Wanted::Running) };
+        let [machine] = &machines(draining, vec![worker("m-1", 0, NOW_MS - 500)])[..] else { panic!() };
+        assert_eq!((machine.phase, machine.running), (Phase::Draining, 1), "it may have been given one just now");
+    }
+
+    #[test]
+    fn a_worker_that_somebody_else_started_is_a_machine_too() {
+        let seen = Seen { now_ms: NOW_MS, workers: vec![worker("desk", 0, NOW_MS)], ..Seen::default() };
+        let [machine] = &observation(&seen).machines[..] else { panic!() };
+        assert_eq!((&*machine.provider, &*machine.id, machine.phase), (JOINED, "w_desk", Phase::Ready));
+    }
+
+    #[test]
+    fn offers_of_hosts_that_are_left_alone_are_not_there() {
+        let offer: Offer = serde_json::from_value(record(Wanted::Running).offer).unwrap();
+        let seen = |shunned: &str, until_ms| Seen {
+            now_ms: NOW_MS,
+            offers: vec![offer.clone()],
+            shunned: [(shunned.to_owned(), until_ms)].into(),
+            ..Seen::default()
+        };
+        let left = |shunned, until_ms| observation(&seen(shunned, until_ms)).offers.len();
+        assert_eq!(
+            [left("box-3", NOW_MS + 1), left("77", NOW_MS + 1), left("box-3", NOW_MS), left("x", NOW_MS + 1)],
+            [0, 0, 1, 1]
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! Who has machines: what each way to get one must be able to do. Calls are made with a limit of time, and what they leave behind when they
+//! fail is part of their answer.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use stokehold_queue::nonce;
+
+use crate::observation::Offer;
+
+/// Somebody who has machines.
+///
+/// Whoever calls has written down what it is about to do. A call that is not answered in time is of unknown outcome: it may have been done,
+/// and may still be. Nothing is rented twice to find out; what was made is known by its label.
+pub trait Provider: Send + Sync {
+    /// The word for it, as in [`Offer::provider`].
+    fn name(&self) -> &'static str;
+
+    /// What could be had now.
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>>;
+
+    /// All that it has of ours, every page of it, by our labels; an error unless all were read. `None`: it keeps no list, and what we wrote
+    /// down is all that is known.
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>>;
+
+    /// Gets a machine. Its own id of it.
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>>;
+
+    /// Gives its cards back and keeps its disk. Repeating it changes nothing.
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// Has a stopped one run again, when its cards are free.
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// Gives it back for good. Repeating it changes nothing, and one that is not there is given back already.
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// What a machine of this offer is to be called, other than those.
+    fn label(&self, _offer: &Offer, _taken: &BTreeSet<String>) -> String {
+        format!("m-{}", nonce())
+    }
+
+    /// The offer that a worker of this name stands for, when it is one of the provider's machines that nobody asked for: somebody else
+    /// started it.
+    fn adopts(&self, _worker: &str) -> Option<Offer> {
+        None
+    }
+
+    /// A call that takes longer is of unknown outcome.
+    fn call_limit(&self) -> Duration {
+        Duration::from_secs(30)
+    }
+
+    /// A machine whose worker has not joined by then is given back.
+    fn join_limit(&self) -> Duration;
+
+    /// What was rented shows in the list after this time at the latest, and what was given back no longer does.
+    fn settles_after(&self) -> Duration {
+        Duration::from_secs(120)
+    }
+
+    /// Whether [`Provider::rentals`] lists anything.
+    fn keeps_list(&self) -> bool {
+        true
+    }
+
+    /// Ends what cannot outlive this process. Its names are free again.
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// Whether its machines end with this process.
+    fn leaves_with_us(&self) -> bool {
+        false
+    }
+}
+
+/// What to rent, and what to call it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// The machine's id, its label there, and the name of its worker.
+    pub label: String,
+    /// Of what.
+    pub offer: Offer,
+    /// What to bid for an interruptible one, dollars an hour; `None` for one that is ours until given back.
+    pub bid_usd_per_hour: Option<f64>,
+    /// Endpoints, `<tenant>/<name>`, whose weights are wanted there first.
+    pub prefetch: Vec<String>,
+}
+
+/// A machine of ours, as its provider tells of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rental {
+    /// The provider's id.
+    pub id: String,
+    /// What we called it.
+    pub label: String,
+    /// How it is.
+    pub state: RentalState,
+    /// What an hour costs now, dollars, where it says.
+    pub usd_per_hour: Option<f64>,
+}
+
+/// How a rented machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RentalState {
+    /// On its way.
+    Starting,
+    /// It runs; whether its worker does is for the worker to say.
+    Running,
+    /// Its cards are given back, its disk is kept.
+    Stopped,
+    /// Taken away by somebody who pays more, or out of its provider's sight.
+    Lost,
+}
+
+/// What became of a call that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Certainly not done; it may be tried again later.
+    #[error("{0}")]
+    Refused(String),
+    /// Certainly not done, and what was asked for is not there any more.
+    #[error("not there any more: {0}")]
+    Vanished(String),
+    /// It may have been done, now or later.
+    #[error("outcome unknown: {0}")]
+    Unknown(String),
+    /// It failed and has left a machine behind, which costs money and is to be given back.
+    #[error("{why}; it has left {rental} behind")]
+    Made {
+        /// The provider's id.
+        rental: String,
+        /// Why it failed.
+        why: String,
+    },
+}
+
+/// A call with the provider's limit of time.
+pub(crate) async fn in_time<T>(
+    provider: &dyn Provider,
+    call: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let limit = provider.call_limit();
+    let late = |_| Err(Failure::Unknown(format!("no answer within {} s", limit.as_secs())));
+    tokio::time::timeout(limit, call).await.unwrap_or_else(late)
+}

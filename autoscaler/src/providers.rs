@@ -1,0 +1,31 @@
+//! Ways to get a machine.
+
+pub mod local;
+pub mod owned;
+
+use std::sync::Arc;
+
+use crate::provider::Provider;
+
+/// The providers that are in use.
+#[derive(Clone, Default)]
+pub struct Providers(Vec<Arc<dyn Provider>>);
+
+impl Providers {
+    /// The one of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&dyn Provider> {
+        self.iter().find(|provider| provider.name() == name)
+    }
+
+    /// In the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Provider> {
+        self.0.iter().map(|provider| &**provider)
+    }
+}
+
+impl FromIterator<Arc<dyn Provider>> for Providers {
+    fn from_iter<I: IntoIterator<Item = Arc<dyn Provider>>>(providers: I) -> Self {
+        Self(providers.into_iter().collect())
+    }
+}

@@ -1,0 +1,328 @@
+//! `local`: workers as processes of this machine. Autoscaling can be seen at work without an account, and `stoke dev` gets its workers so.
+//!
+//! A worker ends with this process, however that ends: it is tied to the thread that starts it (where the kernel can do that), and to a
+//! pipe that closes. So calls are to be made from the main thread, which lives as long as the process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use stokehold_queue::demands::{SandboxLevel, Trust};
+use stokehold_queue::gateway::Gpu;
+use stokehold_queue::vram::{class_of_card_gib, kind_of_cards};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::observation::{Offer, Traits};
+use crate::provider::{Failure, Order, Provider, Rental, RentalState};
+
+/// The word for it.
+pub const NAME: &str = "local";
+
+/// As long as a worker lets its jobs go on by itself, and some more.
+const LEAVE_LIMIT: Duration = Duration::from_secs(40);
+
+/// A process that has not joined by then will not: it installs what it needs the first time.
+const JOIN_LIMIT: Duration = Duration::from_secs(180);
+
+/// How a worker is started here.
+#[derive(Debug)]
+pub struct LocalConfig {
+    /// The program and its first arguments; the name of the worker comes behind them, after `--name`.
+    pub program: Vec<OsString>,
+    /// Environment variables: the gateway's address and the join token among them.
+    pub set: BTreeMap<String, OsString>,
+    /// Environment variables that it is not to see.
+    pub unset: Vec<&'static str>,
+    /// Below this each has a folder of its name.
+    pub data_dir: PathBuf,
+    /// At most so many at once.
+    pub max: u32,
+    /// The cards that each of them finds; none computes on the processors.
+    pub gpus: Vec<Gpu>,
+    /// Jobs at once in each.
+    pub slots: u32,
+    /// Where their log lines go; beside ours without.
+    pub log: Option<File>,
+}
+
+/// Workers as processes of this machine.
+pub struct Local {
+    config: LocalConfig,
+    running: Mutex<BTreeMap<String, Process>>,
+    hurry: watch::Sender<bool>,
+}
+
+struct Process {
+    /// `None` once somebody waits for its end.
+    child: Option<Child>,
+    pid: Option<i32>,
+    ended: watch::Receiver<bool>,
+    ending: watch::Sender<bool>,
+}
+
+impl Local {
+    /// Nothing runs yet.
+    #[must_use]
+    pub fn new(config: LocalConfig) -> Self {
+        Self { config, running: Mutex::default(), hurry: watch::Sender::new(false) }
+    }
+
+    /// Those that are told to end have no more time.
+    pub fn hurry(&self) {
+        self.hurry.send_replace(true);
+    }
+
+    fn offer(&self, count: u32) -> Offer {
+        let LocalConfig { gpus, slots, .. } = &self.config;
+        let cards = u32::try_from(gpus.len()).unwrap_or(u32::MAX);
+        Offer {
+            id: NAME.into(),
+            provider: NAME.into(),
+            kind: kind_of_cards(gpus).into(),
+            host: "".into(),
+            count,
+            cards,
+            gpu_ids: Vec::new(),
+            vram_gb: f64::from(gpus.iter().map(|gpu| class_of_card_gib(gpu.vram_mib)).min().unwrap_or(0)),
+            slots: slots.div_ceil(cards.max(1)),
+            speed: 1.0,
+            usd_per_hour: 0.0,
+            min_bid_usd_per_hour: None,
+            losses_per_hour: 0.0,
+            stopped_usd_per_hour: None,
+            boot_s: 2.0,
+            inbound_usd_per_gb: 0.0,
+            inbound_mbit_per_s: 0.0,
+            reliability: 1.0,
+            listed_for_s: None,
+            traits: Traits {
+                compute_capability: gpus.first().and_then(|gpu| gpu.compute_capability.as_deref()?.parse().ok()),
+                cuda: None,
+                region: String::new(),
+                trust: Trust::Owned,
+                sandbox: SandboxLevel::default(),
+            },
+            is_owned: true,
+        }
+    }
+
+    fn spawn(&self, label: &str) -> std::io::Result<Process> {
+        let Some((program, arguments)) = self.config.program.split_first() else {
+            return Err(std::io::Error::other("no program is named"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).arg("--name").arg(label);
+        command.stdin(Stdio::piped()).process_group(0).kill_on_drop(true);
+        for name in &self.config.unset {
+            command.env_remove(name);
+        }
+        command.envs(&self.config.set).env("STOKE_DATA_DIR", self.config.data_dir.join(label));
+        if let Some(log) = &self.config.log {
+            command.stdout(Stdio::null()).stderr(log.try_clone()?);
+        }
+        let child = command.spawn()?;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        let (ending, ended) = watch::channel(false);
+        Ok(Process { child: Some(child), pid, ended, ending })
+    }
+
+    /// Tells one to end. What it has may go on for a while; then it is killed. Completes when it has ended.
+    fn end(&self, label: &str) -> Option<watch::Receiver<bool>> {
+        let mut running = self.lock();
+        let process = running.get_mut(label)?;
+        if let Some(mut child) = process.child.take() {
+            if let Some(pid) = process.pid {
+                // It may be gone already.
+                let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            }
+            // Waiting for a child closes what is still in it.
+            let tie = child.stdin.take();
+            let (ending, mut hurry) = (process.ending.clone(), self.hurry.subscribe());
+            tokio::spawn(async move {
+                let hurried = async { drop(hurry.wait_for(|hurry| *hurry).await.map(drop)) };
+                let has_ended = tokio::select! {
+                    ended = timeout(LEAVE_LIMIT, child.wait()) => ended.is_ok(),
+                    () = hurried => false,
+                };
+                if !has_ended {
+                    let _ = child.kill().await;
+                }
+                drop(tie);
+                ending.send_replace(true);
+            });
+        }
+        Some(process.ended.clone())
+    }
+
+    /// Takes those off the list that have ended.
+    fn tidy(&self) -> MutexGuard<'_, BTreeMap<String, Process>> {
+        let mut running = self.lock();
+        running.retain(|label, process| {
+            let Some(child) = &mut process.child else { return !*process.ended.borrow() };
+            match child.try_wait() {
+                Ok(Some(status)) => {
+                    tracing::warn!(machine.id = label, "a worker of this machine ended ({status})");
+                    false
+                }
+                Ok(None) => true,
+                Err(error) => {
+                    tracing::warn!(machine.id = label, %error, "cannot tell whether a worker still runs");
+                    true
+                }
+            }
+        });
+        running
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Process>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Provider for Local {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+        let there = u32::try_from(self.tidy().len()).unwrap_or(u32::MAX);
+        let left = self.config.max.saturating_sub(there);
+        Box::pin(async move { Ok(if left > 0 { vec![self.offer(left)] } else { Vec::new() }) })
+    }
+
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+        let rental = |label: &String| Rental {
+            id: label.clone(),
+            label: label.clone(),
+            state: RentalState::Running,
+            usd_per_hour: None,
+        };
+        let rentals = self.tidy().keys().map(rental).collect();
+        Box::pin(async { Ok(Some(rentals)) })
+    }
+
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(async {
+            let label = &order.label;
+            let mut running = self.tidy();
+            if running.contains_key(label) {
+                return Ok(label.clone());
+            }
+            let process =
+                self.spawn(label).map_err(|error| Failure::Refused(format!("cannot start a worker: {error}")))?;
+            running.insert(label.clone(), process);
+            Ok(label.clone())
+        })
+    }
+
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        self.release(rental)
+    }
+
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has ended; a process does not resume"))) })
+    }
+
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        self.end(rental);
+        Box::pin(async { Ok(()) })
+    }
+
+    /// The first free number: each has the folder and the caches of the one before it.
+    fn label(&self, _: &Offer, taken: &BTreeSet<String>) -> String {
+        let names = (1_u32..).map(|number| format!("worker-{number}"));
+        let mut free = names.filter(|name| !taken.contains(name));
+        free.next().unwrap_or_default()
+    }
+
+    fn join_limit(&self) -> Duration {
+        JOIN_LIMIT
+    }
+
+    fn settles_after(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        let labels: Vec<String> = self.lock().keys().cloned().collect();
+        let ends: Vec<_> = labels.iter().filter_map(|label| self.end(label)).collect();
+        Box::pin(async move {
+            join_all(ends.into_iter().map(|mut ended| async move { drop(ended.wait_for(|ended| *ended).await) })).await;
+        })
+    }
+
+    fn leaves_with_us(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn local(script: &str, max: u32) -> Local {
+        Local::new(LocalConfig {
+            program: ["sh", "-c", script].map(OsString::from).to_vec(),
+            set: BTreeMap::new(),
+            unset: Vec::new(),
+            data_dir: PathBuf::new(),
+            max,
+            gpus: Vec::new(),
+            slots: 2,
+            log: None,
+        })
+    }
+
+    async fn start(local: &Local) -> String {
+        let offer = local.offers().await.unwrap().remove(0);
+        let taken = local.lock().keys().cloned().collect();
+        let label = local.label(&offer, &taken);
+        local.rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![] }).await.unwrap()
+    }
+
+    async fn labels(local: &Local) -> Vec<String> {
+        local.rentals().await.unwrap().unwrap().into_iter().map(|rental| rental.label).collect()
+    }
+
+    #[tokio::test]
+    async fn there_are_no_more_than_may_be_and_names_are_used_again() {
+        let local = local("exec sleep 60", 2);
+        assert_eq!(local.offers().await.unwrap()[0].count, 2);
+        assert_eq!([start(&local).await, start(&local).await], ["worker-1", "worker-2"]);
+        assert!(local.offers().await.unwrap().is_empty());
+        local.release("worker-1").await.unwrap();
+        local.release("worker-1").await.unwrap();
+        let mut ended = local.end("worker-1").unwrap();
+        ended.wait_for(|ended| *ended).await.unwrap();
+        assert_eq!(labels(&local).await, ["worker-2"]);
+        assert_eq!(start(&local).await, "worker-1");
+        local.leave().await;
+        assert_eq!(labels(&local).await, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn one_that_dies_is_not_listed_and_one_that_clings_is_killed() {
+        let local = local("exit 3", 2);
+        start(&local).await;
+        let mut child = local.lock().get_mut("worker-1").unwrap().child.take().unwrap();
+        child.wait().await.unwrap();
+        local.lock().get_mut("worker-1").unwrap().child = Some(child);
+        assert_eq!(labels(&local).await, [""; 0]);
+
+        let clinging = super::tests::local("trap '' TERM; while :; do sleep 1; done", 1);
+        start(&clinging).await;
+        clinging.hurry();
+        clinging.leave().await;
+        assert_eq!(labels(&clinging).await, [""; 0]);
+    }
+}

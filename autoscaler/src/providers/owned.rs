@@ -1,0 +1,279 @@
+//! `static`: hosts that the operator owns, each with a command that starts it and one that stops it: wake-on-LAN, `systemctl suspend` over
+//! ssh. Nobody lists them: what was asked last stands, and a host is ready when the worker of its name is.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde::Deserialize;
+use stokehold_queue::demands::{SandboxLevel, Trust, Version};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+use crate::name::Name;
+use crate::observation::{Offer, Traits};
+use crate::provider::{Failure, Order, Provider, Rental};
+
+/// What a command prints is kept so far, for the log.
+const OUTPUT_MAX: usize = 2 << 10;
+
+/// The word for it.
+pub const NAME: &str = "static";
+
+/// A host that the operator owns.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Host {
+    /// Its name, and that of its worker (`STOKE_WORKER_NAME`).
+    pub name: String,
+    /// What starts it: a program and its arguments; no shell.
+    pub start: Vec<String>,
+    /// What stops it; it may suspend it, or stop its worker only.
+    pub stop: Vec<String>,
+    /// Its kind of card, as `RTX 4090`; `CPU` has none.
+    #[serde(default = "cpu")]
+    pub kind: String,
+    /// How many it has.
+    #[serde(default)]
+    pub cards: u32,
+    /// What one has of memory, GiB.
+    #[serde(default)]
+    pub vram_gb: f64,
+    /// Jobs at once on a card, or in all where it has none; 0: as many as their memory allows.
+    #[serde(default)]
+    pub slots: u32,
+    /// How fast it is, until that is measured; 1.0 is an RTX 4090.
+    #[serde(default = "one")]
+    pub speed: f64,
+    /// How long it takes until its worker has joined, seconds, until that is measured.
+    #[serde(default = "half_a_minute")]
+    pub boot_s: f64,
+    /// Where it stands.
+    #[serde(default)]
+    pub region: String,
+    /// CUDA's, of its cards.
+    #[serde(default)]
+    pub compute_capability: Option<Version>,
+    /// The newest CUDA that its driver serves.
+    #[serde(default)]
+    pub cuda: Option<Version>,
+    /// How far its worker shuts handlers in.
+    #[serde(default)]
+    pub sandbox: SandboxLevel,
+}
+
+fn cpu() -> String {
+    stokehold_queue::vram::KIND_CPU.to_owned()
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn half_a_minute() -> f64 {
+    30.0
+}
+
+/// The hosts.
+#[derive(Debug)]
+pub struct Static {
+    hosts: Vec<Host>,
+    join_limit: Duration,
+    command_limit: Duration,
+}
+
+impl Static {
+    /// These hosts. A command that takes longer than `command_limit` is killed.
+    #[must_use]
+    pub fn new(hosts: Vec<Host>, join_limit: Duration, command_limit: Duration) -> Self {
+        Self { hosts, join_limit, command_limit }
+    }
+
+    fn host(&self, name: &str) -> Result<&Host, Failure> {
+        let found = self.hosts.iter().find(|host| host.name == name);
+        found.ok_or_else(|| Failure::Vanished(format!("no host in the settings is called {name}")))
+    }
+
+    async fn command(&self, host: &Host, verb: &str, argv: &[String]) -> Result<(), Failure> {
+        match self.output_of(argv).await {
+            Ok(()) => Ok(()),
+            Err(why) => {
+                tracing::warn!(machine.id = host.name, verb, "the command of a host failed: {why}");
+                // It may have worked all the same: wake-on-LAN says nothing, and ssh is cut off by what it suspends.
+                Err(Failure::Unknown(format!("the {verb} command of {}: {why}", host.name)))
+            }
+        }
+    }
+
+    async fn output_of(&self, argv: &[String]) -> Result<(), String> {
+        let Some((program, arguments)) = argv.split_first() else { return Err("it is empty".to_owned()) };
+        let spawned = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = spawned.map_err(|error| format!("cannot run {program}: {error}"))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let done = async { tokio::join!(child.wait(), first_of(stdout), first_of(stderr)) };
+        let Ok((status, stdout, stderr)) = tokio::time::timeout(self.command_limit, done).await else {
+            return Err(format!("{program} did not end within {} s and was killed", self.command_limit.as_secs()));
+        };
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("{program} ended with {status}: {}", [stdout, stderr].join(" ").trim())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// The start of what a stream says, to its end: who writes into a pipe that nobody reads stands still.
+async fn first_of(stream: Option<impl AsyncRead + Unpin>) -> String {
+    let Some(mut stream) = stream else { return String::new() };
+    let (mut kept, mut piece) = (Vec::new(), [0; 1024]);
+    while let Ok(read @ 1..) = stream.read(&mut piece).await {
+        let room = OUTPUT_MAX.saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..read.min(room)]);
+    }
+    String::from_utf8_lossy(&kept).into_owned()
+}
+
+impl Host {
+    fn offer(&self) -> Offer {
+        let name = Name::from(self.name.as_str());
+        Offer {
+            id: name.clone(),
+            provider: NAME.into(),
+            kind: self.kind.as_str().into(),
+            host: name,
+            count: 1,
+            cards: self.cards,
+            gpu_ids: Vec::new(),
+            vram_gb: self.vram_gb,
+            slots: self.slots,
+            speed: self.speed,
+            usd_per_hour: 0.0,
+            min_bid_usd_per_hour: None,
+            losses_per_hour: 0.0,
+            stopped_usd_per_hour: None,
+            boot_s: self.boot_s,
+            inbound_usd_per_gb: 0.0,
+            inbound_mbit_per_s: 0.0,
+            reliability: 1.0,
+            listed_for_s: None,
+            traits: Traits {
+                compute_capability: self.compute_capability,
+                cuda: self.cuda,
+                region: self.region.clone(),
+                trust: Trust::Owned,
+                sandbox: self.sandbox,
+            },
+            is_owned: true,
+        }
+    }
+}
+
+impl Provider for Static {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+        Box::pin(async { Ok(self.hosts.iter().map(Host::offer).collect()) })
+    }
+
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(async {
+            let host = self.host(&order.offer.id)?;
+            self.command(host, "start", &host.start).await.map(|()| host.name.clone())
+        })
+    }
+
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        self.release(rental)
+    }
+
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async {
+            let host = self.host(rental)?;
+            self.command(host, "start", &host.start).await
+        })
+    }
+
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async {
+            match self.host(rental) {
+                Ok(host) => self.command(host, "stop", &host.stop).await,
+                // Taken out of the settings: nobody's business any more.
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
+    fn label(&self, offer: &Offer, _taken: &BTreeSet<String>) -> String {
+        offer.id.to_string()
+    }
+
+    fn adopts(&self, worker: &str) -> Option<Offer> {
+        self.host(worker).ok().map(Host::offer)
+    }
+
+    fn call_limit(&self) -> Duration {
+        // The command's own limit comes first.
+        self.command_limit + Duration::from_secs(5)
+    }
+
+    fn join_limit(&self) -> Duration {
+        self.join_limit
+    }
+
+    fn keeps_list(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn hosts(start: &[&str]) -> Static {
+        let argv = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let text = "name = 'desk'\nstart = []\nstop = ['true']\ncards = 1\nvram_gb = 24.0";
+        let host = Host { start: argv(start), ..toml::from_str(text).unwrap() };
+        Static::new(vec![host], Duration::from_secs(60), Duration::from_millis(300))
+    }
+
+    async fn started(start: &[&str]) -> Result<String, Failure> {
+        let hosts = hosts(start);
+        let offer = hosts.offers().await.unwrap().remove(0);
+        let label = hosts.label(&offer, &BTreeSet::new());
+        hosts.rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![] }).await
+    }
+
+    #[tokio::test]
+    async fn a_host_is_started_by_its_command() {
+        assert_eq!(started(&["true"]).await.unwrap(), "desk");
+        hosts(&[]).release("desk").await.unwrap();
+        hosts(&[]).release("sold").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_a_failing_command_said_is_told_and_cut() {
+        let Err(Failure::Unknown(why)) = started(&["sh", "-c", "echo no route; exit 3"]).await else { panic!() };
+        assert!(why.contains("exit status: 3: no route"), "{why}");
+        let Err(Failure::Unknown(why)) = started(&["sh", "-c", "yes | head -c 100000; exit 1"]).await else { panic!() };
+        assert!(why.len() < 2 * OUTPUT_MAX, "{}", why.len());
+        let Err(Failure::Unknown(why)) = started(&["sleep", "60"]).await else { panic!() };
+        assert!(why.contains("was killed"), "{why}");
+        let Err(Failure::Unknown(why)) = started(&["/nonexistent"]).await else { panic!() };
+        assert!(why.contains("cannot run"), "{why}");
+    }
+}

@@ -1,0 +1,75 @@
+//! `stoke autoscaler`.
+
+pub(crate) mod local;
+mod plan;
+mod run;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use stokehold_autoscaler::config::Config;
+use stokehold_autoscaler::provider::Provider;
+use stokehold_autoscaler::providers::Providers;
+use stokehold_autoscaler::providers::owned::Static;
+
+use crate::Global;
+
+/// Get machines when there is work for them, and give them back
+#[derive(Args)]
+pub(crate) struct AutoscalerArgs {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Run(run::RunArgs),
+    Plan(plan::PlanArgs),
+}
+
+/// Where the settings come from.
+#[derive(Args)]
+struct From {
+    /// Settings as TOML; the environment overrides them
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) async fn run(global: &Global, args: AutoscalerArgs) -> Result<()> {
+    match args.verb {
+        Verb::Run(args) => run::run(args).await,
+        Verb::Plan(args) => plan::run(global, args).await,
+    }
+}
+
+impl From {
+    fn load(&self) -> Result<Config> {
+        let read =
+            |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+        let file = self.config.as_deref().map(read).transpose()?;
+        Ok(Config::load(file.as_deref(), |name| std::env::var(name).ok())?)
+    }
+}
+
+/// The providers that the settings name.
+fn providers(config: &Config) -> Result<Providers> {
+    let mut providers: Vec<Arc<dyn Provider>> = Vec::new();
+    if !config.hosts.hosts.is_empty() {
+        let seconds = std::time::Duration::from_secs;
+        let (join, command) = (seconds(config.hosts.join_limit_s), seconds(config.hosts.command_limit_s));
+        providers.push(Arc::new(Static::new(config.hosts.hosts.clone(), join, command)));
+    }
+    if config.local.max > 0 {
+        providers.push(Arc::new(local::provider(local::LocalOptions {
+            gateway_url: config.gateway_url.clone(),
+            join_token: config.join_token.expose().to_owned(),
+            data_dir: config.local.data_dir.clone(),
+            max: config.local.max,
+            slots: Some(config.local.slots).filter(|slots| *slots > 0),
+            log: None,
+        })?));
+    }
+    Ok(providers.into_iter().collect())
+}

@@ -1,0 +1,167 @@
+//! The workers of a stack: the autoscaler starts them, within the number that there may be, and ends them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use serde_json::Value;
+use stokehold_autoscaler::Policy;
+use stokehold_autoscaler::history::Recorder;
+use stokehold_autoscaler::live::{Autoscaler, Settings};
+use stokehold_autoscaler::metrics;
+use stokehold_autoscaler::provider::Provider;
+use stokehold_autoscaler::providers::local::Local;
+use stokehold_queue::{RedisConfig, Shards};
+use stokehold_worker::uv::ensure_uv;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::WorkerRange;
+use super::stack::{ChildLog, StackOptions};
+use crate::autoscaler::local::{LocalOptions, provider};
+use crate::client::Client;
+use crate::paths;
+
+/// A worker that has never run here installs what it needs first.
+const JOIN_LIMIT: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A worker is here in a second, so looking more often than where machines boot for minutes is worth it.
+const TICK: Duration = Duration::from_millis(500);
+
+/// The workers of a stack.
+pub(super) struct Workers {
+    /// The loop: polled where it stands, since what it starts is tied to the thread that does so. `None` where there are to be no workers.
+    scaling: Option<LocalBoxFuture<'static, Result<()>>>,
+    shutdown: CancellationToken,
+    local: Arc<Local>,
+}
+
+/// What is there of the stack already.
+pub(super) struct Begun<'a> {
+    pub(super) url: &'a str,
+    pub(super) join_token: &'a str,
+    pub(super) data: &'a Path,
+    pub(super) client: &'a Client,
+    pub(super) queue: RedisConfig,
+}
+
+impl Workers {
+    /// Starts as many as there are to be at least, and waits until they have joined.
+    pub(super) async fn start(options: StackOptions, begun: Begun<'_>) -> Result<Self> {
+        let range = options.workers;
+        let local = Arc::new(provider(LocalOptions {
+            gateway_url: begun.url.to_owned(),
+            join_token: begun.join_token.to_owned(),
+            data_dir: begun.data.to_owned(),
+            max: range.most,
+            slots: options.slots,
+            log: match options.child_log {
+                ChildLog::Stderr => None,
+                ChildLog::File(file) => Some(file),
+            },
+        })?);
+        let shutdown = CancellationToken::new();
+        let mut workers = Self { scaling: None, shutdown, local };
+        if range.most == 0 {
+            return Ok(workers);
+        }
+        // Here rather than in each of them, where nobody would see why it takes a while.
+        ensure_uv(None, &paths::cache_dir()?).await?;
+        metrics::describe();
+        let before = worker_ids(begun.client).await?;
+        let queue = Shards::connect(begun.queue).await.context("Redis cannot be reached")?;
+        let providers = std::iter::once(workers.local.clone() as Arc<dyn Provider>).collect();
+        let settings = Settings {
+            tick: TICK,
+            policy: policy(range),
+            // The data directory is locked: there is no other.
+            holder: Some(format!("stoke dev {}", begun.data.display())),
+        };
+        let record = begun.data.join("autoscaler.jsonl");
+        let recorder = Recorder::open(&record).with_context(|| format!("cannot record into {}", record.display()))?;
+        let mut autoscaler = Autoscaler::new(queue, providers, settings, Some(recorder));
+        let stopped = workers.shutdown.clone();
+        let mut scaling = async move { autoscaler.run(stopped).await }.boxed_local();
+        tokio::select! {
+            here = until_here(begun.client, &before, range.least as usize) => here?,
+            done = &mut scaling => return Err(why(done)),
+        }
+        workers.scaling = Some(scaling);
+        Ok(workers)
+    }
+
+    /// Looks after them. Completes with why, when that has ended.
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
+        match &mut self.scaling {
+            Some(scaling) => {
+                let done = scaling.await;
+                self.scaling = None;
+                why(done)
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends them; jobs under way may end, until `hurry`.
+    pub(super) async fn stop(&mut self, hurry: &CancellationToken) {
+        self.shutdown.cancel();
+        let Some(scaling) = self.scaling.take() else { return };
+        tokio::pin!(scaling);
+        let done = tokio::select! {
+            done = &mut scaling => done,
+            () = hurry.cancelled() => {
+                self.local.hurry();
+                scaling.await
+            }
+        };
+        if let Err(error) = done {
+            tracing::warn!("the autoscaler failed: {error:#}");
+        }
+    }
+}
+
+/// Nothing is put off: a worker costs nothing here, and somebody looks on.
+fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
+    let usual = Policy::default();
+    Policy {
+        min_machines: least,
+        max_machines: most,
+        standard_target_s: usual.interactive_target_s,
+        batch_target_s: usual.interactive_target_s,
+        ..usual
+    }
+}
+
+fn why(done: Result<()>) -> anyhow::Error {
+    match done {
+        Ok(()) => anyhow!("the autoscaler ended"),
+        Err(error) => error.context("the autoscaler failed"),
+    }
+}
+
+/// Completes when so many more have joined.
+async fn until_here(client: &Client, before: &[Value], least: usize) -> Result<()> {
+    let deadline = Instant::now() + JOIN_LIMIT;
+    loop {
+        let joined = worker_ids(client).await?.iter().filter(|id| !before.contains(id)).count();
+        if joined >= least {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "the workers have not joined within {} s; see their lines above",
+            JOIN_LIMIT.as_secs()
+        );
+        sleep(PAUSE).await;
+    }
+}
+
+async fn worker_ids(client: &Client) -> Result<Vec<Value>> {
+    let mut workers = client.get("/v1/workers").await?;
+    let workers = workers["workers"].as_array_mut().map(std::mem::take).unwrap_or_default();
+    Ok(workers.into_iter().map(|mut worker| worker["id"].take()).collect())
+}

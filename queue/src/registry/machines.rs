@@ -1,0 +1,201 @@
+//! The machines that the autoscaler has, or is about to have: written down before anybody is asked for them, so that whoever comes after
+//! a crash finds each, and ends it. One autoscaler leads; what another writes in an older term is refused.
+
+use std::collections::{BTreeMap, HashMap};
+
+use redis::AsyncCommands;
+use serde::{Deserialize, Serialize};
+
+use super::{Registry, WorkerRecord, from_json, to_json};
+use crate::error::Error;
+use crate::scripts;
+
+/// What is wanted of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wanted {
+    /// It is to run.
+    Running,
+    /// Its cards are to be given back, its disk kept.
+    Stopped,
+    /// It is to be given back for good. Its record stays until its provider has no more of it.
+    Gone,
+}
+
+/// A machine that the autoscaler has, or is about to have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineRecord {
+    /// Ours of it: its worker's name, and what its provider is told to call it.
+    pub id: String,
+    /// Whose it is.
+    pub provider: String,
+    /// Its provider's id of it, once that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rental: Option<String>,
+    /// The offer that it was, as it was then; what the autoscaler says of one.
+    pub offer: serde_json::Value,
+    /// What is wanted of it.
+    pub wanted: Wanted,
+    /// Since when, unix milliseconds. It boots, or resumes, since then.
+    pub wanted_ms: u64,
+    /// Whether its provider has said that it is being done; asked again until then.
+    pub is_done: bool,
+    /// When it was rented, unix milliseconds.
+    pub rented_ms: u64,
+    /// Since when it takes no more jobs, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drained_ms: Option<u64>,
+    /// What becomes of it when the jobs that it has are done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Wanted>,
+    /// What an hour of it costs while it runs, all in all.
+    pub usd_micros_per_hour: u64,
+    /// While it is stopped.
+    #[serde(default)]
+    pub stopped_usd_micros_per_hour: u64,
+    /// Whether who pays more may take it away.
+    #[serde(default)]
+    pub is_interruptible: bool,
+    /// Good lists of its provider's in a row that it was not in.
+    #[serde(default)]
+    pub missed: u32,
+    /// Endpoints, `<tenant>/<name>`, that it had loaded: they are on its disk.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_disk: Vec<String>,
+}
+
+/// Where a machine is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MachineState {
+    /// Rented; its worker has not joined yet.
+    Booting,
+    /// Its worker takes jobs.
+    Ready,
+    /// It takes no more jobs, and ends those it has.
+    Draining,
+    /// Its cards are given back; its disk is kept.
+    Stopped,
+    /// Was stopped, and is asked to start again.
+    Resuming,
+    /// It has fallen silent.
+    Lost,
+    /// It is given back.
+    Ending,
+}
+
+impl MachineRecord {
+    /// The worker of this machine among all of them, as it last was, if it has been heard of since the machine was last asked for.
+    #[must_use]
+    pub fn worker<'a>(&self, workers: &'a [WorkerRecord]) -> Option<&'a WorkerRecord> {
+        let named = workers.iter().filter(|worker| worker.name == self.id && worker.seen_ms >= self.wanted_ms);
+        named.max_by_key(|worker| worker.seen_ms)
+    }
+
+    /// Where it is, and since when, unix milliseconds. A worker that was not heard of for `silent_ms` is lost.
+    #[must_use]
+    pub fn state(&self, worker: Option<&WorkerRecord>, now_ms: u64, silent_ms: u64) -> (MachineState, u64) {
+        let is_silent = |worker: &WorkerRecord| now_ms.saturating_sub(worker.seen_ms) > silent_ms;
+        match self.wanted {
+            Wanted::Gone => (MachineState::Ending, self.wanted_ms),
+            Wanted::Stopped => (MachineState::Stopped, self.wanted_ms),
+            Wanted::Running => match (worker, self.drained_ms) {
+                (Some(worker), _) if is_silent(worker) => (MachineState::Lost, worker.seen_ms),
+                (Some(_), Some(drained_ms)) => (MachineState::Draining, drained_ms),
+                (Some(worker), None) => (MachineState::Ready, worker.joined_ms.max(self.wanted_ms)),
+                (None, _) if self.wanted_ms > self.rented_ms => (MachineState::Resuming, self.wanted_ms),
+                (None, _) => (MachineState::Booting, self.wanted_ms),
+            },
+        }
+    }
+}
+
+/// The right to write down what is done with machines: of two that believe to lead, the later one has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Term(u64);
+
+impl Registry {
+    /// Makes `holder` the autoscaler that leads for the next `ttl_ms`, or keeps it so. `None` while another one does.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, ask again.
+    pub async fn lead(&self, holder: &str, ttl_ms: u64) -> Result<Option<Term>, Error> {
+        let mut call = scripts::LEAD.call(&[&self.keys.lead()]);
+        call.arg(holder).arg(ttl_ms);
+        let (answer, term): (String, String) = self.connection.eval(&scripts::LEAD, &call).await?;
+        if answer != "yes" {
+            return Ok(None);
+        }
+        let term = term.parse().map_err(|_| scripts::unexpected(&scripts::LEAD, &term))?;
+        Ok(Some(Term(term)))
+    }
+
+    /// The machines, by id.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn machines(&self) -> Result<BTreeMap<String, MachineRecord>, Error> {
+        let step = "read the machines";
+        let texts: HashMap<String, String> =
+            self.connection.redis().hgetall(self.keys.machines()).await.map_err(Error::redis(step))?;
+        texts.into_iter().map(|(id, text)| Ok((id, from_json(step, &text)?))).collect()
+    }
+
+    /// Writes a machine down. `false`: another one leads by now, and nothing was written.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn put_machine(&self, term: Term, machine: &MachineRecord) -> Result<bool, Error> {
+        let text = to_json("write a machine down", machine)?;
+        self.lead_write(term, &self.keys.machines(), &machine.id, &text).await
+    }
+
+    /// Forgets a machine that is gone, and that it was drained.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn drop_machine(&self, term: Term, id: &str) -> Result<bool, Error> {
+        Ok(self.drain(term, id, None).await? && self.lead_write(term, &self.keys.machines(), id, "").await?)
+    }
+
+    /// From now on the worker of this name is given no more jobs; with `None` it is again.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn drain(&self, term: Term, worker: &str, since_ms: Option<u64>) -> Result<bool, Error> {
+        let since = since_ms.map_or(String::new(), |since_ms| since_ms.to_string());
+        self.lead_write(term, &self.keys.drains(), worker, &since).await
+    }
+
+    /// Since when workers are drained, unix milliseconds by name.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn drains(&self) -> Result<HashMap<String, u64>, Error> {
+        self.connection.redis().hgetall(self.keys.drains()).await.map_err(Error::redis("read who is drained"))
+    }
+
+    /// Nothing is rented of this host, or this offer, until then; with 0 it may be again.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn shun(&self, term: Term, host: &str, until_ms: u64) -> Result<bool, Error> {
+        let until = if until_ms == 0 { String::new() } else { until_ms.to_string() };
+        self.lead_write(term, &self.keys.shunned(), host, &until).await
+    }
+
+    /// Until when hosts and offers are left alone, unix milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn shunned(&self) -> Result<HashMap<String, u64>, Error> {
+        self.connection.redis().hgetall(self.keys.shunned()).await.map_err(Error::redis("read who is left alone"))
+    }
+
+    async fn lead_write(&self, term: Term, key: &str, field: &str, value: &str) -> Result<bool, Error> {
+        let mut call = scripts::LEAD_WRITE.call(&[&self.keys.lead(), key]);
+        call.arg(term.0).arg(field).arg(value);
+        let (answer,): (String,) = self.connection.eval(&scripts::LEAD_WRITE, &call).await?;
+        Ok(answer == "ok")
+    }
+}
