@@ -17,6 +17,8 @@ const DEFERRED_ROUND: f64 = 0.1;
 const CANNOT_RUN_S: f64 = 10.0;
 /// A machine that is needed would run jobs for so much of its time.
 const BUSY: f64 = 0.5;
+/// A machine that has just become ready, or ended a job, may not have heard yet of what waits.
+const SETTLE_S: f64 = 5.0;
 /// Machines that one plan rents, at most.
 const RENTS_MAX: usize = 256;
 
@@ -82,6 +84,12 @@ impl<'a> Decision<'a> {
         for machine in &self.snapshot.seen.machines {
             let after_s = self.now_s() - machine.since_s;
             let release = Action::Release { machine: machine.id.clone() };
+            if !machine.is_ours() {
+                if machine.phase == Phase::Ready {
+                    self.on.push(machine);
+                }
+                continue;
+            }
             match machine.phase {
                 Phase::Booting if after_s > self.policy.boot_deadline_s => {
                     self.step(release, Reason::BootFailed { after_s });
@@ -126,15 +134,20 @@ impl<'a> Decision<'a> {
             }
         }
         let floor = self.policy.min_machines as usize;
-        while self.on.len() + self.rented.len() < floor {
+        while self.ours() < floor {
             let group = self.snapshot.learned.groups.first().cloned().unwrap_or_default();
             let reason = Reason::Minimum { machines: self.policy.min_machines };
-            let shortage = shortage(&group, self.on.len() + self.rented.len(), floor);
+            let shortage = shortage(&group, self.ours(), floor);
             if !self.resume(&group, &reason) && !self.rent(&group, &shortage, &reason, false) {
                 break;
             }
         }
         grows
+    }
+
+    /// Machines that are on or come, but for those that joined by themselves.
+    fn ours(&self) -> usize {
+        self.on.iter().filter(|machine| machine.is_ours()).count() + self.rented.len()
     }
 
     /// Jobs of a group that run at once on what is on or comes.
@@ -171,7 +184,7 @@ impl<'a> Decision<'a> {
             self.on.push(machine);
             return true;
         }
-        if self.on.len() + self.rented.len() >= self.policy.max_machines as usize || self.rented.len() >= RENTS_MAX {
+        if self.ours() >= self.policy.max_machines as usize || self.rented.len() >= RENTS_MAX {
             let machines = self.policy.max_machines;
             self.plan.withheld.push(Withheld::MaxMachines { machines, shortage: shortage.clone() });
             return false;
@@ -188,7 +201,7 @@ impl<'a> Decision<'a> {
         let fits = |machine: &&Machine| {
             group.needs.are_met_by(machine)
                 && self.usd_per_hour + machine.usd_per_hour <= self.policy.max_usd_per_hour
-                && self.on.len() + self.rented.len() < self.policy.max_machines as usize
+                && self.ours() < self.policy.max_machines as usize
         };
         let Some(place) = self.stopped.iter().position(fits) else { return false };
         let machine = self.stopped.remove(place);
@@ -231,13 +244,14 @@ impl<'a> Decision<'a> {
         let now_s = self.now_s();
         let mut idle: Vec<(f64, &Machine)> =
             self.on.iter().filter_map(|machine| Some((idle_s(machine, now_s)?, *machine))).collect();
+        idle.retain(|(idle_s, machine)| machine.is_ours() && *idle_s >= SETTLE_S);
         // Rented before owned, and then who has been idle for the longest.
         idle.sort_by(|(a_s, a), (b_s, b)| {
             let is_free = |machine: &Machine| machine.usd_per_hour <= 0.0;
             is_free(a).cmp(&is_free(b)).then(b_s.total_cmp(a_s)).then_with(|| a.id.cmp(&b.id))
         });
         for (idle_s, machine) in idle {
-            if self.on.len() <= self.policy.min_machines as usize {
+            if self.ours() <= self.policy.min_machines as usize {
                 return;
             }
             let Some((level, unused_s)) = self.is_dispensable(machine) else { continue };

@@ -75,6 +75,10 @@ pub struct Runs {
     pub disk_load_s: f64,
 }
 
+/// The provider of machines whose workers joined by themselves: they count for what they do, and their coming and going is their operator's
+/// business.
+pub const JOINED: &str = "joined";
+
 /// Where a machine is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -146,6 +150,14 @@ pub struct Machine {
     /// Endpoints whose weights and environment are on its disk.
     #[serde(default)]
     pub on_disk: Vec<Name>,
+}
+
+impl Machine {
+    /// Whether the autoscaler started it.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        *self.provider != *JOINED
+    }
 }
 
 /// What endpoints may ask of a machine beside memory.

@@ -12,11 +12,8 @@ use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 use stokehold_queue::vram::{class_of_card_gib, kind_of_cards};
 
 use crate::name::Name;
-use crate::observation::{Endpoint, Machine, Observation, Offer, Phase, Runs, Traits, Work};
+use crate::observation::{Endpoint, JOINED, Machine, Observation, Offer, Phase, Runs, Traits, Work};
 use crate::provider::{Rental, RentalState};
-
-/// The provider of workers that the autoscaler did not start: they do their part, and whether they come and go is not for it to say.
-pub const JOINED: &str = "joined";
 
 /// A worker that has said nothing for so long is lost, milliseconds: five of its heartbeats.
 pub const SILENT_MS: u64 = 15_000;

@@ -16,6 +16,8 @@ use crate::snapshot::{Group, Learned, Needs};
 const STARTS_MAX: f64 = 200.0;
 /// Arrivals that make an endpoint one of those in demand lately.
 const LATELY_MIN: f64 = 0.01;
+/// The place of the standard priority.
+const STANDARD: usize = 1;
 /// Of a run that is in progress, so much is left on average.
 const LEFT_OF_RUN: f64 = 0.7;
 /// Deferrable work within its margin is to start in the first half of that.
@@ -289,7 +291,9 @@ impl Look<'_> {
             work.waiting.1 += standard.waiting + batch.waiting;
             let targets_s = [(1, self.policy.standard_target_s), (2, self.policy.batch_target_s)];
             for (n, target_s) in targets_s.into_iter().filter(|(n, _)| endpoint.work[*n].waiting > 0) {
-                let lead_s = (self.pace.boot_s * SLOW_BOOT + self.swap_s + self.margin_s).min(target_s);
+                // Only batch work is put off: who sends a standard job waits for it.
+                let lead_s =
+                    if n == STANDARD { target_s } else { self.pace.boot_s * SLOW_BOOT + self.swap_s + self.margin_s };
                 for (at_s, jobs) in memory.waiting(endpoint, n) {
                     let left_s = at_s + target_s - lead_s - now_s;
                     let jobs = jobs as f64;
