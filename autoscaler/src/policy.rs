@@ -20,6 +20,8 @@ pub struct Policy {
     pub may_bid: bool,
     /// What is bid beyond the least that is asked for, as a share of it.
     pub bid_margin: f64,
+    /// Runs that may be lost with an interruptible machine, as a share of them, 0 to 1: longer runs go to others.
+    pub lost_share_max: f64,
     /// Hosts that were reachable for a smaller share of the time are not rented from, 0 to 1.
     pub min_reliability: f64,
 
@@ -89,6 +91,7 @@ impl Default for Policy {
             may_stop: true,
             may_bid: false,
             bid_margin: 0.05,
+            lost_share_max: 0.02,
             min_reliability: 0.95,
             interactive_target_s: 30.0,
             standard_target_s: 300.0,
@@ -159,6 +162,7 @@ impl Policy {
             ("deferred_late_share", self.deferred_late_share),
             ("round_up_from", self.round_up_from),
             ("min_reliability", self.min_reliability),
+            ("lost_share_max", self.lost_share_max),
         ];
         let positive = [
             ("late_usd", self.late_usd),

@@ -41,7 +41,8 @@ impl<'a> Ranking<'a, '_> {
         let able = self.snapshot.seen.offers.iter().filter(|offer| self.is_able(offer) && is_left(offer));
         let choices = able.flat_map(|offer| {
             let on_demand = Some(self.choice(offer, None));
-            let bid = offer.min_bid_usd_per_hour.filter(|_| self.may_bid && self.policy.may_bid);
+            let bid =
+                offer.min_bid_usd_per_hour.filter(|_| self.may_bid && self.policy.may_bid && self.outlasts(offer));
             on_demand.into_iter().chain(bid.map(|bid| self.choice(offer, Some(bid * (1.0 + self.policy.bid_margin)))))
         });
         choices.min_by(|a, b| {
@@ -85,6 +86,14 @@ impl<'a> Ranking<'a, '_> {
         let per_hour = (felt + start_usd / stay_hours + lost_usd) / offer.reliability.max(0.5);
         let jobs_at_once = f64::from(self.group.needs.at_once(offer.cards).max(1));
         Choice { offer, bid_usd_per_hour, usd_per_hour, cost: per_hour * (run_s + self.swap_s(offer)) / jobs_at_once }
+    }
+
+    /// Whether so few runs are lost with an interruptible machine of this offer that they may be.
+    fn outlasts(&self, offer: &Offer) -> bool {
+        let known = self.learned().kinds.get(&offer.kind);
+        let (speed, per_hour) =
+            known.map_or((offer.speed, offer.losses_per_hour), |kind| (kind.speed, kind.losses_per_hour));
+        per_hour * self.group.run_s / speed / 3_600.0 <= self.policy.lost_share_max
     }
 
     /// Interactive jobs that are late when one machine is lost, until another is there.
