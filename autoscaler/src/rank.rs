@@ -36,15 +36,16 @@ pub(crate) struct Ranking<'a, 'b> {
 }
 
 impl<'a> Ranking<'a, '_> {
-    /// The offer with the least cost per job, of those of which `is_left` says that one can be had; ties: the lowest id.
-    pub(crate) fn best(&self, is_left: impl Fn(&Offer) -> bool) -> Option<Choice<'a>> {
+    /// The offer with the least cost per job, of those of which `is_left` says that one can be had and whose dollars per hour may be spent; ties:
+    /// the lowest id.
+    pub(crate) fn best(&self, is_left: impl Fn(&Offer) -> bool, may_spend: impl Fn(f64) -> bool) -> Option<Choice<'a>> {
         let able = self.snapshot.seen.offers.iter().filter(|offer| self.is_able(offer) && is_left(offer));
         let choices = able.flat_map(|offer| {
             let on_demand = Some(self.choice(offer, None));
             let bid = offer.min_bid_usd_per_hour.filter(|_| self.may_bid && self.policy.may_bid);
             on_demand.into_iter().chain(bid.map(|bid| self.choice(offer, Some(bid * (1.0 + self.policy.bid_margin)))))
         });
-        choices.min_by(|a, b| {
+        choices.filter(|choice| may_spend(choice.usd_per_hour)).min_by(|a, b| {
             a.cost
                 .total_cmp(&b.cost)
                 .then_with(|| a.offer.id.cmp(&b.offer.id))
