@@ -1,5 +1,6 @@
 //! The autoscaler as a whole: what it may never do, what it does, and that it does it again.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod goldens;
 mod made_up;
 mod properties;
