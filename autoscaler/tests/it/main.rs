@@ -4,3 +4,5 @@
 mod goldens;
 mod made_up;
 mod properties;
+mod recorded;
+mod replay;
