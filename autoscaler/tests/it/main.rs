@@ -6,3 +6,4 @@ mod made_up;
 mod properties;
 mod recorded;
 mod replay;
+mod simulation;
