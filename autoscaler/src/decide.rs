@@ -1,6 +1,6 @@
 //! One decision: what is seen and what has been learned go in, a plan with reasons comes out. No clock, no randomness, no I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::name::Name;
 use crate::observation::{Machine, Offer, Phase};
@@ -41,6 +41,13 @@ pub fn decide(snapshot: &Snapshot<'_>, policy: &Policy) -> Plan {
     decision.plan
 }
 
+/// Offers as they were ranked for a group, with so many machines on: good until there are others.
+#[derive(Default)]
+struct Ranked<'a> {
+    of: Option<(usize, bool)>,
+    choices: Vec<Choice<'a>>,
+}
+
 struct Decision<'a> {
     snapshot: Snapshot<'a>,
     policy: &'a Policy,
@@ -55,7 +62,7 @@ struct Decision<'a> {
     rented: Vec<&'a Offer>,
     taken: BTreeMap<&'a Name, u32>,
     /// Cards of which a rented offer has some.
-    taken_cards: Vec<(&'a Name, u64)>,
+    taken_cards: BTreeSet<(&'a Name, u64)>,
     usd_per_hour: f64,
     plan: Plan,
 }
@@ -71,7 +78,7 @@ impl<'a> Decision<'a> {
             draining: Vec::new(),
             rented: Vec::new(),
             taken: BTreeMap::new(),
-            taken_cards: Vec::new(),
+            taken_cards: BTreeSet::new(),
             usd_per_hour: 0.0,
             plan: Plan::default(),
         }
@@ -119,23 +126,25 @@ impl<'a> Decision<'a> {
     /// Gets the machines that work needs.
     fn grow(&mut self) {
         for group in self.snapshot.learned.groups.iter().rev() {
+            let mut ranked = Ranked::default();
             loop {
                 let (have, need) = (self.have(group), self.need(group, None));
                 if need <= have {
                     break;
                 }
                 let shortage = shortage(group, have, need);
-                if !self.add(group, &shortage) {
+                if !self.add(group, &shortage, &mut ranked) {
                     break;
                 }
             }
         }
         let floor = self.policy.min_machines as usize;
+        let mut ranked = Ranked::default();
         while self.on.len() + self.rented.len() < floor && self.running() < self.policy.max_machines as usize {
             let group = self.snapshot.learned.groups.first().cloned().unwrap_or_default();
             let reason = Reason::Minimum { machines: self.policy.min_machines };
             let shortage = shortage(&group, self.on.len() + self.rented.len(), floor);
-            if !self.resume(&group, &reason) && !self.rent(&group, &shortage, &reason, false) {
+            if !self.resume(&group, &reason) && !self.rent(&group, &shortage, &reason, false, &mut ranked) {
                 break;
             }
         }
@@ -173,7 +182,7 @@ impl<'a> Decision<'a> {
     }
 
     /// One machine more for a group; whether there was a way.
-    fn add(&mut self, group: &Group, shortage: &Shortage) -> bool {
+    fn add(&mut self, group: &Group, shortage: &Shortage, ranked: &mut Ranked<'a>) -> bool {
         let reason = Reason::Work(shortage.clone());
         if let Some(place) = self.draining.iter().position(|machine| group.needs.are_met_by(machine)) {
             let machine = self.draining.remove(place);
@@ -191,7 +200,7 @@ impl<'a> Decision<'a> {
         let has_floor = group.waiting.0 == 0 && group.interactive < DEFERRED_FROM
             || self.on.iter().copied().any(|machine| is_safe(&machine))
             || !self.rented.is_empty();
-        self.resume(group, &reason) || self.rent(group, shortage, &reason, has_floor && group.urgent <= 0.0)
+        self.resume(group, &reason) || self.rent(group, shortage, &reason, has_floor && group.urgent <= 0.0, ranked)
     }
 
     fn resume(&mut self, group: &Group, reason: &Reason) -> bool {
@@ -208,17 +217,25 @@ impl<'a> Decision<'a> {
         true
     }
 
-    fn rent(&mut self, group: &Group, shortage: &Shortage, reason: &Reason, may_bid: bool) -> bool {
-        let on: Vec<&Machine> = self.on.iter().copied().filter(|machine| group.needs.are_met_by(machine)).collect();
-        let ranking = Ranking { snapshot: self.snapshot, policy: self.policy, group, on: &on, may_bid };
+    fn rent(
+        &mut self,
+        group: &Group,
+        shortage: &Shortage,
+        reason: &Reason,
+        may_bid: bool,
+        ranked: &mut Ranked<'a>,
+    ) -> bool {
+        if ranked.of != Some((self.on.len(), may_bid)) {
+            let on: Vec<&Machine> = self.on.iter().copied().filter(|it| group.needs.are_met_by(it)).collect();
+            let ranking = Ranking { snapshot: self.snapshot, policy: self.policy, group, on: &on, may_bid };
+            *ranked = Ranked { of: Some((self.on.len(), may_bid)), choices: ranking.ranked() };
+        }
         let most_usd_per_hour = self.policy.max_usd_per_hour;
-        let may_spend = |usd_per_hour: f64| self.usd_per_hour + usd_per_hour <= most_usd_per_hour;
-        let Some(Choice { offer, bid_usd_per_hour, usd_per_hour, .. }) =
-            ranking.best(|offer| self.is_left(offer), may_spend)
-        else {
+        let left = || ranked.choices.iter().filter(|choice| self.is_left(choice.offer));
+        let may_spend = |choice: &&Choice<'_>| self.usd_per_hour + choice.usd_per_hour <= most_usd_per_hour;
+        let Some(Choice { offer, bid_usd_per_hour, usd_per_hour, .. }) = left().find(may_spend).copied() else {
             let shortage = shortage.clone();
-            let is_offered = ranking.best(|offer| self.is_left(offer), |_| true).is_some();
-            self.plan.withheld.push(if is_offered {
+            self.plan.withheld.push(if left().next().is_some() {
                 Withheld::MaxSpend { usd_per_hour: most_usd_per_hour, shortage }
             } else {
                 Withheld::NoOffer { shortage }
@@ -236,7 +253,7 @@ impl<'a> Decision<'a> {
 
     /// Whether one more can be had of an offer. Offers of one host overlap: who has one of its cards is in the way of all that name it.
     fn is_left(&self, offer: &Offer) -> bool {
-        let is_taken = |card: &u64| self.taken_cards.iter().any(|(host, taken)| **host == offer.host && taken == card);
+        let is_taken = |card: &u64| self.taken_cards.contains(&(&offer.host, *card));
         self.taken.get(&offer.id).copied().unwrap_or(0) < offer.count && !offer.gpu_ids.iter().any(is_taken)
     }
 
