@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod goldens;
+mod large;
 mod made_up;
 mod properties;
 mod recorded;
 mod replay;
+mod scale;
 mod simulation;
