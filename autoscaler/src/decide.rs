@@ -1,6 +1,6 @@
 //! One decision: what is seen and what has been learned go in, a plan with reasons comes out. No clock, no randomness, no I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::name::Name;
 use crate::observation::{Machine, Offer, Phase};
@@ -25,18 +25,29 @@ const RENTS_MAX: usize = 256;
 /// What is to be done now.
 ///
 /// In this order: what has come to nothing is given back; each group of endpoints, the most demanding first, gets the machines that its work
-/// needs, stopped ones first; and where none was needed, who is idle is given up as soon as waiting for the next job costs more than starting
-/// again. A machine that runs jobs, or that boots, is never given up for lack of work.
+/// needs, stopped ones first; and who is idle, and of no use to any group, is given up as soon as waiting for the next job costs more than
+/// starting again. A machine that runs jobs, or that boots, is never given up for lack of work.
+///
+/// All that could be done now is in one plan: once it has been carried out, the same moment asks for nothing more.
 #[must_use]
 pub fn decide(snapshot: &Snapshot<'_>, policy: &Policy) -> Plan {
     let mut decision = Decision::new(*snapshot, policy);
     decision.mend();
-    let grows = decision.grow();
-    if !grows {
-        decision.shrink();
+    decision.grow();
+    // Who is given up makes room under the limits for what could not be had.
+    while decision.shrink() {
+        decision.plan.withheld.clear();
+        decision.grow();
     }
     decision.forget();
     decision.plan
+}
+
+/// Offers as they were ranked for a group, with so many machines on: good until there are others.
+#[derive(Default)]
+struct Ranked<'a> {
+    of: Option<(usize, bool)>,
+    choices: Vec<Choice<'a>>,
 }
 
 struct Decision<'a> {
@@ -45,12 +56,15 @@ struct Decision<'a> {
     /// Running, or about to.
     on: Vec<&'a Machine>,
     stopped: Vec<&'a Machine>,
+    /// What this plan stops.
+    put_off: Vec<&'a Machine>,
+    /// They are paid for, and count towards the limits, until they have ended their jobs.
     draining: Vec<&'a Machine>,
     /// What is rented by this plan, and how often each offer was taken.
     rented: Vec<&'a Offer>,
     taken: BTreeMap<&'a Name, u32>,
     /// Cards of which a rented offer has some.
-    taken_cards: Vec<(&'a Name, u64)>,
+    taken_cards: BTreeSet<(&'a Name, u64)>,
     usd_per_hour: f64,
     plan: Plan,
 }
@@ -62,10 +76,11 @@ impl<'a> Decision<'a> {
             policy,
             on: Vec::new(),
             stopped: Vec::new(),
+            put_off: Vec::new(),
             draining: Vec::new(),
             rented: Vec::new(),
             taken: BTreeMap::new(),
-            taken_cards: Vec::new(),
+            taken_cards: BTreeSet::new(),
             usd_per_hour: 0.0,
             plan: Plan::default(),
         }
@@ -98,14 +113,13 @@ impl<'a> Decision<'a> {
                     self.step(release, Reason::ResumeFailed { after_s });
                 }
                 Phase::Lost => self.step(release, Reason::Lost),
-                Phase::Draining if machine.running == 0 => {
-                    let action = self.off(machine, self.on.len() + self.stopped.len() + 1);
-                    self.step(action, Reason::Drained);
-                }
-                Phase::Draining if after_s > self.policy.drain_deadline_s => {
+                Phase::Draining if machine.running > 0 && after_s > self.policy.drain_deadline_s => {
                     self.step(release, Reason::DrainDeadline { after_s });
                 }
-                Phase::Draining => self.draining.push(machine),
+                Phase::Draining => {
+                    self.usd_per_hour += machine.usd_per_hour;
+                    self.draining.push(machine);
+                }
                 Phase::Stopped => self.stopped.push(machine),
                 Phase::Booting | Phase::Ready | Phase::Resuming => {
                     self.usd_per_hour += machine.usd_per_hour;
@@ -117,32 +131,36 @@ impl<'a> Decision<'a> {
         self.stopped.sort_by(|a, b| b.since_s.total_cmp(&a.since_s).then_with(|| a.id.cmp(&b.id)));
     }
 
-    /// Gets the machines that work needs. Whether any was needed.
-    fn grow(&mut self) -> bool {
-        let mut grows = false;
+    /// Gets the machines that work needs.
+    fn grow(&mut self) {
         for group in self.snapshot.learned.groups.iter().rev() {
+            let mut ranked = Ranked::default();
             loop {
-                let (have, need) = (self.have(group), self.need(group));
+                let (have, need) = (self.have(group), self.need(group, None));
                 if need <= have {
                     break;
                 }
-                grows = true;
                 let shortage = shortage(group, have, need);
-                if !self.add(group, &shortage) {
+                if !self.add(group, &shortage, &mut ranked) {
                     break;
                 }
             }
         }
         let floor = self.policy.min_machines as usize;
-        while self.ours() < floor {
+        let mut ranked = Ranked::default();
+        while self.ours() < floor && self.running() < self.policy.max_machines as usize {
             let group = self.snapshot.learned.groups.first().cloned().unwrap_or_default();
             let reason = Reason::Minimum { machines: self.policy.min_machines };
             let shortage = shortage(&group, self.ours(), floor);
-            if !self.resume(&group, &reason) && !self.rent(&group, &shortage, &reason, false) {
+            if !self.resume(&group, &reason) && !self.rent(&group, &shortage, &reason, false, &mut ranked) {
                 break;
             }
         }
-        grows
+    }
+
+    /// Machines of ours that run, or are about to.
+    fn running(&self) -> usize {
+        self.ours() + self.draining.len()
     }
 
     /// Machines that are on or come, but for those that joined by themselves.
@@ -157,9 +175,10 @@ impl<'a> Decision<'a> {
         on.chain(rented).map(|cards| group.needs.at_once(cards) as usize).sum()
     }
 
-    /// Machines that the work of a group needs.
-    fn need(&self, group: &Group) -> usize {
-        let of_group = || self.on.iter().filter(|machine| group.needs.are_met_by(machine));
+    /// Machines that the work of a group needs; as it would be without one of them.
+    fn need(&self, group: &Group, without: Option<&Machine>) -> usize {
+        let is_left = |machine: &&&Machine| without.is_none_or(|without| machine.id != without.id);
+        let of_group = || self.on.iter().filter(is_left).filter(|machine| group.needs.are_met_by(machine));
         let cannot_run =
             of_group().any(|machine| idle_s(machine, self.now_s()).is_some_and(|idle_s| idle_s > CANNOT_RUN_S));
         let interactive = group.interactive + if cannot_run { 0.0 } else { group.burst } - self.policy.round_up_from;
@@ -168,23 +187,23 @@ impl<'a> Decision<'a> {
         }
         let deferred =
             if group.deferred > DEFERRED_FROM { group.deferred + group.steady - DEFERRED_ROUND } else { 0.0 };
-        let ready = of_group().filter(|machine| machine.phase == Phase::Ready);
+        // One that was draining is on because it was taken back, and takes jobs at once.
+        let ready = of_group().filter(|machine| matches!(machine.phase, Phase::Ready | Phase::Draining));
         let ready: usize = ready.map(|machine| group.needs.at_once(machine.cards) as usize).sum();
         let urgent = if group.urgent > 0.0 { ready + whole(group.urgent) } else { 0 };
         whole(interactive).max(whole(deferred)).max(urgent)
     }
 
     /// One machine more for a group; whether there was a way.
-    fn add(&mut self, group: &Group, shortage: &Shortage) -> bool {
+    fn add(&mut self, group: &Group, shortage: &Shortage, ranked: &mut Ranked<'a>) -> bool {
         let reason = Reason::Work(shortage.clone());
         if let Some(place) = self.draining.iter().position(|machine| group.needs.are_met_by(machine)) {
             let machine = self.draining.remove(place);
             self.step(Action::Undrain { machine: machine.id.clone() }, reason);
-            self.usd_per_hour += machine.usd_per_hour;
             self.on.push(machine);
             return true;
         }
-        if self.ours() >= self.policy.max_machines as usize || self.rented.len() >= RENTS_MAX {
+        if self.running() >= self.policy.max_machines as usize || self.rented.len() >= RENTS_MAX {
             let machines = self.policy.max_machines;
             self.plan.withheld.push(Withheld::MaxMachines { machines, shortage: shortage.clone() });
             return false;
@@ -194,14 +213,14 @@ impl<'a> Decision<'a> {
         let has_floor = group.waiting.0 == 0 && group.interactive < DEFERRED_FROM
             || self.on.iter().copied().any(|machine| is_safe(&machine))
             || !self.rented.is_empty();
-        self.resume(group, &reason) || self.rent(group, shortage, &reason, has_floor && group.urgent <= 0.0)
+        self.resume(group, &reason) || self.rent(group, shortage, &reason, has_floor && group.urgent <= 0.0, ranked)
     }
 
     fn resume(&mut self, group: &Group, reason: &Reason) -> bool {
         let fits = |machine: &&Machine| {
             group.needs.are_met_by(machine)
                 && self.usd_per_hour + machine.usd_per_hour <= self.policy.max_usd_per_hour
-                && self.ours() < self.policy.max_machines as usize
+                && self.running() < self.policy.max_machines as usize
         };
         let Some(place) = self.stopped.iter().position(fits) else { return false };
         let machine = self.stopped.remove(place);
@@ -211,19 +230,31 @@ impl<'a> Decision<'a> {
         true
     }
 
-    fn rent(&mut self, group: &Group, shortage: &Shortage, reason: &Reason, may_bid: bool) -> bool {
-        let on: Vec<&Machine> = self.on.iter().copied().filter(|machine| group.needs.are_met_by(machine)).collect();
-        let ranking = Ranking { snapshot: self.snapshot, policy: self.policy, group, on: &on, may_bid };
-        let Some(Choice { offer, bid_usd_per_hour, usd_per_hour, .. }) = ranking.best(|offer| self.is_left(offer))
-        else {
-            self.plan.withheld.push(Withheld::NoOffer { shortage: shortage.clone() });
+    fn rent(
+        &mut self,
+        group: &Group,
+        shortage: &Shortage,
+        reason: &Reason,
+        may_bid: bool,
+        ranked: &mut Ranked<'a>,
+    ) -> bool {
+        if ranked.of != Some((self.on.len(), may_bid)) {
+            let on: Vec<&Machine> = self.on.iter().copied().filter(|it| group.needs.are_met_by(it)).collect();
+            let ranking = Ranking { snapshot: self.snapshot, policy: self.policy, group, on: &on, may_bid };
+            *ranked = Ranked { of: Some((self.on.len(), may_bid)), choices: ranking.ranked() };
+        }
+        let most_usd_per_hour = self.policy.max_usd_per_hour;
+        let left = || ranked.choices.iter().filter(|choice| self.is_left(choice.offer));
+        let may_spend = |choice: &&Choice<'_>| self.usd_per_hour + choice.usd_per_hour <= most_usd_per_hour;
+        let Some(Choice { offer, bid_usd_per_hour, usd_per_hour, .. }) = left().find(may_spend).copied() else {
+            let shortage = shortage.clone();
+            self.plan.withheld.push(if left().next().is_some() {
+                Withheld::MaxSpend { usd_per_hour: most_usd_per_hour, shortage }
+            } else {
+                Withheld::NoOffer { shortage }
+            });
             return false;
         };
-        if self.usd_per_hour + usd_per_hour > self.policy.max_usd_per_hour {
-            let usd_per_hour = self.policy.max_usd_per_hour;
-            self.plan.withheld.push(Withheld::MaxSpend { usd_per_hour, shortage: shortage.clone() });
-            return false;
-        }
         let prefetch = group.popular.clone();
         self.step(Action::Rent { offer: offer.id.clone(), bid_usd_per_hour, prefetch }, reason.clone());
         self.usd_per_hour += usd_per_hour;
@@ -235,12 +266,27 @@ impl<'a> Decision<'a> {
 
     /// Whether one more can be had of an offer. Offers of one host overlap: who has one of its cards is in the way of all that name it.
     fn is_left(&self, offer: &Offer) -> bool {
-        let is_taken = |card: &u64| self.taken_cards.iter().any(|(host, taken)| **host == offer.host && taken == card);
+        let is_taken = |card: &u64| self.taken_cards.contains(&(&offer.host, *card));
         self.taken.get(&offer.id).copied().unwrap_or(0) < offer.count && !offer.gpu_ids.iter().any(is_taken)
     }
 
-    /// Gives up who is idle, as long as waiting for the next job costs more than starting again.
-    fn shrink(&mut self) {
+    /// Gives up who has drained, and who is idle as long as waiting for the next job costs more than starting again. Whether there was anybody.
+    fn shrink(&mut self) -> bool {
+        let (drained, draining) = self.draining.drain(..).partition(|machine| machine.running == 0);
+        self.draining = draining;
+        let drained: Vec<&Machine> = drained;
+        for machine in &drained {
+            self.give_up(machine, self.on.len() + self.stopped.len() + 1, Reason::Drained);
+        }
+        let mut shrinks = !drained.is_empty();
+        // With each that goes another may become dispensable, where groups share machines.
+        while self.give_up_idle() {
+            shrinks = true;
+        }
+        shrinks
+    }
+
+    fn give_up_idle(&mut self) -> bool {
         let now_s = self.now_s();
         let mut idle: Vec<(f64, &Machine)> =
             self.on.iter().filter_map(|machine| Some((idle_s(machine, now_s)?, *machine))).collect();
@@ -250,15 +296,31 @@ impl<'a> Decision<'a> {
             let is_free = |machine: &Machine| machine.usd_per_hour <= 0.0;
             is_free(a).cmp(&is_free(b)).then(b_s.total_cmp(a_s)).then_with(|| a.id.cmp(&b.id))
         });
+        let before = self.on.len();
         for (idle_s, machine) in idle {
             if self.ours() <= self.policy.min_machines as usize {
-                return;
+                break;
             }
             let Some((level, unused_s)) = self.is_dispensable(machine) else { continue };
-            let action = self.off(machine, self.on.len() + self.stopped.len());
-            self.step(action, Reason::Idle { idle_s, level, unused_s });
+            let is_drained = machine.phase == Phase::Draining;
+            let reason = if is_drained { Reason::Drained } else { Reason::Idle { idle_s, level, unused_s } };
+            self.give_up(machine, self.on.len() + self.stopped.len(), reason);
             self.on.retain(|on| on.id != machine.id);
         }
+        self.on.len() < before
+    }
+
+    /// Stops it or gives it back; with it there would be so many machines, stopped ones among them.
+    fn give_up(&mut self, machine: &'a Machine, machines: usize, reason: Reason) {
+        // It may have been taken back for a group that then got more than it asked for.
+        let undrain = Action::Undrain { machine: machine.id.clone() };
+        self.plan.steps.retain(|step| step.action != undrain);
+        let action = self.off(machine, machines);
+        if let Action::Stop { .. } = action {
+            self.put_off.push(machine);
+        }
+        self.usd_per_hour -= machine.usd_per_hour;
+        self.step(action, reason);
     }
 
     /// Whether no group loses by giving up a machine that is idle: how many machines that leaves too many, and for how long they were.
@@ -273,7 +335,8 @@ impl<'a> Decision<'a> {
         };
         let mut seen = (self.on.len(), 0.0);
         for group in self.groups_of(machine) {
-            let (have, need) = (self.have(group), self.need(group));
+            // Work that this one cannot run would ask for another as soon as it is gone.
+            let (have, need) = (self.have(group), self.need(group, None).max(self.need(group, Some(machine))));
             let without = have - group.needs.at_once(machine.cards) as usize;
             if without < need {
                 return None;
@@ -313,7 +376,7 @@ impl<'a> Decision<'a> {
         let boot_s = self.boot_s(machine) - learned.resume_s;
         // A resume that fails has cost its deadline, and a boot comes after it.
         let fails_usd = learned.late_usd * learned.resume_s / self.boot_s(machine).max(1.0) * self.policy.boot_late;
-        let mut seen = (machines, f64::INFINITY);
+        let mut seen = (machines, None);
         for group in self.groups_of(machine) {
             let Some(level) = group.levels.get(machines.saturating_sub(1)) else { continue };
             let late = self.late_while(group, machine, boot_s).max(self.policy.boot_late - self.policy.resume_late);
@@ -322,9 +385,11 @@ impl<'a> Decision<'a> {
             if level.gain_usd(now_s, value_usd, machine.stopped_usd_per_hour / 3_600.0) > 0.0 {
                 return None;
             }
-            seen.1 = level.age_s(now_s).min(seen.1);
+            let age_s = level.age_s(now_s);
+            seen.1 = Some(seen.1.map_or(age_s, |seen_s| age_s.min(seen_s)));
         }
-        Some(seen)
+        // Where nobody asks for what it could do, nobody has since it came to rest.
+        Some((seen.0, seen.1.unwrap_or(now_s - machine.since_s)))
     }
 
     /// Interactive jobs that are late when a machine that is needed comes so much later: of what it could have run.
@@ -335,22 +400,33 @@ impl<'a> Decision<'a> {
         if is_interactive { BUSY * (later_s / run_s.max(0.1)) } else { 0.0 }
     }
 
-    /// Gives up stopped machines that are not worth their disks, the longest stopped first.
+    /// Gives up stopped machines that are not worth their disks, the longest stopped first; those that this plan stops come last.
     fn forget(&mut self) {
-        while let Some(machine) = self.stopped.last() {
-            let machines = self.on.len() + self.rented.len() + self.stopped.len();
+        let mut stopped = std::mem::take(&mut self.put_off);
+        stopped.sort_by(|a, b| a.id.cmp(&b.id));
+        let new = stopped.len();
+        stopped.append(&mut self.stopped);
+        while let Some(machine) = stopped.pop() {
+            let machines = self.on.len() + self.rented.len() + stopped.len() + 1;
             let Some((level, unused_s)) = self.is_worth_keeping(machine, machines) else { return };
-            let release = Action::Release { machine: machine.id.clone() };
-            self.step(release, Reason::Forgotten { level, unused_s });
-            self.stopped.pop();
+            let (release, stop) =
+                (Action::Release { machine: machine.id.clone() }, Action::Stop { machine: machine.id.clone() });
+            if stopped.len() >= new {
+                self.step(release, Reason::Forgotten { level, unused_s });
+            } else if let Some(step) = self.plan.steps.iter_mut().find(|step| step.action == stop) {
+                step.action = release;
+            }
         }
     }
 }
 
-/// For how long a machine that is ready has held no job.
+/// For how long a machine that is ready has held no job. One that had drained and was taken back begins anew.
 fn idle_s(machine: &Machine, now_s: f64) -> Option<f64> {
-    let is_idle = machine.phase == Phase::Ready && machine.running == 0;
-    is_idle.then(|| now_s - machine.idle_since_s.unwrap_or(machine.since_s))
+    match machine.phase {
+        Phase::Ready if machine.running == 0 => Some(now_s - machine.idle_since_s.unwrap_or(machine.since_s)),
+        Phase::Draining if machine.running == 0 => Some(0.0),
+        _ => None,
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of machines, never negative")]

@@ -1,4 +1,4 @@
-//! Which offer costs the least per job.
+//! Which offers cost the least per job.
 
 use crate::observation::{Machine, Offer};
 use crate::policy::Policy;
@@ -36,21 +36,23 @@ pub(crate) struct Ranking<'a, 'b> {
 }
 
 impl<'a> Ranking<'a, '_> {
-    /// The offer with the least cost per job, of those of which `is_left` says that one can be had; ties: the lowest id.
-    pub(crate) fn best(&self, is_left: impl Fn(&Offer) -> bool) -> Option<Choice<'a>> {
-        let able = self.snapshot.seen.offers.iter().filter(|offer| self.is_able(offer) && is_left(offer));
+    /// All ways to take an offer that would do, the one with the least cost per job first; ties: the lowest id.
+    pub(crate) fn ranked(&self) -> Vec<Choice<'a>> {
+        let able = self.snapshot.seen.offers.iter().filter(|offer| self.is_able(offer));
         let choices = able.flat_map(|offer| {
             let on_demand = Some(self.choice(offer, None));
             let bid =
                 offer.min_bid_usd_per_hour.filter(|_| self.may_bid && self.policy.may_bid && self.outlasts(offer));
             on_demand.into_iter().chain(bid.map(|bid| self.choice(offer, Some(bid * (1.0 + self.policy.bid_margin)))))
         });
-        choices.min_by(|a, b| {
+        let mut choices: Vec<Choice<'a>> = choices.collect();
+        choices.sort_by(|a, b| {
             a.cost
                 .total_cmp(&b.cost)
                 .then_with(|| a.offer.id.cmp(&b.offer.id))
                 .then(a.bid_usd_per_hour.is_some().cmp(&b.bid_usd_per_hour.is_some()))
-        })
+        });
+        choices
     }
 
     fn is_able(&self, offer: &Offer) -> bool {

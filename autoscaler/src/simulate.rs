@@ -10,6 +10,7 @@ pub mod offers;
 pub mod outcome;
 pub mod own;
 pub mod plot;
+mod replay;
 pub mod rules;
 pub mod scaler;
 pub mod table;
@@ -19,6 +20,7 @@ mod words;
 mod world;
 
 pub use outcome::{Outcome, Sample};
+pub use replay::{Mismatch, replay};
 pub use rules::Rules;
 pub use scaler::Scaler;
 

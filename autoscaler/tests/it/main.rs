@@ -1,0 +1,11 @@
+//! The autoscaler as a whole: what it may never do, what it does, and that it does it again.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+mod goldens;
+mod large;
+mod made_up;
+mod properties;
+mod recorded;
+mod replay;
+mod scale;
+mod simulation;

@@ -1,0 +1,41 @@
+//! A simulation that writes down what was seen and decided.
+
+use stokehold_autoscaler::simulate::generate::Shape;
+use stokehold_autoscaler::simulate::own::Own;
+use stokehold_autoscaler::simulate::trace::Job;
+use stokehold_autoscaler::simulate::{Outcome, Rules, Scaler, offers, run};
+use stokehold_autoscaler::{Observation, Plan, Policy};
+
+/// What was seen and decided, round by round.
+pub(crate) type History = Vec<(Observation, Plan)>;
+
+struct Recorder {
+    own: Own,
+    history: History,
+}
+
+impl Scaler for Recorder {
+    fn name(&self) -> &str {
+        "recorded"
+    }
+
+    fn plan(&mut self, seen: &Observation) -> Plan {
+        let plan = self.own.plan(seen);
+        self.history.push((seen.clone(), plan.clone()));
+        plan
+    }
+}
+
+/// A made-up trace's jobs of these hours, as if they were its first.
+pub(crate) fn hours(shape: Shape, seed: u64, from: f64, until: f64) -> Vec<Job> {
+    let mut jobs = shape.jobs(seed);
+    jobs.retain(|job| (from * 3_600.0..until * 3_600.0).contains(&job.arrival_s));
+    jobs.iter_mut().for_each(|job| job.arrival_s -= from * 3_600.0);
+    jobs
+}
+
+pub(crate) fn simulated(jobs: &[Job], rules: &Rules, policy: &Policy) -> (Outcome, History) {
+    let mut recorder = Recorder { own: Own::new(policy.clone()), history: Vec::new() };
+    let (outcome, _) = run(jobs, &offers::default(), rules, &mut recorder, 1.0);
+    (outcome, recorder.history)
+}

@@ -1,0 +1,125 @@
+//! Hours of made-up traces, simulated with what decides live.
+
+use stokehold_autoscaler::simulate::Rules;
+use stokehold_autoscaler::simulate::generate::Shape;
+use stokehold_autoscaler::simulate::trace::Job;
+use stokehold_autoscaler::{Machine, Observation, Phase, Policy};
+
+use crate::recorded::{History, hours, simulated};
+
+/// A morning hour of each shape; the shortest has no more.
+fn hour(shape: Shape) -> Vec<Job> {
+    let from = if shape == Shape::Rush { 0.0 } else { 9.0 };
+    hours(shape, 5, from, from + 1.0)
+}
+
+fn rules(shape: Shape) -> Rules {
+    Rules { share_gb: shape.settings().share_gb, ..Rules::default() }
+}
+
+/// Whatever was seen, every job that came waits, runs or has ended; the simulation is over when the last has.
+fn assert_no_job_is_lost(history: &History, jobs: &[Job], told: &str) {
+    for (seen, _) in history {
+        let sum = |of: &dyn Fn(&stokehold_autoscaler::Endpoint) -> u64| seen.endpoints.iter().map(of).sum::<u64>();
+        let arrived = sum(&|endpoint| endpoint.work.iter().map(|work| work.arrived).sum());
+        let waiting = sum(&|endpoint| endpoint.work.iter().map(|work| work.waiting).sum());
+        let running = sum(&|endpoint| endpoint.running);
+        let ended = sum(&|endpoint| endpoint.runs.iter().map(|runs| runs.ended).sum());
+        assert_eq!(arrived, waiting + running + ended, "{told} at {}", seen.at_s);
+        let held: u64 = seen.machines.iter().map(|machine| machine.running).sum();
+        assert_eq!(running, held, "{told} at {}", seen.at_s);
+    }
+    let (last, _) = history.last().unwrap();
+    let arrived: u64 = last.endpoints.iter().flat_map(|endpoint| endpoint.work).map(|work| work.arrived).sum();
+    assert_eq!(arrived, jobs.len() as u64, "{told}: all came");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_outcome() {
+    for shape in Shape::ALL {
+        let jobs = hour(shape);
+        let once = || simulated(&jobs, &rules(shape), &Policy::default()).0;
+        assert_eq!(once(), once(), "{}", shape.name());
+    }
+}
+
+#[test]
+fn every_job_is_served() {
+    for shape in Shape::ALL {
+        let jobs = hour(shape);
+        let (outcome, history) = simulated(&jobs, &rules(shape), &Policy::default());
+        assert_no_job_is_lost(&history, &jobs, shape.name());
+        assert!(outcome.cost_usd > 0.0 && outcome.boots > 0, "{outcome:?}");
+    }
+}
+
+/// What a machine costs an hour in this phase, where no resume finds its card taken.
+fn usd_per_hour(machine: &Machine) -> f64 {
+    match machine.phase {
+        Phase::Booting | Phase::Ready | Phase::Draining | Phase::Resuming => machine.usd_per_hour,
+        Phase::Stopped | Phase::Lost => machine.stopped_usd_per_hour,
+    }
+}
+
+#[test]
+fn the_bill_is_what_the_machines_that_were_seen_cost() {
+    for shape in Shape::ALL {
+        let jobs = hour(shape);
+        let rules = Rules { resume_taken: 0.0, ..rules(shape) };
+        let (outcome, history) = simulated(&jobs, &rules, &Policy::default());
+        // What is decided at one look holds until the next.
+        let between = |pair: &[(Observation, _)]| {
+            let hours = (pair[1].0.at_s - pair[0].0.at_s) / 3_600.0;
+            hours * pair[1].0.machines.iter().map(usd_per_hour).sum::<f64>()
+        };
+        let usd: f64 = history.windows(2).map(between).sum();
+        let off = (usd / outcome.cost_usd - 1.0).abs();
+        assert!(off < 0.01, "{}: ${usd} was seen of ${}", shape.name(), outcome.cost_usd);
+    }
+}
+
+#[test]
+fn an_hour_after_the_last_job_nothing_is_on() {
+    for shape in Shape::ALL {
+        let mut jobs = hour(shape);
+        // One that comes the next day keeps the simulation going.
+        let last_s = 86_400.0;
+        jobs.push(Job { arrival_s: last_s, ..jobs[0].clone() });
+        let (_, history) = simulated(&jobs, &rules(shape), &Policy::default());
+        let began_s = history[0].0.at_s;
+        let busy_s = history.iter().map(|(seen, _)| seen).filter(|seen| seen.at_s - began_s < last_s);
+        let busy_s = busy_s.filter(|seen| seen.machines.iter().any(|machine| machine.running > 0));
+        let ended_s = busy_s.map(|seen| seen.at_s).fold(began_s, f64::max);
+        for (seen, _) in &history {
+            if seen.at_s > ended_s + 3_600.0 && seen.at_s < began_s + last_s {
+                let on = seen.machines.iter().find(|machine| machine.phase != Phase::Stopped);
+                assert_eq!(on, None, "{}, {} s after its last job", shape.name(), seen.at_s - ended_s);
+            }
+        }
+    }
+}
+
+#[test]
+fn models_side_by_side_never_take_more_than_a_card_has() {
+    let jobs = hours(Shape::Tasks, 5, 0.0, 24.0);
+    let share_gb = Shape::Tasks.settings().share_gb.unwrap();
+    let (_, history) = simulated(&jobs, &rules(Shape::Tasks), &Policy::default());
+    let most =
+        |of: &dyn Fn(&Machine) -> f64| history.iter().flat_map(|(seen, _)| &seen.machines).map(of).fold(0.0, f64::max);
+    let most_gb = most(&|machine| machine.running_gb);
+    assert!(most_gb <= share_gb + 1e-6, "{most_gb} of {share_gb} GB");
+    assert!(most(&|machine| machine.running as f64) > 1.0, "some did run side by side");
+    let (_, history) = simulated(&hour(Shape::BusyDay), &Rules::default(), &Policy::default());
+    let alone = history.iter().flat_map(|(seen, _)| &seen.machines).all(|machine| machine.running <= 1);
+    assert!(alone, "one at a time computes where cards are not shared");
+}
+
+#[test]
+fn jobs_of_machines_that_are_taken_away_end_elsewhere() {
+    // Batch alone, so that machines that may be lost are good enough; lost twice an hour, at a fifth of the price.
+    let jobs = hours(Shape::Tasks, 5, 0.0, 24.0);
+    let rules = Rules { has_interruptible: true, interruptible: Some((0.2, 2.0)), ..rules(Shape::Tasks) };
+    let (outcome, history) = simulated(&jobs, &rules, &Policy { may_bid: true, ..Policy::default() });
+    assert!(outcome.losses > 0, "{outcome:?}");
+    assert_no_job_is_lost(&history, &jobs, "tasks");
+}
