@@ -31,7 +31,7 @@ pub enum Shape {
     ManySmall,
     /// A week of long jobs on parts of cards: packing, and cost under loose deadlines.
     Tasks,
-    /// Two quiet days, and sudden bursts of one endpoint.
+    /// Two days of steady work, and bursts of one endpoint on top.
     Bursts,
 }
 
@@ -78,7 +78,7 @@ impl Shape {
             Self::Rush => "1 h of one model that begins at its full load of 6 cards",
             Self::ManySmall => "24 h of 35 bursty endpoints with jobs of 2.5 s: 1.8 cards",
             Self::Tasks => "168 h of long jobs on parts of cards, batch only: 3 jobs at once on average",
-            Self::Bursts => "48 h of quiet with sudden bursts of one endpoint for 5 to 20 minutes",
+            Self::Bursts => "48 h of steady work with bursts of one endpoint for 5 to 20 minutes",
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
             Shape::Rush => (4_300..=5_300, 5.4..=7.0, 4.2..=5.1, 1..=1, 0.0..=0.0, 20.0..=20.0),
             Shape::ManySmall => (48_000..=68_000, 1.5..=2.2, 2.3..=3.1, 35..=35, 0.25..=0.42, 4.0..=24.0),
             Shape::Tasks => (750..=1_300, 2.3..=3.9, 1_500.0..=2_100.0, 10..=20, 1.0..=1.0, 2.4..=24.0),
-            Shape::Bursts => (2_000..=20_000, 0.35..=1.3, 6.0..=30.0, 12..=12, 0.0..=0.6, 8.0..=24.0),
+            Shape::Bursts => (8_000..=60_000, 1.4..=2.6, 5.0..=35.0, 12..=12, 0.0..=0.6, 8.0..=24.0),
         };
         Bounds { jobs, cards, service_s, endpoints, batch, vram_gb }
     }

@@ -1,4 +1,4 @@
-//! Quiet work on a few endpoints, and now and then one of them is wanted by everybody at once.
+//! Steady work on a few endpoints, and now and then one of them is wanted by everybody within minutes.
 
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, Pareto};
@@ -11,7 +11,7 @@ use crate::simulate::trace::{Job, Priority};
 const ENDPOINTS: usize = 12;
 /// Every fourth endpoint is batch.
 const BATCH_EVERY: usize = 4;
-/// All endpoints together when nothing happens.
+/// All endpoints together, when nothing happens.
 const QUIET_CARDS: f64 = 1.5;
 /// On average.
 const HOURS_BETWEEN_BURSTS: f64 = 3.0;
