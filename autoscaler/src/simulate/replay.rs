@@ -1,10 +1,8 @@
 //! A history that was recorded live, decided again by what decides in simulations.
 
-use super::own::Own;
-use super::scaler::Scaler as _;
+use super::scaler::Scaler;
 use crate::observation::Observation;
 use crate::plan::Plan;
-use crate::policy::Policy;
 
 /// The first moment of a history that is decided otherwise than it was.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -20,16 +18,18 @@ pub struct Mismatch {
     pub decided: Plan,
 }
 
-/// Decides a history again, which begins where its observer did: with nothing learned. How many rounds it has; all are decided as they were.
+/// Decides a history again, which begins where `scaler` does: with nothing learned. How many rounds it has; all are decided as they were.
 ///
 /// # Errors
 /// [`Mismatch`]: the settings are others than they were, rounds are missing, or the code decides otherwise by now.
-pub fn replay(history: impl IntoIterator<Item = (Observation, Plan)>, policy: Policy) -> Result<usize, Box<Mismatch>> {
-    let mut own = Own::new(policy);
+pub fn replay(
+    history: impl IntoIterator<Item = (Observation, Plan)>,
+    scaler: &mut dyn Scaler,
+) -> Result<usize, Box<Mismatch>> {
     let mut rounds = 0;
     for (seen, recorded) in history {
         rounds += 1;
-        let decided = own.plan(&seen);
+        let decided = scaler.plan(&seen);
         if decided != recorded {
             return Err(Box::new(Mismatch { round: rounds, at_s: seen.at_s, recorded, decided }));
         }

@@ -1,6 +1,7 @@
 //! The live loop and the simulator share what decides: a recorded history is decided again as it was.
 
 use stokehold_autoscaler::simulate::generate::Shape;
+use stokehold_autoscaler::simulate::own::Own;
 use stokehold_autoscaler::simulate::{Rules, replay};
 use stokehold_autoscaler::{Action, Policy};
 
@@ -20,12 +21,16 @@ fn history() -> History {
         .collect()
 }
 
+fn own() -> Own {
+    Own::new(Policy::default())
+}
+
 #[test]
 fn a_recorded_history_is_decided_as_it_was() {
     let history = history();
     assert!(history.iter().filter(|(_, plan)| !plan.steps.is_empty()).count() > 3, "something was done");
     let rounds = history.len();
-    assert_eq!(replay(history, Policy::default()), Ok(rounds));
+    assert_eq!(replay(history, &mut own()), Ok(rounds));
 }
 
 #[test]
@@ -34,7 +39,7 @@ fn a_plan_that_was_tampered_with_is_told_with_its_place() {
     let place = history.iter().rposition(|(_, plan)| !plan.steps.is_empty()).unwrap();
     let steps = &mut history[place].1.steps;
     steps[0].action = Action::Release { machine: "m99999".into() };
-    let mismatch = replay(history.clone(), Policy::default()).unwrap_err();
+    let mismatch = replay(history.clone(), &mut own()).unwrap_err();
     assert_eq!((mismatch.round, mismatch.at_s), (place + 1, history[place].0.at_s));
     assert_eq!(mismatch.recorded, history[place].1);
     assert_ne!(mismatch.decided, mismatch.recorded);
@@ -44,8 +49,8 @@ fn a_plan_that_was_tampered_with_is_told_with_its_place() {
 #[test]
 fn what_was_seen_otherwise_or_under_other_settings_is_told() {
     let mut history = history();
-    assert!(replay(history.clone(), Policy { max_machines: 1, ..Policy::default() }).is_err());
+    assert!(replay(history.clone(), &mut Own::new(Policy { max_machines: 1, ..Policy::default() })).is_err());
     let place = history.iter().position(|(_, plan)| !plan.steps.is_empty()).unwrap();
     history[place].0.offers.clear();
-    assert_eq!(replay(history, Policy::default()).unwrap_err().round, place + 1);
+    assert_eq!(replay(history, &mut own()).unwrap_err().round, place + 1);
 }
