@@ -1,4 +1,4 @@
-//! What was seen and decided, a line of JSON for each round: `stoke autoscaler plan --from` decides it again.
+//! What was seen and decided, a line of JSON for each round, after one for the settings: `stoke autoscaler plan --from` decides it again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::observation::Observation;
 use crate::plan::Plan;
+use crate::policy::Policy;
 
 /// A file that has grown to this is put aside, as `<file>.1`; the one that was there before goes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -27,17 +28,37 @@ pub struct Recorder {
     path: PathBuf,
     file: File,
     bytes: u64,
+    policy: Policy,
+}
+
+/// What one autoscaler saw and decided, from its start.
+#[derive(Debug, Clone, PartialEq)]
+pub struct History {
+    /// Its settings; the usual ones, where only what was seen is there.
+    pub policy: Policy,
+    /// Round by round. The first of a file that was put aside go on where that ended.
+    pub rounds: Vec<Recorded>,
 }
 
 impl Recorder {
-    /// Goes on at the end of this file.
+    /// Goes on at the end of this file, for one that begins to decide by these settings.
     ///
     /// # Errors
     /// When it cannot be written to.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path, policy: &Policy) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, bytes })
+        let mut recorder = Self { path: path.to_owned(), file, bytes, policy: policy.clone() };
+        recorder.write(&serde_json::json!({ "policy": policy }))?;
+        Ok(recorder)
+    }
+
+    fn write(&mut self, line: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(line)?;
+        line.push(b'\n');
+        self.file.write_all(&line)?;
+        self.bytes += line.len() as u64;
+        Ok(())
     }
 
     pub(crate) fn note(&mut self, seen: &Observation, plan: &Plan) -> io::Result<()> {
@@ -50,41 +71,39 @@ impl Recorder {
             let mut aside = self.path.clone().into_os_string();
             aside.push(".1");
             fs::rename(&self.path, aside)?;
-            *self = Self::open(&self.path)?;
+            *self = Self::open(&self.path, &self.policy)?;
         }
-        let mut line = serde_json::to_vec(&Line { seen, plan })?;
-        line.push(b'\n');
-        self.file.write_all(&line)?;
-        self.bytes += line.len() as u64;
-        Ok(())
+        self.write(&Line { seen, plan })
     }
 }
 
-/// Reads what a [`Recorder`] wrote, or a single observation.
+/// Reads the last history that a [`Recorder`] wrote into a file, or a single observation.
 ///
 /// # Errors
 /// When it cannot be read; with the number of the line that is neither.
-pub fn read(path: &Path) -> io::Result<Vec<Observation>> {
+pub fn read(path: &Path) -> io::Result<History> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Line {
+        Begins { policy: Box<Policy> },
         Round(Box<Recorded>),
         Alone(Box<Observation>),
     }
     let text = BufReader::new(File::open(path)?).lines();
-    let mut seen = Vec::new();
+    let mut history = History { policy: Policy::default(), rounds: Vec::new() };
     for (number, line) in text.enumerate() {
         let line = line?;
         if line.trim().is_empty() {
             continue;
         }
         let wrong = |error| io::Error::other(format!("line {} is no recorded round: {error}", number + 1));
-        seen.push(match serde_json::from_str(&line).map_err(wrong)? {
-            Line::Round(round) => round.seen,
-            Line::Alone(observation) => *observation,
-        });
+        match serde_json::from_str(&line).map_err(wrong)? {
+            Line::Begins { policy } => history = History { policy: *policy, rounds: Vec::new() },
+            Line::Round(round) => history.rounds.push(*round),
+            Line::Alone(seen) => history.rounds.push(Recorded { seen: *seen, plan: Plan::default() }),
+        }
     }
-    Ok(seen)
+    Ok(history)
 }
 
 #[cfg(test)]
@@ -97,13 +116,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rounds.jsonl");
         let rounds = [1.0, 2.5].map(|at_s| Observation { at_s, ..Observation::default() });
-        let mut recorder = Recorder::open(&path).unwrap();
+        let policy = Policy { max_machines: 3, ..Policy::default() };
+        let mut recorder = Recorder::open(&path, &policy).unwrap();
         recorder.note(&rounds[0], &Plan::default()).unwrap();
-        let mut recorder = Recorder::open(&path).unwrap();
         recorder.bytes = BYTES_MAX;
         recorder.note(&rounds[1], &Plan::default()).unwrap();
-        assert_eq!(read(&dir.path().join("rounds.jsonl.1")).unwrap(), rounds[..1]);
-        assert_eq!(read(&path).unwrap(), rounds[1..]);
+        for (file, seen) in [("rounds.jsonl.1", &rounds[0]), ("rounds.jsonl", &rounds[1])] {
+            let history = read(&dir.path().join(file)).unwrap();
+            assert_eq!(history.policy, policy);
+            assert_eq!(history.rounds, [Recorded { seen: seen.clone(), plan: Plan::default() }]);
+        }
+        drop(Recorder::open(&path, &Policy::default()).unwrap());
+        assert_eq!(read(&path).unwrap().rounds, [], "it is another's");
         fs::write(&path, "{}\n").unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("line 1"));
     }

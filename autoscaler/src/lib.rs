@@ -11,6 +11,7 @@ pub mod history;
 mod learned;
 pub mod live;
 pub mod metrics;
+mod mind;
 mod name;
 pub mod observation;
 pub mod observe;
@@ -24,6 +25,7 @@ pub mod snapshot;
 
 pub use decide::decide;
 pub use learned::{Level, Observer};
+pub use mind::Mind;
 pub use name::Name;
 pub use observation::{Endpoint, Machine, Observation, Offer, Phase};
 pub use plan::{Action, Plan, Reason, Step};

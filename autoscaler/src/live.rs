@@ -4,7 +4,6 @@
 pub(crate) mod chores;
 mod lead;
 mod look;
-mod mind;
 
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
@@ -20,6 +19,7 @@ use crate::Policy;
 use crate::apply::{Hands, Outcome, Stop, adopted};
 use crate::history::Recorder;
 use crate::metrics;
+use crate::mind::Mind;
 use crate::name::Name;
 use crate::observation::Observation;
 use crate::observe::{self, SILENT_MS, Seen};
@@ -30,7 +30,6 @@ use crate::providers::Providers;
 use chores::{Chore, Patience, chores};
 use lead::Lead;
 use look::Eyes;
-use mind::{Mind, machine_of};
 
 /// A wake is waited on for so long: more of them come at once, and one look is enough for all.
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
@@ -82,7 +81,7 @@ impl Round {
         let mut mind = Mind::new(policy.clone());
         let mut last = None;
         for seen in moments {
-            let plan = mind.decide(&seen);
+            let plan = mind.plan(&seen);
             last = Some(Self { seen, plan, blind: Vec::new() });
         }
         last
@@ -105,7 +104,7 @@ impl Autoscaler {
     pub async fn plan(&mut self) -> anyhow::Result<Round> {
         let look = self.eyes.look(&self.providers).await?;
         let seen = observe::observation(&look.seen);
-        let plan = self.mind.decide(&seen);
+        let plan = self.mind.plan(&seen);
         let blind = look.blind.iter().map(|(name, why)| format!("{name}: {why}")).collect();
         Ok(Round { seen, plan, blind })
     }
@@ -169,7 +168,7 @@ impl Autoscaler {
             return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here");
         }
         let observation = observe::observation(&seen);
-        let plan = self.mind.decide(&observation);
+        let plan = self.mind.plan(&observation);
         metrics::machines(&observation);
         if let Some(recorder) = &mut self.recorder
             && let Err(error) = recorder.note(&observation, &plan)
@@ -311,7 +310,7 @@ fn touches(seen: &Observation, step: &Step) -> Option<String> {
         Action::Rent { offer, .. } => {
             seen.offers.iter().find(|known| known.id == *offer).map(|known| known.provider.to_string())
         }
-        action => machine_of(action).and_then(of_machine),
+        action => action.machine().and_then(of_machine),
     }
 }
 
@@ -329,7 +328,7 @@ pub(crate) fn word(action: &Action) -> &'static str {
 /// One line for each decision: what, why, and what became of it.
 fn tell(step: &Step, outcome: &Outcome) {
     let (action, reason) = (word(&step.action), &step.reason);
-    let machine = machine_of(&step.action).map(|machine| &**machine);
+    let machine = step.action.machine().map(|machine| &**machine);
     let offer = match &step.action {
         Action::Rent { offer, .. } => Some(&**offer),
         _ => None,

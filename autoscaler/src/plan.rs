@@ -67,6 +67,21 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// The machine that it is about; `None` for one that is not there yet.
+    #[must_use]
+    pub fn machine(&self) -> Option<&Name> {
+        match self {
+            Self::Rent { .. } => None,
+            Self::Resume { machine }
+            | Self::Drain { machine }
+            | Self::Undrain { machine }
+            | Self::Stop { machine }
+            | Self::Release { machine } => Some(machine),
+        }
+    }
+}
+
 /// Why a step is taken. What `Display` says of it is for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
@@ -180,6 +195,12 @@ impl fmt::Display for Action {
     }
 }
 
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.action, self.reason)
+    }
+}
+
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { vram_gb, have, need, interactive, burst, deferred, urgent, waiting } = self;
@@ -231,7 +252,7 @@ impl fmt::Display for Plan {
         if self.steps.is_empty() && self.withheld.is_empty() {
             return writeln!(f, "nothing to do");
         }
-        self.steps.iter().try_for_each(|step| writeln!(f, "{}: {}", step.action, step.reason))?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))?;
         self.withheld.iter().try_for_each(|withheld| writeln!(f, "withheld: {withheld}"))
     }
 }

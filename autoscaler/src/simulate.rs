@@ -8,7 +8,6 @@ pub mod generate;
 mod machine;
 pub mod offers;
 pub mod outcome;
-pub mod own;
 pub mod plot;
 mod replay;
 pub mod rules;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use stokehold_autoscaler::simulate::replay;
+use stokehold_autoscaler::{Mind, history};
 use stokehold_tests::stack::Stack;
 
 use crate::api::{self, Api};
@@ -54,20 +56,23 @@ async fn workers_come_with_the_work_and_go_when_it_is_done() {
     until_nobody_is_there(&api, &stack).await;
 
     // What was seen and decided is written down: each step has its reason, and there were never more than there may be.
-    let rounds = std::fs::read_to_string(dir.path().join("autoscaler.jsonl")).unwrap();
-    let rounds: Vec<Value> = rounds.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let steps: Vec<&Value> = rounds.iter().flat_map(|round| round["plan"]["steps"].as_array().unwrap()).collect();
-    let done: BTreeSet<&str> = steps.iter().map(|step| step["action"]["do"].as_str().unwrap()).collect();
-    assert!(done.contains("rent") && (done.contains("drain") || done.contains("release")), "{done:?}");
-    assert!(steps.iter().all(|step| !step["reason"]["why"].as_str().unwrap().is_empty()));
-    let at_once = rounds.iter().map(|round| round["seen"]["machines"].as_array().unwrap().len()).max().unwrap();
+    let path = dir.path().join("autoscaler.jsonl");
+    let history = history::read(&path).unwrap();
+    let done = history.rounds.iter().flat_map(|round| &round.plan.steps);
+    let done: BTreeSet<String> = done.map(|step| step.to_string()).collect();
+    assert!(done.iter().any(|step| step.starts_with("rent ")), "{done:?}");
+    assert!(done.iter().any(|step| step.starts_with("release ") && step.contains("idle for")), "{done:?}");
+    let at_once = history.rounds.iter().map(|round| round.seen.machines.len()).max().unwrap();
     assert!((2..=3).contains(&at_once), "{at_once} at once");
+    // What decides in simulations decides the same of it.
+    let rounds = history.rounds.into_iter().map(|round| (round.seen, round.plan));
+    let decided = replay(rounds, &mut Mind::new(history.policy));
+    assert!(decided.is_ok_and(|rounds| rounds > 10), "it decides otherwise");
     let log = stack.log();
     for word in ["rent: ", "gone: "] {
         assert!(log.contains(word), "the log says {word:?}:\n{log}");
     }
     // The same is decided again of what was seen.
-    let path = dir.path().join("autoscaler.jsonl");
     let said = stack.stoke_ok(&["autoscaler", "plan", "--dry-run", "--from", &path.to_string_lossy(), "--json"]);
     let planned: Value = serde_json::from_str(&said).unwrap();
     assert!(planned["plan"]["steps"].is_array() && planned["seen"]["endpoints"].as_array().unwrap().len() == 3);

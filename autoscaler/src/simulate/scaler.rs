@@ -1,5 +1,6 @@
 //! Whoever decides in a simulation.
 
+use crate::mind::Mind;
 use crate::observation::Observation;
 use crate::plan::Plan;
 
@@ -10,4 +11,14 @@ pub trait Scaler {
 
     /// What is to be done now.
     fn plan(&mut self, seen: &Observation) -> Plan;
+}
+
+impl Scaler for Mind {
+    fn name(&self) -> &str {
+        super::compare::OWN
+    }
+
+    fn plan(&mut self, seen: &Observation) -> Plan {
+        Self::plan(self, seen)
+    }
 }

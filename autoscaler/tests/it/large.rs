@@ -111,7 +111,7 @@ fn offer(number: usize) -> Offer {
         inbound_usd_per_gb: 0.001,
         inbound_mbit_per_s: 900.0,
         reliability: 0.9 + (number % 11) as f64 / 100.0,
-        listed_for_s: (number % 5 == 0).then_some(40_000.0),
+        listed_for_s: (number.is_multiple_of(5)).then_some(40_000.0),
         traits: traits(number),
         is_owned: false,
     }

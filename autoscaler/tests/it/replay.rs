@@ -1,9 +1,8 @@
 //! The live loop and the simulator share what decides: a recorded history is decided again as it was.
 
 use stokehold_autoscaler::simulate::generate::Shape;
-use stokehold_autoscaler::simulate::own::Own;
 use stokehold_autoscaler::simulate::{Rules, replay};
-use stokehold_autoscaler::{Action, Policy};
+use stokehold_autoscaler::{Action, Mind, Policy};
 
 use crate::recorded::{History, hours, simulated};
 
@@ -21,8 +20,8 @@ fn history() -> History {
         .collect()
 }
 
-fn own() -> Own {
-    Own::new(Policy::default())
+fn own() -> Mind {
+    Mind::new(Policy::default())
 }
 
 #[test]
@@ -49,7 +48,7 @@ fn a_plan_that_was_tampered_with_is_told_with_its_place() {
 #[test]
 fn what_was_seen_otherwise_or_under_other_settings_is_told() {
     let mut history = history();
-    assert!(replay(history.clone(), &mut Own::new(Policy { max_machines: 1, ..Policy::default() })).is_err());
+    assert!(replay(history.clone(), &mut Mind::new(Policy { max_machines: 1, ..Policy::default() })).is_err());
     let place = history.iter().position(|(_, plan)| !plan.steps.is_empty()).unwrap();
     history[place].0.offers.clear();
     assert_eq!(replay(history, &mut own()).unwrap_err().round, place + 1);

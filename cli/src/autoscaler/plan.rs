@@ -38,7 +38,8 @@ pub(super) async fn run(global: &Global, args: PlanArgs) -> Result<()> {
     let config = from.load()?;
     let round = match recorded {
         Some(path) => {
-            let seen = history::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let history = history::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let seen = history.rounds.into_iter().map(|round| round.seen).collect();
             Round::decided_of(seen, &config.settings.policy).context("there is nothing in that file")?
         }
         None => {

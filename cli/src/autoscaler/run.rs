@@ -45,10 +45,9 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
         providers.iter().next().is_some(),
         "there is nobody to get machines from: set local.max, or list hosts of yours under [[static.hosts]] (--print-config shows how)"
     );
-    let record = config
-        .record
-        .as_deref()
-        .map(|path| Recorder::open(path).with_context(|| format!("cannot record into {}", path.display())));
+    let record = config.record.as_deref().map(|path| {
+        Recorder::open(path, &config.settings.policy).with_context(|| format!("cannot record into {}", path.display()))
+    });
     let recorder = record.transpose()?;
     if config.local.max > 0 {
         ensure!(

@@ -82,7 +82,8 @@ impl Workers {
             holder: Some(format!("stoke dev {}", begun.data.display())),
         };
         let record = begun.data.join("autoscaler.jsonl");
-        let recorder = Recorder::open(&record).with_context(|| format!("cannot record into {}", record.display()))?;
+        let recorder = Recorder::open(&record, &settings.policy)
+            .with_context(|| format!("cannot record into {}", record.display()))?;
         let mut autoscaler = Autoscaler::new(queue, providers, settings, Some(recorder));
         let stopped = workers.shutdown.clone();
         let mut scaling = async move { autoscaler.run(stopped).await }.boxed_local();

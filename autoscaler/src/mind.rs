@@ -1,6 +1,5 @@
-//! Stokehold's own policy, as a simulation asks it: the code that decides live.
+//! What decides, live and in simulations: it learns from what it sees, and decides by that.
 
-use super::scaler::Scaler;
 use crate::decide::decide;
 use crate::learned::Observer;
 use crate::observation::Observation;
@@ -8,32 +7,27 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
-/// Stokehold's own policy.
-pub struct Own {
+/// Learns, and decides.
+pub struct Mind {
     policy: Policy,
     observer: Observer,
 }
 
-impl Own {
-    /// With these settings.
+impl Mind {
+    /// One that has seen nothing.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self { observer: Observer::new(&policy), policy }
     }
 
-    /// What it has learned.
+    /// What it goes by.
     #[must_use]
-    pub fn observer(&self) -> &Observer {
-        &self.observer
-    }
-}
-
-impl Scaler for Own {
-    fn name(&self) -> &str {
-        "stokehold"
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
-    fn plan(&mut self, seen: &Observation) -> Plan {
+    /// What is to be done now.
+    pub fn plan(&mut self, seen: &Observation) -> Plan {
         let learned = self.observer.note(seen);
         decide(&Snapshot { seen, learned }, &self.policy)
     }
