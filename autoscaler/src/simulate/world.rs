@@ -400,11 +400,9 @@ impl<'a> World<'a> {
         self.tally.losses += 1;
         machine.power_off();
         machine.enter(Phase::Lost, self.now_ms);
-        let life = machine.life;
+        let next_life = machine.life;
         self.unpark(number);
-        // By what still runs: events of a life that is over are void.
-        let stranded: Vec<usize> = self.running_on(number);
-        for job in stranded {
+        for job in self.running_on(number, life) {
             let place = self.endpoint_of[job];
             let priority = digit(self.jobs[job].priority);
             self.known[place].waiting[priority].push_front(job);
@@ -416,12 +414,13 @@ impl<'a> World<'a> {
             }
         }
         let back_ms = self.drawn_ms(self.rules.lost_s);
-        self.at(self.now_ms + back_ms, Event::Back(number, life));
+        self.at(self.now_ms + back_ms, Event::Back(number, next_life));
     }
 
-    fn running_on(&self, number: usize) -> Vec<usize> {
+    /// The jobs that a machine ran in this life.
+    fn running_on(&self, number: usize, life: u32) -> Vec<usize> {
         let of = |event: &Reverse<(u64, Event)>| match event.0.1 {
-            Event::Ends(machine, _, _, job) if machine == number && self.leases.contains_key(&job) => Some(job),
+            Event::Ends(machine, of_life, _, job) if (machine, of_life) == (number, life) => Some(job),
             _ => None,
         };
         let mut jobs: Vec<usize> = self.events.iter().filter_map(of).collect();
