@@ -72,6 +72,7 @@ impl<'a> Ranking<'a, '_> {
     fn choice(&self, offer: &'a Offer, bid_usd_per_hour: Option<f64>) -> Choice<'a> {
         let known = self.learned().kinds.get(&offer.kind);
         let (speed, boot_s) = known.map_or((offer.speed, offer.boot_s), |kind| (kind.speed, kind.boot_s));
+        let speed = speed * self.group.faster.get(&offer.kind).unwrap_or(&1.0);
         let usd_per_hour = bid_usd_per_hour.unwrap_or(offer.usd_per_hour);
         let felt = if offer.is_owned { self.policy.owned_usd_per_hour } else { usd_per_hour };
         let run_s = self.group.run_s / speed;

@@ -72,6 +72,10 @@ pub struct Group {
     pub jobs_per_s: f64,
     /// Seconds of a machine of speed 1 that a run takes.
     pub run_s: f64,
+    /// How many times faster than is said its endpoints were seen to run on a kind of card, weighed by how often they are asked for; what is
+    /// about as fast is not here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub faster: BTreeMap<Name, f64>,
     /// What the models of all endpoints that were asked for lately take together, GB.
     pub working_set_gb: f64,
     /// How much more often than on average jobs come at this time of the day.

@@ -9,6 +9,9 @@ use crate::snapshot::KindLearned;
 
 /// Runs that an estimate rests on, at most.
 const RUNS_MAX: f64 = 50.0;
+/// Runs on each of two kinds of card, before their speeds are compared, and how far what is measured must be from what is said.
+const SURE: f64 = 200.0;
+const FAR: f64 = 1.25;
 /// Arrivals fade within this time where it is asked what is in demand lately.
 const LATELY_S: f64 = 1_200.0;
 /// Moments at which deferrable jobs came, at most; closer ones are put together.
@@ -22,6 +25,10 @@ pub(super) struct Memory {
     run_s: Mean,
     /// By kind: runs that had ended, and the seconds they had taken.
     runs: BTreeMap<Name, (u64, f64)>,
+    /// By kind: seconds of a run there.
+    on: BTreeMap<Name, Mean>,
+    /// How many times faster than is said this endpoint was seen to run on a kind; what is about as fast is not here.
+    pub(super) faster: BTreeMap<Name, f64>,
     arrived: [u64; 3],
     /// Interactive and deferrable arrivals, fading.
     pub(super) lately: (f64, f64),
@@ -42,6 +49,8 @@ impl Memory {
             name,
             run_s: Mean::prior(run_prior_s, 0.0),
             runs: BTreeMap::new(),
+            on: BTreeMap::new(),
+            faster: BTreeMap::new(),
             arrived: [0; 3],
             lately: (0.0, 0.0),
             came: Default::default(),
@@ -71,7 +80,10 @@ impl Memory {
             if runs.ended > ended {
                 let count = (runs.ended - ended) as f64;
                 let speed = kinds.get(&runs.kind).map_or(1.0, |kind| kind.speed);
-                self.run_s.note((runs.run_s - run_s).max(0.0) * speed / count, count, RUNS_MAX);
+                let mean_s = (runs.run_s - run_s).max(0.0) / count;
+                self.run_s.note(mean_s * speed * self.faster.get(&runs.kind).unwrap_or(&1.0), count, RUNS_MAX);
+                self.on.entry(runs.kind.clone()).or_default().note(mean_s, count, SURE * 5.0);
+                self.compare(&runs.kind, kinds);
             }
             if runs.ended != ended {
                 self.runs.insert(runs.kind.clone(), (runs.ended, runs.run_s));
@@ -104,6 +116,26 @@ impl Memory {
         came
     }
 
+    /// How fast a kind is for this endpoint, beside the other kinds that it ran on.
+    fn compare(&mut self, kind: &Name, kinds: &BTreeMap<Name, KindLearned>) {
+        let said = |kind: &Name| kinds.get(kind).map_or(1.0, |kind| kind.speed);
+        let others = self.on.iter().filter(|(other, mean)| *other != kind && mean.weight() >= SURE);
+        // Seconds of a run at speed 1, as the others tell.
+        let (runs, work_s) = others.fold((0.0, 0.0), |(runs, work_s), (other, mean)| {
+            (runs + mean.weight(), work_s + mean.weight() * mean.get() * said(other))
+        });
+        let Some(here) = self.on.get(kind).filter(|mean| mean.weight() >= SURE && mean.get() > 0.0 && runs > 0.0)
+        else {
+            return;
+        };
+        let faster = work_s / runs / (here.get() * said(kind));
+        if (1.0 / FAR..=FAR).contains(&faster) {
+            self.faster.remove(kind);
+        } else {
+            self.faster.insert(kind.clone(), faster.clamp(0.1, 10.0));
+        }
+    }
+
     /// The deferrable jobs that wait, the oldest first: since when, and how many. `n`: 1 is standard, 2 is batch.
     pub(super) fn waiting<'a>(&'a self, seen: &Endpoint, n: usize) -> impl Iterator<Item = (f64, u64)> + 'a {
         let mut gone = seen.work[n].arrived.saturating_sub(seen.work[n].waiting);
@@ -112,5 +144,43 @@ impl Memory {
             gone = *upto;
             (*at_s, jobs)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::{Runs, Work};
+
+    /// What is thought of B, said to be twice as fast as A, after runs of so many seconds there; on A they take 20.
+    fn faster_on_b(count: u64, seconds: f64) -> Option<f64> {
+        let said = |speed| KindLearned { speed, boot_s: 150.0, losses_per_hour: 0.0 };
+        let kinds = BTreeMap::from([("A".into(), said(1.0)), ("B".into(), said(2.0))]);
+        let runs = |kind: &str, seconds: f64| Runs {
+            kind: kind.into(),
+            ended: count,
+            run_s: count as f64 * seconds,
+            ..Runs::default()
+        };
+        let seen = Endpoint {
+            name: "e".into(),
+            vram_gb: 8.0,
+            demands: Default::default(),
+            work: [Work::default(); 3],
+            running: 0,
+            runs: vec![runs("A", 20.0), runs("B", seconds)],
+        };
+        let mut memory = Memory::new("e".into(), 10.0);
+        memory.note(&seen, 0.0, 0.0, &kinds);
+        memory.faster.get(&Name::from("B")).copied()
+    }
+
+    #[test]
+    fn a_kind_that_is_not_as_fast_as_is_said_is_found_out() {
+        assert_eq!(faster_on_b(1_000, 10.0), None, "it is as fast as is said");
+        assert_eq!(faster_on_b(1_000, 11.0), None, "about");
+        assert_eq!(faster_on_b(100, 20.0), None, "that may be chance");
+        let slower = faster_on_b(1_000, 20.0).expect("it is no faster than A");
+        assert!((slower - 0.5).abs() < 1e-9, "{slower}");
     }
 }

@@ -30,6 +30,12 @@ impl Mean {
         self.value
     }
 
+    /// On how much it rests.
+    #[must_use]
+    pub(super) fn weight(&self) -> f64 {
+        self.weight
+    }
+
     /// Whether anything has been seen.
     #[must_use]
     pub(super) fn is_seen(&self) -> bool {

@@ -1,6 +1,6 @@
 //! One observation after the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::endpoint::{Memory, New};
 use super::group::{Memory as GroupMemory, Work};
@@ -304,10 +304,24 @@ impl Look<'_> {
                 }
             }
         }
+        group.faster = self.faster();
         work.deferred = machines_until(&mut due, running_s);
         group.run_s = if runs > LATELY_MIN { runs_s / runs } else { self.policy.run_prior_s };
         self.popular(group);
         work
+    }
+
+    /// By kind, how many times faster than is said these endpoints were seen to run there.
+    fn faster(&self) -> BTreeMap<Name, f64> {
+        let members = || self.members.iter().map(|place| &self.endpoints[*place]);
+        let kinds: BTreeSet<&Name> = members().flat_map(|memory| memory.faster.keys()).collect();
+        let lately = |memory: &Memory| memory.lately.0 + memory.lately.1;
+        let all: f64 = members().map(lately).sum();
+        let of = |kind: &Name| {
+            let told = |memory: &Memory| lately(memory) * memory.faster.get(kind).unwrap_or(&1.0);
+            if all > 0.0 { members().map(told).sum::<f64>() / all } else { 1.0 }
+        };
+        kinds.into_iter().map(|kind| (kind.clone(), of(kind))).collect()
     }
 
     /// The endpoints that were asked for lately, the most wanted first.

@@ -128,6 +128,7 @@ impl Draw {
         let levels = self.up_to(8);
         let popular = self.up_to(3);
         Group {
+            faster: Default::default(),
             needs,
             interactive: self.demand(),
             burst: self.demand(),
