@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::learned::Level;
 use crate::name::Name;
 use crate::observation::{Machine, Offer, Phase};
 use crate::plan::{Action, Plan, Reason, Shortage, Step, Withheld};
@@ -290,7 +291,9 @@ impl<'a> Decision<'a> {
         let now_s = self.now_s();
         let mut idle: Vec<(f64, &Machine)> =
             self.on.iter().filter_map(|machine| Some((idle_s(machine, now_s)?, *machine))).collect();
-        idle.retain(|(idle_s, machine)| machine.is_ours() && *idle_s >= SETTLE_S);
+        // One that drained has had its jobs; one that is ready may not have heard of any.
+        let is_settled = |idle_s: f64, phase| phase == Phase::Draining || idle_s >= SETTLE_S;
+        idle.retain(|(idle_s, machine)| machine.is_ours() && is_settled(*idle_s, machine.phase));
         // Rented before owned, and then who has been idle for the longest.
         idle.sort_by(|(a_s, a), (b_s, b)| {
             let is_free = |machine: &Machine| machine.usd_per_hour <= 0.0;
@@ -396,7 +399,7 @@ impl<'a> Decision<'a> {
     fn late_while(&self, group: &Group, machine: &Machine, later_s: f64) -> f64 {
         let speed = self.snapshot.learned.kinds.get(&machine.kind).map_or(1.0, |kind| kind.speed);
         let run_s = group.run_s / speed + self.snapshot.learned.swap_s;
-        let is_interactive = group.levels.first().is_some_and(|level| level.gaps.iter().sum::<f64>() > 2.5);
+        let is_interactive = group.levels.first().is_some_and(Level::has_been_used);
         if is_interactive { BUSY * (later_s / run_s.max(0.1)) } else { 0.0 }
     }
 

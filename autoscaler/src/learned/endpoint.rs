@@ -62,11 +62,6 @@ impl Memory {
         self.run_s.get()
     }
 
-    /// Whether any run has ended.
-    pub(super) fn has_run(&self) -> bool {
-        self.run_s.is_seen()
-    }
-
     /// Looks at it again, after so many seconds.
     pub(super) fn note(
         &mut self,

@@ -45,8 +45,6 @@ pub(super) struct Work {
     pub(super) urgent: f64,
     pub(super) waiting: (u64, u64),
     pub(super) running: u64,
-    /// Whether a run of any of them has ended.
-    pub(super) has_run: bool,
     /// Seconds of machines that are ready, or about to be, until one that is rented now could help.
     pub(super) could_s: f64,
     pub(super) boot_s: f64,

@@ -48,6 +48,12 @@ impl Level {
         self.used_s = now_s;
     }
 
+    /// Whether it was ever used: a gap counts for one, beside what is thought of them before.
+    #[must_use]
+    pub fn has_been_used(&self) -> bool {
+        self.gaps.iter().sum::<f64>() > PRIOR * GAPS as f64 + 0.5
+    }
+
     /// How long it has gone unused, seconds.
     #[must_use]
     pub fn age_s(&self, now_s: f64) -> f64 {

@@ -284,7 +284,6 @@ impl Look<'_> {
             work.lately.2 += lately * alone_s;
             runs += lately + deferred;
             runs_s += (lately + deferred) * memory.run_s();
-            work.has_run |= memory.has_run();
             work.backlog_s += interactive.waiting as f64 * alone_s * share;
             running_s += endpoint.running as f64 * alone_s * share * LEFT_OF_RUN;
             work.waiting.0 += interactive.waiting;
