@@ -7,8 +7,9 @@ use crate::live::chores::micros;
 use crate::observation::Offer;
 use crate::observe::Seen;
 use crate::plan::{Action, Step};
-use crate::provider::{Failure, Order, in_time};
+use crate::provider::{Failure, Invites, Order, Provider, in_time};
 use crate::providers::Providers;
+use crate::secret::Secret;
 
 /// An offer that was refused or has vanished is left alone for so long, milliseconds.
 const REFUSED_MS: u64 = 60_000;
@@ -48,6 +49,7 @@ pub(crate) struct Hands<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) term: Term,
     pub(crate) providers: &'a Providers,
+    pub(crate) invites: Option<&'a dyn Invites>,
 }
 
 impl Hands<'_> {
@@ -117,8 +119,12 @@ impl Hands<'_> {
         told(self.registry.drain(self.term, &id, None).await?)?;
         self.write(&machine).await?;
         seen.machines.insert(id.clone(), machine.clone());
-        let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, prefetch };
-        let failure = match in_time(provider, provider.rent(&order)).await {
+        let rented = async {
+            let join_token = self.invite(provider, &id, &offer).await?;
+            let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, prefetch, join_token };
+            in_time(provider, provider.rent(&order)).await
+        };
+        let failure = match rented.await {
             Ok(rental) => {
                 (machine.rental, machine.is_done) = (Some(rental), true);
                 self.write(&machine).await?;
@@ -144,6 +150,15 @@ impl Hands<'_> {
             }
         }
         Ok(Outcome::Failed(failure.to_string()))
+    }
+
+    /// What its worker joins with, where it is not given that otherwise.
+    async fn invite(&self, provider: &dyn Provider, id: &str, offer: &Offer) -> Result<Secret, Failure> {
+        match self.invites {
+            Some(invites) if provider.takes_join_token() => invites.invite(id, &offer.traits).await,
+            None if provider.takes_join_token() => Err(Failure::Refused("nobody can let it join".to_owned())),
+            _ => Ok(Secret::default()),
+        }
     }
 
     async fn resume(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), Stop> {
@@ -291,7 +306,7 @@ mod tests {
 
     use super::*;
     use crate::plan::Reason;
-    use crate::provider::{Provider, Rental};
+    use crate::provider::Rental;
 
     /// Answers every rent as it is told to, and notes what it was asked.
     struct Cloud {
@@ -378,7 +393,7 @@ mod tests {
         }
 
         async fn does(&mut self, action: Action) -> Result<Outcome, Stop> {
-            let hands = Hands { registry: &self.registry, term: self.term, providers: &self.providers };
+            let hands = Hands { registry: &self.registry, term: self.term, providers: &self.providers, invites: None };
             hands.step(&mut self.seen, &Step { action, reason: Reason::Policy { text: String::new() } }).await
         }
 

@@ -1,6 +1,5 @@
 //! What the operator typed, and what it means. The defaults are `config.default.toml`, commented there.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use toml::{Table, Value};
 use crate::Policy;
 use crate::live::Settings;
 use crate::providers::owned::Host;
+use crate::secret::Secret;
 
 /// The defaults, as a commented file to start from.
 pub const DEFAULT: &str = include_str!("config.default.toml");
@@ -29,25 +29,6 @@ pub const ENV: [(&str, &str); 10] = [
     ("STOKE_LOCAL_MAX", "local.max"),
     ("STOKE_DATA_DIR", "local.data_dir"),
 ];
-
-/// A text that never prints itself.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// It.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
 
 /// What the autoscaler needs to know.
 #[derive(Debug, Clone)]

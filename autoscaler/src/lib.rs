@@ -20,6 +20,7 @@ mod policy;
 pub mod provider;
 pub mod providers;
 mod rank;
+pub mod secret;
 pub mod simulate;
 pub mod snapshot;
 

@@ -6,6 +6,7 @@ mod lead;
 mod look;
 
 use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -24,7 +25,7 @@ use crate::name::Name;
 use crate::observation::Observation;
 use crate::observe::{self, SILENT_MS, Seen};
 use crate::plan::{Action, Plan, Step, Withheld};
-use crate::provider::Provider;
+use crate::provider::{Invites, Provider};
 use crate::providers::Providers;
 
 use chores::{Chore, Patience, chores};
@@ -57,6 +58,7 @@ pub struct Autoscaler {
     eyes: Eyes,
     mind: Mind,
     recorder: Option<Recorder>,
+    invites: Option<Arc<dyn Invites>>,
     /// What is so for longer is logged once.
     was_blind: bool,
     /// As last told.
@@ -94,7 +96,14 @@ impl Autoscaler {
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
         let mind = Mind::new(settings.policy.clone());
         let eyes = Eyes::new(queue.clone());
-        Self { queue, providers, settings, eyes, mind, recorder, was_blind: false, withheld: Vec::new() }
+        Self { queue, providers, settings, eyes, mind, recorder, invites: None, was_blind: false, withheld: Vec::new() }
+    }
+
+    /// With somebody who lets the workers of rented machines join.
+    #[must_use]
+    pub fn with_invites(mut self, invites: Arc<dyn Invites>) -> Self {
+        self.invites = Some(invites);
+        self
     }
 
     /// One look, and what would be done now. Does nothing.
@@ -163,7 +172,7 @@ impl Autoscaler {
         let blind: Vec<&'static str> = look.blind.iter().map(|(provider, _)| *provider).collect();
         let mut seen = look.seen;
         let registry = self.queue.registry();
-        let hands = Hands { registry: &registry, term, providers: &self.providers };
+        let hands = Hands { registry: &registry, term, providers: &self.providers, invites: self.invites.as_deref() };
         if let Err(stop) = self.housekeep(&hands, &mut seen).await {
             return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here");
         }
@@ -252,7 +261,7 @@ impl Autoscaler {
         }
         let Some(term) = lead.term() else { return lead.give_up().await };
         let registry = self.queue.registry();
-        let hands = Hands { registry: &registry, term, providers: &self.providers };
+        let hands = Hands { registry: &registry, term, providers: &self.providers, invites: self.invites.as_deref() };
         let forgetting = async {
             let workers = registry.workers().await?;
             for machine in registry.machines().await?.into_values() {

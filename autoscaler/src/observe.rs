@@ -68,7 +68,9 @@ impl Seen {
     /// Where a machine is in its life, and since when, unix milliseconds. `None` for one that is being given back.
     fn phase(&self, machine: &MachineRecord) -> Option<(Phase, u64)> {
         let rental = self.rental_of(machine).filter(|_| machine.is_done && machine.wanted == Wanted::Running);
-        if rental.is_some_and(|rental| matches!(rental.state, RentalState::Lost | RentalState::Stopped)) {
+        if rental.is_some_and(|rental| {
+            matches!(rental.state, RentalState::Lost | RentalState::Stopped | RentalState::Broken)
+        }) {
             return Some((Phase::Lost, machine.wanted_ms));
         }
         let (state, since_ms) = machine.state(self.worker_of(machine), self.now_ms, SILENT_MS);

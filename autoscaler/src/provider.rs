@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use stokehold_queue::nonce;
 
-use crate::observation::Offer;
+use crate::observation::{Offer, Traits};
+use crate::secret::Secret;
 
 /// Somebody who has machines.
 ///
@@ -35,6 +36,17 @@ pub trait Provider: Send + Sync {
 
     /// Gives it back for good. Repeating it changes nothing, and one that is not there is given back already.
     fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
+
+    /// What it has charged for rentals of ours since then, unix seconds, also for those that are gone; an error unless all of it was read.
+    /// `None`: it sends no bills.
+    fn charges(&self, _since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, Failure>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// What is left to spend there, dollars. `None`: nothing is paid ahead.
+    fn credit(&self) -> BoxFuture<'_, Result<Option<f64>, Failure>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// What a machine of this offer is to be called, other than those.
     fn label(&self, _offer: &Offer, _taken: &BTreeSet<String>) -> String {
@@ -70,10 +82,21 @@ pub trait Provider: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
+    /// Whether its machines are told what to join with when they are rented: [`Order::join_token`].
+    fn takes_join_token(&self) -> bool {
+        false
+    }
+
     /// Whether its machines end with this process.
     fn leaves_with_us(&self) -> bool {
         false
     }
+}
+
+/// Lets workers join.
+pub trait Invites: Send + Sync {
+    /// A token that one worker may join with, soon, and as this machine only.
+    fn invite<'a>(&'a self, machine: &'a str, traits: &'a Traits) -> BoxFuture<'a, Result<Secret, Failure>>;
 }
 
 /// What to rent, and what to call it.
@@ -87,6 +110,23 @@ pub struct Order {
     pub bid_usd_per_hour: Option<f64>,
     /// Endpoints, `<tenant>/<name>`, whose weights are wanted there first.
     pub prefetch: Vec<String>,
+    /// What its worker joins with: good for one worker of this label, and not for long. Empty where workers are given theirs otherwise.
+    pub join_token: Secret,
+}
+
+/// What a provider has charged for one rental, all in all since the moment that was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Charge {
+    /// The provider's id of it.
+    pub rental: String,
+    /// What we called it, where the bill says.
+    pub label: Option<String>,
+    /// For its cards, dollars.
+    pub gpu_usd: f64,
+    /// For its disk, dollars.
+    pub disk_usd: f64,
+    /// For bytes, both ways, dollars.
+    pub traffic_usd: f64,
 }
 
 /// A machine of ours, as its provider tells of it.
@@ -113,6 +153,8 @@ pub enum RentalState {
     Stopped,
     /// Taken away by somebody who pays more, or out of its provider's sight.
     Lost,
+    /// It will never run.
+    Broken,
 }
 
 /// What became of a call that failed.

@@ -269,6 +269,7 @@ impl Provider for Local {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::secret::Secret;
 
     fn local(script: &str, max: u32) -> Local {
         Local::new(LocalConfig {
@@ -287,7 +288,10 @@ mod tests {
         let offer = local.offers().await.unwrap().remove(0);
         let taken = local.lock().keys().cloned().collect();
         let label = local.label(&offer, &taken);
-        local.rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![] }).await.unwrap()
+        local
+            .rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![], join_token: Secret::default() })
+            .await
+            .unwrap()
     }
 
     async fn labels(local: &Local) -> Vec<String> {

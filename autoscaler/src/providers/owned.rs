@@ -243,6 +243,7 @@ impl Provider for Static {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::secret::Secret;
 
     fn hosts(start: &[&str]) -> Static {
         let argv = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
@@ -255,7 +256,9 @@ mod tests {
         let hosts = hosts(start);
         let offer = hosts.offers().await.unwrap().remove(0);
         let label = hosts.label(&offer, &BTreeSet::new());
-        hosts.rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![] }).await
+        hosts
+            .rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![], join_token: Secret::default() })
+            .await
     }
 
     #[tokio::test]
