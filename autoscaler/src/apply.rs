@@ -1,7 +1,7 @@
 //! Does what was decided, and makes no choices: writes down what it is about to ask for, asks for it, and writes down the answer.
 
-use stokehold_queue::registry::{MachineRecord, Registry, Term, Wanted};
-use stokehold_queue::{Error, WorkerRecord, now_ms};
+use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
+use stokehold_queue::{Clock, Error, WorkerRecord};
 
 use crate::live::chores::micros;
 use crate::observation::Offer;
@@ -9,6 +9,7 @@ use crate::observe::Seen;
 use crate::plan::{Action, Step};
 use crate::provider::{Failure, Invites, Order, Provider, in_time};
 use crate::providers::Providers;
+use crate::rental_ledger::RentalLedger;
 use crate::secret::Secret;
 
 /// An offer that was refused or has vanished is left alone for so long, milliseconds.
@@ -39,6 +40,8 @@ pub(crate) enum Outcome {
     Failed(String),
     /// It is not for us to do, or cannot be, as things are by now.
     LeftAlone(&'static str),
+    /// What there is comes to as much as it may already.
+    Withheld(Granted),
 }
 
 /// Of a machine that whoever asked names.
@@ -46,8 +49,10 @@ const DONE: Outcome = Outcome::Done { machine: String::new() };
 
 /// Who does it: under this term, with these providers.
 pub(crate) struct Hands<'a> {
-    pub(crate) registry: &'a Registry,
+    pub(crate) ledger: &'a dyn RentalLedger,
+    pub(crate) clock: &'a Clock,
     pub(crate) term: Term,
+    pub(crate) caps: Caps,
     pub(crate) providers: &'a Providers,
     pub(crate) invites: Option<&'a dyn Invites>,
 }
@@ -113,12 +118,15 @@ impl Hands<'_> {
             return Ok(Outcome::LeftAlone("there is no such provider"));
         };
         let id = provider.label(&offer, &seen.machines.keys().cloned().collect());
-        let now_ms = now_ms();
+        let now_ms = self.clock.now_ms();
         let mut machine = record(now_ms, &id, &offer, bid_usd_per_hour);
         // Its name may have been another's that was drained.
-        told(self.registry.drain(self.term, &id, None).await?)?;
-        self.write(&machine).await?;
-        seen.machines.insert(id.clone(), machine.clone());
+        told(self.ledger.drain(self.term, &id, None).await?)?;
+        match self.ledger.rent(self.term, &machine, self.caps).await? {
+            Granted::Yes => drop(seen.machines.insert(id.clone(), machine.clone())),
+            Granted::Stale => return Err(Stop::Deposed),
+            withheld => return Ok(Outcome::Withheld(withheld)),
+        }
         let rented = async {
             let join_token = self.invite(provider, &id, &offer).await?;
             let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, prefetch, join_token };
@@ -138,7 +146,7 @@ impl Hands<'_> {
                 self.forget(&id, &[]).await?;
                 seen.machines.remove(&id);
                 if !provider.leaves_with_us() {
-                    told(self.registry.shun(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
+                    told(self.ledger.shun(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
                 }
             }
             // It is cleared up by what its provider lists.
@@ -162,18 +170,24 @@ impl Hands<'_> {
     }
 
     async fn resume(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), Stop> {
-        told(self.registry.drain(self.term, &machine.id, None).await?)?;
-        let (machine, failure) =
-            self.ask(MachineRecord { drained_ms: None, then: None, ..machine }, Wanted::Running).await?;
+        told(self.ledger.drain(self.term, &machine.id, None).await?)?;
+        let wanted = MachineRecord { drained_ms: None, then: None, ..machine.clone() };
+        let wanted = self.wanted(wanted, Wanted::Running);
+        match self.ledger.rent(self.term, &wanted, self.caps).await? {
+            Granted::Yes => {}
+            Granted::Stale => return Err(Stop::Deposed),
+            withheld => return Ok((Some(machine), Outcome::Withheld(withheld))),
+        }
+        let (machine, failure) = self.call(wanted).await?;
         Ok((Some(machine), failure.map_or(DONE, |why| Outcome::Failed(why.to_string()))))
     }
 
     /// From now on it is given no more jobs.
     async fn drain(&self, machine: &MachineRecord, then: Option<Wanted>) -> Result<MachineRecord, Stop> {
-        let since_ms = machine.drained_ms.unwrap_or_else(now_ms);
+        let since_ms = machine.drained_ms.unwrap_or_else(|| self.clock.now_ms());
         let machine = MachineRecord { drained_ms: Some(since_ms), then, ..machine.clone() };
         self.write(&machine).await?;
-        told(self.registry.drain(self.term, &machine.id, Some(since_ms)).await?)?;
+        told(self.ledger.drain(self.term, &machine.id, Some(since_ms)).await?)?;
         Ok(machine)
     }
 
@@ -181,7 +195,7 @@ impl Hands<'_> {
         if machine.wanted != Wanted::Running {
             return Ok((Some(machine), Outcome::LeftAlone("it does not run by now")));
         }
-        told(self.registry.drain(self.term, &machine.id, None).await?)?;
+        told(self.ledger.drain(self.term, &machine.id, None).await?)?;
         let machine = MachineRecord { drained_ms: None, then: None, ..machine };
         self.write(&machine).await?;
         Ok((Some(machine), DONE))
@@ -214,10 +228,18 @@ impl Hands<'_> {
     }
 
     /// Has its provider do what is wanted of it: written down first, and the answer after.
-    async fn ask(&self, mut machine: MachineRecord, wanted: Wanted) -> Result<(MachineRecord, Option<Failure>), Stop> {
-        (machine.wanted, machine.wanted_ms, machine.is_done) = (wanted, now_ms(), false);
-        machine.then = None;
+    async fn ask(&self, machine: MachineRecord, wanted: Wanted) -> Result<(MachineRecord, Option<Failure>), Stop> {
+        let machine = self.wanted(machine, wanted);
         self.write(&machine).await?;
+        self.call(machine).await
+    }
+
+    /// As it is from now on, not asked for yet.
+    fn wanted(&self, machine: MachineRecord, wanted: Wanted) -> MachineRecord {
+        MachineRecord { wanted, wanted_ms: self.clock.now_ms(), is_done: false, then: None, ..machine }
+    }
+
+    async fn call(&self, mut machine: MachineRecord) -> Result<(MachineRecord, Option<Failure>), Stop> {
         let Some(provider) = self.providers.get(&machine.provider) else {
             let why = Failure::Refused(format!("the provider {} is not in the settings", machine.provider));
             return Ok((machine, Some(why)));
@@ -228,7 +250,7 @@ impl Hands<'_> {
             // It may not be there; the list will tell.
             None => return Ok((machine, None)),
         };
-        let answer = match wanted {
+        let answer = match machine.wanted {
             Wanted::Running => in_time(provider, provider.resume(&rental)).await,
             Wanted::Stopped => in_time(provider, provider.stop(&rental)).await,
             Wanted::Gone => in_time(provider, provider.release(&rental)).await,
@@ -244,7 +266,7 @@ impl Hands<'_> {
     }
 
     pub(crate) async fn write(&self, machine: &MachineRecord) -> Result<(), Stop> {
-        let written = self.registry.put_machine(self.term, machine).await?;
+        let written = self.ledger.put_machine(self.term, machine).await?;
         told(written)
     }
 
@@ -252,13 +274,13 @@ impl Hands<'_> {
     pub(crate) async fn forget(&self, id: &str, workers: &[WorkerRecord]) -> Result<(), Stop> {
         let gone: Vec<&str> =
             workers.iter().filter(|worker| worker.name == id).map(|worker| worker.worker_id.as_str()).collect();
-        self.registry.drop_workers(&gone).await?;
-        let forgotten = self.registry.drop_machine(self.term, id).await?;
+        self.ledger.drop_workers(&gone).await?;
+        let forgotten = self.ledger.drop_machine(self.term, id).await?;
         told(forgotten)
     }
 
     pub(crate) async fn shun(&self, host: &str, until_ms: u64) -> Result<(), Stop> {
-        let shunned = self.registry.shun(self.term, host, until_ms).await?;
+        let shunned = self.ledger.shun(self.term, host, until_ms).await?;
         told(shunned)
     }
 }
@@ -279,7 +301,7 @@ fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -
         usd_micros_per_hour: micros(bid_usd_per_hour.unwrap_or(offer.usd_per_hour)),
         stopped_usd_micros_per_hour: micros(offer.stopped_usd_per_hour.unwrap_or(0.0)),
         is_interruptible: bid_usd_per_hour.is_some(),
-        missed: 0,
+        missed_ms: None,
         on_disk: Vec::new(),
     }
 }
@@ -301,7 +323,8 @@ mod tests {
     use std::time::Duration;
 
     use futures::future::BoxFuture;
-    use stokehold_queue::{RedisConfig, Shards};
+    use stokehold_queue::registry::Registry;
+    use stokehold_queue::{RedisConfig, Shards, now_ms};
     use stokehold_tests::redis_server::RedisServer;
 
     use super::*;
@@ -375,6 +398,7 @@ mod tests {
         registry: Registry,
         term: Term,
         seen: Seen,
+        caps: Caps,
         _server: (RedisServer, tempfile::TempDir),
     }
 
@@ -389,11 +413,19 @@ mod tests {
             let cloud = Arc::new(Cloud { answer: Mutex::new(answer), asked, registry: registry.clone() });
             let providers = std::iter::once(cloud.clone() as Arc<dyn Provider>).collect();
             let seen = Seen { now_ms: now_ms(), offers: vec![offer()], ..Seen::default() };
-            Self { cloud, providers, registry, term, seen, _server: (server, dir) }
+            let caps = Caps { machines: 2, usd_micros_per_hour: 600_000, rents: 3, window_ms: 60_000 };
+            Self { cloud, providers, registry, term, seen, caps, _server: (server, dir) }
         }
 
         async fn does(&mut self, action: Action) -> Result<Outcome, Stop> {
-            let hands = Hands { registry: &self.registry, term: self.term, providers: &self.providers, invites: None };
+            let hands = Hands {
+                ledger: &self.registry,
+                clock: &Clock::Own,
+                term: self.term,
+                caps: self.caps,
+                providers: &self.providers,
+                invites: None,
+            };
             hands.step(&mut self.seen, &Step { action, reason: Reason::Policy { text: String::new() } }).await
         }
 
@@ -429,6 +461,22 @@ mod tests {
         world.does(Action::Release { machine: machine.clone() }).await.unwrap();
         assert_eq!(world.only().await.wanted, Wanted::Gone, "its record stays until it is seen to be gone");
         assert_eq!(world.asked(), ["rent", "stop 9001", "resume 9001", "release 9001"]);
+    }
+
+    #[tokio::test]
+    async fn no_more_is_rented_than_may_be_spent_and_what_is_being_given_back_still_counts() {
+        let mut world = World::new(Ok("9001".to_owned())).await;
+        let Outcome::Done { machine } = world.rent().await.unwrap() else { panic!() };
+        assert_eq!(world.rent().await.unwrap(), Outcome::Withheld(Granted::Spend(350_000)), "0.70 of 0.60");
+        world.does(Action::Release { machine: crate::Name::from(machine) }).await.unwrap();
+        assert_eq!(world.rent().await.unwrap(), Outcome::Withheld(Granted::Spend(350_000)), "it may be there still");
+        world.caps.usd_micros_per_hour = 2_000_000;
+        assert!(matches!(world.rent().await.unwrap(), Outcome::Done { .. }));
+        assert_eq!(world.rent().await.unwrap(), Outcome::Withheld(Granted::Machines(2)));
+        world.caps.machines = 10;
+        assert!(matches!(world.rent().await.unwrap(), Outcome::Done { .. }));
+        assert_eq!(world.rent().await.unwrap(), Outcome::Withheld(Granted::Rents(3)), "three within a minute");
+        assert_eq!(world.asked(), ["rent", "release 9001", "rent", "rent"]);
     }
 
     #[tokio::test]

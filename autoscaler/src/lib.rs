@@ -20,6 +20,7 @@ mod policy;
 pub mod provider;
 pub mod providers;
 mod rank;
+mod rental_ledger;
 pub mod secret;
 pub mod simulate;
 pub mod snapshot;

@@ -2,35 +2,41 @@
 //! before.
 
 pub(crate) mod chores;
+pub(crate) mod eta;
 mod lead;
-mod look;
+pub(crate) mod look;
+pub(crate) mod notices;
+pub(crate) mod round;
 
-use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use stokehold_queue::queue::{AUTOSCALER, Signal};
-use stokehold_queue::{Queue, Shards};
+use stokehold_queue::registry::{AutoscalerStatus, Caps, Eta, Registry, Term};
+use stokehold_queue::{Clock, Queue, Shards, now_ms};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::Policy;
-use crate::apply::{Hands, Outcome, Stop, adopted};
+use crate::apply::{Hands, Stop};
 use crate::history::Recorder;
+use crate::live::chores::micros;
 use crate::metrics;
 use crate::mind::Mind;
-use crate::name::Name;
 use crate::observation::Observation;
-use crate::observe::{self, SILENT_MS, Seen};
-use crate::plan::{Action, Plan, Step, Withheld};
+use crate::observe;
+use crate::plan::Plan;
 use crate::provider::{Invites, Provider};
 use crate::providers::Providers;
+use crate::rental_ledger::RentalLedger;
 
-use chores::{Chore, Patience, chores};
+use chores::Patience;
 use lead::Lead;
 use look::Eyes;
+use notices::Notices;
+use round::round;
 
 /// A wake is waited on for so long: more of them come at once, and one look is enough for all.
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
@@ -50,6 +56,33 @@ pub struct Settings {
     pub holder: Option<String>,
 }
 
+/// It is said so often how things are, milliseconds.
+const TELL_EVERY_MS: u64 = 5_000;
+
+impl Settings {
+    fn patience(&self) -> Patience {
+        Patience { drain_ms: millis(self.policy.drain_deadline_s), shun_ms: millis(self.policy.host_penalty_s) }
+    }
+
+    fn hands<'a>(
+        &self,
+        ledger: &'a dyn RentalLedger,
+        clock: &'a Clock,
+        term: Term,
+        providers: &'a Providers,
+        invites: Option<&'a dyn Invites>,
+    ) -> Hands<'a> {
+        let policy = &self.policy;
+        let caps = Caps {
+            machines: policy.max_machines,
+            usd_micros_per_hour: micros(policy.max_usd_per_hour),
+            rents: policy.max_rents_per_hour,
+            window_ms: 3_600_000,
+        };
+        Hands { ledger, clock, term, caps, providers, invites }
+    }
+}
+
 /// The running autoscaler.
 pub struct Autoscaler {
     queue: Shards,
@@ -61,8 +94,9 @@ pub struct Autoscaler {
     invites: Option<Arc<dyn Invites>>,
     /// What is so for longer is logged once.
     was_blind: bool,
-    /// As last told.
-    withheld: Vec<Discriminant<Withheld>>,
+    notices: Notices,
+    /// When it was last said how it is, unix milliseconds.
+    told_ms: u64,
 }
 
 /// What one round came to.
@@ -95,8 +129,19 @@ impl Autoscaler {
     #[must_use]
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
         let mind = Mind::new(settings.policy.clone());
-        let eyes = Eyes::new(queue.clone());
-        Self { queue, providers, settings, eyes, mind, recorder, invites: None, was_blind: false, withheld: Vec::new() }
+        let eyes = Eyes::new(queue.clone(), settings.policy.min_credit_usd);
+        Self {
+            queue,
+            providers,
+            settings,
+            eyes,
+            mind,
+            recorder,
+            invites: None,
+            was_blind: false,
+            notices: Notices::default(),
+            told_ms: 0,
+        }
     }
 
     /// With somebody who lets the workers of rented machines join.
@@ -150,7 +195,7 @@ impl Autoscaler {
     }
 
     /// One round, whatever comes of it.
-    async fn round(&mut self, term: stokehold_queue::registry::Term) {
+    async fn round(&mut self, term: Term) {
         let look = match self.eyes.look(&self.providers).await {
             Ok(look) => look,
             Err(blind) => {
@@ -164,94 +209,38 @@ impl Autoscaler {
                 return;
             }
         };
-        let was_blind = std::mem::replace(&mut self.was_blind, !look.blind.is_empty());
-        for (provider, failure) in look.blind.iter().filter(|_| !was_blind) {
-            tracing::warn!(provider, %failure, "a provider cannot be asked; its machines stay as they are");
-        }
+        self.was_blind = false;
         look.blind.iter().for_each(|(provider, _)| metrics::blind(provider));
-        let blind: Vec<&'static str> = look.blind.iter().map(|(provider, _)| *provider).collect();
-        let mut seen = look.seen;
         let registry = self.queue.registry();
-        let hands = Hands { registry: &registry, term, providers: &self.providers, invites: self.invites.as_deref() };
-        if let Err(stop) = self.housekeep(&hands, &mut seen).await {
+        let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
+        let (recorder, mut etas) = (&mut self.recorder, Vec::new());
+        let record = |seen: &Observation, plan: &Plan| {
+            etas = eta::etas(seen, &self.settings.policy);
+            if let Some(recorder) = recorder
+                && let Err(error) = recorder.note(seen, plan)
+            {
+                tracing::warn!(%error, "this round cannot be recorded");
+            }
+        };
+        let gone = round(&hands, &mut self.mind, self.settings.patience(), look, &mut self.notices, record).await;
+        if let Err(stop) = gone {
             return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here");
         }
-        let observation = observe::observation(&seen);
-        let plan = self.mind.plan(&observation);
-        metrics::machines(&observation);
-        if let Some(recorder) = &mut self.recorder
-            && let Err(error) = recorder.note(&observation, &plan)
-        {
-            tracing::warn!(%error, "this round cannot be recorded");
-        }
-        tell_withheld(&mut self.withheld, &plan);
-        for step in &plan.steps {
-            if touches(&observation, step).is_some_and(|provider| blind.contains(&provider.as_str())) {
-                tracing::info!(action = word(&step.action), reason = %step.reason, "left: its provider cannot be asked");
-                continue;
-            }
-            match hands.step(&mut seen, step).await {
-                Ok(outcome) => tell(step, &outcome),
-                Err(stop) => return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here"),
-            }
-        }
+        self.tell(&registry, term, etas).await;
     }
 
-    async fn housekeep(&self, hands: &Hands<'_>, seen: &mut Seen) -> Result<(), Stop> {
-        self.adopt(hands, seen).await?;
-        let policy = &self.settings.policy;
-        let patience = Patience { drain_ms: millis(policy.drain_deadline_s), shun_ms: millis(policy.host_penalty_s) };
-        for chore in chores(seen, patience, |name| self.providers.get(name)) {
-            match chore {
-                Chore::Note(machine) => {
-                    hands.write(&machine).await?;
-                    seen.machines.insert(machine.id.clone(), machine);
-                }
-                Chore::Forget { id, why } => {
-                    tracing::info!(machine.id = id, "gone: {why}");
-                    hands.forget(&id, &seen.workers).await?;
-                    seen.machines.remove(&id);
-                    seen.workers.retain(|worker| worker.name != id);
-                }
-                Chore::Ask { machine, wanted, why } => {
-                    let id = machine.id.clone();
-                    let (after, failure) = hands.ended(machine, wanted).await?;
-                    match failure {
-                        None => tracing::info!(machine.id = id, wanted = ?wanted, "{why}"),
-                        Some(failure) => tracing::warn!(machine.id = id, wanted = ?wanted, %failure, "{why}"),
-                    }
-                    match after {
-                        Some(machine) => seen.machines.insert(id, machine),
-                        None => seen.machines.remove(&id),
-                    };
-                }
-                Chore::Shun { host, until_ms } => {
-                    hands.shun(&host, until_ms).await?;
-                    seen.shunned.insert(host, until_ms);
-                }
-            }
+    /// Says how it is, when that has changed, and every few seconds.
+    async fn tell(&mut self, registry: &Registry, term: Term, etas: Vec<Eta>) {
+        let at_ms = now_ms();
+        let (notices, changed) = self.notices.end_round(at_ms);
+        if !changed && at_ms.saturating_sub(self.told_ms) < TELL_EVERY_MS {
+            return;
         }
-        Ok(())
-    }
-
-    /// Machines of ours that somebody else has started are ours from now on.
-    async fn adopt(&self, hands: &Hands<'_>, seen: &mut Seen) -> Result<(), Stop> {
-        let mut found = Vec::new();
-        for worker in seen.workers.iter().filter(|worker| !seen.is_silent(worker)) {
-            if seen.machines.contains_key(&worker.name) {
-                continue;
-            }
-            let offer = self.providers.iter().find_map(|provider| Some((provider, provider.adopts(&worker.name)?)));
-            found.extend(offer.map(|(provider, offer)| (worker.name.clone(), provider.name(), offer)));
+        let status = AutoscalerStatus { at_ms, notices, etas };
+        match registry.put_autoscaler(term, &status).await {
+            Ok(_) => self.told_ms = at_ms,
+            Err(error) => tracing::debug!(%error, "how things are cannot be written down; tried again"),
         }
-        for (id, provider, offer) in found {
-            tracing::info!(machine.id = id, provider, "runs already: one of ours from now on");
-            // Its worker was heard of before now.
-            let machine = adopted(seen.now_ms.saturating_sub(SILENT_MS), &id, &offer);
-            hands.write(&machine).await?;
-            seen.machines.insert(id, machine);
-        }
-        Ok(())
     }
 
     /// Ends what cannot outlive this process, and the lead.
@@ -261,7 +250,7 @@ impl Autoscaler {
         }
         let Some(term) = lead.term() else { return lead.give_up().await };
         let registry = self.queue.registry();
-        let hands = Hands { registry: &registry, term, providers: &self.providers, invites: self.invites.as_deref() };
+        let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
         let forgetting = async {
             let workers = registry.workers().await?;
             for machine in registry.machines().await?.into_values() {
@@ -275,15 +264,6 @@ impl Autoscaler {
             tracing::debug!("what has ended with us could not be struck off; the next one does it");
         }
         lead.give_up().await;
-    }
-}
-
-/// What would be done if it could, each time that this has changed.
-fn tell_withheld(told: &mut Vec<Discriminant<Withheld>>, plan: &Plan) {
-    let kinds: Vec<Discriminant<Withheld>> = plan.withheld.iter().map(discriminant).collect();
-    if kinds != *told {
-        plan.withheld.iter().for_each(|withheld| tracing::info!("withheld: {withheld}"));
-        *told = kinds;
     }
 }
 
@@ -309,56 +289,4 @@ async fn wanted(heard: &mut mpsc::Receiver<Signal>) {
             () = sleep_until(until) => return,
         }
     }
-}
-
-/// The provider whose machine or offer a step is about.
-fn touches(seen: &Observation, step: &Step) -> Option<String> {
-    let of_machine =
-        |id: &Name| seen.machines.iter().find(|known| known.id == *id).map(|known| known.provider.to_string());
-    match &step.action {
-        Action::Rent { offer, .. } => {
-            seen.offers.iter().find(|known| known.id == *offer).map(|known| known.provider.to_string())
-        }
-        action => action.machine().and_then(of_machine),
-    }
-}
-
-pub(crate) fn word(action: &Action) -> &'static str {
-    match action {
-        Action::Rent { .. } => "rent",
-        Action::Resume { .. } => "resume",
-        Action::Drain { .. } => "drain",
-        Action::Undrain { .. } => "undrain",
-        Action::Stop { .. } => "stop",
-        Action::Release { .. } => "release",
-    }
-}
-
-/// One line for each decision: what, why, and what became of it.
-fn tell(step: &Step, outcome: &Outcome) {
-    let (action, reason) = (word(&step.action), &step.reason);
-    let machine = step.action.machine().map(|machine| &**machine);
-    let offer = match &step.action {
-        Action::Rent { offer, .. } => Some(&**offer),
-        _ => None,
-    };
-    let outcome_word = match outcome {
-        Outcome::Done { machine: made } => {
-            tracing::info!(machine.id = machine.unwrap_or(made), offer.id = offer, "{action}: {reason}");
-            "done"
-        }
-        Outcome::AfterItsJobs => {
-            tracing::info!(machine.id = machine, "{action}, after the jobs that it has: {reason}");
-            "after_its_jobs"
-        }
-        Outcome::Failed(why) => {
-            tracing::warn!(machine.id = machine, offer.id = offer, failure = why, "{action} failed: {reason}");
-            "failed"
-        }
-        Outcome::LeftAlone(why) => {
-            tracing::debug!(machine.id = machine, offer.id = offer, "{action} left, {why}: {reason}");
-            "left"
-        }
-    };
-    metrics::decided(action, &step.reason, outcome_word);
 }

@@ -18,6 +18,16 @@ use crate::provider::{Rental, RentalState};
 /// A worker that has said nothing for so long is lost, milliseconds: five of its heartbeats.
 pub const SILENT_MS: u64 = 15_000;
 
+/// Where a machine is listed as taken away or halted, it has been for so long at the least since it was asked for, milliseconds: a list may
+/// be some seconds old.
+const LIST_LAG_MS: u64 = 15_000;
+
+/// When every worker falls silent at once, it may be the gateway that is gone: nothing is believed of them for so long, milliseconds.
+const DEAF_MS: u64 = 600_000;
+
+/// For so long if there is only one.
+const DEAF_TO_ONE_MS: u64 = 60_000;
+
 /// Replicas of the API give no job to a drained worker after this time at the latest, milliseconds: they ask once a second who is.
 pub const DRAIN_KNOWN_MS: u64 = 2_000;
 
@@ -65,12 +75,43 @@ impl Seen {
         }
     }
 
+    /// Whether its provider says that a machine that is to run does not: somebody has taken it away, or it never will.
+    pub(crate) fn is_taken(&self, machine: &MachineRecord) -> bool {
+        let is_to_run = machine.is_done && machine.wanted == Wanted::Running;
+        let age_ms = self.now_ms.saturating_sub(machine.wanted_ms);
+        is_to_run
+            && self.rental_of(machine).is_some_and(|rental| match rental.state {
+                RentalState::Lost | RentalState::Stopped => age_ms >= LIST_LAG_MS,
+                RentalState::Broken => true,
+                RentalState::Starting | RentalState::Running => false,
+            })
+    }
+
+    /// Whether all workers of machines that should run fell silent, and nothing else explains it: the gateway may be gone, and they not.
+    pub(crate) fn is_deaf(&self) -> bool {
+        if self.workers.iter().any(|worker| !self.is_silent(worker)) {
+            return false;
+        }
+        let is_to_run = |machine: &&MachineRecord| {
+            let is_listed = match self.rentals.get(&machine.provider) {
+                Some(Some(_)) => self.rental_of(machine).is_some(),
+                Some(None) | None => true,
+            };
+            machine.wanted == Wanted::Running && is_listed && !self.is_taken(machine)
+        };
+        let heard_ms: Vec<u64> = self
+            .machines
+            .values()
+            .filter(is_to_run)
+            .filter_map(|machine| Some(self.worker_of(machine)?.seen_ms))
+            .collect();
+        let patience_ms = if heard_ms.len() > 1 { DEAF_MS } else { DEAF_TO_ONE_MS };
+        heard_ms.into_iter().max().is_some_and(|last_ms| self.now_ms.saturating_sub(last_ms) < patience_ms)
+    }
+
     /// Where a machine is in its life, and since when, unix milliseconds. `None` for one that is being given back.
     fn phase(&self, machine: &MachineRecord) -> Option<(Phase, u64)> {
-        let rental = self.rental_of(machine).filter(|_| machine.is_done && machine.wanted == Wanted::Running);
-        if rental.is_some_and(|rental| {
-            matches!(rental.state, RentalState::Lost | RentalState::Stopped | RentalState::Broken)
-        }) {
+        if self.is_taken(machine) {
             return Some((Phase::Lost, machine.wanted_ms));
         }
         let (state, since_ms) = machine.state(self.worker_of(machine), self.now_ms, SILENT_MS);
@@ -373,6 +414,23 @@ mod tests {
         let draining = MachineRecord { drained_ms: Some(NOW_MS - 1_000), ..record(Wanted::Running) };
         let [machine] = &machines(draining, vec![worker("m-1", 0, NOW_MS - 500)])[..] else { panic!() };
         assert_eq!((machine.phase, machine.running), (Phase::Draining, 1), "it may have been given one just now");
+    }
+
+    #[test]
+    fn when_all_fall_silent_at_once_it_may_be_the_gateway() {
+        let other = MachineRecord { id: "m-2".to_owned(), ..record(Wanted::Running) };
+        let deaf = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
+            let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
+            Seen { now_ms: NOW_MS, machines, workers, ..Seen::default() }.is_deaf()
+        };
+        let both = [record(Wanted::Running), other];
+        let silent = |name, s: u64| worker(name, 0, NOW_MS - s * 1_000);
+        assert!(deaf(&both, vec![silent("m-1", 80), silent("m-2", 90)]));
+        assert!(!deaf(&both, vec![silent("m-1", 80), silent("m-2", 1)]), "one is heard");
+        assert!(!deaf(&both, vec![]), "nobody has ever been heard");
+        assert!(deaf(&both[..1], vec![silent("m-1", 30)]));
+        assert!(!deaf(&both[..1], vec![silent("m-1", 61)]), "it is likelier to be the one that is gone");
+        assert!(!deaf(&[], vec![silent("desk", 30)]), "none of ours");
     }
 
     #[test]

@@ -12,6 +12,10 @@ pub struct Policy {
     pub min_machines: u32,
     /// What all machines together may cost while they run, dollars per hour.
     pub max_usd_per_hour: f64,
+    /// Machines that cost something and are rented within one hour, at most: whatever goes wrong, no more are bought.
+    pub max_rents_per_hour: u32,
+    /// Nothing is rented from a provider that is paid ahead and has less of our money left, dollars.
+    pub min_credit_usd: f64,
     /// Kinds of card that may be rented, as offers name them; empty: any.
     pub kinds: Vec<String>,
     /// Whether machines may be stopped and resumed.
@@ -87,6 +91,8 @@ impl Default for Policy {
             max_machines: 64,
             min_machines: 0,
             max_usd_per_hour: 100.0,
+            max_rents_per_hour: 120,
+            min_credit_usd: 1.0,
             kinds: Vec::new(),
             may_stop: true,
             may_bid: false,

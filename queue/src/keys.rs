@@ -278,9 +278,19 @@ impl RegistryKeys {
         format!("{}:lead", self.root)
     }
 
+    /// HASH: what the autoscaler that leads says of itself.
+    pub(crate) fn autoscaler(&self) -> String {
+        format!("{}:autoscaler", self.root)
+    }
+
     /// HASH: what the autoscaler has rented, or is about to, JSON by machine.
     pub(crate) fn machines(&self) -> String {
         format!("{}:machines", self.root)
+    }
+
+    /// ZSET: the machines that were rented lately, by when that was.
+    pub(crate) fn rents(&self) -> String {
+        format!("{}:rents", self.root)
     }
 
     /// HASH: since when a worker is drained, unix milliseconds by its name.

@@ -13,8 +13,8 @@ const ASK_AGAIN_MS: u64 = 30_000;
 /// three seconds.
 const QUIET_MS: u64 = 5_000;
 
-/// Good lists in a row that a machine must be missing from to be gone: a fresh one may be missing from one.
-const MISSED_MAX: u32 = 2;
+/// A machine that is in no list for so long is gone, milliseconds: in two good lists at the least, for one is asked for more often.
+const MISSED_MS: u64 = 10_000;
 
 /// Endpoints that are remembered to be on a machine's disk.
 const ON_DISK_MAX: usize = 200;
@@ -77,7 +77,7 @@ pub(crate) fn chores<'a>(
                     usd_micros_per_hour: 0,
                     stopped_usd_micros_per_hour: 0,
                     is_interruptible: false,
-                    missed: 0,
+                    missed_ms: None,
                     on_disk: Vec::new(),
                 };
                 chores.push(Chore::Ask { machine, wanted: Wanted::Gone, why: "nobody wrote it down" });
@@ -97,16 +97,16 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
     let mut known = machine.clone();
     if let Some(rental) = rental {
         known.rental = Some(rental.id.clone());
-        known.missed = 0;
+        known.missed_ms = None;
         // It was made after all.
         known.is_done |= machine.wanted == Wanted::Running && machine.rental.is_none();
         known.is_done |= machine.wanted == Wanted::Stopped && rental.state == RentalState::Stopped;
         if let Some(micros) = rental.usd_per_hour.map(micros).filter(|_| machine.wanted == Wanted::Running) {
             known.usd_micros_per_hour = micros;
         }
-    } else if listed.is_some() && u128::from(age_ms) >= provider.settles_after().as_millis() {
-        known.missed += 1;
-        if known.missed >= MISSED_MAX || provider.settles_after().is_zero() {
+    } else if listed.is_some() && u128::from(unlisted_ms(seen, machine)) >= provider.settles_after().as_millis() {
+        let missed_ms = *known.missed_ms.get_or_insert(seen.now_ms);
+        if seen.now_ms.saturating_sub(missed_ms) >= MISSED_MS || provider.settles_after().is_zero() {
             return gone(seen, patience, provider, machine, chores);
         }
     }
@@ -135,6 +135,11 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
     } else if never_came {
         chores.extend(shun(seen, patience, provider, machine));
         Some(ask(Wanted::Gone, "its worker has not joined in time"))
+    } else if seen.is_taken(machine) {
+        chores.extend(shun(seen, patience, provider, machine));
+        let is_broken = rental.is_some_and(|rental| rental.state == RentalState::Broken);
+        let why = if is_broken { "it will never run" } else { "it was taken away, and what is left of it costs money" };
+        Some(ask(Wanted::Gone, why))
     } else if let (Wanted::Running, Some(then), Some(drained_ms)) = (machine.wanted, machine.then, machine.drained_ms) {
         let is_late = seen.now_ms.saturating_sub(drained_ms) > patience.drain_ms;
         let is_silent = worker.is_some_and(|worker| seen.is_silent(worker));
@@ -152,6 +157,16 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
         None if known != *machine => chores.push(Chore::Note(known)),
         None => {}
     }
+}
+
+/// For how long a list may be believed that a machine is not in, milliseconds: one that was rented just now may not show yet, whatever is
+/// wanted of it.
+fn unlisted_ms(seen: &Seen, machine: &MachineRecord) -> u64 {
+    let since_ms = match (machine.wanted, machine.is_done) {
+        (Wanted::Gone, true) => machine.rented_ms,
+        _ => machine.wanted_ms,
+    };
+    seen.now_ms.saturating_sub(since_ms)
 }
 
 /// It is in its provider's list no more.
@@ -245,7 +260,7 @@ mod tests {
             usd_micros_per_hour: 300_000,
             stopped_usd_micros_per_hour: 10_000,
             is_interruptible: false,
-            missed: 0,
+            missed_ms: None,
             on_disk: Vec::new(),
         }
     }
@@ -300,8 +315,10 @@ mod tests {
         let [Chore::Note(found)] = &of(&seen(unknown(), Some(vec![rental("m-1", "9001")])))[..] else { panic!() };
         assert_eq!((found.rental.as_deref(), found.is_done), (Some("9001"), true));
         let [Chore::Note(missed)] = &of(&seen(unknown(), Some(vec![])))[..] else { panic!() };
-        assert_eq!(missed.missed, 1, "one list may be behind");
-        let [Chore::Forget { why, .. }] = &of(&seen(missed.clone(), Some(vec![])))[..] else { panic!() };
+        assert_eq!(missed.missed_ms, Some(NOW_MS), "one list may be behind");
+        assert_eq!(of(&seen(missed.clone(), Some(vec![]))), [], "the same list, or one just after it");
+        let missed = MachineRecord { missed_ms: Some(NOW_MS - 10_000), ..missed.clone() };
+        let [Chore::Forget { why, .. }] = &of(&seen(missed, Some(vec![])))[..] else { panic!() };
         assert_eq!(*why, "it was never made");
         let early = MachineRecord { rental: None, is_done: false, ..machine(20) };
         assert_eq!(of(&seen(early, Some(vec![]))), [], "it may show yet");
@@ -309,7 +326,7 @@ mod tests {
 
     #[test]
     fn nothing_is_done_about_a_provider_that_cannot_be_asked() {
-        let late = MachineRecord { missed: 1, ..machine(100_000) };
+        let late = MachineRecord { missed_ms: Some(1), ..machine(100_000) };
         assert_eq!(of(&seen(late, None)), []);
     }
 
@@ -332,7 +349,7 @@ mod tests {
 
     #[test]
     fn one_that_vanishes_is_forgotten_after_two_lists_and_one_that_will_not_go_is_asked_again() {
-        let vanished = MachineRecord { missed: 1, ..machine(1_000) };
+        let vanished = MachineRecord { missed_ms: Some(1), ..machine(1_000) };
         let chores = of(&seen(vanished, Some(vec![])));
         assert!(matches!(&chores[..], [Chore::Shun { .. }, Chore::Forget { .. }]), "{chores:?}");
         let clinging = MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(31) };
@@ -340,6 +357,31 @@ mod tests {
         assert_eq!(asked(&chores), Some((Wanted::Gone, "it is still there")));
         let unsure = MachineRecord { is_done: false, ..clinging };
         assert!(asked(&of(&seen(unsure, Some(vec![rental("m-1", "9001")])))).is_some());
+    }
+
+    #[test]
+    fn one_that_was_taken_away_or_will_never_run_is_given_back_and_its_host_left_alone() {
+        let at = |age_s, state| {
+            let rental = Rental { state, ..rental("m-1", "9001") };
+            of(&seen(machine(age_s), Some(vec![rental])))
+        };
+        assert_eq!(at(10, RentalState::Stopped), [], "the list may be older than the machine");
+        let outbid = at(60, RentalState::Stopped);
+        assert_eq!(asked(&outbid).map(|(wanted, _)| wanted), Some(Wanted::Gone), "a stopped disk bills");
+        assert!(outbid.iter().any(|chore| matches!(chore, Chore::Shun { host, .. } if host == "box-3")));
+        assert_eq!(asked(&at(5, RentalState::Broken)), Some((Wanted::Gone, "it will never run")));
+        assert_eq!(at(60, RentalState::Starting), []);
+    }
+
+    #[test]
+    fn what_was_given_back_is_gone_when_no_list_has_it() {
+        let given_back =
+            MachineRecord { wanted: Wanted::Gone, wanted_ms: NOW_MS - 12_000, is_done: true, ..machine(600) };
+        let [Chore::Note(missed)] = &of(&seen(given_back.clone(), Some(vec![])))[..] else { panic!() };
+        let missed = MachineRecord { missed_ms: Some(NOW_MS - 10_000), ..missed.clone() };
+        assert!(matches!(&of(&seen(missed, Some(vec![])))[..], [Chore::Forget { why: "given back", .. }]));
+        let fresh = MachineRecord { rented_ms: NOW_MS - 14_000, ..given_back };
+        assert_eq!(of(&seen(fresh, Some(vec![]))), [], "it may not show yet");
     }
 
     #[test]

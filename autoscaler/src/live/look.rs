@@ -10,12 +10,16 @@ use stokehold_queue::registry::Registry;
 use stokehold_queue::{Error, Queue, Shards, now_ms};
 use tokio::time::{Instant, timeout};
 
+use crate::observation::Offer;
 use crate::observe::Seen;
-use crate::provider::{Failure, Provider, in_time};
+use crate::provider::{Failure, Provider, Rental, in_time};
 use crate::providers::Providers;
 
 /// Redis answers within this time, or is not to be seen.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
+
+/// What is left of our money at a provider is believed for so long.
+const CREDIT_FOR: Duration = Duration::from_secs(60);
 
 /// What an endpoint's current version needs is believed for so long.
 const CLASS_FOR: Duration = Duration::from_secs(30);
@@ -35,18 +39,29 @@ pub(crate) struct Eyes {
     registry: Registry,
     classes: HashMap<String, (u32, Instant)>,
     busy_ms: BTreeMap<String, u64>,
+    asker: Asker,
 }
 
 /// What was seen, and of which providers it cannot be said.
 pub(crate) struct Look {
     pub(crate) seen: Seen,
     pub(crate) blind: Vec<(&'static str, Failure)>,
+    pub(crate) poor: Vec<Poor>,
+}
+
+/// A provider that has too little of our money left to rent from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Poor {
+    pub(crate) provider: &'static str,
+    pub(crate) credit_usd: f64,
+    pub(crate) least_usd: f64,
 }
 
 impl Eyes {
-    pub(crate) fn new(queue: Shards) -> Self {
+    pub(crate) fn new(queue: Shards, min_credit_usd: f64) -> Self {
         let registry = queue.registry();
-        Self { queue, registry, classes: HashMap::new(), busy_ms: BTreeMap::new() }
+        let asker = Asker::new(min_credit_usd);
+        Self { queue, registry, classes: HashMap::new(), busy_ms: BTreeMap::new(), asker }
     }
 
     pub(crate) async fn look(&mut self, providers: &Providers) -> Result<Look, Blind> {
@@ -59,8 +74,7 @@ impl Eyes {
                 self.registry.shunned(),
             )
         };
-        let listed = join_all(providers.iter().map(list));
-        let (found, listed) = tokio::join!(timeout(REDIS_LIMIT, asked), listed);
+        let (found, answers) = tokio::join!(timeout(REDIS_LIMIT, asked), self.asker.ask(providers));
         let (flows, workers, machines, demands, shunned) = found.map_err(|_| Blind::Late)??;
         let now_ms = now_ms();
         for worker in workers.iter().filter(|worker| worker.status.running > 0) {
@@ -78,17 +92,7 @@ impl Eyes {
             ..Seen::default()
         };
         self.learn_classes(&mut seen).await?;
-        let mut blind = Vec::new();
-        for (name, answer) in listed {
-            match answer {
-                Ok((offers, rentals)) => {
-                    seen.offers.extend(offers);
-                    seen.rentals.insert(name.to_owned(), rentals);
-                }
-                Err(failure) => blind.push((name, failure)),
-            }
-        }
-        Ok(Look { seen, blind })
+        Ok(answers.into_look(seen))
     }
 
     /// What new jobs of each endpoint run on.
@@ -129,14 +133,82 @@ async fn class_of_new(
     Ok(number.zip(gib).map(|(number, gib)| class_of(number, gib)))
 }
 
-type Listed = (Vec<crate::observation::Offer>, Option<Vec<crate::provider::Rental>>);
+/// Asks providers, and remembers what need not be asked each time.
+pub(crate) struct Asker {
+    min_credit_usd: f64,
+    /// What is left at each that is paid ahead, and when that was asked.
+    credits: HashMap<&'static str, (Option<f64>, Instant)>,
+}
+
+/// What providers answered.
+pub(crate) struct Answers {
+    listed: Vec<(&'static str, Result<Listed, Failure>)>,
+    poor: Vec<Poor>,
+}
+
+type Listed = (Vec<Offer>, Option<Vec<Rental>>);
+
+impl Asker {
+    pub(crate) fn new(min_credit_usd: f64) -> Self {
+        Self { min_credit_usd, credits: HashMap::new() }
+    }
+
+    pub(crate) async fn ask(&mut self, providers: &Providers) -> Answers {
+        let listed = join_all(providers.iter().map(list)).await;
+        let mut answers = Answers { listed: Vec::with_capacity(listed.len()), poor: Vec::new() };
+        for (provider, answer) in providers.iter().zip(listed) {
+            // Who cannot be asked for a list is not asked for more.
+            let answer = match answer {
+                Ok(listed) => match self.credit(provider).await {
+                    Ok(Some(credit_usd)) if credit_usd < self.min_credit_usd => {
+                        let least_usd = self.min_credit_usd;
+                        answers.poor.push(Poor { provider: provider.name(), credit_usd, least_usd });
+                        Ok((Vec::new(), listed.1))
+                    }
+                    Ok(_) => Ok(listed),
+                    Err(failure) => Err(failure),
+                },
+                Err(failure) => Err(failure),
+            };
+            answers.listed.push((provider.name(), answer));
+        }
+        answers
+    }
+
+    /// What is left there, as of a minute ago at most.
+    async fn credit(&mut self, provider: &dyn Provider) -> Result<Option<f64>, Failure> {
+        let now = Instant::now();
+        if let Some((credit, since)) = self.credits.get(provider.name())
+            && now.duration_since(*since) < CREDIT_FOR
+        {
+            return Ok(*credit);
+        }
+        let credit = in_time(provider, provider.credit()).await?;
+        self.credits.insert(provider.name(), (credit, now));
+        Ok(credit)
+    }
+}
+
+impl Answers {
+    /// What was seen, with what the providers say.
+    pub(crate) fn into_look(self, mut seen: Seen) -> Look {
+        let mut blind = Vec::new();
+        for (name, answer) in self.listed {
+            match answer {
+                Ok((offers, rentals)) => {
+                    seen.offers.extend(offers);
+                    seen.rentals.insert(name.to_owned(), rentals);
+                }
+                Err(failure) => blind.push((name, failure)),
+            }
+        }
+        Look { seen, blind, poor: self.poor }
+    }
+}
 
 /// Both lists of a provider, or neither.
-async fn list(provider: &dyn Provider) -> (&'static str, Result<Listed, Failure>) {
-    let rentals = in_time(provider, provider.rentals()).await;
-    let both = match rentals {
-        Ok(rentals) => in_time(provider, provider.offers()).await.map(|offers| (offers, rentals)),
-        Err(failure) => Err(failure),
-    };
-    (provider.name(), both)
+async fn list(provider: &dyn Provider) -> Result<Listed, Failure> {
+    let rentals = in_time(provider, provider.rentals()).await?;
+    let offers = in_time(provider, provider.offers()).await?;
+    Ok((offers, rentals))
 }

@@ -56,9 +56,9 @@ pub struct MachineRecord {
     /// Whether who pays more may take it away.
     #[serde(default)]
     pub is_interruptible: bool,
-    /// Good lists of its provider's in a row that it was not in.
-    #[serde(default)]
-    pub missed: u32,
+    /// Since when it is in none of its provider's lists, unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missed_ms: Option<u64>,
     /// Endpoints, `<tenant>/<name>`, that it had loaded: they are on its disk.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_disk: Vec<String>,
@@ -114,7 +114,106 @@ impl MachineRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Term(u64);
 
+impl From<u64> for Term {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// Something that the operator is to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// What it is about, as `blind vast`.
+    pub kind: String,
+    /// In words, with what to do.
+    pub text: String,
+    /// Since when it is so, unix milliseconds.
+    pub since_ms: u64,
+}
+
+/// When the work that waits now will have been done, as things are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eta {
+    /// `<tenant>/<name>`.
+    pub endpoint: String,
+    /// Of which priority: 0 is interactive, 2 batch.
+    pub priority: u8,
+    /// In so many seconds; `None`: no machine that could run it is here, or comes.
+    pub seconds: Option<u64>,
+}
+
+/// What the autoscaler that leads says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutoscalerStatus {
+    /// When, unix milliseconds.
+    pub at_ms: u64,
+    /// What the operator is to know.
+    pub notices: Vec<Notice>,
+    /// Of endpoints whose jobs wait.
+    pub etas: Vec<Eta>,
+}
+
+/// What rented machines may come to, all together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caps {
+    /// Machines that run or may run, those that are being given back among them.
+    pub machines: u32,
+    /// What they cost, stopped ones among them.
+    pub usd_micros_per_hour: u64,
+    /// Machines that are rented within `window_ms`: whatever goes wrong, no more are bought.
+    pub rents: u32,
+    /// See `rents`.
+    pub window_ms: u64,
+}
+
+/// What became of a machine that was to be written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granted {
+    /// It is written down, and may be asked for.
+    Yes,
+    /// Another autoscaler leads by now.
+    Stale,
+    /// There are so many machines already.
+    Machines(u64),
+    /// They cost so much already, millionths of a dollar per hour.
+    Spend(u64),
+    /// So many were rented lately.
+    Rents(u64),
+}
+
 impl Registry {
+    /// Writes a machine down that is about to be asked for, or to be resumed, unless the machines that there are would come to more than they
+    /// may: of two autoscalers that rent at once, both are within the limits. `now_ms`: Redis's time without.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn rent(
+        &self,
+        term: Term,
+        machine: &MachineRecord,
+        caps: Caps,
+        now_ms: Option<u64>,
+    ) -> Result<Granted, Error> {
+        let (lead, machines, rents) = (self.keys.lead(), self.keys.machines(), self.keys.rents());
+        let mut call = scripts::RENT.call(&[&lead, &machines, &rents]);
+        call.arg(term.0)
+            .arg(&machine.id)
+            .arg(to_json("write a machine down", machine)?)
+            .arg(machine.usd_micros_per_hour);
+        call.arg(caps.machines).arg(caps.usd_micros_per_hour).arg(caps.rents).arg(caps.window_ms);
+        call.arg(now_ms.map_or(String::new(), |now_ms| now_ms.to_string()));
+        let (answer, figure): (String, String) = self.connection.eval(&scripts::RENT, &call).await?;
+        let figure = figure.parse().unwrap_or(0);
+        match answer.as_str() {
+            "ok" => Ok(Granted::Yes),
+            "stale" => Ok(Granted::Stale),
+            "machines" => Ok(Granted::Machines(figure)),
+            "spend" => Ok(Granted::Spend(figure)),
+            "rents" => Ok(Granted::Rents(figure)),
+            _ => Err(scripts::unexpected(&scripts::RENT, &answer)),
+        }
+    }
+
     /// Makes `holder` the autoscaler that leads for the next `ttl_ms`, or keeps it so. `None` while another one does.
     ///
     /// # Errors
@@ -156,6 +255,26 @@ impl Registry {
     /// [`Error::Unavailable`]: unknown, repeat.
     pub async fn drop_machine(&self, term: Term, id: &str) -> Result<bool, Error> {
         Ok(self.drain(term, id, None).await? && self.lead_write(term, &self.keys.machines(), id, "").await?)
+    }
+
+    /// Writes down what the autoscaler says of itself.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn put_autoscaler(&self, term: Term, status: &AutoscalerStatus) -> Result<bool, Error> {
+        let text = to_json("write down how the autoscaler is", status)?;
+        self.lead_write(term, &self.keys.autoscaler(), "status", &text).await
+    }
+
+    /// What the autoscaler last said of itself; `None` where there never was one.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn autoscaler(&self) -> Result<Option<AutoscalerStatus>, Error> {
+        let step = "read how the autoscaler is";
+        let text: Option<String> =
+            self.connection.redis().hget(self.keys.autoscaler(), "status").await.map_err(Error::redis(step))?;
+        text.map(|text| from_json(step, &text)).transpose()
     }
 
     /// From now on the worker of this name is given no more jobs; with `None` it is again.

@@ -12,7 +12,7 @@ use stokehold_queue::job::{
 };
 use stokehold_queue::queue::{AUTOSCALER, Due, Gate, Lease, LeaseQuery, Limits, Settlement, Signal, Verdict};
 use stokehold_queue::reach::Reach;
-use stokehold_queue::registry::{MachineRecord, TrafficSet, Wanted};
+use stokehold_queue::registry::{Caps, Granted, MachineRecord, TrafficSet, Wanted};
 use stokehold_queue::{
     Clock, Durability, Error, ManualClock, Queue, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce,
 };
@@ -459,7 +459,7 @@ fn machine(id: &str) -> MachineRecord {
         usd_micros_per_hour: 0,
         stopped_usd_micros_per_hour: 0,
         is_interruptible: false,
-        missed: 0,
+        missed_ms: None,
         on_disk: Vec::new(),
     }
 }
@@ -483,6 +483,40 @@ async fn of_two_autoscalers_only_the_one_that_leads_writes_machines_down() {
     assert_eq!(registry.drains().await.unwrap(), [("m-1".to_owned(), 7)].into());
     assert!(registry.drop_machine(second, "m-1").await.unwrap());
     assert!(registry.machines().await.unwrap().is_empty() && registry.drains().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn machines_are_only_rented_within_the_limits_whoever_asks() {
+    let (server, _dir) = server(&[]);
+    let registry = queue(&server, Clock::Own).await.registry();
+    let term = registry.lead("first", 60_000).await.unwrap().expect("nobody else leads");
+    let caps = Caps { machines: 3, usd_micros_per_hour: 1_000_000, rents: 4, window_ms: 60_000 };
+    let costing = |id: &str| MachineRecord { usd_micros_per_hour: 400_000, is_done: true, ..machine(id) };
+    let (rented_of, costing_of) = (&registry, &costing);
+    let rent = |id: &'static str, at_ms| async move {
+        rented_of.rent(term, &costing_of(id), caps, Some(at_ms)).await.unwrap()
+    };
+    assert_eq!(rent("m-1", 1_000).await, Granted::Yes);
+    assert_eq!(rent("m-1", 1_000).await, Granted::Yes, "it is the same");
+    assert_eq!(rent("m-2", 2_000).await, Granted::Yes);
+    assert_eq!(rent("m-3", 3_000).await, Granted::Spend(800_000));
+    let ending = MachineRecord { wanted: Wanted::Gone, ..costing("m-2") };
+    assert!(registry.put_machine(term, &ending).await.unwrap());
+    assert_eq!(rent("m-3", 4_000).await, Granted::Spend(800_000), "it may be there still");
+    let stopped = MachineRecord { wanted: Wanted::Stopped, stopped_usd_micros_per_hour: 100_000, ..costing("m-2") };
+    assert!(registry.put_machine(term, &stopped).await.unwrap());
+    assert_eq!(rent("m-3", 5_000).await, Granted::Yes, "a disk costs less");
+    assert_eq!(rent("m-2", 6_000).await, Granted::Spend(800_000), "to be resumed it is counted anew");
+    assert!(registry.drop_machine(term, "m-3").await.unwrap());
+    assert_eq!(rent("m-4", 7_000).await, Granted::Yes);
+    assert!(registry.drop_machine(term, "m-4").await.unwrap());
+    assert_eq!(rent("m-5", 8_000).await, Granted::Yes);
+    assert!(registry.drop_machine(term, "m-5").await.unwrap());
+    assert_eq!(rent("m-6", 9_000).await, Granted::Rents(4), "as many as may be within a minute");
+    assert_eq!(rent("m-6", 61_500).await, Granted::Yes);
+    let many = Caps { machines: 2, ..caps };
+    assert_eq!(registry.rent(term, &machine("desk"), many, Some(62_000)).await.unwrap(), Granted::Machines(2));
+    assert_eq!(registry.rent(0.into(), &machine("desk"), caps, Some(62_000)).await.unwrap(), Granted::Stale);
 }
 
 #[tokio::test]

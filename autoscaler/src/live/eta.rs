@@ -1,0 +1,102 @@
+//! When what waits will have been done, as things are: with the machines that are here or come, and with nothing new to do. Pure.
+
+use stokehold_queue::registry::Eta;
+
+use crate::observation::{Endpoint, Machine, Observation, Phase};
+use crate::policy::Policy;
+use crate::snapshot::Needs;
+
+/// How much of a run that is under way is left on average.
+const LEFT_OF_RUN: f64 = 0.5;
+
+/// Of every endpoint and priority that has jobs waiting. Work of a higher priority goes first on the machines that several endpoints share.
+pub(crate) fn etas(seen: &Observation, policy: &Policy) -> Vec<Eta> {
+    let mut etas = Vec::new();
+    for endpoint in &seen.endpoints {
+        for priority in 0..endpoint.work.len() {
+            if endpoint.work[priority].waiting > 0 {
+                etas.push(Eta {
+                    endpoint: endpoint.name.to_string(),
+                    priority: u8::try_from(priority).unwrap_or(u8::MAX),
+                    seconds: seconds(seen, policy, endpoint, priority),
+                });
+            }
+        }
+    }
+    etas
+}
+
+fn seconds(seen: &Observation, policy: &Policy, endpoint: &Endpoint, priority: usize) -> Option<u64> {
+    let needs = needs(endpoint);
+    let works = |machine: &&Machine| match machine.phase {
+        Phase::Booting | Phase::Ready | Phase::Resuming => needs.are_met_by(machine),
+        Phase::Draining | Phase::Stopped | Phase::Lost => false,
+    };
+    let machines: Vec<&Machine> = seen.machines.iter().filter(works).collect();
+    let at_once: u32 = machines.iter().map(|machine| needs.at_once(machine.cards) * machine.slots.max(1)).sum();
+    if at_once == 0 {
+        return None;
+    }
+    // What those machines may be given before it.
+    let shares = |other: &&Endpoint| machines.iter().any(|machine| self::needs(other).are_met_by(machine));
+    let work_s = seen.endpoints.iter().filter(shares).map(|other| work_s(other, priority, policy)).sum::<f64>();
+    let boots = machines.iter().all(|machine| machine.phase != Phase::Ready);
+    let boot_s = if boots { policy.boot_deadline_s / 10.0 } else { 0.0 };
+    Some(whole(boot_s + work_s / f64::from(at_once)))
+}
+
+/// Seconds of a slot that an endpoint's jobs of this priority and of higher ones take.
+fn work_s(endpoint: &Endpoint, priority: usize, policy: &Policy) -> f64 {
+    let (ended, ran_s) = endpoint.runs.iter().fold((0, 0.0), |(n, s), runs| (n + runs.ended, s + runs.run_s));
+    let run_s = if ended > 0 { ran_s / count(ended) } else { policy.run_prior_s };
+    let waiting: u64 = endpoint.work[..=priority].iter().map(|work| work.waiting).sum();
+    run_s * (count(waiting) + LEFT_OF_RUN * count(endpoint.running))
+}
+
+fn needs(endpoint: &Endpoint) -> Needs {
+    Needs { vram_gb: endpoint.vram_gb, demands: endpoint.demands.clone() }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
+fn count(jobs: u64) -> f64 {
+    jobs as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds, never negative")]
+fn whole(seconds: f64) -> u64 {
+    seconds.ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn seen(machines: u32, interactive: u64, batch: u64) -> Observation {
+        let machine = |n: u32| {
+            json!({"id": format!("m-{n}"), "provider": "cloud", "kind": "RTX 4090", "phase": "ready", "since_s": 0.0, "rented_s": 0.0,
+                "usd_per_hour": 0.4, "cards": 1, "vram_gb": 24.0, "slots": 1, "running": 0})
+        };
+        let work = |waiting| json!({"arrived": waiting, "waiting": waiting, "oldest_s": 0.0, "started": 0, "late": 0});
+        serde_json::from_value(json!({
+            "at_s": 0.0, "offers": [], "machines": (0..machines).map(machine).collect::<Vec<_>>(),
+            "endpoints": [{"name": "acme/draw", "vram_gb": 10.0, "work": [work(interactive), work(0), work(batch)], "running": 0,
+                "runs": [{"kind": "RTX 4090", "ended": 10, "run_s": 20.0}]}],
+        }))
+        .unwrap()
+    }
+
+    fn etas_of(seen: &Observation) -> Vec<(u8, Option<u64>)> {
+        etas(seen, &Policy::default()).into_iter().map(|eta| (eta.priority, eta.seconds)).collect()
+    }
+
+    #[test]
+    fn what_waits_is_done_by_the_machines_there_are_the_urgent_first() {
+        assert_eq!(etas_of(&seen(2, 10, 90)), [(0, Some(10)), (2, Some(100))]);
+        assert_eq!(etas_of(&seen(1, 10, 90)), [(0, Some(20)), (2, Some(200))], "half as many take twice as long");
+        assert_eq!(etas_of(&seen(0, 1, 0)), [(0, None)], "there is nobody");
+        assert_eq!(etas_of(&seen(1, 0, 0)), []);
+    }
+}

@@ -1,0 +1,124 @@
+//! What the operator is to know: that something cannot be seen, or is held back, and since when. Each is logged when it begins and when it
+//! is over.
+
+use std::collections::BTreeMap;
+
+use stokehold_queue::registry::{Caps, Granted, Notice};
+
+use crate::live::look::Poor;
+use crate::plan::Withheld;
+use crate::provider::Failure;
+
+/// Of one round after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    /// By what they are about.
+    standing: BTreeMap<String, Notice>,
+    round: BTreeMap<String, String>,
+}
+
+impl Notices {
+    pub(crate) fn blind(&mut self, provider: &str, failure: &Failure) {
+        let text = format!("{provider} cannot be asked ({failure}): nothing is rented there and nothing given back");
+        self.say(format!("blind {provider}"), text);
+    }
+
+    pub(crate) fn deaf(&mut self) {
+        let text = "no worker has been heard of for a while, as if the gateway were down: machines stay as they are";
+        self.say("deaf".to_owned(), text.to_owned());
+    }
+
+    pub(crate) fn poor(&mut self, poor: &Poor) {
+        let Poor { provider, credit_usd, least_usd } = poor;
+        let text = format!(
+            "{provider} has ${credit_usd:.2} of ours left, and nothing is rented below ${least_usd:.2} (min_credit_usd): add credit"
+        );
+        self.say(format!("credit {provider}"), text);
+    }
+
+    pub(crate) fn withheld(&mut self, withheld: &Withheld) {
+        let kind = match withheld {
+            Withheld::MaxMachines { .. } => "max_machines",
+            Withheld::MaxSpend { .. } => "max_usd_per_hour",
+            Withheld::NoOffer { .. } => "no_offer",
+        };
+        self.say(kind.to_owned(), withheld.to_string());
+    }
+
+    pub(crate) fn limited(&mut self, granted: Granted, caps: Caps) {
+        let (kind, text) = match granted {
+            Granted::Yes | Granted::Stale => return,
+            Granted::Machines(machines) => {
+                let text = format!("{machines} machines are there or on their way out, and {} may be", caps.machines);
+                ("max_machines", text)
+            }
+            Granted::Spend(micros) => {
+                let (now, most) = (dollars(micros), dollars(caps.usd_micros_per_hour));
+                let text =
+                    format!("what is there, or on its way out, costs ${now:.2}/h, and ${most:.2}/h may be spent");
+                ("max_usd_per_hour", text)
+            }
+            Granted::Rents(rents) => {
+                let text = format!(
+                    "{rents} machines were rented within the hour, as many as may be (max_rents_per_hour): \
+                     see whether they come to anything"
+                );
+                ("max_rents_per_hour", text)
+            }
+        };
+        self.say(kind.to_owned(), text);
+    }
+
+    pub(crate) fn say(&mut self, kind: String, text: String) {
+        self.round.entry(kind).or_insert(text);
+    }
+
+    /// What stands at the end of a round, and whether that has changed.
+    pub(crate) fn end_round(&mut self, now_ms: u64) -> (Vec<Notice>, bool) {
+        let round = std::mem::take(&mut self.round);
+        let mut changed = false;
+        self.standing.retain(|kind, notice| {
+            let stands = round.contains_key(kind);
+            if !stands {
+                tracing::info!(notice = kind, "over: {}", notice.text);
+                changed = true;
+            }
+            stands
+        });
+        for (kind, text) in round {
+            match self.standing.get_mut(&kind) {
+                Some(notice) => notice.text = text,
+                None => {
+                    tracing::warn!(notice = kind, "{text}");
+                    changed = true;
+                    self.standing.insert(kind.clone(), Notice { kind, text, since_ms: now_ms });
+                }
+            }
+        }
+        (self.standing.values().cloned().collect(), changed)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
+fn dollars(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_stands_for_as_long_as_it_is_said() {
+        let mut notices = Notices::default();
+        let blind = Failure::Unknown("HTML".to_owned());
+        notices.blind("vast", &blind);
+        let (standing, changed) = notices.end_round(1_000);
+        assert!(changed && standing[0].text.contains("nothing given back"));
+        notices.blind("vast", &Failure::Unknown("empty".to_owned()));
+        let (standing, changed) = notices.end_round(2_000);
+        assert_eq!((standing[0].since_ms, changed), (1_000, false), "it goes on");
+        assert!(standing[0].text.contains("empty"));
+        assert_eq!(notices.end_round(3_000), (vec![], true));
+    }
+}

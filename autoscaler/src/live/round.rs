@@ -1,0 +1,166 @@
+//! One round: what follows from what was decided before, then a decision, then what it asks for. The simulation of crashes runs the same.
+
+use stokehold_queue::registry::Granted;
+
+use crate::apply::{Hands, Outcome, Stop, adopted};
+use crate::live::chores::{Chore, Patience, chores};
+use crate::live::look::Look;
+use crate::live::notices::Notices;
+use crate::metrics;
+use crate::mind::Mind;
+use crate::name::Name;
+use crate::observation::Observation;
+use crate::observe::{self, SILENT_MS, Seen};
+use crate::plan::{Action, Plan, Step};
+
+/// Goes once round. `record` is told what was seen and decided before anything of it is done.
+pub(crate) async fn round(
+    hands: &Hands<'_>,
+    mind: &mut Mind,
+    patience: Patience,
+    look: Look,
+    notices: &mut Notices,
+    record: impl FnOnce(&Observation, &Plan) + Send,
+) -> Result<(), Stop> {
+    let Look { mut seen, blind, poor } = look;
+    blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
+    poor.iter().for_each(|poor| notices.poor(poor));
+    housekeep(hands, patience, &mut seen).await?;
+    let observation = observe::observation(&seen);
+    let mut plan = mind.plan(&observation);
+    metrics::machines(&observation);
+    if seen.is_deaf() {
+        // Whoever looks then would give every machine back, and rent as many again.
+        notices.deaf();
+        plan.steps.clear();
+    }
+    record(&observation, &plan);
+    plan.withheld.iter().for_each(|withheld| notices.withheld(withheld));
+    for step in &plan.steps {
+        if touches(&observation, step).is_some_and(|provider| blind.iter().any(|(name, _)| **name == provider)) {
+            tracing::info!(action = word(&step.action), reason = %step.reason, "left: its provider cannot be asked");
+            continue;
+        }
+        let outcome = hands.step(&mut seen, step).await?;
+        if let Outcome::Withheld(granted) = outcome {
+            notices.limited(granted, hands.caps);
+            // What one may not have, the next may not either.
+            if matches!(granted, Granted::Rents(_)) {
+                break;
+            }
+        }
+        tell(step, &outcome);
+    }
+    Ok(())
+}
+
+async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut Seen) -> Result<(), Stop> {
+    adopt(hands, seen).await?;
+    for chore in chores(seen, patience, |name| hands.providers.get(name)) {
+        match chore {
+            Chore::Note(machine) => {
+                hands.write(&machine).await?;
+                seen.machines.insert(machine.id.clone(), machine);
+            }
+            Chore::Forget { id, why } => {
+                tracing::info!(machine.id = id, "gone: {why}");
+                hands.forget(&id, &seen.workers).await?;
+                seen.machines.remove(&id);
+                seen.workers.retain(|worker| worker.name != id);
+            }
+            Chore::Ask { machine, wanted, why } => {
+                let id = machine.id.clone();
+                let (after, failure) = hands.ended(machine, wanted).await?;
+                match failure {
+                    None => tracing::info!(machine.id = id, wanted = ?wanted, "{why}"),
+                    Some(failure) => tracing::warn!(machine.id = id, wanted = ?wanted, %failure, "{why}"),
+                }
+                match after {
+                    Some(machine) => seen.machines.insert(id, machine),
+                    None => seen.machines.remove(&id),
+                };
+            }
+            Chore::Shun { host, until_ms } => {
+                hands.shun(&host, until_ms).await?;
+                seen.shunned.insert(host, until_ms);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Machines of ours that somebody else has started are ours from now on.
+async fn adopt(hands: &Hands<'_>, seen: &mut Seen) -> Result<(), Stop> {
+    let mut found = Vec::new();
+    for worker in seen.workers.iter().filter(|worker| !seen.is_silent(worker)) {
+        if seen.machines.contains_key(&worker.name) {
+            continue;
+        }
+        let offer = hands.providers.iter().find_map(|provider| Some((provider, provider.adopts(&worker.name)?)));
+        found.extend(offer.map(|(provider, offer)| (worker.name.clone(), provider.name(), offer)));
+    }
+    for (id, provider, offer) in found {
+        tracing::info!(machine.id = id, provider, "runs already: one of ours from now on");
+        // Its worker was heard of before now.
+        let machine = adopted(seen.now_ms.saturating_sub(SILENT_MS), &id, &offer);
+        hands.write(&machine).await?;
+        seen.machines.insert(id, machine);
+    }
+    Ok(())
+}
+
+/// The provider whose machine or offer a step is about.
+fn touches(seen: &Observation, step: &Step) -> Option<String> {
+    let of_machine =
+        |id: &Name| seen.machines.iter().find(|known| known.id == *id).map(|known| known.provider.to_string());
+    match &step.action {
+        Action::Rent { offer, .. } => {
+            seen.offers.iter().find(|known| known.id == *offer).map(|known| known.provider.to_string())
+        }
+        action => action.machine().and_then(of_machine),
+    }
+}
+
+fn word(action: &Action) -> &'static str {
+    match action {
+        Action::Rent { .. } => "rent",
+        Action::Resume { .. } => "resume",
+        Action::Drain { .. } => "drain",
+        Action::Undrain { .. } => "undrain",
+        Action::Stop { .. } => "stop",
+        Action::Release { .. } => "release",
+    }
+}
+
+/// One line for each decision: what, why, and what became of it.
+fn tell(step: &Step, outcome: &Outcome) {
+    let (action, reason) = (word(&step.action), &step.reason);
+    let machine = step.action.machine().map(|machine| &**machine);
+    let offer = match &step.action {
+        Action::Rent { offer, .. } => Some(&**offer),
+        _ => None,
+    };
+    let outcome_word = match outcome {
+        Outcome::Done { machine: made } => {
+            tracing::info!(machine.id = machine.unwrap_or(made), offer.id = offer, "{action}: {reason}");
+            "done"
+        }
+        Outcome::AfterItsJobs => {
+            tracing::info!(machine.id = machine, "{action}, after the jobs that it has: {reason}");
+            "after_its_jobs"
+        }
+        Outcome::Failed(why) => {
+            tracing::warn!(machine.id = machine, offer.id = offer, failure = why, "{action} failed: {reason}");
+            "failed"
+        }
+        Outcome::LeftAlone(why) => {
+            tracing::debug!(machine.id = machine, offer.id = offer, "{action} left, {why}: {reason}");
+            "left"
+        }
+        Outcome::Withheld(limit) => {
+            tracing::debug!(machine.id = machine, offer.id = offer, ?limit, "{action} withheld: {reason}");
+            "withheld"
+        }
+    };
+    metrics::decided(action, &step.reason, outcome_word);
+}

@@ -1,0 +1,36 @@
+#!lua
+-- rent: writes down a machine that is about to be asked for, if nobody has led since the caller's term, and if the limits allow it. What may
+-- still cost something counts: a machine that is being given back does until it is seen to be gone.
+-- KEYS  1 lead HASH | 2 machines HASH (id -> record JSON) | 3 rents ZSET (id -> when it was asked for, unix ms)
+-- ARGV  1 term | 2 id | 3 record | 4 its usd_micros_per_hour | 5 most machines | 6 most usd_micros_per_hour | 7 most rents in the window |
+--       8 window_ms | 9 now_ms ("" = Redis TIME)
+-- Reply {"ok", ""} | {"stale", ""} | {"machines", there are} | {"spend", usd_micros_per_hour there are} | {"rents", lately}
+if redis.call('HGET', KEYS[1], 'term') ~= ARGV[1] then return {'stale', ''} end
+local id, price, now = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[9])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local machines, spend = 0, 0
+local known = redis.call('HGETALL', KEYS[2])
+for n = 1, #known, 2 do
+  local machine = cjson.decode(known[n + 1])
+  local costs = machine.usd_micros_per_hour
+  if known[n] == id then
+    -- Itself, stopped or asked for before.
+  elseif machine.wanted == 'stopped' and machine.is_done then
+    spend = spend + machine.stopped_usd_micros_per_hour
+  elseif machine.wanted ~= 'gone' or costs > 0 then
+    machines, spend = machines + 1, spend + costs
+  end
+end
+if machines + 1 > tonumber(ARGV[5]) then return {'machines', tostring(machines)} end
+if price > 0 then
+  if spend + price > tonumber(ARGV[6]) then return {'spend', string.format('%.0f', spend)} end
+  redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - tonumber(ARGV[8]))
+  local rents = redis.call('ZCARD', KEYS[3])
+  if rents >= tonumber(ARGV[7]) then return {'rents', tostring(rents)} end
+  redis.call('ZADD', KEYS[3], now, id)
+end
+redis.call('HSET', KEYS[2], id, ARGV[3])
+return {'ok', ''}
