@@ -41,6 +41,10 @@ pub(crate) async fn run(global: &Global, _args: FleetArgs) -> Result<()> {
         &table,
         "there is no machine; `stoke worker` starts one, `stoke autoscaler run` those that are wanted",
     )?;
+    for notice in found["notices"].as_array().into_iter().flatten() {
+        let text = output::cell(&notice["text"]);
+        output::note(output::bold(format_args!("{text} (since {})", output::ago(&notice["since"]))));
+    }
     if !machines.is_empty() {
         output::note(format_args!("all together ${} per hour", dollars(&found["usd_micros_per_hour"])));
     }

@@ -132,7 +132,7 @@ fn waiting(lanes: &[&Value]) -> String {
     if lanes.is_empty() {
         return "nothing waits".to_owned();
     }
-    let mut table = output::table(["waiting", "endpoint", "priority", "needs", "why"]);
+    let mut table = output::table(["waiting", "endpoint", "priority", "needs", "done in", "why"]);
     for lane in lanes {
         let class_gib = lane["vram_class_gib"].as_u64().unwrap_or_default();
         table.add_row([
@@ -140,6 +140,7 @@ fn waiting(lanes: &[&Value]) -> String {
             Cell::new(format!("{}/{}", output::cell(&lane["tenant"]), output::cell(&lane["endpoint"]))),
             Cell::new(output::cell(&lane["priority"])),
             Cell::new(if class_gib == 0 { "CPU".to_owned() } else { format!("{class_gib} GiB") }),
+            Cell::new(lane["eta_s"].as_u64().map_or("-".to_owned(), |eta_s| output::millis(eta_s * 1_000))),
             Cell::new(format!(
                 "{}: {}",
                 output::cell(&lane["waiting"]["reason"]),
@@ -192,7 +193,7 @@ mod tests {
             "models": [{"name": "render@3", "state": "busy", "cards": [{"index": 0, "held_mib": 10_240, "seen_mib": 9_216}], "mean_ms": 1_200, "p95_ms": 2_000},
                 {"name": "split@1", "state": "idle", "cards": []}],
         }]});
-        let queue = json!({"lanes": [{"tenant": "acme", "endpoint": "film", "priority": "batch", "vram_class_gib": 48, "jobs": 7,
+        let queue = json!({"lanes": [{"tenant": "acme", "endpoint": "film", "priority": "batch", "vram_class_gib": 48, "jobs": 7, "eta_s": 90,
             "waiting": {"reason": "unschedulable", "message": "it needs a card of 48 GiB"}}]});
         let text = screen(&workers, &queue);
         for part in [

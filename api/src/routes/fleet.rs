@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::gateway::ModelState;
-use stokehold_queue::registry::{MachineRecord, MachineState};
+use stokehold_queue::registry::{MachineRecord, MachineState, Notice};
 use stokehold_queue::vram::{class_of_card_gib, kind_of_cards};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
@@ -24,6 +24,28 @@ pub(crate) struct FleetView {
     /// What they cost now, all together.
     usd_micros_per_hour: u64,
     machines: Vec<MachineView>,
+    /// When the autoscaler last said how things are, RFC 3339; null where there never was one.
+    autoscaler_at: Option<String>,
+    /// What it says that its operator should know: what it cannot see, or holds back.
+    notices: Vec<NoticeView>,
+}
+
+/// What the autoscaler's operator should know.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Notice)]
+pub(crate) struct NoticeView {
+    /// What it is about, as `max_usd_per_hour` or `blind vast`.
+    kind: String,
+    /// In words, with what to do.
+    text: String,
+    /// Since when it is so, RFC 3339.
+    since: String,
+}
+
+impl From<Notice> for NoticeView {
+    fn from(notice: Notice) -> Self {
+        Self { since: rfc3339(notice.since_ms), kind: notice.kind, text: notice.text }
+    }
 }
 
 /// A machine.
@@ -106,10 +128,11 @@ impl From<MachineState> for MachineStateView {
 #[utoipa::path(get, operation_id = "get_fleet", path = "/v1/fleet", tag = "workers",
     responses((status = 200, description = "Every machine, and what it costs.", body = FleetView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<FleetView>, Problem> {
-    let (workers, machines, drains) = tokio::try_join!(
+    let (workers, machines, drains, autoscaler) = tokio::try_join!(
         app.ask("list workers", app.registry.workers()),
         app.ask("read the machines", app.registry.machines()),
         app.drains(),
+        app.ask("read how the autoscaler is", app.registry.autoscaler()),
     )?;
     let now_ms = now_ms();
     let silent_ms = app.config.extend_every_ms.saturating_mul(MISSED_MAX);
@@ -128,7 +151,9 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
     }
     views.sort_by(|a, b| (&a.id, &a.worker_id).cmp(&(&b.id, &b.worker_id)));
     let usd_micros_per_hour = views.iter().map(|machine| machine.usd_micros_per_hour).sum();
-    Ok(Json(FleetView { usd_micros_per_hour, machines: views }))
+    let autoscaler_at = autoscaler.as_ref().map(|autoscaler| rfc3339(autoscaler.at_ms));
+    let notices = autoscaler.into_iter().flat_map(|autoscaler| autoscaler.notices).map(NoticeView::from).collect();
+    Ok(Json(FleetView { usd_micros_per_hour, machines: views, autoscaler_at, notices }))
 }
 
 fn rented(

@@ -5,7 +5,7 @@ use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::Queue;
 use stokehold_queue::job::Priority;
-use stokehold_queue::reach;
+use stokehold_queue::{now_ms, reach};
 use utoipa::ToSchema;
 
 use super::endpoints::DemandsView;
@@ -13,6 +13,9 @@ use super::view::{PriorityWord, WaitingView};
 use crate::auth::{Caller, WorkersRead};
 use crate::error::Problem;
 use crate::state::App;
+
+/// What the autoscaler said longer ago is not believed, milliseconds.
+const TOLD_FOR_MS: u64 = 60_000;
 
 /// Lanes with jobs that are ready, the longest first; at most 1,000.
 #[derive(Serialize, ToSchema)]
@@ -35,6 +38,9 @@ pub(crate) struct LaneView {
     /// How many.
     jobs: u64,
     waiting: WaitingView,
+    /// When they will have been done, as the autoscaler reckons: with the machines that are here or may come. Null where no autoscaler
+    /// runs, and where nothing that could run them is here or comes.
+    eta_s: Option<u64>,
 }
 
 /// See what waits
@@ -43,7 +49,17 @@ pub(crate) struct LaneView {
 #[utoipa::path(get, operation_id = "get_queue", path = "/v1/queue", tag = "workers",
     responses((status = 200, description = "What is ready and has not started.", body = QueueView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
-    let (depths, fleet) = tokio::try_join!(app.ask("read the lanes", app.queue.depth()), app.fleet())?;
+    let (depths, fleet, autoscaler) = tokio::try_join!(
+        app.ask("read the lanes", app.queue.depth()),
+        app.fleet(),
+        app.ask("read how the autoscaler is", app.registry.autoscaler()),
+    )?;
+    let told = autoscaler.filter(|autoscaler| now_ms().saturating_sub(autoscaler.at_ms) < TOLD_FOR_MS);
+    let etas = told.map(|autoscaler| autoscaler.etas).unwrap_or_default();
+    let eta_s = |lane: &LaneParts<'_>| {
+        let name = format!("{}/{}", lane.tenant, lane.endpoint);
+        etas.iter().find(|eta| eta.endpoint == name && eta.priority == lane.priority.digit())?.seconds
+    };
     let lane = |lane: &str, jobs| {
         let lane = parts_of_lane(lane)?;
         let (demands, vram_class_gib) = reach::parts_of(lane.class);
@@ -55,6 +71,7 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
             demands: fleet.demands(demands).cloned().unwrap_or_default().into(),
             jobs,
             waiting: fleet.why(vram_class_gib, demands).into(),
+            eta_s: eta_s(&lane),
         })
     };
     Ok(Json(QueueView { lanes: depths.into_iter().filter_map(|depth| lane(&depth.lane, depth.jobs)).collect() }))

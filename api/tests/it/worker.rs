@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 use stokehold_queue::gateway::PROTOCOL;
+use stokehold_queue::job::Priority;
+use stokehold_queue::now_ms;
+use stokehold_queue::registry::{AutoscalerStatus, Eta, Notice};
 
 use crate::stack::{Stack, sha256, shown};
 
@@ -262,6 +265,19 @@ async fn a_drained_worker_is_given_nothing_and_the_job_goes_to_another() {
     let fleet = stack.json(stack.get("/v1/fleet")).await;
     let machine = &fleet["machines"][0];
     assert_eq!((&machine["provider"], &machine["state"]), (&json!("joined"), &json!("draining")), "{fleet}");
+
+    let notice = Notice { kind: "deaf".to_owned(), text: "no worker is heard".to_owned(), since_ms: 1 };
+    let eta = Eta { endpoint: "acme/echo".to_owned(), priority: Priority::Standard.digit(), seconds: Some(90) };
+    let status = AutoscalerStatus { at_ms: now_ms(), notices: vec![notice], etas: vec![eta] };
+    assert!(registry.put_autoscaler(term, &status).await.unwrap());
+    let fleet = stack.json(stack.get("/v1/fleet")).await;
+    assert_eq!(fleet["notices"][0]["text"], "no worker is heard", "{fleet}");
+    let queue = stack.json(stack.get("/v1/queue")).await;
+    assert_eq!(queue["lanes"][0]["eta_s"], 90, "{queue}");
+    let late = AutoscalerStatus { at_ms: now_ms() - 61_000, ..status };
+    assert!(registry.put_autoscaler(term, &late).await.unwrap());
+    let queue = stack.json(stack.get("/v1/queue")).await;
+    assert!(queue["lanes"][0]["eta_s"].is_null(), "nobody has said so lately: {queue}");
 
     let token = stack.join_token(false).await;
     let other = stack.json(post(&stack, "join", &token, &joining("desk"))).await;

@@ -29,12 +29,12 @@ pub(crate) async fn round(
     let observation = observe::observation(&seen);
     let mut plan = mind.plan(&observation);
     metrics::machines(&observation);
+    record(&observation, &plan);
     if seen.is_deaf() {
-        // Whoever looks then would give every machine back, and rent as many again.
+        // Whoever decides then would give every machine back, and rent as many again.
         notices.deaf();
         plan.steps.clear();
     }
-    record(&observation, &plan);
     plan.withheld.iter().for_each(|withheld| notices.withheld(withheld));
     for step in &plan.steps {
         if touches(&observation, step).is_some_and(|provider| blind.iter().any(|(name, _)| **name == provider)) {
