@@ -54,3 +54,74 @@ impl RentalLedger for Registry {
         Box::pin(self.drop_workers(ids))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+    use stokehold_queue::{Clock, ManualClock, RedisConfig, Shards};
+    use stokehold_tests::redis_server::RedisServer;
+
+    use super::memory::MemoryLedger;
+    use super::*;
+
+    const CAPS: Caps = Caps { machines: 3, usd_micros_per_hour: 1_000_000, rents: 4, window_ms: 3_600_000 };
+
+    fn machine(id: &str, wanted: &str) -> MachineRecord {
+        let machine = json!({"id": id, "provider": "cloud", "offer": {}, "wanted": wanted, "wanted_ms": 1, "is_done": true, "rented_ms": 1,
+            "usd_micros_per_hour": 400_000, "stopped_usd_micros_per_hour": 100_000});
+        serde_json::from_value(machine).unwrap()
+    }
+
+    /// What both ledgers do. `stale` is an older term than `term`.
+    async fn suite(ledger: &dyn RentalLedger, term: Term, stale: Term) {
+        let rent = |id: &'static str| async move { ledger.rent(term, &machine(id, "running"), CAPS).await.unwrap() };
+        assert_eq!(ledger.rent(stale, &machine("m-0", "running"), CAPS).await.unwrap(), Granted::Stale);
+        assert_eq!(
+            [rent("m-1").await, rent("m-1").await, rent("m-2").await],
+            [Granted::Yes; 3],
+            "the same is the same"
+        );
+        assert_eq!(rent("m-3").await, Granted::Spend(800_000));
+        assert!(ledger.put_machine(term, &machine("m-2", "gone")).await.unwrap());
+        assert_eq!(rent("m-3").await, Granted::Spend(800_000), "it may be there still");
+        assert!(ledger.put_machine(term, &machine("m-2", "stopped")).await.unwrap());
+        assert_eq!(rent("m-3").await, Granted::Yes, "a disk costs less");
+        assert_eq!(rent("m-2").await, Granted::Spend(800_000), "to be resumed it is counted anew");
+        assert!(!ledger.drop_machine(stale, "m-3").await.unwrap());
+        assert!(ledger.drop_machine(term, "m-3").await.unwrap());
+        assert_eq!(rent("m-4").await, Granted::Yes);
+        assert!(ledger.drop_machine(term, "m-4").await.unwrap());
+        assert_eq!(rent("m-5").await, Granted::Rents(4), "as many as may be");
+        let few = Caps { machines: 1, ..CAPS };
+        assert_eq!(ledger.rent(term, &machine("m-5", "running"), few).await.unwrap(), Granted::Machines(1));
+        assert!(ledger.drain(term, "m-1", Some(7)).await.unwrap() && !ledger.drain(stale, "m-1", None).await.unwrap());
+        assert!(ledger.shun(term, "box", 9).await.unwrap() && !ledger.shun(stale, "box", 0).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn the_ledger_in_memory_is_as_strict() {
+        let clock = ManualClock::new(1_000);
+        let ledger = MemoryLedger::new(Clock::Manual(clock.clone()));
+        let stale = ledger.lead("one", 5).unwrap();
+        clock.advance_ms(6);
+        let term = ledger.lead("two", 60_000).unwrap();
+        assert_eq!(ledger.lead("one", 5), None);
+        suite(&ledger, term, stale).await;
+        let rows = ledger.rows();
+        assert_eq!((rows.machines.len(), rows.drains["m-1"], rows.shunned["box"]), (2, 7, 9));
+    }
+
+    #[tokio::test]
+    async fn the_ledger_in_redis_is_as_strict() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = RedisServer::start(dir.path(), &[]);
+        let registry =
+            Shards::connect(RedisConfig { url: server.url(), ..RedisConfig::default() }).await.unwrap().registry();
+        let stale = registry.lead("one", 0).await.unwrap().unwrap();
+        let term = registry.lead("two", 60_000).await.unwrap().unwrap();
+        suite(&registry, term, stale).await;
+        assert_eq!((registry.machines().await.unwrap().len(), registry.drains().await.unwrap()["m-1"]), (2, 7));
+        assert_eq!(registry.shunned().await.unwrap()["box"], 9);
+    }
+}

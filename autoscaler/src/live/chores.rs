@@ -94,6 +94,10 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
     // It cannot be said of one whose provider could not be asked.
     let Some(listed) = seen.rentals.get(&machine.provider) else { return };
     let rental = seen.rental_of(machine);
+    let worker = seen.worker_of(machine);
+    let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
+    // A provider that keeps its list itself, here, is never wrong; of any other a machine that is heard is there, whatever is listed.
+    let is_exact = provider.settles_after().is_zero();
     let mut known = machine.clone();
     if let Some(rental) = rental {
         known.rental = Some(rental.id.clone());
@@ -104,15 +108,16 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
         if let Some(micros) = rental.usd_per_hour.map(micros).filter(|_| machine.wanted == Wanted::Running) {
             known.usd_micros_per_hour = micros;
         }
-    } else if listed.is_some() && u128::from(unlisted_ms(seen, machine)) >= provider.settles_after().as_millis() {
+    } else if listed.is_some()
+        && (is_exact || !is_heard)
+        && u128::from(unlisted_ms(seen, machine)) >= provider.settles_after().as_millis()
+    {
         let missed_ms = *known.missed_ms.get_or_insert(seen.now_ms);
-        if seen.now_ms.saturating_sub(missed_ms) >= MISSED_MS || provider.settles_after().is_zero() {
+        if seen.now_ms.saturating_sub(missed_ms) >= MISSED_MS || is_exact {
             return gone(seen, patience, provider, machine, chores);
         }
     }
-    let worker = seen.worker_of(machine);
     // Nobody lists it, but its worker would be heard.
-    let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
     if listed.is_none() && machine.wanted == Wanted::Gone && machine.is_done && !is_heard && age_ms >= QUIET_MS {
         return chores.push(Chore::Forget { id: machine.id.clone(), why: "given back" });
     }

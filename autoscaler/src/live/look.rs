@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use stokehold_queue::demands::Demands;
 use stokehold_queue::reach::class_of;
-use stokehold_queue::registry::Registry;
+use stokehold_queue::registry::{MachineRecord, Registry, Wanted};
 use stokehold_queue::{Error, Queue, Shards, now_ms};
 use tokio::time::{Instant, timeout};
 
@@ -17,6 +17,12 @@ use crate::providers::Providers;
 
 /// Redis answers within this time, or is not to be seen.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
+
+/// A machine that was asked for so long ago is to be in its provider's list, milliseconds.
+const SETTLED_MS: u64 = 120_000;
+
+/// A list that has none of the machines that should be in it is believed after this time, milliseconds.
+const BARE_MS: u64 = 900_000;
 
 /// What is left of our money at a provider is believed for so long.
 const CREDIT_FOR: Duration = Duration::from_secs(60);
@@ -92,7 +98,7 @@ impl Eyes {
             ..Seen::default()
         };
         self.learn_classes(&mut seen).await?;
-        Ok(answers.into_look(seen))
+        Ok(self.asker.look(seen, answers))
     }
 
     /// What new jobs of each endpoint run on.
@@ -138,24 +144,34 @@ pub(crate) struct Asker {
     min_credit_usd: f64,
     /// What is left at each that is paid ahead, and when that was asked.
     credits: HashMap<&'static str, (Option<f64>, Instant)>,
+    /// Since when each has listed none of the machines that should be there, unix milliseconds.
+    bare_ms: HashMap<&'static str, u64>,
 }
 
 /// What providers answered.
 pub(crate) struct Answers {
-    listed: Vec<(&'static str, Result<Listed, Failure>)>,
+    lists: Vec<Lists>,
     poor: Vec<Poor>,
+}
+
+/// What one of them answered.
+struct Lists {
+    provider: &'static str,
+    /// It keeps its list itself, here: what is not in it is not there.
+    is_exact: bool,
+    answer: Result<Listed, Failure>,
 }
 
 type Listed = (Vec<Offer>, Option<Vec<Rental>>);
 
 impl Asker {
     pub(crate) fn new(min_credit_usd: f64) -> Self {
-        Self { min_credit_usd, credits: HashMap::new() }
+        Self { min_credit_usd, credits: HashMap::new(), bare_ms: HashMap::new() }
     }
 
     pub(crate) async fn ask(&mut self, providers: &Providers) -> Answers {
         let listed = join_all(providers.iter().map(list)).await;
-        let mut answers = Answers { listed: Vec::with_capacity(listed.len()), poor: Vec::new() };
+        let mut answers = Answers { lists: Vec::with_capacity(listed.len()), poor: Vec::new() };
         for (provider, answer) in providers.iter().zip(listed) {
             // Who cannot be asked for a list is not asked for more.
             let answer = match answer {
@@ -170,9 +186,53 @@ impl Asker {
                 },
                 Err(failure) => Err(failure),
             };
-            answers.listed.push((provider.name(), answer));
+            let is_exact = provider.settles_after().is_zero();
+            answers.lists.push(Lists { provider: provider.name(), is_exact, answer });
         }
         answers
+    }
+
+    /// What was seen, with what the providers say, as far as that can be believed.
+    pub(crate) fn look(&mut self, mut seen: Seen, answers: Answers) -> Look {
+        let mut blind = Vec::new();
+        for Lists { provider, is_exact, answer } in answers.lists {
+            let believed = |listed| if is_exact { Ok(listed) } else { self.believed(&seen, provider, listed) };
+            match answer.and_then(believed) {
+                Ok((offers, rentals)) => {
+                    seen.offers.extend(offers);
+                    seen.rentals.insert(provider.to_owned(), rentals);
+                }
+                Err(failure) => blind.push((provider, failure)),
+            }
+        }
+        Look { seen, blind, poor: answers.poor }
+    }
+
+    /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while one of their workers
+    /// is heard, nor before it has said so for a quarter of an hour.
+    fn believed(&mut self, seen: &Seen, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
+        let Some(rentals) = &listed.1 else { return Ok(listed) };
+        let settled = |machine: &&MachineRecord| {
+            machine.provider == name
+                && machine.is_done
+                && machine.rental.is_some()
+                && machine.wanted != Wanted::Gone
+                && seen.now_ms.saturating_sub(machine.wanted_ms) >= SETTLED_MS
+        };
+        let expected: Vec<&MachineRecord> = seen.machines.values().filter(settled).collect();
+        let is_listed = |machine: &&MachineRecord| {
+            rentals.iter().any(|rental| rental.label == machine.id || machine.rental.as_ref() == Some(&rental.id))
+        };
+        if expected.is_empty() || expected.iter().any(is_listed) {
+            self.bare_ms.remove(name);
+            return Ok(listed);
+        }
+        let since_ms = *self.bare_ms.entry(name).or_insert(seen.now_ms);
+        let is_heard = |machine: &&MachineRecord| seen.worker_of(machine).is_some_and(|worker| !seen.is_silent(worker));
+        if seen.now_ms.saturating_sub(since_ms) >= BARE_MS && !expected.iter().any(is_heard) {
+            return Ok(listed);
+        }
+        Err(Failure::Unknown(format!("its list has none of the {} machines that should be there", expected.len())))
     }
 
     /// What is left there, as of a minute ago at most.
@@ -189,26 +249,59 @@ impl Asker {
     }
 }
 
-impl Answers {
-    /// What was seen, with what the providers say.
-    pub(crate) fn into_look(self, mut seen: Seen) -> Look {
-        let mut blind = Vec::new();
-        for (name, answer) in self.listed {
-            match answer {
-                Ok((offers, rentals)) => {
-                    seen.offers.extend(offers);
-                    seen.rentals.insert(name.to_owned(), rentals);
-                }
-                Err(failure) => blind.push((name, failure)),
-            }
-        }
-        Look { seen, blind, poor: self.poor }
-    }
-}
-
 /// Both lists of a provider, or neither.
 async fn list(provider: &dyn Provider) -> Result<Listed, Failure> {
     let rentals = in_time(provider, provider.rentals()).await?;
     let offers = in_time(provider, provider.offers()).await?;
     Ok((offers, rentals))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW_MS: u64 = 10_000_000;
+
+    fn seen(at_ms: u64, heard: bool) -> Seen {
+        let machine = json!({"id": "m-1", "provider": "cloud", "rental": "9001", "offer": {}, "wanted": "running", "wanted_ms": 1,
+            "is_done": true, "rented_ms": 1, "usd_micros_per_hour": 1});
+        let worker = json!({"worker_id": "w_1", "name": "m-1", "release": "", "slots": 1, "gpus": [], "joined_ms": 1,
+            "seen_ms": if heard { at_ms } else { at_ms - 60_000 }, "status": {"running": 0}});
+        Seen {
+            now_ms: at_ms,
+            machines: [("m-1".to_owned(), serde_json::from_value(machine).unwrap())].into(),
+            workers: vec![serde_json::from_value(worker).unwrap()],
+            ..Seen::default()
+        }
+    }
+
+    fn is_blind(asker: &mut Asker, seen: Seen, rentals: Vec<Rental>) -> bool {
+        let lists = Lists { provider: "cloud", is_exact: false, answer: Ok((vec![], Some(rentals))) };
+        let answers = Answers { lists: vec![lists], poor: vec![] };
+        !asker.look(seen, answers).blind.is_empty()
+    }
+
+    #[test]
+    fn a_list_without_any_machine_that_should_be_there_is_not_believed_for_long_and_never_while_one_is_heard() {
+        let mut asker = Asker::new(0.0);
+        let rental = || Rental {
+            id: "9001".into(),
+            label: "m-1".into(),
+            state: crate::provider::RentalState::Running,
+            usd_per_hour: None,
+        };
+        assert!(!is_blind(&mut asker, seen(NOW_MS, true), vec![rental()]));
+        assert!(is_blind(&mut asker, seen(NOW_MS, false), vec![]));
+        assert!(is_blind(&mut asker, seen(NOW_MS + 899_000, false), vec![]));
+        assert!(is_blind(&mut asker, seen(NOW_MS + 901_000, true), vec![]), "its worker is there");
+        assert!(!is_blind(&mut asker, seen(NOW_MS + 901_000, false), vec![]));
+        assert!(!is_blind(&mut asker, seen(NOW_MS + 902_000, true), vec![rental()]));
+        assert!(is_blind(&mut asker, seen(NOW_MS + 903_000, false), vec![]), "it begins anew");
+        let mut ending = seen(NOW_MS, true);
+        ending.machines.get_mut("m-1").unwrap().wanted = Wanted::Gone;
+        assert!(!is_blind(&mut asker, ending, vec![]), "none should be there");
+    }
 }
