@@ -125,6 +125,7 @@ scripts! {
     DEMAND "demand" "";
     LEAD "lead" "";
     LEAD_WRITE "lead_write" "";
+    TOKEN_SWAP "token_swap" "";
     FEEDBACK "feedback" "";
     SCHEDULE_PUT "schedule_put" PRELUDE;
     SCHEDULE_HOLD "schedule_hold" PRELUDE;
