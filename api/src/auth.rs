@@ -11,6 +11,7 @@ use moka::sync::Cache;
 use stokehold_queue::{TokenKind, TokenRecord};
 
 use crate::error::{Code, Problem};
+use crate::rented;
 use crate::state::App;
 use crate::token::{Scope, Token};
 
@@ -51,7 +52,7 @@ impl<S: Asked> FromRequestParts<App> for Caller<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let record = believe(app, parts, TokenKind::Api).await?;
+        let (record, _) = believe(app, parts, TokenKind::Api).await?;
         if !record.scopes.iter().any(|scope| scope == S::SCOPE.as_str()) {
             let scope = S::SCOPE.as_str();
             return Err(Problem::new(
@@ -75,24 +76,32 @@ impl FromRequestParts<App> for JoinedWorker {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let token = believe(app, parts, TokenKind::Worker).await?;
+        let (token, _) = believe(app, parts, TokenKind::Worker).await?;
+        if let Some(machine) = &token.machine {
+            rented::check_here(app, machine).await?;
+        }
         Ok(Self { worker_id: token.name.clone(), token })
     }
 }
 
 /// The bearer of a join token. A single-use one is not spent yet.
-pub(crate) struct Joiner(pub(crate) Arc<TokenRecord>);
+pub(crate) struct Joiner {
+    pub(crate) token: Arc<TokenRecord>,
+    /// Which of its record's hashes proves it.
+    pub(crate) hash: String,
+}
 
 impl FromRequestParts<App> for Joiner {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        believe(app, parts, TokenKind::Join).await.map(Self)
+        let (token, hash) = believe(app, parts, TokenKind::Join).await?;
+        Ok(Self { token, hash })
     }
 }
 
-/// The record behind the request's bearer token, if the token is good and of this kind.
-async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<Arc<TokenRecord>, Problem> {
+/// The record behind the request's bearer token, if the token is good and of this kind, and which of its hashes proves that.
+async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
     let header = parts
         .headers
@@ -121,12 +130,11 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<Arc<TokenR
                 .ok_or_else(|| refused("this token is unknown, revoked or expired; make a new one"))?,
         ),
     };
-    if !token.is_proven_by(&record, &app.config.token_key) {
-        return Err(refused("this token is unknown, revoked or expired; make a new one"));
-    }
+    let proof = token.proof(&record, &app.config.token_key);
+    let hash = proof.ok_or_else(|| refused("this token is unknown, revoked or expired; make a new one"))?.to_owned();
     // A join token is read afresh each time: a single-use one may be spent by now.
     if kind != TokenKind::Join {
         app.tokens.entry_by_ref(token.id).or_insert(record.clone());
     }
-    Ok(record)
+    Ok((record, hash))
 }

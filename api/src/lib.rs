@@ -30,6 +30,7 @@ mod patience;
 mod pulls;
 mod query;
 pub mod recovery;
+mod rented;
 mod routes;
 mod run;
 mod schedules;

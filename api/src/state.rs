@@ -21,6 +21,7 @@ use crate::history::History;
 use crate::offers::Offers;
 use crate::patience::Patience;
 use crate::pulls::Pulls;
+use crate::rented::Machines;
 use crate::signals;
 use crate::waits::Waits;
 use crate::work::Bells;
@@ -53,6 +54,7 @@ pub struct Parts {
     pub(crate) fleets: Cache<(), Fleet>,
     pub(crate) demands: Cache<(), Arc<AllDemands>>,
     pub(crate) drains: Cache<(), Arc<Drains>>,
+    pub(crate) machines: Cache<(), Arc<Machines>>,
     pub(crate) ahead: Cache<(), Arc<Ahead>>,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
@@ -98,6 +100,7 @@ impl App {
             fleets: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             demands: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             drains: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
+            machines: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             ahead: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             offers: Offers::default(),

@@ -10,11 +10,17 @@ use rand::rngs::OsRng;
 use sha2::Sha256;
 pub use stokehold_objects::Secret;
 use stokehold_queue::demands::Trust;
-use stokehold_queue::{TokenKind, TokenRecord, now_ms};
+use stokehold_queue::{SpentToken, TokenKind, TokenRecord, now_ms};
 
 /// Bytes of randomness in the public and in the secret part.
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
+
+/// The first join token of a rented machine: as long as a slow host may take to start it.
+const MACHINE_TTL: Duration = Duration::from_secs(45 * 60);
+
+/// A machine's join token that was used may be used again for so long, see [`after_join`].
+const REPEAT_MS: u64 = 10 * 60 * 1000;
 
 /// Shortest key that token hashes are made with.
 const KEY_BYTES_MIN: usize = 32;
@@ -201,13 +207,59 @@ pub fn mint(
     ttl: Option<Duration>,
     key: &TokenKey,
 ) -> Result<(TokenRecord, Secret), Error> {
+    let id = hex::encode(random::<ID_BYTES>()?);
+    mint_as(id, kind, tenant, scopes, name, ttl, key)
+}
+
+/// Makes the join token of a machine that is about to be rented, by its id in the ledger of machines, which its worker is called by:
+/// good once, for 45 minutes, and only while that wants the machine to run. A machine has one such token at a time: another one made for
+/// it, and stored, takes the place of the one before.
+///
+/// # Errors
+/// [`Error::Tenant`], [`Error::Name`], [`Error::Random`].
+pub fn for_machine(
+    machine: &str,
+    tenant: &str,
+    (trust, region): (Trust, &str),
+    key: &TokenKey,
+) -> Result<(TokenRecord, Secret), Error> {
+    let id = TokenRecord::id_of_machine(machine);
+    let (record, secret) = mint_as(id, TokenKind::Join, tenant, &[], machine, Some(MACHINE_TTL), key)?;
+    let (machine, region) = (Some(machine.to_owned()), region.to_owned());
+    Ok((TokenRecord { single_use: true, trust, region, machine, ..record }, secret))
+}
+
+/// What a machine joins with next time, after it has joined with the token of this hash. It has no end of its own.
+///
+/// The token that was used stays good, for a machine that never heard of the next one: its answer was lost, or it died before it had
+/// written it down. It is spent once the next one has been used, and after ten minutes in any case: by then a machine that still has not
+/// been heard of is on its way to be given back. A repeat does not begin those ten minutes anew.
+pub(crate) fn after_join(record: &TokenRecord, used: &str, key: &TokenKey) -> Result<(TokenRecord, Secret), Error> {
+    let (next, secret) = mint_as(record.id.clone(), TokenKind::Join, &record.tenant, &[], &record.name, None, key)?;
+    let repeats = || record.spent.clone().filter(|spent| spent.hash == used);
+    let first = || SpentToken { hash: used.to_owned(), until_ms: now_ms().saturating_add(REPEAT_MS) };
+    let spent = Some(repeats().unwrap_or_else(first));
+    Ok((
+        TokenRecord { hash: next.hash, created_ms: next.created_ms, expires_ms: None, spent, ..record.clone() },
+        secret,
+    ))
+}
+
+fn mint_as(
+    id: String,
+    kind: TokenKind,
+    tenant: &str,
+    scopes: &[Scope],
+    name: &str,
+    ttl: Option<Duration>,
+    key: &TokenKey,
+) -> Result<(TokenRecord, Secret), Error> {
     if !is_tenant(tenant) {
         return Err(Error::Tenant);
     }
     if name.chars().count() > 64 || name.chars().any(char::is_control) {
         return Err(Error::Name);
     }
-    let id = hex::encode(random::<ID_BYTES>()?);
     let secret = hex::encode(random::<SECRET_BYTES>()?);
     let body = format!("{}_{id}_{secret}", prefix(kind));
     let text = format!("{body}_{:08x}", crc32fast::hash(body.as_bytes()));
@@ -224,6 +276,8 @@ pub fn mint(
         created_ms,
         expires_ms: ttl.map(|ttl| created_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
         single_use: false,
+        machine: None,
+        spent: None,
     };
     Ok((record, text.into()))
 }
@@ -264,10 +318,18 @@ impl<'a> Token<'a> {
     }
 
     /// Whether `record` is this token's, and has not ended.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn is_proven_by(&self, record: &TokenRecord, key: &TokenKey) -> bool {
-        record.kind == self.kind
-            && record.expires_ms.is_none_or(|expires_ms| now_ms() < expires_ms)
-            && key.matches(self, &record.hash)
+        self.proof(record, key).is_some()
+    }
+
+    /// Which of the record's hashes proves that: its own, or that of the token before while that may be repeated.
+    pub(crate) fn proof<'r>(&self, record: &'r TokenRecord, key: &TokenKey) -> Option<&'r str> {
+        if record.kind != self.kind || record.expires_ms.is_some_and(|expires_ms| expires_ms <= now_ms()) {
+            return None;
+        }
+        let spent = record.spent.as_ref().filter(|spent| now_ms() < spent.until_ms).map(|spent| &spent.hash);
+        [Some(&record.hash), spent].into_iter().flatten().find(|hash| key.matches(self, hash)).map(String::as_str)
     }
 }
 
@@ -334,6 +396,36 @@ mod tests {
         let printed = format!("{secret:?} {key:?}");
         assert!(!printed.contains(secret.expose()) && !printed.contains(key.to_secret().expose()));
         assert_eq!(key.to_secret().expose().parse::<TokenKey>().unwrap().0, key.0);
+    }
+
+    #[test]
+    fn a_machine_that_did_not_hear_its_next_token_repeats_the_one_before_until_the_next_is_used() {
+        let key = TokenKey::generate().unwrap();
+        let (first, used) = for_machine("m-1", "acme", (Trust::Community, "eu"), &key).unwrap();
+        assert!(first.single_use && first.expires_ms.is_some_and(|at| at > now_ms() + 44 * 60_000));
+        assert_eq!((first.machine.as_deref(), first.region.as_str()), (Some("m-1"), "eu"));
+        let proves =
+            |secret: &Secret, record: &TokenRecord| Token::parse(secret.expose()).unwrap().is_proven_by(record, &key);
+        let (second, next) = after_join(&first, &first.hash, &key).unwrap();
+        assert_eq!((&second.id, second.expires_ms, second.trust), (&first.id, None, Trust::Community));
+        assert!(proves(&used, &second) && proves(&next, &second));
+        // The answer was lost, and another one is given; the time for that goes on.
+        let (again, other) = after_join(&second, &first.hash, &key).unwrap();
+        assert_eq!(again.spent, second.spent);
+        assert!(proves(&used, &again) && proves(&other, &again) && !proves(&next, &again));
+        let (third, last) = after_join(&again, &again.hash, &key).unwrap();
+        assert!(!proves(&used, &third) && proves(&other, &third) && proves(&last, &third));
+        let late = TokenRecord { spent: third.spent.map(|spent| SpentToken { until_ms: 1, ..spent }), ..again };
+        assert!(!proves(&used, &late));
+    }
+
+    #[test]
+    fn records_of_before_are_read() {
+        let (record, ..) = minted();
+        let mut text = serde_json::to_value(&record).unwrap();
+        assert!(text.get("machine").is_none() && text.get("spent").is_none());
+        text.as_object_mut().unwrap().remove("trust");
+        assert_eq!(serde_json::from_value::<TokenRecord>(text).unwrap(), record);
     }
 
     #[test]

@@ -80,6 +80,9 @@ pub struct JoinReply {
     pub lease_ms: u64,
     /// How often to call `extend`.
     pub extend_every_ms: u64,
+    /// Of a rented machine: what its next life joins with. Good once; each join answers the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejoin_token: Option<String>,
 }
 
 /// `POST /worker/v1/lease`: report ends and ask for more, in one round trip. Held up to `wait_ms` while there is nothing to lease.

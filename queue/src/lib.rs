@@ -77,7 +77,7 @@ pub use queue::Queue;
 #[cfg(feature = "redis")]
 pub use redis::{BATCH_MAX, Health, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
-pub use registry::{Registry, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
+pub use registry::{Registry, SpentToken, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 #[cfg(feature = "redis")]
 pub use schedules::Schedules;
 #[cfg(feature = "redis")]

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::clock::now_ms;
 use crate::connection::Connection;
@@ -60,6 +61,30 @@ pub struct TokenRecord {
     /// See `trust`; empty when nobody says.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub region: String,
+    /// Of the tokens of a rented machine: which one, by its id in the ledger of machines. Good for as long as that wants it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// Of such a join token: the one before it, for a machine that did not hear what came after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent: Option<SpentToken>,
+}
+
+/// A join token that was used, and may be again for a while: the answer may have been lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpentToken {
+    /// As [`TokenRecord::hash`].
+    pub hash: String,
+    /// Until when, unix milliseconds.
+    pub until_ms: u64,
+}
+
+impl TokenRecord {
+    /// The public part of the one join token that a rented machine has at a time.
+    #[must_use]
+    pub fn id_of_machine(machine: &str) -> String {
+        let digest = Sha256::digest(format!("join token of machine {machine}"));
+        hex::encode(&digest[..8])
+    }
 }
 
 fn owned() -> Trust {
@@ -259,6 +284,17 @@ impl Registry {
         let mut redis = self.connection.redis();
         let text: Option<String> = redis.get_del(self.keys.token(id)).await.map_err(Error::redis("claim a token"))?;
         text.map(|text| from_json("claim a token", &text)).transpose()
+    }
+
+    /// Puts what comes after a token in its place, without an end, if it still is the one with this hash: of two at once one does. `false`:
+    /// it is another one by now, or gone.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; a repeat that answers `false` may mean that it was done.
+    pub async fn swap_token(&self, hash: &str, next: &TokenRecord) -> Result<bool, Error> {
+        let mut call = scripts::TOKEN_SWAP.call(&[&self.keys.token(&next.id)]);
+        call.arg(hash).arg(to_json("put a token in another's place", next)?);
+        self.connection.eval(&scripts::TOKEN_SWAP, &call).await
     }
 
     /// API and join tokens, by name. Worker tokens are many and short-lived and not listed.

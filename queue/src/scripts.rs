@@ -126,6 +126,7 @@ scripts! {
     LEAD "lead" "";
     LEAD_WRITE "lead_write" "";
     RENT "rent" "";
+    TOKEN_SWAP "token_swap" "";
     FEEDBACK "feedback" "";
     SCHEDULE_PUT "schedule_put" PRELUDE;
     SCHEDULE_HOLD "schedule_hold" PRELUDE;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::rental::Rental;
 use crate::sandbox::Level;
 use crate::uv::{beside, on_path};
 
@@ -13,7 +14,7 @@ use crate::uv::{beside, on_path};
 const SLOTS_MAX: u32 = 800;
 
 /// Every environment variable of a worker.
-pub const VARIABLES: [&str; 19] = [
+pub const VARIABLES: [&str; 23] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
     "STOKE_WORKER_NAME",
@@ -33,10 +34,21 @@ pub const VARIABLES: [&str; 19] = [
     "STOKE_SANDBOX",
     "STOKE_BWRAP",
     "STOKE_PRICE_USD_PER_HOUR",
+    "STOKE_DEAD_MAN_MS",
+    "STOKE_VAST_URL",
+    "CONTAINER_ID",
+    INSTANCE_KEY,
 ];
 
+/// The provider's, for the machine to destroy itself.
+const INSTANCE_KEY: &str = "CONTAINER_API_KEY";
+
+/// Variables that no other program is to see, not even one that we start.
+pub(crate) const SECRETS: [&str; 2] = [INSTANCE_KEY, "STOKE_JOIN_TOKEN"];
+
 /// A text that never prints itself.
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
@@ -98,6 +110,14 @@ pub struct RawConfig {
     pub bwrap: PathBuf,
     /// What an hour of this machine costs.
     pub price_usd_per_hour: f64,
+    /// A rented machine destroys itself after so long without the gateway; 0 is never.
+    pub dead_man_ms: u64,
+    /// Where its provider answers.
+    pub vast_url: String,
+    /// The provider's id of it.
+    pub container_id: String,
+    /// The key that the provider gave it.
+    pub container_api_key: Secret,
 }
 
 /// What it means.
@@ -123,6 +143,8 @@ pub struct Config {
     pub(crate) sandbox: Option<Level>,
     pub(crate) bwrap: PathBuf,
     pub(crate) price_usd_micros_per_hour: u64,
+    /// Only of a rented machine that may destroy itself.
+    pub(crate) rental: Option<Rental>,
 }
 
 /// A setting that is not usable.
@@ -151,6 +173,9 @@ impl RawConfig {
         text("STOKE_WORKER_NAME", &mut raw.name);
         text("STOKE_FAKE_GPUS", &mut raw.fake_gpus);
         text("STOKE_SANDBOX", &mut raw.sandbox);
+        text("STOKE_VAST_URL", &mut raw.vast_url);
+        text("CONTAINER_ID", &mut raw.container_id);
+        text(INSTANCE_KEY, &mut raw.container_api_key.0);
         let path = |name: &'static str, into: &mut PathBuf| {
             if let Some(value) = var(name) {
                 *into = value.into();
@@ -170,6 +195,7 @@ impl RawConfig {
         number(&var, "STOKE_WEIGHTS_BYTES", &mut raw.weights_bytes)?;
         number(&var, "STOKE_SCRATCH_BYTES", &mut raw.scratch_bytes)?;
         number(&var, "STOKE_PRICE_USD_PER_HOUR", &mut raw.price_usd_per_hour)?;
+        number(&var, "STOKE_DEAD_MAN_MS", &mut raw.dead_man_ms)?;
         Ok(raw)
     }
 }
@@ -203,6 +229,19 @@ impl TryFrom<RawConfig> for Config {
         if raw.max_loaded == 0 {
             return refuse("max_loaded", "must be at least 1");
         }
+        if !raw.vast_url.starts_with("http://") && !raw.vast_url.starts_with("https://") {
+            return refuse("vast_url", "must start with http:// or https://");
+        }
+        let is_rented = !raw.container_id.is_empty() && !raw.container_api_key.0.is_empty();
+        if is_rented && !raw.container_id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return refuse("container_id", "is not an instance's id");
+        }
+        let rental = (is_rented && raw.dead_man_ms > 0).then(|| Rental {
+            url: raw.vast_url.trim_end_matches('/').to_owned(),
+            instance: raw.container_id,
+            key: raw.container_api_key,
+            limit: Duration::from_millis(raw.dead_man_ms),
+        });
         let set = |path: PathBuf| Some(path).filter(|path| !path.as_os_str().is_empty());
         Ok(Self {
             gateway_url: raw.gateway_url.trim_end_matches('/').to_owned(),
@@ -225,6 +264,7 @@ impl TryFrom<RawConfig> for Config {
             sandbox: level(&raw.sandbox)?,
             bwrap: bwrap(set(raw.bwrap)),
             price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,
+            rental,
         })
     }
 }
@@ -324,8 +364,20 @@ mod tests {
     }
 
     #[test]
+    fn only_a_rented_machine_destroys_itself_and_none_that_must_not() {
+        let rental = |set: &[(&str, &str)]| {
+            config(&[&[("STOKE_JOIN_TOKEN", "x"), ("CONTAINER_ID", "7")], set].concat()).unwrap().rental
+        };
+        assert!(rental(&[]).is_none());
+        assert!(rental(&[("CONTAINER_API_KEY", "k"), ("STOKE_DEAD_MAN_MS", "0")]).is_none());
+        let rental = rental(&[("CONTAINER_API_KEY", "k"), ("STOKE_VAST_URL", "http://here/")]).unwrap();
+        assert_eq!((rental.url.as_str(), rental.limit.as_secs()), ("http://here", 1200));
+    }
+
+    #[test]
     fn secrets_do_not_print() {
-        let config = config(&[("STOKE_JOIN_TOKEN", "jt_verysecret")]).unwrap();
-        assert!(!format!("{config:?}").contains("verysecret"));
+        let set = [("STOKE_JOIN_TOKEN", "jt_verysecret"), ("CONTAINER_ID", "7"), ("CONTAINER_API_KEY", "verysecret")];
+        let config = config(&set).unwrap();
+        assert!(config.rental.is_some() && !format!("{config:?}").contains("verysecret"));
     }
 }

@@ -1,7 +1,7 @@
 //! The gateway as a worker sees it: one method per route, each with a timeout, a bounded retry and a stated outcome.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rand::Rng;
@@ -15,6 +15,8 @@ use stokehold_queue::gateway::{
 };
 
 use crate::config::Secret;
+use crate::rejoin::Rejoin;
+use crate::rental::Reached;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -51,6 +53,10 @@ pub(crate) struct Gateway {
     http: reqwest::Client,
     base: String,
     join_token: Secret,
+    /// What to join with rather than that.
+    rejoin: Rejoin,
+    /// Told of every answer, where somebody has to know.
+    reached: Option<Arc<Reached>>,
     join: JoinRequest,
     /// The worker's own, once it has joined.
     token: Mutex<Secret>,
@@ -58,17 +64,34 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// A gateway to join as `join` says.
-    pub(crate) fn new(base: &str, join_token: Secret, join: JoinRequest) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        base: &str,
+        (join_token, rejoin): (Secret, Rejoin),
+        join: JoinRequest,
+        reached: Option<Arc<Reached>>,
+    ) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).build()?;
-        Ok(Self { http, base: format!("{base}/worker/v1"), join_token, join, token: Mutex::new(Secret::new("")) })
+        let (base, token) = (format!("{base}/worker/v1"), Mutex::new(Secret::new("")));
+        Ok(Self { http, base, join_token, rejoin, reached, join, token })
     }
 
     /// Joins and remembers the worker's own token. Unknown outcomes are repeated: a join that was lost is a worker that never
     /// asks for anything.
     pub(crate) async fn join(&self) -> Result<JoinReply, Error> {
-        self.set_token(self.join_token.clone());
-        let reply: JoinReply = self.call(Method::POST, "join", Some(&self.join), CALL_TIMEOUT, TRIES).await?;
+        let mut outcome = Err(Error::Unauthorized);
+        for token in [self.rejoin.token(), Some(self.join_token.clone())].into_iter().flatten() {
+            self.set_token(token);
+            outcome = self.call(Method::POST, "join", Some(&self.join), CALL_TIMEOUT, TRIES).await;
+            // One that is spent does not stand in the way of the other.
+            if !matches!(outcome, Err(Error::Unauthorized)) {
+                break;
+            }
+        }
+        let reply: JoinReply = outcome?;
         self.set_token(Secret::new(reply.token.clone()));
+        if let Some(token) = &reply.rejoin_token {
+            self.rejoin.keep(Secret::new(token.clone())).await;
+        }
         Ok(reply)
     }
 
@@ -168,6 +191,9 @@ impl Gateway {
         let status = answer.status();
         let bytes = answer.bytes().await.map_err(unavailable)?;
         if status.is_success() {
+            if let Some(reached) = &self.reached {
+                reached.now();
+            }
             // An answer without a body reads as null, which is what `()` is in JSON.
             let body: &[u8] = if bytes.is_empty() { b"null" } else { &bytes };
             return serde_json::from_slice(body)

@@ -21,6 +21,8 @@ mod messages;
 mod output;
 mod package;
 mod pool;
+mod rejoin;
+mod rental;
 mod runner;
 pub mod sandbox;
 mod scratch;

@@ -30,6 +30,8 @@ use crate::load::Load;
 use crate::machine;
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
+use crate::rejoin::Rejoin;
+use crate::rental::Reached;
 use crate::sandbox::Sandbox;
 use crate::scratch::Scratch;
 use crate::transfer::Transfer;
@@ -52,14 +54,41 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After a call that failed.
 const PAUSE: std::ops::Range<f64> = 0.5..2.0;
 
+/// After a join that was refused to a rented machine, times 0.5 to 1.5.
+const REFUSED_PAUSE: Duration = Duration::from_secs(20);
+
 /// Reports, releases or leases in one call.
 const BATCH: usize = 100;
 
-/// Runs a worker until `shutdown`, then drains it. Its runners are stopped when this returns.
+/// Runs a worker until `shutdown`, then drains it. Its runners are stopped when this returns. On a rented machine that has not reached the
+/// gateway for too long it destroys the machine instead.
 ///
 /// # Errors
 /// When it cannot begin: no `uv`, no data directory, a join that is refused.
 pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let Some(rental) = config.rental.clone() else { return Box::pin(work(config, None, shutdown)).await };
+    let (reached, stop) = (Arc::new(Reached::new(&config.data_dir)), shutdown.child_token());
+    let mut working = Box::pin(work(config, Some(Arc::clone(&reached)), stop.clone()));
+    tokio::select! {
+        done = &mut working => return done,
+        () = reached.overdue(rental.limit) => {}
+    }
+    tracing::error!(silent_s = rental.limit.as_secs(), "the gateway cannot be reached: this machine destroys itself");
+    // What ran has lost its lease long ago. There is no way back: what was asked of the provider may be done at any time.
+    stop.cancel();
+    let left = async {
+        if let Err(error) = working.await {
+            tracing::error!(%error, "the worker broke while its machine is destroyed");
+        }
+        shutdown.cancelled().await;
+    };
+    tokio::select! {
+        never = rental.destroy() => match never {},
+        () = left => Ok(()),
+    }
+}
+
+async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let scratch = Scratch::open(&config.data_dir)?;
     let stoke = std::env::current_exe()?;
     let sandbox = Sandbox::probe(config.sandbox, &config.bwrap, &stoke).await.map_err(anyhow::Error::msg)?;
@@ -87,9 +116,10 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
         price_usd_micros_per_hour: config.price_usd_micros_per_hour,
         sandbox: Some(sandbox.level()),
     };
-    let gateway = Arc::new(Gateway::new(&config.gateway_url, config.join_token.clone(), join)?);
+    let tokens = (config.join_token.clone(), Rejoin::open(&config.data_dir));
+    let gateway = Arc::new(Gateway::new(&config.gateway_url, tokens, join, reached)?);
     let joined = tokio::select! {
-        joined = join_gateway(&gateway, &config.gateway_url) => joined?,
+        joined = join_gateway(&gateway, &config) => joined?,
         () = shutdown.cancelled() => return Ok(()),
     };
     let (slots, gpus) = (config.slots, cards.gpus().len());
@@ -150,7 +180,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
     Ok(())
 }
 
-async fn join_gateway(gateway: &Gateway, url: &str) -> anyhow::Result<JoinReply> {
+async fn join_gateway(gateway: &Gateway, config: &Config) -> anyhow::Result<JoinReply> {
+    let url = &config.gateway_url;
     loop {
         match gateway.join().await {
             Ok(joined) => return Ok(joined),
@@ -158,6 +189,12 @@ async fn join_gateway(gateway: &Gateway, url: &str) -> anyhow::Result<JoinReply>
             Err(Error::Unavailable(why)) => {
                 tracing::warn!(%why, gateway = %url, "cannot join yet, trying again");
                 pause().await;
+            }
+            // A machine that nobody wants goes on until it destroys itself: ended here, it would only cost.
+            Err(error) if config.rental.is_some() => {
+                tracing::error!(%error, gateway = %url, "cannot join, trying again");
+                let jittered = REFUSED_PAUSE.mul_f64(rand::rng().random_range(0.5..1.5));
+                sleep(jittered).await;
             }
             Err(error) => anyhow::bail!("cannot join {url}: {error}"),
         }

@@ -43,6 +43,8 @@ fn altered(data: &[u8]) {
         created_ms: 0,
         expires_ms: None,
         single_use: false,
+        machine: None,
+        spent: None,
     };
     assert!(!token.is_proven_by(&record, &key), "no hash but its own proves a token");
 

@@ -76,11 +76,11 @@ pub(super) async fn known(app: &App, worker_id: &str) -> Result<Option<Arc<Worke
     Ok(known)
 }
 
-/// A fresh token when the old one has lived half its life.
+/// A fresh token when the old one has lived half its life, but for the worker of a machine that is to be stopped.
 async fn renewed(app: &App, worker: &JoinedWorker) -> Result<Option<String>, Problem> {
-    if now_ms().saturating_sub(worker.token.created_ms) < ttl_ms() / 2 {
+    if now_ms().saturating_sub(worker.token.created_ms) < ttl_ms() / 2 || !app.is_wanted(&worker.token).await? {
         return Ok(None);
     }
-    let token = mint(app, &worker.token.tenant, &worker.worker_id).await?;
+    let token = mint(app, &worker.token, &worker.worker_id).await?;
     Ok(Some(token.expose().to_owned()))
 }

@@ -1,12 +1,13 @@
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use stokehold_queue::gateway::{JoinReply, JoinRequest, PROTOCOL, WorkerStatus};
-use stokehold_queue::{TokenKind, WorkerRecord, nonce, now_ms};
+use stokehold_queue::{TokenKind, TokenRecord, WorkerRecord, nonce, now_ms};
 
 use super::TOKEN_TTL;
 use crate::auth::Joiner;
 use crate::error::{Code, Problem};
 use crate::json::Json;
+use crate::rented;
 use crate::state::App;
 use crate::token::{self, Secret};
 
@@ -17,24 +18,32 @@ const GPUS_MAX: usize = 64;
 /// `join`: a join token for a worker id and a token of its own. What can be refused is refused before a single-use token is spent.
 pub(super) async fn join(
     State(app): State<App>,
-    Joiner(joiner): Joiner,
+    joiner: Joiner,
     Json(request): Json<JoinRequest>,
 ) -> Result<JsonAnswer<JoinReply>, Problem> {
     check(&request)?;
-    if joiner.single_use && app.ask("claim a token", app.registry.claim_token(&joiner.id)).await?.is_none() {
-        return Err(Problem::new(Code::Unauthorized, "this join token has been used; make a new one"));
-    }
+    let machine = match &joiner.token.machine {
+        Some(machine) => Some(rented::to_join(&app, machine).await?),
+        None => None,
+    };
+    let rejoin_token = spend(&app, &joiner).await?;
+    // Of a machine that we rent we know these better than it does.
+    let (name, price_usd_micros_per_hour) = match &machine {
+        Some(machine) => (machine.id.clone(), machine.usd_micros_per_hour),
+        None => (request.name, request.price_usd_micros_per_hour),
+    };
+    let joiner = joiner.token;
     let worker_id = format!("w_{}", nonce());
     let now_ms = now_ms();
     let record = WorkerRecord {
         worker_id: worker_id.clone(),
-        name: request.name,
+        name,
         release: request.release,
         slots: request.slots,
         gpus: request.gpus,
         driver: request.driver,
         cuda: request.cuda,
-        price_usd_micros_per_hour: request.price_usd_micros_per_hour,
+        price_usd_micros_per_hour,
         sandbox: request.sandbox,
         trust: joiner.trust,
         region: joiner.region.clone(),
@@ -43,7 +52,7 @@ pub(super) async fn join(
         status: WorkerStatus::default(),
     };
     app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
-    let token = mint(&app, &joiner.tenant, &worker_id).await?;
+    let token = mint(&app, &joiner, &worker_id).await?;
     tracing::info!(worker.id = worker_id, name = record.name, release = record.release, "a worker joined");
     Ok(JsonAnswer(JoinReply {
         worker_id,
@@ -51,7 +60,30 @@ pub(super) async fn join(
         token_ttl_ms: ttl_ms(),
         lease_ms: app.queue.lease_ms(),
         extend_every_ms: app.config.extend_every_ms,
+        rejoin_token: rejoin_token.map(|token| token.expose().to_owned()),
     }))
+}
+
+/// Spends a token that is good once. That of a rented machine gives way to the next one, which is answered: a machine that was stopped, or
+/// whose worker died, starts anew with what it had.
+async fn spend(app: &App, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
+    let Joiner { token, hash } = joiner;
+    if token.machine.is_some() {
+        let (next, secret) = token::after_join(token, hash, &app.config.token_key).map_err(not_made)?;
+        if app.ask("spend a token", app.registry.swap_token(&token.hash, &next)).await? {
+            return Ok(Some(secret));
+        }
+        return Err(Problem::new(Code::Unavailable, "this machine joins twice at once; try again"));
+    }
+    if token.single_use && app.ask("claim a token", app.registry.claim_token(&token.id)).await?.is_none() {
+        return Err(Problem::new(Code::Unauthorized, "this join token has been used; make a new one"));
+    }
+    Ok(None)
+}
+
+fn not_made(error: token::Error) -> Problem {
+    tracing::error!(%error, "a token could not be made");
+    Problem::new(Code::Internal, "a token could not be made; try again")
 }
 
 fn check(request: &JoinRequest) -> Result<(), Problem> {
@@ -83,13 +115,11 @@ fn check(request: &JoinRequest) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A fresh token of a worker, whose id is the token's name.
-pub(super) async fn mint(app: &App, tenant: &str, worker_id: &str) -> Result<Secret, Problem> {
-    let minted = token::mint(TokenKind::Worker, tenant, &[], worker_id, Some(TOKEN_TTL), &app.config.token_key);
-    let (record, secret) = minted.map_err(|error| {
-        tracing::error!(%error, "a worker token could not be made");
-        Problem::new(Code::Internal, "a token could not be made; try again")
-    })?;
+/// A fresh token of a worker, whose id is the token's name, in succession to the one that it had or joined with.
+pub(super) async fn mint(app: &App, from: &TokenRecord, worker_id: &str) -> Result<Secret, Problem> {
+    let minted = token::mint(TokenKind::Worker, &from.tenant, &[], worker_id, Some(TOKEN_TTL), &app.config.token_key);
+    let (mut record, secret) = minted.map_err(not_made)?;
+    record.machine.clone_from(&from.machine);
     app.ask_again("store a token", || app.registry.put_token(&record)).await?;
     Ok(secret)
 }

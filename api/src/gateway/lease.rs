@@ -58,7 +58,7 @@ pub(super) async fn lease(
         // One that does not wait is nobody to tell.
         let offers = held.as_ref().map_or_else(Offers::default, |_| app.offers.clone());
         let offer = offers.stand(&worker.worker_id, std::mem::take(&mut request.offer));
-        let asked = || query(&app, &worker.worker_id, &request, offer.now());
+        let asked = || query(&app, &worker, &request, offer.now());
         app.pulls.lease(asked, deadline, offer.changes()).await.map(Some)
     };
     let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, finish), pull)?;
@@ -85,9 +85,11 @@ pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
 }
 
 /// What this worker asks for, as things stand now.
-async fn query(app: &App, worker_id: &str, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
-    let (demands, worker, drains) = tokio::try_join!(app.demands(), known(app, worker_id), app.drains())?;
-    if worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
+async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
+    let worker_id = &caller.worker_id;
+    let (demands, worker, drains, is_wanted) =
+        tokio::try_join!(app.demands(), known(app, worker_id), app.drains(), app.is_wanted(&caller.token))?;
+    if !is_wanted || worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
         // It may look because it was woken for a job: that is for somebody else.
         app.pulls.hand_on();
         return Ok(LeaseQuery::new(worker_id, request.want, Reach::default()));

@@ -16,6 +16,7 @@ mod openapi;
 mod outages;
 mod pipelines;
 mod redrive;
+mod rented;
 mod routes;
 mod schedules;
 mod secrets;

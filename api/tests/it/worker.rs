@@ -57,11 +57,11 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn post(stack: &Stack, verb: &str, token: &str, body: &Value) -> reqwest::RequestBuilder {
+pub(crate) fn post(stack: &Stack, verb: &str, token: &str, body: &Value) -> reqwest::RequestBuilder {
     stack.client.post(format!("{}/worker/v1/{verb}", stack.url)).bearer_auth(token).body(body.to_string())
 }
 
-fn joining(name: &str) -> Value {
+pub(crate) fn joining(name: &str) -> Value {
     let gpu = json!({"index": 0, "uuid": "GPU-1", "name": "Test 24", "vram_mib": 24576});
     json!({"protocol": PROTOCOL, "release": "1.2.3", "name": name, "slots": 4, "gpus": [gpu]})
 }

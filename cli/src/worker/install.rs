@@ -192,7 +192,9 @@ fn read_token(from: impl Read) -> std::io::Result<String> {
 
 /// The settings of `stoke worker` that are set here and not the unit's own.
 fn carried(var: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
-    let names = VARIABLES.into_iter().filter(|name| !OF_THE_UNIT.contains(name));
+    // A provider's are for its container to end itself with, not for a service to keep.
+    let is_kept = |name: &&str| !OF_THE_UNIT.contains(name) && !name.starts_with("CONTAINER_");
+    let names = VARIABLES.into_iter().filter(is_kept);
     names.filter_map(|name| Some((name, var(name).filter(|value| !value.is_empty())?))).collect()
 }
 

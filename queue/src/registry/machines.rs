@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
 
-use super::{Registry, WorkerRecord, from_json, to_json};
+use super::{Registry, TokenRecord, WorkerRecord, from_json, to_json};
 use crate::error::Error;
 use crate::scripts;
 
@@ -240,6 +240,17 @@ impl Registry {
         texts.into_iter().map(|(id, text)| Ok((id, from_json(step, &text)?))).collect()
     }
 
+    /// One machine, by its id.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn machine(&self, id: &str) -> Result<Option<MachineRecord>, Error> {
+        let step = "read a machine";
+        let text: Option<String> =
+            self.connection.redis().hget(self.keys.machines(), id).await.map_err(Error::redis(step))?;
+        text.map(|text| from_json(step, &text)).transpose()
+    }
+
     /// Writes a machine down. `false`: another one leads by now, and nothing was written.
     ///
     /// # Errors
@@ -249,12 +260,17 @@ impl Registry {
         self.lead_write(term, &self.keys.machines(), &machine.id, &text).await
     }
 
-    /// Forgets a machine that is gone, and that it was drained.
+    /// Forgets a machine that is gone, that it was drained, and what it would join with.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
     pub async fn drop_machine(&self, term: Term, id: &str) -> Result<bool, Error> {
-        Ok(self.drain(term, id, None).await? && self.lead_write(term, &self.keys.machines(), id, "").await?)
+        if !self.drain(term, id, None).await? || !self.lead_write(term, &self.keys.machines(), id, "").await? {
+            return Ok(false);
+        }
+        // It opens nothing without the machine; here it is cleared away.
+        self.delete_token(&TokenRecord::id_of_machine(id)).await?;
+        Ok(true)
     }
 
     /// Writes down what the autoscaler says of itself.

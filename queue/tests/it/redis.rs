@@ -14,7 +14,7 @@ use stokehold_queue::queue::{AUTOSCALER, Due, Gate, Lease, LeaseQuery, Limits, S
 use stokehold_queue::reach::Reach;
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, TrafficSet, Wanted};
 use stokehold_queue::{
-    Clock, Durability, Error, ManualClock, Queue, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce,
+    Clock, Durability, Error, ManualClock, Queue, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce, now_ms,
 };
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -424,11 +424,42 @@ async fn traffic_is_given_to_a_version_in_part_or_whole_and_taken_back() {
 async fn a_single_use_token_is_claimed_once() {
     let (server, _dir) = server(&[]);
     let registry = queue(&server, Clock::Own).await.registry();
-    let token = TokenRecord {
+    let token = token("00");
+    registry.put_token(&token).await.unwrap();
+    assert_eq!(registry.tokens().await.unwrap(), std::slice::from_ref(&token));
+    let (one, two) = tokio::join!(registry.claim_token(&token.id), registry.claim_token(&token.id));
+    assert_eq!([one.unwrap(), two.unwrap()].iter().flatten().count(), 1);
+    assert_eq!(registry.tokens().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_machines_token_gives_way_to_the_next_once_and_goes_with_its_machine() {
+    let (server, _dir) = server(&[]);
+    let registry = queue(&server, Clock::Own).await.registry();
+    let term = registry.lead("one", 60_000).await.unwrap().unwrap();
+    registry.put_machine(term, &machine("m1")).await.unwrap();
+    assert_eq!(registry.machine("m1").await.unwrap(), Some(machine("m1")));
+    assert_eq!(registry.machine("m2").await.unwrap(), None);
+    let first =
+        TokenRecord { id: TokenRecord::id_of_machine("m1"), expires_ms: Some(now_ms() + 60_000), ..token("00") };
+    let next = TokenRecord { hash: "11".into(), expires_ms: None, ..first.clone() };
+    assert!(!registry.swap_token("00", &next).await.unwrap(), "there is none yet");
+    registry.put_token(&first).await.unwrap();
+    let (one, two) = tokio::join!(registry.swap_token("00", &next), registry.swap_token("00", &next));
+    assert_eq!(u8::from(one.unwrap()) + u8::from(two.unwrap()), 1);
+    assert_eq!(registry.token(&first.id).await.unwrap(), Some(next));
+
+    assert!(registry.drop_machine(term, "m1").await.unwrap());
+    assert_eq!(registry.token(&first.id).await.unwrap(), None);
+    assert_eq!(registry.tokens().await.unwrap(), []);
+}
+
+fn token(hash: &str) -> TokenRecord {
+    TokenRecord {
         trust: Trust::Owned,
         region: String::new(),
         id: nonce(),
-        hash: "00".into(),
+        hash: hash.into(),
         kind: TokenKind::Join,
         tenant: "t".into(),
         scopes: vec![],
@@ -436,12 +467,9 @@ async fn a_single_use_token_is_claimed_once() {
         created_ms: 1,
         expires_ms: None,
         single_use: true,
-    };
-    registry.put_token(&token).await.unwrap();
-    assert_eq!(registry.tokens().await.unwrap(), std::slice::from_ref(&token));
-    let (one, two) = tokio::join!(registry.claim_token(&token.id), registry.claim_token(&token.id));
-    assert_eq!([one.unwrap(), two.unwrap()].iter().flatten().count(), 1);
-    assert_eq!(registry.tokens().await.unwrap(), []);
+        machine: None,
+        spent: None,
+    }
 }
 
 fn machine(id: &str) -> MachineRecord {

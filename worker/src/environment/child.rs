@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
 use super::Error;
+use crate::config::SECRETS;
 
 /// The largest answer taken on standard output: a lock of a thousand packages with all their hashes is about 3 MiB.
 const STDOUT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -24,6 +25,10 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 pub(crate) async fn run(what: &'static str, mut command: Command, limit: Duration) -> Result<String, Error> {
     // Its own group, so that build backends which it starts end with it.
     command.process_group(0).kill_on_drop(true);
+    // What builds a package runs what its authors wrote.
+    for name in SECRETS {
+        command.env_remove(name);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(Error::io(format!("start {:?}", command.as_std().get_program())))?;
     let mut group = Group(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
@@ -113,6 +118,17 @@ mod tests {
     async fn the_answer_is_standard_output() {
         let answer = run("echoing", shell("echo yes; echo no >&2"), Duration::from_secs(20)).await.unwrap();
         assert_eq!(answer, "yes\n");
+    }
+
+    #[tokio::test]
+    async fn what_it_runs_sees_none_of_the_workers_secrets() {
+        let mut command = shell("echo ${CONTAINER_API_KEY-no} ${STOKE_JOIN_TOKEN-no} $STOKE_SLOTS");
+        command.envs([
+            ("CONTAINER_API_KEY", "verysecret"),
+            ("STOKE_JOIN_TOKEN", "jt_verysecret"),
+            ("STOKE_SLOTS", "2"),
+        ]);
+        assert_eq!(run("echoing", command, Duration::from_secs(20)).await.unwrap(), "no no 2\n");
     }
 
     #[tokio::test]

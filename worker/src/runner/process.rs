@@ -183,3 +183,17 @@ pub(super) fn ending(status: ExitStatus, is_boxed: bool) -> Result<i32, String> 
 fn signal_name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_sees_no_secret_of_the_workers() {
+        let seen = environment(Path::new("/venv/bin/python"), Path::new("/home"), &[], &BTreeMap::new());
+        for name in crate::config::SECRETS {
+            assert!(!PASSED_ON.contains(&name) && !seen.contains_key(name), "{name}");
+        }
+        assert!(PASSED_ON.iter().all(|name| !name.starts_with("STOKE") && !name.starts_with("CONTAINER")));
+    }
+}

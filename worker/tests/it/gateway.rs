@@ -44,6 +44,11 @@ impl Default for Rhythm {
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) joins: Vec<JoinRequest>,
+    /// What was joined with, or tried, in order.
+    pub(crate) joined_with: Vec<String>,
+    /// Join tokens that are spent, and what a join answers to join with next time.
+    pub(crate) spent: HashSet<String>,
+    pub(crate) rejoin_token: Option<String>,
     /// The last of each heartbeat.
     pub(crate) status: WorkerStatus,
     /// What all of them told of models' needs.
@@ -312,21 +317,31 @@ fn problem(status: StatusCode, code: &str) -> Response {
     (status, Json(serde_json::json!({"code": code, "detail": "as the test wants it"}))).into_response()
 }
 
-async fn join(State(inner): App, headers: HeaderMap, Json(request): Json<JoinRequest>) -> Json<JoinReply> {
-    assert_eq!(bearer(&headers), "jt_test");
-    let token = format!("wt_{}", nonce());
-    inner.change(|seen| {
-        seen.joins.push(request);
-        seen.token.clone_from(&token);
+async fn join(State(inner): App, headers: HeaderMap, Json(request): Json<JoinRequest>) -> Response {
+    let (token, with) = (format!("wt_{}", nonce()), bearer(&headers));
+    assert!(with.starts_with("jt_"), "{with}");
+    let (rejoin_token, is_spent) = inner.change(|seen| {
+        let is_spent = seen.spent.contains(&with);
+        seen.joined_with.push(with);
+        if !is_spent {
+            seen.joins.push(request);
+            seen.token.clone_from(&token);
+        }
+        (seen.rejoin_token.clone(), is_spent)
     });
+    if is_spent {
+        return problem(StatusCode::UNAUTHORIZED, "unauthorized");
+    }
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap();
-    Json(JoinReply {
+    let reply = JoinReply {
         worker_id: "w_test".to_owned(),
         token,
         token_ttl_ms: 3_600_000,
         lease_ms: millis(inner.rhythm.lease),
         extend_every_ms: millis(inner.rhythm.every),
-    })
+        rejoin_token,
+    };
+    Json(reply).into_response()
 }
 
 async fn lease(State(inner): App, Json(request): Json<LeaseRequest>) -> Json<LeaseReply> {

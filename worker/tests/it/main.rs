@@ -16,4 +16,5 @@ mod kinds;
 mod leases;
 mod models;
 mod outputs;
+mod rentals;
 mod stage;

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::gateway::{Gateway, Rhythm};
+use crate::gateway::{Gateway, Rhythm, Seen};
 
 /// Longer than any job here runs by itself.
 const NO_LIMIT: Duration = Duration::from_secs(600);
@@ -28,6 +28,8 @@ pub(crate) struct Stage {
     worker: JoinHandle<anyhow::Result<()>>,
 }
 
+type Before = Box<dyn FnOnce(&mut Seen) + Send>;
+
 /// What a test may change of a worker.
 #[derive(Default)]
 pub(crate) struct Setup {
@@ -36,6 +38,8 @@ pub(crate) struct Setup {
     pub(crate) data_dir: Option<PathBuf>,
     /// Environment variables of `stoke worker`.
     pub(crate) variables: Vec<(&'static str, String)>,
+    /// What the gateway is to know before the worker asks.
+    pub(crate) before: Option<Before>,
 }
 
 impl Stage {
@@ -46,6 +50,9 @@ impl Stage {
 
     pub(crate) async fn with(setup: Setup) -> Self {
         let gateway = Gateway::start(setup.rhythm).await;
+        if let Some(before) = setup.before {
+            before(&mut gateway.seen());
+        }
         gateway.deploy("plain", pack(include_str!("handlers/plain.py")), spec("plain"));
         let together = EndpointSpec { max_concurrency: 4, ..spec("together") };
         gateway.deploy("together", pack(include_str!("handlers/together.py")), together);

@@ -1,0 +1,61 @@
+//! Rented machines as the autoscaler's ledger has them: what it does not want any more may neither join nor speak.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use stokehold_queue::TokenRecord;
+use stokehold_queue::registry::{MachineRecord, Wanted};
+
+use crate::error::{Code, Problem};
+use crate::state::App;
+
+/// What is wanted of each machine in the ledger.
+pub(crate) type Machines = HashMap<String, Wanted>;
+
+impl App {
+    /// What is wanted of each machine, as of a second ago at most.
+    pub(crate) async fn machines(&self) -> Result<Arc<Machines>, Problem> {
+        if let Some(machines) = self.machines.get(&()) {
+            return Ok(machines);
+        }
+        let all = self.ask("read the machines", self.registry.machines()).await?;
+        let machines: Arc<Machines> = Arc::new(all.into_iter().map(|(id, machine)| (id, machine.wanted)).collect());
+        self.machines.insert((), machines.clone());
+        Ok(machines)
+    }
+
+    /// Whether the worker with this token may go on taking jobs, and have its token renewed: one of a rented machine may while that is to
+    /// run, every other one always.
+    pub(crate) async fn is_wanted(&self, token: &TokenRecord) -> Result<bool, Problem> {
+        let Some(machine) = &token.machine else { return Ok(true) };
+        Ok(self.machines().await?.get(machine) == Some(&Wanted::Running))
+    }
+}
+
+/// That the worker of a machine may still speak: one that is to be stopped tells how its jobs end, one that is given back is nobody's.
+pub(crate) async fn check_here(app: &App, machine: &str) -> Result<(), Problem> {
+    let is_ours = |wanted: Option<Wanted>| matches!(wanted, Some(Wanted::Running | Wanted::Stopped));
+    if is_ours(app.machines().await?.get(machine).copied()) {
+        return Ok(());
+    }
+    // It may have been rented within this second.
+    let known = app.ask("read a machine", app.registry.machine(machine)).await?;
+    match is_ours(known.map(|known| known.wanted)) {
+        true => Ok(()),
+        false => Err(refused("this machine is given back: its worker is no longer one of ours")),
+    }
+}
+
+/// The machine that a join token is for, which the ledger wants to run now: read afresh.
+pub(crate) async fn to_join(app: &App, machine: &str) -> Result<MachineRecord, Problem> {
+    let known = app.ask("read a machine", app.registry.machine(machine)).await?;
+    match known {
+        Some(known) if known.wanted == Wanted::Running => Ok(known),
+        Some(_) => Err(refused("this join token is for a machine that is not to run now; nothing joins from it")),
+        None => Err(refused("this join token is for a machine that the autoscaler does not have (any more)")),
+    }
+}
+
+fn refused(detail: &'static str) -> Problem {
+    Problem::new(Code::Unauthorized, detail)
+}

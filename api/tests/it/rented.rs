@@ -1,0 +1,177 @@
+//! The worker of a rented machine: it joins as that and for as long as that is wanted, and as nothing else.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stokehold_api::token::for_machine;
+use stokehold_queue::Registry;
+use stokehold_queue::demands::Trust;
+use stokehold_queue::registry::{MachineRecord, Term, Wanted};
+
+use crate::stack::{PATIENCE, Stack, echo, shown};
+use crate::worker::{joining, post};
+
+/// One rented machine, `m-1`, and whoever leads.
+struct Rented {
+    stack: Stack,
+    registry: Registry,
+    term: Term,
+}
+
+fn text(answer: &Value, name: &str) -> String {
+    answer[name].as_str().unwrap().to_owned()
+}
+
+impl Rented {
+    async fn start() -> Self {
+        let stack = Stack::start().await;
+        let registry = stack.queue.registry();
+        let term = registry.lead("test", 600_000).await.unwrap().unwrap();
+        let rented = Self { stack, registry, term };
+        rented.want(Wanted::Running).await;
+        rented
+    }
+
+    async fn want(&self, wanted: Wanted) {
+        let machine = MachineRecord {
+            id: "m-1".to_owned(),
+            provider: "cloud".to_owned(),
+            rental: None,
+            offer: Value::Null,
+            wanted,
+            wanted_ms: 1,
+            is_done: true,
+            rented_ms: 1,
+            drained_ms: None,
+            then: None,
+            usd_micros_per_hour: 345_000,
+            stopped_usd_micros_per_hour: 0,
+            is_interruptible: false,
+            missed: 0,
+            on_disk: Vec::new(),
+        };
+        assert!(self.registry.put_machine(self.term, &machine).await.unwrap());
+    }
+
+    async fn invite(&self) -> String {
+        let (record, token) = for_machine("m-1", "acme", (Trust::Community, "eu"), &self.stack.key).unwrap();
+        self.registry.put_token(&record).await.unwrap();
+        token.expose().to_owned()
+    }
+
+    fn join(&self, token: &str) -> reqwest::RequestBuilder {
+        post(&self.stack, "join", token, &joining("somebody"))
+    }
+
+    async fn joined(&self, token: &str) -> Value {
+        self.stack.json(self.join(token)).await
+    }
+
+    async fn is_refused(&self, token: &str) -> bool {
+        let (status, code) = self.stack.problem(self.join(token)).await;
+        assert_eq!((status, code.as_str()), (401, "unauthorized"));
+        true
+    }
+
+    /// Waits until a call is answered with this status.
+    async fn until(&self, status: u16, verb: &str, token: &str, body: &Value) {
+        let answered = async {
+            while post(&self.stack, verb, token, body).send().await.unwrap().status() != status {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, answered).await.expect("it is answered so at last");
+    }
+}
+
+#[tokio::test]
+async fn a_rented_machine_joins_as_itself_whatever_it_says() {
+    let rented = Rented::start().await;
+    let token = rented.invite().await;
+    let mut request = joining("another");
+    request["price_usd_micros_per_hour"] = json!(1);
+    let answer = post(&rented.stack, "join", &token, &request).send().await.unwrap();
+    insta::assert_json_snapshot!("join", shown(answer).await);
+    let workers = rented.registry.workers().await.unwrap();
+    let worker = &workers[0];
+    assert_eq!((worker.name.as_str(), worker.price_usd_micros_per_hour), ("m-1", 345_000));
+    assert_eq!((worker.trust, worker.region.as_str()), (Trust::Community, "eu"));
+}
+
+#[tokio::test]
+async fn each_join_answers_what_the_next_one_is_made_with_and_spends_the_last() {
+    let rented = Rented::start().await;
+    let first = rented.invite().await;
+    let lost = rented.joined(&first).await;
+    // Nobody heard that answer, so the machine repeats; what was lost with it is worth nothing.
+    let second = text(&rented.joined(&first).await, "rejoin_token");
+    assert!(rented.is_refused(&text(&lost, "rejoin_token")).await);
+    let third = text(&rented.joined(&second).await, "rejoin_token");
+    assert!(rented.is_refused(&first).await, "it is spent once the next was used");
+    rented.joined(&third).await;
+    assert!(rented.is_refused(&second).await);
+    assert_eq!(rented.registry.tokens().await.unwrap().iter().filter(|token| token.machine.is_some()).count(), 1);
+}
+
+#[tokio::test]
+async fn only_a_machine_that_is_to_run_joins() {
+    let rented = Rented::start().await;
+    let token = rented.invite().await;
+    rented.want(Wanted::Stopped).await;
+    assert!(rented.is_refused(&token).await);
+    rented.want(Wanted::Gone).await;
+    assert!(rented.is_refused(&token).await);
+    // What is refused spends nothing.
+    rented.want(Wanted::Running).await;
+    let next = text(&rented.joined(&token).await, "rejoin_token");
+    assert!(rented.registry.drop_machine(rented.term, "m-1").await.unwrap());
+    assert!(rented.is_refused(&next).await);
+}
+
+#[tokio::test]
+async fn a_worker_of_a_machine_that_is_given_back_is_no_worker_any_more() {
+    let rented = Rented::start().await;
+    let worker = text(&rented.joined(&rented.invite().await).await, "token");
+    let (lease, beat) = (json!({"want": 1, "reach_gib": 24, "wait_ms": 0}), json!({"leases": [], "status": {}}));
+    rented.until(200, "extend", &worker, &beat).await;
+    rented.want(Wanted::Gone).await;
+    for (verb, body) in [
+        ("extend", &beat),
+        ("lease", &lease),
+        ("finish", &json!({"finish": []})),
+        ("release", &json!({"leases": []})),
+        ("events", &json!({"events": []})),
+    ] {
+        rented.until(401, verb, &worker, body).await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_of_a_machine_that_is_to_be_stopped_gets_nothing_and_ends_what_it_has() {
+    let rented = Rented::start().await;
+    let mut endpoint = echo();
+    endpoint["demands"] = json!({"min_trust": "community"});
+    rented.stack.deploy(endpoint).await;
+    let worker = text(&rented.joined(&rented.invite().await).await, "token");
+    let ask = || post(&rented.stack, "lease", &worker, &json!({"want": 1, "reach_gib": 24, "wait_ms": 0}));
+    rented.stack.submit("held").await;
+    let held = rented.stack.json(ask()).await["leases"][0].clone();
+    assert!(held["job_id"].is_string(), "{held}");
+    rented.want(Wanted::Stopped).await;
+    // This replica goes by what it read within the last second.
+    let mut given = 0;
+    let refused = async {
+        loop {
+            rented.stack.submit("more").await;
+            let leases = rented.stack.json(ask()).await["leases"].as_array().map_or(0, Vec::len);
+            if leases == 0 {
+                break;
+            }
+            given += leases;
+        }
+    };
+    tokio::time::timeout(PATIENCE, refused).await.expect("it is given nothing at last");
+    let report = json!({"job_id": held["job_id"], "fence": held["fence"], "outcome": "succeeded", "result": "done"});
+    let told = rented.stack.json(post(&rented.stack, "finish", &worker, &json!({"finish": [report]}))).await;
+    assert_eq!(told["finished"], json!(["ok"]), "after {given} more");
+}

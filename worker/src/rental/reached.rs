@@ -1,0 +1,81 @@
+//! When the gateway was last reached.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use tokio::time::sleep;
+
+/// What the machine's start script looks at, in the data directory: it takes the file away each time it finds it.
+const FILE: &str = "reached";
+
+/// How often that is written at most.
+const MARK_EVERY: Duration = Duration::from_secs(60);
+
+/// How often it is looked how long ago it was: a sleep does not count the time in which the machine was paused.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Time that passes also while the machine is paused, from any beginning.
+type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// When that was; at first, when this was made.
+pub(crate) struct Reached {
+    clock: Clock,
+    last_ms: AtomicU64,
+    marked_ms: AtomicU64,
+    mark: PathBuf,
+}
+
+impl Reached {
+    /// Nobody was reached yet, and the time for that begins.
+    pub(crate) fn new(data_dir: &Path) -> Self {
+        // A kernel without this clock has none that is better than what it answers.
+        let boot = || clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
+        Self::by(Arc::new(boot), data_dir)
+    }
+
+    pub(super) fn by(clock: Clock, data_dir: &Path) -> Self {
+        let now = millis(clock());
+        Self { clock, last_ms: AtomicU64::new(now), marked_ms: AtomicU64::new(0), mark: data_dir.join(FILE) }
+    }
+
+    /// It was now.
+    pub(crate) fn now(&self) {
+        let now = millis((self.clock)());
+        self.last_ms.store(now, Ordering::Relaxed);
+        let marked = self.marked_ms.load(Ordering::Relaxed);
+        if marked != 0 && now.saturating_sub(marked) < millis(MARK_EVERY) {
+            return;
+        }
+        self.marked_ms.store(now.max(1), Ordering::Relaxed);
+        let mark = self.mark.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = std::fs::write(&mark, "") {
+                tracing::warn!(%error, "that the gateway was reached cannot be noted");
+            }
+        });
+    }
+
+    /// Waits until it was `limit` ago.
+    pub(crate) async fn overdue(&self, limit: Duration) {
+        loop {
+            let left = self.left(limit);
+            if left.is_zero() {
+                return;
+            }
+            sleep(left.min(LOOK_EVERY)).await;
+        }
+    }
+
+    /// How long that is from now.
+    pub(super) fn left(&self, limit: Duration) -> Duration {
+        let now = millis((self.clock)());
+        limit.saturating_sub(Duration::from_millis(now.saturating_sub(self.last_ms.load(Ordering::Relaxed))))
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
