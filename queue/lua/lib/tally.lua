@@ -91,21 +91,25 @@ local function count_spent(job, now, machine, ...)
   end
 end
 
--- Where a field of a day goes that has no room for another one: to all that its tenant has had on the machine, and at last to all.
-local function spent_field(key, field)
-  if redis.call('HEXISTS', key, field) == 1 or redis.call('HLEN', key) < SPENT_MAX then return field end
+-- The field of a day that counts for this one, and what is there. What has no room for another goes to all that its tenant has had on the
+-- machine, and at last to all.
+local function spent_before(key, field)
+  local before = redis.call('HGET', key, field)
+  if before or redis.call('HLEN', key) < SPENT_MAX then return field, before end
   local wider = string.gsub(field, '^([^|]*)|[^|]*|[^|]*|', '%1|*|-|')
-  if redis.call('HEXISTS', key, wider) == 1 or redis.call('HLEN', key) < 2 * SPENT_MAX then return wider end
-  return '*|*|-|*'
+  before = redis.call('HGET', key, wider)
+  if before or redis.call('HLEN', key) < 2 * SPENT_MAX then return wider, before end
+  return '*|*|-|*', redis.call('HGET', key, '*|*|-|*')
 end
 
 local function flush_spent()
   for key, fields in pairs(spent) do
     for named, by in pairs(fields) do
-      local field, words, n = spent_field(key, named), {}, 0
-      for before in string.gmatch(redis.call('HGET', key, field) or '0 0 0 0', '%d+') do
+      local field, before = spent_before(key, named)
+      local words, n = {}, 0
+      for number in string.gmatch(before or '0 0 0 0', '%d+') do
         n = n + 1
-        words[n] = text(tonumber(before) + by[n])
+        words[n] = text(tonumber(number) + by[n])
       end
       redis.call('HSET', key, field, table.concat(words, ' '))
     end
