@@ -211,7 +211,7 @@ pub(crate) fn idempotency(key: &str) -> String {
 /// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
 /// somebody has judged: what is counted of it;
 /// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH each of who leads the autoscalers, the machines
-/// that they have, the workers that are drained and the hosts that are left alone; one HASH of every tenant's shard, and how many shards
+/// that they have, what those cost, the workers that are drained and the hosts that are left alone; one HASH of every tenant's shard, and how many shards
 /// there are.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
@@ -287,6 +287,11 @@ impl RegistryKeys {
     /// HASH: what the autoscaler has rented, or is about to, JSON by machine.
     pub(crate) fn machines(&self) -> String {
         format!("{}:machines", self.root)
+    }
+
+    /// HASH: machines' bills, JSON by machine.
+    pub(crate) fn bills(&self) -> String {
+        format!("{}:bills", self.root)
     }
 
     /// HASH: since when a worker is drained, unix milliseconds by its name.
