@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Policy;
 use crate::apply::{Hands, Outcome, Stop, adopted};
+use crate::bills::books::Books;
 use crate::history::Recorder;
 use crate::metrics;
 use crate::mind::Mind;
@@ -59,6 +60,7 @@ pub struct Autoscaler {
     mind: Mind,
     recorder: Option<Recorder>,
     invites: Option<Arc<dyn Invites>>,
+    books: Books,
     /// What is so for longer is logged once.
     was_blind: bool,
     /// As last told.
@@ -96,7 +98,18 @@ impl Autoscaler {
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
         let mind = Mind::new(settings.policy.clone());
         let eyes = Eyes::new(queue.clone());
-        Self { queue, providers, settings, eyes, mind, recorder, invites: None, was_blind: false, withheld: Vec::new() }
+        Self {
+            queue,
+            providers,
+            settings,
+            eyes,
+            mind,
+            recorder,
+            invites: None,
+            books: Books::default(),
+            was_blind: false,
+            withheld: Vec::new(),
+        }
     }
 
     /// With somebody who lets the workers of rented machines join.
@@ -176,6 +189,7 @@ impl Autoscaler {
         if let Err(stop) = self.housekeep(&hands, &mut seen).await {
             return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here");
         }
+        self.books.keep(&registry, term, &self.providers, &seen).await;
         let observation = observe::observation(&seen);
         let plan = self.mind.plan(&observation);
         metrics::machines(&observation);
