@@ -5,6 +5,7 @@
 //! autoscaler plan --dry-run` and the simulator run the same code.
 
 mod apply;
+mod bills;
 pub mod config;
 mod decide;
 pub mod history;

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Policy;
 use crate::apply::{Hands, Stop};
+use crate::bills::books::Books;
 use crate::history::Recorder;
 use crate::live::chores::micros;
 use crate::metrics;
@@ -92,6 +93,7 @@ pub struct Autoscaler {
     mind: Mind,
     recorder: Option<Recorder>,
     invites: Option<Arc<dyn Invites>>,
+    books: Books,
     /// What is so for longer is logged once.
     was_blind: bool,
     notices: Notices,
@@ -138,6 +140,7 @@ impl Autoscaler {
             mind,
             recorder,
             invites: None,
+            books: Books::default(),
             was_blind: false,
             notices: Notices::default(),
             told_ms: 0,
@@ -223,9 +226,11 @@ impl Autoscaler {
             }
         };
         let gone = round(&hands, &mut self.mind, self.settings.patience(), look, &mut self.notices, record).await;
-        if let Err(stop) = gone {
-            return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here");
-        }
+        let seen = match gone {
+            Ok(seen) => seen,
+            Err(stop) => return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here"),
+        };
+        self.books.keep(&registry, term, &self.providers, &seen).await;
         self.tell(&registry, term, etas).await;
     }
 

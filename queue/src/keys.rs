@@ -13,6 +13,7 @@
 //! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
 //! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | for ever |
 //! | `:flow` | HASH | what has come, started, started late and run, by lane, or by endpoint and kind of card (flow.rs); only grows | for ever |
+//! | `:spent:<day>` | HASH | what ended attempts took on a day (UTC, since 1970), by tenant, endpoint, batch and machine (costs/spent.rs) | until settled |
 //! | `:unmet` | STRING | the autoscaler was told that nobody waits for what is ready | half a second |
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
@@ -120,6 +121,11 @@ impl Keys {
         format!("{}:flow", self.root)
     }
 
+    /// What was spent on a day.
+    pub(crate) fn spent(&self, day: u32) -> String {
+        format!("{}:spent:{day}", self.root)
+    }
+
     /// A lane's streams: the front, which is served first, and the rest.
     pub(crate) fn streams(&self, lane: &str) -> [String; 2] {
         [format!("{}:f:{lane}", self.root), format!("{}:q:{lane}", self.root)]
@@ -205,7 +211,7 @@ pub(crate) fn idempotency(key: &str) -> String {
 /// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
 /// somebody has judged: what is counted of it;
 /// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH each of who leads the autoscalers, the machines
-/// that they have, the workers that are drained and the hosts that are left alone; one HASH of every tenant's shard, and how many shards
+/// that they have, what those cost, the workers that are drained and the hosts that are left alone; one HASH of every tenant's shard, and how many shards
 /// there are.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
@@ -291,6 +297,11 @@ impl RegistryKeys {
     /// ZSET: the machines that were rented lately, by when that was.
     pub(crate) fn rents(&self) -> String {
         format!("{}:rents", self.root)
+    }
+
+    /// HASH: machines' bills, JSON by machine.
+    pub(crate) fn bills(&self) -> String {
+        format!("{}:bills", self.root)
     }
 
     /// HASH: since when a worker is drained, unix milliseconds by its name.

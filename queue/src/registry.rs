@@ -1,5 +1,6 @@
 //! What is deployed, who may call, and which workers are here. Redis only; every key comes from `keys.rs`.
 
+mod bills;
 mod endpoints;
 mod machines;
 mod secrets;

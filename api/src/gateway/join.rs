@@ -30,7 +30,10 @@ pub(super) async fn join(
     // Of a machine that we rent we know these better than it does.
     let (name, price_usd_micros_per_hour) = match &machine {
         Some(machine) => (machine.id.clone(), machine.usd_micros_per_hour),
-        None => (request.name, request.price_usd_micros_per_hour),
+        None => {
+            let price_usd_micros_per_hour = price(&app, &request).await?;
+            (request.name, price_usd_micros_per_hour)
+        }
     };
     let joiner = joiner.token;
     let worker_id = format!("w_{}", nonce());
@@ -84,6 +87,15 @@ async fn spend(app: &App, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
 fn not_made(error: token::Error) -> Problem {
     tracing::error!(%error, "a token could not be made");
     Problem::new(Code::Internal, "a token could not be made; try again")
+}
+
+/// What an hour of its machine costs, as it says; of one that says nothing and was rented, as it was rented for.
+async fn price(app: &App, request: &JoinRequest) -> Result<u64, Problem> {
+    if request.price_usd_micros_per_hour > 0 {
+        return Ok(request.price_usd_micros_per_hour);
+    }
+    let rented = app.ask("read a machine", app.registry.machine(&request.name)).await?;
+    Ok(rented.map_or(0, |machine| machine.usd_micros_per_hour))
 }
 
 fn check(request: &JoinRequest) -> Result<(), Problem> {

@@ -47,7 +47,7 @@ impl Rented {
             usd_micros_per_hour: 345_000,
             stopped_usd_micros_per_hour: 0,
             is_interruptible: false,
-            missed: 0,
+            missed_ms: None,
             on_disk: Vec::new(),
         };
         assert!(self.registry.put_machine(self.term, &machine).await.unwrap());

@@ -13,7 +13,7 @@ use crate::observation::Observation;
 use crate::observe::{self, SILENT_MS, Seen};
 use crate::plan::{Action, Plan, Step};
 
-/// Goes once round. `record` is told what was seen and decided before anything of it is done.
+/// Goes once round: what is known at its end. `record` is told what was seen and decided before anything of it is done.
 pub(crate) async fn round(
     hands: &Hands<'_>,
     mind: &mut Mind,
@@ -21,7 +21,7 @@ pub(crate) async fn round(
     look: Look,
     notices: &mut Notices,
     record: impl FnOnce(&Observation, &Plan) + Send,
-) -> Result<(), Stop> {
+) -> Result<Seen, Stop> {
     let Look { mut seen, blind, poor } = look;
     blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
     poor.iter().for_each(|poor| notices.poor(poor));
@@ -51,7 +51,7 @@ pub(crate) async fn round(
         }
         tell(step, &outcome);
     }
-    Ok(())
+    Ok(seen)
 }
 
 async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut Seen) -> Result<(), Stop> {

@@ -327,7 +327,7 @@ impl Registry {
         self.connection.redis().hgetall(self.keys.shunned()).await.map_err(Error::redis("read who is left alone"))
     }
 
-    async fn lead_write(&self, term: Term, key: &str, field: &str, value: &str) -> Result<bool, Error> {
+    pub(super) async fn lead_write(&self, term: Term, key: &str, field: &str, value: &str) -> Result<bool, Error> {
         let mut call = scripts::LEAD_WRITE.call(&[&self.keys.lead(), key]);
         call.arg(term.0).arg(field).arg(value);
         let (answer,): (String,) = self.connection.eval(&scripts::LEAD_WRITE, &call).await?;

@@ -1,0 +1,116 @@
+//! Writes the machines' bills down, and asks providers what they charge.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use stokehold_queue::Error;
+use stokehold_queue::costs::MachineBill;
+use stokehold_queue::registry::{Registry, Term};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::{Charges, Entry, entries, is_awaited};
+use crate::observe::Seen;
+use crate::provider::in_time;
+use crate::providers::Providers;
+
+/// How often providers are asked what they charge.
+const ASK_EVERY: Duration = Duration::from_secs(60);
+
+/// The bills that may still change, as they were last written.
+#[derive(Default)]
+pub(crate) struct Books {
+    known: Option<(Term, BTreeMap<String, MachineBill>)>,
+    asked: Option<Instant>,
+    /// Beside the rounds, which wait for no invoice.
+    asking: Option<JoinHandle<Charges>>,
+}
+
+impl Books {
+    /// Writes down what has changed. What cannot be written now is in the next round; it stops nothing.
+    pub(crate) async fn keep(&mut self, registry: &Registry, term: Term, providers: &Providers, seen: &Seen) {
+        if let Err(error) = self.written(registry, term, providers, seen).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "the machines' bills cannot be written down; the next round does it");
+        }
+    }
+
+    async fn written(
+        &mut self,
+        registry: &Registry,
+        term: Term,
+        providers: &Providers,
+        seen: &Seen,
+    ) -> Result<(), Error> {
+        // Unless all is written it is read again: a write of unknown outcome may have been done.
+        let mut known = match self.known.take() {
+            Some((of, known)) if of == term => known,
+            _ => registry.bills().await?,
+        };
+        known.retain(|id, bill| {
+            seen.machines.contains_key(id) || bill.ended_ms.is_none() || is_awaited(bill, seen.now_ms)
+        });
+        for id in seen.machines.keys() {
+            if !known.contains_key(id) {
+                // A name that is used again has a bill already.
+                known.extend(registry.bill(id).await?.map(|bill| (id.clone(), bill)));
+            }
+        }
+        let charges = self.charges(providers, &known, seen.now_ms).await;
+        for entry in entries(seen, &known, &charges) {
+            let is_ours = match entry {
+                Entry::Write(bill) => {
+                    let is_ours = registry.put_bill(term, &bill).await?;
+                    known.insert(bill.machine.clone(), *bill);
+                    is_ours
+                }
+                Entry::Drop(id) => {
+                    known.remove(&id);
+                    registry.drop_bill(term, &id).await?
+                }
+            };
+            if !is_ours {
+                // Another one leads, and keeps the books.
+                return Ok(());
+            }
+        }
+        self.known = Some((term, known));
+        Ok(())
+    }
+
+    /// What providers have answered since the last round. They are asked once a minute; those that could not be are not in it.
+    async fn charges(&mut self, providers: &Providers, known: &BTreeMap<String, MachineBill>, now_ms: u64) -> Charges {
+        if let Some(answered) = self.asking.take_if(|asking| asking.is_finished()) {
+            return answered.await.unwrap_or_default();
+        }
+        let now = Instant::now();
+        let is_due = self.asked.is_none_or(|asked| now.duration_since(asked) >= ASK_EVERY);
+        if self.asking.is_none() && is_due {
+            let since = |name: &str| {
+                let awaited = known.values().filter(|bill| bill.provider == name && is_awaited(bill, now_ms));
+                awaited.map(|bill| bill.rented_ms / 1_000).min()
+            };
+            let questions: Vec<(&'static str, u64)> =
+                providers.iter().filter_map(|provider| Some((provider.name(), since(provider.name())?))).collect();
+            self.asked = Some(now);
+            if !questions.is_empty() {
+                self.asking = Some(tokio::spawn(ask(providers.clone(), questions)));
+            }
+        }
+        Charges::new()
+    }
+}
+
+/// Asks each what it has charged since then, unix seconds.
+async fn ask(providers: Providers, questions: Vec<(&'static str, u64)>) -> Charges {
+    let mut charges = Charges::new();
+    for (name, since_s) in questions {
+        let Some(provider) = providers.get(name) else { continue };
+        match in_time(provider, provider.charges(since_s)).await {
+            Ok(Some(said)) => drop(charges.insert(name.to_owned(), said)),
+            Ok(None) => {}
+            Err(failure) => tracing::debug!(provider = name, %failure, "it does not say what it charges"),
+        }
+    }
+    charges
+}
