@@ -4,4 +4,5 @@
 mod faults;
 mod market;
 mod money;
+mod server;
 mod side;
