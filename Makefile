@@ -227,6 +227,7 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api
 	BLESS=1 cargo test --locked -p stokehold-queue --test it diagram
 	BLESS=1 cargo test --locked -p stokehold-autoscaler --test it goldens
+	BLESS=1 cargo test --locked -p stokehold-autoscaler --lib requests_are
 
 openapi: redis ## Rewrite api/openapi.json from the code
 	BLESS=1 cargo test --locked -p stokehold-api openapi

@@ -11,13 +11,14 @@ use toml::{Table, Value};
 use crate::Policy;
 use crate::live::Settings;
 use crate::providers::owned::Host;
+use crate::providers::vast::VastSettings;
 use crate::secret::Secret;
 
 /// The defaults, as a commented file to start from.
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 10] = [
+pub const ENV: [(&str, &str); 16] = [
     ("STOKE_AUTOSCALER_TICK_MS", "tick_ms"),
     ("STOKE_AUTOSCALER_LISTEN", "listen"),
     ("STOKE_AUTOSCALER_RECORD", "record"),
@@ -28,6 +29,12 @@ pub const ENV: [(&str, &str); 10] = [
     ("STOKE_REDIS_SHARDS", "redis.shards"),
     ("STOKE_LOCAL_MAX", "local.max"),
     ("STOKE_DATA_DIR", "local.data_dir"),
+    ("VAST_API_KEY", "vast.api_key"),
+    ("STOKE_VAST_API_KEY", "vast.api_key"),
+    ("STOKE_VAST_URL", "vast.url"),
+    ("STOKE_VAST_NAMESPACE", "vast.namespace"),
+    ("STOKE_VAST_IMAGE", "vast.image"),
+    ("STOKE_VAST_GATEWAY_URL", "vast.gateway_url"),
 ];
 
 /// What the autoscaler needs to know.
@@ -49,6 +56,8 @@ pub struct Config {
     pub local: LocalSettings,
     /// The operator's hosts.
     pub hosts: StaticSettings,
+    /// Machines rented at Vast.ai.
+    pub vast: VastSettings,
 }
 
 /// Workers as processes of this machine.
@@ -108,6 +117,7 @@ struct RawConfig {
     local: LocalSettings,
     #[serde(rename = "static")]
     hosts: StaticSettings,
+    vast: VastSettings,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +161,7 @@ impl Config {
             let why = format!("there are two hosts called {:?}", raw.hosts.hosts[twice].name);
             return Err(Error::Setting { setting: "static.hosts", why });
         }
+        raw.vast.check().map_err(|(setting, why)| Error::Setting { setting, why })?;
         Ok(Self {
             settings: Settings { tick: Duration::from_millis(raw.tick_ms), policy: raw.policy, holder: None },
             listen,
@@ -165,6 +176,7 @@ impl Config {
             join_token: raw.join_token,
             local: raw.local,
             hosts: raw.hosts,
+            vast: raw.vast,
         })
     }
 }
@@ -223,6 +235,7 @@ mod tests {
         assert!(refused("", &[("STOKE_LOCAL_MAX", "many")]).starts_with("STOKE_LOCAL_MAX"));
         assert!(refused("listen = 'here'", &[]).starts_with("listen"));
         assert!(refused("[[static.hosts]]\nname='a'\nstart=[]\nstop=['x']", &[]).starts_with("static.hosts"));
+        assert!(refused("[vast]\nnamespace = 'A'", &[]).starts_with("vast.namespace"));
         let host = "[[static.hosts]]\nname='a'\nstart=['x']\nstop=['x']\n";
         assert!(refused(&format!("{host}{host}"), &[]).contains("two hosts"));
     }
@@ -236,7 +249,8 @@ mod tests {
 
     #[test]
     fn secrets_do_not_print() {
-        let config = load("", &[("STOKE_JOIN_TOKEN", "jt_verysecret")]).unwrap();
+        let config = load("", &[("STOKE_JOIN_TOKEN", "jt_verysecret"), ("VAST_API_KEY", "verysecret")]).unwrap();
         assert!(!format!("{config:?}").contains("verysecret"));
+        assert!(config.vast.is_enabled() && !load("", &[]).unwrap().vast.is_enabled());
     }
 }

@@ -82,6 +82,9 @@ pub trait Provider: Send + Sync {
         Box::pin(std::future::ready(()))
     }
 
+    /// Boxes, as [`Offer::host`] names them, that are left alone: what stands there need not be offered.
+    fn avoid(&self, _hosts: &BTreeSet<String>) {}
+
     /// Whether its machines are told what to join with when they are rented: [`Order::join_token`].
     fn takes_join_token(&self) -> bool {
         false

@@ -2,6 +2,7 @@
 
 pub mod local;
 pub mod owned;
+pub mod vast;
 
 use std::sync::Arc;
 

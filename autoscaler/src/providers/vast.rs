@@ -1,0 +1,243 @@
+//! `vast`: machines rented at Vast.ai, from whoever offers them there. Everything about them is believed only as far as it goes: lists may
+//! lack what is there, errors may leave machines behind, and a request without an answer may have been done.
+
+mod api;
+mod ask;
+mod error;
+mod instances;
+mod logs;
+mod money;
+mod offers;
+mod pace;
+mod rent;
+#[cfg(test)]
+mod scripted;
+mod settings;
+#[cfg(test)]
+mod tests;
+pub mod transport;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::json;
+
+use self::api::{Api, Trouble, request};
+use self::error::Refusal;
+use self::instances::Listed;
+use self::offers::Market;
+use self::pace::Endpoint;
+use self::rent::Lease;
+use self::settings::Wishes;
+use self::transport::{Method, Transport};
+use crate::observation::Offer;
+use crate::policy::Policy;
+use crate::provider::{Charge, Failure, Order, Provider, Rental};
+
+pub use self::api::NO_CREDIT;
+pub use self::rent::TooLong;
+pub use self::settings::{DEFAULT_URL, VastSettings};
+
+/// The word for it.
+pub const NAME: &str = "vast";
+
+/// Longer than any call takes by itself.
+const CALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// A fresh rental may be missing from the list for some seconds, and one that was given back may still be there.
+const SETTLES_AFTER: Duration = Duration::from_secs(90);
+
+/// Machines at Vast.ai.
+pub struct Vast {
+    api: Api,
+    settings: VastSettings,
+    wishes: Wishes,
+    lease: Lease,
+    listed: tokio::sync::Mutex<Listed>,
+    market: tokio::sync::Mutex<Market>,
+    /// Boxes that are left alone, by their number.
+    avoided: Mutex<BTreeSet<u64>>,
+    /// Changes asked for: a list from before the last one is old.
+    changes: AtomicU64,
+}
+
+impl Vast {
+    /// `gateway_url`: where workers reach it, unless the settings say otherwise. `bootstrap`: the script that a rented machine starts with.
+    ///
+    /// # Errors
+    /// [`TooLong`] is the script.
+    pub fn new(
+        settings: VastSettings,
+        policy: &Policy,
+        gateway_url: &str,
+        bootstrap: String,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Self, TooLong> {
+        Ok(Self {
+            api: Api::new(transport, settings.api_key.clone()),
+            wishes: Wishes::new(&settings, policy),
+            lease: Lease::new(&settings, gateway_url, bootstrap)?,
+            settings,
+            listed: tokio::sync::Mutex::default(),
+            market: tokio::sync::Mutex::default(),
+            avoided: Mutex::default(),
+            changes: AtomicU64::new(0),
+        })
+    }
+
+    /// Bids another price for an interruptible machine, dollars an hour, without its disk.
+    ///
+    /// # Errors
+    /// As [`Provider::stop`].
+    pub async fn change_bid(&self, rental: &str, usd_per_hour: f64) -> Result<(), Failure> {
+        let path = format!("/api/v0/instances/bid_price/{}/", id_of(rental)?);
+        let body = json!({"client_id": "me", "price": rent::bid(usd_per_hour)?});
+        self.change(Endpoint::Bid, request(Method::Put, path, Some(body))).await?;
+        Ok(())
+    }
+
+    /// Calls a machine something else: from now on it is this machine of ours.
+    ///
+    /// # Errors
+    /// As [`Provider::stop`].
+    pub async fn relabel(&self, rental: &str, id: &str) -> Result<(), Failure> {
+        let body = json!({"label": self.lease.label(id)?});
+        self.change(Endpoint::State, request(Method::Put, instance(rental)?, Some(body))).await?;
+        Ok(())
+    }
+
+    /// The last lines that a machine has printed, 64 KiB at most.
+    ///
+    /// # Errors
+    /// As [`Provider::stop`]; they may be there later.
+    pub async fn logs(&self, rental: &str, lines: u32) -> Result<String, Failure> {
+        Ok(logs::logs(&self.api, id_of(rental)?, lines, self.settings.base_url()).await?)
+    }
+
+    async fn set_state(&self, rental: &str, state: &str) -> Result<(), Failure> {
+        let asked = request(Method::Put, instance(rental)?, Some(json!({"state": state})));
+        self.change(Endpoint::State, asked).await?;
+        Ok(())
+    }
+
+    /// Asks for a change that may be asked for twice.
+    async fn change(&self, endpoint: Endpoint, asked: transport::Request) -> Result<(), Trouble> {
+        let answer = self.api.again(endpoint, asked).await;
+        self.has_changed();
+        answer.map(drop)
+    }
+
+    fn has_changed(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn start(&self, rental: &str) -> Result<(), Failure> {
+        let asked = request(Method::Put, instance(rental)?, Some(json!({"state": "running"})));
+        match self.change(Endpoint::State, asked).await {
+            // It would start, and cost money, at some later time when nobody waits for it.
+            Err(trouble) if trouble.refusal() == Some(Refusal::Queued) => {
+                let why = trouble.to_string();
+                match self.set_state(rental, "stopped").await {
+                    Ok(()) => Err(Failure::Vanished(why)),
+                    Err(failure) => {
+                        Err(Failure::Unknown(format!("{why}; and it could not be stopped again: {failure}")))
+                    }
+                }
+            }
+            answer => Ok(answer?),
+        }
+    }
+
+    async fn destroy(&self, rental: &str) -> Result<(), Failure> {
+        match self.change(Endpoint::Destroy, request(Method::Delete, instance(rental)?, Some(json!({})))).await {
+            Err(trouble) if trouble.refusal() == Some(Refusal::NoSuchInstance) => Ok(()),
+            answer => Ok(answer?),
+        }
+    }
+}
+
+fn id_of(rental: &str) -> Result<u64, Failure> {
+    rental.parse().map_err(|_| Failure::Refused(format!("{rental:?} is no instance of Vast.ai's")))
+}
+
+fn instance(rental: &str) -> Result<String, Failure> {
+    Ok(format!("/api/v0/instances/{}/", id_of(rental)?))
+}
+
+impl Provider for Vast {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+        Box::pin(async {
+            let avoided = self.avoided.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut offers = self.market.lock().await.offers(&self.api, &self.wishes, &avoided).await?;
+            offers.retain(|offer| ask::machine_id(&offer.host).is_none_or(|id| !avoided.contains(&id)));
+            Ok(offers)
+        })
+    }
+
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+        Box::pin(async {
+            let mut listed = self.listed.lock().await;
+            let changes = self.changes.load(Ordering::Relaxed);
+            let rentals = listed.rentals(&self.api, self.lease.prefix(), changes).await;
+            // Whatever it is, it is not known what is there.
+            rentals.map(Some).map_err(|trouble| Failure::Unknown(trouble.to_string()))
+        })
+    }
+
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(async {
+            let asked = self.lease.request(order)?;
+            let answer = self.api.once(Endpoint::Rent, asked).await;
+            self.has_changed();
+            rent::outcome(answer, order)
+        })
+    }
+
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.set_state(rental, "stopped"))
+    }
+
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.start(rental))
+    }
+
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.destroy(rental))
+    }
+
+    fn charges(&self, since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, Failure>> {
+        Box::pin(async move { Ok(Some(money::charges(&self.api, self.lease.prefix(), since_s).await?)) })
+    }
+
+    fn credit(&self) -> BoxFuture<'_, Result<Option<f64>, Failure>> {
+        Box::pin(async { Ok(Some(money::credit(&self.api).await?)) })
+    }
+
+    fn call_limit(&self) -> Duration {
+        CALL_LIMIT
+    }
+
+    fn join_limit(&self) -> Duration {
+        self.settings.join_limit()
+    }
+
+    fn settles_after(&self) -> Duration {
+        SETTLES_AFTER
+    }
+
+    fn avoid(&self, hosts: &BTreeSet<String>) {
+        let boxes = hosts.iter().filter_map(|host| ask::machine_id(host)).collect();
+        *self.avoided.lock().unwrap_or_else(PoisonError::into_inner) = boxes;
+    }
+
+    fn takes_join_token(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,208 @@
+//! A request of ours, from its turn to what its answer means. Only what may be repeated is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng as _;
+use serde_json::{Map, Value};
+use tokio::time::{Instant, sleep};
+
+use super::error::{self, Problem, Refusal};
+use super::pace::{Endpoint, NoTurn, Pacer};
+use super::transport::{Answer, Lost, Method, Place, Request, Transport};
+use crate::provider::Failure;
+use crate::secret::Secret;
+
+/// A call takes no longer, waiting for its turn and repetitions among it.
+const CALL_MAX: Duration = Duration::from_secs(52);
+
+/// An answer takes no longer.
+const ANSWER_MAX: Duration = Duration::from_secs(25);
+
+/// So often is sent what may be repeated.
+const SENDS_MAX: u32 = 3;
+
+/// Before the second; doubles.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How a refusal for want of money begins, so that whoever rents can tell: the offer is not to blame.
+pub const NO_CREDIT: &str = "no credit is left at Vast.ai";
+
+/// An object that Vast.ai has answered.
+pub(super) type Object = Map<String, Value>;
+
+/// Why there is no such object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("Vast.ai was not asked: {0}")]
+    NoTurn(#[from] NoTurn),
+    #[error("Vast.ai: {0}")]
+    Lost(#[from] Lost),
+    #[error(transparent)]
+    Said(#[from] Problem),
+}
+
+impl Trouble {
+    /// What Vast.ai has said, if it has.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Said(problem) => Some(problem.refusal),
+            _ => None,
+        }
+    }
+
+    /// Whether asking again may help.
+    fn passes(&self) -> bool {
+        let refusal = self.refusal();
+        matches!(self, Self::Lost(_)) || matches!(refusal, Some(Refusal::Transient | Refusal::TooFrequent))
+    }
+}
+
+/// What it means for who asked that something be done.
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        let why = trouble.to_string();
+        match trouble {
+            Trouble::Said(Problem { contract: Some(contract), .. }) => Self::Made { rental: contract.to_string(), why },
+            Trouble::NoTurn(_) | Trouble::Lost(Lost::Unsent(_)) => Self::Refused(why),
+            Trouble::Lost(Lost::Unknown(_)) => Self::Unknown(why),
+            Trouble::Said(problem) => match problem.refusal {
+                Refusal::Transient | Refusal::Unreadable => Self::Unknown(why),
+                Refusal::NoSuchAsk | Refusal::NoSuchInstance => Self::Vanished(why),
+                Refusal::InsufficientCredit => Self::Refused(format!("{NO_CREDIT}: {why}")),
+                _ => Self::Refused(why),
+            },
+        }
+    }
+}
+
+/// Asks Vast.ai.
+pub(super) struct Api {
+    transport: Arc<dyn Transport>,
+    pacer: Pacer,
+    /// Is not told on if it is quoted.
+    key: Secret,
+}
+
+impl Api {
+    pub(super) fn new(transport: Arc<dyn Transport>, key: Secret) -> Self {
+        Self { transport, pacer: Pacer::default(), key }
+    }
+
+    /// Whether a request of this kind would be sent at once.
+    pub(super) fn is_free(&self, endpoint: Endpoint) -> bool {
+        self.pacer.is_free(endpoint)
+    }
+
+    /// Sends a request that must not be sent twice.
+    pub(super) async fn once(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
+        self.pacer.turn(endpoint, CALL_MAX.saturating_sub(request.timeout)).await?;
+        self.send(endpoint, request).await
+    }
+
+    /// Sends a request, and again if that may help: it changes nothing the second time.
+    pub(super) async fn again(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
+        let until = Instant::now() + CALL_MAX;
+        let mut pause = PAUSE;
+        let mut last = None;
+        for _ in 0..SENDS_MAX {
+            let left = until.saturating_duration_since(Instant::now());
+            let turn = match left.checked_sub(request.timeout) {
+                Some(within) => self.pacer.turn(endpoint, within).await,
+                None => Err(NoTurn::TooLate(Duration::ZERO)),
+            };
+            if let Err(no_turn) = turn {
+                // What went wrong before tells more than that there was no other turn.
+                return Err(last.unwrap_or(Trouble::NoTurn(no_turn)));
+            }
+            match self.send(endpoint, request.clone()).await {
+                Err(trouble) if trouble.passes() => last = Some(trouble),
+                answer => return answer,
+            }
+            let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.0));
+            sleep(jittered).await;
+            pause *= 2;
+        }
+        Err(last.unwrap_or(Trouble::NoTurn(NoTurn::TooLate(CALL_MAX))))
+    }
+
+    /// Fetches what lies at a URL of somebody else's, without the key: nobody waits for a turn there.
+    pub(super) async fn fetch(&self, url: String, timeout: Duration) -> Result<Answer, Lost> {
+        let place = Place::Keyless(url);
+        self.transport.send(Request { method: Method::Get, place, query: Vec::new(), body: None, timeout }).await
+    }
+
+    async fn send(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
+        let answer = self.transport.send(request).await?;
+        let read = error::read(&answer);
+        match read.as_ref().map_err(|problem| problem.refusal) {
+            Err(Refusal::TooFrequent) => self.pacer.was_refused(endpoint, answer.retry_after_s),
+            Err(Refusal::QuotaExceeded) => self.pacer.is_used_up(endpoint, answer.quota_resets_in_s),
+            _ => self.pacer.was_let_in(endpoint),
+        }
+        Ok(read.map_err(|problem| self.hushed(problem))?)
+    }
+
+    fn hushed(&self, mut problem: Problem) -> Problem {
+        let key = self.key.expose().trim();
+        if !key.is_empty() && problem.said.contains(key) {
+            problem.said = problem.said.replace(key, "(secret)");
+        }
+        problem
+    }
+}
+
+/// A request to a path of the provider's.
+pub(super) fn request(method: Method, path: impl Into<String>, body: Option<Value>) -> Request {
+    Request { method, place: Place::Api(path.into()), query: Vec::new(), body, timeout: ANSWER_MAX }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::super::scripted::{Scripted, json, said};
+    use super::*;
+
+    fn api(script: &Arc<Scripted>) -> Api {
+        Api::new(Arc::clone(script) as Arc<dyn Transport>, Secret::new("verysecret"))
+    }
+
+    async fn again(script: &Arc<Scripted>) -> Result<Object, Trouble> {
+        api(script).again(Endpoint::State, request(Method::Put, "/x/", None)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_be_repeated_is_sent_three_times_at_most() {
+        let unknown = || Err(Lost::Unknown("reset".to_owned()));
+        let script = Scripted::new([unknown(), said(503, ""), json(200, "{}")]);
+        again(&script).await.unwrap();
+        assert_eq!(script.count(), 3);
+        let script = Scripted::new([unknown(), unknown(), unknown(), json(200, "{}")]);
+        assert!(matches!(again(&script).await, Err(Trouble::Lost(_))));
+        assert_eq!(script.count(), 3);
+        let script = Scripted::new([json(400, r#"{"error":"invalid_args"}"#), json(200, "{}")]);
+        again(&script).await.unwrap_err();
+        assert_eq!(script.count(), 1, "it will not be different");
+        let script = Scripted::new([unknown(), json(200, "{}")]);
+        api(&script).once(Endpoint::Rent, request(Method::Put, "/x/", None)).await.unwrap_err();
+        assert_eq!(script.count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_ends_in_its_time_whatever_happens() {
+        let began = Instant::now();
+        let script = Scripted::new(std::iter::repeat_with(|| said(429, "too frequent")).take(9));
+        assert_eq!(again(&script).await.unwrap_err().refusal(), Some(Refusal::TooFrequent));
+        let silent = Scripted::silent();
+        again(&silent).await.unwrap_err();
+        assert!(began.elapsed() < 2 * Duration::from_secs(60), "{:?}", began.elapsed());
+        assert!(script.count() <= 3 && silent.count() <= 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_quoted_is_not_told_on() {
+        let script = Scripted::new([json(401, r#"{"msg":"Invalid user key verysecret"}"#)]);
+        let trouble = again(&script).await.unwrap_err();
+        assert_eq!(trouble.to_string(), "Vast.ai answered 401: Invalid user key (secret)");
+    }
+}

@@ -1,0 +1,335 @@
+//! A row of a search: what it says, whether it is what was asked for, and the offer that it is to us. Units are Vast.ai's own here, and
+//! nowhere else.
+
+use serde_json::Value;
+use stokehold_queue::demands::{SandboxLevel, Trust};
+use stokehold_queue::vram::class_of_card_gib;
+
+use super::NAME;
+use super::settings::Wishes;
+use crate::observation::{Offer, Traits};
+
+/// Storage is billed by a month of 30 days, hours.
+const MONTH_H: f64 = 720.0;
+
+/// A boot beside fetching the image: making the container, unpacking, and the worker's start, seconds.
+const BOOT_S: f64 = 60.0;
+
+/// Registries send no faster, whatever a host says it can take, megabits per second.
+const IMAGE_MBIT_MAX: f64 = 1_000.0;
+
+/// Times per hour that an interruptible machine is thought to be outbid, until that has been measured.
+const LOSSES_PER_HOUR: f64 = 0.3;
+
+/// What Vast.ai measures of an RTX 4090.
+const DLPERF_4090: f64 = 99.0;
+
+/// Kinds whose speed is known better, by how they begin; 1.0 is an RTX 4090.
+const SPEEDS: [(&str, f64); 8] = [
+    ("RTX 4090", 1.0),
+    ("RTX 3090", 0.55),
+    ("RTX 5090", 1.4),
+    ("L40S", 1.0),
+    ("A100", 0.9),
+    ("H100", 2.0),
+    ("H200", 2.4),
+    ("RTX PRO 6000", 1.8),
+];
+
+/// A row of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Ask {
+    pub(super) id: u64,
+    pub(super) machine_id: u64,
+    /// $/h, of all its cards.
+    dph_base: f64,
+    /// $/h as searched for: what pages are ordered by.
+    pub(super) dph_total: f64,
+    /// $/h, of all its cards.
+    min_bid: Option<f64>,
+    /// $ per GB and month.
+    storage_cost: f64,
+    gpu_name: String,
+    num_gpus: u32,
+    gpu_ids: Vec<u64>,
+    /// MB of a card.
+    gpu_ram: u64,
+    /// Mbit/s.
+    inet_down: f64,
+    /// $ per GB.
+    inet_down_cost: f64,
+    reliability: f64,
+    /// Seconds.
+    duration: f64,
+    cuda_max_good: f64,
+    compute_cap: f64,
+    disk_space: f64,
+    dlperf: Option<f64>,
+    geolocation: String,
+    is_datacenter: bool,
+    is_verified: bool,
+    is_rentable: bool,
+    is_external: bool,
+}
+
+/// A row, or `None` of one that lacks what an offer needs.
+pub(super) fn ask(row: &Value) -> Option<Ask> {
+    // Numbers come as texts, too.
+    let number = |name: &str| {
+        let value = row.get(name)?;
+        let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
+        (number.is_finite() && number >= 0.0).then_some(number)
+    };
+    let whole = |name: &str| row.get(name).and_then(Value::as_u64);
+    let text = |name: &str| row.get(name).and_then(Value::as_str).map(str::trim);
+    let is = |name: &str| row.get(name).and_then(Value::as_bool);
+    let num_gpus = u32::try_from(whole("num_gpus")?).ok().filter(|cards| (1..=64).contains(cards))?;
+    let gpu_name = text("gpu_name").filter(|name| !name.is_empty() && name.len() <= 64)?;
+    let gpu_ids = row.get("gpu_ids").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    Some(Ask {
+        id: whole("id").or_else(|| whole("ask_contract_id"))?,
+        machine_id: whole("machine_id")?,
+        dph_base: number("dph_base")?,
+        dph_total: number("dph_total")?,
+        min_bid: number("min_bid"),
+        storage_cost: number("storage_cost")?,
+        gpu_name: gpu_name.to_owned(),
+        num_gpus,
+        gpu_ids: gpu_ids.iter().take(64).map(Value::as_u64).collect::<Option<_>>()?,
+        gpu_ram: whole_of(number("gpu_ram")?),
+        inet_down: number("inet_down").unwrap_or(0.0),
+        inet_down_cost: number("inet_down_cost")?,
+        reliability: number("reliability").or_else(|| number("reliability2"))?,
+        duration: number("duration").unwrap_or(0.0),
+        cuda_max_good: number("cuda_max_good").unwrap_or(0.0),
+        compute_cap: number("compute_cap").unwrap_or(0.0),
+        disk_space: number("disk_space").unwrap_or(0.0),
+        dlperf: number("dlperf"),
+        geolocation: text("geolocation").unwrap_or_default().to_owned(),
+        is_datacenter: whole("hosting_type") == Some(1),
+        is_verified: text("verification") == Some("verified"),
+        is_rentable: is("rentable") == Some(true) && is("rented") != Some(true),
+        is_external: is("external") == Some(true),
+    })
+}
+
+impl Ask {
+    /// Whether it is what was asked for: not every filter is honoured, and boxes may be avoided since.
+    pub(super) fn meets(&self, wishes: &Wishes) -> bool {
+        self.is_rentable
+            && !self.is_external
+            && (self.is_verified || !wishes.verified_only)
+            && (self.is_datacenter || !wishes.datacenter_only)
+            && (wishes.kinds.is_empty() || wishes.kinds.contains(&self.gpu_name))
+            && self.reliability >= wishes.min_reliability
+            && self.cuda_max_good >= wishes.min_cuda
+            && self.compute_cap >= wishes.min_compute_cap
+            && self.inet_down >= wishes.min_inet_down_mbit
+            && self.duration >= wishes.min_duration_s
+            && self.disk_space >= wishes.disk_gb
+            && self.dph_base + self.storage_usd_per_hour(wishes) <= wishes.max_usd_per_hour
+    }
+
+    /// The offer that it is. `bid`: the same, as a search for interruptible ones has it.
+    pub(super) fn offer(&self, bid: Option<&Self>, wishes: &Wishes) -> Offer {
+        let storage = self.storage_usd_per_hour(wishes);
+        // What such a search calls its base is the least bid.
+        let min_bid = bid.map(|bid| bid.min_bid.unwrap_or(0.0).max(bid.dph_base));
+        let image_mbit = self.inet_down.clamp(1.0, IMAGE_MBIT_MAX);
+        Offer {
+            id: self.id.to_string().into(),
+            provider: NAME.into(),
+            kind: self.gpu_name.as_str().into(),
+            host: host(self.machine_id).into(),
+            count: 1,
+            cards: self.num_gpus,
+            gpu_ids: self.gpu_ids.clone(),
+            vram_gb: f64::from(class_of_card_gib(self.gpu_ram)),
+            slots: 0,
+            speed: self.speed(),
+            usd_per_hour: self.dph_base + storage,
+            min_bid_usd_per_hour: min_bid.map(|min_bid| min_bid + storage),
+            losses_per_hour: LOSSES_PER_HOUR,
+            stopped_usd_per_hour: Some(storage),
+            boot_s: BOOT_S + wishes.image_gb * 8_000.0 / image_mbit,
+            inbound_usd_per_gb: self.inet_down_cost,
+            inbound_mbit_per_s: self.inet_down,
+            reliability: self.reliability.min(1.0),
+            listed_for_s: Some(self.duration),
+            traits: Traits {
+                compute_capability: (self.compute_cap > 0.0)
+                    .then(|| {
+                        let cap = whole_of(self.compute_cap);
+                        format!("{}.{}", cap / 100, cap % 100 / 10).parse().ok()
+                    })
+                    .flatten(),
+                cuda: (self.cuda_max_good > 0.0).then(|| format!("{:.1}", self.cuda_max_good).parse().ok()).flatten(),
+                region: country(&self.geolocation),
+                trust: if self.is_datacenter { Trust::Datacenter } else { Trust::Community },
+                sandbox: SandboxLevel::default(),
+            },
+            is_owned: false,
+        }
+    }
+
+    /// What its disk costs in every state.
+    fn storage_usd_per_hour(&self, wishes: &Wishes) -> f64 {
+        self.storage_cost * wishes.disk_gb / MONTH_H
+    }
+
+    /// Vast.ai's figure spreads kinds further apart than models do: 2.0 of an RTX 5090, which is 1.4 times as fast, and 0.45 of an RTX 3090,
+    /// which is 0.55. To the power of 0.6 it is 1.5 and 0.62.
+    fn speed(&self) -> f64 {
+        let known = SPEEDS.iter().find(|(kind, _)| self.gpu_name.starts_with(kind)).map(|(_, speed)| *speed);
+        let measured = self.dlperf.filter(|dlperf| *dlperf > 0.0);
+        let guessed = measured.map(|dlperf| (dlperf / f64::from(self.num_gpus) / DLPERF_4090).powf(0.6));
+        known.or(guessed.map(|speed| speed.clamp(0.05, 5.0))).unwrap_or(1.0)
+    }
+}
+
+/// The name of a box, as it is remembered.
+pub(super) fn host(machine_id: u64) -> String {
+    format!("machine {machine_id}")
+}
+
+/// The box of that name.
+pub(super) fn machine_id(host: &str) -> Option<u64> {
+    host.strip_prefix("machine ")?.parse().ok()
+}
+
+/// `pl` of `Poland, PL` and of `, PL`.
+fn country(geolocation: &str) -> String {
+    let code = geolocation.rsplit(',').next().unwrap_or_default().trim().to_lowercase();
+    if code.len() == 2 && code.bytes().all(|byte| byte.is_ascii_lowercase()) { code } else { String::new() }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "never negative, and saturates")]
+fn whole_of(number: f64) -> u64 {
+    number as u64
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::settings::tests::settings;
+    use super::*;
+    use crate::policy::Policy;
+
+    /// Rows as Vast.ai sent them.
+    pub(in super::super) fn rows(search: &str) -> Vec<Value> {
+        let all: Value = serde_json::from_str(include_str!("testdata/offers.json")).unwrap();
+        all[search].as_array().unwrap().clone()
+    }
+
+    pub(in super::super) fn wishes() -> Wishes {
+        Wishes { disk_gb: 40.0, ..Wishes::new(&settings(), &Policy { may_bid: true, ..Policy::default() }) }
+    }
+
+    fn row(search: &str, id: u64) -> Value {
+        rows(search).into_iter().find(|row| row["id"] == id).unwrap()
+    }
+
+    #[test]
+    fn a_row_is_an_offer_in_our_units() {
+        let offer = ask(&row("ondemand", 45_603_753)).unwrap().offer(None, &wishes());
+        assert_eq!((&*offer.id, &*offer.kind, &*offer.host), ("45603753", "RTX 3090", "machine 21486"));
+        assert_eq!((offer.cards, &offer.gpu_ids[..], offer.vram_gb, offer.speed), (1, &[76_387][..], 24.0, 0.55));
+        let storage = 40.0 * 0.1333333333333333 / 720.0;
+        assert!((offer.usd_per_hour - (0.2 + storage)).abs() < 1e-9, "{offer:?}");
+        assert!((offer.stopped_usd_per_hour.unwrap() - storage).abs() < 1e-12);
+        assert_eq!((offer.min_bid_usd_per_hour, offer.inbound_usd_per_gb), (None, 0.0087890625));
+        assert_eq!((offer.inbound_mbit_per_s, offer.reliability), (893.2, 0.9982436));
+        assert!((offer.boot_s - (60.0 + 8_000.0 / 893.2)).abs() < 1e-9 && offer.listed_for_s.unwrap() > 600_000.0);
+        let Traits { compute_capability, cuda, region, trust, .. } = &offer.traits;
+        assert_eq!((compute_capability.unwrap().to_string(), cuda.unwrap().to_string()), ("8.6".into(), "12.4".into()));
+        assert_eq!((region.as_str(), *trust), ("pl", Trust::Community));
+    }
+
+    #[test]
+    fn a_bid_is_for_the_whole_offer_and_may_be_above_the_price() {
+        let both = |id| {
+            let on_demand = ask(&row("ondemand", id)).unwrap();
+            on_demand.offer(Some(&on_demand.clone()), &wishes())
+        };
+        let dear = both(50_761_692);
+        assert!(dear.min_bid_usd_per_hour.unwrap() > dear.usd_per_hour, "1.25 of 1.20");
+        let four = ask(&row("bid", 52_216_316)).unwrap();
+        let offer = four.offer(Some(&four), &wishes());
+        let storage = offer.stopped_usd_per_hour.unwrap();
+        assert!((offer.min_bid_usd_per_hour.unwrap() - storage - 0.5333333333).abs() < 1e-6);
+        assert_eq!((offer.cards, offer.gpu_ids.len(), offer.vram_gb, offer.speed), (4, 4, 80.0, 0.9));
+        let h100 = ask(&row("bid", 31_183_491)).unwrap().offer(None, &wishes());
+        assert_eq!((h100.traits.trust, h100.traits.region.as_str()), (Trust::Datacenter, "cz"));
+        assert!(h100.inbound_usd_per_gb > 0.036);
+        let v100 = ask(&row("ondemand", 38_450_985)).unwrap().offer(None, &wishes());
+        assert!((0.4..0.5).contains(&v100.speed), "{}", v100.speed);
+    }
+
+    #[test]
+    fn every_wish_is_looked_at_again() {
+        let good = row("ondemand", 45_603_753);
+        assert!(ask(&good).unwrap().meets(&wishes()));
+        let but = |member: &str, value: Value| {
+            let mut row = good.clone();
+            row[member] = value;
+            ask(&row).unwrap().meets(&wishes())
+        };
+        for (member, value) in [
+            ("rentable", json!(false)),
+            ("rentable", json!(null)),
+            ("rented", json!(true)),
+            ("external", json!(true)),
+            ("verification", json!("deverified")),
+            ("reliability", json!(0.94)),
+            ("cuda_max_good", json!(12.2)),
+            ("compute_cap", json!(700)),
+            ("inet_down", json!(100)),
+            ("duration", json!(11_751.8)),
+            ("disk_space", json!(33.25)),
+            ("dph_base", json!(101.0)),
+        ] {
+            assert!(!but(member, value.clone()), "{member} {value}");
+        }
+        assert!(!ask(&good).unwrap().meets(&Wishes { datacenter_only: true, ..wishes() }));
+        assert!(!ask(&good).unwrap().meets(&Wishes { kinds: vec!["RTX 4090".to_owned()], ..wishes() }));
+        assert!(ask(&good).unwrap().meets(&Wishes { kinds: vec!["RTX 3090".to_owned()], ..wishes() }));
+    }
+
+    #[test]
+    fn a_row_that_lacks_what_matters_is_none() {
+        let good = row("ondemand", 45_603_753);
+        for member in ["machine_id", "num_gpus", "gpu_name", "gpu_ram", "dph_base", "storage_cost", "inet_down_cost"] {
+            for value in [json!(null), json!([]), json!(-1)] {
+                let mut row = good.clone();
+                row[member] = value.clone();
+                assert_eq!(ask(&row), None, "{member} {value}");
+            }
+        }
+        assert_eq!([json!(null), json!([]), json!("x"), json!({})].map(|row| ask(&row)), [None, None, None, None]);
+    }
+
+    #[test]
+    fn countries_are_two_letters() {
+        let told = ["Poland, PL", ", US", "US", "", "Somewhere", "a, b, DE "].map(country);
+        assert_eq!(told, ["pl", "us", "us", "", "", "de"]);
+        assert_eq!((machine_id(&host(7)), machine_id("box-3")), (Some(7), None));
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_is_too_strange(
+            member in prop::sample::select(vec!["gpu_ram", "compute_cap", "cuda_max_good", "dlperf", "gpu_ids", "geolocation"]),
+            value in prop_oneof![any::<f64>().prop_map(|n| json!(n)), ".{0,20}".prop_map(|t| json!(t)), any::<i64>().prop_map(|n| json!(n))],
+        ) {
+            let mut row = row("ondemand", 45_603_753);
+            row[member] = value;
+            if let Some(ask) = ask(&row) {
+                let offer = ask.offer(Some(&ask), &wishes());
+                prop_assert!(offer.usd_per_hour.is_finite() && offer.speed.is_finite() && offer.boot_s.is_finite());
+            }
+        }
+    }
+}

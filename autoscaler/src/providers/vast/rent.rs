@@ -1,0 +1,160 @@
+//! What is sent to rent a machine, and what its answer means. It is sent once: an offer that was taken by a request whose answer was lost
+//! looks like one that somebody else took.
+
+use serde_json::{Map, Value, json};
+
+use super::api::{Object, Trouble, request};
+use super::error::{Problem, number};
+use super::settings::{DEFAULT_URL, VastSettings};
+use super::transport::{Method, Request};
+use crate::provider::{Failure, Order};
+
+/// What a machine starts with may be so long, bytes, its interpreter included.
+const SCRIPT_MAX: usize = 4_048;
+
+/// What interprets it.
+const SHELL: &str = "/bin/sh";
+
+/// Characters of a label.
+const LABEL_MAX: usize = 60;
+
+/// Characters of the names whose weights are wanted first: an environment is 32 KiB at most.
+const PREFETCH_MAX: usize = 8_000;
+
+/// Bids that Vast.ai takes, dollars an hour.
+const PRICES: std::ops::RangeInclusive<f64> = 0.001..=128.0;
+
+/// What every machine is rented with.
+#[derive(Debug, Clone)]
+pub(super) struct Lease {
+    image: String,
+    disk_gb: f64,
+    script: String,
+    gateway_url: String,
+    /// Empty where it is what the machine assumes.
+    vast_url: String,
+    prefix: String,
+}
+
+/// The script is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the script that rented machines start with has {0} characters; Vast.ai takes {SCRIPT_MAX}")]
+pub struct TooLong(usize);
+
+impl Lease {
+    /// `gateway_url`: where workers reach it, unless the settings say otherwise.
+    pub(super) fn new(settings: &VastSettings, gateway_url: &str, bootstrap: String) -> Result<Self, TooLong> {
+        let length = SHELL.len() + "-c".len() + bootstrap.len();
+        if length > SCRIPT_MAX {
+            return Err(TooLong(length));
+        }
+        let own = settings.gateway_url.trim_end_matches('/');
+        Ok(Self {
+            image: settings.image.trim().to_owned(),
+            disk_gb: settings.disk_gb,
+            script: bootstrap,
+            gateway_url: if own.is_empty() { gateway_url.trim_end_matches('/') } else { own }.to_owned(),
+            vast_url: Some(settings.base_url()).filter(|url| *url != DEFAULT_URL).unwrap_or_default().to_owned(),
+            prefix: format!("stoke-{}:", settings.namespace),
+        })
+    }
+
+    /// How our labels begin.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A machine's id, as its label.
+    pub(super) fn label(&self, id: &str) -> Result<String, Failure> {
+        let label = format!("{}{id}", self.prefix);
+        if id.is_empty() || label.chars().count() >= LABEL_MAX {
+            return Err(Failure::Refused(format!("{label:?} cannot be a label")));
+        }
+        Ok(label)
+    }
+
+    /// What is sent.
+    pub(super) fn request(&self, order: &Order) -> Result<Request, Failure> {
+        let offer = &order.offer;
+        let Ok(ask) = offer.id.parse::<u64>() else {
+            return Err(Failure::Vanished(format!("{} is no offer of Vast.ai's", offer.id)));
+        };
+        let price = match order.bid_usd_per_hour {
+            // A bid is for the cards; the disk is paid for beside it.
+            Some(usd) => Some(bid(usd - offer.stopped_usd_per_hour.unwrap_or(0.0))?),
+            None => None,
+        };
+        let body = json!({
+            "client_id": "me",
+            "image": self.image,
+            "disk": self.disk_gb,
+            "price": price,
+            "label": self.label(&order.label)?,
+            "env": self.env(order),
+            "runtype": "args",
+            "onstart": SHELL,
+            "args": ["-c", self.script],
+            "user": "root",
+            "target_state": "running",
+            "cancel_unavail": true,
+            "force": false,
+        });
+        let path = format!("/api/v0/asks/{ask}/");
+        Ok(request(Method::Put, path, Some(body)))
+    }
+
+    fn env(&self, order: &Order) -> Map<String, Value> {
+        let mut env = Map::new();
+        let mut set = |name: &str, value: &str| drop(env.insert(name.to_owned(), Value::from(value)));
+        set("STOKE_GATEWAY_URL", &self.gateway_url);
+        set("STOKE_JOIN_TOKEN", order.join_token.expose());
+        set("STOKE_WORKER_NAME", &order.label);
+        let mut prefetch = String::new();
+        for name in &order.prefetch {
+            if prefetch.len() + 1 + name.len() > PREFETCH_MAX {
+                break;
+            }
+            if !prefetch.is_empty() {
+                prefetch.push(',');
+            }
+            prefetch.push_str(name);
+        }
+        if !prefetch.is_empty() {
+            set("STOKE_PREFETCH", &prefetch);
+        }
+        if !self.vast_url.is_empty() {
+            set("STOKE_VAST_URL", &self.vast_url);
+        }
+        env
+    }
+}
+
+/// A bid that Vast.ai takes: rounded up, for the least bid rounded down is too low.
+pub(super) fn bid(usd: f64) -> Result<f64, Failure> {
+    let rounded = (usd * 1e6).ceil() / 1e6;
+    if PRICES.contains(&rounded) {
+        Ok(rounded)
+    } else {
+        Err(Failure::Refused(format!("${usd} an hour is no bid that Vast.ai takes")))
+    }
+}
+
+/// The machine's id there, or what became of it.
+pub(super) fn outcome(answer: Result<Object, Trouble>, order: &Order) -> Result<String, Failure> {
+    let answer = answer.and_then(|answer| {
+        let contract = number(answer.get("new_contract"));
+        contract.ok_or_else(|| Problem::unreadable("it is rented, and nobody says what it is called").into())
+    });
+    let failure = match answer {
+        Ok(contract) => return Ok(contract.to_string()),
+        Err(trouble) => Failure::from(trouble),
+    };
+    let token = order.join_token.expose();
+    let hush = |why: String| if token.is_empty() { why } else { why.replace(token, "(secret)") };
+    Err(match failure {
+        Failure::Refused(why) => Failure::Refused(hush(why)),
+        Failure::Vanished(why) => Failure::Vanished(hush(why)),
+        Failure::Unknown(why) => Failure::Unknown(hush(why)),
+        Failure::Made { rental, why } => Failure::Made { rental, why: hush(why) },
+    })
+}
