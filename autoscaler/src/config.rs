@@ -10,6 +10,7 @@ use toml::{Table, Value};
 
 use crate::Policy;
 use crate::live::Settings;
+use crate::providers::kubernetes::settings::KubernetesSettings;
 use crate::providers::owned::Host;
 use crate::secret::Secret;
 
@@ -17,7 +18,7 @@ use crate::secret::Secret;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 10] = [
+pub const ENV: [(&str, &str); 12] = [
     ("STOKE_AUTOSCALER_TICK_MS", "tick_ms"),
     ("STOKE_AUTOSCALER_LISTEN", "listen"),
     ("STOKE_AUTOSCALER_RECORD", "record"),
@@ -28,6 +29,8 @@ pub const ENV: [(&str, &str); 10] = [
     ("STOKE_REDIS_SHARDS", "redis.shards"),
     ("STOKE_LOCAL_MAX", "local.max"),
     ("STOKE_DATA_DIR", "local.data_dir"),
+    ("STOKE_KUBERNETES_URL", "kubernetes.url"),
+    ("STOKE_KUBERNETES_TOKEN", "kubernetes.token"),
 ];
 
 /// What the autoscaler needs to know.
@@ -49,6 +52,8 @@ pub struct Config {
     pub local: LocalSettings,
     /// The operator's hosts.
     pub hosts: StaticSettings,
+    /// A cluster.
+    pub kubernetes: KubernetesSettings,
 }
 
 /// Workers as processes of this machine.
@@ -108,6 +113,7 @@ struct RawConfig {
     local: LocalSettings,
     #[serde(rename = "static")]
     hosts: StaticSettings,
+    kubernetes: KubernetesSettings,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +157,9 @@ impl Config {
             let why = format!("there are two hosts called {:?}", raw.hosts.hosts[twice].name);
             return Err(Error::Setting { setting: "static.hosts", why });
         }
+        if let Some(why) = raw.kubernetes.fault(&raw.redis.prefix) {
+            return Err(Error::Setting { setting: "kubernetes", why });
+        }
         Ok(Self {
             settings: Settings { tick: Duration::from_millis(raw.tick_ms), policy: raw.policy, holder: None },
             listen,
@@ -165,6 +174,7 @@ impl Config {
             join_token: raw.join_token,
             local: raw.local,
             hosts: raw.hosts,
+            kubernetes: raw.kubernetes,
         })
     }
 }
