@@ -10,6 +10,7 @@ use toml::{Table, Value};
 
 use crate::Policy;
 use crate::live::Settings;
+use crate::providers::kubernetes::settings::KubernetesSettings;
 use crate::providers::owned::Host;
 use crate::providers::vast::VastSettings;
 use crate::secret::Secret;
@@ -18,7 +19,7 @@ use crate::secret::Secret;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 16] = [
+pub const ENV: [(&str, &str); 18] = [
     ("STOKE_AUTOSCALER_TICK_MS", "tick_ms"),
     ("STOKE_AUTOSCALER_LISTEN", "listen"),
     ("STOKE_AUTOSCALER_RECORD", "record"),
@@ -35,6 +36,8 @@ pub const ENV: [(&str, &str); 16] = [
     ("STOKE_VAST_NAMESPACE", "vast.namespace"),
     ("STOKE_VAST_IMAGE", "vast.image"),
     ("STOKE_VAST_GATEWAY_URL", "vast.gateway_url"),
+    ("STOKE_KUBERNETES_URL", "kubernetes.url"),
+    ("STOKE_KUBERNETES_TOKEN", "kubernetes.token"),
 ];
 
 /// What the autoscaler needs to know.
@@ -58,6 +61,8 @@ pub struct Config {
     pub hosts: StaticSettings,
     /// Machines rented at Vast.ai.
     pub vast: VastSettings,
+    /// A cluster.
+    pub kubernetes: KubernetesSettings,
 }
 
 /// Workers as processes of this machine.
@@ -118,6 +123,7 @@ struct RawConfig {
     #[serde(rename = "static")]
     hosts: StaticSettings,
     vast: VastSettings,
+    kubernetes: KubernetesSettings,
 }
 
 #[derive(Deserialize)]
@@ -162,6 +168,9 @@ impl Config {
             return Err(Error::Setting { setting: "static.hosts", why });
         }
         raw.vast.check().map_err(|(setting, why)| Error::Setting { setting, why })?;
+        if let Some(why) = raw.kubernetes.fault(&raw.redis.prefix) {
+            return Err(Error::Setting { setting: "kubernetes", why });
+        }
         Ok(Self {
             settings: Settings { tick: Duration::from_millis(raw.tick_ms), policy: raw.policy, holder: None },
             listen,
@@ -177,6 +186,7 @@ impl Config {
             local: raw.local,
             hosts: raw.hosts,
             vast: raw.vast,
+            kubernetes: raw.kubernetes,
         })
     }
 }

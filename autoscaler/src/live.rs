@@ -7,6 +7,8 @@ mod lead;
 pub(crate) mod look;
 pub(crate) mod notices;
 pub(crate) mod round;
+#[cfg(test)]
+mod storm;
 
 use std::sync::Arc;
 use std::time::Duration;

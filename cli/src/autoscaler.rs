@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use stokehold_autoscaler::config::Config;
 use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::Providers;
+use stokehold_autoscaler::providers::kubernetes::Kubernetes;
 use stokehold_autoscaler::providers::owned::Static;
 
 use crate::Global;
@@ -70,6 +71,10 @@ fn providers(config: &Config) -> Result<Providers> {
             slots: Some(config.local.slots).filter(|slots| *slots > 0),
             log: None,
         })?));
+    }
+    if !config.kubernetes.pools.is_empty() {
+        let (prefix, gateway_url) = (&config.redis.prefix, &config.gateway_url);
+        providers.push(Arc::new(Kubernetes::new(config.kubernetes.clone(), prefix, gateway_url)));
     }
     Ok(providers.into_iter().collect())
 }

@@ -1,6 +1,10 @@
 //! One round: what follows from what was decided before, then a decision, then what it asks for. The simulation of crashes runs the same.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use stokehold_queue::registry::Granted;
+use tokio::time::Instant;
 
 use crate::apply::{Hands, Outcome, Stop, adopted};
 use crate::live::chores::{Chore, Patience, chores};
@@ -13,6 +17,9 @@ use crate::observation::Observation;
 use crate::observe::{self, SILENT_MS, Seen};
 use crate::plan::{Action, Plan, Step};
 
+/// No step of a round is begun after this time.
+const STEPS_LIMIT: Duration = Duration::from_secs(10);
+
 /// Goes once round: what is known at its end. `record` is told what was seen and decided before anything of it is done.
 pub(crate) async fn round(
     hands: &Hands<'_>,
@@ -23,6 +30,9 @@ pub(crate) async fn round(
     record: impl FnOnce(&Observation, &Plan) + Send,
 ) -> Result<Seen, Stop> {
     let Look { mut seen, blind, poor } = look;
+    let shunned: BTreeSet<String> = seen.shunned.keys().cloned().collect();
+    hands.providers.iter().for_each(|provider| provider.avoid(&shunned));
+    let until = Instant::now() + STEPS_LIMIT;
     blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
     poor.iter().for_each(|poor| notices.poor(poor));
     housekeep(hands, patience, &mut seen).await?;
@@ -37,6 +47,10 @@ pub(crate) async fn round(
     }
     plan.withheld.iter().for_each(|withheld| notices.withheld(withheld));
     for step in &plan.steps {
+        // A provider takes its time over each: what is left is decided anew, of what is seen then.
+        if Instant::now() > until {
+            break;
+        }
         if touches(&observation, step).is_some_and(|provider| blind.iter().any(|(name, _)| **name == provider)) {
             tracing::info!(action = word(&step.action), reason = %step.reason, "left: its provider cannot be asked");
             continue;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 mod goldens;
+mod kubernetes;
 mod large;
 mod made_up;
 mod properties;

@@ -43,7 +43,7 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
     let providers = providers(&config)?;
     ensure!(
         providers.iter().next().is_some(),
-        "there is nobody to get machines from: set local.max, or list hosts of yours under [[static.hosts]] (--print-config shows how)"
+        "there is nobody to get machines from: set local.max, or list hosts of yours under [[static.hosts]] or pools of a cluster under [[kubernetes.pools]] (--print-config shows how)"
     );
     let record = config.record.as_deref().map(|path| {
         Recorder::open(path, &config.settings.policy).with_context(|| format!("cannot record into {}", path.display()))

@@ -1,0 +1,216 @@
+//! `kubernetes`: machines are pods of a cluster, which its own autoscaler may get nodes for. docs/kubernetes.md.
+
+mod answer;
+mod body;
+mod call;
+mod deployment;
+mod jobs;
+mod list;
+mod names;
+pub mod settings;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, try_join_all};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::observation::Offer;
+use crate::provider::{Failure, Order, Provider, Rental, RentalState};
+use answer::Fault;
+use call::{Calls, JOBS, PODS};
+use names::{DEPLOYMENT, MACHINE, MANAGED_BY, OWNER, POOL, Rented, STOKEHOLD};
+use settings::{KubernetesSettings, Mode, Pool};
+
+/// The word for it.
+pub const NAME: &str = "kubernetes";
+
+/// Calls that a rent takes at most, with those made again.
+const CALLS_OF_RENT: u32 = 8;
+
+/// The API server gives a request up after 60 s: what has not been done by then will not be.
+const SETTLES_AFTER: Duration = Duration::from_secs(65);
+
+/// Whose machines they are.
+struct Owner {
+    prefix: String,
+    gateway_url: String,
+}
+
+/// Pods of a cluster as machines.
+pub struct Kubernetes {
+    calls: Calls,
+    owner: Owner,
+    /// Machines by pool, as last listed and rented since.
+    taken: Mutex<BTreeMap<String, BTreeSet<String>>>,
+}
+
+impl Kubernetes {
+    /// Machines of the queue with this prefix; their workers reach the gateway there. The cluster is not asked yet.
+    #[must_use]
+    pub fn new(settings: KubernetesSettings, prefix: &str, gateway_url: &str) -> Self {
+        let owner = Owner { prefix: prefix.to_owned(), gateway_url: gateway_url.to_owned() };
+        Self { calls: Calls::new(settings), owner, taken: Mutex::default() }
+    }
+
+    fn pools(&self) -> &[Pool] {
+        &self.calls.settings().pools
+    }
+
+    fn pool(&self, name: &str) -> Option<&Pool> {
+        self.pools().iter().find(|pool| pool.name == name)
+    }
+
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn listed(&self) -> Result<Vec<Rental>, Failure> {
+        let ours = format!("{OWNER}={}", self.owner.prefix);
+        // Jobs first: a Job has no pods before it is there itself.
+        let jobs: Vec<Job> = self.calls.list(JOBS, &format!("{MANAGED_BY}={STOKEHOLD},{ours}")).await?;
+        let pods: Vec<Pod> = self.calls.list(PODS, &ours).await?;
+        let deployments: BTreeSet<&str> =
+            self.pools().iter().filter(|pool| pool.mode == Mode::Deployment).map(|pool| &*pool.deployment).collect();
+        let asked = deployments.into_iter().map(async |name| {
+            let spares = deployment::spares(&self.calls, name).await?;
+            Ok::<_, Fault>(spares.into_iter().map(|spare| (name.to_owned(), spare)).collect::<Vec<_>>())
+        });
+        let spares = try_join_all(asked).await?;
+        let mut taken = BTreeMap::<String, BTreeSet<String>>::new();
+        for meta in jobs.iter().map(|job| &job.metadata).chain(pods.iter().map(|pod| &pod.metadata)) {
+            let pool = names::label_of(meta, POOL).unwrap_or_default();
+            taken.entry(pool.to_owned()).or_default().insert(machine_of(meta)?);
+        }
+        let mut rentals = machines(&jobs, &pods)?;
+        for (deployment, spare) in spares.into_iter().flatten() {
+            let pod = spare.metadata.name.ok_or_else(|| nameless("a pod"))?;
+            let id = Rented::Spare { deployment, pod: pod.clone() }.id();
+            rentals.push(Rental { id, label: pod, state: RentalState::Starting, usd_per_hour: None });
+        }
+        *self.taken() = taken;
+        Ok(rentals)
+    }
+
+    /// What is left of a pool.
+    fn left(&self, pool: &Pool) -> u32 {
+        let taken = self.taken().get(&pool.name).map_or(0, BTreeSet::len);
+        pool.max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
+    }
+
+    async fn release_one(&self, rental: &str) -> Result<(), Failure> {
+        let longest = self.pools().iter().map(body::grace_s).max();
+        match Rented::of(rental) {
+            Some(Rented::Job { label }) => {
+                jobs::release(&self.calls, &self.owner, &label, longest.unwrap_or_default()).await
+            }
+            Some(Rented::Pod { label }) => jobs::release_pods(&self.calls, &self.owner, &label, None).await,
+            Some(Rented::Spare { deployment, pod }) => deployment::release_spare(&self.calls, &deployment, &pod).await,
+            // Not from here, so there is nothing to give back.
+            None => Ok(()),
+        }
+    }
+}
+
+/// Every machine that has a Job or a pod.
+fn machines(jobs: &[Job], pods: &[Pod]) -> Result<Vec<Rental>, Failure> {
+    let mut pods_of = BTreeMap::<String, Vec<&Pod>>::new();
+    for pod in pods {
+        pods_of.entry(machine_of(&pod.metadata)?).or_default().push(pod);
+    }
+    let rental = |id: Rented, label: String, state| Rental { id: id.id(), label, state, usd_per_hour: None };
+    let mut rentals = Vec::new();
+    for job in jobs {
+        let label = machine_of(&job.metadata)?;
+        let state = state::of_job(job, &pods_of.remove(&label).unwrap_or_default());
+        rentals.push(rental(Rented::Job { label: label.clone() }, label, state));
+    }
+    for (label, pods) in pods_of {
+        let is_of_deployment = pods.iter().any(|pod| names::label_of(&pod.metadata, DEPLOYMENT).is_some());
+        let (of, state) = (label.clone(), state::of_pods(&pods).unwrap_or(RentalState::Lost));
+        let id = if is_of_deployment { Rented::Pod { label: of } } else { Rented::Job { label: of } };
+        rentals.push(rental(id, label, state));
+    }
+    Ok(rentals)
+}
+
+/// The label of the machine that an object is of. What was listed by our labels and lacks this one is not what was asked for.
+fn machine_of(meta: &ObjectMeta) -> Result<String, Failure> {
+    names::label_of(meta, MACHINE).map(str::to_owned).ok_or_else(|| nameless("an object"))
+}
+
+fn nameless(what: &str) -> Failure {
+    Failure::Unknown(format!("{what} was listed that does not say whose it is"))
+}
+
+impl Provider for Kubernetes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
+        let left = self.pools().iter().map(|pool| (pool, self.left(pool)));
+        let offers = left.filter(|(_, left)| *left > 0).map(|(pool, left)| pool.offer(left)).collect();
+        Box::pin(async { Ok(offers) })
+    }
+
+    fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
+        Box::pin(async { self.listed().await.map(Some) })
+    }
+
+    fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
+        Box::pin(async {
+            let name: &str = &order.offer.id;
+            let label = order.label.clone();
+            let pool = self.pool(name).ok_or_else(|| Failure::Vanished(format!("no pool is called {name}")))?;
+            let is_new = !self.taken().get(name).is_some_and(|taken| taken.contains(&label));
+            if is_new && self.left(pool) == 0 {
+                return Err(Failure::Vanished(format!("the pool {name} has {} machines, its most", pool.max)));
+            }
+            // Whatever becomes of it, it may be there.
+            self.taken().entry(name.to_owned()).or_default().insert(label.clone());
+            match pool.mode {
+                Mode::Jobs => {
+                    jobs::rent(&self.calls, &self.owner, pool, order).await?;
+                    Ok(Rented::Job { label }.id())
+                }
+                Mode::Deployment => {
+                    deployment::rent(&self.calls, &self.owner, pool, &label).await?;
+                    Ok(Rented::Pod { label }.id())
+                }
+            }
+        })
+    }
+
+    fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        self.release(rental)
+    }
+
+    fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has ended; a pod does not resume"))) })
+    }
+
+    fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(self.release_one(rental))
+    }
+
+    fn call_limit(&self) -> Duration {
+        Duration::from_millis(self.calls.settings().call_limit_ms) * CALLS_OF_RENT
+    }
+
+    fn join_limit(&self) -> Duration {
+        Duration::from_secs(self.calls.settings().join_limit_s)
+    }
+
+    fn settles_after(&self) -> Duration {
+        SETTLES_AFTER
+    }
+
+    fn takes_join_token(&self) -> bool {
+        self.pools().iter().any(|pool| pool.mode == Mode::Jobs)
+    }
+}

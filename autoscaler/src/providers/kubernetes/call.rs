@@ -1,0 +1,270 @@
+//! One call to the cluster's API: with a limit of time, a bound on what is read, and again if that can do no harm.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use tokio::time::{sleep, timeout};
+
+use super::answer::{Fault, fault};
+use super::settings::KubernetesSettings;
+
+/// How often a call is made.
+const TRIES: u32 = 3;
+
+/// Of an answer no more is read, bytes: a page of 200 pods is some 2 MB.
+const BODY_MAX: usize = 16 << 20;
+
+/// Nobody has us wait for longer.
+const AFTER_MAX: Duration = Duration::from_secs(5);
+
+/// What is asked of a resource, as a Role names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Get,
+    List,
+    Create,
+    Update,
+    Patch,
+    Delete,
+}
+
+impl Verb {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+        }
+    }
+
+    fn method(self) -> Method {
+        match self {
+            Self::Get | Self::List => Method::GET,
+            Self::Create => Method::POST,
+            Self::Update => Method::PUT,
+            Self::Patch => Method::PATCH,
+            Self::Delete => Method::DELETE,
+        }
+    }
+}
+
+/// A kind of object.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Resource {
+    group: &'static str,
+    root: &'static str,
+    plural: &'static str,
+    sub: &'static str,
+}
+
+pub(super) const JOBS: Resource = Resource { group: "batch", root: "/apis/batch/v1", plural: "jobs", sub: "" };
+pub(super) const PODS: Resource = Resource { group: "", root: "/api/v1", plural: "pods", sub: "" };
+pub(super) const SECRETS: Resource = Resource { group: "", root: "/api/v1", plural: "secrets", sub: "" };
+pub(super) const DEPLOYMENTS: Resource =
+    Resource { group: "apps", root: "/apis/apps/v1", plural: "deployments", sub: "" };
+pub(super) const SCALES: Resource = Resource { sub: "scale", ..DEPLOYMENTS };
+
+impl Resource {
+    /// As a Role names it.
+    pub(super) fn full(&self) -> String {
+        if self.sub.is_empty() { self.plural.to_owned() } else { format!("{}/{}", self.plural, self.sub) }
+    }
+
+    pub(super) fn group_word(&self) -> &'static str {
+        if self.group.is_empty() { "the core group" } else { self.group }
+    }
+}
+
+/// What is asked.
+pub(super) struct Call<'a> {
+    pub(super) verb: Verb,
+    pub(super) resource: Resource,
+    name: &'a str,
+    query: Vec<(&'static str, String)>,
+    body: Option<Vec<u8>>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(verb: Verb, resource: Resource) -> Self {
+        Self { verb, resource, name: "", query: Vec::new(), body: None }
+    }
+
+    pub(super) fn named(self, name: &'a str) -> Self {
+        Self { name, ..self }
+    }
+
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.query.push((name, value.into()));
+        self
+    }
+
+    /// Sends this along.
+    pub(super) fn sending(self, body: &impl serde::Serialize) -> Self {
+        // What is built here always becomes JSON.
+        Self { body: Some(serde_json::to_vec(body).unwrap_or_default()), ..self }
+    }
+
+    pub(super) fn is_secret(&self) -> bool {
+        self.resource.plural == SECRETS.plural
+    }
+
+    /// It, in words.
+    pub(super) fn words(&self, namespace: &str) -> String {
+        let (verb, resource) = (self.verb.word(), self.resource.full());
+        format!(
+            "cannot {verb} {resource} {}in namespace {namespace}",
+            if self.name.is_empty() { String::new() } else { format!("{} ", self.name) }
+        )
+    }
+
+    fn request(&self, namespace: &str) -> Result<Request<Body>, http::Error> {
+        let Resource { root, plural, sub, .. } = self.resource;
+        let mut uri = format!("{root}/namespaces/{namespace}/{plural}");
+        for part in [self.name, sub].into_iter().filter(|part| !part.is_empty()) {
+            uri.push('/');
+            uri.push_str(part);
+        }
+        for (n, (name, value)) in self.query.iter().enumerate() {
+            uri.push(if n == 0 { '?' } else { '&' });
+            uri.extend([name, "="]);
+            uri.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
+        }
+        let patch = "application/merge-patch+json";
+        let content = if self.verb == Verb::Patch { patch } else { "application/json" };
+        let request = Request::builder().method(self.verb.method()).uri(uri).header(CONTENT_TYPE, content);
+        request.body(self.body.clone().map_or_else(Body::empty, Body::from))
+    }
+}
+
+/// Who calls.
+pub(super) struct Calls {
+    settings: KubernetesSettings,
+    client: OnceCell<(Client, String)>,
+}
+
+impl Calls {
+    /// The cluster is not asked before the first call.
+    pub(super) fn new(settings: KubernetesSettings) -> Self {
+        Self { settings, client: OnceCell::new() }
+    }
+
+    pub(super) fn settings(&self) -> &KubernetesSettings {
+        &self.settings
+    }
+
+    /// Makes a call, at most [`TRIES`] times. Each verb can be repeated: what is created has its name, what is updated or patched the version
+    /// that was read.
+    pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Fault> {
+        let (client, namespace) = self.client.get_or_try_init(|| connect(&self.settings)).await?;
+        let (mut before, mut tries) = (None, 0);
+        loop {
+            tries += 1;
+            let fault = match self.once(client, namespace, call).await {
+                Ok(body) => return decoded(call, namespace, &body),
+                Err(fault) => fault,
+            };
+            let after = match (&fault, &before) {
+                (Fault::Silent(_), _) => None,
+                (Fault::Busy { after }, _) => *after,
+                // It may have been done before, and the refusal be its consequence: a quota that it has used up.
+                (Fault::Denied(why), Some(_)) => return Err(Fault::Silent(why.clone())),
+                _ => return Err(fault),
+            };
+            if let Fault::Silent(why) = &fault {
+                before = Some(why.clone());
+            }
+            if tries == TRIES {
+                return Err(before.map_or(fault, Fault::Silent));
+            }
+            let most = u64::from(1_u32 << tries) * self.settings.retry_ms;
+            let pause = Duration::from_millis(rand::random_range(most / 2..=most));
+            sleep(pause.max(after.unwrap_or_default().min(AFTER_MAX))).await;
+        }
+    }
+
+    async fn once(&self, client: &Client, namespace: &str, call: &Call<'_>) -> Result<Vec<u8>, Fault> {
+        let request = call.request(namespace).map_err(|error| Fault::Denied(error.to_string()))?;
+        let silent = |why: &str| Fault::Silent(format!("{}: {why}", call.words(namespace)));
+        let answered = async {
+            let answer = client.send(request).await.map_err(|error| match error {
+                // What a plugin for credentials printed may hold them.
+                kube::Error::Auth(_) => Fault::Denied("there are no credentials that can be used".to_owned()),
+                error => silent(&error.to_string()),
+            })?;
+            let (status, headers) = (answer.status(), answer.headers().get(RETRY_AFTER).cloned());
+            let read = Limited::new(answer.into_body(), BODY_MAX).collect().await;
+            let body = read.map_err(|error| silent(&error.to_string()))?.to_bytes().to_vec();
+            if status.is_success() || status == StatusCode::NOT_MODIFIED {
+                return Ok(body);
+            }
+            let seconds = headers.and_then(|after| after.to_str().ok()?.parse().ok());
+            Err(fault(call, namespace, status, seconds.map(Duration::from_secs), &body))
+        };
+        let limit = Duration::from_millis(self.settings.call_limit_ms);
+        let late = |_| Err(silent(&format!("no answer within {} ms", limit.as_millis())));
+        timeout(limit, answered).await.unwrap_or_else(late)
+    }
+}
+
+/// What was answered; what cannot be read says nothing of what was done.
+fn decoded<T: DeserializeOwned>(call: &Call<'_>, namespace: &str, body: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|error| {
+        let why = if call.is_secret() { "it makes no sense".to_owned() } else { error.to_string() };
+        Fault::Silent(format!("{}: the answer cannot be read: {why}", call.words(namespace)))
+    })
+}
+
+async fn connect(settings: &KubernetesSettings) -> Result<(Client, String), Fault> {
+    let denied = |error: String| Fault::Denied(format!("there is no way into the cluster: {error}"));
+    let limit = Duration::from_millis(settings.call_limit_ms);
+    let found = async {
+        if settings.url.is_empty() {
+            return Config::infer().await.map_err(|error| denied(error.to_string()));
+        }
+        let options = KubeConfigOptions::default();
+        Config::from_custom_kubeconfig(explicit(settings)?, &options).await.map_err(|error| denied(error.to_string()))
+    };
+    let late = |_| Err(denied("the credentials are not to be had".to_owned()));
+    let mut config = timeout(limit, found).await.unwrap_or_else(late)?;
+    config.default_retry = false;
+    let namespace = Some(&settings.namespace).filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.unwrap_or(&config.default_namespace).clone();
+    let client = Client::try_from(config).map_err(|error| denied(error.to_string()))?;
+    Ok((client, namespace))
+}
+
+/// What the settings say, as a kubeconfig.
+fn explicit(settings: &KubernetesSettings) -> Result<Kubeconfig, Fault> {
+    let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+    let (mut cluster, mut user) = (json!({"server": settings.url}), json!({}));
+    if !settings.ca_file.as_os_str().is_empty() {
+        cluster["certificate-authority"] = text(&settings.ca_file).into();
+    }
+    if !settings.token_file.as_os_str().is_empty() {
+        user["tokenFile"] = text(&settings.token_file).into();
+    }
+    if !settings.token.expose().is_empty() {
+        user["token"] = settings.token.expose().into();
+    }
+    let config: Value = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "settings", "cluster": cluster}],
+        "users": [{"name": "settings", "user": user}],
+        "contexts": [{"name": "settings", "context": {"cluster": "settings", "user": "settings"}}],
+        "current-context": "settings",
+    });
+    serde_json::from_value(config).map_err(|_| Fault::Denied("url, token and ca_file make no kubeconfig".to_owned()))
+}

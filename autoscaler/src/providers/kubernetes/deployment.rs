@@ -1,0 +1,157 @@
+//! The mode `deployment`: machines are pods of a Deployment of the operator's, which is scaled.
+//!
+//! Its pods are made with a scheduling gate, so that none runs before it is known whose machine it is: a pod is claimed by writing the machine's
+//! label on it and taking the gate away in one go, and its worker is called what the label says, through the downward API. A pod that nobody
+//! has claimed is a spare; it is on no node and costs nothing.
+//!
+//! To give a machine back its pod is deleted, and its Deployment makes a spare in its place, which is the one that goes when it is scaled
+//! down. Scaling down first would leave it to the cluster which pod goes: one that boots goes before one that runs, whatever its
+//! `pod-deletion-cost`.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v1::{Scale, ScaleSpec};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::Owner;
+use super::answer::Fault;
+use super::call::{Call, Calls, DEPLOYMENTS, PODS, SCALES, Verb};
+use super::names::{self, DEPLOYMENT, GATE, MACHINE, OWNER, POOL};
+use super::settings::Pool;
+use crate::provider::Failure;
+
+/// How often it is looked for a pod that is to come; between two looks a few times `retry_ms`.
+const LOOKS: u32 = 12;
+
+/// What scaling down costs least: of pods that are on no node, spares go first.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// Claims a spare for a machine, and has one made if there is none.
+pub(super) async fn rent(calls: &Calls, owner: &Owner, pool: &Pool, label: &str) -> Result<(), Failure> {
+    let name = &pool.deployment;
+    let deployment: Deployment = calls.call(&Call::new(Verb::Get, DEPLOYMENTS).named(name)).await?;
+    if !is_gated(&deployment) {
+        return Err(Failure::Refused(format!("the pods of the Deployment {name} lack the scheduling gate {GATE}")));
+    }
+    // Once it was asked for more, a failure may leave more there.
+    let mut asked = false;
+    let after = |asked: bool, fault: Fault| if asked { Failure::Unknown(fault.to_string()) } else { fault.into() };
+    for _ in 0..LOOKS {
+        let (scale, pods) = look(calls, name).await.map_err(|fault| after(asked, fault))?;
+        let is_ours = |pod: &&Pod| names::label_of(&pod.metadata, OWNER) == Some(&owner.prefix);
+        if pods.iter().filter(is_ours).any(|pod| names::label_of(&pod.metadata, MACHINE) == Some(label)) {
+            return Ok(());
+        }
+        let mut spares: Vec<&Pod> = pods.iter().filter(|pod| names::is_spare(pod)).collect();
+        spares.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        if let Some(spare) = spares.first() {
+            match claim(calls, owner, pool, spare, label).await {
+                // Somebody else changed it, or has it.
+                Err(Fault::Conflict(_) | Fault::Missing(_)) => continue,
+                Err(fault) => return Err(fault.into()),
+                Ok(()) => return Ok(()),
+            }
+        }
+        let active = pods.iter().filter(|pod| names::is_active(pod)).count();
+        let replicas = replicas(&scale);
+        if usize::try_from(replicas).unwrap_or(0) <= active {
+            match scale_to(calls, name, &scale, replicas + 1).await {
+                Ok(()) => asked = true,
+                Err(Fault::Conflict(_)) => continue,
+                Err(fault) => return Err(after(asked, fault)),
+            }
+        }
+        sleep(Duration::from_millis(calls.settings().retry_ms * 4)).await;
+    }
+    Err(Failure::Unknown(format!("the Deployment {name} has made no pod yet")))
+}
+
+/// Gives a spare back, unless it has become a machine: one pod less is wanted, and it goes first.
+pub(super) async fn release_spare(calls: &Calls, name: &str, pod: &str) -> Result<(), Failure> {
+    for _ in 0..LOOKS {
+        let (scale, pods) = match look(calls, name).await {
+            Err(Fault::Missing(_)) => return Ok(()),
+            looked => looked?,
+        };
+        let is_it = |spare: &&Pod| names::is_spare(spare) && spare.metadata.name.as_deref() == Some(pod);
+        let Some(spare) = pods.iter().find(is_it) else { return Ok(()) };
+        let active = i32::try_from(pods.iter().filter(|pod| names::is_active(pod)).count()).unwrap_or(i32::MAX);
+        if replicas(&scale) < active {
+            // It is about to go.
+            return Ok(());
+        }
+        let cheapest = json!({"metadata": {
+            "resourceVersion": spare.metadata.resource_version,
+            "annotations": {DELETION_COST: i32::MIN.to_string()},
+        }});
+        let marked = calls.call::<IgnoredAny>(&Call::new(Verb::Patch, PODS).named(pod).sending(&cheapest)).await;
+        let scaled = match marked {
+            Ok(_) => scale_to(calls, name, &scale, active - 1).await,
+            Err(fault) => Err(fault),
+        };
+        match scaled {
+            Ok(()) => return Ok(()),
+            Err(Fault::Conflict(_) | Fault::Missing(_)) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    Err(Failure::Refused(format!("the Deployment {name} changes all the time")))
+}
+
+/// The spares of a Deployment; none of one that is not there.
+pub(super) async fn spares(calls: &Calls, name: &str) -> Result<Vec<Pod>, Fault> {
+    match look(calls, name).await {
+        Ok((_, pods)) => Ok(pods.into_iter().filter(names::is_spare).collect()),
+        Err(Fault::Missing(_)) => Ok(Vec::new()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// How large it is to be, and its pods.
+async fn look(calls: &Calls, name: &str) -> Result<(Scale, Vec<Pod>), Fault> {
+    let scale: Scale = calls.call(&Call::new(Verb::Get, SCALES).named(name)).await?;
+    let selector = scale.status.as_ref().and_then(|status| status.selector.clone()).unwrap_or_default();
+    if selector.is_empty() {
+        // That would be every pod.
+        return Err(Fault::Denied(format!("the Deployment {name} does not say which pods it has")));
+    }
+    let pods = calls.list(PODS, &selector).await?;
+    Ok((scale, pods))
+}
+
+async fn claim(calls: &Calls, owner: &Owner, pool: &Pool, spare: &Pod, label: &str) -> Result<(), Fault> {
+    let gates = spare.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    let others: Vec<_> = gates.filter(|gate| gate.name != GATE).collect();
+    let claimed = json!({
+        "metadata": {
+            "resourceVersion": spare.metadata.resource_version,
+            "labels": {OWNER: owner.prefix, POOL: pool.name, MACHINE: label, DEPLOYMENT: pool.deployment},
+            "annotations": {DELETION_COST: "1"},
+        },
+        "spec": {"schedulingGates": others},
+    });
+    let name = spare.metadata.name.as_deref().unwrap_or_default();
+    calls.call::<IgnoredAny>(&Call::new(Verb::Patch, PODS).named(name).sending(&claimed)).await.map(drop)
+}
+
+/// If nobody has scaled it since.
+async fn scale_to(calls: &Calls, name: &str, read: &Scale, replicas: i32) -> Result<(), Fault> {
+    let ObjectMeta { namespace, resource_version, .. } = read.metadata.clone();
+    let metadata = ObjectMeta { name: Some(name.to_owned()), namespace, resource_version, ..ObjectMeta::default() };
+    let scale = Scale { metadata, spec: Some(ScaleSpec { replicas: Some(replicas) }), status: None };
+    calls.call::<IgnoredAny>(&Call::new(Verb::Update, SCALES).named(name).sending(&scale)).await.map(drop)
+}
+
+fn replicas(scale: &Scale) -> i32 {
+    scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0)
+}
+
+fn is_gated(deployment: &Deployment) -> bool {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    pod.is_some_and(|pod| pod.scheduling_gates.iter().flatten().any(|gate| gate.name == GATE))
+}

@@ -1,0 +1,61 @@
+//! A whole list, page by page, or none.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::answer::Fault;
+use super::call::{Call, Calls, Resource, Verb};
+
+/// More pages than this are not ours: with the default page, 20,000 objects.
+const PAGES_MAX: usize = 100;
+
+/// A list that expires while it is read is begun again so often.
+const STARTS_MAX: usize = 3;
+
+/// A page. What is missing from it is not empty: such an answer says nothing.
+#[derive(Deserialize)]
+struct Page<T> {
+    kind: String,
+    metadata: PageMeta,
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct PageMeta {
+    #[serde(default, rename = "continue")]
+    next: String,
+}
+
+impl Calls {
+    /// All objects of a kind that have these labels.
+    pub(super) async fn list<T: DeserializeOwned>(&self, resource: Resource, selector: &str) -> Result<Vec<T>, Fault> {
+        for _ in 0..STARTS_MAX {
+            match self.pages(resource, selector).await {
+                Err(Fault::Expired) => {}
+                other => return other,
+            }
+        }
+        Err(Fault::Expired)
+    }
+
+    async fn pages<T: DeserializeOwned>(&self, resource: Resource, selector: &str) -> Result<Vec<T>, Fault> {
+        let (mut items, mut next) = (Vec::new(), String::new());
+        for _ in 0..PAGES_MAX {
+            let mut call = Call::new(Verb::List, resource).with("labelSelector", selector);
+            call = call.with("limit", self.settings().page.to_string());
+            if !next.is_empty() {
+                call = call.with("continue", next);
+            }
+            let page: Page<T> = self.call(&call).await?;
+            if !page.kind.ends_with("List") {
+                return Err(Fault::Silent(format!("a list was asked for, and a {} came", page.kind)));
+            }
+            items.extend(page.items);
+            next = page.metadata.next;
+            if next.is_empty() {
+                return Ok(items);
+            }
+        }
+        Err(Fault::Silent(format!("a list has more than {PAGES_MAX} pages")))
+    }
+}
