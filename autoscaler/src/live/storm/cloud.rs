@@ -1,0 +1,258 @@
+//! The provider as the storm has it, in this process, and what is true of it whatever anybody believes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use stokehold_fake_vast::{self as fake, Delivery, Happened, Market, Rule};
+use stokehold_queue::{Clock, ManualClock};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+
+use super::fleet::Fleet;
+use super::{MACHINES, USD_PER_HOUR};
+use crate::observe::Seen;
+use crate::providers::vast::VastSettings;
+use crate::providers::vast::transport::{Answer, Lost, Place, Request, Transport};
+use crate::rental_ledger::memory::MemoryLedger;
+use crate::secret::Secret;
+
+/// When the simulation begins, unix milliseconds.
+const BEGAN_MS: u64 = 1_800_000_000_000;
+
+/// A machine that nobody knows is ended within this time after it could be seen.
+const ORPHAN_S: f64 = 600.0;
+
+/// One that does not serve is ended within this time after it was made, and some more for a destroy that fails and is asked again.
+const UNSERVING_S: f64 = 900.0 + 300.0;
+
+/// How Vast.ai is used here.
+pub(super) fn settings() -> VastSettings {
+    let settings = toml::from_str::<toml::Table>(crate::config::DEFAULT).unwrap().remove("vast").unwrap();
+    let settings: VastSettings = settings.try_into().unwrap();
+    VastSettings {
+        api_key: Secret::new(fake::KEY),
+        image: "stokehold/worker".to_owned(),
+        min_cuda: 0.0,
+        min_compute_capability: 0.0,
+        min_inet_down_mbit: 0.0,
+        min_duration_h: 0.0,
+        verified_only: false,
+        datacenter_only: false,
+        ..settings
+    }
+}
+
+/// The provider.
+pub(super) struct Cloud {
+    market: Mutex<Market>,
+    clock: ManualClock,
+    began: Instant,
+    ledger: Arc<MemoryLedger>,
+    /// How often a machine of each label was asked for.
+    asked: Mutex<BTreeMap<String, usize>>,
+    wrong: Mutex<Vec<String>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Cloud {
+    pub(super) fn clock(&self) -> Clock {
+        Clock::Manual(self.clock.clone())
+    }
+
+    /// The clock of everything follows tokio's, which is paused.
+    fn now_s(&self) -> f64 {
+        let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap();
+        self.clock.advance_ms((BEGAN_MS + elapsed_ms).saturating_sub(self.clock.now_ms()));
+        self.clock.now_ms() as f64 / 1e3
+    }
+
+    pub(super) fn set_faults(&self, rules: Vec<Rule>) {
+        lock(&self.market).set_faults(rules);
+    }
+
+    pub(super) fn happened(&self) -> Vec<Happened> {
+        let now_s = self.now_s();
+        lock(&self.market).advance(now_s)
+    }
+
+    pub(super) fn rented(&self) -> usize {
+        lock(&self.asked).len()
+    }
+
+    /// What there is, as only the provider knows it.
+    fn instances(&self) -> Vec<Value> {
+        let now_s = self.now_s();
+        let state = lock(&self.market).handle(now_s, &fake::Request::new("GET", "/_fake/state", "", &Value::Null)).value();
+        state["instances"].as_array().unwrap().clone()
+    }
+
+    /// What a call does, which is written down before it.
+    fn handle(&self, request: &Request) -> fake::Answer {
+        let now_s = self.now_s();
+        let Place::Api(path) = &request.place else { return fake::Answer::text(404, "") };
+        if path.contains("/asks/") {
+            let label = request.body.as_ref().and_then(|body| body["label"].as_str()).unwrap_or_default();
+            let id = id_of(label);
+            if !self.ledger.rows().machines.contains_key(id) {
+                lock(&self.wrong).push(format!("{id} was asked for and is written down nowhere"));
+            }
+            let mut asked = lock(&self.asked);
+            let times = asked.entry(id.to_owned()).or_default();
+            *times += 1;
+            if *times > 1 {
+                lock(&self.wrong).push(format!("{id} was asked for twice"));
+            }
+        }
+        let mut wire = fake::Request::new(
+            request.method.as_str(),
+            path,
+            fake::KEY,
+            request.body.as_ref().unwrap_or(&Value::Null),
+        );
+        wire.query = request.query.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        lock(&self.market).handle(now_s, &wire)
+    }
+}
+
+impl Transport for Cloud {
+    fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, Lost>> {
+        Box::pin(async move {
+            // Killed before it was sent, and after it was done: both may be.
+            yield_now().await;
+            let answer = self.handle(&request);
+            yield_now().await;
+            let header = |name: &str| {
+                let found = answer.headers.iter().find(|(header, _)| header.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| value.clone())
+            };
+            match answer.delivery {
+                Delivery::Sent => Ok(Answer {
+                    status: answer.status,
+                    retry_after_s: header("retry-after").and_then(|text| text.parse().ok()),
+                    quota_resets_in_s: None,
+                    content_type: header("content-type").unwrap_or_default(),
+                    body: answer.body.into(),
+                }),
+                Delivery::Closed => Err(Lost::Unknown("closed".to_owned())),
+                Delivery::Held => {
+                    sleep(request.timeout).await;
+                    Err(Lost::Unknown("silence".to_owned()))
+                }
+            }
+        })
+    }
+}
+
+/// A label's machine.
+pub(super) fn id_of(label: &str) -> &str {
+    label.rsplit(':').next().unwrap_or_default()
+}
+
+/// Everything but the autoscalers.
+#[derive(Clone)]
+pub(super) struct World {
+    pub(super) cloud: Arc<Cloud>,
+    pub(super) ledger: Arc<MemoryLedger>,
+    /// Since when each instance is in nobody's ledger, or serves nobody, seconds.
+    since_s: Arc<Mutex<HashMap<(u64, &'static str), f64>>>,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        let clock = ManualClock::new(BEGAN_MS);
+        let ledger = Arc::new(MemoryLedger::new(Clock::Manual(clock.clone())));
+        let settings = fake::Settings {
+            machines: 60,
+            credit_usd: 1e6,
+            limits_calls: true,
+            boot_s: (20.0, 120.0),
+            rivals_per_hour: 2.0,
+            rented_per_machine_hour: 0.5,
+            searches_per_day: None,
+            log_calls: 16,
+            ..fake::Settings::default()
+        };
+        let cloud = Cloud {
+            market: Mutex::new(Market::new(seed, settings)),
+            clock,
+            began: Instant::now(),
+            ledger: ledger.clone(),
+            asked: Mutex::default(),
+            wrong: Mutex::default(),
+        };
+        Self { cloud: Arc::new(cloud), ledger, since_s: Arc::default() }
+    }
+
+    /// What an autoscaler would read now.
+    pub(super) fn seen(&self, fleet: &Fleet) -> Seen {
+        let now_ms = (self.cloud.now_s() * 1e3).round() as u64;
+        let (machines, shunned) = {
+            let rows = self.ledger.rows();
+            (rows.machines.clone(), rows.shunned.clone())
+        };
+        let (flows, workers) = fleet.seen(now_ms);
+        Seen { now_ms, flows, workers, machines, shunned, ..Seen::default() }
+    }
+
+    /// What must be so at every moment.
+    pub(super) fn check(&self, fleet: &Fleet, is_calm: bool, wrong: &mut Vec<String>) {
+        let now_s = self.cloud.now_s();
+        wrong.append(&mut lock(&self.cloud.wrong));
+        let instances = self.cloud.instances();
+        let mut since_s = lock(&self.since_s);
+        let mut labels = BTreeMap::new();
+        let (mut running, mut usd_per_hour) = (0, 0.0);
+        let mut standing = Vec::new();
+        for instance in &instances {
+            let number = instance["id"].as_u64().unwrap();
+            let id = id_of(instance["label"].as_str().unwrap_or_default()).to_owned();
+            if labels.insert(id.clone(), number).is_some() {
+                wrong.push(format!("{id} was bought twice"));
+            }
+            if instance["intended_status"] == "running" {
+                running += 1;
+                usd_per_hour += instance["dph_total"].as_f64().unwrap();
+            }
+            if !self.ledger.rows().machines.contains_key(&id) {
+                standing.push(((number, "is in no ledger"), ORPHAN_S));
+            }
+            let is_wanted = self.ledger.rows().machines.get(&id).is_some_and(|machine| {
+                machine.wanted == stokehold_queue::registry::Wanted::Stopped
+            });
+            if !fleet.serves(&id) && !is_wanted {
+                standing.push(((number, "serves nobody"), UNSERVING_S));
+            }
+        }
+        if running > MACHINES {
+            wrong.push(format!("{running} machines run"));
+        }
+        if usd_per_hour > USD_PER_HOUR + 1e-6 {
+            wrong.push(format!("${usd_per_hour}/h are spent"));
+        }
+        since_s.retain(|key, _| standing.iter().any(|(stands, _)| stands == key));
+        for (key, limit_s) in standing {
+            let since_s = *since_s.entry(key).or_insert(now_s);
+            // A provider that cannot be asked, or does not obey, is waited for.
+            let slack_s = if is_calm { 0.0 } else { 900.0 };
+            if now_s - since_s > limit_s + slack_s {
+                wrong.push(format!("{} {} for {:.0} s", key.0, key.1, now_s - since_s));
+            }
+        }
+        wrong.truncate(20);
+    }
+
+    /// Nothing is left once nothing goes wrong, and there is nothing to do.
+    pub(super) fn check_end(&self, wrong: &mut Vec<String>) {
+        for instance in self.cloud.instances() {
+            wrong.push(format!("{} is left over: {}", instance["label"], instance["actual_status"]));
+        }
+        for machine in self.ledger.rows().machines.values() {
+            wrong.push(format!("{} is written down still, {:?}", machine.id, machine.wanted));
+        }
+    }
+}
