@@ -26,6 +26,7 @@ INFERNO := $(TOOLS)/bin/inferno-flamegraph
 DEV := $(TOOLS)/dev/.installed
 CLIENT := $(TOOLS)/client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
+VASTAI := $(TOOLS)/vastai/.installed
 SCHEMA := $(TOOLS)/schema/.installed
 PEERS := $(TOOLS)/peers/.installed
 ZIG := $(TOOLS)/zig/.installed
@@ -37,6 +38,7 @@ STOKE := target/debug/stoke
 export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(TOOLS)/client/bin/python
 export STOKE_TEST_HOOKS_PYTHON := $(TOOLS)/hooks/bin/python
+export STOKE_TEST_VASTAI := $(TOOLS)/vastai/bin/vastai
 export STOKE_BENCH_PEERS_BIN := $(TOOLS)/peers/bin
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
 export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
@@ -89,6 +91,12 @@ $(CLIENT): $(WHEEL)
 $(HOOKS): tests/it/webhooks.requirements.txt | $(UV)
 	@$(UV) venv -q --clear $(TOOLS)/hooks
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/hooks $<
+	@touch $@
+
+# What the stand-in for Vast.ai must please: the official client, unchanged.
+$(VASTAI): tests/fake-vast/tests/vastai.requirements.txt | $(UV)
+	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/vastai
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/vastai $<
 	@touch $@
 
 # What reads the OpenAPI document and tries everything it allows.
@@ -174,7 +182,7 @@ test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by th
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(DEV) $(GARAGE) $(BWRAP) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)

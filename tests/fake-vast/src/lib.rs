@@ -12,6 +12,7 @@ mod account;
 mod changes;
 mod control;
 mod draw;
+mod fate;
 mod faults;
 mod instances;
 mod kinds;

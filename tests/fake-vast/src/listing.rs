@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use crate::faults::Fault;
+use crate::machines::Block;
 use crate::market::Market;
 use crate::offers::Quote;
+use crate::rows::{Listed, narrow};
 use crate::search::{Field, Filter, Query, filters};
 use crate::wire::{Answer, Request};
 
@@ -36,23 +38,30 @@ impl Market {
             Ok(query) => query,
             Err(message) => return Answer::error(400, "invalid_args", &message),
         };
-        let mut rows = match self.offers(&query) {
-            Ok(rows) => rows,
+        let mut found = match self.offers(&query) {
+            Ok(found) => found,
             Err(message) => return Answer::error(400, "invalid_args", &message),
         };
+        let mut chaos = self.chaos.clone();
         for fault in faults {
             if let Fault::Varying { keep } = fault {
-                rows.retain(|_| self.chaos.chance(*keep));
+                found.retain(|_| chaos.chance(*keep));
             }
         }
-        let rows = spoil(rows.into_iter().map(Value::Object).collect(), faults);
         let columns = body.get("select_cols").and_then(Value::as_array);
-        let rows: Vec<Value> = rows.into_iter().map(|row| narrow(row, columns)).collect();
-        Answer::json(200, &json!({ "offers": rows }))
+        let columns = columns.filter(|columns| !columns.iter().any(|name| name == "*"));
+        let text = |(block, quote): (&Block, Quote)| match columns {
+            None => quote.text(block),
+            Some(_) => narrow(quote.row(block).into(), columns).to_string(),
+        };
+        let rows: Vec<String> = spoil(found, faults).into_iter().map(text).collect();
+        let body = format!("{{\"offers\":[{}]}}", rows.join(","));
+        self.chaos = chaos;
+        Answer::typed(200, "application/json", body.into_bytes())
     }
 
     /// The offers that pass, in order, as many as may be.
-    fn offers(&self, query: &Query) -> Result<Vec<Map<String, Value>>, String> {
+    fn offers(&self, query: &Query) -> Result<Vec<(&Block, Quote)>, String> {
         let mut found = Vec::new();
         for (machine, block) in self.asks.values().copied() {
             let machine = &self.machines[machine];
@@ -69,7 +78,7 @@ impl Market {
                 found.push((block, quote));
             }
         }
-        let key = |block: &'_ crate::machines::Block, quote: &Quote, name: &str| match quote.field(name) {
+        let key = |block: &'_ Block, quote: &Quote, name: &str| match quote.field(name) {
             Some(number) => number,
             None => block.row.get(name).and_then(Value::as_f64).unwrap_or(f64::MAX),
         };
@@ -85,7 +94,7 @@ impl Market {
             orders.unwrap_or_else(|| one.ask.cmp(&two.ask))
         });
         found.truncate(query.limit);
-        Ok(found.iter().map(|(block, quote)| quote.write(block)).collect())
+        Ok(found)
     }
 
     pub(crate) fn list(&mut self, request: &Request, faults: &[Fault]) -> Answer {
@@ -101,47 +110,54 @@ impl Market {
             Ok(order) => order.unwrap_or_default(),
             Err(message) => return Answer::error(400, "invalid_args", &message),
         };
-        let all = self.listed_rows();
+        let all = self.listed_instances();
         let total = all.len();
         let mut labels: BTreeMap<String, u64> = BTreeMap::new();
-        for row in &all {
-            *labels.entry(row["label"].as_str().unwrap_or_default().to_owned()).or_default() += 1;
+        for one in &all {
+            let label = match self.column(one, "label") {
+                Field::Text(label) => label,
+                Field::Number(_) | Field::Flag(_) | Field::Null => "",
+            };
+            *labels.entry(label.to_owned()).or_default() += 1;
         }
-        let mut rows: Vec<Value> = all
-            .into_iter()
-            .filter(|row| filters.iter().all(|filter| filter.takes(Field::of(&row[filter.field.as_str()]))))
-            .collect();
+        let passes = |one: &Listed<'_>| filters.iter().all(|filter| filter.takes(self.column(one, &filter.field)));
+        let mut rows: Vec<Listed<'_>> = all.into_iter().filter(passes).collect();
         rows.sort_by(|one, two| {
             let by = |(name, is_rising): &(String, bool)| {
-                let order = Field::of(&one[name.as_str()]).compare(Field::of(&two[name.as_str()]));
+                let order = self.column(one, name).compare(self.column(two, name));
                 if *is_rising { order } else { order.reverse() }
             };
-            let id = |row: &Value| row["id"].as_u64();
-            order.iter().map(by).find(|order| order.is_ne()).unwrap_or_else(|| id(one).cmp(&id(two)))
+            order.iter().map(by).find(|order| order.is_ne()).unwrap_or_else(|| one.id().cmp(&two.id()))
         });
         let found = rows.len();
         let from = match request.query("after_token").map(|token| after(token, &rows)) {
             None => 0,
-            Some(Some(from)) => from,
+            Some(Some(from)) => from.min(found),
             Some(None) => return Answer::error(400, "invalid_token", "after_token is not known"),
         };
-        let page: Vec<Value> = rows.drain(from.min(found)..(from + limit).min(found)).collect();
-        let next = (from + limit < found)
-            .then(|| page.last().map(|row| format!("{:x}-{:x}", from + limit, row["id"].as_u64().unwrap_or(0))));
+        let to = (from + limit).min(found);
+        let page = rows[from..to].to_vec();
+        let next = page.last().filter(|_| to < found).map(|last| format!("{to:x}-{:x}", last.id()));
         let columns = read("select_cols");
         let columns = columns.as_ref().and_then(Value::as_array);
-        let page: Vec<Value> = spoil(page, faults).into_iter().map(|row| narrow(row, columns)).collect();
-        Answer::json(
-            200,
-            &json!({
-                "success": true, "instances_found": found, "total_instances": total, "label_counts": labels,
-                "next_token": next.flatten(), "instances": page,
-            }),
-        )
+        let head = json!({
+            "success": true, "instances_found": found, "total_instances": total, "label_counts": labels, "next_token": next,
+        });
+        self.listing(&head, spoil(page, faults), columns)
+    }
+
+    /// An object with some instances in it.
+    fn listing(&self, head: &Value, rows: Vec<Listed<'_>>, columns: Option<&Vec<Value>>) -> Answer {
+        let rows: Vec<String> = rows.iter().map(|one| self.listed_text(one, columns)).collect();
+        let head = head.to_string();
+        let open = head.strip_suffix('}').unwrap_or("{");
+        let comma = if open.len() > 1 { "," } else { "" };
+        let body = [open, comma, "\"instances\":[", &rows.join(","), "]}"].concat();
+        Answer::typed(200, "application/json", body.into_bytes())
     }
 
     pub(crate) fn list_old(&mut self, faults: &[Fault]) -> Answer {
-        Answer::json(200, &json!({ "instances": spoil(self.listed_rows(), faults) }))
+        self.listing(&json!({}), spoil(self.listed_instances(), faults), None)
     }
 
     pub(crate) fn show(&mut self, id: u64) -> Answer {
@@ -152,11 +168,15 @@ impl Market {
 
     pub(crate) fn filter_values(&mut self) -> Answer {
         let names = ["actual_status", "verification", "gpu_name"];
-        let rows = self.listed_rows();
-        let values: BTreeSet<Vec<Option<&str>>> =
-            rows.iter().map(|row| names.iter().map(|name| row[*name].as_str()).collect()).collect();
+        let rows = self.listed_instances();
+        let word = |one, name: &str| match self.column(one, name) {
+            Field::Text(word) => Some(word.to_owned()),
+            Field::Number(_) | Field::Flag(_) | Field::Null => None,
+        };
+        let values: BTreeSet<Vec<Option<String>>> =
+            rows.iter().map(|one| names.iter().map(|name| word(one, name)).collect()).collect();
         let object =
-            |values: &Vec<Option<&str>>| json!({names[0]: values[0], names[1]: values[1], names[2]: values[2]});
+            |values: &Vec<Option<String>>| json!({names[0]: values[0], names[1]: values[1], names[2]: values[2]});
         Answer::json(200, &json!({ "filters": values.iter().map(object).collect::<Vec<_>>() }))
     }
 }
@@ -206,27 +226,16 @@ fn instance_order(asked: &Value) -> Result<Vec<(String, bool)>, String> {
 }
 
 /// Where the next page begins: behind the row that a token names, or where that was if it is gone.
-fn after(token: &str, rows: &[Value]) -> Option<usize> {
+fn after(token: &str, rows: &[Listed<'_>]) -> Option<usize> {
     let (offset, id) = token.split_once('-')?;
     let offset = usize::from_str_radix(offset, 16).ok()?;
     let id = u64::from_str_radix(id, 16).ok()?;
-    let at = rows.iter().position(|row| row["id"].as_u64() == Some(id));
-    let passed = || rows.iter().take_while(|row| row["id"].as_u64().is_some_and(|one| one < id)).count();
-    Some(at.map_or_else(|| passed().min(offset), |at| at + 1))
-}
-
-fn narrow(row: Value, columns: Option<&Vec<Value>>) -> Value {
-    match (row, columns) {
-        (Value::Object(row), Some(columns)) if !columns.iter().any(|name| name == "*") => {
-            let is_asked = |name: &str| columns.iter().any(|column| column == name);
-            row.into_iter().filter(|(name, _)| is_asked(name)).collect::<Map<_, _>>().into()
-        }
-        (row, _) => row,
-    }
+    let passed = || rows.iter().take_while(|row| row.id() < id).count();
+    Some(rows.iter().position(|row| row.id() == id).map_or_else(|| passed().min(offset), |at| at + 1))
 }
 
 /// A list that does not say everything.
-fn spoil(mut rows: Vec<Value>, faults: &[Fault]) -> Vec<Value> {
+fn spoil<T>(mut rows: Vec<T>, faults: &[Fault]) -> Vec<T> {
     for fault in faults {
         match fault {
             Fault::EmptyList => rows.clear(),

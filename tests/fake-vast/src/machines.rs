@@ -6,6 +6,7 @@ use crate::draw::Draw;
 use crate::kinds::{KINDS, Kind};
 use crate::money::nano_usd;
 use crate::offers;
+use crate::rows;
 use crate::settings::Listing;
 
 /// Who has a card.
@@ -27,6 +28,10 @@ pub(crate) struct Block {
     pub(crate) ask: Option<u64>,
     /// What of the offer does not change while it is listed.
     pub(crate) row: Map<String, Value>,
+    /// The same as JSON without braces, but for what a quote says.
+    pub(crate) offer_text: String,
+    /// The same as JSON without braces, but for what an instance says.
+    pub(crate) instance_text: String,
 }
 
 /// One box.
@@ -174,6 +179,8 @@ impl Machine {
         let traits = offers::Traits::drawn(self, draw);
         let rows: Vec<_> = self.blocks.iter().map(|block| offers::row(self, block, &traits, draw)).collect();
         for (block, row) in self.blocks.iter_mut().zip(rows) {
+            block.offer_text = offers::text_without(&row, &offers::QUOTED);
+            block.instance_text = offers::text_without(&row, &rows::SAID);
             block.row = row;
         }
     }
@@ -200,7 +207,17 @@ impl Machine {
 fn blocks(count: usize) -> Vec<Block> {
     let sizes = [1, 2, 4, 8].into_iter().filter(|size| *size < count).chain([count]);
     let starts = |size: usize| (0..=count - size).step_by(size).map(move |start| (start, size));
-    sizes.flat_map(starts).map(|(start, size)| Block { start, size, ask: None, row: Map::new() }).collect()
+    sizes
+        .flat_map(starts)
+        .map(|(start, size)| Block {
+            start,
+            size,
+            ask: None,
+            row: Map::new(),
+            offer_text: String::new(),
+            instance_text: String::new(),
+        })
+        .collect()
 }
 
 /// A host's net price in whole cents, and what the provider puts on it.

@@ -28,7 +28,7 @@ const LOG_BYTES: u64 = 1 << 20;
 const REMOVE_TRIES: u32 = 20;
 const REMOVE_AGAIN_AFTER: Duration = Duration::from_millis(25);
 /// Kills a process group once its input ends.
-const WATCHDOG: &str = "read -r _; kill -KILL -- -\"$1\"";
+const WATCHDOG: &str = "read -r _; kill -s KILL -- \"-$1\"";
 
 /// Further variables of a machine: what it has of cards.
 pub type Hardware = Box<dyn Fn(&Started) -> Vec<(String, String)> + Send + Sync>;

@@ -5,14 +5,56 @@ use serde_json::{Map, Value, json};
 use crate::instances::Instance;
 use crate::machines::seconds;
 use crate::market::Market;
-use crate::offers::Quote;
+use crate::offers::{Quote, joined};
+use crate::search::Field;
 
 /// A port from here on is the same outside.
 const IDENTITY_PORT: u32 = 70_000;
 
+/// The fields that an instance says, which are not those of its offer.
+pub(crate) const SAID: [&str; 37] = [
+    "id",
+    "ask_contract_id",
+    "label",
+    "actual_status",
+    "intended_status",
+    "cur_state",
+    "next_state",
+    "status_msg",
+    "is_bid",
+    "dph_base",
+    "dph_total",
+    "storage_total_cost",
+    "search",
+    "instance",
+    "start_date",
+    "duration",
+    "image_uuid",
+    "image_runtype",
+    "image_args",
+    "onstart",
+    "extra_env",
+    "disk_space",
+    "disk_usage",
+    "disk_util",
+    "gpu_util",
+    "gpu_temp",
+    "cpu_util",
+    "uptime_mins",
+    "ssh_host",
+    "ssh_idx",
+    "ssh_port",
+    "ports",
+    "volume_info",
+    "template_id",
+    "template_hash_id",
+    "rented",
+    "local_ipaddrs",
+];
+
 impl Market {
-    /// One instance with everything that the list says.
-    pub(crate) fn instance_row(&self, one: &Instance) -> Map<String, Value> {
+    /// What it says that is not in its offer.
+    fn said(&self, one: &Instance) -> Map<String, Value> {
         let machine = &self.machines[one.machine];
         let block = &machine.blocks[one.block];
         #[expect(clippy::cast_precision_loss, reason = "disks are small")]
@@ -20,11 +62,10 @@ impl Market {
         let quote = Quote::of(machine, block, false, disk_gb, self.now_ms);
         let (gpu_hour, disk_hour) = one.hourly_usd();
         let is_running = one.status == crate::instances::Status::Running;
-        let wanted = if one.wants_running { "running" } else { "stopped" };
         let env: Vec<(&String, &String)> = one.order.env.iter().map(|(name, value)| (name, value)).collect();
         let fields = json!({
             "id": one.id, "ask_contract_id": one.ask, "label": one.order.label,
-            "actual_status": one.status.word(), "intended_status": wanted,
+            "actual_status": one.status.word(), "intended_status": wanted(one),
             "cur_state": one.cur_state, "next_state": one.next_state, "status_msg": one.message,
             "is_bid": one.order.bid.is_some(), "dph_base": gpu_hour, "dph_total": gpu_hour + disk_hour,
             "storage_total_cost": disk_hour, "search": quote.breakdown(gpu_hour), "instance": quote.breakdown(gpu_hour),
@@ -38,10 +79,16 @@ impl Market {
             "volume_info": null, "template_id": null, "template_hash_id": null,
             "rented": true, "local_ipaddrs": "10.0.0.2",
         });
-        let mut row = block.row.clone();
-        if let Value::Object(fields) = fields {
-            row.extend(fields);
+        match fields {
+            Value::Object(fields) => fields,
+            _ => Map::new(),
         }
+    }
+
+    /// One instance with everything that the list says.
+    pub(crate) fn instance_row(&self, one: &Instance) -> Map<String, Value> {
+        let mut row = self.machines[one.machine].blocks[one.block].row.clone();
+        row.extend(self.said(one));
         row
     }
 
@@ -61,13 +108,71 @@ impl Market {
         Value::Object(ports)
     }
 
-    /// What a list says: those that are not hidden yet, and those that are gone and still shown.
-    pub(crate) fn listed_rows(&self) -> Vec<Value> {
-        let live = self.instances.values().filter(|one| one.hidden_until_ms <= self.now_ms);
-        let mut rows: Vec<(u64, Value)> = live.map(|one| (one.id, self.instance_row(one).into())).collect();
-        let ghosts = self.ghosts.iter().filter(|(_, (until_ms, _))| *until_ms > self.now_ms);
-        rows.extend(ghosts.map(|(id, (_, row))| (*id, row.clone())));
-        rows.sort_by_key(|(id, _)| *id);
-        rows.into_iter().map(|(_, row)| row).collect()
+    /// What a list says, by number: those that are not hidden yet, and those that are gone and still shown.
+    pub(crate) fn listed_instances(&self) -> Vec<Listed<'_>> {
+        let live = self.instances.values().filter(|one| one.hidden_until_ms <= self.now_ms).map(Listed::Live);
+        let ghosts = self.ghosts.values().filter(|(until_ms, _)| *until_ms > self.now_ms);
+        let mut all: Vec<Listed<'_>> = live.chain(ghosts.map(|(_, row)| Listed::Ghost(row))).collect();
+        all.sort_by_key(Listed::id);
+        all
+    }
+
+    /// A stored column.
+    pub(crate) fn column<'a>(&'a self, listed: &'a Listed<'a>, name: &str) -> Field<'a> {
+        match listed {
+            Listed::Ghost(row) => Field::of(&row[name]),
+            Listed::Live(one) => match name {
+                #[expect(clippy::cast_precision_loss, reason = "numbers of contracts are small")]
+                "id" => Field::Number(one.id as f64),
+                "label" => one.order.label.as_deref().map_or(Field::Null, Field::Text),
+                "actual_status" => one.status.word().map_or(Field::Null, Field::Text),
+                "intended_status" => Field::Text(wanted(one)),
+                "cur_state" => Field::Text(one.cur_state),
+                "start_date" => Field::Number(seconds(one.created_ms)),
+                name => self.machines[one.machine].blocks[one.block].row.get(name).map_or(Field::Null, Field::of),
+            },
+        }
+    }
+
+    /// Its row as JSON, or some columns of it.
+    pub(crate) fn listed_text(&self, listed: &Listed<'_>, columns: Option<&Vec<Value>>) -> String {
+        match (listed, columns) {
+            (Listed::Live(one), None) => {
+                joined(&self.machines[one.machine].blocks[one.block].instance_text, &self.said(one))
+            }
+            (Listed::Live(one), columns) => narrow(self.instance_row(one).into(), columns).to_string(),
+            (Listed::Ghost(row), columns) => narrow((*row).clone(), columns).to_string(),
+        }
+    }
+}
+
+/// A row of the list.
+#[derive(Clone, Copy)]
+pub(crate) enum Listed<'a> {
+    Live(&'a Instance),
+    Ghost(&'a Value),
+}
+
+impl Listed<'_> {
+    pub(crate) fn id(&self) -> u64 {
+        match self {
+            Listed::Live(one) => one.id,
+            Listed::Ghost(row) => row["id"].as_u64().unwrap_or(0),
+        }
+    }
+}
+
+fn wanted(one: &Instance) -> &'static str {
+    if one.wants_running { "running" } else { "stopped" }
+}
+
+/// The columns that were asked for.
+pub(crate) fn narrow(row: Value, columns: Option<&Vec<Value>>) -> Value {
+    match (row, columns) {
+        (Value::Object(row), Some(columns)) if !columns.iter().any(|name| name == "*") => {
+            let is_asked = |name: &str| columns.iter().any(|column| column == name);
+            row.into_iter().filter(|(name, _)| is_asked(name)).collect::<Map<_, _>>().into()
+        }
+        (row, _) => row,
     }
 }

@@ -174,3 +174,36 @@ async fn a_container_that_ends_by_itself_is_exited_and_one_that_cannot_start_too
     status_is(&server, id, "exited").await;
     assert!(stokehold_fake_vast::Machines::log(&*processes, id).unwrap().starts_with("cannot start the container"));
 }
+
+/// Names the folder of a process that is killed while it runs a container.
+const HOLDER_DIR: &str = "STOKE_TEST_HOLDER_DIR";
+
+#[tokio::test]
+#[ignore = "what the test below kills"]
+async fn holder() {
+    let dir = std::path::PathBuf::from(std::env::var_os(HOLDER_DIR).unwrap());
+    let processes = Arc::new(Processes::new(&dir, Box::new(|_| Vec::new())).unwrap());
+    let options = Options { machines: Some(Arc::<Processes>::clone(&processes)), ..Options::default() };
+    let server = Server::start(Market::new(1, quick()), options).await.unwrap();
+    let id = rent(&server, "echo $$ > pid; exec sleep 600", &json!({})).await;
+    let pid = line(&server, &processes, id, "pid").await;
+    std::fs::write(dir.join("pid.part"), format!("{pid}\n")).unwrap();
+    std::fs::rename(dir.join("pid.part"), dir.join("pid")).unwrap();
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn containers_do_not_outlive_who_runs_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = tokio::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "server::holder"]).env(HOLDER_DIR, dir.path()).kill_on_drop(true);
+    let mut holder = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let ours = Server::start(Market::new(1, quick()), Options::default()).await.unwrap();
+    let path = dir.path().join("pid");
+    let written = |_: &mut Market, _: f64| std::fs::read_to_string(&path).ok();
+    let pid = tokio::time::timeout(Duration::from_secs(60), ours.wait_for(written)).await.unwrap().trim().to_owned();
+    assert!(is_alive(&pid));
+    holder.kill().await.unwrap();
+    let dead = |_: &mut Market, _: f64| (!is_alive(&pid)).then_some(());
+    tokio::time::timeout(Duration::from_secs(30), ours.wait_for(dead)).await.unwrap();
+}
