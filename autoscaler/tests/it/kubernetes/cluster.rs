@@ -12,6 +12,8 @@ pub(crate) const NAMESPACE: &str = "ml";
 /// What a call is answered with once, instead of what it would be.
 #[derive(Debug, Clone)]
 pub(crate) enum Instead {
+    /// What it would be: it is the next one that is meant.
+    Itself,
     /// Nothing, and nothing is done.
     Silence,
     /// Nothing, but it is done.

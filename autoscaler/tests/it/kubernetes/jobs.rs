@@ -120,10 +120,11 @@ async fn a_list_that_is_not_whole_is_no_list() {
     );
     let Err(Failure::Refused(why)) = listed(&provider).await else { panic!() };
     assert!(why.contains("lacks the verb list on pods"), "{why}");
-    // The second page is too old: the whole list is read again.
     server.instead("list", "jobs", Instead::Status(500, "", "", None));
     server.instead("list", "jobs", Instead::Status(429, "", "", Some("0")));
     assert_eq!(listed(&provider).await.unwrap().len(), 3, "twice is not too often");
+    // The second page is too old: the whole list is read again.
+    server.instead("list", "jobs", Instead::Itself);
     server.instead("list", "jobs", Instead::Status(410, "too old", "Expired", None));
     assert_eq!(listed(&provider).await.unwrap().len(), 3);
     for _ in 0..3 {

@@ -126,7 +126,7 @@ async fn answer(
         let planned =
             cluster.instead.iter_mut().find(|((verb, resource), _)| *verb == ask.verb && *resource == ask.resource());
         match planned.and_then(|(_, planned)| planned.pop_front()) {
-            None => Some(act(&mut cluster, &ask, &body)),
+            None | Some(Instead::Itself) => Some(act(&mut cluster, &ask, &body)),
             Some(Instead::Silence) => None,
             Some(Instead::SilenceAfterwards) => {
                 act(&mut cluster, &ask, &body);
