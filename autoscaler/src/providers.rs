@@ -1,5 +1,6 @@
 //! Ways to get a machine.
 
+pub mod bootstrap;
 pub mod local;
 pub mod owned;
 
