@@ -287,7 +287,8 @@ fn weight_buckets(text: &str, own: &str) -> Result<Vec<String>, Error> {
 }
 
 /// Empty is `../dist` as seen from this program, where `make worker-dist` puts them beside a build.
-fn worker_dist(named: PathBuf) -> Option<PathBuf> {
+#[must_use]
+pub fn worker_dist(named: PathBuf) -> Option<PathBuf> {
     if !named.as_os_str().is_empty() {
         return Some(named);
     }

@@ -47,5 +47,6 @@ mod webhooks;
 mod work;
 
 pub use config::Config;
+pub use routes::archives::{Archive as WorkerArchive, list as worker_archives};
 pub use run::{app, run};
 pub use state::App;

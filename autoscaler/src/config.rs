@@ -19,12 +19,14 @@ use crate::secret::Secret;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 18] = [
+pub const ENV: [(&str, &str); 20] = [
     ("STOKE_AUTOSCALER_TICK_MS", "tick_ms"),
     ("STOKE_AUTOSCALER_LISTEN", "listen"),
     ("STOKE_AUTOSCALER_RECORD", "record"),
     ("STOKE_GATEWAY_URL", "gateway_url"),
     ("STOKE_JOIN_TOKEN", "join_token"),
+    ("STOKE_TOKEN_KEY", "token_key"),
+    ("STOKE_WORKER_DIST", "worker_dist"),
     ("STOKE_REDIS_URL", "redis.url"),
     ("STOKE_REDIS_PREFIX", "redis.prefix"),
     ("STOKE_REDIS_SHARDS", "redis.shards"),
@@ -55,6 +57,10 @@ pub struct Config {
     pub gateway_url: String,
     /// What they join with.
     pub join_token: Secret,
+    /// What the join tokens of rented machines are made with.
+    pub token_key: Secret,
+    /// Where the worker's archives are that the gateway serves: rented machines run nothing else.
+    pub worker_dist: PathBuf,
     /// Workers as processes of this machine.
     pub local: LocalSettings,
     /// The operator's hosts.
@@ -117,6 +123,8 @@ struct RawConfig {
     record: PathBuf,
     gateway_url: String,
     join_token: Secret,
+    token_key: Secret,
+    worker_dist: PathBuf,
     redis: RawRedis,
     policy: Policy,
     local: LocalSettings,
@@ -183,6 +191,8 @@ impl Config {
             },
             gateway_url: raw.gateway_url.trim_end_matches('/').to_owned(),
             join_token: raw.join_token,
+            token_key: raw.token_key,
+            worker_dist: raw.worker_dist,
             local: raw.local,
             hosts: raw.hosts,
             vast: raw.vast,
@@ -259,7 +269,8 @@ mod tests {
 
     #[test]
     fn secrets_do_not_print() {
-        let config = load("", &[("STOKE_JOIN_TOKEN", "jt_verysecret"), ("VAST_API_KEY", "verysecret")]).unwrap();
+        let set = [("STOKE_JOIN_TOKEN", "jt_verysecret"), ("STOKE_TOKEN_KEY", "verysecret"), ("VAST_API_KEY", "verysecret")];
+        let config = load("", &set).unwrap();
         assert!(!format!("{config:?}").contains("verysecret"));
         assert!(config.vast.is_enabled() && !load("", &[]).unwrap().vast.is_enabled());
     }

@@ -1,5 +1,6 @@
 //! Ways to get a machine.
 
+pub mod bootstrap;
 pub mod kubernetes;
 pub mod local;
 pub mod owned;

@@ -1,5 +1,7 @@
 //! `stoke autoscaler`.
 
+pub(crate) mod bootstrap;
+pub(crate) mod invites;
 pub(crate) mod local;
 mod plan;
 mod run;
@@ -28,6 +30,7 @@ pub(crate) struct AutoscalerArgs {
 enum Verb {
     Run(run::RunArgs),
     Plan(plan::PlanArgs),
+    Bootstrap(bootstrap::BootstrapArgs),
 }
 
 /// Where the settings come from.
@@ -42,6 +45,7 @@ pub(crate) async fn run(global: &Global, args: AutoscalerArgs) -> Result<()> {
     match args.verb {
         Verb::Run(args) => run::run(args).await,
         Verb::Plan(args) => plan::run(global, args).await,
+        Verb::Bootstrap(args) => bootstrap::run(args).await,
     }
 }
 

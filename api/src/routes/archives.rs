@@ -25,12 +25,15 @@ const DISK_LIMIT: Duration = Duration::from_secs(5);
 
 const READ_BYTES: usize = 64 << 10;
 
-/// An archive of our own release that can be had here.
-#[derive(Debug, PartialEq, Eq)]
-struct Archive {
-    arch: String,
-    name: String,
-    sha256: String,
+/// An archive of the worker, of our own release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Archive {
+    /// For which machines, as `uname -m` says it.
+    pub arch: String,
+    /// Its file's name.
+    pub name: String,
+    /// Of its bytes, hex.
+    pub sha256: String,
 }
 
 /// The script that makes a worker of a machine
@@ -90,8 +93,12 @@ async fn archives(folder: Option<&FsPath>) -> Result<Vec<Archive>, Problem> {
     Ok(found)
 }
 
-/// Each has its checksum beside it, as `make worker-dist` writes it; one without is not offered.
-async fn list(folder: &FsPath) -> std::io::Result<Vec<Archive>> {
+/// The worker's archives in a folder, by name. Each has its checksum beside it, as `make worker-dist` writes it; one without is not offered, nor
+/// is one of another release. Of a folder that is not there: none.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub async fn list(folder: &FsPath) -> std::io::Result<Vec<Archive>> {
     let mut found = Vec::new();
     let mut entries = match fs::read_dir(folder).await {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(found),

@@ -1,6 +1,7 @@
 //! The autoscaler as a whole: what it may never do, what it does, and that it does it again.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod bootstrap;
 mod goldens;
 mod kubernetes;
 mod large;

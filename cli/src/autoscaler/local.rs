@@ -10,7 +10,9 @@ use stokehold_autoscaler::providers::local::{Local, LocalConfig};
 use stokehold_worker::{RawConfig, machine};
 
 /// What a worker would otherwise take for itself, or is not to see.
-pub(crate) const UNSET: [&str; 4] = ["STOKE_WORKER_NAME", "STOKE_TOKEN", "STOKE_REDIS_URL", "STOKE_TOKEN_KEY"];
+/// With the last one it would end the machine that it shares with us.
+pub(crate) const UNSET: [&str; 5] =
+    ["STOKE_WORKER_NAME", "STOKE_TOKEN", "STOKE_REDIS_URL", "STOKE_TOKEN_KEY", "CONTAINER_API_KEY"];
 
 /// What they are started with.
 pub(crate) struct LocalOptions {

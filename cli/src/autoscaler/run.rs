@@ -13,7 +13,7 @@ use stokehold_worker::uv::ensure_uv;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{From, providers};
+use super::{From, invites, providers};
 use crate::signals::StopSignals;
 use crate::{logging, output, paths};
 
@@ -45,6 +45,7 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
         providers.iter().next().is_some(),
         "there is nobody to get machines from: set local.max, or list hosts of yours under [[static.hosts]] or pools of a cluster under [[kubernetes.pools]] (--print-config shows how)"
     );
+    let token_key = invites::key(&providers, &config.token_key)?;
     let record = config.record.as_deref().map(|path| {
         Recorder::open(path, &config.settings.policy).with_context(|| format!("cannot record into {}", path.display()))
     });
@@ -63,7 +64,11 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
         tokio::spawn(metrics::serve(listener, shutdown.clone()));
     }
     let queue = Shards::connect(config.redis.clone()).await.context("Redis cannot be reached")?;
+    let registry = queue.registry();
     let mut autoscaler = Autoscaler::new(queue, providers, config.settings, recorder);
+    if let Some(key) = token_key {
+        autoscaler = autoscaler.with_invites(invites::with(registry, key));
+    }
     // Not in a task of its own: what it starts is tied to this thread.
     let running = autoscaler.run(shutdown.clone());
     tokio::pin!(running);

@@ -1,0 +1,72 @@
+//! What a rented machine is started with: `deploy/vast/bootstrap.sh`, filled in.
+
+/// The script, with places for what is known of the worker's archives.
+const SCRIPT: &str = include_str!("../../../deploy/vast/bootstrap.sh");
+
+/// What providers take for sure: the least that any document of one says is 4,048 characters, and something may be put around it.
+pub const SCRIPT_CHARS_MAX: usize = 3_900;
+
+/// An archive of the worker that the gateway serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerArchive {
+    /// For which machines, as `uname -m` says it.
+    pub arch: String,
+    /// What it is called there; its folder is called so too, without `.tar.gz`.
+    pub name: String,
+    /// Of its bytes, hex: a machine runs nothing else.
+    pub sha256: String,
+}
+
+/// An archive whose name, kind or checksum would not stay one word in a script.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} cannot stand in a script")]
+pub struct NoWord(String);
+
+/// The script for machines of these kinds, without what only people read: comment, and the space before a line. Without archives it runs only where the machine's own environment
+/// names a program (`STOKE_WORKER_PROGRAM`).
+///
+/// # Errors
+/// [`NoWord`].
+pub fn script(archives: &[WorkerArchive]) -> Result<String, NoWord> {
+    let mut cases = Vec::new();
+    for WorkerArchive { arch, name, sha256 } in archives {
+        let is_word = |text: &&String| {
+            !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        };
+        if let Some(other) = [arch, name, sha256].into_iter().find(|text| !is_word(text)) {
+            return Err(NoWord(other.clone()));
+        }
+        cases.push(format!("{arch}) archive={name} sum={sha256} ;;"));
+    }
+    let (first, rest) = SCRIPT.split_once('\n').unwrap_or((SCRIPT, ""));
+    let is_code = |line: &&str| !line.starts_with('#') && !line.is_empty();
+    let code = rest.lines().map(str::trim_start).filter(is_code);
+    let lines: Vec<&str> = std::iter::once(first).chain(code).collect();
+    Ok(lines.join("\n").replace("@ARCHIVES@", &cases.join("\n")) + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn archive(arch: &str) -> WorkerArchive {
+        let name = format!("stokehold-worker-{}-{arch}-linux.tar.gz", env!("CARGO_PKG_VERSION"));
+        WorkerArchive { arch: arch.to_owned(), name, sha256: "0".repeat(64) }
+    }
+
+    #[test]
+    fn it_is_short_enough_for_every_kind_of_machine() {
+        let filled = script(&[archive("x86_64"), archive("aarch64")]).unwrap();
+        assert!(filled.chars().count() < SCRIPT_CHARS_MAX, "{} characters", filled.chars().count());
+        assert!(!filled.contains('@') && filled.starts_with("#!/bin/sh\n") && filled.ends_with("\nmain\n"), "{filled}");
+    }
+
+    #[test]
+    fn what_is_no_word_is_refused() {
+        for name in ["a b", "a;b", "$(x)", ""] {
+            let wrong = WorkerArchive { name: name.to_owned(), ..archive("x86_64") };
+            assert_eq!(script(&[wrong]), Err(NoWord(name.to_owned())));
+        }
+    }
+}
