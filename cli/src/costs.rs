@@ -4,7 +4,6 @@ mod show;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use serde_json::Value;
 use time::format_description::well_known::Iso8601;
 use time::{Date, Duration, OffsetDateTime};
 
@@ -105,7 +104,7 @@ pub(crate) async fn run(global: &Global, args: CostsArgs) -> Result<()> {
     if args.csv {
         return output::raw(show::csv(&told).as_bytes());
     }
-    if told["rows"].as_array().is_none_or(Vec::is_empty) && told["total"]["total_usd_micros"] == Value::from(0) {
+    if told["rows"].as_array().is_none_or(Vec::is_empty) && told["total"]["total_usd_micros"] == 0 {
         output::note("nothing was spent, and no job ended");
         return Ok(());
     }
