@@ -27,6 +27,8 @@ pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
 pub(crate) struct Caller<S> {
     /// Whose jobs, endpoints and files they see: no others exist for them.
     pub(crate) tenant: String,
+    /// Whether they may see what belongs to no tenant alone: the machines.
+    pub(crate) operates: bool,
     scope: PhantomData<S>,
 }
 
@@ -53,14 +55,15 @@ impl<S: Asked> FromRequestParts<App> for Caller<S> {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let (record, _) = believe(app, parts, TokenKind::Api).await?;
-        if !record.scopes.iter().any(|scope| scope == S::SCOPE.as_str()) {
+        let may = |wanted: Scope| record.scopes.iter().any(|scope| scope == wanted.as_str());
+        if !may(S::SCOPE) {
             let scope = S::SCOPE.as_str();
             return Err(Problem::new(
                 Code::Forbidden,
                 format!("this token lacks the scope {scope}; make one that has it"),
             ));
         }
-        Ok(Self { tenant: record.tenant.clone(), scope: PhantomData })
+        Ok(Self { tenant: record.tenant.clone(), operates: may(Scope::WorkersRead), scope: PhantomData })
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use stokehold_objects::ObjectsConfig;
+use stokehold_queue::costs::Hosted;
 use stokehold_queue::{Durability, RedisConfig};
 use toml::{Table, Value};
 
@@ -79,6 +80,16 @@ pub struct Config {
     pub limits: Limits,
     /// Where webhooks may go, and how often.
     pub webhooks: Webhooks,
+    /// What costs are compared with.
+    pub costs: Costs,
+}
+
+/// What costs are compared with.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// What services that host models ask for, by service and kind of card.
+    pub hosted: Vec<Hosted>,
 }
 
 /// Where webhooks may go, and how often. The default, as in `config.default.toml`, is public addresses over https.
@@ -174,6 +185,7 @@ struct RawConfig {
     s3: RawS3,
     limits: Limits,
     webhooks: RawWebhooks,
+    costs: Costs,
 }
 
 #[derive(Deserialize)]
@@ -247,6 +259,9 @@ impl Config {
         if raw.limits.connections == 0 || raw.limits.held_requests == 0 || raw.limits.queue_timeout_ms == 0 {
             return Err(wrong("limits", "must be above 0"));
         }
+        if raw.costs.hosted.iter().any(|price| !(0.0..=1_000.0).contains(&price.usd_per_hour)) {
+            return Err(wrong("costs.hosted", "usd_per_hour must be 0 to 1000"));
+        }
         Ok(Self {
             listen,
             public_url: raw.public_url.trim_end_matches('/').to_owned(),
@@ -270,6 +285,7 @@ impl Config {
             worker_dist: worker_dist(raw.worker_dist),
             limits: raw.limits,
             webhooks: raw.webhooks.mean()?,
+            costs: raw.costs,
         })
     }
 }

@@ -8,6 +8,7 @@ mod auth;
 mod batches;
 mod catalog;
 pub mod config;
+mod costs;
 mod descriptors;
 pub mod error;
 mod feedback;

@@ -15,8 +15,8 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
-    archives, batches, endpoints, events, feedback, files, fleet, health, jobs, limits, packages, queue, readings,
-    redrive, results, schedules, secrets, submit, webhooks, weights, workers,
+    archives, batches, costs, endpoints, events, feedback, files, fleet, health, jobs, limits, packages, queue,
+    readings, redrive, results, schedules, secrets, submit, webhooks, weights, workers,
 };
 
 #[derive(OpenApi)]
@@ -31,7 +31,7 @@ use crate::routes::{
         packages::create, weights::create, weights::sign, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
         endpoints::traffic::get, endpoints::traffic::set, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
-        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get, fleet::get,
+        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
         health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
@@ -47,6 +47,7 @@ use crate::routes::{
         (name = "feedback", description = "What people thought of results."),
         (name = "files", description = "Inputs that are too big for JSON."),
         (name = "webhooks", description = "Events sent to you, signed after Standard Webhooks."),
+        (name = "costs", description = "What it cost, and where the money went."),
         (name = "workers", description = "Who runs the jobs."),
         (name = "health", description = "For machines that watch this one."),
     ),

@@ -2,6 +2,7 @@
 
 pub(crate) mod archives;
 pub(crate) mod batches;
+pub(crate) mod costs;
 pub(crate) mod endpoints;
 pub(crate) mod events;
 pub(crate) mod feedback;
@@ -76,6 +77,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/webhooks/deliveries/{id}/replay", post(webhooks::replay))
         .route("/v1/workers", get(workers::list))
         .route("/v1/fleet", get(fleet::get))
+        .route("/v1/costs", get(costs::get))
         .route("/v1/workers/{id}/readings", get(readings::list))
         .route("/v1/worker/install.sh", get(archives::script))
         .route("/v1/worker/archives/{name}", get(archives::archive))

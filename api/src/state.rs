@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth;
 use crate::catalog::Catalog;
 use crate::config::Config;
+use crate::costs::Costs;
 use crate::error::{Code, Problem};
 use crate::fleet::{AllDemands, Drains, Fleet};
 use crate::gateway::advice::Ahead;
@@ -56,6 +57,7 @@ pub struct Parts {
     pub(crate) drains: Cache<(), Arc<Drains>>,
     pub(crate) machines: Cache<(), Arc<Machines>>,
     pub(crate) ahead: Cache<(), Arc<Ahead>>,
+    pub(crate) costs: Costs,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
     pub(crate) offers: Offers,
@@ -102,6 +104,7 @@ impl App {
             drains: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             machines: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             ahead: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
+            costs: Costs::default(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             offers: Offers::default(),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),

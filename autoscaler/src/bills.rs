@@ -16,6 +16,12 @@ const FINAL_AFTER_MS: u64 = 10 * 60_000;
 /// One that has not said anything of it by then is not asked any more.
 const ASKED_FOR_MS: u64 = 2 * 3_600_000;
 
+/// Bills are kept for so long after their machine's end, milliseconds: a year, and a month to look back on it.
+const KEPT_MS: u64 = 400 * 86_400_000;
+
+/// Bills that are kept at most: fifty machines a day for all that time.
+const BILLS_MAX: usize = 20_000;
+
 /// What is to be done with a bill.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Entry {
@@ -55,6 +61,17 @@ pub(crate) fn entries(seen: &Seen, known: &BTreeMap<String, MachineBill>, charge
         }
     }
     entries
+}
+
+/// The bills that are kept no longer: those that ended too long ago, and the oldest of too many.
+pub(crate) fn outdated(bills: &BTreeMap<String, MachineBill>, now_ms: u64) -> Vec<String> {
+    let ended = |bill: &MachineBill| bill.ended_ms.map(|ended_ms| (ended_ms, bill.machine.clone()));
+    let mut ended: Vec<(u64, String)> = bills.values().filter_map(ended).collect();
+    ended.sort();
+    let too_many = bills.len().saturating_sub(BILLS_MAX);
+    let is_old = |ended_ms: u64| ended_ms + KEPT_MS < now_ms;
+    let old = ended.into_iter().enumerate().take_while(|(n, (ended_ms, _))| *n < too_many || is_old(*ended_ms));
+    old.map(|(_, (_, machine))| machine).collect()
 }
 
 /// Whether a provider may have more to say of this one.
@@ -271,6 +288,20 @@ mod tests {
         assert_eq!(known["m-1"].total_usd_micros(u64::MAX), 312_000);
         assert!(!is_awaited(&known["m-1"], NOW + 15 * MINUTE));
         assert_eq!(entries(&seen(16, None), &known, &charges(0.9)), [], "nothing changes it any more");
+    }
+
+    #[test]
+    fn bills_go_when_they_are_old_or_too_many() {
+        let of = |n: u64, ended_ms: Option<u64>| {
+            let bill = MachineBill { machine: format!("m-{n:05}"), ended_ms, ..opened(&machine(Wanted::Running)) };
+            (bill.machine.clone(), bill)
+        };
+        let few = [of(1, Some(NOW)), of(2, Some(NOW + 1)), of(3, None)].into();
+        assert_eq!(outdated(&few, NOW + KEPT_MS), [""; 0]);
+        assert_eq!(outdated(&few, NOW + KEPT_MS + 1), ["m-00001"]);
+        assert_eq!(outdated(&few, NOW + 2 * KEPT_MS), ["m-00001", "m-00002"], "an open one stays");
+        let many = (0..BILLS_MAX as u64 + 2).map(|n| of(n, Some(NOW + n))).collect();
+        assert_eq!(outdated(&many, NOW), ["m-00000", "m-00001"]);
     }
 
     #[test]

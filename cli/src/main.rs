@@ -7,6 +7,7 @@ mod bench;
 mod cancel;
 mod client;
 mod confine;
+mod costs;
 mod credentials;
 mod demo;
 mod deploy;
@@ -113,6 +114,7 @@ enum Command {
     Workers(workers::WorkersArgs),
     Simulate(simulate::SimulateArgs),
     Fleet(fleet::FleetArgs),
+    Costs(costs::CostsArgs),
     Top(top::TopArgs),
     Token(token::TokenArgs),
     Doctor(doctor::DoctorArgs),
@@ -184,6 +186,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Endpoints(args) => Box::pin(endpoints::run(global, args)).await,
         Command::Workers(args) => Box::pin(workers::run(global, args)).await,
         Command::Simulate(args) => simulate::run(global, &args),
+        Command::Costs(args) => Box::pin(costs::run(global, args)).await,
         Command::Fleet(args) => Box::pin(fleet::run(global, args)).await,
         Command::Top(args) => Box::pin(top::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,

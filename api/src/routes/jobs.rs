@@ -58,7 +58,9 @@ pub(crate) async fn get(
     let view = JobView::new(&job, &app.config);
     // Only who looks at a job that waits is told what for.
     let view = if job.state == JobState::Queued { view.among(&job, &app.fleet().await?) } else { view };
-    Ok(Json(view).into_response())
+    // What cannot be told now is no reason to hide the job.
+    let cost = if job.state.is_terminal() { app.job_costs(std::slice::from_ref(&job)).await.ok() } else { None };
+    Ok(Json(view.costing(cost.and_then(|cost| cost.first().copied()))).into_response())
 }
 
 /// List jobs

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::JobId;
+use stokehold_queue::costs::JobCost;
 use stokehold_queue::job::{
     Attempt, AttemptOutcome, Decision, DependencyOn, ErrorCode, HookEvent, Job, JobError, JobResult, JobSpec, JobState,
     NewJob, Priority, Stage, StepRun, StepSpec, Timing,
 };
 use utoipa::ToSchema;
 
+use super::costs::JobCostView;
 use crate::config::Config;
 use crate::fleet::{Fleet, Waiting};
 use crate::stamp::rfc3339;
@@ -72,6 +74,9 @@ pub(crate) struct JobView<'a> {
     steps: Vec<StepView<'a>>,
     /// What it has cost so far, its steps included; null when the workers' prices are not known.
     cost_usd_micros: Option<u64>,
+    /// What it cost with its part of boot, idle and disk, of a job that has ended and is asked for by its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<JobCostView>,
     /// How often it ran out of a card's memory or a machine's. It costs none of its `max_attempts`.
     oom_events: u32,
     /// The latest that the running job told.
@@ -245,6 +250,14 @@ impl<'a> JobView<'a> {
         self
     }
 
+    /// With what it cost.
+    pub(crate) fn costing(mut self, cost: Option<JobCost>) -> Self {
+        // Nothing is no price, unless one is known.
+        let is_known = |cost: &JobCost| cost.total > 0 || self.cost_usd_micros.is_some();
+        self.cost = cost.filter(is_known).map(JobCostView::from);
+        self
+    }
+
     /// The record, shown.
     pub(crate) fn new(job: &'a Job, config: &Config) -> Self {
         let created_ms = job.created_ms();
@@ -322,6 +335,7 @@ impl<'a> JobView<'a> {
             webhook_events: spec.hook.as_ref().map_or(&[], |hook| &hook.events),
             steps: steps(&spec.steps, &[]),
             cost_usd_micros: None,
+            cost: None,
             oom_events: 0,
             progress: None,
             attempts: Vec::new(),

@@ -9,6 +9,7 @@ mod batches;
 mod boot;
 mod cards;
 mod connections;
+mod costs;
 mod events;
 mod feedback;
 mod history;

@@ -9,7 +9,7 @@ use stokehold_queue::registry::{Registry, Term};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{Charges, Entry, entries, is_awaited};
+use super::{Charges, Entry, entries, is_awaited, outdated};
 use crate::observe::Seen;
 use crate::provider::in_time;
 use crate::providers::Providers;
@@ -17,10 +17,14 @@ use crate::providers::Providers;
 /// How often providers are asked what they charge.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
+/// How often all bills are read, to strike off those that are kept no longer.
+const READ_EVERY: Duration = Duration::from_secs(3_600);
+
 /// The bills that may still change, as they were last written.
 #[derive(Default)]
 pub(crate) struct Books {
     known: Option<(Term, BTreeMap<String, MachineBill>)>,
+    read: Option<Instant>,
     asked: Option<Instant>,
     /// Beside the rounds, which wait for no invoice.
     asking: Option<JoinHandle<Charges>>,
@@ -43,10 +47,21 @@ impl Books {
         seen: &Seen,
     ) -> Result<(), Error> {
         // Unless all is written it is read again: a write of unknown outcome may have been done.
+        let now = Instant::now();
+        let is_fresh = self.read.is_some_and(|read| now.duration_since(read) < READ_EVERY);
         let mut known = match self.known.take() {
-            Some((of, known)) if of == term => known,
-            _ => registry.bills().await?,
+            Some((of, known)) if of == term && is_fresh => known,
+            _ => {
+                self.read = Some(now);
+                registry.bills().await?
+            }
         };
+        for id in outdated(&known, seen.now_ms) {
+            known.remove(&id);
+            if !registry.drop_bill(term, &id).await? {
+                return Ok(());
+            }
+        }
         known.retain(|id, bill| {
             seen.machines.contains_key(id) || bill.ended_ms.is_none() || is_awaited(bill, seen.now_ms)
         });

@@ -1,6 +1,7 @@
 //! What one job cost: what its attempts took, and its part of what lies between attempts.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 use serde::Serialize;
 
@@ -20,6 +21,16 @@ pub struct JobCost {
     pub total: u64,
     /// Whether a provider has not said its last word yet.
     pub is_estimate: bool,
+}
+
+impl AddAssign for JobCost {
+    fn add_assign(&mut self, other: Self) {
+        self.run += other.run;
+        self.load += other.load;
+        self.overhead += other.overhead;
+        self.total += other.total;
+        self.is_estimate |= other.is_estimate;
+    }
 }
 
 /// What is spread on the jobs of an endpoint and a batch on a day.
@@ -54,14 +65,15 @@ impl Factors {
         Self(factors)
     }
 
-    /// What a job has cost by what is known now.
+    /// What a job's attempts have cost that ended on this day, by what is known now.
     #[must_use]
-    pub fn of(&self, job: &Job) -> JobCost {
+    pub fn on(&self, day: u32, job: &Job) -> JobCost {
         let mut all = JobCost::default();
         for attempt in &job.attempts {
             // One that reported; the others told of no times.
-            if let Some(ended_ms) = attempt.ended_ms.filter(|_| attempt.timing.occupied_ms() > 0) {
-                self.add(&mut all, job, attempt, day_of(ended_ms));
+            let is_told = attempt.timing.occupied_ms() > 0 && attempt.ended_ms.map(day_of) == Some(day);
+            if is_told {
+                self.add(&mut all, job, attempt, day);
             }
         }
         all.total = all.run + all.load + all.overhead;

@@ -89,6 +89,15 @@ pub struct Line {
     pub is_estimate: bool,
 }
 
+/// A provider's machines on a day.
+#[derive(Default)]
+struct OfProvider {
+    /// Which lines are of what they served.
+    served: Vec<usize>,
+    /// What those cost that served nothing.
+    idle: Vec<Line>,
+}
+
 /// Reckons what each machine cost on these days, and for whom. With `apart`, what machines cost on days on which they served nothing stays
 /// theirs, and nobody's; else it is spread.
 #[must_use]
@@ -105,17 +114,16 @@ pub fn reckon(
     }
     let known: BTreeMap<&str, &MachineBill> = bills.iter().map(|bill| (bill.machine.as_str(), bill)).collect();
     let mut lines: Vec<Line> = Vec::new();
-    // By day and provider: lines of what its machines served, and what those that served nothing cost.
-    let mut groups: BTreeMap<(u32, &str), (Vec<usize>, Vec<Line>)> = BTreeMap::new();
+    let mut groups: BTreeMap<(u32, &str), OfProvider> = BTreeMap::new();
     for bill in known.values() {
         for (day, of_day) in bill.by_day(now_ms).into_iter().filter(|(day, _)| days.contains(day)) {
-            let group = groups.entry((day, &bill.provider)).or_default();
+            let group = groups.entry((day, &*bill.provider)).or_default();
             match served.remove(&(day, bill.machine.as_str())) {
                 Some(cells) => {
-                    group.0.extend(lines.len()..lines.len() + cells.len());
+                    group.served.extend(lines.len()..lines.len() + cells.len());
                     lines.extend(of_machine(bill, &of_day, &cells));
                 }
-                None if of_day.total() > 0 => group.1.push(unserved(bill, day, &of_day)),
+                None if of_day.total() > 0 => group.idle.push(unserved(bill, day, &of_day)),
                 None => {}
             }
         }
@@ -123,11 +131,11 @@ pub fn reckon(
     for ((_, machine), cells) in served {
         lines.extend(cells.into_iter().map(|it| unbilled(it, known.get(machine).copied())));
     }
-    for (targets, idle) in groups.into_values() {
-        if apart || targets.is_empty() {
+    for OfProvider { served, idle } in groups.into_values() {
+        if apart || served.is_empty() {
             lines.extend(idle);
         } else {
-            spread(&mut lines, &targets, &idle);
+            spread(&mut lines, &served, &idle);
         }
     }
     lines

@@ -1,0 +1,86 @@
+//! What was spent and billed, as of some seconds ago, reckoned once for all who ask.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use stokehold_queue::costs::{Factors, JobCost, Line, MachineBill, day_of, reckon};
+use stokehold_queue::job::Job;
+use stokehold_queue::{Queue, now_ms};
+use tokio::sync::Mutex;
+
+use crate::error::Problem;
+use crate::state::App;
+
+/// How long what was reckoned is believed.
+const BELIEVED_FOR: Duration = Duration::from_secs(5);
+
+/// Days, or spans of days, that are kept reckoned.
+const KEPT: u64 = 32;
+
+type Bills = Arc<Vec<MachineBill>>;
+type Span = (u32, u32, bool);
+
+/// What is known of costs.
+pub(crate) struct Costs {
+    bills: Cache<(), Bills>,
+    lines: Cache<Span, Arc<Vec<Line>>>,
+    factors: Cache<u32, Arc<Factors>>,
+    /// One reads at a time: who waits for it finds what it has read.
+    reading: Mutex<()>,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            bills: Cache::builder().max_capacity(1).time_to_live(BELIEVED_FOR).build(),
+            lines: Cache::builder().max_capacity(KEPT).time_to_live(BELIEVED_FOR).build(),
+            factors: Cache::builder().max_capacity(KEPT).time_to_live(BELIEVED_FOR).build(),
+            reading: Mutex::new(()),
+        }
+    }
+}
+
+impl App {
+    /// What each machine cost on these days, and for whom; see [`reckon`] for `apart`.
+    pub(crate) async fn cost_lines(&self, days: RangeInclusive<u32>, apart: bool) -> Result<Arc<Vec<Line>>, Problem> {
+        let span = (*days.start(), *days.end(), apart);
+        if let Some(lines) = self.costs.lines.get(&span) {
+            return Ok(lines);
+        }
+        let _reading = self.costs.reading.lock().await;
+        if let Some(lines) = self.costs.lines.get(&span) {
+            return Ok(lines);
+        }
+        let spent = self.ask("read what was spent", self.queue.spent(days.clone(), None)).await?;
+        let bills = match self.costs.bills.get(&()) {
+            Some(bills) => bills,
+            None => Arc::new(self.ask("read the bills", self.registry.bills()).await?.into_values().collect()),
+        };
+        self.costs.bills.insert((), bills.clone());
+        let lines = Arc::new(reckon(&spent, &bills, days, now_ms(), apart));
+        self.costs.lines.insert(span, lines.clone());
+        Ok(lines)
+    }
+
+    /// What these jobs have cost, in order, by what the days are known to have cost on which their attempts ended.
+    pub(crate) async fn job_costs(&self, jobs: &[Job]) -> Result<Vec<JobCost>, Problem> {
+        let ends = jobs.iter().flat_map(|job| &job.attempts).filter_map(|attempt| attempt.ended_ms);
+        let mut days: Vec<u32> = ends.map(day_of).collect();
+        days.sort_unstable();
+        days.dedup();
+        let mut costs: Vec<JobCost> = vec![JobCost::default(); jobs.len()];
+        for day in days {
+            let factors = match self.costs.factors.get(&day) {
+                Some(factors) => factors,
+                None => Arc::new(Factors::new(&self.cost_lines(day..=day, false).await?)),
+            };
+            self.costs.factors.insert(day, factors.clone());
+            for (job, cost) in jobs.iter().zip(&mut costs) {
+                *cost += factors.on(day, job);
+            }
+        }
+        Ok(costs)
+    }
+}

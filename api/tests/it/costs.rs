@@ -1,0 +1,145 @@
+//! What jobs cost, and who is told.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stokehold_api::token::Scope;
+use stokehold_queue::costs::{BillState, BilledDay, Charged, MachineBill, day_of};
+use stokehold_queue::now_ms;
+
+use crate::stack::Stack;
+use crate::worker::Worker;
+
+/// A stack with a machine that was rented for 3.60 dollars an hour, its worker, and a bill of a dollar for this day.
+async fn stack() -> Stack {
+    let stack = Stack::start().await;
+    let registry = stack.queue.registry();
+    let term = registry.lead("test", 60_000).await.unwrap().unwrap();
+    let offer = json!({"kind": "RTX 4090", "usd_per_hour": 7.2});
+    let machine = json!({"id": "rack", "provider": "cloud", "rental": "7", "offer": offer, "wanted": "running", "wanted_ms": now_ms(),
+        "is_done": true, "rented_ms": now_ms(), "usd_micros_per_hour": 3_600_000});
+    assert!(registry.put_machine(term, &serde_json::from_value(machine).unwrap()).await.unwrap());
+    let of_day = BilledDay {
+        running_ms: 277_778,
+        running_usd_micros: 1_000_000,
+        on_demand_usd_micros: 2_000_000,
+        ..BilledDay::default()
+    };
+    let bill = MachineBill {
+        machine: "rack".to_owned(),
+        provider: "cloud".to_owned(),
+        rental: Some("7".to_owned()),
+        kind: "RTX 4090".to_owned(),
+        host: String::new(),
+        is_interruptible: true,
+        usd_micros_per_hour: 3_600_000,
+        on_demand_usd_micros_per_hour: 7_200_000,
+        stopped_usd_micros_per_hour: 0,
+        rented_ms: now_ms(),
+        ended_ms: Some(now_ms()),
+        state: BillState::Running,
+        since_ms: now_ms(),
+        days: [(day_of(now_ms()), of_day)].into(),
+        charged: Some(Charged {
+            gpu_usd_micros: 1_000_000,
+            traffic_usd_micros: 10,
+            is_final: true,
+            ..Charged::default()
+        }),
+    };
+    assert!(registry.put_bill(term, &bill).await.unwrap());
+    stack.deploy_echo().await;
+    stack
+}
+
+/// A job of `echo` that runs for 4 seconds, and loads for 2, in one of the machine's 4 slots.
+async fn runs(stack: &Stack, worker: &Worker<'_>) -> String {
+    let id = stack.submit("hi").await;
+    let lease = worker.lease().await;
+    let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": 1,
+        "timing": {"run_ms": 4_000, "load_ms": 1_500, "env_ms": 500}});
+    stack.json(worker.post("finish", &json!({"finish": [report]}))).await;
+    id
+}
+
+async fn costs(stack: &Stack, query: &str) -> Value {
+    stack.json(stack.get(&format!("/v1/costs{query}"))).await
+}
+
+#[tokio::test]
+async fn rows_add_up_to_what_the_provider_charges() {
+    let stack = stack().await;
+    let worker = Worker::join(&stack).await;
+    let ids = [runs(&stack, &worker).await, runs(&stack, &worker).await];
+    let told = costs(&stack, "").await;
+    let row = &told["rows"][0];
+    assert_eq!((&row["name"], &row["jobs"]), (&json!("acme/echo"), &json!(2)), "{told}");
+    assert_eq!((&row["run_usd_micros"], &row["load_usd_micros"]), (&json!(2_000), &json!(1_000)));
+    assert_eq!((&row["idle_usd_micros"], &row["traffic_usd_micros"]), (&json!(997_000), &json!(10)));
+    assert_eq!((&row["total_usd_micros"], &row["per_job_usd_micros"]), (&json!(1_000_010), &json!(500_005)));
+    assert_eq!((&row["run_s"], &row["is_estimate"]), (&json!(8.0), &json!(false)));
+    assert_eq!(
+        (&told["savings"]["on_demand_usd_micros"], &told["idle_share"].as_f64().unwrap().round()),
+        (&json!(2_000_010), &1.0)
+    );
+    for by in ["tenant", "batch", "machine", "day", "job"] {
+        let told = costs(&stack, &format!("?by={by}")).await;
+        let rows = told["rows"].as_array().unwrap();
+        let sum: u64 = rows.iter().map(|row| row["total_usd_micros"].as_u64().unwrap()).sum();
+        assert_eq!(sum, 1_000_010, "by {by}: {told}");
+        assert_eq!(told["total"]["total_usd_micros"], 1_000_010);
+        assert_eq!(rows.len(), if by == "job" { 2 } else { 1 });
+    }
+    let job = stack.job(&ids[0]).await;
+    assert_eq!(job["cost_usd_micros"], 1_500, "{job}");
+    assert_eq!(
+        job["cost"],
+        json!({"run_usd_micros": 1_000, "load_usd_micros": 500, "overhead_usd_micros": 498_505,
+        "total_usd_micros": 500_005, "is_estimate": false})
+    );
+    assert_eq!(costs(&stack, "?from=2024-02-28&to=2024-03-01").await["rows"], json!([]));
+}
+
+#[tokio::test]
+async fn a_tenant_sees_its_own_costs_and_nobody_elses() {
+    let mut stack = stack().await;
+    {
+        let worker = Worker::join(&stack).await;
+        runs(&stack, &worker).await;
+    }
+    let day = Some(Duration::from_secs(3_600));
+    stack.token = stack.token_of("zoo", &[Scope::JobsRead], day).await;
+    let told = costs(&stack, "?by=tenant").await;
+    assert_eq!((&told["rows"], &told["total"]["total_usd_micros"]), (&json!([]), &json!(0)));
+    for query in ["?by=machine", "?tenant=acme", "?by=job&tenant=acme"] {
+        let refused = stack.problem(stack.get(&format!("/v1/costs{query}"))).await;
+        assert_eq!(refused, (403, "forbidden".to_owned()), "{query}");
+    }
+    stack.token = stack.token_of("acme", &[Scope::JobsRead], day).await;
+    let told = costs(&stack, "?by=day").await;
+    assert_eq!((&told["total"]["total_usd_micros"], &told["total"]["jobs"]), (&json!(1_000_010), &json!(1)));
+    stack.token = stack.token_of("zoo", &[Scope::JobsRead, Scope::WorkersRead], day).await;
+    let told = costs(&stack, "?by=machine").await;
+    assert_eq!((&told["rows"][0]["machine"], &told["total"]["total_usd_micros"]), (&json!("rack"), &json!(1_000_010)));
+    assert_eq!(costs(&stack, "?tenant=zoo").await["rows"], json!([]));
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_refused() {
+    let stack = Stack::start().await;
+    for query in [
+        "?by=colour",
+        "?from=yesterday",
+        "?from=2026-11-23&to=2026-11-22",
+        "?from=2020-01-01&to=2026-11-22",
+        "?endpoint=echo",
+        "?limit=0",
+        "?limit=1001",
+        "?tenant=A!",
+        "?more=1",
+    ] {
+        let refused = stack.problem(stack.get(&format!("/v1/costs{query}"))).await;
+        assert_eq!(refused, (400, "invalid_query".to_owned()), "{query}");
+    }
+    assert_eq!(costs(&stack, "?by=endpoint").await["total"]["total_usd_micros"], 0);
+}

@@ -1,0 +1,163 @@
+//! `stoke costs`.
+
+mod show;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use time::format_description::well_known::Iso8601;
+use time::{Date, Duration, OffsetDateTime};
+
+use crate::client::{Client, segment};
+use crate::{Global, output};
+
+/// Show what jobs cost, and where the money went
+///
+/// Every job pays for the time in which it ran and its model was loaded, and its part of what the machines cost beside that: coming up,
+/// having nothing to do, disks, bytes. All rows together are what the providers charge. Days are UTC.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke costs                                  the last seven days, by endpoint
+  stoke costs --by day --from 30d
+  stoke costs --by batch --from 2026-11-01 --to 2026-11-30 --csv
+  stoke costs --by job --batch batch_0123      the newest jobs of a batch, one by one")]
+pub(crate) struct CostsArgs {
+    /// What to tell it by; machines are for operators
+    #[arg(long, value_enum, default_value = "endpoint")]
+    by: By,
+    /// The first day, or how many days until the last
+    #[arg(long, default_value = "7d", value_name = "DAYS|DATE", value_parser = from)]
+    from: From,
+    /// The last day [default: today]
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    to: Option<Date>,
+    /// Whose: for operators [default: your own, of operators everybody's]
+    #[arg(long)]
+    tenant: Option<String>,
+    /// By job: only of this endpoint
+    #[arg(long)]
+    endpoint: Option<String>,
+    /// By job: only lines of this batch
+    #[arg(long)]
+    batch: Option<String>,
+    /// The most rows, 1 to 1000
+    #[arg(long, value_name = "N")]
+    limit: Option<u32>,
+    /// Print comma-separated values, in millionths of a dollar
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    Endpoint,
+    Tenant,
+    Batch,
+    Machine,
+    Day,
+    Job,
+}
+
+impl By {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoint",
+            Self::Tenant => "tenant",
+            Self::Batch => "batch",
+            Self::Machine => "machine",
+            Self::Day => "day",
+            Self::Job => "job",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Day(Date),
+    /// So many until the last, which is one of them.
+    Days(i64),
+}
+
+fn date(text: &str) -> Result<Date> {
+    match Date::parse(text, &Iso8601::DATE) {
+        Ok(date) => Ok(date),
+        Err(_) => bail!("must be a day, as 2026-11-22"),
+    }
+}
+
+fn from(text: &str) -> Result<From> {
+    match text.strip_suffix('d').and_then(|days| days.parse().ok()) {
+        Some(days @ 1..=800) => Ok(From::Days(days)),
+        Some(_) => bail!("must be 1d to 800d"),
+        None => match date(text) {
+            Ok(date) => Ok(From::Day(date)),
+            Err(_) => bail!("must be a number of days, as 30d, or a day, as 2026-11-22"),
+        },
+    }
+}
+
+pub(crate) async fn run(global: &Global, args: CostsArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let told = client.get(&path(&args, OffsetDateTime::now_utc().date())?).await?;
+    if global.json {
+        return output::json(&told);
+    }
+    if args.csv {
+        return output::raw(show::csv(&told).as_bytes());
+    }
+    if told["rows"].as_array().is_none_or(Vec::is_empty) && told["total"]["total_usd_micros"] == 0 {
+        output::note("nothing was spent, and no job ended");
+        return Ok(());
+    }
+    output::line(show::table(args.by.word(), &told).trim_fmt())?;
+    output::note("");
+    show::summary(&told).into_iter().for_each(output::note);
+    Ok(())
+}
+
+fn path(args: &CostsArgs, today: Date) -> Result<String> {
+    let to = args.to.unwrap_or(today);
+    let from = match args.from {
+        From::Day(day) => day,
+        From::Days(days) => to.saturating_sub(Duration::days(days - 1)),
+    };
+    let mut path = format!("/v1/costs?by={}&from={from}&to={to}", args.by.word());
+    for (name, value) in [("tenant", &args.tenant), ("endpoint", &args.endpoint), ("batch", &args.batch)] {
+        if let Some(value) = value {
+            path.push_str(&format!("&{name}={}", segment(value)));
+        }
+    }
+    if let Some(limit) = args.limit {
+        path.push_str(&format!("&limit={limit}"));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::{Command, stub};
+
+    fn asked(line: &str) -> String {
+        let Command::Costs(args) = stub::parse(line).unwrap() else { panic!("is one") };
+        path(&args, date("2026-11-22").unwrap()).unwrap()
+    }
+
+    #[test]
+    fn days_are_counted_back_from_the_last() {
+        assert_eq!(asked("costs"), "/v1/costs?by=endpoint&from=2026-11-16&to=2026-11-22");
+        assert_eq!(asked("costs --by day --from 1d --to 2026-03-01"), "/v1/costs?by=day&from=2026-03-01&to=2026-03-01");
+        assert_eq!(
+            asked("costs --by job --from 2026-11-01 --batch batch_1 --limit 5"),
+            "/v1/costs?by=job&from=2026-11-01&to=2026-11-22&batch=batch_1&limit=5"
+        );
+    }
+
+    #[test]
+    fn what_is_no_day_is_refused() {
+        for line in ["costs --from 0d", "costs --from 801d", "costs --from soon", "costs --to 7d", "costs --csv --json"]
+        {
+            assert!(stub::parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Costs as people and spreadsheets read them.
+
+use comfy_table::{Cell, CellAlignment, Table};
+use serde_json::Value;
+
+use crate::output;
+
+/// How wide the picture of where the money went is.
+const BAR: u64 = 24;
+
+/// The parts of a cost: the sign in the picture, the word, and the members that it is made of.
+const PARTS: [(&str, &str, &[&str]); 6] = [
+    ("#", "run", &["run_usd_micros"]),
+    ("=", "load", &["load_usd_micros"]),
+    ("+", "boot", &["boot_usd_micros"]),
+    (".", "idle", &["idle_usd_micros"]),
+    ("o", "disk", &["disk_usd_micros", "stopped_usd_micros"]),
+    ("~", "traffic", &["traffic_usd_micros"]),
+];
+
+/// What a spreadsheet gets, in this order.
+const COLUMNS: [&str; 21] = [
+    "name",
+    "tenant",
+    "endpoint",
+    "batch_id",
+    "machine",
+    "day",
+    "job_id",
+    "jobs",
+    "run_s",
+    "run_usd_micros",
+    "load_usd_micros",
+    "boot_usd_micros",
+    "idle_usd_micros",
+    "stopped_usd_micros",
+    "disk_usd_micros",
+    "traffic_usd_micros",
+    "overhead_usd_micros",
+    "total_usd_micros",
+    "per_job_usd_micros",
+    "per_1000_jobs_usd_micros",
+    "is_estimate",
+];
+
+pub(super) fn table(by: &str, told: &Value) -> Table {
+    let is_by_job = by == "job";
+    let mut headings = vec![by, "jobs"];
+    if is_by_job {
+        headings.extend(["run", "load", "overhead", "total"]);
+    } else {
+        headings.extend(PARTS.map(|(_, word, _)| word));
+        headings.extend(["total", "per job", "per 1,000", "where it went"]);
+    }
+    let mut table = output::table::<0>([]);
+    table.set_header(headings.iter().map(|heading| Cell::new(heading).add_attribute(comfy_table::Attribute::Bold)));
+    for (n, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        // Numbers, all but the first and the picture.
+        if n > 0 && headings[n] != "where it went" {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let rows = told["rows"].as_array().into_iter().flatten();
+    for row in rows.chain((!is_by_job).then_some(&told["total"])) {
+        let mut cells = vec![output::cell(&row["name"]), output::count(number(&row["jobs"]))];
+        if is_by_job {
+            let parts = ["run_usd_micros", "load_usd_micros", "overhead_usd_micros", "total_usd_micros"];
+            cells.extend(parts.map(|part| dollars(number(&row[part]))));
+        } else {
+            cells.extend(PARTS.map(|(_, _, members)| cost(row, members)));
+            let total = dollars(number(&row["total_usd_micros"]));
+            let about = if row["is_estimate"] == true { "~" } else { "" };
+            cells.push(format!("{about}{total}"));
+            cells.extend(["per_job_usd_micros", "per_1000_jobs_usd_micros"].map(|per| known(&row[per])));
+            cells.push(bar(row));
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+/// What there is to say of all of it.
+pub(super) fn summary(told: &Value) -> Vec<String> {
+    let total = &told["total"];
+    let paid = number(&total["total_usd_micros"]);
+    let mut said = vec![format!(
+        "{} to {}: {} for {} jobs, {} per job, idle {:.0} %",
+        output::cell(&told["from"]),
+        output::cell(&told["to"]),
+        dollars(paid),
+        output::count(number(&total["jobs"])),
+        known(&total["per_job_usd_micros"]),
+        told["idle_share"].as_f64().unwrap_or_default() * 100.0,
+    )];
+    said.extend(saved(paid, number(&told["savings"]["on_demand_usd_micros"]), "on-demand"));
+    for there in told["savings"]["hosted"].as_array().into_iter().flatten() {
+        let (ours, theirs) = (number(&there["ours_usd_micros"]), number(&there["usd_micros"]));
+        said.extend(saved(ours, theirs, &output::cell(&there["service"])));
+    }
+    if number(&told["left_off"]) > 0 {
+        said.push(format!("{} more rows are in the total; --limit shows more", output::cell(&told["left_off"])));
+    }
+    if total["is_estimate"] == true {
+        said.push("~ is reckoned: not every provider has said its last word".to_owned());
+    }
+    let signs: Vec<String> = PARTS.iter().map(|(sign, word, _)| format!("{sign} {word}")).collect();
+    said.push(signs.join("  "));
+    said
+}
+
+fn saved(ours: u64, theirs: u64, what: &str) -> Option<String> {
+    let share = ours.abs_diff(theirs) as f64 / theirs.max(1) as f64 * 100.0;
+    let word = if ours < theirs { "saved" } else { "lost" };
+    let differs = theirs > 0 && ours != theirs;
+    differs.then(|| format!("{word} {} ({share:.0} %) against {what}", dollars(ours.abs_diff(theirs))))
+}
+
+pub(super) fn csv(told: &Value) -> String {
+    let mut text = format!("{}\n", COLUMNS.join(","));
+    for row in told["rows"].as_array().into_iter().flatten() {
+        let cells = COLUMNS.map(|column| match &row[column] {
+            Value::Null => String::new(),
+            Value::String(text) => quoted(text),
+            other => other.to_string(),
+        });
+        text.push_str(&cells.join(","));
+        text.push('\n');
+    }
+    text
+}
+
+/// After RFC 4180. What a spreadsheet would take for a formula is kept from being one.
+fn quoted(text: &str) -> String {
+    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+fn known(micros: &Value) -> String {
+    micros.as_u64().map_or("-".to_owned(), dollars)
+}
+
+fn cost(row: &Value, members: &[&str]) -> String {
+    match members.iter().map(|member| number(&row[*member])).sum() {
+        0 => "-".to_owned(),
+        micros => dollars(micros),
+    }
+}
+
+/// As many digits as there is something to see: $12.34, $0.0042, $0.000005.
+fn dollars(micros: u64) -> String {
+    let usd = micros as f64 / 1e6;
+    match micros {
+        0 => "$0".to_owned(),
+        1..1_000 => format!("${usd:.6}"),
+        1_000..1_000_000 => format!("${usd:.4}"),
+        _ => format!("${usd:.2}"),
+    }
+}
+
+/// Where the money of a row went.
+fn bar(row: &Value) -> String {
+    let of = |members: &[&str]| members.iter().map(|member| number(&row[*member])).sum::<u64>();
+    let total: u64 = PARTS.iter().map(|(_, _, members)| of(members)).sum();
+    if total == 0 {
+        return String::new();
+    }
+    // Each sign ends where its share of the width does, so that all together are as wide as the picture.
+    let (mut text, mut so_far, mut drawn) = (String::new(), 0_u64, 0);
+    for (sign, _, members) in PARTS {
+        so_far += of(members);
+        let ends = u64::try_from((u128::from(so_far) * u128::from(BAR) + u128::from(total) / 2) / u128::from(total));
+        let ends = ends.unwrap_or(BAR);
+        (drawn..ends).for_each(|_| text.push_str(sign));
+        drawn = drawn.max(ends);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told() -> Value {
+        let row = |name: &str, jobs: u64, [run, load, boot, idle, disk]: [u64; 5]| {
+            let total = run + load + boot + idle + disk;
+            json!({"name": name, "tenant": "acme", "jobs": jobs, "run_s": 12.5, "run_usd_micros": run, "load_usd_micros": load,
+                "boot_usd_micros": boot, "idle_usd_micros": idle, "stopped_usd_micros": 0, "disk_usd_micros": disk,
+                "traffic_usd_micros": 0, "overhead_usd_micros": boot + idle + disk, "total_usd_micros": total,
+                "per_job_usd_micros": total.checked_div(jobs), "per_1000_jobs_usd_micros": (1_000 * total).checked_div(jobs),
+                "is_estimate": name == "acme/write"})
+        };
+        json!({"from": "2026-11-16", "to": "2026-11-22", "left_off": 0, "idle_share": 0.125,
+            "rows": [
+                row("acme/draw", 1_200, [3_000_000, 500_000, 250_000, 1_000_000, 250_000]),
+                row("acme/write", 9, [42, 0, 0, 0, 0]),
+                row("(nothing served)", 0, [0, 0, 300_000, 0, 0]),
+            ],
+            "total": row("total", 1_209, [3_000_042, 500_000, 550_000, 1_000_000, 250_000]),
+            "savings": {"on_demand_usd_micros": 10_000_000,
+                "hosted": [{"service": "somebody", "usd_micros": 4_000_000, "ours_usd_micros": 5_000_000}]}})
+    }
+
+    #[test]
+    fn a_table_shows_what_everything_cost_and_where_the_money_went() {
+        let shown = table("endpoint", &told()).trim_fmt();
+        let expected = "\
+endpoint           jobs        run     load     boot   idle     disk  traffic       total    per job  per 1,000  where it went
+acme/draw         1,200      $3.00  $0.5000  $0.2500  $1.00  $0.2500        -       $5.00    $0.0042      $4.17  ##############===+.....o
+acme/write            9  $0.000042        -        -      -        -        -  ~$0.000042  $0.000004    $0.0047  ########################
+(nothing served)      0          -        -  $0.3000      -        -        -     $0.3000          -          -  ++++++++++++++++++++++++
+total             1,209      $3.00  $0.5000  $0.5500  $1.00  $0.2500        -       $5.30    $0.0044      $4.38  ##############==++.....o";
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn what_was_saved_is_said_in_words() {
+        let said = summary(&told());
+        assert_eq!(said[0], "2026-11-16 to 2026-11-22: $5.30 for 1,209 jobs, $0.0044 per job, idle 12 %");
+        assert_eq!(said[1], "saved $4.70 (47 %) against on-demand");
+        assert_eq!(said[2], "lost $1.00 (25 %) against somebody");
+        assert_eq!(said.last().map(String::as_str), Some("# run  = load  + boot  . idle  o disk  ~ traffic"));
+    }
+
+    #[test]
+    fn a_spreadsheet_gets_every_row_whole() {
+        let mut told = told();
+        told["rows"][1]["name"] = json!("=HYPERLINK(\"x\"), y");
+        let text = csv(&told);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert!(lines[0].starts_with("name,tenant,endpoint"));
+        assert!(lines[1].starts_with("acme/draw,acme,,,,,,1200,12.5,3000000,500000,"), "{}", lines[1]);
+        assert!(lines[2].starts_with("\"'=HYPERLINK(\"\"x\"\"), y\",acme"), "{}", lines[2]);
+    }
+
+    #[test]
+    fn dollars_have_as_many_digits_as_there_is_to_see() {
+        let said = [0, 5, 4_167, 250_000, 12_345_678].map(dollars);
+        assert_eq!(said, ["$0", "$0.000005", "$0.0042", "$0.2500", "$12.35"]);
+    }
+
+    #[test]
+    fn a_bar_is_always_as_wide() {
+        let row = json!({"run_usd_micros": 1, "load_usd_micros": 1, "idle_usd_micros": 1, "traffic_usd_micros": 7});
+        assert_eq!(bar(&row), "##===..~~~~~~~~~~~~~~~~~");
+        assert_eq!(bar(&json!({})), "");
+    }
+}
