@@ -6,10 +6,11 @@
 --       6 poison_workers | 7 error JSON of a poison job | then per report:
 --       id | fence | kind (inline, stored, final, model, crash, oom, infra, outgrown) | value | tail | jitter (0 to 1) | error code;
 --       of outgrown the class that it goes on at, "" when there is none | jobs that shared its time |
---       what is counted of its run: kind of card | run_ms ("" = it did not run) | loaded (cold, disk, "" = not) | load_ms
+--       what is counted of its run: kind of card | run_ms ("" = it did not run) | loaded (cold, disk, "" = not) | load_ms;
+--       what was spent on it: machine | milliseconds of a slot without loading | micro-dollars of running | of loading
 --       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing, cost and error, JSON
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
-local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 12
+local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 16
 local USUAL_ATTEMPTS = 3 -- of a spec that does not say (stored_spec.rs)
 local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local poison = ARGV[7]
@@ -75,8 +76,8 @@ local function reshelve(job, gib, ...)
   classes[class] = job.lane
 end
 
--- What is learned of an endpoint on a kind of card.
-local function count_run(job, kind, run_ms, loaded, load_ms)
+-- What is learned of an endpoint on a kind of card, and what was spent.
+local function count_run(job, now, kind, run_ms, loaded, load_ms, ...)
   local of = job.tenant .. ':' .. job.endpoint .. ':' .. kind
   if run_ms ~= '' then
     grow('n:' .. of, 1)
@@ -86,6 +87,7 @@ local function count_run(job, kind, run_ms, loaded, load_ms)
     grow(loaded .. ':' .. of, 1)
     grow(loaded .. '_ms:' .. of, tonumber(load_ms))
   end
+  count_spent(job, now, ...)
 end
 
 local function finish(id, fence, kind, value, tail, jitter, code, sharers, ...)
@@ -103,7 +105,7 @@ local function finish(id, fence, kind, value, tail, jitter, code, sharers, ...)
   local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
   job.sharers = sharers
   learn_cost(job, now)
-  count_run(job, ...)
+  count_run(job, now, ...)
   stop(job, now)
   if kind == 'oom' or kind == 'outgrown' then redis.call('HINCRBY', job_key(id), 'ooms', 1) end
   if kind == 'outgrown' and code ~= '' and tonumber(code) > job.class % 1000 then
@@ -127,7 +129,7 @@ end
 local reply = {}
 for n = 8, #ARGV, PER_REPORT do
   reply[#reply + 1] = finish(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]), ARGV[n + 6],
-    tonumber(ARGV[n + 7]), unpack(ARGV, n + 8, n + 11))
+    tonumber(ARGV[n + 7]), unpack(ARGV, n + 8, n + 15))
 end
 for class, lane in pairs(classes) do wake(class, lane) end
 return reply

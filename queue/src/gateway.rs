@@ -169,6 +169,9 @@ pub struct FinishReport {
     /// The kind of card that it ran on, as [`crate::vram::kind_of_card`] names it. Never taken from a worker: the gateway knows its cards.
     #[serde(skip)]
     pub card_kind: String,
+    /// The machine that it ran on: its worker's name. Never taken from a report: the gateway knows its workers.
+    #[serde(skip)]
+    pub machine: String,
     /// The end itself.
     #[serde(flatten)]
     pub outcome: FinishOutcome,
@@ -196,6 +199,7 @@ impl FinishReport {
             vram_need_mib: None,
             outgrown: None,
             card_kind: String::new(),
+            machine: String::new(),
             outcome,
         }
     }
@@ -504,6 +508,7 @@ mod wire {
                 vram_need_mib: report.vram_need_mib,
                 outgrown: None,
                 card_kind: String::new(),
+                machine: String::new(),
                 outcome,
             })
         }

@@ -13,6 +13,7 @@
 //! | `:passed` | HASH | starts since a lower priority had one | while lower work waits |
 //! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | for ever |
 //! | `:flow` | HASH | what has come, started, started late and run, by lane, or by endpoint and kind of card (flow.rs); only grows | for ever |
+//! | `:spent:<day>` | HASH | what ended attempts took on a day (UTC, since 1970), by tenant, endpoint, batch and machine (costs/spent.rs) | until settled |
 //! | `:unmet` | STRING | the autoscaler was told that nobody waits for what is ready | half a second |
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
@@ -118,6 +119,11 @@ impl Keys {
 
     pub(crate) fn flow(&self) -> String {
         format!("{}:flow", self.root)
+    }
+
+    /// What was spent on a day.
+    pub(crate) fn spent(&self, day: u32) -> String {
+        format!("{}:spent:{day}", self.root)
     }
 
     /// A lane's streams: the front, which is served first, and the rest.

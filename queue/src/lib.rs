@@ -10,6 +10,8 @@ mod clock;
 mod commit;
 #[cfg(feature = "redis")]
 mod connection;
+#[cfg(feature = "redis")]
+pub mod costs;
 pub mod demands;
 pub mod endpoint;
 mod error;

@@ -11,6 +11,7 @@ mod settle;
 mod shelves;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rand::rngs::StdRng;
@@ -18,6 +19,7 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
+use crate::costs::{self, Spent};
 use crate::error::Error;
 use crate::flow::{self, Flow, Seen};
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
@@ -90,6 +92,8 @@ struct Inner {
     costs: HashMap<String, f64>,
     /// What only grows.
     flow: BTreeMap<String, u64>,
+    /// By day and by whom, as `count_spent` of tally.lua names it.
+    spent: BTreeMap<u32, BTreeMap<String, [u64; 4]>>,
     ready: Counts,
     open: Counts,
     running: Counts,
@@ -413,6 +417,12 @@ impl Queue for MemoryQueue {
             }
         }
         Ok(flow::assemble(seen))
+    }
+
+    async fn spent(&self, days: RangeInclusive<u32>, tenant: Option<&str>) -> Result<Vec<Spent>, Error> {
+        let inner = self.lock();
+        let named = inner.spent.iter().filter(|(day, _)| days.contains(day));
+        Ok(costs::spent_of(named.flat_map(|(day, of)| of.iter().map(|(field, took)| (*day, field, *took))), tenant))
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::RangeInclusive;
 
 use serde_json::value::RawValue;
 
+use crate::costs::Spent;
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, JobMessage, LeaseRef};
@@ -508,6 +510,13 @@ pub trait Queue: Send + Sync + 'static {
 
     /// What comes to each endpoint, waits there, runs and has run, by tenant and name.
     fn flow(&self) -> impl Future<Output = Result<Vec<Flow>, Error>> + Send;
+
+    /// What ended attempts took on these days (UTC, since 1970), by day and by whom: all tenants', or one's.
+    fn spent(
+        &self,
+        days: RangeInclusive<u32>,
+        tenant: Option<&str>,
+    ) -> impl Future<Output = Result<Vec<Spent>, Error>> + Send;
 
     /// Checks that the caller holds this lease now; gives what is needed to sign its uploads.
     fn held(&self, lease: &LeaseRef) -> impl Future<Output = Result<Option<(JobSpec, u32)>, Error>> + Send;

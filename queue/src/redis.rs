@@ -1,6 +1,7 @@
 //! The queue in Redis: each verb one script, everything it promises kept inside that script.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use redis::AsyncCommands;
@@ -10,6 +11,7 @@ use tokio::sync::mpsc;
 use crate::batches::Batches;
 use crate::clock::Clock;
 use crate::connection::{Connection, Place};
+use crate::costs::{self, Spent};
 use crate::error::Error;
 use crate::failpoint;
 use crate::feedback::FeedbackCounters;
@@ -673,6 +675,10 @@ impl Queue for RedisQueue {
 
     async fn flow(&self) -> Result<Vec<Flow>, Error> {
         Ok(flow::assemble(flow::read(&self.connection, &self.keys, &self.config.clock).await?))
+    }
+
+    async fn spent(&self, days: RangeInclusive<u32>, tenant: Option<&str>) -> Result<Vec<Spent>, Error> {
+        costs::read_spent(&self.connection, &self.keys, days, tenant).await
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {

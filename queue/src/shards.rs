@@ -3,6 +3,7 @@
 
 mod homes;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,6 +12,7 @@ use futures::future::{BoxFuture, join_all, try_join_all};
 use tokio::sync::mpsc;
 
 use crate::connection::{Connection, Place};
+use crate::costs::Spent;
 use crate::error::Error;
 use crate::feedback::FeedbackCounters;
 use crate::fitness::{Durability, Fitness};
@@ -444,6 +446,16 @@ impl Queue for Shards {
         let mut flows = try_join_all(self.all().iter().map(Queue::flow)).await?.concat();
         flows.sort_by(|a, b| (&a.tenant, &a.endpoint).cmp(&(&b.tenant, &b.endpoint)));
         Ok(flows)
+    }
+
+    /// As [`Queue::flow`]: a part of what was spent is not told for all of it.
+    async fn spent(&self, days: RangeInclusive<u32>, tenant: Option<&str>) -> Result<Vec<Spent>, Error> {
+        if let Some(tenant) = tenant {
+            return self.of(tenant).await?.spent(days, Some(tenant)).await;
+        }
+        let mut spent = try_join_all(self.all().iter().map(|shard| shard.spent(days.clone(), None))).await?.concat();
+        spent.sort();
+        Ok(spent)
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {

@@ -50,8 +50,10 @@ pub(super) async fn report(
     let checks = reports.into_iter().enumerate().map(|(n, report)| checked(app, worker.as_deref(), n, report));
     let mut reports: Vec<FinishReport> = try_join_all(checks).await?;
     let card_kind = worker.as_ref().map(|worker| kind_of_cards(&worker.gpus)).unwrap_or_default();
+    let machine = worker.as_ref().map(|worker| worker.name.clone()).unwrap_or_default();
     for report in &mut reports {
         report.card_kind.clone_from(&card_kind);
+        report.machine.clone_from(&machine);
         report.cost_usd_micros = worker.as_ref().and_then(|worker| worker.cost_usd_micros(report.timing.occupied_ms()));
     }
     let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;

@@ -24,6 +24,7 @@ pub(super) async fn join(
     if joiner.single_use && app.ask("claim a token", app.registry.claim_token(&joiner.id)).await?.is_none() {
         return Err(Problem::new(Code::Unauthorized, "this join token has been used; make a new one"));
     }
+    let price_usd_micros_per_hour = price(&app, &request).await?;
     let worker_id = format!("w_{}", nonce());
     let now_ms = now_ms();
     let record = WorkerRecord {
@@ -34,7 +35,7 @@ pub(super) async fn join(
         gpus: request.gpus,
         driver: request.driver,
         cuda: request.cuda,
-        price_usd_micros_per_hour: request.price_usd_micros_per_hour,
+        price_usd_micros_per_hour,
         sandbox: request.sandbox,
         trust: joiner.trust,
         region: joiner.region.clone(),
@@ -52,6 +53,15 @@ pub(super) async fn join(
         lease_ms: app.queue.lease_ms(),
         extend_every_ms: app.config.extend_every_ms,
     }))
+}
+
+/// What an hour of its machine costs, as it says; of one that says nothing and was rented, as it was rented for.
+async fn price(app: &App, request: &JoinRequest) -> Result<u64, Problem> {
+    if request.price_usd_micros_per_hour > 0 {
+        return Ok(request.price_usd_micros_per_hour);
+    }
+    let rented = app.ask("read a machine", app.registry.machine(&request.name)).await?;
+    Ok(rented.map_or(0, |machine| machine.usd_micros_per_hour))
 }
 
 fn check(request: &JoinRequest) -> Result<(), Problem> {

@@ -4,6 +4,7 @@ local function flush()
   flush_costs()
   flush_counts()
   flush_growth()
+  flush_spent()
   if #stopped > 0 then redis.call('ZREM', ROOT .. ':leases', unpack(stopped)) end
   if #ended > 0 then redis.call('ZADD', ROOT .. ':ended', unpack(ended)) end
   local gates, held = freed, {}

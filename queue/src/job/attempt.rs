@@ -43,7 +43,14 @@ impl Timing {
     #[must_use]
     pub fn occupied_ms(&self) -> u64 {
         let run_ms = self.run_ms / u64::from(self.batch_size.max(1));
-        self.env_ms + self.weights_ms + self.boot_ms + self.load_ms + self.warmup_ms + run_ms + self.upload_ms
+        [self.loading_ms(), run_ms, self.upload_ms].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// The part of it that went into having the model ready, milliseconds.
+    #[must_use]
+    pub fn loading_ms(&self) -> u64 {
+        let parts = [self.env_ms, self.weights_ms, self.boot_ms, self.load_ms, self.warmup_ms];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::gates::{gates_of, key_gate};
 use super::shelves::ShelfName;
 use super::{Inner, Lanes, Place, SWEEP_MAX};
+use crate::costs::Took;
 use crate::flow::RunCount;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use crate::id::JobId;
@@ -206,6 +207,7 @@ impl Inner {
         let took = self.took_ms(id, sharers);
         self.learn_cost(&spec.tenant, &spec.endpoint, took);
         self.count_run(&spec, report);
+        self.count_spent(id, report);
         self.stop(id, sharers);
         if let Err(error) = &result {
             self.record(id).job.oom_events += u32::from(error.code.fault() == Fault::Oom);
@@ -240,6 +242,20 @@ impl Inner {
     fn count_run(&mut self, spec: &JobSpec, report: &FinishReport) {
         for (field, by) in RunCount::of(report).fields(&spec.tenant, &spec.endpoint) {
             self.grow(field, by);
+        }
+    }
+
+    /// What the attempt took, as `count_spent` of tally.lua counts it.
+    fn count_spent(&mut self, id: JobId, report: &FinishReport) {
+        let now = self.now;
+        let (took, record) = (Took::of(report), self.record(id));
+        let since = record.job.attempts.last().map_or(now, |attempt| attempt.leased_ms);
+        let field = took.field(&record.job.spec);
+        for (day, part) in took.by_day(since, now) {
+            let there = self.spent.entry(day).or_default().entry(field.clone()).or_default();
+            for (there, by) in there.iter_mut().zip(part) {
+                *there += by;
+            }
         }
     }
 

@@ -240,6 +240,17 @@ impl Registry {
         texts.into_iter().map(|(id, text)| Ok((id, from_json(step, &text)?))).collect()
     }
 
+    /// A machine by its id.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn machine(&self, id: &str) -> Result<Option<MachineRecord>, Error> {
+        let step = "read a machine";
+        let text: Option<String> =
+            self.connection.redis().hget(self.keys.machines(), id).await.map_err(Error::redis(step))?;
+        text.map(|text| from_json(step, &text)).transpose()
+    }
+
     /// Writes a machine down. `false`: another one leads by now, and nothing was written.
     ///
     /// # Errors

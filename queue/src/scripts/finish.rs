@@ -3,6 +3,7 @@ use serde::Serialize;
 use super::{FINISH, Script, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::costs::Took;
 use crate::error::Error;
 use crate::flow::RunCount;
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, Outgrown};
@@ -45,6 +46,8 @@ impl Finish<'_> {
             let run = RunCount::of(report);
             call.arg(run.kind).arg(run.run_ms.map_or(String::new(), |ms| ms.to_string()));
             call.arg(run.load.map_or("", |load| load.word())).arg(run.load_ms);
+            let took = Took::of(report);
+            call.arg(took.machine).arg(took.run_ms).arg(took.run_usd_micros).arg(took.load_usd_micros);
         }
         let reply: Vec<String> = connection.eval_durably(&FINISH, &call).await?;
         reply.iter().map(|word| answer(&FINISH, word)).collect()

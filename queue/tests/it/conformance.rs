@@ -1,6 +1,7 @@
 //! What every implementation of [`Queue`] owes, whoever keeps the records: each case a promise, told as a short story.
 
 mod basics;
+mod costs;
 mod dependencies;
 mod fairness;
 mod gates;
@@ -290,6 +291,13 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             an_allowed_result_may_be_another
             a_rejected_result_is_never_seen
             a_held_result_can_expire
+        }
+        costs {
+            every_attempt_that_ends_is_counted_once
+            jobs_that_shared_a_call_share_what_it_cost
+            what_is_released_or_lost_or_cancelled_is_not_counted
+            each_tenant_endpoint_batch_and_machine_is_counted_apart
+            a_run_over_midnight_is_counted_in_both_days
         }
         signals {
             one_submit_wakes_one_waiter_the_smallest_that_fits

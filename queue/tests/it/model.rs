@@ -4,6 +4,7 @@
 mod verbs;
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -47,6 +48,9 @@ macro_rules! both {
 
 /// Lanes of what one of the workers has loaded, without their priority, and how many jobs more each takes.
 const WARM: [(&str, u32); 4] = [("8:acme:a", 2), ("0:acme:a", 100), ("24:acme:b", 1), ("0:zoo:c", 1)];
+
+/// The days that a history may go over.
+const SPENT_DAYS: RangeInclusive<u32> = 19_675..=19_680;
 
 /// One of the workers meets some demands.
 fn reach(worker: &str, reach_gib: u32) -> Reach {
@@ -220,8 +224,10 @@ impl Pair {
         // Some of them shared a call.
         let told = |lease| {
             let report = report(lease);
-            let timing = Timing { batch_size: u32::try_from(n % 3).unwrap(), ..report.timing };
-            [FinishReport { timing, ..report }]
+            let (batch_size, load_ms) = (u32::try_from(n % 3).unwrap(), (n % 7) as u64);
+            let timing = Timing { batch_size, load_ms, ..report.timing };
+            let machine = ["m-1", "rack|2"][n % 2].to_owned();
+            [FinishReport { timing, machine, cost_usd_micros: Some((n % 1_000) as u64), ..report }]
         };
         let (redis, memory) = (self.redis.finish(&told(redis)).await, self.memory.finish(&told(memory)).await);
         assert_eq!(redis.unwrap(), memory.unwrap());
@@ -255,6 +261,8 @@ impl Pair {
                 assert!(lane.arrived >= lane.started && lane.started >= lane.late, "{lane:?}");
             }
         }
+        let spent = both!(self, |queue| queue.spent(SPENT_DAYS, None)).unwrap();
+        assert!(spent.is_sorted());
         let depth = self.redis.depth().await.unwrap();
         assert_eq!(depth, self.memory.depth().await.unwrap());
         assert_eq!(depth.into_iter().map(|depth| (depth.lane, depth.jobs)).collect::<HashMap<_, _>>(), ready);

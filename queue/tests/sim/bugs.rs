@@ -1,8 +1,10 @@
 //! Queues with one rule broken each: what the simulation is worth is what it finds in them.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
+use stokehold_queue::costs::Spent;
 use stokehold_queue::flow::Flow;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use stokehold_queue::job::{Job, JobSpec, NewJob, Priority};
@@ -250,6 +252,10 @@ impl Queue for Buggy {
 
     async fn flow(&self) -> Result<Vec<Flow>, Error> {
         self.inner.flow().await
+    }
+
+    async fn spent(&self, days: RangeInclusive<u32>, tenant: Option<&str>) -> Result<Vec<Spent>, Error> {
+        self.inner.spent(days, tenant).await
     }
 
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {

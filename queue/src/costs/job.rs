@@ -1,0 +1,94 @@
+//! What one job cost: what its attempts took, and its part of what lies between attempts.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Cost, Line, Who, day_of};
+use crate::job::{Attempt, Job};
+
+/// What a job cost, micro-dollars, without its steps, which are jobs of their own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct JobCost {
+    /// What its runs took, at the price of the machines.
+    pub run: u64,
+    /// What having the model ready for them took.
+    pub load: u64,
+    /// Its part of what the machines cost beside that: boot, idle, stopped, disk, traffic.
+    pub overhead: u64,
+    /// All together.
+    pub total: u64,
+    /// Whether a provider has not said its last word yet.
+    pub is_estimate: bool,
+}
+
+/// What is spread on the jobs of an endpoint and a batch on a day.
+#[derive(Debug, Clone, Copy, Default)]
+struct Factor {
+    cost: Cost,
+    counted: (u64, u64),
+    run_ms: u64,
+    jobs: u64,
+    is_estimate: bool,
+}
+
+/// What is spread on jobs, by day and by whose they are: jobs of one endpoint that ended on one day have equal parts in it per dollar of
+/// running, whichever machine they ran on.
+#[derive(Debug, Clone, Default)]
+pub struct Factors(BTreeMap<(u32, Who), Factor>);
+
+impl Factors {
+    /// From what was reckoned of those days.
+    #[must_use]
+    pub fn new(lines: &[Line]) -> Self {
+        let mut factors: BTreeMap<(u32, Who), Factor> = BTreeMap::new();
+        for line in lines {
+            let Some(who) = line.who.clone() else { continue };
+            let factor = factors.entry((line.day, who)).or_default();
+            factor.cost += line.cost;
+            factor.counted = (factor.counted.0 + line.counted.0, factor.counted.1 + line.counted.1);
+            factor.run_ms += line.run_ms;
+            factor.jobs += line.jobs;
+            factor.is_estimate |= line.is_estimate;
+        }
+        Self(factors)
+    }
+
+    /// What a job has cost by what is known now.
+    #[must_use]
+    pub fn of(&self, job: &Job) -> JobCost {
+        let mut all = JobCost::default();
+        for attempt in &job.attempts {
+            // One that reported; the others told of no times.
+            if let Some(ended_ms) = attempt.ended_ms.filter(|_| attempt.timing.occupied_ms() > 0) {
+                self.add(&mut all, job, attempt, day_of(ended_ms));
+            }
+        }
+        all.total = all.run + all.load + all.overhead;
+        all
+    }
+
+    fn add(&self, all: &mut JobCost, job: &Job, attempt: &Attempt, day: u32) {
+        let timing = &attempt.timing;
+        let (loading_ms, occupied_ms) = (timing.loading_ms(), timing.occupied_ms());
+        let cost = attempt.cost_usd_micros.unwrap_or(0);
+        let load = share(cost, loading_ms, occupied_ms).min(cost);
+        all.run += cost - load;
+        all.load += load;
+        let batch = job.spec.batch.as_ref().map(|line| line.id.clone());
+        let who = Who { tenant: job.spec.tenant.clone(), endpoint: job.spec.endpoint.clone(), batch };
+        let Some(factor) = self.0.get(&(day, who)) else { return };
+        let (run, load_all) = factor.counted;
+        let beside = factor.cost.total().saturating_sub(run + load_all);
+        all.overhead += match (run, factor.run_ms) {
+            (0, 0) => share(beside, 1, factor.jobs),
+            (0, run_ms) => share(beside, occupied_ms.saturating_sub(loading_ms), run_ms),
+            (run, _) => share(beside, cost - load, run),
+        };
+        all.is_estimate |= factor.is_estimate;
+    }
+}
+
+fn share(whole: u64, part: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(part) / u128::from(of.max(1))).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,232 @@
+//! Whose every micro-dollar is.
+
+use std::collections::BTreeMap;
+use std::ops::{AddAssign, RangeInclusive};
+
+use serde::Serialize;
+
+use super::split::{split, weights};
+use super::{DayBill, MachineBill, Spent};
+
+/// Where the money went, micro-dollars.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Cost {
+    /// Cards while jobs ran.
+    pub run: u64,
+    /// While models were loaded for them.
+    pub load: u64,
+    /// While machines came up.
+    pub boot: u64,
+    /// While they had nothing to do.
+    pub idle: u64,
+    /// Disks of stopped machines.
+    pub stopped: u64,
+    /// Disks of the others.
+    pub disk: u64,
+    /// Bytes, both ways.
+    pub traffic: u64,
+}
+
+impl Cost {
+    /// All together.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.run + self.load + self.overhead()
+    }
+
+    /// What no job ran or loaded in.
+    #[must_use]
+    pub fn overhead(&self) -> u64 {
+        self.boot + self.idle + self.stopped + self.disk + self.traffic
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.run += other.run;
+        self.load += other.load;
+        self.boot += other.boot;
+        self.idle += other.idle;
+        self.stopped += other.stopped;
+        self.disk += other.disk;
+        self.traffic += other.traffic;
+    }
+}
+
+/// Whose a cost is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Who {
+    /// Whose jobs.
+    pub tenant: String,
+    /// What they ran; `*`: several.
+    pub endpoint: String,
+    /// The batch that they were lines of.
+    pub batch: Option<String>,
+}
+
+/// What one machine cost on one day for jobs of one endpoint and batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Days since 1970, UTC.
+    pub day: u32,
+    /// The machine.
+    pub machine: String,
+    /// Its kind of card; empty where nobody says.
+    pub kind: String,
+    /// `None`: nobody's, for nothing was served.
+    pub who: Option<Who>,
+    /// What it cost.
+    pub cost: Cost,
+    /// What it would have cost on demand.
+    pub on_demand: u64,
+    /// Attempts that ended.
+    pub jobs: u64,
+    /// How long a slot ran them, milliseconds.
+    pub run_ms: u64,
+    /// What was counted of running and of loading when they ended, at the price of the machine.
+    pub counted: (u64, u64),
+    /// Whether the machine's provider has not said its last word yet.
+    pub is_estimate: bool,
+}
+
+/// Reckons what each machine cost on these days, and for whom. With `apart`, what machines cost on days on which they served nothing stays
+/// theirs, and nobody's; else it is spread.
+#[must_use]
+pub fn reckon(
+    spent: &[Spent],
+    bills: &[MachineBill],
+    days: RangeInclusive<u32>,
+    now_ms: u64,
+    apart: bool,
+) -> Vec<Line> {
+    let mut served: BTreeMap<(u32, &str), Vec<&Spent>> = BTreeMap::new();
+    for it in spent.iter().filter(|it| days.contains(&it.day)) {
+        served.entry((it.day, &it.machine)).or_default().push(it);
+    }
+    let known: BTreeMap<&str, &MachineBill> = bills.iter().map(|bill| (bill.machine.as_str(), bill)).collect();
+    let mut lines: Vec<Line> = Vec::new();
+    // By day and provider: lines of what its machines served, and what those that served nothing cost.
+    let mut groups: BTreeMap<(u32, &str), (Vec<usize>, Vec<Line>)> = BTreeMap::new();
+    for bill in known.values() {
+        for (day, of_day) in bill.by_day(now_ms).into_iter().filter(|(day, _)| days.contains(day)) {
+            let group = groups.entry((day, &bill.provider)).or_default();
+            match served.remove(&(day, bill.machine.as_str())) {
+                Some(cells) => {
+                    group.0.extend(lines.len()..lines.len() + cells.len());
+                    lines.extend(of_machine(bill, &of_day, &cells));
+                }
+                None if of_day.total() > 0 => group.1.push(unserved(bill, day, &of_day)),
+                None => {}
+            }
+        }
+    }
+    for ((_, machine), cells) in served {
+        lines.extend(cells.into_iter().map(|it| unbilled(it, known.get(machine).copied())));
+    }
+    for (targets, idle) in groups.into_values() {
+        if apart || targets.is_empty() {
+            lines.extend(idle);
+        } else {
+            spread(&mut lines, &targets, &idle);
+        }
+    }
+    lines
+}
+
+fn line(it: &Spent, kind: &str, cost: Cost, on_demand: u64, is_estimate: bool) -> Line {
+    Line {
+        day: it.day,
+        machine: it.machine.clone(),
+        kind: kind.to_owned(),
+        who: Some(Who { tenant: it.tenant.clone(), endpoint: it.endpoint.clone(), batch: it.batch.clone() }),
+        cost,
+        on_demand,
+        jobs: it.jobs,
+        run_ms: it.run_ms,
+        counted: (it.run_usd_micros, it.load_usd_micros),
+        is_estimate,
+    }
+}
+
+/// A machine's day, spread over what it served.
+fn of_machine(bill: &MachineBill, of_day: &DayBill, cells: &[&Spent]) -> Vec<Line> {
+    // What was counted may be a little more than there was, when clocks differ: then all of it was running and loading.
+    let counted: Vec<u64> = cells.iter().flat_map(|it| [it.run_usd_micros, it.load_usd_micros]).collect();
+    let busy: u64 = counted.iter().sum();
+    let idle = of_day.capacity.saturating_sub(busy);
+    let parts = split(of_day.running, &[&counted[..], &[idle]].concat());
+    // Without a price of its worker nothing says what was running: all of it is overhead.
+    let part = |n: usize| parts.get(n).copied().unwrap_or(0);
+    let idle = if parts.is_empty() { of_day.running } else { part(counted.len()) };
+    let by = weights(cells.len(), [&|n| cells[n].run_usd_micros, &|n| cells[n].run_ms, &|n| cells[n].jobs]);
+    let [boot, idle, stopped, disk, traffic, on_demand] =
+        [of_day.boot, idle, of_day.stopped, of_day.disk, of_day.traffic, of_day.on_demand]
+            .map(|whole| split(whole, &by));
+    let one = |n: usize| {
+        let cost = Cost {
+            run: part(2 * n),
+            load: part(2 * n + 1),
+            boot: boot[n],
+            idle: idle[n],
+            stopped: stopped[n],
+            disk: disk[n],
+            traffic: traffic[n],
+        };
+        line(cells[n], &bill.kind, cost, on_demand[n], bill.is_estimate())
+    };
+    (0..cells.len()).map(one).collect()
+}
+
+/// A machine's day on which it served nothing.
+fn unserved(bill: &MachineBill, day: u32, of_day: &DayBill) -> Line {
+    let DayBill { boot, running, stopped, disk, traffic, on_demand, capacity: _ } = *of_day;
+    Line {
+        day,
+        machine: bill.machine.clone(),
+        kind: bill.kind.clone(),
+        who: None,
+        cost: Cost { boot, idle: running, stopped, disk, traffic, ..Cost::default() },
+        on_demand,
+        jobs: 0,
+        run_ms: 0,
+        counted: (0, 0),
+        is_estimate: bill.is_estimate(),
+    }
+}
+
+/// What ran on a machine that nobody bills us for: a worker's own price, if it names one. Of one that has a bill, which says nothing of
+/// this day, all that is owed is in that.
+fn unbilled(it: &Spent, bill: Option<&MachineBill>) -> Line {
+    let (run, load) = if bill.is_some() { (0, 0) } else { (it.run_usd_micros, it.load_usd_micros) };
+    let kind = bill.map_or("", |bill| &bill.kind);
+    line(it, kind, Cost { run, load, ..Cost::default() }, run + load, run + load > 0)
+}
+
+/// Spreads what served nothing over what was served beside it.
+fn spread(lines: &mut [Line], targets: &[usize], idle: &[Line]) {
+    let (mut all, mut on_demand) = (Cost::default(), 0);
+    for it in idle {
+        all += it.cost;
+        on_demand += it.on_demand;
+    }
+    let by = {
+        let of = |n: usize| &lines[targets[n]];
+        weights(targets.len(), [&|n| of(n).counted.0, &|n| of(n).run_ms, &|n| of(n).jobs])
+    };
+    let [boot, idled, stopped, disk, traffic, on_demand] =
+        [all.boot, all.idle, all.stopped, all.disk, all.traffic, on_demand].map(|whole| split(whole, &by));
+    let is_estimate = idle.iter().any(|it| it.is_estimate);
+    for (n, target) in targets.iter().enumerate() {
+        let line = &mut lines[*target];
+        line.cost += Cost {
+            boot: boot[n],
+            idle: idled[n],
+            stopped: stopped[n],
+            disk: disk[n],
+            traffic: traffic[n],
+            ..Cost::default()
+        };
+        line.on_demand += on_demand[n];
+        line.is_estimate |= is_estimate;
+    }
+}
