@@ -5,6 +5,7 @@
 //! step is committed by a script that looks before it acts.
 
 pub(crate) mod bits;
+mod budget;
 mod collect;
 mod complete;
 mod feed;
@@ -26,12 +27,15 @@ use std::time::Duration;
 use moka::sync::Cache;
 use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::batches::{Batch, BatchState, Batches, Stop};
+use stokehold_queue::budgets::Running;
 use stokehold_queue::queue::Work;
 use stokehold_queue::{Error as QueueError, RedisQueue, now_ms};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+pub(crate) use budget::forecast;
 
 use crate::error::Problem;
 use crate::state::App;
@@ -53,6 +57,9 @@ const BITMAPS_KEPT: u64 = 16;
 
 /// How long a replica has a batch for itself unless it says so again.
 const HOLD_MS: u64 = 15_000;
+
+/// How long it is believed what runs.
+const RUNNING_FOR: Duration = Duration::from_secs(2);
 
 /// After a step that did not work.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -100,6 +107,8 @@ pub(crate) struct Runner {
     at_once: Arc<Semaphore>,
     long_at_once: Arc<Semaphore>,
     bitmaps: Cache<String, Arc<bits::Lines>>,
+    /// What runs, for batches that have a budget.
+    running: Cache<(), Arc<Vec<Running>>>,
     tasks: TaskTracker,
     /// When this replica last looked for what is to be tidied away, unix milliseconds.
     tidied: Arc<AtomicU64>,
@@ -116,6 +125,7 @@ impl Runner {
             at_once: Arc::new(Semaphore::new(AT_ONCE)),
             long_at_once: Arc::new(Semaphore::new(LONG_AT_ONCE)),
             bitmaps: Cache::new(BITMAPS_KEPT),
+            running: Cache::builder().max_capacity(1).time_to_live(RUNNING_FOR).build(),
             tasks: TaskTracker::new(),
             tidied: Arc::default(),
         }
@@ -198,6 +208,12 @@ impl Runner {
         if let (Some(why), None) = (batch.stop, batch.handed) {
             // It was stopped while it validated.
             self.batches.stop(&batch.spec.tenant, &batch.id, why).await?;
+            return Ok(true);
+        }
+        if batch.forecast.is_none() {
+            self.foretell(batch).await?;
+        }
+        if self.ends_at_budget(batch).await? {
             return Ok(true);
         }
         if let Some(samples) = pace::sampled(&batch.samples, batch.succeeded + batch.failed, now) {

@@ -38,6 +38,8 @@ pub(crate) enum Waiting {
     Unschedulable(String),
     /// Workers that could run it are occupied.
     Busy(String),
+    /// The budget of its tenant or of its endpoint is spent.
+    Budget(String),
     /// It is about to start.
     Soon,
 }

@@ -6,6 +6,7 @@
 
 mod auth;
 mod batches;
+mod budgets;
 mod catalog;
 pub mod config;
 mod costs;

@@ -31,6 +31,7 @@ const REDIS_USED: &str = "stokehold_redis_memory_used_bytes";
 const REDIS_MAX: &str = "stokehold_redis_memory_max_bytes";
 const REDIS_REPLICAS: &str = "stokehold_redis_replicas";
 const ADMISSION_OPEN: &str = "stokehold_admission_open";
+const BUDGETS: &str = "stokehold_budgets";
 const QUEUE_DEPTH: &str = "stokehold_queue_depth_jobs";
 
 /// From half a millisecond (a warm submit) to a minute (the longest wait).
@@ -75,6 +76,10 @@ fn describe() {
     describe_gauge!(REDIS_MAX, "Memory that Redis may use; 0 without a limit.");
     describe_gauge!(REDIS_REPLICAS, "Replicas of Redis that are in step.");
     describe_gauge!(ADMISSION_OPEN, "1 while a shard takes new work, 0 while not.");
+    describe_gauge!(
+        BUDGETS,
+        "Budgets of a day by how they stand: within, warned (80 %) or reached; by the replica that keeps them."
+    );
     describe_gauge!(QUEUE_DEPTH, "Jobs ready to be leased, by priority and VRAM class in GiB.");
 }
 
@@ -99,6 +104,14 @@ pub(crate) fn request(route: &str, method: &'static str, status: u16, took: Dura
     let route = route.to_owned();
     counter!(HTTP_REQUESTS, "route" => route.clone(), "method" => method, "status" => status.to_string()).increment(1);
     histogram!(HTTP_SECONDS, "route" => route).record(took);
+}
+
+/// Budgets of a shard that are within, warned of and reached.
+pub(crate) fn budgets(shard: u8, gates: [usize; 3]) {
+    for (state, gates) in ["within", "warned", "reached"].into_iter().zip(gates) {
+        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
+        gauge!(BUDGETS, "shard" => shard.to_string(), "state" => state).set(gates as f64);
+    }
 }
 
 pub(crate) fn connection_opened() {

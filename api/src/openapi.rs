@@ -24,7 +24,7 @@ use crate::routes::{
     info(title = "Stokehold", description = "Jobs for GPUs: submit, follow, fetch. Errors are problem+json with a stable `code`."),
     paths(
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
-        batches::create, batches::list, batches::get, batches::cancel, batches::retry_failed, batches::results, batches::errors,
+        batches::create, batches::estimate, batches::list, batches::get, batches::cancel, batches::retry_failed, batches::results, batches::errors,
         redrive::retry, redrive::retry_many, redrive::cancel_many, redrive::dead_letters,
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,

@@ -11,6 +11,7 @@ pub(crate) mod fleet;
 pub(crate) mod health;
 pub(crate) mod jobs;
 pub(crate) mod limits;
+pub(crate) mod money;
 pub(crate) mod packages;
 pub(crate) mod queue;
 pub(crate) mod readings;
@@ -49,6 +50,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/jobs/{id}/result", get(results::result))
         .route("/v1/jobs/{id}/files/{name}", get(results::file))
         .route("/v1/batches", post(batches::create).get(batches::list))
+        .route("/v1/batches/estimate", post(batches::estimate))
         .route("/v1/batches/{id}", get(batches::get))
         .route("/v1/batches/{id}/cancel", post(batches::cancel))
         .route("/v1/batches/{id}/retry-failed", post(batches::retry_failed))

@@ -17,6 +17,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::batches::Runner;
+use crate::budgets::Keeper;
 use crate::config::Config;
 use crate::history::Sweeper;
 use crate::maintenance::Maintenance;
@@ -57,6 +58,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
         loops.spawn(Watch::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Recovery::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Deliverer::new(app.clone(), shard)?.run(shutdown.clone()));
+        loops.spawn(Keeper::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Runner::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Scheduler::new(app.clone(), shard).run(shutdown.clone()));
     }

@@ -1,5 +1,6 @@
 //! `stoke batch`: thousands of jobs from the lines of one file.
 
+mod estimate;
 mod lines;
 mod model;
 mod show;

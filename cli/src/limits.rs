@@ -8,14 +8,15 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 use crate::client::{Call, Client, segment};
-use crate::{Global, output};
+use crate::{Global, money, output};
 
 /// Show what a tenant may take at once, or set it
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke limits                                        your own, and what you use of them
   stoke limits acme --weight 2 --max-running 50
-  stoke limits acme --endpoint render --starts-per-minute 60 --clear max-open")]
+  stoke limits acme --endpoint render --starts-per-minute 60 --clear max-open
+  stoke limits acme --budget-usd-per-day 5 --at-budget drain")]
 pub(crate) struct LimitsArgs {
     /// Whose: for operators [default: your own]
     tenant: Option<String>,
@@ -40,6 +41,12 @@ struct Change {
     /// Jobs that start within a minute
     #[arg(long, value_name = "N")]
     starts_per_minute: Option<u64>,
+    /// Dollars that may be spent on a day, UTC; then nothing more starts before midnight
+    #[arg(long, value_name = "USD", value_parser = money::micros)]
+    budget_usd_per_day: Option<u64>,
+    /// What happens to what runs then: it ends (drain), or goes back to the front of its queue (stop) [default: drain]
+    #[arg(long, value_name = "WHAT", value_parser = ["drain", "stop"])]
+    at_budget: Option<String>,
     /// Lift this limit; may be repeated
     #[arg(long, value_name = "FIELD", value_enum)]
     clear: Vec<Field>,
@@ -55,11 +62,26 @@ enum Field {
     MaxOpen,
     #[value(alias = "starts_per_minute")]
     StartsPerMinute,
+    #[value(name = "budget", alias = "budget_usd_micros_per_day")]
+    BudgetUsdMicrosPerDay,
+    #[value(skip)]
+    AtBudget,
 }
 
 /// A tenant's, and an endpoint's: whoever has none of an endpoint's own is held by the tenant's.
-const TENANT_FIELDS: &[Field] = &[Field::Weight, Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute];
-const ENDPOINT_FIELDS: &[Field] = &[Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute];
+const TENANT_FIELDS: &[Field] = &[
+    Field::Weight,
+    Field::MaxRunning,
+    Field::MaxOpen,
+    Field::StartsPerMinute,
+    Field::BudgetUsdMicrosPerDay,
+    Field::AtBudget,
+];
+const ENDPOINT_FIELDS: &[Field] =
+    &[Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute, Field::BudgetUsdMicrosPerDay, Field::AtBudget];
+
+/// What is shown as a number of its own.
+const SHOWN: &[Field] = &[Field::Weight, Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute];
 
 impl Field {
     fn name(self) -> &'static str {
@@ -68,6 +90,8 @@ impl Field {
             Self::MaxRunning => "max_running",
             Self::MaxOpen => "max_open",
             Self::StartsPerMinute => "starts_per_minute",
+            Self::BudgetUsdMicrosPerDay => "budget_usd_micros_per_day",
+            Self::AtBudget => "at_budget",
         }
     }
 }
@@ -83,6 +107,8 @@ impl Change {
             Field::MaxRunning => self.max_running.map(Value::from),
             Field::MaxOpen => self.max_open.map(Value::from),
             Field::StartsPerMinute => self.starts_per_minute.map(Value::from),
+            Field::BudgetUsdMicrosPerDay => self.budget_usd_per_day.map(Value::from),
+            Field::AtBudget => self.at_budget.clone().map(Value::from),
         }
     }
 
@@ -93,15 +119,19 @@ impl Change {
             ensure!(fields.contains(field), "an endpoint has no {} of its own to clear", field.name());
             ensure!(self.given(*field).is_none(), "{} is both given and cleared", field.name());
         }
+        let no_budget = self.clear.contains(&Field::BudgetUsdMicrosPerDay);
         for field in fields {
+            let is_of_budget = matches!(field, Field::BudgetUsdMicrosPerDay | Field::AtBudget);
             let value = match (self.given(*field), self.clear.contains(field), field) {
                 (Some(given), ..) => given,
                 // It always has one.
                 (None, true, Field::Weight) => json!(1),
                 (None, true, _) => Value::Null,
+                (None, false, Field::AtBudget) if no_budget => Value::Null,
                 (None, false, _) => there[field.name()].clone(),
             };
-            if *field != Field::Weight || !value.is_null() {
+            // An API of an older release knows of no budgets.
+            if !(*field == Field::Weight || is_of_budget) || !value.is_null() {
                 limits.insert(field.name().to_owned(), value);
             }
         }
@@ -125,6 +155,9 @@ pub(crate) async fn run(global: &Global, args: LimitsArgs) -> Result<()> {
     }
     if global.json {
         return output::json(&limits);
+    }
+    if let Some(spent) = spent(&limits["budget"]) {
+        output::note(spent);
     }
     let name = args.endpoint.as_ref().map_or(tenant.clone(), |endpoint| format!("{tenant} at {endpoint}"));
     let mut table = headings();
@@ -155,24 +188,55 @@ async fn own(global: &Global, client: &Client, endpoint: Option<&str>) -> Result
 
 fn table(own: &Value) -> Table {
     let mut table = headings();
-    add(&mut table, own["tenant"].as_str().unwrap_or("you"), &own["limits"]);
-    for (endpoint, limits) in own["endpoints"].as_object().into_iter().flatten() {
-        add(&mut table, &format!("at {endpoint}"), limits);
+    add(&mut table, own["tenant"].as_str().unwrap_or("you"), &joined(own));
+    for (endpoint, its) in own["endpoints"].as_object().into_iter().flatten() {
+        add(&mut table, &format!("at {endpoint}"), &joined(its));
     }
     table
 }
 
+/// Limits, and what was spent of the budget among them, as one.
+fn joined(of: &Value) -> Value {
+    let mut limits = of["limits"].clone();
+    if let Some(limits) = limits.as_object_mut() {
+        limits.insert("budget".to_owned(), of["budget"].clone());
+    }
+    limits
+}
+
+/// What is to be said of a budget that is nearly spent, or is.
+fn spent(budget: &Value) -> Option<String> {
+    let (spent, of) = (money::cell(&budget["spent_today_usd_micros"]), money::cell(&budget["limit_usd_micros"]));
+    match budget["state"].as_str()? {
+        "warned" => Some(format!("{spent} of today's budget of {of} are spent")),
+        "reached" => Some(format!(
+            "today's budget of {of} is spent ({spent}): nothing more starts before {}; --budget-usd-per-day raises it",
+            budget["resumes_at"].as_str().unwrap_or("midnight, UTC")
+        )),
+        _ => None,
+    }
+}
+
 fn headings() -> Table {
-    output::table(["tenant", "weight", "running", "open", "starts per minute"])
+    output::table(["tenant", "weight", "running", "open", "starts per minute", "budget per day", "spent today"])
 }
 
 fn add(table: &mut Table, name: &str, limits: &Value) {
     let mut row = vec![name.to_owned()];
-    row.extend(TENANT_FIELDS.iter().map(|field| match (&limits[field.name()], field) {
+    row.extend(SHOWN.iter().map(|field| match (&limits[field.name()], field) {
         (Value::Null, Field::Weight) => "-".to_owned(),
         (Value::Null, _) => "no limit".to_owned(),
         (value, _) => output::cell(value),
     }));
+    row.push(match (&limits["budget_usd_micros_per_day"], limits["at_budget"].as_str()) {
+        (Value::Null, _) => "no limit".to_owned(),
+        (budget, Some("stop")) => format!("{}, then stop", money::cell(budget)),
+        (budget, _) => money::cell(budget),
+    });
+    row.push(match (&limits["budget"]["spent_today_usd_micros"], limits["budget"]["state"].as_str()) {
+        (spent, Some(state @ ("warned" | "reached"))) => format!("{} ({state})", money::cell(spent)),
+        (spent, _) => money::cell(spent),
+    });
     table.add_row(row);
 }
 
@@ -214,6 +278,32 @@ mod tests {
     fn a_limit_is_given_or_cleared() {
         let change = parse("limits acme --max-open 5 --clear max-open").change;
         assert!(change.apply(&Value::Null, TENANT_FIELDS).is_err());
+    }
+
+    #[test]
+    fn a_budget_is_given_in_dollars_kept_and_cleared_with_what_happens_then() {
+        let there = json!({"weight": 1.0, "budget_usd_micros_per_day": 5_000_000, "at_budget": "stop", "budget": {"state": "within"}});
+        let kept = parse("limits acme --weight 2").change.apply(&there, TENANT_FIELDS).unwrap();
+        assert_eq!((&kept["budget_usd_micros_per_day"], &kept["at_budget"]), (&json!(5_000_000), &json!("stop")));
+        assert!(kept.get("budget").is_none());
+        let raised = parse("limits acme --budget-usd-per-day 7.50 --at-budget drain").change;
+        let raised = raised.apply(&there, TENANT_FIELDS).unwrap();
+        assert_eq!((&raised["budget_usd_micros_per_day"], &raised["at_budget"]), (&json!(7_500_000), &json!("drain")));
+        let cleared = parse("limits acme --clear budget").change.apply(&there, TENANT_FIELDS).unwrap();
+        assert!(cleared.get("budget_usd_micros_per_day").is_none() && cleared.get("at_budget").is_none());
+        assert!(stub::parse("limits acme --budget-usd-per-day lots").is_err());
+    }
+
+    #[test]
+    fn a_budget_that_is_spent_is_said_to_be() {
+        let budget = json!({"limit_usd_micros": 5_000_000, "spent_today_usd_micros": 4_100_000, "state": "warned"});
+        assert_eq!(spent(&budget).unwrap(), "$4.10 of today's budget of $5.00 are spent");
+        let own = json!({"tenant": "acme", "limits": {"budget_usd_micros_per_day": 5_000_000, "at_budget": "stop"}, "budget": budget});
+        let shown = table(&own).trim_fmt();
+        assert!(shown.contains("$5.00, then stop") && shown.contains("$4.10 (warned)"), "{shown}");
+        let reached = json!({"state": "reached", "resumes_at": "2026-11-23T00:00:00.000Z"});
+        assert!(spent(&reached).unwrap().contains("before 2026-11-23T00:00:00.000Z"));
+        assert_eq!(spent(&json!({"state": "within"})), None);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod limits;
 mod list;
 mod logging;
 mod logs;
+mod money;
 mod output;
 mod package;
 mod pages;

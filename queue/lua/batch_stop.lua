@@ -2,14 +2,20 @@
 -- batch_stop: what was not fed never will be, and counts as cancelled or expired from now on. The jobs that were fed are for the
 -- caller to cancel; a batch that still validates stops as soon as it runs.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 tenant | 4 cancelled | expired
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 tenant | 4 cancelled | expired | 5 why, if not at its owner's word ("" = at that) |
+--       6 "1" = what runs may end
 -- Reply {"ok"} | {"ended", state} | {"not_found"}
 local key = batch_key(ARGV[2])
 local batch = redis.call('HMGET', key, 'state', 'tenant', 'total', 'invalid', 'fed')
 if batch[2] ~= ARGV[3] then return {'not_found'} end
 if batch[1] ~= 'validating' and batch[1] ~= 'running' then return {'ended', batch[1]} end
 
-redis.call('HSETNX', key, 'stop', ARGV[4])
+if redis.call('HSETNX', key, 'stop', ARGV[4]) == 1 and ARGV[5] ~= '' then
+  redis.call('HSET', key, 'stop_reason', ARGV[5])
+  if ARGV[6] ~= '' then redis.call('HSET', key, 'drains', 1) end
+end
+-- Whoever cancels it wants it over, whatever had stopped it before.
+if ARGV[4] == 'cancelled' and ARGV[5] == '' then redis.call('HDEL', key, 'drains') end
 local stop = redis.call('HGET', key, 'stop')
 if batch[1] == 'running' and redis.call('HSETNX', key, 'handed', batch[5]) == 1 then
   local accepted = batch[3] - batch[4]

@@ -1,13 +1,21 @@
 #!lua
--- limit: sets what may pass a gate, and lets those held there try again.
+-- limit: sets what may pass a gate, and lets those held there try again. A pause for a budget that is spent stays until the budget is
+-- raised or lifted.
 -- KEYS  1 root
--- ARGV  1 gate | 2 limits as "weight|max_running|max_open|starts_per_minute" ("" = none)
+-- ARGV  1 gate | 2 limits as "weight|max_running|max_open|starts_per_minute" ("" = none) |
+--       3 budget as "<micro-dollars a day>|<drain or stop>" ("" = none)
 -- Reply {"ok"}
-if ARGV[2] == '' then
-  redis.call('HDEL', ROOT .. ':limits', ARGV[1])
-else
-  redis.call('HSET', ROOT .. ':limits', ARGV[1], ARGV[2])
+local gate, before = ARGV[1], redis.call('HGET', ROOT .. ':budgets', ARGV[1])
+local function per_day(budget) return tonumber(string.match(budget or '', '^%d+') or math.huge) end
+for key, value in pairs({limits = ARGV[2], budgets = ARGV[3]}) do
+  if value == '' then
+    redis.call('HDEL', ROOT .. ':' .. key, gate)
+  else
+    redis.call('HSET', ROOT .. ':' .. key, gate, value)
+  end
 end
-redis.call('HDEL', ROOT .. ':rate', ARGV[1])
-resume(ARGV[1])
+if per_day(ARGV[3]) > per_day(before) then redis.call('HDEL', ROOT .. ':limits', paused_field(gate)) end
+if ARGV[3] == '' then redis.call('HDEL', ROOT .. ':stood', gate) end
+redis.call('HDEL', ROOT .. ':rate', gate)
+resume(gate)
 return {'ok'}

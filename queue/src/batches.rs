@@ -14,6 +14,7 @@ use redis::AsyncCommands;
 
 use crate::clock::Clock;
 use crate::connection::Connection;
+use crate::costs::Forecast;
 use crate::error::Error;
 use crate::id::JobId;
 use crate::job::JobState;
@@ -21,7 +22,8 @@ use crate::keys::Keys;
 
 pub use calls::{Created, Stopped, Verdict};
 pub use model::{
-    Batch, BatchPage, BatchSpec, BatchState, EndedLine, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop,
+    Batch, BatchBudget, BatchPage, BatchSpec, BatchState, EndedLine, LineError, LineFormat, NewBatch, OnInvalid, Place,
+    Source, Stop,
 };
 
 /// A batch names at most this many wrong lines; the rest is in its errors.
@@ -199,6 +201,14 @@ impl Batches {
     pub async fn note_samples(&self, id: &str, samples: &[(u64, u64)]) -> Result<(), Error> {
         let samples: Vec<String> = samples.iter().map(|(ms, ended)| format!("{ms}:{ended}")).collect();
         self.note(id, "samples", samples.join(" ")).await
+    }
+
+    /// Remembers what the batch was thought to cost.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn note_forecast(&self, id: &str, forecast: &Forecast) -> Result<(), Error> {
+        self.note(id, "forecast", calls::json(forecast)?).await
     }
 
     /// Ended batches with something to tidy away by `now_ms`, at most `limit`.

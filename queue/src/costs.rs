@@ -6,6 +6,7 @@
 //! proportion to what running cost; of a machine that served nothing, over what all machines of its provider served on that day.
 
 mod bill;
+mod forecast;
 mod job;
 mod reckon;
 mod report;
@@ -15,6 +16,7 @@ mod split;
 mod tests;
 
 pub use bill::{BillState, BilledDay, Charged, DayBill, MachineBill};
+pub use forecast::{Estimate, FORECAST_DAYS, Forecast, Unknown, forecast};
 pub use job::{Factors, JobCost};
 pub use reckon::{Cost, Line, Who, reckon};
 pub use report::{By, Group, Hosted, Instead, Report, Row, report};

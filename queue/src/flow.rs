@@ -5,7 +5,7 @@
 //! `n:`, `r:` and `<tenant>:<endpoint>:<kind of card>` runs that ended and their milliseconds; `cold:`, `cold_ms:`, `disk:`, `disk_ms:`
 //! loads of the model from elsewhere and from the machine's own disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use redis::streams::StreamRangeReply;
 
@@ -175,6 +175,8 @@ pub(crate) struct Seen {
     pub(crate) running: HashMap<String, u64>,
     /// By gate.
     pub(crate) limits: HashMap<String, Limits>,
+    /// Gates at which nothing starts, since their budget is spent.
+    pub(crate) paused: HashSet<String>,
 }
 
 /// Reads what the scripts keep. Not one moment: counters that only grow may be a little newer than what waits.
@@ -229,8 +231,11 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
             break;
         }
     }
+    let is_paused = |until: &String| until.parse::<u64>().is_ok_and(|until_ms| until_ms > now_ms);
+    let pauses = limits.iter().filter_map(|(field, until)| field.strip_prefix("p:").zip(Some(until)));
+    let paused = pauses.filter(|(_, until)| is_paused(until)).map(|(gate, _)| gate.to_owned()).collect();
     let limits = limits.into_iter().map(|(gate, text)| (gate, limits_of(&text))).collect();
-    Ok(Seen { counters, waiting, running, limits })
+    Ok(Seen { counters, waiting, running, limits, paused })
 }
 
 /// The answers of a pipeline whose commands come in pairs.
@@ -302,6 +307,9 @@ pub(crate) fn assemble(seen: Seen) -> Vec<Flow> {
     }
     let left = |gate: Gate| {
         let gate = gate.to_string();
+        if seen.paused.contains(&gate) {
+            return Some(0);
+        }
         let most = seen.limits.get(&gate)?.max_running?;
         Some(u64::from(most).saturating_sub(seen.running.get(&gate).copied().unwrap_or(0)))
     };
@@ -341,6 +349,7 @@ mod tests {
                 ("t:acme".to_owned(), Limits { max_running: Some(5), ..Limits::default() }),
             ]
             .into(),
+            paused: ["e:acme:paint".to_owned()].into(),
         };
         let flows = assemble(seen);
         let [flow] = &flows[..] else { panic!("{flows:?}") };

@@ -14,11 +14,13 @@
 //! | `:cost` | HASH | expected run of `<tenant>:<endpoint>`, ms | for ever |
 //! | `:flow` | HASH | what has come, started, started late and run, by lane, or by endpoint and kind of card (flow.rs); only grows | for ever |
 //! | `:spent:<day>` | HASH | what ended attempts took on a day (UTC, since 1970), by tenant, endpoint, batch and machine (costs/spent.rs) | 401 days |
+//! | `:spent:<day>:gates` | HASH | what ended attempts took on a day, by gate, micro-dollars | 3 days |
 //! | `:unmet` | STRING | the autoscaler was told that nobody waits for what is ready | half a second |
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
 //! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
-//! | `:limits` `:rate` | HASH | limits of a gate, theoretical arrival time of its next start | for ever |
+//! | `:limits` `:rate` | HASH | limits of a gate, and until when it is paused (`p:<gate>`); theoretical arrival time of its next start | for ever |
+//! | `:budgets` `:stood` | HASH | what a gate may spend on a day, how it stood when somebody looked (budgets.rs) | for ever |
 //! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
 //! | `:holds` | ZSET | gates that time opens, by due time | until then |
 //! | `:waiting:<gate>` | ZSET | jobs that wait for their concurrency key, `<id> <lane>` by turn | while not empty |
@@ -124,6 +126,24 @@ impl Keys {
     /// What was spent on a day.
     pub(crate) fn spent(&self, day: u32) -> String {
         format!("{}:spent:{day}", self.root)
+    }
+
+    /// What was spent on a day, by gate.
+    pub(crate) fn spent_at_gates(&self, day: u32) -> String {
+        format!("{}:spent:{day}:gates", self.root)
+    }
+
+    pub(crate) fn budgets(&self) -> String {
+        format!("{}:budgets", self.root)
+    }
+
+    /// How gates stood to their budgets.
+    pub(crate) fn stood(&self) -> String {
+        format!("{}:stood", self.root)
+    }
+
+    pub(crate) fn leases(&self) -> String {
+        format!("{}:leases", self.root)
     }
 
     /// A lane's streams: the front, which is served first, and the rest.

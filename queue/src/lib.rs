@@ -5,6 +5,8 @@
 
 #[cfg(feature = "redis")]
 pub mod batches;
+#[cfg(feature = "redis")]
+pub mod budgets;
 mod clock;
 #[cfg(feature = "redis")]
 mod commit;

@@ -18,6 +18,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::mpsc;
 
+use crate::budgets::{Budget, Budgeted, RUNNING_MAX, Running, Stood};
 use crate::clock::Clock;
 use crate::costs::{self, Spent};
 use crate::error::Error;
@@ -98,6 +99,9 @@ struct Inner {
     open: Counts,
     running: Counts,
     limits: HashMap<String, Limits>,
+    /// How gates stood to their budgets, and until when they are paused.
+    stood: HashMap<String, Stood>,
+    paused: HashMap<String, u64>,
     rates: HashMap<String, f64>,
     held: HashMap<String, Ranked<String>>,
     holds: Ranked<String>,
@@ -330,6 +334,19 @@ impl Queue for MemoryQueue {
         Ok((inner.limits_of(&gate), Usage { open: inner.open.of(&gate), running: inner.running.of(&gate) }))
     }
 
+    async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
+        Ok(self.lock().budgets(day))
+    }
+
+    async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
+        Ok(self.lock().pause(&gate.to_string(), budget, stood))
+    }
+
+    async fn running(&self) -> Result<Vec<Running>, Error> {
+        let inner = self.lock();
+        Ok(inner.leases.iter().filter_map(|(id, _)| inner.jobs.get(id)?.running()).take(RUNNING_MAX).collect())
+    }
+
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
         Ok(self.lock().jobs.get(&id).map(Record::shown))
     }
@@ -405,6 +422,12 @@ impl Queue for MemoryQueue {
             counters: inner.flow.iter().map(|(field, by)| (field.clone(), *by)).collect(),
             running: inner.running.iter().map(|(gate, jobs)| (gate.clone(), jobs)).collect(),
             limits: inner.limits.clone(),
+            paused: inner
+                .paused
+                .iter()
+                .filter(|(_, until)| **until > inner.now)
+                .map(|(gate, _)| gate.clone())
+                .collect(),
             ..Seen::default()
         };
         for (name, lane) in &inner.lanes {

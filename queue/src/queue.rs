@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use serde_json::value::RawValue;
 
+use crate::budgets::{Budget, Budgeted, Running, Stood};
 use crate::costs::Spent;
 use crate::error::Error;
 use crate::flow::Flow;
@@ -247,6 +248,17 @@ impl Gate {
             Self::Tenant(tenant) | Self::Endpoint { tenant, .. } => tenant,
         }
     }
+
+    /// From its name, as scripts have it.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        match (name.strip_prefix("t:"), name.strip_prefix("e:").and_then(|rest| rest.split_once(':'))) {
+            (Some(tenant), _) => Some(Self::Tenant(tenant.to_owned())),
+            (None, Some((tenant, endpoint))) => {
+                Some(Self::Endpoint { tenant: tenant.to_owned(), endpoint: endpoint.to_owned() })
+            }
+            (None, None) => None,
+        }
+    }
 }
 
 impl std::fmt::Display for Gate {
@@ -269,6 +281,8 @@ pub struct Limits {
     pub max_open: Option<u64>,
     /// Starts a minute; a burst is what one second lets through, at least one.
     pub starts_per_minute: Option<u32>,
+    /// What may be spent on a day.
+    pub budget: Option<Budget>,
 }
 
 /// What a tenant or an endpoint takes now.
@@ -478,6 +492,21 @@ pub trait Queue: Send + Sync + 'static {
 
     /// What a tenant, or one of its endpoints, may take and takes now.
     fn usage(&self, gate: &Gate) -> impl Future<Output = Result<(Limits, Usage), Error>> + Send;
+
+    /// The gates that have a budget, and what was spent there on this day (UTC, since 1970).
+    fn budgets(&self, day: u32) -> impl Future<Output = Result<Vec<Budgeted>, Error>> + Send;
+
+    /// Writes down how a gate stands to its budget; where that is reached, nothing more starts there until the day is over or the budget is
+    /// raised. How it stood before; `None` when it has another budget by now, or none, and nothing was done.
+    fn pause(
+        &self,
+        gate: &Gate,
+        budget: &Budget,
+        stood: &Stood,
+    ) -> impl Future<Output = Result<Option<Option<Stood>>, Error>> + Send;
+
+    /// What runs now, at most [`crate::budgets::RUNNING_MAX`] attempts: those whose leases end first.
+    fn running(&self) -> impl Future<Output = Result<Vec<Running>, Error>> + Send;
 
     /// The record, if there is one.
     fn get(&self, id: JobId) -> impl Future<Output = Result<Option<Job>, Error>> + Send;

@@ -9,6 +9,7 @@ use redis::streams::{StreamId, StreamRangeReply};
 use tokio::sync::mpsc;
 
 use crate::batches::Batches;
+use crate::budgets::{self, Budget, Budgeted, Running, Stood};
 use crate::clock::Clock;
 use crate::connection::{Connection, Place};
 use crate::costs::{self, Spent};
@@ -578,22 +579,46 @@ impl Queue for RedisQueue {
 
     async fn limit(&self, gate: &Gate, limits: Option<&Limits>) -> Result<(), Error> {
         let mut call = scripts::LIMIT.call(&[self.keys.root()]);
-        call.arg(gate.to_string()).arg(limits.map_or(String::new(), limits_text));
+        let budget = limits.and_then(|limits| limits.budget).map_or(String::new(), |budget| budget.to_string());
+        let limits = limits.filter(|limits| **limits != Limits { budget: limits.budget, ..Limits::default() });
+        call.arg(gate.to_string()).arg(limits.map_or(String::new(), limits_text)).arg(budget);
         let _: Vec<String> = self.connection.eval(&scripts::LIMIT, &call).await?;
         Ok(())
     }
 
     async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
         let field = gate.to_string();
-        let (limits, open, running): (Option<String>, Option<u64>, Option<u64>) = redis::pipe()
+        let (limits, budget, open, running): (Option<String>, Option<String>, Option<u64>, Option<u64>) = redis::pipe()
             .hget(self.keys.limits(), &field)
+            .hget(self.keys.budgets(), &field)
             .hget(self.keys.open(), &field)
             .hget(self.keys.running(), &field)
             .query_async(&mut self.connection.redis())
             .await
             .map_err(Error::redis("read limits"))?;
         let usage = Usage { open: open.unwrap_or(0), running: running.unwrap_or(0) };
-        Ok((limits.map_or_else(Limits::default, |text| limits_of(&text)), usage))
+        let budget = budget.and_then(|text| Budget::parse(&text));
+        Ok((Limits { budget, ..limits.map_or_else(Limits::default, |text| limits_of(&text)) }, usage))
+    }
+
+    async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
+        budgets::read_budgets(&self.connection, &self.keys, day).await
+    }
+
+    async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
+        let mut call = scripts::PAUSE.call(&[self.keys.root()]);
+        call.arg(gate.to_string()).arg(budget.to_string()).arg(stood.to_string());
+        call.arg(stood.pause_until_ms().map_or(String::new(), |until_ms| until_ms.to_string()));
+        let reply: Vec<String> = self.connection.eval(&scripts::PAUSE, &call).await?;
+        match reply.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["ok", before] => Ok(Some(Stood::parse(before))),
+            ["stale"] => Ok(None),
+            other => Err(scripts::unexpected(&scripts::PAUSE, &other)),
+        }
+    }
+
+    async fn running(&self) -> Result<Vec<Running>, Error> {
+        budgets::read_running(&self.connection, &self.keys).await
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {
@@ -719,7 +744,7 @@ fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {
     Ok(KeptEvent { id: entry.id.clone(), attempt, message })
 }
 
-/// As `lua/lib/gates.lua` reads it.
+/// As `lua/lib/gates.lua` reads it; the budget is written apart.
 fn limits_text(limits: &Limits) -> String {
     fn text<T: ToString>(value: Option<T>) -> String {
         value.map_or(String::new(), |value| value.to_string())
@@ -735,5 +760,6 @@ pub(crate) fn limits_of(text: &str) -> Limits {
         max_running: next().parse().ok(),
         max_open: next().parse().ok(),
         starts_per_minute: next().parse().ok(),
+        budget: None,
     }
 }

@@ -118,6 +118,7 @@ scripts! {
     UNBLOCK "unblock" PRELUDE;
     SETTLE "settle" PRELUDE;
     LIMIT "limit" PRELUDE;
+    PAUSE "pause" PRELUDE;
     DEPLOY "deploy" "";
     TRAFFIC "traffic" "";
     SECRET_SWAP "secret_swap" "";

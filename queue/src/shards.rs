@@ -11,6 +11,7 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join_all, try_join_all};
 use tokio::sync::mpsc;
 
+use crate::budgets::{Budget, Budgeted, Running, Stood};
 use crate::connection::{Connection, Place};
 use crate::costs::Spent;
 use crate::error::Error;
@@ -387,6 +388,18 @@ impl Queue for Shards {
 
     async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
         self.of(gate.tenant()).await?.usage(gate).await
+    }
+
+    async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
+        Ok(self.everywhere("tell its budgets", |shard| shard.budgets(day).boxed()).await?.concat())
+    }
+
+    async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
+        self.of(gate.tenant()).await?.pause(gate, budget, stood).await
+    }
+
+    async fn running(&self) -> Result<Vec<Running>, Error> {
+        Ok(self.everywhere("tell what runs", |shard| shard.running().boxed()).await?.concat())
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {

@@ -25,7 +25,7 @@ impl Runner {
         let lines = ended_lines(&self.app, &batch.spec.tenant, &ids).await?;
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         for line in &lines {
-            let (kind, text) = written(line, &self.app.config.public_url);
+            let (kind, text) = written(line, batch.is_over_budget, &self.app.config.public_url);
             match kind {
                 Kind::Output => output.extend_from_slice(&text),
                 Kind::Errors => errors.extend_from_slice(&text),

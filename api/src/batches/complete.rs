@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, pin_mut};
 use stokehold_objects::Upload;
-use stokehold_queue::batches::{Batch, Stop};
+use stokehold_queue::batches::Batch;
 
 use super::lines::custom_id_of;
 use super::results::{ErrorLine, Kind, pieces, whole_key};
@@ -45,13 +45,12 @@ impl Runner {
         let Some(handed) = batch.handed.filter(|handed| *handed < batch.accepted()) else { return Ok(()) };
         let wrong = self.wrong_lines(batch).await?;
         let (mut reader, _) = self.reader(batch, &wrong, handed).await?;
-        let state = batch.stop.unwrap_or(Stop::Cancelled).state();
         let mut left = batch.accepted() - handed;
         while left > 0 {
             let Some(line) = reader.next().await? else { break };
             if !wrong.contains(line.number) {
                 let custom_id = line.text.as_deref().and_then(custom_id_of);
-                whole.write(&ErrorLine::unfed(line.number, custom_id.as_deref(), state).text()).await?;
+                whole.write(&ErrorLine::unfed(line.number, custom_id.as_deref(), batch).text()).await?;
                 left -= 1;
             }
         }

@@ -8,11 +8,14 @@ use futures::Stream;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::JobId;
-use stokehold_queue::batches::{Batch, EndedLine};
+use stokehold_queue::batches::{Batch, EndedLine, Stop};
 use stokehold_queue::job::{JobResult, JobState};
 
 use super::Trouble;
 use crate::state::App;
+
+/// The code of lines that were cancelled since their batch's budget was reached.
+const BUDGET_REACHED: &str = "budget_reached";
 
 /// Read from S3 at a time.
 pub(super) const PIECE: u64 = 1 << 20;
@@ -90,12 +93,18 @@ impl<'a> ErrorLine<'a> {
     }
 
     /// Of a line that was called off before it became a job.
-    pub(super) fn unfed(line: u64, custom_id: Option<&'a str>, state: JobState) -> Self {
-        let message = match state {
-            JobState::Expired => "the batch's deadline passed before it could start",
-            _ => "the batch was ended before it could start",
+    pub(super) fn unfed(line: u64, custom_id: Option<&'a str>, batch: &Batch) -> Self {
+        let state = batch.stop.unwrap_or(Stop::Cancelled).state();
+        let error = match state {
+            _ if batch.is_over_budget => {
+                Told { code: BUDGET_REACHED, message: "the batch's budget was reached before it could start" }
+            }
+            JobState::Expired => {
+                Told { code: state.as_str(), message: "the batch's deadline passed before it could start" }
+            }
+            _ => Told { code: state.as_str(), message: "the batch was ended before it could start" },
         };
-        Self { line, custom_id, job_id: None, state: state.as_str(), error: Told { code: state.as_str(), message } }
+        Self { line, custom_id, job_id: None, state: state.as_str(), error }
     }
 
     pub(crate) fn text(&self) -> Vec<u8> {
@@ -110,8 +119,8 @@ fn jsonl(line: &impl Serialize) -> Vec<u8> {
     text
 }
 
-/// One ended job as its file has it.
-pub(super) fn written(ended: &EndedLine, public_url: &str) -> (Kind, Vec<u8>) {
+/// One ended job as its file has it. What was cancelled in a batch whose budget is reached was so for that.
+pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str) -> (Kind, Vec<u8>) {
     let (line, custom_id) = (ended.line.line, ended.line.custom_id.as_deref());
     if ended.state == JobState::Succeeded {
         let (result, result_url) = match &ended.result {
@@ -124,6 +133,9 @@ pub(super) fn written(ended: &EndedLine, public_url: &str) -> (Kind, Vec<u8>) {
     let code = ended.error.as_ref().and_then(|error| serde_json::to_value(error.code).ok());
     let error = match (&ended.error, code.as_ref().and_then(|code| code.as_str())) {
         (Some(error), Some(code)) => Told { code, message: &error.message },
+        _ if ended.state == JobState::Cancelled && is_over_budget => {
+            Told { code: BUDGET_REACHED, message: "the batch's budget was reached before it had ended" }
+        }
         _ if ended.state == JobState::Cancelled => Told { code: state, message: "it was cancelled" },
         _ => Told { code: state, message: "it ended without saying why" },
     };
@@ -162,14 +174,16 @@ pub(crate) fn stream(app: App, batch: Batch, kind: Kind) -> impl Stream<Item = R
         loop {
             let (parts, tail) = batches.parts(&batch.id, next).await?;
             if parts.is_empty() {
+                let now = batches.get(&batch.id).await?;
                 // The list of parts goes an hour after the batch's end: then what was sent may not be all.
-                if batches.get(&batch.id).await?.is_none_or(|now| now.tidied) {
+                if now.as_ref().is_none_or(|now| now.tidied) {
                     Err(Trouble::Missing { key: batch.prefix() })?;
                 }
+                let is_over_budget = now.is_some_and(|now| now.is_over_budget);
                 for ids in tail.chunks(TAIL) {
                     let mut text = Vec::new();
                     for ended in ended_lines(&app, &batch.spec.tenant, ids).await? {
-                        let (of, line) = written(&ended, &app.config.public_url);
+                        let (of, line) = written(&ended, is_over_budget, &app.config.public_url);
                         if of == kind {
                             text.extend_from_slice(&line);
                         }
@@ -228,14 +242,14 @@ mod tests {
         let text = |(kind, text): (Kind, Vec<u8>)| (kind, String::from_utf8(text).unwrap());
         let inline = JobResult::Inline(RawValue::from_string(r#"{"b":1, "a":2.50}"#.to_owned()).unwrap());
         assert_eq!(
-            text(written(&ended(JobState::Succeeded, Some(inline), None), url)),
+            text(written(&ended(JobState::Succeeded, Some(inline), None), false, url)),
             (
                 Kind::Output,
                 format!(r#"{{"line":7,"custom_id":"x","job_id":"{id}","result":{{"b":1, "a":2.50}}}}"#) + "\n"
             )
         );
         let object = JobResult::Object { key: "k".to_owned(), size_bytes: 1 };
-        let (_, large) = text(written(&ended(JobState::Succeeded, Some(object), None), url));
+        let (_, large) = text(written(&ended(JobState::Succeeded, Some(object), None), false, url));
         assert!(large.contains(&format!(r#""result_url":"http://api.test/v1/jobs/{id}/result""#)), "{large}");
         let error = JobError {
             code: ErrorCode::Timeout,
@@ -245,7 +259,7 @@ mod tests {
             stderr: None,
         };
         assert_eq!(
-            text(written(&ended(JobState::Failed, None, Some(error)), url)),
+            text(written(&ended(JobState::Failed, None, Some(error)), false, url)),
             (
                 Kind::Errors,
                 format!(
@@ -253,8 +267,10 @@ mod tests {
                 ) + "\n"
             )
         );
-        let (kind, cancelled) = text(written(&ended(JobState::Cancelled, None, None), url));
+        let (kind, cancelled) = text(written(&ended(JobState::Cancelled, None, None), false, url));
         assert!(kind == Kind::Errors && cancelled.contains(r#""state":"cancelled","error":{"code":"cancelled""#));
+        let (kind, stopped) = text(written(&ended(JobState::Cancelled, None, None), true, url));
+        assert!(kind == Kind::Errors && stopped.contains(r#""state":"cancelled","error":{"code":"budget_reached""#));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Ending the jobs of a batch that its owner has cancelled. Those that were never fed are counted by the script that stopped it.
 
 use stokehold_queue::batches::Batch;
+use stokehold_queue::job::JobState;
 use stokehold_queue::{BATCH_MAX, JobId, Queue};
 
 use super::bits::Lines;
@@ -10,8 +11,13 @@ use super::{Runner, Trouble};
 const PIECE: usize = 500;
 
 impl Runner {
-    /// Cancels what is open. The open ones are among the last that were fed, so it goes backwards and stops when none is left.
+    /// Cancels what is open, or, of a batch that drains, what has not started. The open ones are among the last that were fed, so it goes
+    /// backwards and stops when none is left.
     pub(super) async fn cancel(&self, batch: &Batch) -> Result<(), Trouble> {
+        if batch.drains && batch.open() <= batch.running {
+            return Ok(());
+        }
+        let mut running = 0;
         let wrong = self.wrong_lines(batch).await?;
         let mut before = last_line(batch, &wrong) + 1;
         while before > 1 {
@@ -23,16 +29,18 @@ impl Runner {
                 }
             }
             let states = self.batches.states(&ids).await?;
+            let may_end = |state: &JobState| batch.drains && *state == JobState::Running;
+            running += states.iter().flatten().filter(|state| may_end(state)).count() as u64;
             let open: Vec<JobId> = ids
                 .into_iter()
                 .zip(states)
-                .filter(|(_, state)| state.is_some_and(|state| !state.is_terminal()))
+                .filter(|(_, state)| state.is_some_and(|state| !state.is_terminal() && !may_end(&state)))
                 .map(|(id, _)| id)
                 .collect();
             for ids in open.chunks(BATCH_MAX) {
                 self.shard.cancel(&batch.spec.tenant, ids).await?;
             }
-            if self.batches.get(&batch.id).await?.is_none_or(|now| now.open() == 0) {
+            if self.batches.get(&batch.id).await?.is_none_or(|now| now.open() <= running) {
                 return Ok(());
             }
         }

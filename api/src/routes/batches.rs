@@ -1,6 +1,7 @@
 //! `/v1/batches`: many inputs in one call.
 
 pub(crate) mod create;
+pub(crate) mod estimate;
 mod view;
 
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
 pub(crate) use create::{__path_create, create};
+pub(crate) use estimate::{__path_estimate, estimate};
 
 use self::view::BatchView;
 use super::submit::idempotency_key;

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use stokehold_queue::job::{ErrorCode, Job, JobState};
 use stokehold_queue::queue::{CancelAnswer, ListFilter};
-use stokehold_queue::{JobId, Queue};
+use stokehold_queue::{JobId, Queue, now_ms};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
@@ -57,7 +57,11 @@ pub(crate) async fn get(
     }
     let view = JobView::new(&job, &app.config);
     // Only who looks at a job that waits is told what for.
-    let view = if job.state == JobState::Queued { view.among(&job, &app.fleet().await?) } else { view };
+    let view = if job.state == JobState::Queued {
+        view.among(&job, &app.fleet().await?, &app.budgets_of(&caller.tenant).await?, now_ms())
+    } else {
+        view
+    };
     // What cannot be told now is no reason to hide the job.
     let cost = if job.state.is_terminal() { app.job_costs(std::slice::from_ref(&job)).await.ok() } else { None };
     Ok(Json(view.costing(cost.and_then(|cost| cost.first().copied()))).into_response())

@@ -6,8 +6,10 @@ use axum::Json as JsonAnswer;
 use axum::extract::State;
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
-use stokehold_queue::Queue;
+use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, Standing, standing};
+use stokehold_queue::costs::day_of;
 use stokehold_queue::queue::{Gate, Limits, Usage};
+use stokehold_queue::{Queue, now_ms};
 use utoipa::ToSchema;
 
 use crate::auth::{Caller, JobsRead, LimitsRead, LimitsWrite};
@@ -15,7 +17,11 @@ use crate::error::Problem;
 use crate::json::Json;
 use crate::names;
 use crate::path::Path;
+use crate::stamp::rfc3339;
 use crate::state::App;
+
+/// A million dollars: sums stay exact in a double.
+pub(crate) const BUDGET_MAX: u64 = 1_000_000_000_000;
 
 const WEIGHT: std::ops::RangeInclusive<f64> = 0.01..=1_000.0;
 
@@ -32,6 +38,57 @@ pub(crate) struct LimitsBody {
     max_open: Option<u64>,
     /// Starts a minute; a burst is what one second lets through, at least one.
     starts_per_minute: Option<u32>,
+    /// What may be spent on a day (UTC), micro-dollars: what running and loading take. What is started just before, and what still runs,
+    /// comes on top.
+    budget_usd_micros_per_day: Option<u64>,
+    /// What happens then. With `drain`, the default, nothing more starts before midnight; with `stop` what runs goes back to the front of
+    /// its queue, too, and starts again after it.
+    #[schema(value_type = Option<AtBudgetWord>)]
+    at_budget: Option<AtBudget>,
+}
+
+/// What happens when a budget is reached.
+#[derive(ToSchema)]
+#[schema(as = AtBudget, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum AtBudgetWord {
+    Drain,
+    Stop,
+}
+
+/// How what was spent stands to a budget: `warned` from 80 % on.
+#[derive(ToSchema)]
+#[schema(as = BudgetState, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum BudgetStateWord {
+    Within,
+    Warned,
+    Reached,
+}
+
+/// A budget of a day, and what is spent of it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BudgetOfDay)]
+pub(crate) struct BudgetView {
+    limit_usd_micros: u64,
+    /// What ended attempts took today, and what runs reckoned until a few seconds ago.
+    spent_today_usd_micros: u64,
+    #[schema(value_type = BudgetStateWord)]
+    state: Standing,
+    /// When jobs start again, RFC 3339; null while they do.
+    resumes_at: Option<String>,
+}
+
+impl BudgetView {
+    fn new(budgeted: &Budgeted, now_ms: u64) -> Self {
+        let limit_usd_micros = budgeted.budget.usd_micros_per_day;
+        let seen = budgeted.stood.filter(|stood| stood.day == day_of(now_ms)).map_or(0, |stood| stood.spent_usd_micros);
+        let spent_today_usd_micros = budgeted.spent_usd_micros.max(seen);
+        let paused = budgeted.paused_until_ms.filter(|until_ms| *until_ms > now_ms);
+        let state =
+            if paused.is_some() { Standing::Reached } else { standing(spent_today_usd_micros, limit_usd_micros) };
+        Self { limit_usd_micros, spent_today_usd_micros, state, resumes_at: paused.map(rfc3339) }
+    }
 }
 
 /// What is taken now.
@@ -50,6 +107,20 @@ pub(crate) struct UsageView {
 pub(crate) struct LimitsView {
     limits: LimitsBody,
     usage: UsageView,
+    /// Where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetView>,
+}
+
+/// Limits, and how what was spent stands to the budget among them.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LimitsShown)]
+pub(crate) struct LimitsShown {
+    #[serde(flatten)]
+    limits: LimitsBody,
+    /// Where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetView>,
 }
 
 /// A tenant's limits, and those of its endpoints.
@@ -59,14 +130,18 @@ pub(crate) struct OwnLimits {
     tenant: String,
     limits: LimitsBody,
     usage: UsageView,
+    /// Where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetView>,
     /// By name: those that are deployed.
     endpoints: BTreeMap<String, LimitsView>,
 }
 
 impl From<Limits> for LimitsBody {
     fn from(limits: Limits) -> Self {
-        let Limits { weight, max_running, max_open, starts_per_minute } = limits;
-        Self { weight, max_running, max_open, starts_per_minute }
+        let Limits { weight, max_running, max_open, starts_per_minute, budget } = limits;
+        let (budget_usd_micros_per_day, at_budget) = budget.map(|it| (it.usd_micros_per_day, it.at)).unzip();
+        Self { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget }
     }
 }
 
@@ -89,8 +164,16 @@ impl LimitsBody {
         if self.starts_per_minute == Some(0) {
             return Err(Problem::field("/starts_per_minute", "must be at least 1; max_running 0 holds all back"));
         }
-        let Self { weight, max_running, max_open, starts_per_minute } = self;
-        Ok(Limits { weight, max_running, max_open, starts_per_minute })
+        if self.at_budget.is_some() && self.budget_usd_micros_per_day.is_none() {
+            return Err(Problem::field("/at_budget", "needs a budget_usd_micros_per_day"));
+        }
+        if self.budget_usd_micros_per_day.is_some_and(|micros| micros > BUDGET_MAX) {
+            return Err(Problem::field("/budget_usd_micros_per_day", format!("must be 0 to {BUDGET_MAX}")));
+        }
+        let Self { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget } = self;
+        let budget = budget_usd_micros_per_day
+            .map(|usd_micros_per_day| Budget { usd_micros_per_day, at: at_budget.unwrap_or_default() });
+        Ok(Limits { weight, max_running, max_open, starts_per_minute, budget })
     }
 }
 
@@ -99,27 +182,29 @@ impl LimitsBody {
     responses((status = 200, description = "Limits, and what is taken of them.", body = OwnLimits), crate::openapi::Problems))]
 pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Result<JsonAnswer<OwnLimits>, Problem> {
     let tenant = caller.tenant;
-    let LimitsView { limits, usage } = read(&app, &Gate::Tenant(tenant.clone())).await?;
+    let budgets = app.budgets_of(&tenant).await?;
+    let budgets = &budgets;
+    let LimitsView { limits, usage, budget } = read(&app, &Gate::Tenant(tenant.clone()), budgets).await?;
     let deployed = app.ask("list endpoints", app.registry.endpoints(&tenant)).await?;
     // All at once on one connection: the questions travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
         let gate = Gate::Endpoint { tenant: tenant.clone(), endpoint: version.name.clone() };
-        Ok::<_, Problem>((version.name, read(&app, &gate).await?))
+        Ok::<_, Problem>((version.name, read(&app, &gate, budgets).await?))
     }));
     let endpoints = endpoints.await?.into_iter().collect();
-    Ok(JsonAnswer(OwnLimits { tenant, limits, usage, endpoints }))
+    Ok(JsonAnswer(OwnLimits { tenant, limits, usage, budget, endpoints }))
 }
 
 /// See a tenant's limits
 #[utoipa::path(get, operation_id = "get_limits", path = "/v1/limits/{tenant}", tag = "limits",
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "Its limits.", body = LimitsBody), crate::openapi::Problems))]
+    responses((status = 200, description = "Its limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn get(
     State(app): State<App>,
     _: Caller<LimitsRead>,
     Path(tenant): Path<String>,
-) -> Result<JsonAnswer<LimitsBody>, Problem> {
-    Ok(JsonAnswer(read(&app, &tenant_gate(tenant)?).await?.limits))
+) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    shown(&app, &tenant_gate(tenant)?).await
 }
 
 /// Set a tenant's limits
@@ -127,13 +212,13 @@ pub(crate) async fn get(
 /// All of them at once: what is not given is lifted.
 #[utoipa::path(put, operation_id = "set_limits", path = "/v1/limits/{tenant}", tag = "limits", request_body = LimitsBody,
     params(("tenant" = String, Path, description = "The tenant's name.")),
-    responses((status = 200, description = "As they are now.", body = LimitsBody), crate::openapi::Problems))]
+    responses((status = 200, description = "As they are now.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn set(
     State(app): State<App>,
     _: Caller<LimitsWrite>,
     Path(tenant): Path<String>,
     Json(body): Json<LimitsBody>,
-) -> Result<JsonAnswer<LimitsBody>, Problem> {
+) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let (gate, limits) = (tenant_gate(tenant)?, body.checked(true)?);
     write(&app, &gate, limits).await
 }
@@ -144,13 +229,13 @@ pub(crate) async fn set(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "Its limits.", body = LimitsBody), crate::openapi::Problems))]
+    responses((status = 200, description = "Its limits.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn get_endpoint(
     State(app): State<App>,
     _: Caller<LimitsRead>,
     Path((tenant, name)): Path<(String, String)>,
-) -> Result<JsonAnswer<LimitsBody>, Problem> {
-    Ok(JsonAnswer(read(&app, &endpoint_gate(tenant, name)?).await?.limits))
+) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    shown(&app, &endpoint_gate(tenant, name)?).await
 }
 
 /// Set the limits of a tenant's endpoint
@@ -159,13 +244,13 @@ pub(crate) async fn get_endpoint(
         ("tenant" = String, Path, description = "The tenant's name."),
         ("name" = String, Path, description = "The endpoint's name."),
     ),
-    responses((status = 200, description = "As they are now.", body = LimitsBody), crate::openapi::Problems))]
+    responses((status = 200, description = "As they are now.", body = LimitsShown), crate::openapi::Problems))]
 pub(crate) async fn set_endpoint(
     State(app): State<App>,
     _: Caller<LimitsWrite>,
     Path((tenant, name)): Path<(String, String)>,
     Json(body): Json<LimitsBody>,
-) -> Result<JsonAnswer<LimitsBody>, Problem> {
+) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let (gate, limits) = (endpoint_gate(tenant, name)?, body.checked(false)?);
     write(&app, &gate, limits).await
 }
@@ -182,13 +267,29 @@ fn endpoint_gate(tenant: String, endpoint: String) -> Result<Gate, Problem> {
     }
 }
 
-async fn read(app: &App, gate: &Gate) -> Result<LimitsView, Problem> {
+async fn read(app: &App, gate: &Gate, budgets: &[Budgeted]) -> Result<LimitsView, Problem> {
     let (limits, usage) = app.ask("read limits", app.queue.usage(gate)).await?;
-    Ok(LimitsView { limits: limits.into(), usage: usage.into() })
+    let budgeted = budgets.iter().find(|budgeted| budgeted.gate == *gate);
+    let budget = budgeted.map(|budgeted| BudgetView::new(budgeted, now_ms()));
+    Ok(LimitsView { limits: limits.into(), usage: usage.into(), budget })
 }
 
-async fn write(app: &App, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsBody>, Problem> {
+async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    let LimitsView { limits, budget, .. } = read(app, gate, &app.budgets_of(gate.tenant()).await?).await?;
+    Ok(JsonAnswer(LimitsShown { limits, budget }))
+}
+
+impl App {
+    /// The budgets of a tenant and its endpoints, and what was spent of them today.
+    pub(crate) async fn budgets_of(&self, tenant: &str) -> Result<Vec<Budgeted>, Problem> {
+        let mut budgets = self.ask("read the budgets", self.home(tenant).await?.budgets(day_of(now_ms()))).await?;
+        budgets.retain(|budgeted| budgeted.gate.tenant() == tenant);
+        Ok(budgets)
+    }
+}
+
+async fn write(app: &App, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let limits = (limits != Limits::default()).then_some(limits);
     app.ask_again("set limits", || app.queue.limit(gate, limits.as_ref())).await?;
-    Ok(JsonAnswer(read(app, gate).await?.limits))
+    shown(app, gate).await
 }

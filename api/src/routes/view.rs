@@ -6,13 +6,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::JobId;
 use stokehold_queue::costs::JobCost;
+use stokehold_queue::budgets::Budgeted;
 use stokehold_queue::job::{
     Attempt, AttemptOutcome, Decision, DependencyOn, ErrorCode, HookEvent, Job, JobError, JobResult, JobSpec, JobState,
     NewJob, Priority, Stage, StepRun, StepSpec, Timing,
 };
+use stokehold_queue::queue::Gate;
 use utoipa::ToSchema;
 
 use super::costs::JobCostView;
+use super::money::dollars;
 use crate::config::Config;
 use crate::fleet::{Fleet, Waiting};
 use crate::stamp::rfc3339;
@@ -199,6 +202,8 @@ pub(crate) enum WaitingReason {
     Unschedulable,
     /// Workers that could run it are occupied.
     Busy,
+    /// The budget of its tenant, or of its endpoint, is spent for today.
+    Budget,
     /// It is about to start.
     Soon,
 }
@@ -208,6 +213,7 @@ impl From<Waiting> for WaitingView {
         let (reason, message) = match waiting {
             Waiting::Unschedulable(why) => (WaitingReason::Unschedulable, why),
             Waiting::Busy(why) => (WaitingReason::Busy, why),
+            Waiting::Budget(why) => (WaitingReason::Budget, why),
             Waiting::Soon => (WaitingReason::Soon, "a worker that can run it is free".to_owned()),
         };
         Self { reason, message }
@@ -241,11 +247,36 @@ pub(crate) struct ErrorView<'a> {
     stderr: Option<&'a str>,
 }
 
+/// Why a job may not start, if that is a budget: the one that keeps it back the longest.
+fn spent_budget(spec: &JobSpec, budgets: &[Budgeted], now_ms: u64) -> Option<String> {
+    let is_its = |budgeted: &&Budgeted| match &budgeted.gate {
+        Gate::Tenant(tenant) => *tenant == spec.tenant,
+        Gate::Endpoint { tenant, endpoint } => *tenant == spec.tenant && *endpoint == spec.endpoint,
+    };
+    let paused = budgets.iter().filter(is_its).filter_map(|it| Some((it.paused_until_ms?, it)));
+    let (until_ms, it) = paused.filter(|(until_ms, _)| *until_ms > now_ms).max_by_key(|(until_ms, _)| *until_ms)?;
+    let (whose, at) = match &it.gate {
+        Gate::Tenant(_) => ("its tenant's", String::new()),
+        Gate::Endpoint { endpoint, .. } => ("its endpoint's", format!(" --endpoint {endpoint}")),
+    };
+    let (budget, higher) =
+        (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
+    Some(format!(
+        "{whose} budget of {} for today is spent; it goes on at {}, or raise it: stoke limits {}{at} --budget-usd-per-day {}",
+        dollars(budget),
+        rfc3339(until_ms),
+        spec.tenant,
+        dollars(higher).trim_start_matches('$'),
+    ))
+}
+
 impl<'a> JobView<'a> {
     /// Why it waits, if it does.
-    pub(crate) fn among(mut self, job: &Job, fleet: &Fleet) -> Self {
+    pub(crate) fn among(mut self, job: &Job, fleet: &Fleet, budgets: &[Budgeted], now_ms: u64) -> Self {
         if job.state == JobState::Queued {
-            self.waiting = Some(fleet.why(job.spec.vram_class_gib, job.spec.demands).into());
+            let spent = spent_budget(&job.spec, budgets, now_ms).map(Waiting::Budget);
+            let why = spent.unwrap_or_else(|| fleet.why(job.spec.vram_class_gib, job.spec.demands));
+            self.waiting = Some(why.into());
         }
         self
     }

@@ -7,6 +7,7 @@ mod auth;
 mod bad_input;
 mod batches;
 mod boot;
+mod budgets;
 mod cards;
 mod connections;
 mod costs;

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::output;
+use super::estimate::Estimate;
+use crate::{money, output};
 
 /// The members that people look at.
 #[derive(Debug, Deserialize)]
@@ -35,6 +36,18 @@ pub(crate) struct Batch {
     pub(crate) errors: Vec<Invalid>,
     #[serde(default)]
     pub(crate) retry_of: Option<String>,
+    #[serde(default)]
+    pub(crate) budget_usd_micros: Option<u64>,
+    #[serde(default)]
+    pub(crate) spent_usd_micros: u64,
+    #[serde(default)]
+    pub(crate) budget_state: Option<String>,
+    #[serde(default)]
+    pub(crate) estimate: Option<Estimate>,
+    #[serde(default)]
+    pub(crate) estimate_error_pct: Option<f64>,
+    #[serde(default)]
+    pub(crate) stop_reason: Option<String>,
 }
 
 /// How many lines are where. `open` counts `running` too.
@@ -78,6 +91,9 @@ impl Batch {
             return Ok(());
         }
         let mut said = format!("batch {id} is {state}: {counts}");
+        if self.stop_reason.as_deref() == Some("budget") {
+            said.push_str(&format!("; its budget is reached ({})", self.cost()));
+        }
         for Invalid { line, message } in self.errors.iter().take(3) {
             said.push_str(&match line {
                 Some(line) => format!("\n  line {line}: {message}"),
@@ -108,6 +124,24 @@ impl Batch {
         };
         if let Some(pace) = self.pace(now_ms) {
             said.push_str(&format!("; {pace}"));
+        }
+        said
+    }
+
+    /// What it has cost, and of how much.
+    pub(crate) fn cost(&self) -> String {
+        let mut said = money::dollars(self.spent_usd_micros);
+        if let Some(budget) = self.budget_usd_micros {
+            said.push_str(&format!(" of {}", money::dollars(budget)));
+        }
+        if let Some(state @ ("warned" | "reached")) = self.budget_state.as_deref() {
+            said.push_str(&format!(", {state}"));
+        }
+        if let Some(estimate) = &self.estimate {
+            said.push_str(&format!("; thought to be {}", estimate.words()));
+        }
+        if let Some(error) = self.estimate_error_pct {
+            said.push_str(&format!(", the lines that ran cost {error:+.1} %"));
         }
         said
     }

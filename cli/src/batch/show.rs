@@ -108,6 +108,12 @@ fn facts(batch: &Batch) -> Table {
             facts.add_row(["pace", &pace]);
         }
     }
+    if batch.spent_usd_micros > 0 || batch.budget_usd_micros.is_some() || batch.estimate.is_some() {
+        facts.add_row(["cost", &batch.cost()]);
+    }
+    if let Some(reason) = &batch.stop_reason {
+        facts.add_row(["stopped by", reason]);
+    }
     if let Some(retry_of) = &batch.retry_of {
         facts.add_row(["retry of", retry_of]);
     }
@@ -164,6 +170,21 @@ mod tests {
     fn a_batch_shows_its_counts_and_invalid_lines() {
         let batch = Batch::decode(&sample()).unwrap();
         let shown = format!("{}\n{}", facts(&batch).trim_fmt(), invalid(&batch).trim_fmt());
+        let mut costly = sample();
+        costly["estimate"] =
+            json!({"usd_micros": 3_200_000, "low_usd_micros": 2_900_000, "high_usd_micros": 3_700_000});
+        for (name, value) in [
+            ("budget_usd_micros", json!(2_500_000)),
+            ("spent_usd_micros", json!(2_600_000)),
+            ("budget_state", json!("reached")),
+            ("stop_reason", json!("budget")),
+            ("estimate_error_pct", json!(-3.14)),
+        ] {
+            costly[name] = value;
+        }
+        let told = facts(&Batch::decode(&costly).unwrap()).trim_fmt();
+        let cost = "$2.60 of $2.50, reached; thought to be about $3.20 (2.90 to 3.70), the lines that ran cost -3.1 %";
+        assert!(told.contains(cost) && told.contains("stopped by"), "{told}");
         for part in ["batch_0", "2.0/s", "1,234", "1 (skipped)", "9     input is missing"] {
             assert!(shown.contains(part), "{part}:\n{shown}");
         }

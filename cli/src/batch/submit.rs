@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum};
 
 use super::lines::{self, Kind};
 use super::model::Batch;
-use super::{show, watch};
+use super::{estimate, show, watch};
 use crate::client::{Client, query};
 use crate::submit::options::{Priority, pair_of};
 use crate::upload::lines::{Lines, send};
-use crate::{Global, output};
+use crate::{Global, money, output};
 
 /// Submit each line of a file as a job
 ///
@@ -19,6 +19,7 @@ use crate::{Global, output};
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke batch submit prompts.jsonl --endpoint render --watch --output results.jsonl --errors errors.jsonl
+  stoke batch submit prompts.jsonl --endpoint render --budget-usd 2.50 --at-budget stop
   generate-lines | stoke batch submit - --endpoint embed --on-invalid skip")]
 pub(super) struct SubmitArgs {
     /// The file, a job on each line, or - for standard input
@@ -44,6 +45,15 @@ pub(super) struct SubmitArgs {
     /// Attempts before a line is given up [default: the endpoint's]
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
+    /// Dollars that the lines may cost together; then those that have not started are cancelled
+    #[arg(long, value_name = "USD", value_parser = money::micros)]
+    budget_usd: Option<u64>,
+    /// What happens to the lines that run then: they end (drain), or are cancelled too (stop) [default: drain]
+    #[arg(long, value_name = "WHAT", value_parser = ["drain", "stop"], requires = "budget_usd")]
+    at_budget: Option<String>,
+    /// Only say what it would cost, and submit nothing
+    #[arg(long, conflicts_with_all = ["watch", "budget_usd"])]
+    estimate: bool,
     /// How the lines are written [default: auto]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -79,8 +89,13 @@ enum Format {
 
 pub(super) async fn run(global: &Global, client: &Client, args: SubmitArgs) -> Result<()> {
     let path = path(&args)?;
+    let lines = Lines::open(&args.file).await?;
+    if args.estimate {
+        return estimate::run(global, client, args.endpoint.as_deref(), &lines).await;
+    }
+    estimate::say(client, args.endpoint.as_deref(), &lines).await;
     let key = args.idempotency_key.clone().unwrap_or_else(|| format!("stoke-{:032x}", rand::random::<u128>()));
-    let accepted = send(client, &path, &key, &Lines::open(&args.file).await?).await?;
+    let accepted = send(client, &path, &key, &lines).await?;
     if !args.watch {
         return show::accepted(global, &accepted);
     }
@@ -108,6 +123,8 @@ fn path(args: &SubmitArgs) -> Result<String> {
         ("deadline_s", args.deadline_s.map(|s| s.to_string())),
         ("timeout_s", args.timeout_s.map(|s| s.to_string())),
         ("max_attempts", args.max_attempts.map(|n| n.to_string())),
+        ("budget_usd_micros", args.budget_usd.map(|micros| micros.to_string())),
+        ("at_budget", args.at_budget.clone()),
         ("webhook", args.webhook.clone()),
     ];
     let members: Vec<(&str, Option<&str>)> = given.iter().map(|(name, value)| (*name, value.as_deref())).collect();
@@ -129,14 +146,14 @@ mod tests {
     #[test]
     fn options_become_the_query() {
         let line = "batch submit f --endpoint e --on-invalid skip --priority standard --deadline-s 60 --timeout-s 5 --max-attempts 2 \
-            --format openai --metadata a=b --metadata c=d&e --webhook https://x.test/?a=b";
+            --format openai --budget-usd 2.50 --at-budget stop --metadata a=b --metadata c=d&e --webhook https://x.test/?a=b";
         let Command::Batch(BatchArgs { verb: Verb::Submit(args) }) = stub::parse(line).unwrap() else {
             panic!("is one")
         };
         assert_eq!(
             path(&args).unwrap(),
             "/v1/batches?endpoint=e&format=openai&priority=standard&on_invalid=skip&deadline_s=60&timeout_s=5&max_attempts=2\
-             &webhook=https%3A%2F%2Fx.test%2F%3Fa%3Db&metadata.a=b&metadata.c=d%26e"
+             &budget_usd_micros=2500000&at_budget=stop&webhook=https%3A%2F%2Fx.test%2F%3Fa%3Db&metadata.a=b&metadata.c=d%26e"
         );
     }
 }

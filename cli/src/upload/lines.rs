@@ -48,6 +48,28 @@ impl Lines {
         Ok(Self::File { path: path.to_owned(), size_bytes: about.len() })
     }
 
+    /// How many there are, without empty ones at the end; `None` of what can be read only once.
+    pub(crate) async fn count(&self) -> Result<Option<u64>> {
+        let Self::File { path, .. } = self else { return Ok(None) };
+        let mut pieces = ReaderStream::with_capacity(self.reader().await?, PIECE_BYTES);
+        let (mut lines, mut empty, mut is_empty) = (0, 0, true);
+        while let Some(piece) = pieces.next().await {
+            for byte in piece.with_context(|| format!("cannot read {}", path.display()))? {
+                match byte {
+                    b'\n' if is_empty => empty += 1,
+                    b'\n' => is_empty = true,
+                    byte if byte.is_ascii_whitespace() => {}
+                    _ if is_empty => {
+                        lines += empty + 1;
+                        (empty, is_empty) = (0, false);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(Some(lines))
+    }
+
     fn name(&self) -> String {
         match self {
             Self::File { path, .. } | Self::Pipe(Some(path)) => path.display().to_string(),

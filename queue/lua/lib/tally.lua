@@ -4,6 +4,7 @@ local ended = {} -- due, id, ... of the jobs that ended
 local stopped = {} -- ids that give their lease back
 local grown = {} -- field of `:flow` -> by how much
 local spent = {} -- key of a day -> field -> what was spent, of this call
+local spent_at = {} -- key of a day -> gate -> micro-dollars, of this call
 local freed = {} -- gates that one passed out of, each once, in the order of their freeing
 
 local function free(gate)
@@ -73,6 +74,7 @@ local SPENT_S = 401 * 86400 -- as long as bills are kept (autoscaler/src/bills.r
 -- their operators like.
 local function count_spent(job, now, machine, ...)
   local since, took = tonumber(job.leased), {...}
+  if job.batch then count(batch_key(job.batch), 'spent', took[2] + took[3]) end
   local last, left = math.floor(now / DAY_MS), {tonumber(took[1]), tonumber(took[2]), tonumber(took[3])}
   local field = table.concat({job.tenant, job.endpoint, job.batch or '-', machine}, '|')
   for day = math.max(math.floor(since / DAY_MS), last - 400), last do
@@ -89,6 +91,11 @@ local function count_spent(job, now, machine, ...)
     local before = spent[key][field] or {0, 0, 0, 0}
     for n = 1, 4 do before[n] = before[n] + part[n] end
     spent[key][field] = before
+    local at = spent_at[key .. ':gates'] or {}
+    spent_at[key .. ':gates'] = at
+    for _, gate in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
+      at[gate] = (at[gate] or 0) + part[3] + part[4]
+    end
   end
 end
 
@@ -117,4 +124,14 @@ local function flush_spent()
     end
   end
   spent = {}
+  for key, gates in pairs(spent_at) do
+    for gate, by in pairs(gates) do
+      if by > 0 and redis.call('HINCRBY', key, gate, text(by)) == by then
+        -- What is new has its first value. Budgets are of a day, and an attempt may have begun on the one before.
+        if redis.call('HLEN', key) > SPENT_MAX then redis.call('HDEL', key, gate) end
+        redis.call('PEXPIRE', key, 3 * DAY_MS)
+      end
+    end
+  end
+  spent_at = {}
 end

@@ -2,7 +2,9 @@
 
 use redis::Cmd;
 
+use super::record::BUDGET;
 use super::{Batches, ERRORS_SHOWN, LISTED_MAX, LineError, NewBatch, OPEN_MAX, Stop};
+use crate::budgets::AtBudget;
 use crate::error::Error;
 use crate::keys::{self, IDEMPOTENCY_TTL_MS};
 use crate::scripts::{self, Script, unexpected};
@@ -107,9 +109,23 @@ impl Batches {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn stop(&self, tenant: &str, id: &str, why: Stop) -> Result<Stopped, Error> {
+        self.stop_for(tenant, id, why, None).await
+    }
+
+    /// As [`Batches::stop`], since its budget is reached. Lines that were called off are cancelled; whether those that run are too is for
+    /// the caller to see to.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn stop_at_budget(&self, tenant: &str, id: &str, at: AtBudget) -> Result<Stopped, Error> {
+        self.stop_for(tenant, id, Stop::Cancelled, Some(at)).await
+    }
+
+    async fn stop_for(&self, tenant: &str, id: &str, why: Stop, budget: Option<AtBudget>) -> Result<Stopped, Error> {
         let script = &scripts::BATCH_STOP;
         let mut call = self.call(script, id);
         call.arg(tenant).arg(why.state().as_str());
+        call.arg(budget.map_or("", |_| BUDGET)).arg(if budget == Some(AtBudget::Drain) { "1" } else { "" });
         let reply = self.reply(script, &call).await?;
         match reply.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
             ["ok"] => Ok(Stopped::Stopping),
@@ -178,6 +194,6 @@ impl Batches {
     }
 }
 
-fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Error> {
+pub(super) fn json<T: serde::Serialize + ?Sized>(value: &T) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|error| Error::Corrupt { key: "a batch".to_owned(), why: error.to_string() })
 }

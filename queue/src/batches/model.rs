@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budgets::AtBudget;
+use crate::costs::Forecast;
 use crate::id::JobId;
 use crate::job::{BatchLine, Hook, Idempotency, JobError, JobResult, JobState, Priority};
 
@@ -42,6 +44,19 @@ pub struct BatchSpec {
     /// Whom to tell of its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook: Option<Hook>,
+    /// What its lines may cost together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BatchBudget>,
+}
+
+/// What a batch may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchBudget {
+    /// Micro-dollars.
+    pub usd_micros: u64,
+    /// What happens then: lines that have not started are cancelled, with `stop` those that run too.
+    #[serde(default)]
+    pub at: AtBudget,
 }
 
 /// What wrong lines mean for their batch.
@@ -221,6 +236,14 @@ pub struct Batch {
     pub running: u64,
     /// Why it stops, once it does.
     pub stop: Option<Stop>,
+    /// It stops since its budget is reached.
+    pub is_over_budget: bool,
+    /// It stops, and what runs may end.
+    pub drains: bool,
+    /// What its ended attempts took, micro-dollars.
+    pub spent_usd_micros: u64,
+    /// What it was thought to cost when it started.
+    pub forecast: Option<Forecast>,
     /// S3 key of its lines.
     pub input: Option<String>,
     /// S3 key of the bitmap of wrong lines.

@@ -12,6 +12,9 @@ use crate::id::{Fence, JobId};
 use crate::job::{Job, JobResult, JobState, OUTPUT_NAME};
 use crate::stored_spec;
 
+/// Why a batch was stopped, if it was its budget.
+pub(super) const BUDGET: &str = "budget";
+
 /// Decodes a batch; `None` when there is none.
 pub(super) fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Option<Batch>, Error> {
     if !fields.contains_key("spec") {
@@ -40,6 +43,10 @@ pub(super) fn decode(id: &str, fields: &HashMap<String, String>) -> Result<Optio
             None => None,
             Some(other) => return Err(fields.corrupt("stop", other)),
         },
+        is_over_budget: fields.text("stop_reason") == Some(BUDGET),
+        drains: fields.text("drains").is_some(),
+        spent_usd_micros: fields.number("spent")?.unwrap_or(0),
+        forecast: fields.json("forecast")?,
         input: fields.text("input").map(str::to_owned),
         skip: fields.text("skip").filter(|key| !key.is_empty()).map(str::to_owned),
         versions: fields.json("versions")?.unwrap_or_default(),

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use super::Inner;
+use crate::budgets::{Budget, Budgeted, Stood};
 use crate::job::JobSpec;
-use crate::queue::Limits;
+use crate::queue::{Gate, Limits};
 
 pub(super) fn tenant_gate(tenant: &str) -> String {
     format!("t:{tenant}")
@@ -70,6 +71,9 @@ impl Inner {
     /// How many may start now, and when to look again if only time can let the next one through.
     pub(super) fn room(&self, gate: &str) -> (f64, Option<f64>) {
         let (limits, now) = (self.limits_of(gate), self.now as f64);
+        if let Some(until_ms) = self.paused.get(gate).filter(|until_ms| **until_ms > self.now) {
+            return (0.0, Some(*until_ms as f64));
+        }
         let places = limits.max_running.map_or(f64::INFINITY, |most| f64::from(most) - self.running.of(gate) as f64);
         let Some((every, burst)) = rate(&limits).filter(|_| places >= 1.0) else { return (places, None) };
         if limits.starts_per_minute == Some(0) {
@@ -98,11 +102,46 @@ impl Inner {
     }
 
     pub(super) fn limit(&mut self, gate: &str, limits: Option<&Limits>) {
+        let per_day = |limits: Option<&Limits>| limits.and_then(|limits| limits.budget).map(|it| it.usd_micros_per_day);
+        let (before, budget) = (per_day(self.limits.get(gate)), per_day(limits));
+        if budget.unwrap_or(u64::MAX) > before.unwrap_or(u64::MAX) {
+            self.paused.remove(gate);
+        }
+        if budget.is_none() {
+            self.stood.remove(gate);
+        }
         match limits {
             Some(limits) => self.limits.insert(gate.to_owned(), *limits),
             None => self.limits.remove(gate),
         };
         self.rates.remove(gate);
         self.resume(gate);
+    }
+
+    pub(super) fn budgets(&self, day: u32) -> Vec<Budgeted> {
+        let budgeted = |(name, limits): (&String, &Limits)| {
+            let (gate, budget) = Gate::parse(name).zip(limits.budget)?;
+            let named = match &gate {
+                Gate::Tenant(tenant) => format!("{tenant}|"),
+                Gate::Endpoint { tenant, endpoint } => format!("{tenant}|{endpoint}|"),
+            };
+            let of_day = self.spent.get(&day).into_iter().flatten().filter(|(field, _)| field.starts_with(&named));
+            let spent_usd_micros = of_day.map(|(_, [_, _, run, load])| run + load).sum();
+            let (stood, paused_until_ms) = (self.stood.get(name).copied(), self.paused.get(name).copied());
+            Some(Budgeted { gate, budget, spent_usd_micros, stood, paused_until_ms })
+        };
+        let mut all: Vec<Budgeted> = self.limits.iter().filter_map(budgeted).collect();
+        all.sort_by_key(|budgeted| budgeted.gate.to_string());
+        all
+    }
+
+    pub(super) fn pause(&mut self, gate: &str, budget: &Budget, stood: &Stood) -> Option<Option<Stood>> {
+        if self.limits_of(gate).budget != Some(*budget) {
+            return None;
+        }
+        if let Some(until_ms) = stood.pause_until_ms() {
+            self.paused.insert(gate.to_owned(), until_ms);
+        }
+        Some(self.stood.insert(gate.to_owned(), *stood))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use crate::budgets::Running;
 use crate::id::Fence;
 use crate::job::{Job, JobResult, JobState, NewJob};
 use crate::queue::KeptEvent;
@@ -101,6 +102,21 @@ impl Record {
 
     pub(super) fn revision(&self) -> String {
         format!("{}#{}", self.fence.as_ref().map_or("", |fence| &fence.0), self.settled)
+    }
+
+    /// Its attempt, while it runs.
+    pub(super) fn running(&self) -> Option<Running> {
+        let attempt = self.job.attempts.last().filter(|_| self.job.state == JobState::Running)?;
+        let spec = &self.job.spec;
+        Some(Running {
+            id: self.job.id,
+            fence: self.fence.clone()?,
+            tenant: spec.tenant.clone(),
+            endpoint: spec.endpoint.clone(),
+            batch: spec.batch.as_ref().map(|line| line.id.clone()),
+            worker_id: attempt.worker_id.clone(),
+            leased_ms: attempt.leased_ms,
+        })
     }
 
     /// As others see it.

@@ -6,7 +6,10 @@ use stokehold_queue::batches::{
     Batch, BatchSpec, BatchState, Created, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop, Stopped,
     Verdict,
 };
-use stokehold_queue::job::{BatchLine, ErrorCode, Hook, HookEvent, Idempotency, JobState, NewJob, Priority};
+use stokehold_queue::budgets::AtBudget;
+use stokehold_queue::costs::{Forecast, Unknown};
+use stokehold_queue::gateway::FinishReport;
+use stokehold_queue::job::{BatchLine, ErrorCode, Hook, HookEvent, Idempotency, JobState, NewJob, Priority, Timing};
 use stokehold_queue::queue::{BatchGuard, LeaseQuery};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::{Batches, Clock, Error, JobId, ManualClock, Queue, RedisQueue};
@@ -29,6 +32,7 @@ fn spec() -> BatchSpec {
         deadline_ms: None,
         retry_of: None,
         hook: None,
+        budget: None,
     }
 }
 
@@ -227,6 +231,35 @@ async fn what_is_stopped_is_fed_no_more_and_counted_at_once() {
     adds_up(&batch);
     assert_eq!((batch.state, batch.cancelled), (BatchState::Cancelled, 100));
     assert_eq!(batches.stop("t", &id, Stop::Cancelled).await.unwrap(), Stopped::Ended);
+}
+
+#[tokio::test]
+async fn a_batch_counts_what_it_spends_and_says_that_its_budget_stopped_it() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    let (batches, id) = running(&queue, 1, 10, 0).await;
+    feed(&queue, &id, 0, 5).await.unwrap();
+    let leases = queue.lease(LeaseQuery::new("w", 3, Reach::usual(0))).await.unwrap();
+    let timing = Timing { run_ms: 60, load_ms: 30, ..Timing::default() };
+    let costs = |lease| FinishReport { cost_usd_micros: Some(90), timing, ..succeed(lease) };
+    queue.finish(&[costs(&leases[0]), costs(&leases[1])]).await.unwrap();
+    assert_eq!(batches.get(&id).await.unwrap().unwrap().spent_usd_micros, 180);
+    let known = Forecast::Unknown(Unknown::NoJobs);
+    batches.note_forecast(&id, &known).await.unwrap();
+    assert_eq!(batches.stop_at_budget("t", &id, AtBudget::Drain).await.unwrap(), Stopped::Stopping);
+    let batch = batches.get(&id).await.unwrap().unwrap();
+    adds_up(&batch);
+    assert_eq!((batch.stop, batch.is_over_budget, batch.drains), (Some(Stop::Cancelled), true, true));
+    assert_eq!((batch.cancelled, batch.open(), batch.running, batch.forecast), (5, 3, 1, Some(known)));
+    // Its owner does not want to wait for what runs.
+    batches.stop("t", &id, Stop::Cancelled).await.unwrap();
+    let batch = batches.get(&id).await.unwrap().unwrap();
+    assert_eq!((batch.is_over_budget, batch.drains), (true, false));
+    let (other, id) = running(&queue, 2, 10, 0).await;
+    other.stop("t", &id, Stop::Cancelled).await.unwrap();
+    other.stop_at_budget("t", &id, AtBudget::Drain).await.unwrap();
+    let batch = other.get(&id).await.unwrap().unwrap();
+    assert!(!batch.is_over_budget && !batch.drains, "what came first is why");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What every implementation of [`Queue`] owes, whoever keeps the records: each case a promise, told as a short story.
 
 mod basics;
+mod budgets;
 mod costs;
 mod dependencies;
 mod fairness;
@@ -228,6 +229,14 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_gate_that_opens_wakes_a_waiter
             a_quota_refuses_all_of_a_call_and_says_why
             what_is_used_is_counted
+        }
+        budgets {
+            a_gate_whose_budget_is_spent_starts_nothing_until_midnight
+            what_runs_goes_on_and_is_told_of
+            a_pause_stays_until_the_budget_is_raised_or_lifted
+            a_pause_and_limits_do_not_overwrite_each_other
+            what_is_spent_at_a_gate_is_told_by_day
+            an_endpoint_without_budget_stops_nobody_else
         }
         keys {
             jobs_of_one_key_run_one_after_the_other_in_order

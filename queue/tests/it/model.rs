@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use stokehold_queue::budgets::{Stood, standing};
+use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::{FinishReport, LeaseRef};
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, RetryPolicy,
@@ -17,7 +19,7 @@ use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Ve
 use stokehold_queue::reach::{Reach, parts_of};
 use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue, Shards};
 
-use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, busy_verb, verb};
+use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, budget_of, busy_verb, verb};
 
 use crate::conformance::{LEASE_MS, START_MS, fail, job, outgrow, raw, spec, step_spec, succeed};
 
@@ -112,6 +114,12 @@ impl Pair {
             Verb::Limit { tenant, endpoint, limits } => {
                 let gate = gate(*tenant, *endpoint);
                 both!(self, |queue| queue.limit(&gate, limits.as_ref())).unwrap();
+            }
+            Verb::Pause { tenant, endpoint, budget, spent } => {
+                let (gate, budget) = (gate(*tenant, *endpoint), budget_of(*budget));
+                let standing = standing(*spent, budget.usd_micros_per_day);
+                let stood = Stood { day: day_of(self.clock.now_ms()), spent_usd_micros: *spent, standing };
+                both!(self, |queue| queue.pause(&gate, &budget, &stood)).unwrap();
             }
             Verb::Due { fate, stale } => {
                 for due in both!(self, |queue| queue.due(1_000)).unwrap() {
@@ -263,6 +271,17 @@ impl Pair {
         }
         let spent = both!(self, |queue| queue.spent(SPENT_DAYS, None)).unwrap();
         assert!(spent.is_sorted());
+        let today = day_of(self.clock.now_ms());
+        for budgeted in both!(self, |queue| queue.budgets(today)).unwrap() {
+            let of_gate =
+                spent.iter().filter(|it| it.day == today && it.tenant == budgeted.gate.tenant()).filter(|it| {
+                    matches!(&budgeted.gate, Gate::Tenant(_))
+                        || matches!(&budgeted.gate, Gate::Endpoint { endpoint, .. } if *endpoint == it.endpoint)
+                });
+            let sum: u64 = of_gate.map(|it| it.run_usd_micros + it.load_usd_micros).sum();
+            assert_eq!(budgeted.spent_usd_micros, sum, "{budgeted:?}");
+        }
+        assert_eq!(runs(&self.redis).await, runs(&self.memory).await);
         let depth = self.redis.depth().await.unwrap();
         assert_eq!(depth, self.memory.depth().await.unwrap());
         assert_eq!(depth.into_iter().map(|depth| (depth.lane, depth.jobs)).collect::<HashMap<_, _>>(), ready);
@@ -271,6 +290,15 @@ impl Pair {
             assert_eq!(now, usage.get(&gate.to_string()).copied().unwrap_or_default(), "{gate}");
         }
     }
+}
+
+/// What runs; fences differ.
+async fn runs<Q: Queue>(queue: &Q) -> Vec<(JobId, String, String, String, u64)> {
+    let running = queue.running().await.unwrap();
+    let mut runs: Vec<_> =
+        running.into_iter().map(|it| (it.id, it.tenant, it.endpoint, it.worker_id, it.leased_ms)).collect();
+    runs.sort();
+    runs
 }
 
 fn tenant_of(job: &Job) -> &'static str {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
+use stokehold_queue::budgets::{Budget, Budgeted, Running, Stood};
 use stokehold_queue::costs::Spent;
 use stokehold_queue::flow::Flow;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
@@ -214,6 +215,18 @@ impl Queue for Buggy {
 
     async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
         self.inner.usage(gate).await
+    }
+
+    async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
+        self.inner.budgets(day).await
+    }
+
+    async fn pause(&self, gate: &Gate, budget: &Budget, stood: &Stood) -> Result<Option<Option<Stood>>, Error> {
+        self.inner.pause(gate, budget, stood).await
+    }
+
+    async fn running(&self) -> Result<Vec<Running>, Error> {
+        self.inner.running().await
     }
 
     async fn get(&self, id: JobId) -> Result<Option<Job>, Error> {

@@ -37,6 +37,7 @@ export type { CallOptions } from "./internal/options.js";
 export type {
   Batch,
   BatchCounts,
+  BatchEstimate,
   BatchError,
   BatchLine,
   BatchResult,

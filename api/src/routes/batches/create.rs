@@ -11,13 +11,15 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
-use stokehold_queue::batches::{Batch, BatchSpec, LineFormat, NewBatch, OnInvalid, Source};
+use stokehold_queue::batches::{Batch, BatchBudget, BatchSpec, LineFormat, NewBatch, OnInvalid, Source};
+use stokehold_queue::budgets::AtBudget;
 use stokehold_queue::job::{Hook, HookEvent, Idempotency, Priority};
 use stokehold_queue::now_ms;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::super::limits::{AtBudgetWord, BUDGET_MAX};
 use super::super::submit::{ATTEMPTS_MAX, BULK_BODY_MAX, TIMEOUT_MAX_S, check_metadata, idempotency_key};
 use super::super::view::PriorityWord;
 use super::made;
@@ -73,6 +75,12 @@ pub(crate) struct BatchRequest {
     /// How many attempts of a line may fail by the handler's fault. Default: the endpoint's.
     #[schema(minimum = 1, maximum = 100)]
     max_attempts: Option<u32>,
+    /// What its lines may cost together, micro-dollars. What is started just before, and what still runs, comes on top.
+    #[schema(minimum = 1)]
+    budget_usd_micros: Option<u64>,
+    /// What happens then: lines that have not started are cancelled (`drain`, the default), or those that run as well (`stop`).
+    #[schema(value_type = Option<AtBudgetWord>)]
+    at_budget: Option<AtBudget>,
     /// Labels of your own, for the batch as a whole: up to 32.
     metadata: Option<BTreeMap<String, String>>,
     /// An https URL to tell of the batch's end.
@@ -178,6 +186,8 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
         deadline_s: params.take("deadline_s", "a number of seconds", |text| text.parse().ok())?,
         timeout_s: params.take("timeout_s", "a number of seconds", |text| text.parse().ok())?,
         max_attempts: params.take("max_attempts", "a number", |text| text.parse().ok())?,
+        budget_usd_micros: params.take("budget_usd_micros", "a number of micro-dollars", |text| text.parse().ok())?,
+        at_budget: params.take("at_budget", "drain or stop", word)?,
         webhook: params.take("webhook", "a URL", text)?,
         webhook_events: params
             .take("webhook_events", "events with commas", |text| Some(text.split(',').map(str::to_owned).collect()))?,
@@ -213,7 +223,17 @@ async fn checked(app: &App, tenant: &str, wanted: &BatchRequest) -> Result<Batch
         deadline_ms: wanted.deadline_s.map(|seconds| created_ms + seconds * 1000),
         retry_of: None,
         hook: hook(&app.config.webhooks, wanted)?,
+        budget: budget(wanted)?,
     })
+}
+
+fn budget(wanted: &BatchRequest) -> Result<Option<BatchBudget>, Problem> {
+    within("/budget_usd_micros", wanted.budget_usd_micros, BUDGET_MAX)?;
+    if wanted.at_budget.is_some() && wanted.budget_usd_micros.is_none() {
+        return Err(Problem::field("/at_budget", "needs a budget_usd_micros"));
+    }
+    let at = wanted.at_budget.unwrap_or_default();
+    Ok(wanted.budget_usd_micros.map(|usd_micros| BatchBudget { usd_micros, at }))
 }
 
 fn within(path: &str, value: Option<u64>, most: u64) -> Result<(), Problem> {
@@ -241,7 +261,7 @@ fn hook(config: &Webhooks, wanted: &BatchRequest) -> Result<Option<Hook>, Proble
 
 /// What makes two requests the same request, but for the lines.
 fn asked(wanted: &BatchRequest) -> String {
-    serde_json::json!([
+    let mut asked = serde_json::json!([
         wanted.endpoint,
         wanted.format,
         wanted.priority,
@@ -251,8 +271,12 @@ fn asked(wanted: &BatchRequest) -> String {
         wanted.max_attempts,
         wanted.metadata.as_ref().filter(|metadata| !metadata.is_empty()),
         wanted.webhook,
-    ])
-    .to_string()
+    ]);
+    // Only where there is one: a key that came before there were budgets is still known.
+    if let (Some(budget), Some(asked)) = (wanted.budget_usd_micros, asked.as_array_mut()) {
+        asked.push(serde_json::json!([budget, wanted.at_budget.unwrap_or_default()]));
+    }
+    asked.to_string()
 }
 
 /// Lines of JSON: what is spread over several is drawn together. No string of JSON holds a line's end as it is.

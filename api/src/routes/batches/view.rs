@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use stokehold_queue::batches::{Batch, BatchState, LineFormat, OnInvalid};
+use stokehold_queue::budgets::{AtBudget, Standing, standing};
+use stokehold_queue::costs::{Estimate, Forecast, Unknown};
 use stokehold_queue::job::Priority;
 use utoipa::ToSchema;
 
+use super::super::limits::{AtBudgetWord, BudgetStateWord};
 use super::super::view::PriorityWord;
 use crate::batches::pace::pace;
 use crate::stamp::rfc3339;
@@ -47,6 +50,26 @@ pub(crate) struct BatchView {
     eta_at: Option<String>,
     /// Lines that ended a second, over the last two minutes; null while that is not known.
     rate_per_s: Option<f64>,
+    /// What its lines may cost together, micro-dollars.
+    budget_usd_micros: Option<u64>,
+    /// What happens then.
+    #[schema(value_type = Option<AtBudgetWord>)]
+    at_budget: Option<AtBudget>,
+    /// What its attempts have taken that ended by now, micro-dollars: running and loading.
+    spent_usd_micros: u64,
+    /// How that stands to the budget; null without one.
+    #[schema(value_type = Option<BudgetStateWord>)]
+    budget_state: Option<Standing>,
+    /// What it was thought to cost when it started; null before, and where nothing was known.
+    estimate: Option<EstimateView>,
+    /// Why there is no estimate.
+    #[schema(value_type = Option<UnknownWord>)]
+    estimate_unknown: Option<Unknown>,
+    /// By how many percent the lines that ran cost more than was thought, or less, once it has ended.
+    estimate_error_pct: Option<f64>,
+    /// Why it did not run to its end, once that is so: `cancelled`, `expired` or `budget`.
+    #[schema(value_type = Option<StopReasonWord>)]
+    stop_reason: Option<&'static str>,
     /// The first 20 wrong lines.
     errors: Vec<BatchLineError>,
     /// The batch whose failed lines these are.
@@ -57,6 +80,80 @@ pub(crate) struct BatchView {
     errors_url: String,
     /// Whom to tell of its end.
     webhook: Option<String>,
+}
+
+/// What lines are thought to cost, by what jobs of the last seven days took: running and loading.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Estimate)]
+pub(crate) struct EstimateView {
+    /// All together, micro-dollars.
+    usd_micros: u64,
+    /// Hardly less.
+    low_usd_micros: u64,
+    /// Hardly more.
+    high_usd_micros: u64,
+    /// One line on average.
+    per_line_usd_micros: f64,
+    /// How many jobs say so; below 50 the range is half as much to both sides.
+    basis_jobs: u64,
+}
+
+impl EstimateView {
+    pub(super) fn new(estimate: &Estimate) -> Self {
+        let Estimate { usd_micros, low_usd_micros, high_usd_micros, per_line_usd_micros, basis_jobs } = *estimate;
+        Self { usd_micros, low_usd_micros, high_usd_micros, per_line_usd_micros, basis_jobs }
+    }
+}
+
+/// What is thought, and why if nothing is.
+pub(super) fn told(forecast: Option<&Forecast>) -> (Option<EstimateView>, Option<Unknown>) {
+    match forecast {
+        None => (None, None),
+        Some(Forecast::Known(estimate)) => (Some(EstimateView::new(estimate)), None),
+        Some(Forecast::Unknown(why)) => (None, Some(*why)),
+    }
+}
+
+/// Why nothing is known of what lines will cost: no job of the endpoint ended in the last seven days, its workers name no price, or the lines
+/// are for several endpoints.
+#[derive(ToSchema)]
+#[schema(as = EstimateUnknown, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum UnknownWord {
+    NoJobs,
+    NoPrice,
+    Mixed,
+}
+
+/// Why a batch did not run to its end.
+#[derive(ToSchema)]
+#[schema(as = BatchStopReason, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum StopReasonWord {
+    Cancelled,
+    Expired,
+    Budget,
+}
+
+/// Why it does not run to its end. What came too late to change anything is not why.
+fn stop_reason(batch: &Batch) -> Option<&'static str> {
+    match (batch.state, batch.stop) {
+        (BatchState::Completed | BatchState::Failed, _) | (_, None) => None,
+        (_, Some(_)) if batch.is_over_budget => Some("budget"),
+        (_, Some(stop)) => Some(stop.state().as_str()),
+    }
+}
+
+fn budget_state(batch: &Batch) -> Option<Standing> {
+    let budget = batch.spec.budget?;
+    let reached = batch.is_over_budget.then_some(Standing::Reached);
+    Some(reached.unwrap_or_else(|| standing(batch.spent_usd_micros, budget.usd_micros)))
+}
+
+fn estimate_error_pct(batch: &Batch) -> Option<f64> {
+    let estimate = batch.forecast.as_ref()?.estimate()?;
+    let ran = batch.succeeded + batch.failed;
+    (batch.state.is_terminal() && ran > 0).then(|| estimate.error_pct(batch.spent_usd_micros, ran))?
 }
 
 /// How many lines of a batch stand where: `accepted` = `total` - `invalid` = `succeeded` + `failed` + `cancelled` + `expired` +
@@ -95,6 +192,7 @@ impl BatchView {
         let done = batch.succeeded + batch.failed;
         let (rate_per_s, eta_ms) =
             if running { pace(&batch.samples, batch.started_ms, (done, batch.open()), now_ms) } else { (None, None) };
+        let (estimate, estimate_unknown) = told(batch.forecast.as_ref());
         Self {
             endpoint: Some(spec.endpoint.clone()).filter(|endpoint| !endpoint.is_empty()),
             state: batch.state,
@@ -119,6 +217,14 @@ impl BatchView {
             deadline_at: spec.deadline_ms.map(rfc3339),
             eta_at: eta_ms.map(rfc3339),
             rate_per_s,
+            budget_usd_micros: spec.budget.map(|budget| budget.usd_micros),
+            at_budget: spec.budget.map(|budget| budget.at),
+            spent_usd_micros: batch.spent_usd_micros,
+            budget_state: budget_state(batch),
+            estimate,
+            estimate_unknown,
+            estimate_error_pct: estimate_error_pct(batch),
+            stop_reason: stop_reason(batch),
             errors: batch
                 .errors
                 .iter()

@@ -1,5 +1,6 @@
 //! What tenants and endpoints may take.
 
+use stokehold_queue::budgets::{AtBudget, Budget};
 use stokehold_queue::job::{ErrorCode, JobSpec, JobState};
 use stokehold_queue::queue::{Gate, Limits, Signal, Usage};
 use stokehold_queue::{Error, ManualClock, Queue};
@@ -185,7 +186,13 @@ pub(super) async fn a_quota_refuses_all_of_a_call_and_says_why<Q: Queue>(queue: 
 
 pub(super) async fn what_is_used_is_counted<Q: Queue>(queue: &Q, _: &ManualClock) {
     let tenant = Gate::Tenant("acme".into());
-    let limits = Limits { weight: Some(2.5), max_running: Some(9), max_open: Some(99), starts_per_minute: Some(600) };
+    let limits = Limits {
+        weight: Some(2.5),
+        max_running: Some(9),
+        max_open: Some(99),
+        starts_per_minute: Some(600),
+        budget: Some(Budget { usd_micros_per_day: 5_000_000, at: AtBudget::Stop }),
+    };
     limit_tenant(queue, "acme", limits).await;
     assert_eq!(queue.usage(&tenant).await.unwrap(), (limits, Usage::default()));
     let ids = submit(queue, [spec("a"), spec("a"), spec("b")]).await;

@@ -1,6 +1,7 @@
 //! Random histories.
 
 use proptest::prelude::*;
+use stokehold_queue::budgets::{AtBudget, Budget};
 use stokehold_queue::gateway::Outgrown;
 use stokehold_queue::job::ErrorCode;
 use stokehold_queue::queue::Limits;
@@ -64,6 +65,13 @@ pub(super) enum Verb {
         endpoint: Option<usize>,
         limits: Option<Limits>,
     },
+    /// Somebody looks how this much stands to a budget of this much.
+    Pause {
+        tenant: usize,
+        endpoint: Option<usize>,
+        budget: u64,
+        spent: u64,
+    },
     Due {
         fate: Fate,
         stale: bool,
@@ -102,13 +110,25 @@ fn limits() -> impl Strategy<Value = Option<Limits>> {
     let rate = prop::option::weighted(0.4, prop::sample::select(vec![0, 7, 60, 600]));
     prop::option::weighted(
         0.7,
-        (weight, max_running, max_open, rate).prop_map(|(weight, max_running, max_open, starts_per_minute)| Limits {
-            weight,
-            max_running,
-            max_open,
-            starts_per_minute,
-        }),
+        (weight, max_running, max_open, rate, prop::option::weighted(0.4, 1..3u64)).prop_map(
+            |(weight, max_running, max_open, starts_per_minute, budget)| Limits {
+                weight,
+                max_running,
+                max_open,
+                starts_per_minute,
+                budget: budget.map(budget_of),
+            },
+        ),
     )
+}
+
+pub(super) fn budget_of(usd_micros_per_day: u64) -> Budget {
+    Budget { usd_micros_per_day, at: AtBudget::Drain }
+}
+
+fn pause() -> impl Strategy<Value = Verb> {
+    (0..3usize, prop::option::of(0..3usize), 1..3u64, 0..3u64)
+        .prop_map(|(tenant, endpoint, budget, spent)| Verb::Pause { tenant, endpoint, budget, spent })
 }
 
 pub(super) fn verb() -> impl Strategy<Value = Verb> {
@@ -130,6 +150,7 @@ pub(super) fn verb() -> impl Strategy<Value = Verb> {
         2 => (any, 1..4usize).prop_map(|(n, jobs)| Verb::Cancel(n, jobs)),
         2 => (0..3usize, prop::option::of(0..3usize), limits())
             .prop_map(|(tenant, endpoint, limits)| Verb::Limit { tenant, endpoint, limits }),
+        2 => pause(),
         3 => (fate.clone(), prop::bool::weighted(0.1)).prop_map(|(fate, stale)| Verb::Due { fate, stale }),
         1 => (any, fate).prop_map(|(n, fate)| Verb::Settle(n, fate)),
         2 => Just(Verb::Promote),
@@ -160,6 +181,7 @@ pub(super) fn busy_verb() -> impl Strategy<Value = Verb> {
         1 => (any, 1..4usize).prop_map(|(n, jobs)| Verb::Cancel(n, jobs)),
         1 => (0..3usize, prop::option::of(0..3usize), limits())
             .prop_map(|(tenant, endpoint, limits)| Verb::Limit { tenant, endpoint, limits }),
+        2 => pause(),
         1 => Just(Verb::Promote),
         1 => Just(Verb::Reap),
         1 => prop_oneof![1..5_000u64, Just(300_000)].prop_map(Verb::Advance),

@@ -18,6 +18,15 @@ export interface BatchCounts {
   running: number;
 }
 
+/** What lines are thought to cost, micro-dollars, by jobs of the last seven days. */
+export interface BatchEstimate {
+  usd_micros: number;
+  low_usd_micros: number;
+  high_usd_micros: number;
+  per_line_usd_micros: number;
+  basis_jobs: number;
+}
+
 /** The whole of it. Times are RFC 3339 in UTC. */
 export interface Batch {
   id: string;
@@ -34,6 +43,18 @@ export interface Batch {
   deadline_at: string | null;
   eta_at: string | null;
   rate_per_s: number | null;
+  budget_usd_micros: number | null;
+  at_budget: "drain" | "stop" | null;
+  /** What it has cost so far: running and loading. */
+  spent_usd_micros: number;
+  budget_state: "within" | "warned" | "reached" | null;
+  /** What it was thought to cost when it started. */
+  estimate: BatchEstimate | null;
+  estimate_unknown: "no_jobs" | "no_price" | "mixed" | null;
+  /** By how many percent the lines that ran cost more, or less, once it has ended. */
+  estimate_error_pct: number | null;
+  /** Why it did not run to its end. */
+  stop_reason: "cancelled" | "expired" | "budget" | null;
   /** The first 20 lines that could not be used. Lines count from 1. */
   errors: { line: number; message: string }[];
   /** The batch whose failed lines it does again. */

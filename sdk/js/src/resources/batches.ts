@@ -46,6 +46,10 @@ export type CreateBatchOptions = BatchSource &
     /** Longest one attempt at a line may run, whole seconds; the endpoint's when not given. */
     timeoutS?: number;
     maxAttempts?: number;
+    /** What its lines may cost together, micro-dollars (millionths of a dollar). */
+    budgetUsdMicros?: number;
+    /** What happens then: what has not started is cancelled (`drain`, the default), or what runs as well. */
+    atBudget?: "drain" | "stop";
     metadata?: Record<string, string>;
     /** An https URL to tell; check what comes there with `verifyWebhook`. */
     webhook?: string;
@@ -180,6 +184,8 @@ function asked(options: CreateBatchOptions): Record<string, string | number | un
     deadline_s: options.deadlineS,
     timeout_s: options.timeoutS,
     max_attempts: options.maxAttempts,
+    budget_usd_micros: options.budgetUsdMicros,
+    at_budget: options.atBudget,
     webhook: options.webhook,
   };
 }

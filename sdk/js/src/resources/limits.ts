@@ -8,6 +8,9 @@ export interface Limits {
   max_running: number | null;
   max_open: number | null;
   starts_per_minute: number | null;
+  /** Of a day, UTC. */
+  budget_usd_micros_per_day: number | null;
+  at_budget: "drain" | "stop" | null;
 }
 
 export interface TenantLimits extends Limits {
@@ -28,6 +31,10 @@ export interface LimitsOptions {
   maxRunning?: number | null;
   maxOpen?: number | null;
   startsPerMinute?: number | null;
+  /** Of a day, UTC, micro-dollars (millionths of a dollar); then nothing more starts before midnight. */
+  budgetUsdMicrosPerDay?: number | null;
+  /** Whether what runs then ends (`drain`, the default) or goes back to the front of its queue. */
+  atBudget?: "drain" | "stop" | null;
 }
 
 export interface TenantLimitsOptions extends LimitsOptions {
@@ -74,8 +81,14 @@ export class LimitsResource {
   }
 }
 
-function shared({ maxRunning, maxOpen, startsPerMinute }: LimitsOptions): object {
-  return { max_running: maxRunning, max_open: maxOpen, starts_per_minute: startsPerMinute };
+function shared(limits: LimitsOptions): object {
+  return {
+    max_running: limits.maxRunning,
+    max_open: limits.maxOpen,
+    starts_per_minute: limits.startsPerMinute,
+    budget_usd_micros_per_day: limits.budgetUsdMicrosPerDay,
+    at_budget: limits.atBudget,
+  };
 }
 
 function path(tenant: string, endpoint?: string): string {

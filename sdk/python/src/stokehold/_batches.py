@@ -39,6 +39,8 @@ class BatchOptions(TypedDict, total=False):
     on_invalid: "fail" (default) runs nothing when a line is wrong, "skip" runs the others.
     deadline_s: seconds in which all must have ended; the rest expires. 1 to 2,592,000, default none.
     timeout_s, max_attempts: of each of its jobs; default the endpoint's.
+    budget_usd_micros: what its lines may cost together, micro-dollars (millionths of a dollar); default no limit.
+    at_budget: what happens then: "drain" (default) cancels what has not started, "stop" what runs as well.
     metadata: texts of your own, to find it by.
     webhook: an https URL that is told, signed (see `verify_webhook`), when the batch has ended.
     """
@@ -49,6 +51,8 @@ class BatchOptions(TypedDict, total=False):
     deadline_s: int | None
     timeout_s: int | None
     max_attempts: int | None
+    budget_usd_micros: int | None
+    at_budget: Literal["drain", "stop"] | None
     metadata: Mapping[str, str] | None
     webhook: str | None
     webhook_events: Sequence[str] | None
@@ -154,6 +158,16 @@ class BatchRecord:
     def rate_per_s(self) -> float | None:
         """Jobs that ended each second of late."""
         return self.raw.get("rate_per_s")
+
+    @property
+    def spent_usd_micros(self) -> int:
+        """What it has cost so far, micro-dollars: running and loading."""
+        return int(self.raw.get("spent_usd_micros") or 0)
+
+    @property
+    def stop_reason(self) -> Literal["cancelled", "expired", "budget"] | None:
+        """Why it did not run to its end; None while it does, and when it did."""
+        return self.raw.get("stop_reason")
 
     @property
     def retry_of(self) -> str | None:

@@ -1,0 +1,75 @@
+//! What a batch costs: thought before it starts, counted while it runs, and the end of it when that is its budget.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stokehold_queue::batches::Batch;
+use stokehold_queue::budgets::{Running, Standing, standing};
+use stokehold_queue::costs::{FORECAST_DAYS, Forecast, Unknown, day_of, forecast as thought};
+use stokehold_queue::{Error as QueueError, Queue, now_ms};
+
+use super::{Runner, Trouble};
+use crate::budgets::costs_of;
+
+/// What so many lines on each endpoint of a tenant will cost.
+pub(crate) async fn forecast(
+    queue: &impl Queue,
+    tenant: &str,
+    lines: &BTreeMap<String, u64>,
+) -> Result<Forecast, QueueError> {
+    let today = day_of(now_ms());
+    let spent = queue.spent(today.saturating_sub(FORECAST_DAYS - 1)..=today, Some(tenant)).await?;
+    Ok(thought(&spent, lines))
+}
+
+impl Runner {
+    /// Writes down what a batch that starts is thought to cost.
+    pub(super) async fn foretell(&self, batch: &Batch) -> Result<(), Trouble> {
+        let mut endpoints = batch.versions.keys();
+        let forecast = match (endpoints.next(), endpoints.next()) {
+            (Some(only), None) => {
+                let lines = [(only.clone(), batch.accepted())].into();
+                forecast(&self.shard, &batch.spec.tenant, &lines).await?
+            }
+            (Some(_), Some(_)) => Forecast::Unknown(Unknown::Mixed),
+            (None, _) => Forecast::Unknown(Unknown::NoJobs),
+        };
+        Ok(self.batches.note_forecast(&batch.id, &forecast).await?)
+    }
+
+    /// Stops a batch whose budget is reached; whether it did. What runs is reckoned by the price of its workers until now.
+    pub(super) async fn ends_at_budget(&self, batch: &Batch) -> Result<bool, Trouble> {
+        let Some(budget) = batch.spec.budget.filter(|_| batch.stop.is_none() && batch.open() > 0) else {
+            return Ok(false);
+        };
+        let mut spent = batch.spent_usd_micros;
+        if batch.running > 0 && standing(spent, budget.usd_micros) < Standing::Reached {
+            let running = self.running().await?;
+            let costs = costs_of(&running, self.app.fleet().await?.workers(), now_ms());
+            let of_batch = costs.iter().filter(|(it, _)| it.batch.as_ref() == Some(&batch.id));
+            spent = of_batch.fold(spent, |sum, (_, cost)| sum.saturating_add(*cost));
+        }
+        if standing(spent, budget.usd_micros) < Standing::Reached {
+            return Ok(false);
+        }
+        self.batches.stop_at_budget(&batch.spec.tenant, &batch.id, budget.at).await?;
+        tracing::info!(
+            batch.id = batch.id,
+            spent_usd_micros = spent,
+            budget_usd_micros = budget.usd_micros,
+            at = budget.at.as_str(),
+            "a batch has reached its budget"
+        );
+        Ok(true)
+    }
+
+    /// What runs on this shard, as of a moment ago.
+    async fn running(&self) -> Result<Arc<Vec<Running>>, Trouble> {
+        if let Some(running) = self.running.get(&()) {
+            return Ok(running);
+        }
+        let running = Arc::new(self.shard.running().await?);
+        self.running.insert((), running.clone());
+        Ok(running)
+    }
+}

@@ -1,0 +1,112 @@
+//! What a file of lines will cost, before it is submitted.
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+use crate::upload::lines::Lines;
+use crate::{Global, money, output};
+
+/// What the API thinks.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(super) struct Estimate {
+    pub(super) usd_micros: u64,
+    pub(super) low_usd_micros: u64,
+    pub(super) high_usd_micros: u64,
+}
+
+impl Estimate {
+    /// As people say it.
+    pub(super) fn words(&self) -> String {
+        let range = [self.low_usd_micros, self.high_usd_micros].map(money::dollars);
+        let [low, high] = range.map(|text| text.trim_start_matches('$').to_owned());
+        format!("about {} ({low} to {high})", money::dollars(self.usd_micros))
+    }
+}
+
+/// `--estimate`: says it, and an error where nothing is known.
+pub(super) async fn run(global: &Global, client: &Client, endpoint: Option<&str>, lines: &Lines) -> Result<()> {
+    let Some(count) = lines.count().await? else {
+        bail!("lines that come from a pipe cannot be counted before they are sent; give a file");
+    };
+    let told = ask(client, endpoint.context("say which endpoint the lines are for with --endpoint")?, count).await?;
+    if global.json {
+        return output::json(&told);
+    }
+    match said(&told) {
+        Ok(said) => output::line(said),
+        Err(why) => bail!(why),
+    }
+}
+
+/// Says it if it is known; a batch may be submitted without.
+pub(super) async fn say(client: &Client, endpoint: Option<&str>, lines: &Lines) {
+    let (Some(endpoint), Ok(Some(count))) = (endpoint, lines.count().await) else { return };
+    if let Ok(told) = ask(client, endpoint, count).await
+        && let Ok(said) = said(&told)
+    {
+        output::note(said);
+    }
+}
+
+async fn ask(client: &Client, endpoint: &str, count: u64) -> Result<Value> {
+    let body = json!({"endpoint": endpoint, "line_count": count});
+    Ok(client.post("/v1/batches/estimate", Some(&body)).await?.1)
+}
+
+fn said(told: &Value) -> Result<String, String> {
+    let lines = output::count(told["lines"].as_u64().unwrap_or_default());
+    if let Ok(estimate) = Estimate::deserialize(&told["estimate"]) {
+        let jobs = output::count(told["estimate"]["basis_jobs"].as_u64().unwrap_or_default());
+        return Ok(format!("{} for {lines} lines, by {jobs} jobs of the last week", estimate.words()));
+    }
+    Err(match told["estimate_unknown"].as_str() {
+        Some("no_price") => "nothing is known of its cost: the workers that ran this endpoint name no price".to_owned(),
+        Some("mixed") => "nothing is known of its cost: the lines are for several endpoints".to_owned(),
+        _ => "nothing is known of its cost: no job of this endpoint has ended in the last week".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use axum::routing::post;
+    use axum::{Json, Router};
+
+    use super::*;
+    use crate::stub;
+
+    fn told() -> Value {
+        json!({"lines": 12_000, "estimate": {"usd_micros": 3_200_000, "low_usd_micros": 2_900_000, "high_usd_micros": 3_700_000,
+            "per_line_usd_micros": 266.7, "basis_jobs": 5_000}})
+    }
+
+    #[test]
+    fn an_estimate_is_said_with_its_range() {
+        assert_eq!(
+            said(&told()).unwrap(),
+            "about $3.20 (2.90 to 3.70) for 12,000 lines, by 5,000 jobs of the last week"
+        );
+        let none = json!({"lines": 5, "estimate": null, "estimate_unknown": "no_price"});
+        assert!(said(&none).unwrap_err().contains("no price"));
+    }
+
+    #[tokio::test]
+    async fn a_file_is_counted_and_asked_about() {
+        let answer = |Json(body): Json<Value>| async move {
+            assert_eq!(body, json!({"endpoint": "echo", "line_count": 3}));
+            Json(told())
+        };
+        let client = stub::serve(Router::new().route("/v1/batches/estimate", post(answer))).await;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("in.jsonl");
+        std::fs::write(&file, "{}\n{}\n{}").unwrap();
+        let lines = Lines::open(&file).await.unwrap();
+        assert_eq!(lines.count().await.unwrap(), Some(3), "the last line needs no end");
+        ask(&client, "echo", 3).await.unwrap();
+        std::fs::write(&file, "{}\n{}\n\n").unwrap();
+        assert_eq!(lines.count().await.unwrap(), Some(2), "empty lines at the end are none");
+        assert_eq!(Lines::Pipe(None).count().await.unwrap(), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! Dollars as people write them, micro-dollars as the API has them.
+
+use serde_json::Value;
+
+/// `$3.20`; what is less than ten cents has four places.
+pub(crate) fn dollars(usd_micros: u64) -> String {
+    if usd_micros == 0 || usd_micros >= 100_000 {
+        let cents = usd_micros.saturating_add(5_000) / 10_000;
+        format!("${}.{:02}", cents / 100, cents % 100)
+    } else {
+        format!("$0.{:04}", usd_micros.saturating_add(50) / 100)
+    }
+}
+
+/// As [`dollars`]; a dash where there is none.
+pub(crate) fn cell(usd_micros: &Value) -> String {
+    usd_micros.as_u64().map_or_else(|| "-".to_owned(), dollars)
+}
+
+/// Micro-dollars of `2.50` or `$2.50`.
+pub(crate) fn micros(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no sum of dollars; write it as 2.50");
+    let (whole, part) = text.trim_start_matches('$').split_once('.').unwrap_or((text.trim_start_matches('$'), ""));
+    if part.len() > 6 || whole.is_empty() || !(whole.bytes().chain(part.bytes())).all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let whole: u64 = whole.parse().map_err(|_| wrong())?;
+    let part: u64 = format!("{part:0<6}").parse().map_err(|_| wrong())?;
+    whole.checked_mul(1_000_000).and_then(|micros| micros.checked_add(part)).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dollars_have_cents_and_little_has_more() {
+        let told = [0, 1_234, 99_940, 100_000, 5_000_000, 12_345_678].map(dollars);
+        assert_eq!(told, ["$0.00", "$0.0012", "$0.0999", "$0.10", "$5.00", "$12.35"]);
+    }
+
+    #[test]
+    fn sums_are_read_to_the_micro_dollar() {
+        for (text, is) in [("5", 5_000_000), ("2.50", 2_500_000), ("$0.000001", 1), ("0", 0), ("10.", 10_000_000)] {
+            assert_eq!(micros(text), Ok(is), "{text}");
+        }
+        for wrong in ["", "five", "-1", "1.0000001", "1e3", "99999999999999999999", "1.2.3", ".5"] {
+            assert!(micros(wrong).is_err(), "{wrong}");
+        }
+    }
+}

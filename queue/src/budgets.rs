@@ -1,0 +1,234 @@
+//! Budgets of a day: how much a tenant, or one of its endpoints, may spend until midnight, UTC.
+//!
+//! What is spent is counted in the commit that ends an attempt; what runs is reckoned until now. Who keeps the budgets looks every few
+//! seconds, so they are overshot by what was started meanwhile and by what still runs.
+
+mod read;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Fence, JobId};
+use crate::queue::Gate;
+
+pub(crate) use read::{read_budgets, read_running};
+
+/// Of a budget, the percentage from which on its owner is warned.
+pub const WARN_PERCENT: u64 = 80;
+
+/// Running attempts that are looked at in one call.
+pub const RUNNING_MAX: usize = 20_000;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// What happens when a budget is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AtBudget {
+    /// Nothing more starts; what runs goes on to its end.
+    #[default]
+    Drain,
+    /// What runs is stopped too.
+    Stop,
+}
+
+impl AtBudget {
+    /// The word for it, in Redis and JSON alike.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "drain",
+            Self::Stop => "stop",
+        }
+    }
+
+    /// What a word stands for.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Drain, Self::Stop].into_iter().find(|at| at.as_str() == word)
+    }
+}
+
+/// What may be spent on a day, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Micro-dollars.
+    pub usd_micros_per_day: u64,
+    /// What happens then.
+    pub at: AtBudget,
+}
+
+/// As it is stored.
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}|{}", self.usd_micros_per_day, self.at.as_str())
+    }
+}
+
+impl Budget {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (usd_micros_per_day, at) = text.split_once('|')?;
+        Some(Self { usd_micros_per_day: usd_micros_per_day.parse().ok()?, at: AtBudget::from_word(at)? })
+    }
+}
+
+/// How what was spent stands to a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// There is room.
+    Within,
+    /// [`WARN_PERCENT`] of it are spent.
+    Warned,
+    /// It is spent.
+    Reached,
+}
+
+impl Standing {
+    /// The word for it, in Redis and JSON alike.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Within => "within",
+            Self::Warned => "warned",
+            Self::Reached => "reached",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        [Self::Within, Self::Warned, Self::Reached].into_iter().find(|standing| standing.as_str() == word)
+    }
+}
+
+/// How `spent` stands to `budget`, both micro-dollars. A budget of nothing is reached from the start.
+#[must_use]
+pub fn standing(spent: u64, budget: u64) -> Standing {
+    if spent >= budget {
+        Standing::Reached
+    } else if u128::from(spent) * 100 >= u128::from(budget) * u128::from(WARN_PERCENT) {
+        Standing::Warned
+    } else {
+        Standing::Within
+    }
+}
+
+/// How a gate was found to stand to its budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stood {
+    /// The day, since 1970, UTC.
+    pub day: u32,
+    /// Spent on it by then, what ran reckoned in, micro-dollars.
+    pub spent_usd_micros: u64,
+    /// How that stands to the budget.
+    pub standing: Standing,
+}
+
+/// As it is stored.
+impl fmt::Display for Stood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.day, self.spent_usd_micros, self.standing.as_str())
+    }
+}
+
+impl Stood {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let (day, spent) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some(Self { day, spent_usd_micros: spent, standing: Standing::from_word(words.next()?)? })
+    }
+
+    /// Until when the gate is paused for this, unix milliseconds; `None`: it is not.
+    #[must_use]
+    pub fn pause_until_ms(&self) -> Option<u64> {
+        (self.standing == Standing::Reached).then_some((u64::from(self.day) + 1) * DAY_MS)
+    }
+}
+
+/// A gate that has a budget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budgeted {
+    /// Whose.
+    pub gate: Gate,
+    /// How much.
+    pub budget: Budget,
+    /// What ended attempts took on the day that was asked about, micro-dollars.
+    pub spent_usd_micros: u64,
+    /// How it was found to stand when somebody last looked.
+    pub stood: Option<Stood>,
+    /// Until when nothing starts there, unix milliseconds.
+    pub paused_until_ms: Option<u64>,
+}
+
+/// An attempt that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// The job.
+    pub id: JobId,
+    /// The right to end it.
+    pub fence: Fence,
+    /// Whose it is.
+    pub tenant: String,
+    /// What it runs.
+    pub endpoint: String,
+    /// The batch that it is a line of.
+    pub batch: Option<String>,
+    /// Who runs it.
+    pub worker_id: String,
+    /// Since when, unix milliseconds.
+    pub leased_ms: u64,
+}
+
+impl Running {
+    /// Whether it passed this gate.
+    #[must_use]
+    pub fn is_of(&self, gate: &Gate) -> bool {
+        match gate {
+            Gate::Tenant(tenant) => self.tenant == *tenant,
+            Gate::Endpoint { tenant, endpoint } => self.tenant == *tenant && self.endpoint == *endpoint,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_budget_is_warned_of_at_four_fifths_and_reached_at_all_of_it() {
+        use Standing::{Reached, Warned, Within};
+        let stands = [0, 79, 80, 99, 100, 101].map(|spent| standing(spent, 100));
+        assert_eq!(stands, [Within, Within, Warned, Warned, Reached, Reached]);
+        assert_eq!(standing(0, 0), Reached, "a budget of nothing lets nothing start");
+        assert_eq!(standing(u64::MAX - 1, u64::MAX), Warned);
+        assert_eq!(standing(4, 5), Warned, "and no cent is lost to rounding");
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_back() {
+        for at in [AtBudget::Drain, AtBudget::Stop] {
+            let budget = Budget { usd_micros_per_day: 5_000_000, at };
+            assert_eq!(Budget::parse(&budget.to_string()), Some(budget));
+        }
+        let stood = Stood { day: 20_000, spent_usd_micros: 7, standing: Standing::Reached };
+        assert_eq!(Stood::parse(&stood.to_string()), Some(stood));
+        assert_eq!(stood.pause_until_ms(), Some(20_001 * DAY_MS), "the next midnight");
+        assert_eq!((Budget::parse("5"), Stood::parse("1 2"), Stood::parse("1 2 gone")), (None, None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn who_spends_more_never_stands_better(spent in any::<u64>(), more in any::<u64>(), budget in any::<u64>()) {
+            let (less, all) = (standing(spent, budget), standing(spent.saturating_add(more), budget));
+            prop_assert!(less <= all);
+            prop_assert_eq!(all == Standing::Reached, spent.saturating_add(more) >= budget);
+        }
+
+        #[test]
+        fn a_higher_budget_never_stands_worse(spent in any::<u64>(), budget in any::<u64>(), more in any::<u64>()) {
+            prop_assert!(standing(spent, budget.saturating_add(more)) <= standing(spent, budget));
+        }
+    }
+}

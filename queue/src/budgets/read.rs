@@ -1,0 +1,87 @@
+//! Budgets and what runs, as the scripts keep them.
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+
+use super::{Budget, Budgeted, RUNNING_MAX, Running, Stood};
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::id::Fence;
+use crate::keys::Keys;
+use crate::queue::Gate;
+
+/// Records asked for in one round trip.
+const RECORDS_AT_ONCE: usize = 500;
+
+/// The gates that have a budget, by name.
+pub(crate) async fn read_budgets(connection: &Connection, keys: &Keys, day: u32) -> Result<Vec<Budgeted>, Error> {
+    let (mut redis, step) = (connection.redis(), "read the budgets");
+    type Hashes = (HashMap<String, String>, HashMap<String, String>);
+    let (budgets, stood): Hashes = redis::pipe()
+        .hgetall(keys.budgets())
+        .hgetall(keys.stood())
+        .query_async(&mut redis)
+        .await
+        .map_err(Error::redis(step))?;
+    if budgets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (gates, paused): (Vec<&String>, Vec<String>) = budgets.keys().map(|gate| (gate, format!("p:{gate}"))).unzip();
+    let (spent, paused): (Vec<Option<u64>>, Vec<Option<u64>>) = redis::pipe()
+        .cmd("HMGET")
+        .arg(keys.spent_at_gates(day))
+        .arg(&gates)
+        .cmd("HMGET")
+        .arg(keys.limits())
+        .arg(&paused)
+        .query_async(&mut redis)
+        .await
+        .map_err(Error::redis(step))?;
+    let mut all = Vec::with_capacity(gates.len());
+    for ((name, spent), paused_until_ms) in gates.into_iter().zip(spent).zip(paused) {
+        let read = Gate::parse(name).zip(Budget::parse(&budgets[name]));
+        let (gate, budget) = read.ok_or_else(|| Error::Corrupt {
+            key: format!("the budget of {name}"),
+            why: format!("{:?}", budgets[name]),
+        })?;
+        let stood = stood.get(name).and_then(|text| Stood::parse(text));
+        all.push(Budgeted { gate, budget, spent_usd_micros: spent.unwrap_or(0), stood, paused_until_ms });
+    }
+    all.sort_by_key(|budgeted| budgeted.gate.to_string());
+    Ok(all)
+}
+
+/// What runs now. Attempts that end while this looks are left out.
+pub(crate) async fn read_running(connection: &Connection, keys: &Keys) -> Result<Vec<Running>, Error> {
+    let (mut redis, step) = (connection.redis(), "read what runs");
+    let ids: Vec<String> =
+        redis.zrange(keys.leases(), 0, RUNNING_MAX.cast_signed() - 1).await.map_err(Error::redis(step))?;
+    let mut all = Vec::with_capacity(ids.len());
+    for ids in ids.chunks(RECORDS_AT_ONCE) {
+        let ids: Vec<_> = ids.iter().filter_map(|text| text.parse().ok()).collect();
+        let mut pipe = redis::pipe();
+        for id in &ids {
+            pipe.hmget(keys.job(*id), &["run", "lane", "fence", "batch"]);
+        }
+        let rows: Vec<[Option<String>; 4]> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        for (id, [run, lane, fence, batch]) in ids.into_iter().zip(rows) {
+            let (Some(run), Some(lane), Some(fence)) = (run, lane, fence) else { continue };
+            let (mut run, mut lane) = (run.split(' '), lane.splitn(4, ':').skip(2));
+            let (Some(worker), Some(leased_ms)) = (run.next(), run.next().and_then(|ms| ms.parse().ok())) else {
+                continue;
+            };
+            let (Some(tenant), Some(endpoint)) = (lane.next(), lane.next()) else { continue };
+            all.push(Running {
+                id,
+                fence: Fence(fence),
+                tenant: tenant.to_owned(),
+                endpoint: endpoint.to_owned(),
+                batch,
+                worker_id: worker.to_owned(),
+                leased_ms,
+            });
+        }
+    }
+    Ok(all)
+}
