@@ -269,7 +269,8 @@ mod tests {
 
     #[test]
     fn secrets_do_not_print() {
-        let set = [("STOKE_JOIN_TOKEN", "jt_verysecret"), ("STOKE_TOKEN_KEY", "verysecret"), ("VAST_API_KEY", "verysecret")];
+        let set =
+            [("STOKE_JOIN_TOKEN", "jt_verysecret"), ("STOKE_TOKEN_KEY", "verysecret"), ("VAST_API_KEY", "verysecret")];
         let config = load("", &set).unwrap();
         assert!(!format!("{config:?}").contains("verysecret"));
         assert!(config.vast.is_enabled() && !load("", &[]).unwrap().vast.is_enabled());

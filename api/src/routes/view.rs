@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::JobId;
-use stokehold_queue::costs::JobCost;
 use stokehold_queue::budgets::Budgeted;
+use stokehold_queue::costs::JobCost;
 use stokehold_queue::job::{
     Attempt, AttemptOutcome, Decision, DependencyOn, ErrorCode, HookEvent, Job, JobError, JobResult, JobSpec, JobState,
     NewJob, Priority, Stage, StepRun, StepSpec, Timing,

@@ -73,7 +73,8 @@ fn policy() -> Policy {
 impl Scaler {
     fn new(holder: String, world: &World) -> Self {
         let settings = Settings { tick: Duration::from_secs(2), policy: policy(), holder: None };
-        let vast = Vast::new(cloud::settings(), &settings.policy, "http://gateway", "true".to_owned(), world.cloud.clone());
+        let vast =
+            Vast::new(cloud::settings(), &settings.policy, "http://gateway", "true".to_owned(), world.cloud.clone());
         let vast: Arc<dyn Provider> = Arc::new(vast.unwrap());
         Self {
             holder,

@@ -87,7 +87,8 @@ impl Cloud {
     /// What there is, as only the provider knows it.
     fn instances(&self) -> Vec<Value> {
         let now_s = self.now_s();
-        let state = lock(&self.market).handle(now_s, &fake::Request::new("GET", "/_fake/state", "", &Value::Null)).value();
+        let state =
+            lock(&self.market).handle(now_s, &fake::Request::new("GET", "/_fake/state", "", &Value::Null)).value();
         state["instances"].as_array().unwrap().clone()
     }
 
@@ -108,12 +109,8 @@ impl Cloud {
                 lock(&self.wrong).push(format!("{id} was asked for twice"));
             }
         }
-        let mut wire = fake::Request::new(
-            request.method.as_str(),
-            path,
-            fake::KEY,
-            request.body.as_ref().unwrap_or(&Value::Null),
-        );
+        let mut wire =
+            fake::Request::new(request.method.as_str(), path, fake::KEY, request.body.as_ref().unwrap_or(&Value::Null));
         wire.query = request.query.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         lock(&self.market).handle(now_s, &wire)
     }
@@ -221,9 +218,12 @@ impl World {
             if !self.ledger.rows().machines.contains_key(&id) {
                 standing.push(((number, "is in no ledger"), ORPHAN_S));
             }
-            let is_wanted = self.ledger.rows().machines.get(&id).is_some_and(|machine| {
-                machine.wanted == stokehold_queue::registry::Wanted::Stopped
-            });
+            let is_wanted = self
+                .ledger
+                .rows()
+                .machines
+                .get(&id)
+                .is_some_and(|machine| machine.wanted == stokehold_queue::registry::Wanted::Stopped);
             if !fleet.serves(&id) && !is_wanted {
                 standing.push(((number, "serves nobody"), UNSERVING_S));
             }

@@ -71,7 +71,8 @@ impl Fleet {
                     let id = id_of(started.label.as_deref().unwrap_or_default()).to_owned();
                     parts.numbers.insert(started.instance, id.clone());
                     // Some never do.
-                    let joins_ms = if random.random_bool(0.08) { u64::MAX } else { now_ms + random.random_range(1_000..60_000) };
+                    let joins_ms =
+                        if random.random_bool(0.08) { u64::MAX } else { now_ms + random.random_range(1_000..60_000) };
                     let machine = Machine {
                         joins_ms,
                         seen_ms: 0,
@@ -104,7 +105,8 @@ impl Fleet {
         parts.drained = drains;
         let mut at_work = 0.0;
         for (id, machine) in &mut parts.machines {
-            if machine.is_up && !is_deaf && now_ms >= machine.joins_ms && (machine.joined_ms > 0 || wanted.contains(id)) {
+            if machine.is_up && !is_deaf && now_ms >= machine.joins_ms && (machine.joined_ms > 0 || wanted.contains(id))
+            {
                 machine.seen_ms = now_ms;
                 if machine.joined_ms == 0 {
                     machine.joined_ms = now_ms;
@@ -137,9 +139,21 @@ impl Fleet {
             let waiting = parts.waiting[n].ceil() as u64;
             let priority = if n == 2 { Priority::Batch } else { Priority::Interactive };
             let (arrived, started) = (parts.arrived[n], parts.started[n]);
-            let lane =
-                LaneFlow { priority, class, arrived, started, late: 0, waiting, oldest_ms: if waiting > 0 { 20_000 } else { 0 } };
-            let runs = CardRuns { kind: "RTX 4090".to_owned(), ended: started, run_ms: started * 20_000, ..CardRuns::default() };
+            let lane = LaneFlow {
+                priority,
+                class,
+                arrived,
+                started,
+                late: 0,
+                waiting,
+                oldest_ms: if waiting > 0 { 20_000 } else { 0 },
+            };
+            let runs = CardRuns {
+                kind: "RTX 4090".to_owned(),
+                ended: started,
+                run_ms: started * 20_000,
+                ..CardRuns::default()
+            };
             Flow {
                 tenant: "acme".to_owned(),
                 endpoint: name.to_owned(),
