@@ -130,9 +130,9 @@ impl Hands<'_> {
         let rented = async {
             let join_token = self.invite(provider, &id, &offer).await?;
             let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, prefetch, join_token };
-            in_time(provider, provider.rent(&order)).await
+            provider.rent(&order).await
         };
-        let failure = match rented.await {
+        let failure = match in_time(provider, rented).await {
             Ok(rental) => {
                 (machine.rental, machine.is_done) = (Some(rental), true);
                 self.write(&machine).await?;

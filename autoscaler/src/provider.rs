@@ -188,6 +188,10 @@ pub(crate) async fn in_time<T>(
     call: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let limit = provider.call_limit();
-    let late = |_| Err(Failure::Unknown(format!("no answer within {} s", limit.as_secs())));
-    tokio::time::timeout(limit, call).await.unwrap_or_else(late)
+    tokio::select! {
+        // Before the call: one that stood still for longer than that goes no further, for by now its intent may have been struck off.
+        biased;
+        () = tokio::time::sleep(limit) => Err(Failure::Unknown(format!("no answer within {} s", limit.as_secs()))),
+        answer = call => answer,
+    }
 }

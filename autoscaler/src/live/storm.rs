@@ -36,9 +36,9 @@ const LEASE_MS: u64 = 15_000;
 const MACHINES: u32 = 12;
 const USD_PER_HOUR: f64 = 4.0;
 
-/// Rounds of one storm, and of the calm after it in which everything is to end.
-const ROUNDS: usize = 1_000;
-const CALM_ROUNDS: usize = 200;
+/// Rounds of one storm, and at most of the calm after it, in which everything is to end.
+const ROUNDS: usize = 2_000;
+const CALM_ROUNDS: usize = 3_000;
 
 /// One autoscaler's life: what it has in memory, and is gone with it.
 struct Scaler {
@@ -162,10 +162,14 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
     let fleet = Fleet::default();
     let mut outcome = Outcome::default();
     let mut still: Vec<(tokio::time::Instant, BoxFuture<'static, Killed<Scaler>>)> = Vec::new();
-    let mut scalers: [Option<Scaler>; 2] = [None, None];
-    let mut lives = 0;
+    let (mut scalers, mut last): ([Option<Scaler>; 2], usize) = ([None, None], 0);
+    // What the longest of the last rounds took.
+    let (mut lives, mut polls) = (0, 10.0_f64);
     for n in 0..rounds + CALM_ROUNDS {
         let is_calm = n >= rounds;
+        if is_calm && still.is_empty() && world.is_empty() {
+            break;
+        }
         if n % 50 == 0 {
             world.cloud.set_faults(if is_calm { Vec::new() } else { faults(&mut random) });
         }
@@ -176,8 +180,9 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
         while let Some(place) = still.iter().position(|(until, _)| *until <= now) {
             drop(still.swap_remove(place).1.await);
         }
-        let who = usize::from(random.random_bool(0.5));
-        let mut scaler = scalers[who].take().unwrap_or_else(|| {
+        // The one that led last is likelier to lead still.
+        let who = if random.random_bool(0.8) { last } else { 1 - last };
+        let scaler = scalers[who].take().unwrap_or_else(|| {
             lives += 1;
             Scaler::new(format!("a-{lives}"), &world)
         });
@@ -185,13 +190,16 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
             scalers[who] = Some(scaler);
             continue;
         };
-        scaler.holder.shrink_to_fit();
+        last = who;
         let going = scaler.round(world.clone(), fleet.clone(), term);
         outcome.rounds += 1;
         let (is_killed, stands_still) = (!is_calm && random.random_bool(0.5), !is_calm && random.random_bool(0.05));
-        let after = if is_killed || stands_still { random.random_range(0..80) } else { usize::MAX };
+        let after = if is_killed || stands_still { random.random_range(0..polls.ceil() as usize) } else { usize::MAX };
         match killed_after(after, Box::pin(going)).await {
-            Killed::Ended(scaler) => scalers[who] = Some(scaler),
+            Killed::Ended(took, scaler) => {
+                scalers[who] = Some(scaler);
+                polls = (polls * 0.9).max(took as f64);
+            }
             Killed::At(place, rest) => {
                 outcome.kills += usize::from(!stands_still);
                 outcome.places.insert(place);

@@ -246,6 +246,11 @@ impl World {
         wrong.truncate(20);
     }
 
+    /// Whether nothing is rented, and nothing written down.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ledger.rows().machines.is_empty() && self.cloud.instances().is_empty()
+    }
+
     /// Nothing is left once nothing goes wrong, and there is nothing to do.
     pub(super) fn check_end(&self, wrong: &mut Vec<String>) {
         for instance in self.cloud.instances() {

@@ -6,8 +6,8 @@ use std::task::Poll;
 
 /// What became of it.
 pub(super) enum Killed<T> {
-    /// It came to its end.
-    Ended(T),
+    /// It came to its end, after so many polls.
+    Ended(usize, T),
     /// It stands where it stood at this poll. Dropping it kills it.
     At(usize, Pin<Box<dyn Future<Output = T> + Send>>),
 }
@@ -23,7 +23,7 @@ pub(super) async fn killed_after<T>(polls: usize, future: Pin<Box<dyn Future<Out
         }
         polled += 1;
         match going.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Killed::Ended(output)),
+            Poll::Ready(output) => Poll::Ready(Killed::Ended(polled, output)),
             Poll::Pending => {
                 future = Some(going);
                 Poll::Pending
