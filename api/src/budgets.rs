@@ -15,8 +15,10 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Problem;
+use crate::fleet::Waiting;
 use crate::metrics;
 use crate::routes::money::dollars;
+use crate::stamp::rfc3339;
 use crate::state::App;
 
 /// Between two looks.
@@ -152,6 +154,29 @@ fn stood(budgeted: &Budgeted, costs: &[(&Running, u64)], now_ms: u64) -> Stood {
     Stood { day: day_of(now_ms), spent_usd_micros: spent, standing }
 }
 
+/// Why a job may not start, if that is a budget: the one that keeps it back the longest.
+pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], now_ms: u64) -> Option<Waiting> {
+    let is_its = |budgeted: &&Budgeted| match &budgeted.gate {
+        Gate::Tenant(its) => its == tenant,
+        Gate::Endpoint { tenant: its, endpoint: name } => its == tenant && name == endpoint,
+    };
+    let paused = budgets.iter().filter(is_its).filter_map(|it| Some((it.paused_until_ms?, it)));
+    let (until_ms, it) = paused.filter(|(until_ms, _)| *until_ms > now_ms).max_by_key(|(until_ms, _)| *until_ms)?;
+    let (whose, at) = match &it.gate {
+        Gate::Tenant(_) => ("its tenant's", String::new()),
+        Gate::Endpoint { endpoint, .. } => ("its endpoint's", format!(" --endpoint {endpoint}")),
+    };
+    let (budget, higher) =
+        (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
+    Some(Waiting::Budget(format!(
+        "{whose} budget of {} for today is spent; it goes on at {}, or raise it: stoke limits {}{at} --budget-usd-per-day {}",
+        dollars(budget),
+        rfc3339(until_ms),
+        tenant,
+        dollars(higher).trim_start_matches('$'),
+    )))
+}
+
 /// Says once a day that a budget is nearly spent, and that it is.
 fn tell(budgeted: &Budgeted, before: Option<Stood>, stood: &Stood) {
     let known = before.filter(|before| before.day == stood.day).map_or(Standing::Within, |before| before.standing);
@@ -231,6 +256,20 @@ mod tests {
         assert_eq!(told(60_000), (70_000, Standing::Within));
         assert_eq!(told(70_000), (80_000, Standing::Warned));
         assert_eq!(told(90_000), (100_000, Standing::Reached));
+    }
+
+    #[test]
+    fn a_job_is_told_which_budget_keeps_it_back() {
+        let until_ms = NOON + DAY_MS / 2;
+        let paused = [Budgeted { paused_until_ms: Some(until_ms), ..budgeted(0) }];
+        let why = |endpoint, now_ms| spent_budget("acme", endpoint, &paused, now_ms);
+        let Some(Waiting::Budget(said)) = why("draw", NOON) else { panic!() };
+        assert_eq!(
+            said,
+            "its endpoint's budget of $0.10 for today is spent; it goes on at 2024-10-05T00:00:00.000Z, or raise it: \
+             stoke limits acme --endpoint draw --budget-usd-per-day 1.00"
+        );
+        assert_eq!((why("write", NOON), why("draw", until_ms)), (None, None));
     }
 
     #[test]

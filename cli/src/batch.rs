@@ -27,7 +27,7 @@ pub(crate) struct BatchArgs {
 
 #[derive(Subcommand)]
 enum Verb {
-    Submit(submit::SubmitArgs),
+    Submit(Box<submit::SubmitArgs>),
     /// List batches, the newest first
     List(show::ListArgs),
     /// Show a batch: its state, its counts, its invalid lines
@@ -71,7 +71,7 @@ struct LinesArgs {
 pub(crate) async fn run(global: &Global, args: BatchArgs) -> Result<()> {
     let client = Client::connect(global)?;
     match args.verb {
-        Verb::Submit(args) => submit::run(global, &client, args).await,
+        Verb::Submit(args) => submit::run(global, &client, *args).await,
         Verb::List(args) => show::list(global, &client, &args).await,
         Verb::Get { id } => show::get(global, &client, &id).await,
         Verb::Watch { id } => {

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::Queue;
+use stokehold_queue::costs::day_of;
 use stokehold_queue::job::Priority;
 use stokehold_queue::{now_ms, reach};
 use utoipa::ToSchema;
@@ -11,6 +12,7 @@ use utoipa::ToSchema;
 use super::endpoints::DemandsView;
 use super::view::{PriorityWord, WaitingView};
 use crate::auth::{Caller, WorkersRead};
+use crate::budgets::spent_budget;
 use crate::error::Problem;
 use crate::state::App;
 
@@ -49,12 +51,14 @@ pub(crate) struct LaneView {
 #[utoipa::path(get, operation_id = "get_queue", path = "/v1/queue", tag = "workers",
     responses((status = 200, description = "What is ready and has not started.", body = QueueView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
-    let (depths, fleet, autoscaler) = tokio::try_join!(
+    let now = now_ms();
+    let (depths, budgets, fleet, autoscaler) = tokio::try_join!(
         app.ask("read the lanes", app.queue.depth()),
+        app.ask("read the budgets", app.queue.budgets(day_of(now))),
         app.fleet(),
         app.ask("read how the autoscaler is", app.registry.autoscaler()),
     )?;
-    let told = autoscaler.filter(|autoscaler| now_ms().saturating_sub(autoscaler.at_ms) < TOLD_FOR_MS);
+    let told = autoscaler.filter(|autoscaler| now.saturating_sub(autoscaler.at_ms) < TOLD_FOR_MS);
     let etas = told.map(|autoscaler| autoscaler.etas).unwrap_or_default();
     let eta_s = |lane: &LaneParts<'_>| {
         let name = format!("{}/{}", lane.tenant, lane.endpoint);
@@ -70,7 +74,9 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
             vram_class_gib,
             demands: fleet.demands(demands).cloned().unwrap_or_default().into(),
             jobs,
-            waiting: fleet.why(vram_class_gib, demands).into(),
+            waiting: spent_budget(lane.tenant, lane.endpoint, &budgets, now)
+                .unwrap_or_else(|| fleet.why(vram_class_gib, demands))
+                .into(),
             eta_s: eta_s(&lane),
         })
     };

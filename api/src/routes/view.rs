@@ -11,11 +11,11 @@ use stokehold_queue::job::{
     Attempt, AttemptOutcome, Decision, DependencyOn, ErrorCode, HookEvent, Job, JobError, JobResult, JobSpec, JobState,
     NewJob, Priority, Stage, StepRun, StepSpec, Timing,
 };
-use stokehold_queue::queue::Gate;
 use utoipa::ToSchema;
 
 use super::costs::JobCostView;
 use super::money::dollars;
+use crate::budgets::spent_budget;
 use crate::config::Config;
 use crate::fleet::{Fleet, Waiting};
 use crate::stamp::rfc3339;
@@ -247,34 +247,11 @@ pub(crate) struct ErrorView<'a> {
     stderr: Option<&'a str>,
 }
 
-/// Why a job may not start, if that is a budget: the one that keeps it back the longest.
-fn spent_budget(spec: &JobSpec, budgets: &[Budgeted], now_ms: u64) -> Option<String> {
-    let is_its = |budgeted: &&Budgeted| match &budgeted.gate {
-        Gate::Tenant(tenant) => *tenant == spec.tenant,
-        Gate::Endpoint { tenant, endpoint } => *tenant == spec.tenant && *endpoint == spec.endpoint,
-    };
-    let paused = budgets.iter().filter(is_its).filter_map(|it| Some((it.paused_until_ms?, it)));
-    let (until_ms, it) = paused.filter(|(until_ms, _)| *until_ms > now_ms).max_by_key(|(until_ms, _)| *until_ms)?;
-    let (whose, at) = match &it.gate {
-        Gate::Tenant(_) => ("its tenant's", String::new()),
-        Gate::Endpoint { endpoint, .. } => ("its endpoint's", format!(" --endpoint {endpoint}")),
-    };
-    let (budget, higher) =
-        (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
-    Some(format!(
-        "{whose} budget of {} for today is spent; it goes on at {}, or raise it: stoke limits {}{at} --budget-usd-per-day {}",
-        dollars(budget),
-        rfc3339(until_ms),
-        spec.tenant,
-        dollars(higher).trim_start_matches('$'),
-    ))
-}
-
 impl<'a> JobView<'a> {
     /// Why it waits, if it does.
     pub(crate) fn among(mut self, job: &Job, fleet: &Fleet, budgets: &[Budgeted], now_ms: u64) -> Self {
         if job.state == JobState::Queued {
-            let spent = spent_budget(&job.spec, budgets, now_ms).map(Waiting::Budget);
+            let spent = spent_budget(&job.spec.tenant, &job.spec.endpoint, budgets, now_ms);
             let why = spent.unwrap_or_else(|| fleet.why(job.spec.vram_class_gib, job.spec.demands));
             self.waiting = Some(why.into());
         }

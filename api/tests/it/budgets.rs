@@ -101,6 +101,8 @@ async fn a_tenant_whose_budget_is_spent_starts_nothing_and_is_told_why() {
     let message = waiting["message"].as_str().unwrap();
     assert!(message.starts_with("its tenant's budget of $0.0010 for today is spent; it goes on at "), "{message}");
     assert!(message.ends_with("or raise it: stoke limits acme --budget-usd-per-day 1.00"), "{message}");
+    let queue = stack.json(stack.get("/v1/queue")).await;
+    assert_eq!(queue["lanes"][0]["waiting"]["reason"], "budget");
     put(&stack, "/v1/limits/acme", json!({"budget_usd_micros_per_day": 2_000})).await;
     assert_eq!(take(&stack.queue, 2).await.len(), 1, "there is room again");
 }

@@ -178,7 +178,7 @@ mod tests {
             ("spent_usd_micros", json!(2_600_000)),
             ("budget_state", json!("reached")),
             ("stop_reason", json!("budget")),
-            ("estimate_error_pct", json!(-3.14)),
+            ("estimate_error_pct", json!(-3.12)),
         ] {
             costly[name] = value;
         }

@@ -37,8 +37,8 @@ export type { CallOptions } from "./internal/options.js";
 export type {
   Batch,
   BatchCounts,
-  BatchEstimate,
   BatchError,
+  BatchEstimate,
   BatchLine,
   BatchResult,
   BatchState,
