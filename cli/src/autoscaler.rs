@@ -43,7 +43,7 @@ struct From {
 
 pub(crate) async fn run(global: &Global, args: AutoscalerArgs) -> Result<()> {
     match args.verb {
-        Verb::Run(args) => run::run(args).await,
+        Verb::Run(args) => Box::pin(run::run(args)).await,
         Verb::Plan(args) => plan::run(global, args).await,
         Verb::Bootstrap(args) => bootstrap::run(args).await,
     }

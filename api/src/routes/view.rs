@@ -14,7 +14,6 @@ use stokehold_queue::job::{
 use utoipa::ToSchema;
 
 use super::costs::JobCostView;
-use super::money::dollars;
 use crate::budgets::spent_budget;
 use crate::config::Config;
 use crate::fleet::{Fleet, Waiting};
