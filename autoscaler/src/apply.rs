@@ -48,6 +48,7 @@ pub(crate) enum Outcome {
 const DONE: Outcome = Outcome::Done { machine: String::new() };
 
 /// Who does it: under this term, with these providers.
+#[derive(Clone, Copy)]
 pub(crate) struct Hands<'a> {
     pub(crate) ledger: &'a dyn RentalLedger,
     pub(crate) clock: &'a Clock,
@@ -55,6 +56,8 @@ pub(crate) struct Hands<'a> {
     pub(crate) caps: Caps,
     pub(crate) providers: &'a Providers,
     pub(crate) invites: Option<&'a dyn Invites>,
+    /// Whether machines go with the jobs that they have.
+    pub(crate) is_urgent: bool,
 }
 
 impl Hands<'_> {
@@ -209,7 +212,7 @@ impl Hands<'_> {
         wanted: Wanted,
     ) -> Result<(Option<MachineRecord>, Outcome), Stop> {
         let is_lost = seen.worker_of(&machine).is_some_and(|worker| seen.is_silent(worker));
-        if machine.wanted == Wanted::Running && !seen.is_done(&machine) && !is_lost {
+        if machine.wanted == Wanted::Running && !seen.is_done(&machine) && !is_lost && !self.is_urgent {
             let machine = self.drain(&machine, Some(wanted)).await?;
             return Ok((Some(machine), Outcome::AfterItsJobs));
         }
@@ -425,6 +428,7 @@ mod tests {
                 caps: self.caps,
                 providers: &self.providers,
                 invites: None,
+                is_urgent: false,
             };
             hands.step(&mut self.seen, &Step { action, reason: Reason::Policy { text: String::new() } }).await
         }

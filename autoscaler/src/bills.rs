@@ -10,9 +10,6 @@ use stokehold_queue::registry::{MachineRecord, MachineState};
 use crate::observe::{SILENT_MS, Seen};
 use crate::provider::{Charge, RentalState};
 
-/// What a provider says so long after a machine's end is its last word, milliseconds.
-const FINAL_AFTER_MS: u64 = 10 * 60_000;
-
 /// One that has not said anything of it by then is not asked any more.
 const ASKED_FOR_MS: u64 = 2 * 3_600_000;
 
@@ -32,7 +29,15 @@ pub(crate) enum Entry {
 }
 
 /// What providers charge, by provider: of those that have been asked now and send bills.
-pub(crate) type Charges = BTreeMap<String, Vec<Charge>>;
+pub(crate) type Charges = BTreeMap<String, Said>;
+
+/// What a provider has said.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Said {
+    pub(crate) charges: Vec<Charge>,
+    /// So long after a machine's end it is its last word, milliseconds.
+    pub(crate) last_word_ms: u64,
+}
 
 /// What has changed since `known`. A bill is opened when its machine is first written down, for one whose rent was of unknown outcome is
 /// paid for if it was made; it is closed when the machine is struck off. One of which its provider has never named an id was never made.
@@ -144,8 +149,9 @@ fn charged(seen: &Seen, bill: MachineBill, charges: &Charges) -> MachineBill {
     let is_of = |charge: &&Charge| {
         Some(&charge.rental) == bill.rental.as_ref() || charge.label.as_deref() == Some(&bill.machine)
     };
-    let Some(charge) = charges.get(&bill.provider).and_then(|charges| charges.iter().find(is_of)) else { return bill };
-    let is_final = bill.ended_ms.is_some_and(|ended_ms| seen.now_ms >= ended_ms + FINAL_AFTER_MS);
+    let Some(said) = charges.get(&bill.provider) else { return bill };
+    let Some(charge) = said.charges.iter().find(is_of) else { return bill };
+    let is_final = bill.ended_ms.is_some_and(|ended_ms| seen.now_ms >= ended_ms + said.last_word_ms);
     let now = Charged {
         gpu_usd_micros: micros(charge.gpu_usd),
         disk_usd_micros: micros(charge.disk_usd),
@@ -222,7 +228,7 @@ mod tests {
 
     fn charges(gpu_usd: f64) -> Charges {
         let charge = Charge { rental: "9001".to_owned(), label: None, gpu_usd, disk_usd: 0.01, traffic_usd: 0.002 };
-        [("cloud".to_owned(), vec![charge])].into()
+        [("cloud".to_owned(), Said { charges: vec![charge], last_word_ms: 10 * MINUTE })].into()
     }
 
     #[test]

@@ -32,5 +32,5 @@ pub use mind::Mind;
 pub use name::Name;
 pub use observation::{Endpoint, Machine, Observation, Offer, Phase};
 pub use plan::{Action, Plan, Reason, Step};
-pub use policy::{NoSetting, Policy};
+pub use policy::{AtBudget, NoSetting, Policy};
 pub use snapshot::{Learned, Snapshot};

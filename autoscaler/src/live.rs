@@ -6,6 +6,7 @@ pub(crate) mod eta;
 mod lead;
 pub(crate) mod look;
 pub(crate) mod notices;
+mod purse;
 pub(crate) mod round;
 #[cfg(test)]
 mod storm;
@@ -37,7 +38,7 @@ use crate::rental_ledger::RentalLedger;
 
 use chores::Patience;
 use lead::Lead;
-use look::Eyes;
+use look::{Eyes, Look};
 use notices::Notices;
 use round::round;
 
@@ -82,7 +83,7 @@ impl Settings {
             rents: policy.max_rents_per_hour,
             window_ms: 3_600_000,
         };
-        Hands { ledger, clock, term, caps, providers, invites }
+        Hands { ledger, clock, term, caps, providers, invites, is_urgent: false }
     }
 }
 
@@ -202,7 +203,7 @@ impl Autoscaler {
     /// One round, whatever comes of it.
     async fn round(&mut self, term: Term) {
         let look = match self.eyes.look(&self.providers).await {
-            Ok(look) => look,
+            Ok(look) => Look { spent_usd_micros: self.books.spent_today(look.seen.now_ms), ..look },
             Err(blind) => {
                 metrics::blind("redis");
                 if !std::mem::replace(&mut self.was_blind, true) {

@@ -2,6 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+/// What becomes of rented machines when a day's budget is spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AtBudget {
+    /// They end the jobs that they have, and go.
+    #[default]
+    Drain,
+    /// They go at once; their jobs are run again, when there is money for it.
+    Stop,
+}
+
 /// The settings of a decision. All figures in the documentation were taken with the defaults, on every trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -12,6 +23,10 @@ pub struct Policy {
     pub min_machines: u32,
     /// What all machines together may cost while they run, dollars per hour.
     pub max_usd_per_hour: f64,
+    /// What all machines together may have cost in a day, UTC, dollars; 0: as much as they do.
+    pub max_usd_per_day: f64,
+    /// What becomes of rented machines when that is reached.
+    pub at_budget: AtBudget,
     /// Machines that cost something and are rented within one hour, at most: whatever goes wrong, no more are bought.
     pub max_rents_per_hour: u32,
     /// Nothing is rented from a provider that is paid ahead and has less of our money left, dollars.
@@ -91,6 +106,8 @@ impl Default for Policy {
             max_machines: 64,
             min_machines: 0,
             max_usd_per_hour: 100.0,
+            max_usd_per_day: 0.0,
+            at_budget: AtBudget::Drain,
             max_rents_per_hour: 120,
             min_credit_usd: 1.0,
             kinds: Vec::new(),
@@ -150,7 +167,9 @@ impl Policy {
         let new = if place.is_array() {
             serde_json::json!(value.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>())
         } else {
-            serde_json::from_str(value).map_err(|_| no(format!("{value:?} is neither a number nor true or false")))?
+            let is_word = place.is_string().then(|| value.into());
+            let told = || no(format!("{value:?} is neither a number nor true or false"));
+            is_word.or_else(|| serde_json::from_str(value).ok()).ok_or_else(told)?
         };
         all[key] = new;
         let policy: Self = serde_json::from_value(all).map_err(|error| no(error.to_string()))?;
@@ -185,6 +204,8 @@ impl Policy {
         ];
         let not_negative = [
             ("max_usd_per_hour", self.max_usd_per_hour),
+            ("max_usd_per_day", self.max_usd_per_day),
+            ("min_credit_usd", self.min_credit_usd),
             ("bid_margin", self.bid_margin),
             ("late_gain", self.late_gain),
             ("deferred_late_gain", self.deferred_late_gain),

@@ -43,6 +43,11 @@ pub trait Provider: Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
+    /// What it has charged for a machine so long after its end is all that it will.
+    fn charges_settle_after(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+
     /// What is left to spend there, dollars. `None`: nothing is paid ahead.
     fn credit(&self) -> BoxFuture<'_, Result<Option<f64>, Failure>> {
         Box::pin(async { Ok(None) })

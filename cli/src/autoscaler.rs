@@ -9,13 +9,15 @@ mod run;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use stokehold_autoscaler::config::Config;
 use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::Providers;
 use stokehold_autoscaler::providers::kubernetes::Kubernetes;
 use stokehold_autoscaler::providers::owned::Static;
+use stokehold_autoscaler::providers::vast::transport::Http;
+use stokehold_autoscaler::providers::vast::{DEFAULT_URL, Vast};
 
 use crate::Global;
 
@@ -59,7 +61,7 @@ impl From {
 }
 
 /// The providers that the settings name.
-fn providers(config: &Config) -> Result<Providers> {
+async fn providers(config: &Config) -> Result<Providers> {
     let mut providers: Vec<Arc<dyn Provider>> = Vec::new();
     if !config.hosts.hosts.is_empty() {
         let seconds = std::time::Duration::from_secs;
@@ -80,5 +82,27 @@ fn providers(config: &Config) -> Result<Providers> {
         let (prefix, gateway_url) = (&config.redis.prefix, &config.gateway_url);
         providers.push(Arc::new(Kubernetes::new(config.kubernetes.clone(), prefix, gateway_url)));
     }
+    if config.vast.is_enabled() {
+        providers.push(Arc::new(vast(config).await?));
+    }
     Ok(providers.into_iter().collect())
+}
+
+/// Machines at Vast.ai, which must be able to get what makes them workers.
+async fn vast(config: &Config) -> Result<Vast> {
+    let gateway = Some(config.vast.gateway_url.as_str()).filter(|url| !url.is_empty()).unwrap_or(&config.gateway_url);
+    if config.vast.url.trim_end_matches('/') == DEFAULT_URL {
+        ensure!(
+            gateway.starts_with("https://"),
+            "rented machines are to reach the gateway over the internet, with tokens: gateway_url (or vast.gateway_url) is {gateway:?}, \
+             make it an https:// address"
+        );
+    }
+    let script = bootstrap::script(config.worker_dist.clone()).await?;
+    ensure!(
+        script.contains("archive=") || config.vast.url.trim_end_matches('/') != DEFAULT_URL,
+        "there is no archive of the worker for rented machines: `make worker-dist` builds it, and STOKE_WORKER_DIST names its folder"
+    );
+    let http = Http::new(&config.vast.url, &config.vast.api_key)?;
+    Ok(Vast::new(config.vast.clone(), &config.settings.policy, &config.gateway_url, script, Arc::new(http))?)
 }

@@ -104,6 +104,7 @@ pub(crate) async fn start(folder: &Path, log: File) -> Result<Stack> {
         durability: Durability::Strict,
         ephemeral: false,
         workers: WorkerRange::ONE,
+        fake_vast: None,
         slots: None,
         child_log: ChildLog::File(log),
     };

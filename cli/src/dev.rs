@@ -1,6 +1,7 @@
 //! `stoke dev`: everything on this machine, from one command.
 
 mod children;
+mod fake_vast;
 mod lock;
 pub(crate) mod provision;
 mod redis_server;
@@ -48,8 +49,13 @@ pub(crate) struct DevArgs {
     #[arg(long, env = "STOKE_EPHEMERAL")]
     ephemeral: bool,
     /// Workers to run: a number, or a range as 0..4, within which they come with the work and go when it is done
-    #[arg(long, value_name = "N|LEAST..MOST", default_value = "1")]
-    workers: WorkerRange,
+    /// [default: 1; with --fake-vast 0..4, which are rented]
+    #[arg(long, value_name = "N|LEAST..MOST")]
+    workers: Option<WorkerRange>,
+    /// Rent the workers from a fake Vast.ai, drawn from this seed: its offers, prices and bill are made up, and its machines are processes of
+    /// this one with pretended cards. To see how renting goes, without an account
+    #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    fake_vast: Option<u64>,
     /// Jobs at once in each worker [STOKE_SLOTS; default: one per core, at least 2]
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
@@ -70,6 +76,7 @@ const WORKERS_MAX: u32 = 64;
 
 impl WorkerRange {
     pub(crate) const ONE: Self = Self { least: 1, most: 1 };
+    const RENTED: Self = Self { least: 0, most: 4 };
 }
 
 impl FromStr for WorkerRange {
@@ -113,7 +120,8 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
         s3: args.s3,
         durability: args.durability,
         ephemeral: args.ephemeral,
-        workers: args.workers,
+        workers: args.workers.unwrap_or(if args.fake_vast.is_some() { WorkerRange::RENTED } else { WorkerRange::ONE }),
+        fake_vast: args.fake_vast,
         slots: args.slots,
         child_log: ChildLog::Stderr,
     };
@@ -151,6 +159,7 @@ fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result
             "objects": about.objects,
             "workers": about.workers.least,
             "workers_max": about.workers.most,
+            "fake_vast": about.fake_vast,
         }));
     }
     let mut table = output::table(["Stokehold", env!("CARGO_PKG_VERSION")]);
@@ -161,6 +170,9 @@ fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result
     table.add_row(["Redis", &about.redis]);
     table.add_row(["objects", &about.objects]);
     table.add_row(["workers", &about.workers.to_string()]);
+    if let Some(url) = &about.fake_vast {
+        table.add_row(["fake Vast.ai", &format!("{url}, with the key {}", stokehold_fake_vast::KEY)]);
+    }
     table.add_row(["next", "stoke deploy PATH, in another terminal"]);
     output::note(table.trim_fmt());
     Ok(())

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use stokehold_queue::Error;
-use stokehold_queue::costs::MachineBill;
+use stokehold_queue::costs::{DayBill, MachineBill, day_of};
 use stokehold_queue::registry::{Registry, Term};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{Charges, Entry, entries, is_awaited, outdated};
+use super::{Charges, Entry, Said, entries, is_awaited, outdated};
 use crate::observe::Seen;
 use crate::provider::in_time;
 use crate::providers::Providers;
 
-/// How often providers are asked what they charge.
+/// How often providers are asked what they charge, at most: twice before what they say is their last word.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
 /// How often all bills are read, to strike off those that are kept no longer.
@@ -28,9 +28,22 @@ pub(crate) struct Books {
     asked: Option<Instant>,
     /// Beside the rounds, which wait for no invoice.
     asking: Option<JoinHandle<Charges>>,
+    /// A day, and what bills that nobody looks at any more came to on it.
+    settled_today: Option<(u32, u64)>,
 }
 
 impl Books {
+    /// What rented machines have cost on the day of this moment, or soon will have been charged, millionths of a dollar; `None` before the
+    /// bills have been read.
+    pub(crate) fn spent_today(&self, now_ms: u64) -> Option<u64> {
+        let (_, known) = self.known.as_ref()?;
+        let today = |bill: &MachineBill| bill.by_day(now_ms).get(&day_of(now_ms)).map_or(0, DayBill::total);
+        Some(
+            self.settled_today.filter(|(day, _)| *day == day_of(now_ms)).map_or(0, |(_, usd_micros)| usd_micros)
+                + known.values().map(today).sum::<u64>(),
+        )
+    }
+
     /// Writes down what has changed. What cannot be written now is in the next round; it stops nothing.
     pub(crate) async fn keep(&mut self, registry: &Registry, term: Term, providers: &Providers, seen: &Seen) {
         if let Err(error) = self.written(registry, term, providers, seen).await {
@@ -53,6 +66,7 @@ impl Books {
             Some((of, known)) if of == term && is_fresh => known,
             _ => {
                 self.read = Some(now);
+                self.settled_today = None;
                 registry.bills().await?
             }
         };
@@ -62,9 +76,16 @@ impl Books {
                 return Ok(());
             }
         }
+        let today = day_of(seen.now_ms);
+        let mut settled = self.settled_today.filter(|(day, _)| *day == today).map_or(0, |(_, usd_micros)| usd_micros);
         known.retain(|id, bill| {
-            seen.machines.contains_key(id) || bill.ended_ms.is_none() || is_awaited(bill, seen.now_ms)
+            let is_open = seen.machines.contains_key(id) || bill.ended_ms.is_none() || is_awaited(bill, seen.now_ms);
+            if !is_open {
+                settled += bill.by_day(seen.now_ms).get(&today).map_or(0, DayBill::total);
+            }
+            is_open
         });
+        self.settled_today = Some((today, settled));
         for id in seen.machines.keys() {
             if !known.contains_key(id) {
                 // A name that is used again has a bill already.
@@ -99,7 +120,9 @@ impl Books {
             return answered.await.unwrap_or_default();
         }
         let now = Instant::now();
-        let is_due = self.asked.is_none_or(|asked| now.duration_since(asked) >= ASK_EVERY);
+        let soonest = providers.iter().map(|provider| provider.charges_settle_after() / 2).min();
+        let every = soonest.unwrap_or(ASK_EVERY).min(ASK_EVERY);
+        let is_due = self.asked.is_none_or(|asked| now.duration_since(asked) >= every);
         if self.asking.is_none() && is_due {
             let since = |name: &str| {
                 let awaited = known.values().filter(|bill| bill.provider == name && is_awaited(bill, now_ms));
@@ -122,7 +145,10 @@ async fn ask(providers: Providers, questions: Vec<(&'static str, u64)>) -> Charg
     for (name, since_s) in questions {
         let Some(provider) = providers.get(name) else { continue };
         match in_time(provider, provider.charges(since_s)).await {
-            Ok(Some(said)) => drop(charges.insert(name.to_owned(), said)),
+            Ok(Some(found)) => {
+                let last_word_ms = u64::try_from(provider.charges_settle_after().as_millis()).unwrap_or(u64::MAX);
+                charges.insert(name.to_owned(), Said { charges: found, last_word_ms });
+            }
             Ok(None) => {}
             Err(failure) => tracing::debug!(provider = name, %failure, "it does not say what it charges"),
         }

@@ -53,6 +53,8 @@ pub(crate) struct Look {
     pub(crate) seen: Seen,
     pub(crate) blind: Vec<(&'static str, Failure)>,
     pub(crate) poor: Vec<Poor>,
+    /// What rented machines have cost today, millionths of a dollar; `None` before that is known.
+    pub(crate) spent_usd_micros: Option<u64>,
 }
 
 /// A provider that has too little of our money left to rent from.
@@ -205,7 +207,7 @@ impl Asker {
                 Err(failure) => blind.push((provider, failure)),
             }
         }
-        Look { seen, blind, poor: answers.poor }
+        Look { seen, blind, poor: answers.poor, spent_usd_micros: None }
     }
 
     /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while one of their workers

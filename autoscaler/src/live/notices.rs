@@ -7,6 +7,7 @@ use stokehold_queue::registry::{Caps, Granted, Notice};
 
 use crate::live::look::Poor;
 use crate::plan::Withheld;
+use crate::policy::{AtBudget, Policy};
 use crate::provider::Failure;
 
 /// Of one round after the other.
@@ -34,6 +35,23 @@ impl Notices {
             "{provider} has ${credit_usd:.2} of ours left, and nothing is rented below ${least_usd:.2} (min_credit_usd): add credit"
         );
         self.say(format!("credit {provider}"), text);
+    }
+
+    pub(crate) fn low(&mut self, spent_usd: f64, policy: &Policy) {
+        let most_usd = policy.max_usd_per_day;
+        self.say("budget".to_owned(), format!("${spent_usd:.2} of today's ${most_usd:.2} are spent (max_usd_per_day)"));
+    }
+
+    pub(crate) fn spent(&mut self, spent_usd: f64, policy: &Policy) {
+        let goes = match policy.at_budget {
+            AtBudget::Drain => "rented machines end their jobs and go",
+            AtBudget::Stop => "rented machines go at once",
+        };
+        let most_usd = policy.max_usd_per_day;
+        let text = format!(
+            "${spent_usd:.2} are spent today, and ${most_usd:.2} may be (max_usd_per_day): nothing is rented until 00:00 UTC, {goes}"
+        );
+        self.say("budget".to_owned(), text);
     }
 
     pub(crate) fn withheld(&mut self, withheld: &Withheld) {

@@ -10,12 +10,14 @@ use crate::apply::{Hands, Outcome, Stop, adopted};
 use crate::live::chores::{Chore, Patience, chores};
 use crate::live::look::Look;
 use crate::live::notices::Notices;
+use crate::live::purse::{Standing, standing, without_money};
 use crate::metrics;
 use crate::mind::Mind;
 use crate::name::Name;
 use crate::observation::Observation;
 use crate::observe::{self, SILENT_MS, Seen};
 use crate::plan::{Action, Plan, Step};
+use crate::policy::AtBudget;
 
 /// No step of a round is begun after this time.
 const STEPS_LIMIT: Duration = Duration::from_secs(10);
@@ -29,7 +31,7 @@ pub(crate) async fn round(
     notices: &mut Notices,
     record: impl FnOnce(&Observation, &Plan) + Send,
 ) -> Result<Seen, Stop> {
-    let Look { mut seen, blind, poor } = look;
+    let Look { mut seen, blind, poor, spent_usd_micros } = look;
     let shunned: BTreeSet<String> = seen.shunned.keys().cloned().collect();
     hands.providers.iter().for_each(|provider| provider.avoid(&shunned));
     let until = Instant::now() + STEPS_LIMIT;
@@ -40,6 +42,16 @@ pub(crate) async fn round(
     let mut plan = mind.plan(&observation);
     metrics::machines(&observation);
     record(&observation, &plan);
+    let mut hands = *hands;
+    match standing(mind.policy(), spent_usd_micros) {
+        Standing::Well => {}
+        Standing::Low { spent_usd } => notices.low(spent_usd, mind.policy()),
+        Standing::Spent { spent_usd } => {
+            notices.spent(spent_usd, mind.policy());
+            plan = without_money(plan, &observation, mind.policy(), spent_usd);
+            hands.is_urgent = mind.policy().at_budget == AtBudget::Stop;
+        }
+    }
     if seen.is_deaf() {
         // Whoever decides then would give every machine back, and rent as many again.
         notices.deaf();

@@ -220,6 +220,10 @@ impl Provider for Vast {
         Box::pin(async { Ok(Some(money::credit(&self.api).await?)) })
     }
 
+    fn charges_settle_after(&self) -> Duration {
+        Duration::from_secs(self.settings.charges_settle_s)
+    }
+
     fn call_limit(&self) -> Duration {
         CALL_LIMIT
     }

@@ -43,7 +43,7 @@ pub(super) async fn run(global: &Global, args: PlanArgs) -> Result<()> {
             Round::decided_of(seen, &config.settings.policy).context("there is nothing in that file")?
         }
         None => {
-            let providers = providers(&config)?;
+            let providers = providers(&config).await?;
             let queue = Shards::connect(config.redis.clone()).await.context("Redis cannot be reached")?;
             Autoscaler::new(queue, providers, config.settings, None).plan().await?
         }

@@ -41,6 +41,8 @@ pub(crate) struct StackOptions {
     pub(crate) durability: Durability,
     pub(crate) ephemeral: bool,
     pub(crate) workers: WorkerRange,
+    /// The seed of a fake Vast.ai that they are rented from.
+    pub(crate) fake_vast: Option<u64>,
     /// Jobs at once in each worker; else it decides.
     pub(crate) slots: Option<u32>,
     pub(crate) child_log: ChildLog,
@@ -59,6 +61,8 @@ pub(crate) struct About {
     pub(crate) redis: String,
     pub(crate) objects: String,
     pub(crate) workers: WorkerRange,
+    /// Where the fake Vast.ai is.
+    pub(crate) fake_vast: Option<String>,
 }
 
 /// A running stack. What it started ends when this is dropped; [`Stack::stop`] ends it in order.
@@ -115,9 +119,11 @@ impl Stack {
             ready = until_ready(&client) => ready?,
             ended = api.ended() => return Err(ended),
         }
-        let about = About { durability, redis: about_redis, objects: about_objects, workers: options.workers };
-        let begun = Begun { url: &url, join_token: &secrets.join.token, data: &data, client: &client, queue };
+        let mut about =
+            About { durability, redis: about_redis, objects: about_objects, workers: options.workers, fake_vast: None };
+        let begun = Begun { url: &url, secrets: &secrets, data: &data, client: &client, queue };
         let workers = Workers::start(options, begun).await?;
+        about.fake_vast = workers.fake_vast().map(str::to_owned);
         Ok(Self { url, token: secrets.api.token, data, about, workers, api, store, redis, _lock: lock })
     }
 

@@ -14,13 +14,17 @@ use stokehold_autoscaler::live::{Autoscaler, Settings};
 use stokehold_autoscaler::metrics;
 use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::local::Local;
-use stokehold_queue::{RedisConfig, Shards};
+use stokehold_autoscaler::providers::vast;
+use stokehold_queue::{RedisConfig, Registry, Shards};
 use stokehold_worker::uv::ensure_uv;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::WorkerRange;
+use super::fake_vast::{self, FakeVast};
+use super::secrets::Secrets;
 use super::stack::{ChildLog, StackOptions};
+use crate::autoscaler::invites::Invitations;
 use crate::autoscaler::local::{LocalOptions, provider};
 use crate::client::Client;
 use crate::paths;
@@ -32,18 +36,23 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A worker is here in a second, so looking more often than where machines boot for minutes is worth it.
 const TICK: Duration = Duration::from_millis(500);
 
+/// As long as it takes to strike off what has ended.
+const LEAD_MS: u64 = 15_000;
+
 /// The workers of a stack.
 pub(super) struct Workers {
     /// The loop: polled where it stands, since what it starts is tied to the thread that does so. `None` where there are to be no workers.
     scaling: Option<LocalBoxFuture<'static, Result<()>>>,
     shutdown: CancellationToken,
     local: Arc<Local>,
+    /// Its machines go with it.
+    market: Option<FakeVast>,
 }
 
 /// What is there of the stack already.
 pub(super) struct Begun<'a> {
     pub(super) url: &'a str,
-    pub(super) join_token: &'a str,
+    pub(super) secrets: &'a Secrets,
     pub(super) data: &'a Path,
     pub(super) client: &'a Client,
     pub(super) queue: RedisConfig,
@@ -55,7 +64,7 @@ impl Workers {
         let range = options.workers;
         let local = Arc::new(provider(LocalOptions {
             gateway_url: begun.url.to_owned(),
-            join_token: begun.join_token.to_owned(),
+            join_token: begun.secrets.join.token.clone(),
             data_dir: begun.data.to_owned(),
             max: range.most,
             slots: options.slots,
@@ -65,7 +74,7 @@ impl Workers {
             },
         })?);
         let shutdown = CancellationToken::new();
-        let mut workers = Self { scaling: None, shutdown, local };
+        let mut workers = Self { scaling: None, shutdown, local, market: None };
         if range.most == 0 {
             return Ok(workers);
         }
@@ -73,18 +82,28 @@ impl Workers {
         ensure_uv(None, &paths::cache_dir()?).await?;
         metrics::describe();
         let before = worker_ids(begun.client).await?;
-        let queue = Shards::connect(begun.queue).await.context("Redis cannot be reached")?;
-        let providers = std::iter::once(workers.local.clone() as Arc<dyn Provider>).collect();
-        let settings = Settings {
-            tick: TICK,
-            policy: policy(range),
-            // The data directory is locked: there is no other.
-            holder: Some(format!("stoke dev {}", begun.data.display())),
+        let queue = Shards::connect(begun.queue.clone()).await.context("Redis cannot be reached")?;
+        // The data directory is locked: there is no other.
+        let holder = format!("stoke dev {}", begun.data.display());
+        forget_rented(&queue.registry(), &holder).await?;
+        let (provider, policy) = match options.fake_vast {
+            Some(seed) => {
+                let market = FakeVast::start(seed, begun.data, options.slots).await?;
+                let policy = fake_vast::policy(range);
+                let vast: Arc<dyn Provider> = Arc::new(market.provider(&policy, begun.url).await?);
+                workers.market = Some(market);
+                (vast, policy)
+            }
+            None => (workers.local.clone() as Arc<dyn Provider>, policy(range)),
         };
+        let providers = std::iter::once(provider).collect();
+        let settings = Settings { tick: TICK, policy, holder: Some(holder) };
         let record = begun.data.join("autoscaler.jsonl");
         let recorder = Recorder::open(&record, &settings.policy)
             .with_context(|| format!("cannot record into {}", record.display()))?;
-        let mut autoscaler = Autoscaler::new(queue, providers, settings, Some(recorder));
+        let invites = Invitations::new(queue.registry(), begun.secrets.token_key()?);
+        let mut autoscaler =
+            Autoscaler::new(queue, providers, settings, Some(recorder)).with_invites(Arc::new(invites));
         let stopped = workers.shutdown.clone();
         let mut scaling = async move { autoscaler.run(stopped).await }.boxed_local();
         tokio::select! {
@@ -93,6 +112,11 @@ impl Workers {
         }
         workers.scaling = Some(scaling);
         Ok(workers)
+    }
+
+    /// Where they are rented from, if they are.
+    pub(super) fn fake_vast(&self) -> Option<&str> {
+        self.market.as_ref().map(FakeVast::url)
     }
 
     /// Looks after them. Completes with why, when that has ended.
@@ -123,6 +147,15 @@ impl Workers {
             tracing::warn!("the autoscaler failed: {error:#}");
         }
     }
+}
+
+/// What an earlier fake Vast.ai had has ended with it.
+async fn forget_rented(registry: &Registry, holder: &str) -> Result<()> {
+    let Some(term) = registry.lead(holder, LEAD_MS).await? else { return Ok(()) };
+    for machine in registry.machines().await?.into_values().filter(|machine| machine.provider == vast::NAME) {
+        registry.drop_machine(term, &machine.id).await?;
+    }
+    Ok(())
 }
 
 /// Nothing is put off: a worker costs nothing here, and somebody looks on.

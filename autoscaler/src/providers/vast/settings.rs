@@ -48,6 +48,8 @@ pub struct VastSettings {
     pub min_duration_h: f64,
     /// A machine whose worker has not joined by then is given back, seconds.
     pub join_limit_s: u64,
+    /// What it has charged for a machine so long after its end is its last word, seconds.
+    pub charges_settle_s: u64,
     /// Searches of each type that one look at the market takes at most.
     pub max_search_pages: u32,
 }

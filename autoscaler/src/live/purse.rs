@@ -1,0 +1,117 @@
+//! What a day may cost, and what is done when it has. Pure.
+
+use crate::observation::{Machine, Observation, Phase};
+use crate::plan::{Action, Plan, Reason, Step};
+use crate::policy::{AtBudget, Policy};
+
+/// The operator is told when so much of a day's budget is spent.
+const WARN_FROM: f64 = 0.8;
+
+/// How a day's budget stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Standing {
+    /// There is none, or much of it is left.
+    Well,
+    /// Little is left.
+    Low {
+        /// Dollars that are spent.
+        spent_usd: f64,
+    },
+    /// It is spent.
+    Spent {
+        /// Dollars that are spent.
+        spent_usd: f64,
+    },
+}
+
+/// How it stands after so much, millionths of a dollar. `None`: not known yet.
+#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
+pub(crate) fn standing(policy: &Policy, spent_usd_micros: Option<u64>) -> Standing {
+    let Some(spent_usd) = spent_usd_micros.map(|micros| micros as f64 / 1e6) else { return Standing::Well };
+    let most_usd = policy.max_usd_per_day;
+    if most_usd <= 0.0 || spent_usd < most_usd * WARN_FROM {
+        Standing::Well
+    } else if spent_usd < most_usd {
+        Standing::Low { spent_usd }
+    } else {
+        Standing::Spent { spent_usd }
+    }
+}
+
+/// A plan as a budget that is spent leaves it: nothing that costs money is begun, and what costs money goes.
+pub(crate) fn without_money(plan: Plan, seen: &Observation, policy: &Policy, spent_usd: f64) -> Plan {
+    let machine = |id: &str| seen.machines.iter().find(|machine| *machine.id == *id);
+    let is_free = |step: &Step| match &step.action {
+        Action::Rent { offer, .. } => seen.offers.iter().any(|known| known.id == *offer && known.usd_per_hour <= 0.0),
+        Action::Resume { machine: id } | Action::Undrain { machine: id } => {
+            machine(id).is_some_and(|machine| machine.usd_per_hour <= 0.0)
+        }
+        Action::Drain { .. } | Action::Stop { .. } | Action::Release { .. } => true,
+    };
+    let goes: Vec<&Machine> = seen
+        .machines
+        .iter()
+        .filter(|machine| machine.is_ours() && machine.usd_per_hour > 0.0 && may_go(machine, policy.at_budget))
+        .collect();
+    let mut steps: Vec<Step> = plan.steps.into_iter().filter(is_free).collect();
+    steps.retain(|step| step.action.machine().is_none_or(|id| goes.iter().all(|machine| machine.id != *id)));
+    let reason = Reason::Policy { text: format!("${spent_usd:.2} are spent today (max_usd_per_day)") };
+    steps.extend(
+        goes.into_iter()
+            .map(|machine| Step { action: Action::Release { machine: machine.id.clone() }, reason: reason.clone() }),
+    );
+    Plan { steps, ..plan }
+}
+
+/// One that drains already goes by itself, unless there is no time for that.
+fn may_go(machine: &Machine, at_budget: AtBudget) -> bool {
+    match (at_budget, machine.phase) {
+        (AtBudget::Stop, _) => true,
+        (AtBudget::Drain, Phase::Draining) => false,
+        (AtBudget::Drain, _) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn policy(at_budget: AtBudget) -> Policy {
+        Policy { max_usd_per_day: 10.0, at_budget, ..Policy::default() }
+    }
+
+    #[test]
+    fn a_budget_warns_before_it_is_spent() {
+        let at = |usd: f64| standing(&policy(AtBudget::Drain), Some((usd * 1e6) as u64));
+        assert_eq!(at(7.9), Standing::Well);
+        assert_eq!([at(8.0), at(9.99)], [Standing::Low { spent_usd: 8.0 }, Standing::Low { spent_usd: 9.99 }]);
+        assert_eq!(at(10.0), Standing::Spent { spent_usd: 10.0 });
+        assert_eq!(standing(&Policy::default(), Some(u64::MAX)), Standing::Well, "there is none");
+        assert_eq!(standing(&policy(AtBudget::Stop), None), Standing::Well, "nobody knows yet");
+    }
+
+    #[test]
+    fn a_spent_budget_lets_nothing_begin_and_what_costs_money_go() {
+        let machine = |id: &str, phase: &str, usd: f64| {
+            json!({"id": id, "provider": "vast", "kind": "RTX 4090", "phase": phase, "since_s": 0.0, "rented_s": 0.0, "usd_per_hour": usd,
+                "cards": 1, "vram_gb": 24.0, "running": 1})
+        };
+        let seen: Observation = serde_json::from_value(json!({"at_s": 0.0, "endpoints": [], "offers": [],
+            "machines": [machine("busy", "ready", 0.4), machine("going", "draining", 0.4), machine("desk", "stopped", 0.0)]}))
+        .unwrap();
+        let plan: Plan = serde_json::from_value(json!({"steps": [
+            {"action": {"do": "rent", "offer": "77"}, "reason": {"why": "lost"}},
+            {"action": {"do": "resume", "machine": "desk"}, "reason": {"why": "lost"}},
+            {"action": {"do": "undrain", "machine": "going"}, "reason": {"why": "lost"}}]}))
+        .unwrap();
+        let left = |at_budget| {
+            let plan = without_money(plan.clone(), &seen, &policy(at_budget), 10.5);
+            plan.steps.iter().map(|step| step.action.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(AtBudget::Drain), ["resume desk", "release busy"]);
+        assert_eq!(left(AtBudget::Stop), ["resume desk", "release busy", "release going"]);
+    }
+}

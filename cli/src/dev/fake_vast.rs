@@ -1,0 +1,138 @@
+//! The market of `stoke dev --fake-vast`: offers, prices and a bill as Vast.ai has them, and machines that are processes of this one. It is
+//! there to be tried, and never what anybody gets who did not ask for it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use stokehold_autoscaler::Policy;
+use stokehold_autoscaler::config::Config;
+use stokehold_autoscaler::providers::vast::transport::Http;
+use stokehold_autoscaler::providers::vast::{Vast, VastSettings};
+use stokehold_autoscaler::secret::Secret;
+use stokehold_fake_vast::{KEY, Market, Options, Processes, Server, Settings, Started};
+use stokehold_worker::VARIABLES;
+
+use super::WorkerRange;
+use crate::autoscaler::bootstrap;
+use crate::paths;
+
+/// What the account has.
+const CREDIT_USD: f64 = 100.0;
+
+/// A machine boots in seconds here, and not in minutes: somebody looks on.
+const BOOT_S: (f64, f64) = (5.0, 15.0);
+const RESTART_S: (f64, f64) = (2.0, 5.0);
+
+/// What is charged so long after a machine's end is all: nobody charges for what comes later, and nobody waits ten minutes for it.
+const CHARGES_SETTLE_S: u64 = 6;
+
+/// What a machine finds out for itself, or is told by who rents it; the rest it has from our environment.
+const ITS_OWN: [&str; 11] = [
+    "STOKE_GATEWAY_URL",
+    "STOKE_JOIN_TOKEN",
+    "STOKE_WORKER_NAME",
+    "STOKE_SLOTS",
+    "STOKE_DATA_DIR",
+    "STOKE_CACHE_DIR",
+    "STOKE_FAKE_GPUS",
+    "STOKE_PRICE_USD_PER_HOUR",
+    "STOKE_VAST_URL",
+    "CONTAINER_ID",
+    "CONTAINER_API_KEY",
+];
+
+/// The market, served.
+pub(super) struct FakeVast {
+    server: Server,
+}
+
+impl FakeVast {
+    /// One that is drawn from this seed. Machines have their folders below the data directory; nothing of an earlier one is left.
+    pub(super) async fn start(seed: u64, data: &Path, slots: Option<u32>) -> Result<Self> {
+        let root = data.join("vast");
+        if root.exists() {
+            std::fs::remove_dir_all(&root).with_context(|| format!("cannot empty {}", root.display()))?;
+        }
+        let given = given(slots)?;
+        let hardware = move |started: &Started| {
+            let cards = vec![started.gpu_ram_mb.to_string(); started.num_gpus].join(",");
+            let mut given = given.clone();
+            if !given.iter().any(|(name, _)| name == "STOKE_SLOTS") {
+                given.push(("STOKE_SLOTS".to_owned(), started.num_gpus.to_string()));
+            }
+            given.push(("STOKE_FAKE_GPUS".to_owned(), cards));
+            given
+        };
+        let machines = Processes::new(&root, Box::new(hardware)).context("cannot make folders for machines")?;
+        let settings = Settings {
+            credit_usd: CREDIT_USD,
+            boot_s: BOOT_S,
+            restart_s: RESTART_S,
+            image_gb: 0.5,
+            bills_after_destroy_s: 0.0,
+            ..Settings::default()
+        };
+        let options = Options { machines: Some(Arc::new(machines)), ..Options::default() };
+        let server =
+            Server::start(Market::new(seed, settings), options).await.context("cannot serve the fake Vast.ai")?;
+        Ok(Self { server })
+    }
+
+    /// Where it is.
+    pub(super) fn url(&self) -> &str {
+        self.server.url()
+    }
+
+    /// What rents there.
+    pub(super) async fn provider(&self, policy: &Policy, gateway_url: &str) -> Result<Vast> {
+        let usual = Config::load(None, |_| None)?.vast;
+        let settings = VastSettings {
+            api_key: Secret::new(KEY),
+            url: self.url().to_owned(),
+            namespace: "dev".to_owned(),
+            image: "stokehold/worker".to_owned(),
+            image_gb: 0.5,
+            charges_settle_s: CHARGES_SETTLE_S,
+            ..usual
+        };
+        let http = Http::new(&settings.url, &settings.api_key)?;
+        let script = bootstrap::script("".into()).await?;
+        Ok(Vast::new(settings, policy, gateway_url, script, Arc::new(http))?)
+    }
+}
+
+/// Within this range, and fast: a demonstration that returns to nothing in minutes, rather than the cheapest way through a day.
+pub(super) fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
+    let usual = Policy::default();
+    Policy {
+        min_machines: least,
+        max_machines: most,
+        max_usd_per_hour: 20.0,
+        may_bid: true,
+        may_stop: false,
+        min_reliability: 0.9,
+        late_usd: 0.001,
+        late_rise_max: 2.0,
+        late_fall_max: 2.0,
+        standard_target_s: usual.interactive_target_s,
+        batch_target_s: usual.interactive_target_s,
+        ..usual
+    }
+}
+
+/// What every machine has of this one: the program, the caches, and the operator's settings of workers.
+fn given(slots: Option<u32>) -> Result<Vec<(String, String)>> {
+    let stoke = std::env::current_exe().context("cannot find the path of this program")?;
+    let cache = paths::cache_dir()?;
+    let text = |path: &Path| path.display().to_string();
+    let mut given =
+        vec![("STOKE_WORKER_PROGRAM".to_owned(), text(&stoke)), ("STOKE_CACHE_DIR".to_owned(), text(&cache))];
+    given.extend(slots.map(|slots| ("STOKE_SLOTS".to_owned(), slots.to_string())));
+    // Its home is its own, so is all that lies below.
+    given.push(("STOKE_DATA_DIR".to_owned(), "data".to_owned()));
+    for name in VARIABLES.into_iter().filter(|name| !ITS_OWN.contains(name)) {
+        given.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
+    }
+    Ok(given)
+}
