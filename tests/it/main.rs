@@ -17,6 +17,7 @@ mod kinds;
 mod new_machine;
 mod pipelines;
 mod poison;
+mod renting;
 mod sandbox;
 mod schedules;
 mod sdk;

@@ -162,6 +162,17 @@ impl Stack {
         self.log.lock().expect("no panic holds it").join("\n")
     }
 
+    /// Where its fake Vast.ai is.
+    ///
+    /// # Panics
+    /// When it was started without `--fake-vast`.
+    #[must_use]
+    pub fn fake_vast(&self) -> String {
+        let log = self.log();
+        let line = log.lines().find_map(|line| line.strip_prefix("fake Vast.ai")).expect("--fake-vast was asked for");
+        line.trim().split(',').next().expect("there is an address").to_owned()
+    }
+
     /// The process id of `stoke dev`.
     #[must_use]
     pub fn pid(&self) -> u32 {

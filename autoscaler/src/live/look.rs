@@ -52,17 +52,18 @@ pub(crate) struct Eyes {
 pub(crate) struct Look {
     pub(crate) seen: Seen,
     pub(crate) blind: Vec<(&'static str, Failure)>,
-    pub(crate) poor: Vec<Poor>,
+    pub(crate) unsold: Vec<(&'static str, Unsold)>,
     /// What rented machines have cost today, millionths of a dollar; `None` before that is known.
     pub(crate) spent_usd_micros: Option<u64>,
 }
 
-/// A provider that has too little of our money left to rent from.
+/// Why nothing can be rented somewhere.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Poor {
-    pub(crate) provider: &'static str,
-    pub(crate) credit_usd: f64,
-    pub(crate) least_usd: f64,
+pub(crate) enum Unsold {
+    /// It has too little of our money left, dollars.
+    Poor { credit_usd: f64, least_usd: f64 },
+    /// It does not say what can be had, or what is left to spend.
+    Failed(String),
 }
 
 impl Eyes {
@@ -153,7 +154,7 @@ pub(crate) struct Asker {
 /// What providers answered.
 pub(crate) struct Answers {
     lists: Vec<Lists>,
-    poor: Vec<Poor>,
+    unsold: Vec<(&'static str, Unsold)>,
 }
 
 /// What one of them answered.
@@ -173,19 +174,26 @@ impl Asker {
 
     pub(crate) async fn ask(&mut self, providers: &Providers) -> Answers {
         let listed = join_all(providers.iter().map(list)).await;
-        let mut answers = Answers { lists: Vec::with_capacity(listed.len()), poor: Vec::new() };
+        let mut answers = Answers { lists: Vec::with_capacity(listed.len()), unsold: Vec::new() };
         for (provider, answer) in providers.iter().zip(listed) {
-            // Who cannot be asked for a list is not asked for more.
+            // Who cannot be asked for a list is not asked for more. Without offers, or not knowing what is left to spend, nothing is rented there;
+            // what is rented is looked after all the same.
             let answer = match answer {
-                Ok(listed) => match self.credit(provider).await {
-                    Ok(Some(credit_usd)) if credit_usd < self.min_credit_usd => {
-                        let least_usd = self.min_credit_usd;
-                        answers.poor.push(Poor { provider: provider.name(), credit_usd, least_usd });
-                        Ok((Vec::new(), listed.1))
+                Ok((offers, rentals)) => {
+                    let mut offers = offers.map_err(|failure| Unsold::Failed(failure.to_string()));
+                    match self.credit(provider).await {
+                        Ok(Some(credit_usd)) if credit_usd < self.min_credit_usd => {
+                            offers = Err(Unsold::Poor { credit_usd, least_usd: self.min_credit_usd });
+                        }
+                        Ok(_) => {}
+                        Err(failure) => offers = Err(Unsold::Failed(failure.to_string())),
                     }
-                    Ok(_) => Ok(listed),
-                    Err(failure) => Err(failure),
-                },
+                    let offers = offers.unwrap_or_else(|why| {
+                        answers.unsold.push((provider.name(), why));
+                        Vec::new()
+                    });
+                    Ok((offers, rentals))
+                }
                 Err(failure) => Err(failure),
             };
             let is_exact = provider.settles_after().is_zero();
@@ -207,7 +215,7 @@ impl Asker {
                 Err(failure) => blind.push((provider, failure)),
             }
         }
-        Look { seen, blind, poor: answers.poor, spent_usd_micros: None }
+        Look { seen, blind, unsold: answers.unsold, spent_usd_micros: None }
     }
 
     /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while one of their workers
@@ -251,10 +259,10 @@ impl Asker {
     }
 }
 
-/// Both lists of a provider, or neither.
-async fn list(provider: &dyn Provider) -> Result<Listed, Failure> {
+/// What we have there, and what could be had.
+async fn list(provider: &dyn Provider) -> Result<(Result<Vec<Offer>, Failure>, Option<Vec<Rental>>), Failure> {
     let rentals = in_time(provider, provider.rentals()).await?;
-    let offers = in_time(provider, provider.offers()).await?;
+    let offers = in_time(provider, provider.offers()).await;
     Ok((offers, rentals))
 }
 
@@ -282,7 +290,7 @@ mod tests {
 
     fn is_blind(asker: &mut Asker, seen: Seen, rentals: Vec<Rental>) -> bool {
         let lists = Lists { provider: "cloud", is_exact: false, answer: Ok((vec![], Some(rentals))) };
-        let answers = Answers { lists: vec![lists], poor: vec![] };
+        let answers = Answers { lists: vec![lists], unsold: vec![] };
         !asker.look(seen, answers).blind.is_empty()
     }
 

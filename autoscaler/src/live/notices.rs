@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stokehold_queue::registry::{Caps, Granted, Notice};
 
-use crate::live::look::Poor;
+use crate::live::look::Unsold;
 use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};
 use crate::provider::Failure;
@@ -29,12 +29,18 @@ impl Notices {
         self.say("deaf".to_owned(), text.to_owned());
     }
 
-    pub(crate) fn poor(&mut self, poor: &Poor) {
-        let Poor { provider, credit_usd, least_usd } = poor;
-        let text = format!(
-            "{provider} has ${credit_usd:.2} of ours left, and nothing is rented below ${least_usd:.2} (min_credit_usd): add credit"
-        );
-        self.say(format!("credit {provider}"), text);
+    pub(crate) fn unsold(&mut self, provider: &str, why: &Unsold) {
+        let (kind, text) = match why {
+            Unsold::Poor { credit_usd, least_usd } => (
+                "credit",
+                format!(
+                    "{provider} has ${credit_usd:.2} of ours left, and nothing is rented below ${least_usd:.2} (min_credit_usd): \
+                     add credit"
+                ),
+            ),
+            Unsold::Failed(why) => ("offers", format!("nothing can be rented at {provider} ({why})")),
+        };
+        self.say(format!("{kind} {provider}"), text);
     }
 
     pub(crate) fn low(&mut self, spent_usd: f64, policy: &Policy) {

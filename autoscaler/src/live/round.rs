@@ -31,12 +31,12 @@ pub(crate) async fn round(
     notices: &mut Notices,
     record: impl FnOnce(&Observation, &Plan) + Send,
 ) -> Result<Seen, Stop> {
-    let Look { mut seen, blind, poor, spent_usd_micros } = look;
+    let Look { mut seen, blind, unsold, spent_usd_micros } = look;
     let shunned: BTreeSet<String> = seen.shunned.keys().cloned().collect();
     hands.providers.iter().for_each(|provider| provider.avoid(&shunned));
     let until = Instant::now() + STEPS_LIMIT;
     blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
-    poor.iter().for_each(|poor| notices.poor(poor));
+    unsold.iter().for_each(|(provider, why)| notices.unsold(provider, why));
     housekeep(hands, patience, &mut seen).await?;
     let observation = observe::observation(&seen);
     let mut plan = mind.plan(&observation);

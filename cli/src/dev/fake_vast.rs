@@ -112,9 +112,10 @@ pub(super) fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
         may_bid: true,
         may_stop: false,
         min_reliability: 0.9,
-        late_usd: 0.001,
-        late_rise_max: 2.0,
-        late_fall_max: 2.0,
+        // What is idle goes within half a minute.
+        late_usd: 0.0002,
+        late_rise_max: 1.5,
+        late_fall_max: 1.5,
         standard_target_s: usual.interactive_target_s,
         batch_target_s: usual.interactive_target_s,
         ..usual

@@ -1,0 +1,84 @@
+//! Machines are rented for the work that there is, and what they cost is what the provider charges.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stokehold_autoscaler::history;
+use stokehold_autoscaler::plan::Action;
+use stokehold_tests::stack::Stack;
+
+use crate::api::{self, Api};
+
+/// Each needs more of a card than the one before it, GiB.
+const ENDPOINTS: [(&str, u32); 4] = [("sketch", 6), ("draw", 10), ("write", 20), ("film", 40)];
+
+fn deploy(stack: &Stack, dir: &std::path::Path) {
+    let slow = std::fs::read_to_string(api::handler("slow.py")).unwrap();
+    for (name, vram_gib) in ENDPOINTS {
+        let path = dir.join(format!("{name}.py"));
+        std::fs::write(&path, slow.replace("\"slow\"", &format!("{name:?}, vram_gib={vram_gib}"))).unwrap();
+        let _ = stack.stoke_ok(&["deploy", &path.to_string_lossy()]);
+    }
+}
+
+/// Looks until it is as it should be. No signal crosses processes for this.
+async fn until<T>(what: &str, stack: &Stack, look: impl AsyncFn() -> Option<T>) -> T {
+    for _ in 0..1_800 {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{what}\n{}", stack.log_tail());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_are_rented_to_fit_are_given_back_and_cost_what_the_provider_charges() {
+    let (stack, dir) = api::stack(&["--fake-vast", "--workers", "0..3"]);
+    let api = Api::of(&stack);
+    deploy(&stack, dir.path());
+    let mut ids = Vec::new();
+    for (name, _) in ENDPOINTS {
+        ids.extend(api.submit_many(name, (0..8).map(|n| json!({"n": n, "seconds": 0.5}))).await);
+    }
+    let mut direct = 0;
+    for id in &ids {
+        let job = api.ended(id).await;
+        assert_eq!(job["state"], "succeeded", "{job}\n{}", stack.log_tail());
+        direct += job["cost_usd_micros"].as_u64().expect("its machine has a price");
+    }
+    let machines = async || api.get("/v1/fleet").await["machines"].as_array().unwrap().clone();
+    let nobody = async || machines().await.is_empty().then_some(());
+    until("machines stay", &stack, nobody).await;
+
+    // The provider's ledger is its own: nothing of it was reckoned by whoever rents.
+    let state: Value = reqwest::get(format!("{}/_fake/state", stack.fake_vast())).await.unwrap().json().await.unwrap();
+    assert_eq!(state["instances"], json!([]), "nothing is rented any more");
+    let spent = state["spent_usd"].as_f64().unwrap();
+    let costs = until("the provider has not said its last word", &stack, async || {
+        let costs = api.get("/v1/costs?by=endpoint").await;
+        (costs["total"]["is_estimate"] == json!(false)).then_some(costs)
+    })
+    .await;
+    let total = costs["total"]["total_usd_micros"].as_f64().unwrap() / 1e6;
+    assert!((total - spent).abs() < 0.005, "{total} is not {spent}: {costs}");
+    let rows: u64 = costs["rows"].as_array().unwrap().iter().map(|row| row["total_usd_micros"].as_u64().unwrap()).sum();
+    assert_eq!(Some(rows), costs["total"]["total_usd_micros"].as_u64(), "what each endpoint cost is all of it");
+    assert!(direct > 0 && (direct as f64) / 1e6 < total, "booting and idling cost something too");
+
+    // Every machine that was rented could run something that waited, and each step has its reason.
+    let history = history::read(&dir.path().join("autoscaler.jsonl")).unwrap();
+    let rented = |step: &stokehold_autoscaler::Step| match &step.action {
+        Action::Rent { offer, .. } => Some(offer.clone()),
+        _ => None,
+    };
+    let mut offers = BTreeSet::new();
+    for round in &history.rounds {
+        for offer in round.plan.steps.iter().filter_map(rented) {
+            let found = round.seen.offers.iter().find(|known| known.id == offer).expect("it was on offer");
+            assert!(found.vram_gb >= 6.0 && offers.insert(offer), "an offer is taken once");
+        }
+    }
+    assert!(!offers.is_empty());
+}
