@@ -304,7 +304,7 @@ impl<'a> Decision<'a> {
             if self.ours() <= self.policy.min_machines as usize {
                 break;
             }
-            let Some((level, unused_s)) = self.is_dispensable(machine) else { continue };
+            let Some((level, unused_s)) = self.is_dispensable(machine, idle_s) else { continue };
             let is_drained = machine.phase == Phase::Draining;
             let reason = if is_drained { Reason::Drained } else { Reason::Idle { idle_s, level, unused_s } };
             self.give_up(machine, self.on.len() + self.stopped.len(), reason);
@@ -327,8 +327,9 @@ impl<'a> Decision<'a> {
     }
 
     /// Whether no group loses by giving up a machine that is idle: how many machines that leaves too many, and for how long they were.
-    fn is_dispensable(&self, machine: &Machine) -> Option<(usize, f64)> {
+    fn is_dispensable(&self, machine: &Machine, idle_s: f64) -> Option<(usize, f64)> {
         let now_s = self.now_s();
+        let has_time = self.policy.max_idle_s <= 0.0 || idle_s < self.policy.max_idle_s;
         let paid = if machine.usd_per_hour > 0.0 { machine.usd_per_hour } else { self.policy.owned_usd_per_hour };
         let (later_usd, saved) = if machine.can_stop && self.policy.may_stop {
             let resume_usd = self.snapshot.learned.resume_s / 3_600.0 * paid;
@@ -345,7 +346,7 @@ impl<'a> Decision<'a> {
                 return None;
             }
             if let Some(level) = group.levels.get(without) {
-                if level.gain_usd(now_s, later_usd * group.hour_factor, saved / 3_600.0) > 0.0 {
+                if has_time && level.gain_usd(now_s, later_usd * group.hour_factor, saved / 3_600.0) > 0.0 {
                     return None;
                 }
                 seen = (without + 1, level.age_s(now_s));

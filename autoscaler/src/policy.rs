@@ -98,6 +98,9 @@ pub struct Policy {
     pub drain_deadline_s: f64,
     /// A host on which a boot failed is left alone for so long, seconds.
     pub host_penalty_s: f64,
+    /// A machine that nothing needs goes when it has been idle for so long, seconds, however soon the next job is thought to come; 0: as soon
+    /// as it is not worth waiting for that.
+    pub max_idle_s: f64,
 }
 
 impl Default for Policy {
@@ -141,6 +144,7 @@ impl Default for Policy {
             resume_deadline_s: 45.0,
             drain_deadline_s: 600.0,
             host_penalty_s: 3_600.0,
+            max_idle_s: 0.0,
         }
     }
 }
@@ -217,6 +221,7 @@ impl Policy {
             ("owned_usd_per_hour", self.owned_usd_per_hour),
             ("drain_deadline_s", self.drain_deadline_s),
             ("host_penalty_s", self.host_penalty_s),
+            ("max_idle_s", self.max_idle_s),
         ];
         if let Some((key, _)) = shares.iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
             return Err((key, "it lies between 0 and 1"));

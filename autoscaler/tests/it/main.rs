@@ -11,3 +11,4 @@ mod recorded;
 mod replay;
 mod scale;
 mod simulation;
+mod vast;

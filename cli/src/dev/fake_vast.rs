@@ -112,10 +112,7 @@ pub(super) fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
         may_bid: true,
         may_stop: false,
         min_reliability: 0.9,
-        // What is idle goes within half a minute.
-        late_usd: 0.0002,
-        late_rise_max: 1.5,
-        late_fall_max: 1.5,
+        max_idle_s: 20.0,
         standard_target_s: usual.interactive_target_s,
         batch_target_s: usual.interactive_target_s,
         ..usual
