@@ -15,6 +15,10 @@ use crate::secret::Secret;
 /// An offer that was refused or has vanished is left alone for so long, milliseconds.
 const REFUSED_MS: u64 = 60_000;
 
+/// What is written down is asked for within this time, milliseconds: who has stood still for longer may find that another has led since, and
+/// has struck it off.
+const SOON_MS: u64 = 10_000;
+
 /// Why nothing more may be done now.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stop {
@@ -123,12 +127,23 @@ impl Hands<'_> {
         let id = provider.label(&offer, &seen.machines.keys().cloned().collect());
         let now_ms = self.clock.now_ms();
         let mut machine = record(now_ms, &id, &offer, bid_usd_per_hour);
+        #[cfg(test)]
+        if crate::planted::is("rent-before-intent") {
+            let join_token = self.invite(provider, &id, &offer).await.unwrap_or_default();
+            let (label, offer) = (id.clone(), offer.clone());
+            drop(provider.rent(&Order { label, offer, bid_usd_per_hour, prefetch: Vec::new(), join_token }).await);
+        }
         // Its name may have been another's that was drained.
         told(self.ledger.drain(self.term, &id, None).await?)?;
         match self.ledger.rent(self.term, &machine, self.caps).await? {
             Granted::Yes => drop(seen.machines.insert(id.clone(), machine.clone())),
             Granted::Stale => return Err(Stop::Deposed),
             withheld => return Ok(Outcome::Withheld(withheld)),
+        }
+        if self.clock.now_ms().saturating_sub(now_ms) > SOON_MS {
+            self.forget(&id, &[]).await?;
+            seen.machines.remove(&id);
+            return Ok(Outcome::Failed("it took too long to write it down".to_owned()));
         }
         let rented = async {
             let join_token = self.invite(provider, &id, &offer).await?;
@@ -151,6 +166,11 @@ impl Hands<'_> {
                 if !provider.leaves_with_us() {
                     told(self.ledger.shun(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
                 }
+            }
+            #[cfg(test)]
+            Failure::Unknown(_) if crate::planted::is("unknown-is-failed") => {
+                self.forget(&id, &[]).await?;
+                seen.machines.remove(&id);
             }
             // It is cleared up by what its provider lists.
             Failure::Unknown(_) => {}
@@ -227,6 +247,11 @@ impl Hands<'_> {
         wanted: Wanted,
     ) -> Result<(Option<MachineRecord>, Option<Failure>), Stop> {
         let (machine, failure) = self.ask(machine, wanted).await?;
+        #[cfg(test)]
+        if wanted == Wanted::Gone && crate::planted::is("destroy-believed") {
+            self.forget(&machine.id, &[]).await?;
+            return Ok((None, failure));
+        }
         Ok((Some(machine), failure))
     }
 
