@@ -242,7 +242,7 @@ pub(super) mod tests {
         assert!((offer.stopped_usd_per_hour.unwrap() - storage).abs() < 1e-12);
         assert_eq!((offer.min_bid_usd_per_hour, offer.inbound_usd_per_gb), (None, 0.0087890625));
         assert_eq!((offer.inbound_mbit_per_s, offer.reliability), (893.2, 0.9982436));
-        assert!((offer.boot_s - (60.0 + 8_000.0 / 893.2)).abs() < 1e-9 && offer.listed_for_s.unwrap() > 600_000.0);
+        assert!((offer.boot_s - (60.0 + 32_000.0 / 893.2)).abs() < 1e-9 && offer.listed_for_s.unwrap() > 600_000.0);
         let Traits { compute_capability, cuda, region, trust, .. } = &offer.traits;
         assert_eq!((compute_capability.unwrap().to_string(), cuda.unwrap().to_string()), ("8.6".into(), "12.4".into()));
         assert_eq!((region.as_str(), *trust), ("pl", Trust::Community));
