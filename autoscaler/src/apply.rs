@@ -15,6 +15,10 @@ use crate::secret::Secret;
 /// An offer that was refused or has vanished is left alone for so long, milliseconds.
 const REFUSED_MS: u64 = 60_000;
 
+/// What is written down is asked for within this time, milliseconds: who has stood still for longer may find that another has led since, and
+/// has struck it off.
+const SOON_MS: u64 = 10_000;
+
 /// Why nothing more may be done now.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stop {
@@ -126,6 +130,11 @@ impl Hands<'_> {
             Granted::Yes => drop(seen.machines.insert(id.clone(), machine.clone())),
             Granted::Stale => return Err(Stop::Deposed),
             withheld => return Ok(Outcome::Withheld(withheld)),
+        }
+        if self.clock.now_ms().saturating_sub(now_ms) > SOON_MS {
+            self.forget(&id, &[]).await?;
+            seen.machines.remove(&id);
+            return Ok(Outcome::Failed("it took too long to write it down".to_owned()));
         }
         let rented = async {
             let join_token = self.invite(provider, &id, &offer).await?;
