@@ -48,7 +48,7 @@ export STOKE_TEST_BWRAP := $(BWRAP)
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist sim-policies
+.PHONY: help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist sim-policies
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -212,6 +212,13 @@ mutants: redis $(WHEEL) ## Gate E: planted bugs, each of which the checker must 
 	cp target/debug/stoke target/debug/stoke-mutants
 	cargo build --locked -p stokehold-chaos
 	STOKE_BIN=$(CURDIR)/target/debug/stoke-mutants target/debug/chaos mutants
+
+# What rents, in simulated time: killed at every await, before a market where everything goes wrong.
+storm: ## Simulate 100,000 rounds of autoscalers that are killed and stand still
+	cargo test --locked -p stokehold-autoscaler --lib storm::whatever_happens_to_it_for_a_hundred_thousand_rounds -- --ignored --nocapture
+
+storm-mutants: ## Planted bugs in what rents, each of which a storm or a scenario must catch
+	cargo test --locked -p stokehold-autoscaler --lib storm::mutants -- --ignored --nocapture
 
 CUTS ?= 100
 powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)

@@ -17,6 +17,8 @@ mod name;
 pub mod observation;
 pub mod observe;
 pub mod plan;
+#[cfg(test)]
+mod planted;
 mod policy;
 pub mod provider;
 pub mod providers;

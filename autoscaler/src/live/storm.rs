@@ -4,30 +4,24 @@
 mod cloud;
 mod fleet;
 mod killed;
+mod mutants;
+mod scaler;
+mod scenarios;
+mod stage;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use stokehold_fake_vast::{Fault, OutbidLook, Route, Rule};
-use stokehold_queue::registry::Term;
+use stokehold_fake_vast::{self as fake, Fault, OutbidLook, Route, Rule};
+use stokehold_queue::job::Priority;
 
-use self::cloud::World;
-use self::fleet::Fleet;
+use self::cloud::{Limits, World};
+use self::fleet::{Endpoint, Fleet};
 use self::killed::{Killed, killed_after};
-use crate::live::Settings;
-use crate::live::look::Asker;
-use crate::live::notices::Notices;
-use crate::live::round::round;
-use crate::mind::Mind;
-use crate::observation::Traits;
+use self::scaler::Scaler;
 use crate::policy::Policy;
-use crate::provider::{Failure, Invites, Provider};
-use crate::providers::Providers;
-use crate::providers::vast::Vast;
-use crate::secret::Secret;
 
 /// How long a leader leads without saying so again, milliseconds.
 const LEASE_MS: u64 = 15_000;
@@ -36,27 +30,16 @@ const LEASE_MS: u64 = 15_000;
 const MACHINES: u32 = 12;
 const USD_PER_HOUR: f64 = 4.0;
 
+/// What there is to do.
+const ENDPOINTS: [Endpoint; 3] = [
+    Endpoint { name: "draw", class: 10, priority: Priority::Interactive },
+    Endpoint { name: "write", class: 24, priority: Priority::Interactive },
+    Endpoint { name: "film", class: 48, priority: Priority::Batch },
+];
+
 /// Rounds of one storm, and at most of the calm after it, in which everything is to end.
 const ROUNDS: usize = 2_500;
 const CALM_ROUNDS: usize = 3_000;
-
-/// One autoscaler's life: what it has in memory, and is gone with it.
-struct Scaler {
-    holder: String,
-    mind: Mind,
-    asker: Asker,
-    notices: Notices,
-    providers: Providers,
-    settings: Settings,
-}
-
-struct Anybody;
-
-impl Invites for Anybody {
-    fn invite<'a>(&'a self, _: &'a str, _: &'a Traits) -> BoxFuture<'a, Result<Secret, Failure>> {
-        Box::pin(async { Ok(Secret::new("jt_storm")) })
-    }
-}
 
 fn policy() -> Policy {
     Policy {
@@ -70,33 +53,18 @@ fn policy() -> Policy {
     }
 }
 
-impl Scaler {
-    fn new(holder: String, world: &World) -> Self {
-        let settings = Settings { tick: Duration::from_secs(2), policy: policy(), holder: None };
-        let vast =
-            Vast::new(cloud::settings(), &settings.policy, "http://gateway", "true".to_owned(), world.cloud.clone());
-        let vast: Arc<dyn Provider> = Arc::new(vast.unwrap());
-        Self {
-            holder,
-            mind: Mind::new(settings.policy.clone()),
-            asker: Asker::new(settings.policy.min_credit_usd),
-            notices: Notices::default(),
-            providers: std::iter::once(vast).collect(),
-            settings,
-        }
-    }
-
-    /// One round in a term that may have ended by now. What is in memory lives on if it is not killed.
-    async fn round(mut self, world: World, fleet: Fleet, term: Term) -> Self {
-        let answers = self.asker.ask(&self.providers).await;
-        let look = self.asker.look(world.seen(&fleet), answers);
-        let clock = world.cloud.clock();
-        let hands = self.settings.hands(&*world.ledger, &clock, term, &self.providers, Some(&Anybody));
-        let patience = self.settings.patience();
-        // What stops a round is what it is about.
-        drop(round(&hands, &mut self.mind, patience, look, &mut self.notices, |_, _| {}).await);
-        self.notices.end_round(clock.now_ms());
-        self
+/// Where somebody rents and bids all the time.
+fn market() -> fake::Settings {
+    fake::Settings {
+        machines: 60,
+        credit_usd: 1e6,
+        limits_calls: true,
+        boot_s: (20.0, 120.0),
+        rivals_per_hour: 2.0,
+        rented_per_machine_hour: 0.5,
+        searches_per_day: None,
+        log_calls: 16,
+        ..fake::Settings::default()
     }
 }
 
@@ -158,8 +126,8 @@ struct Outcome {
 /// `rounds` of a storm, and calm after it.
 async fn storm(seed: u64, rounds: usize) -> Outcome {
     let mut random = StdRng::seed_from_u64(seed);
-    let world = World::new(seed);
-    let fleet = Fleet::default();
+    let world = World::new(seed, market(), Limits { machines: MACHINES as usize, usd_per_hour: USD_PER_HOUR });
+    let fleet = Fleet::of(&ENDPOINTS, 0.08);
     let mut outcome = Outcome::default();
     let mut still: Vec<(tokio::time::Instant, BoxFuture<'static, Killed<Scaler>>)> = Vec::new();
     let (mut scalers, mut last): ([Option<Scaler>; 2], usize) = ([None, None], 0);
@@ -174,7 +142,12 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
             world.cloud.set_faults(if is_calm { Vec::new() } else { faults(&mut random) });
         }
         tokio::time::sleep(Duration::from_secs_f64(random.random_range(1.0..10.0))).await;
-        fleet.step(&world, &mut random, is_calm);
+        if is_calm {
+            fleet.calm();
+        } else {
+            fleet.rage(&world, &mut random);
+        }
+        fleet.step(&world, &mut random);
         // Those that stood still go on, whoever leads by now.
         let now = tokio::time::Instant::now();
         while let Some(place) = still.iter().position(|(until, _)| *until <= now) {
@@ -184,7 +157,7 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
         let who = if random.random_bool(0.8) { last } else { 1 - last };
         let scaler = scalers[who].take().unwrap_or_else(|| {
             lives += 1;
-            Scaler::new(format!("a-{lives}"), &world)
+            Scaler::new(format!("a-{lives}"), &world, &policy())
         });
         let Some(term) = world.ledger.lead(&scaler.holder, LEASE_MS) else {
             scalers[who] = Some(scaler);
@@ -218,17 +191,15 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
 }
 
 fn run(seed: u64, rounds: usize) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(storm(seed, rounds))
+    stage::play(storm(seed, rounds))
 }
 
-/// Ten seeds of a thousand rounds each, two at a time.
-#[test]
-fn whatever_happens_to_it_an_autoscaler_orphans_nothing_buys_nothing_twice_and_stays_within_its_limits() {
-    let seeds: Vec<u64> = (1..=10).collect();
+/// Storms of these seeds, two at a time, and what they came to together.
+fn storms(seeds: std::ops::RangeInclusive<u64>) -> (usize, usize, usize, usize, usize) {
+    let seeds: Vec<u64> = seeds.collect();
     let storms: Vec<Outcome> = std::thread::scope(|scope| {
         let halves: Vec<_> = seeds
-            .chunks(5)
+            .chunks(seeds.len().div_ceil(2))
             .map(|seeds| scope.spawn(move || seeds.iter().map(|seed| run(*seed, ROUNDS)).collect::<Vec<_>>()))
             .collect();
         halves.into_iter().flat_map(|half| half.join().unwrap()).collect()
@@ -241,8 +212,17 @@ fn whatever_happens_to_it_an_autoscaler_orphans_nothing_buys_nothing_twice_and_s
     let places: std::collections::BTreeSet<usize> = storms.iter().flat_map(|it| it.places.clone()).collect();
     let still = sum(|it| it.stood_still);
     println!("{rounds} rounds, {kills} kills at {} awaits, {still} stood still, {rented} rented", places.len());
-    assert!(
-        rounds > 10_000 && kills > 3_000 && places.len() > 20 && still > 100 && rented > 300,
-        "nothing much happened"
-    );
+    (rounds, kills, places.len(), still, rented)
+}
+
+#[test]
+fn whatever_happens_to_it_an_autoscaler_orphans_nothing_buys_nothing_twice_and_stays_within_its_limits() {
+    let (rounds, kills, places, still, rented) = storms(1..=10);
+    assert!(rounds > 10_000 && kills > 3_000 && places > 20 && still > 100 && rented > 300, "nothing much happened");
+}
+
+#[test]
+#[ignore = "minutes; `make storm` runs it"]
+fn whatever_happens_to_it_for_a_hundred_thousand_rounds() {
+    assert!(storms(11..=80).0 > 100_000, "nothing much happened");
 }

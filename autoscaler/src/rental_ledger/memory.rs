@@ -9,6 +9,7 @@ use stokehold_queue::{Clock, Error};
 use tokio::task::yield_now;
 
 use super::RentalLedger;
+use crate::planted::is;
 
 /// What is written down.
 #[derive(Debug, Default)]
@@ -56,7 +57,8 @@ impl MemoryLedger {
         yield_now().await;
         let answer = {
             let mut rows = self.rows();
-            if term == Term::from(rows.term) { write(&mut rows) } else { stale }
+            let is_ours = term == Term::from(rows.term) || is("old-term-writes");
+            if is_ours { write(&mut rows) } else { stale }
         };
         yield_now().await;
         Ok(answer)
@@ -65,11 +67,14 @@ impl MemoryLedger {
 
 /// As `rent.lua`.
 fn granted(rows: &Rows, machine: &MachineRecord, caps: Caps, now_ms: u64) -> Granted {
+    if is("limits-ignored") {
+        return Granted::Yes;
+    }
     let (mut machines, mut spend) = (0, 0);
     for known in rows.machines.values().filter(|known| known.id != machine.id) {
         match known.wanted {
             Wanted::Stopped if known.is_done => spend += known.stopped_usd_micros_per_hour,
-            Wanted::Gone if known.usd_micros_per_hour == 0 => {}
+            Wanted::Gone if known.usd_micros_per_hour == 0 || is("given-back-not-counted") => {}
             _ => (machines, spend) = (machines + 1, spend + known.usd_micros_per_hour),
         }
     }

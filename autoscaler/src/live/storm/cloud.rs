@@ -1,17 +1,17 @@
 //! The provider as the storm has it, in this process, and what is true of it whatever anybody believes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
-use stokehold_fake_vast::{self as fake, Delivery, Happened, Market, Rule};
+use stokehold_fake_vast::{self as fake, Act, Bill, Call, Change, Delivery, Happened, Market, Rule, Status, in_usd};
 use stokehold_queue::{Clock, ManualClock};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use super::fleet::Fleet;
-use super::{MACHINES, USD_PER_HOUR};
 use crate::observe::Seen;
 use crate::providers::vast::VastSettings;
 use crate::providers::vast::transport::{Answer, Lost, Place, Request, Transport};
@@ -44,6 +44,13 @@ pub(super) fn settings() -> VastSettings {
     }
 }
 
+/// What there may be at once.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) machines: usize,
+    pub(super) usd_per_hour: f64,
+}
+
 /// The provider.
 pub(super) struct Cloud {
     market: Mutex<Market>,
@@ -52,6 +59,8 @@ pub(super) struct Cloud {
     ledger: Arc<MemoryLedger>,
     /// How often a machine of each label was asked for.
     asked: Mutex<BTreeMap<String, usize>>,
+    /// Its list says that there is nothing, in every way that it can.
+    is_bare: AtomicBool,
     wrong: Mutex<Vec<String>>,
 }
 
@@ -65,7 +74,7 @@ impl Cloud {
     }
 
     /// The clock of everything follows tokio's, which is paused.
-    fn now_s(&self) -> f64 {
+    pub(super) fn now_s(&self) -> f64 {
         let elapsed_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap();
         self.clock.advance_ms((BEGAN_MS + elapsed_ms).saturating_sub(self.clock.now_ms()));
         self.clock.now_ms() as f64 / 1e3
@@ -73,6 +82,10 @@ impl Cloud {
 
     pub(super) fn set_faults(&self, rules: Vec<Rule>) {
         lock(&self.market).set_faults(rules);
+    }
+
+    pub(super) fn set_bare(&self, is_bare: bool) {
+        self.is_bare.store(is_bare, Ordering::Relaxed);
     }
 
     pub(super) fn happened(&self) -> Vec<Happened> {
@@ -84,8 +97,41 @@ impl Cloud {
         lock(&self.asked).len()
     }
 
+    /// Somebody does something that no call can.
+    pub(super) fn act(&self, act: &Act) {
+        let now_s = self.now_s();
+        lock(&self.market).act(now_s, act);
+    }
+
+    /// What it asks money for.
+    pub(super) fn invoice(&self) -> Vec<Bill> {
+        let now_s = self.now_s();
+        lock(&self.market).invoice(now_s)
+    }
+
+    /// For how long at most an instance was there that did not run any more, seconds.
+    pub(super) fn longest_rest_s(&self) -> f64 {
+        let (mut rests, mut longest_ms) = (BTreeMap::new(), 0);
+        for change in lock(&self.market).history() {
+            if let Some(since_ms) = rests.get(&change.instance) {
+                longest_ms = longest_ms.max(change.at_ms - since_ms);
+            }
+            match change.status {
+                Some(Status::Stopped | Status::Exited) => drop(rests.insert(change.instance, change.at_ms)),
+                _ => drop(rests.remove(&change.instance)),
+            }
+        }
+        longest_ms as f64 / 1e3
+    }
+
+    /// The calls since then that ask for a change: `PUT` and `DELETE`.
+    pub(super) fn changes_since(&self, at_s: f64) -> Vec<Call> {
+        let market = lock(&self.market);
+        market.calls().filter(|call| call.at_s >= at_s && matches!(&*call.method, "PUT" | "DELETE")).cloned().collect()
+    }
+
     /// What there is, as only the provider knows it.
-    fn instances(&self) -> Vec<Value> {
+    pub(super) fn instances(&self) -> Vec<Value> {
         let now_s = self.now_s();
         let state =
             lock(&self.market).handle(now_s, &fake::Request::new("GET", "/_fake/state", "", &Value::Null)).value();
@@ -96,6 +142,13 @@ impl Cloud {
     fn handle(&self, request: &Request) -> fake::Answer {
         let now_s = self.now_s();
         let Place::Api(path) = &request.place else { return fake::Answer::text(404, "") };
+        if self.is_bare.load(Ordering::Relaxed) && path.starts_with("/api/v1/instances/") {
+            let none = r#"{"success":true,"instances_found":0,"total_instances":0,"next_token":null,"instances":[]}"#;
+            return fake::Answer {
+                headers: vec![("Content-Type".into(), "application/json".into())],
+                ..fake::Answer::text(200, none)
+            };
+        }
         if path.contains("/asks/") {
             let label = request.body.as_ref().and_then(|body| body["label"].as_str()).unwrap_or_default();
             let id = id_of(label);
@@ -157,32 +210,64 @@ pub(super) struct World {
     pub(super) ledger: Arc<MemoryLedger>,
     /// Since when each instance is in nobody's ledger, or serves nobody, seconds.
     since_s: Arc<Mutex<HashMap<(u64, &'static str), f64>>>,
+    limits: Limits,
+    committed: Arc<Mutex<Committed>>,
+}
+
+/// What is committed to, as of a moment of the provider's history.
+#[derive(Default)]
+struct Committed {
+    changes: usize,
+    usd_per_hour: BTreeMap<u64, f64>,
+}
+
+/// What an instance may cost an hour from here on: what does not run by itself costs its disk.
+fn committed(change: &Change) -> Option<f64> {
+    let disk = in_usd(change.storage) * (change.disk_mb as f64 / 1e3) / 720.0;
+    match change.status? {
+        Status::Stopped | Status::Exited => Some(disk),
+        _ => Some(in_usd(change.price) + disk),
+    }
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, market: fake::Settings, limits: Limits) -> Self {
         let clock = ManualClock::new(BEGAN_MS);
         let ledger = Arc::new(MemoryLedger::new(Clock::Manual(clock.clone())));
-        let settings = fake::Settings {
-            machines: 60,
-            credit_usd: 1e6,
-            limits_calls: true,
-            boot_s: (20.0, 120.0),
-            rivals_per_hour: 2.0,
-            rented_per_machine_hour: 0.5,
-            searches_per_day: None,
-            log_calls: 16,
-            ..fake::Settings::default()
-        };
         let cloud = Cloud {
-            market: Mutex::new(Market::new(seed, settings)),
+            market: Mutex::new(Market::new(seed, market)),
             clock,
             began: Instant::now(),
             ledger: ledger.clone(),
             asked: Mutex::default(),
+            is_bare: AtomicBool::new(false),
             wrong: Mutex::default(),
         };
-        Self { cloud: Arc::new(cloud), ledger, since_s: Arc::default() }
+        Self { cloud: Arc::new(cloud), ledger, since_s: Arc::default(), limits, committed: Arc::default() }
+    }
+
+    /// What was found wrong when a call was made.
+    pub(super) fn take_wrong(&self, wrong: &mut Vec<String>) {
+        wrong.append(&mut lock(&self.cloud.wrong));
+    }
+
+    /// At every change of every instance since the last time: what there is stays within the limits.
+    pub(super) fn check_limits(&self, wrong: &mut Vec<String>) {
+        let market = lock(&self.cloud.market);
+        let mut committed = lock(&self.committed);
+        let Committed { changes, usd_per_hour } = &mut *committed;
+        for change in market.history().iter().skip(*changes) {
+            *changes += 1;
+            match self::committed(change) {
+                Some(usd) => drop(usd_per_hour.insert(change.instance, usd)),
+                None => drop(usd_per_hour.remove(&change.instance)),
+            }
+            let sum: f64 = usd_per_hour.values().sum();
+            if sum > self.limits.usd_per_hour + 1e-6 || usd_per_hour.len() > self.limits.machines {
+                wrong.push(format!("{} machines of ${sum}/h at {} ms", usd_per_hour.len(), change.at_ms));
+            }
+        }
+        wrong.truncate(20);
     }
 
     /// What an autoscaler would read now.
@@ -199,7 +284,7 @@ impl World {
     /// What must be so at every moment.
     pub(super) fn check(&self, fleet: &Fleet, is_calm: bool, wrong: &mut Vec<String>) {
         let now_s = self.cloud.now_s();
-        wrong.append(&mut lock(&self.cloud.wrong));
+        self.take_wrong(wrong);
         let instances = self.cloud.instances();
         let mut since_s = lock(&self.since_s);
         let mut labels = BTreeMap::new();
@@ -228,10 +313,10 @@ impl World {
                 standing.push(((number, "serves nobody"), UNSERVING_S));
             }
         }
-        if running > MACHINES {
+        if running > self.limits.machines {
             wrong.push(format!("{running} machines run"));
         }
-        if usd_per_hour > USD_PER_HOUR + 1e-6 {
+        if usd_per_hour > self.limits.usd_per_hour + 1e-6 {
             wrong.push(format!("${usd_per_hour}/h are spent"));
         }
         since_s.retain(|key, _| standing.iter().any(|(stands, _)| stands == key));

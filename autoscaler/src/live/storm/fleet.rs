@@ -1,35 +1,41 @@
-//! The workers on the machines, and the work they do, in simulated time.
+//! The workers on the machines, and the jobs they hold, in simulated time.
+
+mod jobs;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::Rng as _;
 use rand::rngs::StdRng;
-use serde_json::json;
-use stokehold_fake_vast::Event;
-use stokehold_queue::WorkerRecord;
-use stokehold_queue::flow::{CardRuns, Flow, LaneFlow};
+use stokehold_fake_vast::{Event, Started};
 use stokehold_queue::job::Priority;
 use stokehold_queue::registry::Wanted;
 
+use self::jobs::{Jobs, Slots};
 use super::cloud::{World, id_of};
 
-/// What a job takes, seconds.
-const RUN_S: f64 = 20.0;
+/// What a job takes, milliseconds.
+const RUN_MS: u64 = 20_000;
 
-/// A worker is gone from the registry so long after it was last heard of, milliseconds.
-const LISTED_MS: u64 = 900_000;
-
-/// The endpoints: the class of card that each needs, GiB, and the least time between two bursts is a round.
-const ENDPOINTS: [(&str, u32); 3] = [("draw", 10), ("write", 24), ("film", 48)];
+/// Work of one kind.
+#[derive(Clone, Copy)]
+pub(super) struct Endpoint {
+    pub(super) name: &'static str,
+    /// The class of card that it needs, GiB.
+    pub(super) class: u32,
+    pub(super) priority: Priority,
+}
 
 struct Machine {
+    /// The provider's number of the box that it stands in.
+    host: u64,
     joins_ms: u64,
     seen_ms: u64,
     joined_ms: u64,
-    cards: usize,
     card_mb: u64,
     is_up: bool,
+    slots: Slots,
 }
 
 #[derive(Default)]
@@ -37,13 +43,15 @@ struct Parts {
     /// By label's machine.
     machines: BTreeMap<String, Machine>,
     numbers: BTreeMap<u64, String>,
-    waiting: [f64; 3],
-    arrived: [u64; 3],
-    started: [u64; 3],
-    stepped_ms: u64,
+    jobs: Jobs,
     /// Nobody is heard until then.
     deaf_until_ms: u64,
     drained: BTreeSet<String>,
+    /// The share of machines whose worker never joins.
+    never_joins: f64,
+    /// When a machine that held its box came up there, and when one was lost there, by box, milliseconds.
+    came_ms: Vec<(u64, u64)>,
+    lost_ms: Vec<(u64, u64)>,
 }
 
 /// All of them. Clones share them.
@@ -51,6 +59,11 @@ struct Parts {
 pub(super) struct Fleet(Arc<Mutex<Parts>>);
 
 impl Fleet {
+    pub(super) fn of(endpoints: &[Endpoint], never_joins: f64) -> Self {
+        let parts = Parts { jobs: Jobs::of(endpoints), never_joins, ..Parts::default() };
+        Self(Arc::new(Mutex::new(parts)))
+    }
+
     fn parts(&self) -> MutexGuard<'_, Parts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,120 +73,131 @@ impl Fleet {
         self.parts().machines.get(id).is_some_and(|machine| machine.is_up && machine.joined_ms > 0)
     }
 
-    /// Time has passed: machines come and go, jobs arrive and are done.
-    pub(super) fn step(&self, world: &World, random: &mut StdRng, is_calm: bool) {
+    /// Machines whose workers are here.
+    pub(super) fn serving(&self) -> usize {
+        let parts = self.parts();
+        parts.machines.values().filter(|machine| machine.is_up && machine.joined_ms > 0).count()
+    }
+
+    /// Jobs of an endpoint, by its place.
+    pub(super) fn submit(&self, endpoint: usize, jobs: usize, now_ms: u64) {
+        self.parts().jobs.submit(endpoint, jobs, now_ms);
+    }
+
+    /// Of the jobs of an endpoint: those that wait, those that have ended.
+    pub(super) fn count(&self, endpoint: usize) -> (usize, u64) {
+        let parts = self.parts();
+        (parts.jobs.waiting(endpoint), parts.jobs.ended(endpoint))
+    }
+
+    /// How often a job was lost with its machine, and began again elsewhere.
+    pub(super) fn lost_jobs(&self) -> usize {
+        self.parts().jobs.lost
+    }
+
+    /// How long jobs of an endpoint that started since the last time had waited at most, milliseconds.
+    pub(super) fn longest_wait_ms(&self, endpoint: usize) -> u64 {
+        self.parts().jobs.longest_wait_ms(endpoint)
+    }
+
+    /// Boxes that machines of ours came up on within this time after one was lost there.
+    pub(super) fn returned_to(&self, within_ms: u64) -> Vec<u64> {
+        let parts = self.parts();
+        let is_soon = |(host, at_ms): &(u64, u64)| {
+            parts.lost_ms.iter().any(|(lost, lost_ms)| lost == host && (*lost_ms..lost_ms + within_ms).contains(at_ms))
+        };
+        parts.came_ms.iter().filter(|came| is_soon(came)).map(|(host, _)| *host).collect()
+    }
+
+    /// Bursts of work, and times at which nobody is heard.
+    pub(super) fn rage(&self, world: &World, random: &mut StdRng) {
+        let now_ms = world.cloud.clock().now_ms();
+        let mut parts = self.parts();
+        if random.random_bool(0.01) {
+            parts.deaf_until_ms = now_ms + random.random_range(20_000..400_000);
+        }
+        for endpoint in 0..parts.jobs.endpoints.len() {
+            if random.random_bool(0.1) {
+                let jobs = random.random_range(1..60);
+                parts.jobs.submit(endpoint, jobs, now_ms);
+            }
+        }
+    }
+
+    /// Everybody is heard, and what waits is called off, so that nothing is left to rent for.
+    pub(super) fn calm(&self) {
+        let mut parts = self.parts();
+        parts.deaf_until_ms = 0;
+        parts.jobs.call_off();
+    }
+
+    /// Time has passed: machines come and go, jobs are taken and done.
+    pub(super) fn step(&self, world: &World, random: &mut StdRng) {
         let happened = world.cloud.happened();
         let now_ms = world.cloud.clock().now_ms();
         let mut parts = self.parts();
         for happened in happened {
             match happened.event {
-                Event::Started(started) => {
-                    let id = id_of(started.label.as_deref().unwrap_or_default()).to_owned();
-                    parts.numbers.insert(started.instance, id.clone());
-                    // Some never do.
-                    let joins_ms =
-                        if random.random_bool(0.08) { u64::MAX } else { now_ms + random.random_range(1_000..60_000) };
-                    let machine = Machine {
-                        joins_ms,
-                        seen_ms: 0,
-                        joined_ms: 0,
-                        cards: started.num_gpus,
-                        card_mb: started.gpu_ram_mb,
-                        is_up: true,
-                    };
-                    parts.machines.insert(id, machine);
-                }
-                Event::Halted { instance } | Event::Destroyed { instance } => {
-                    if let Some(id) = parts.numbers.get(&instance).cloned()
-                        && let Some(machine) = parts.machines.get_mut(&id)
-                    {
-                        machine.is_up = false;
-                    }
-                }
+                Event::Started(started) => parts.came(&started, now_ms, random),
+                Event::Halted { instance } => parts.went(instance, now_ms, true),
+                Event::Destroyed { instance } => parts.went(instance, now_ms, false),
             }
         }
-        let (wanted, drains) = {
+        let (wanted, drained) = {
             let rows = world.ledger.rows();
             let wanted: BTreeSet<String> =
                 rows.machines.values().filter(|it| it.wanted == Wanted::Running).map(|it| it.id.clone()).collect();
             (wanted, rows.drains.keys().cloned().collect::<BTreeSet<_>>())
         };
-        if !is_calm && random.random_bool(0.01) {
-            parts.deaf_until_ms = now_ms + random.random_range(20_000..400_000);
-        }
-        let is_deaf = now_ms < parts.deaf_until_ms && !is_calm;
-        parts.drained = drains;
-        let mut at_work = 0.0;
-        for (id, machine) in &mut parts.machines {
-            if machine.is_up && !is_deaf && now_ms >= machine.joins_ms && (machine.joined_ms > 0 || wanted.contains(id))
-            {
-                machine.seen_ms = now_ms;
-                if machine.joined_ms == 0 {
-                    machine.joined_ms = now_ms;
-                }
-                at_work += machine.cards as f64;
-            }
-        }
-        let passed_s = now_ms.saturating_sub(parts.stepped_ms.max(1)).min(60_000) as f64 / 1e3;
-        parts.stepped_ms = now_ms;
-        let mut done = at_work * passed_s / RUN_S;
-        for n in 0..ENDPOINTS.len() {
-            if !is_calm && random.random_bool(0.1) {
-                let jobs = random.random_range(1..60);
-                parts.arrived[n] += jobs;
-                parts.waiting[n] += jobs as f64;
-            }
-            // In the end what waits is called off, so that nothing is left to rent for.
-            let served = if is_calm { parts.waiting[n] } else { parts.waiting[n].min(done) };
-            parts.waiting[n] -= served;
-            done -= served.min(done);
-            parts.started[n] = parts.arrived[n] - parts.waiting[n].ceil() as u64;
-        }
+        parts.drained = drained;
+        parts.work(&wanted, now_ms);
+    }
+}
+
+impl Parts {
+    fn came(&mut self, started: &Started, now_ms: u64, random: &mut StdRng) {
+        let id = id_of(started.label.as_deref().unwrap_or_default()).to_owned();
+        self.numbers.insert(started.instance, id.clone());
+        self.came_ms.push((started.machine, now_ms));
+        let never = random.random_bool(self.never_joins);
+        let machine = Machine {
+            host: started.machine,
+            joins_ms: if never { u64::MAX } else { now_ms + random.random_range(1_000..60_000) },
+            seen_ms: 0,
+            joined_ms: 0,
+            card_mb: started.gpu_ram_mb,
+            is_up: true,
+            slots: Slots::of(started.num_gpus),
+        };
+        self.machines.insert(id, machine);
     }
 
-    /// What the queue and the registry say.
-    pub(super) fn seen(&self, now_ms: u64) -> (Vec<Flow>, Vec<WorkerRecord>) {
-        let parts = self.parts();
-        let flow = |n: usize| {
-            let (name, class) = ENDPOINTS[n];
-            let waiting = parts.waiting[n].ceil() as u64;
-            let priority = if n == 2 { Priority::Batch } else { Priority::Interactive };
-            let (arrived, started) = (parts.arrived[n], parts.started[n]);
-            let lane = LaneFlow {
-                priority,
-                class,
-                arrived,
-                started,
-                late: 0,
-                waiting,
-                oldest_ms: if waiting > 0 { 20_000 } else { 0 },
-            };
-            let runs = CardRuns {
-                kind: "RTX 4090".to_owned(),
-                ended: started,
-                run_ms: started * 20_000,
-                ..CardRuns::default()
-            };
-            Flow {
-                tenant: "acme".to_owned(),
-                endpoint: name.to_owned(),
-                running: 0,
-                may_start: None,
-                lanes: vec![lane],
-                runs: vec![runs],
+    /// Its jobs begin again elsewhere.
+    fn went(&mut self, instance: u64, now_ms: u64, is_loss: bool) {
+        let Some(machine) = self.numbers.get(&instance).and_then(|id| self.machines.get_mut(id)) else { return };
+        if std::mem::take(&mut machine.is_up) && is_loss {
+            self.lost_ms.push((machine.host, now_ms));
+        }
+        self.jobs.put_back(&mut machine.slots);
+    }
+
+    fn work(&mut self, wanted: &BTreeSet<String>, now_ms: u64) {
+        let is_deaf = now_ms < self.deaf_until_ms;
+        for (id, machine) in &mut self.machines {
+            if !machine.is_up {
+                continue;
             }
-        };
-        let is_listed = |machine: &&Machine| machine.seen_ms > 0 && now_ms.saturating_sub(machine.seen_ms) < LISTED_MS;
-        let is_busy = parts.waiting.iter().any(|waiting| *waiting > 0.0);
-        let worker = |(id, machine): (&String, &Machine)| {
-            let gpu = |index: usize| json!({"index": index, "uuid": format!("GPU-{index}"), "name": "NVIDIA GeForce RTX 4090", "vram_mib": machine.card_mb});
-            let record = json!({"worker_id": format!("w_{id}"), "name": id, "release": "", "slots": machine.cards.max(1),
-                "joined_ms": machine.joined_ms, "seen_ms": machine.seen_ms, "trust": "datacenter",
-                "gpus": (0..machine.cards).map(gpu).collect::<Vec<_>>(),
-                "status": {"running": u32::from(is_busy && !parts.drained.contains(id)), "draining": parts.drained.contains(id)}});
-            serde_json::from_value(record).unwrap()
-        };
-        let workers = parts.machines.iter().filter(|(_, machine)| is_listed(machine)).map(worker).collect();
-        ((0..ENDPOINTS.len()).map(flow).collect(), workers)
+            self.jobs.end(&mut machine.slots, now_ms);
+            if is_deaf || now_ms < machine.joins_ms || (machine.joined_ms == 0 && !wanted.contains(id)) {
+                continue;
+            }
+            machine.seen_ms = now_ms;
+            if machine.joined_ms == 0 {
+                machine.joined_ms = now_ms;
+            }
+            if !self.drained.contains(id) {
+                self.jobs.take(&mut machine.slots, machine.card_mb, now_ms);
+            }
+        }
     }
 }

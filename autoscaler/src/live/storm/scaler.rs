@@ -1,0 +1,79 @@
+//! One autoscaler, as long as it lives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use stokehold_queue::registry::{Eta, Notice, Term};
+
+use super::cloud::{self, World};
+use super::fleet::Fleet;
+use crate::live::Settings;
+use crate::live::eta::etas;
+use crate::live::look::Asker;
+use crate::live::notices::Notices;
+use crate::live::round::round;
+use crate::mind::Mind;
+use crate::observation::Traits;
+use crate::policy::Policy;
+use crate::provider::{Failure, Invites, Provider};
+use crate::providers::Providers;
+use crate::providers::vast::Vast;
+use crate::secret::Secret;
+
+/// What it has in memory, and is gone with it.
+pub(super) struct Scaler {
+    pub(super) holder: String,
+    mind: Mind,
+    asker: Asker,
+    notices: Notices,
+    providers: Providers,
+    settings: Settings,
+    /// What it said at the end of its last round.
+    pub(super) said: Vec<Notice>,
+    pub(super) etas: Vec<Eta>,
+}
+
+struct Anybody;
+
+impl Invites for Anybody {
+    fn invite<'a>(&'a self, _: &'a str, _: &'a Traits) -> BoxFuture<'a, Result<Secret, Failure>> {
+        Box::pin(async { Ok(Secret::new("jt_storm")) })
+    }
+}
+
+impl Scaler {
+    pub(super) fn new(holder: String, world: &World, policy: &Policy) -> Self {
+        let settings = Settings { tick: Duration::from_secs(2), policy: policy.clone(), holder: None };
+        let vast =
+            Vast::new(cloud::settings(), &settings.policy, "http://gateway", "true".to_owned(), world.cloud.clone());
+        let vast: Arc<dyn Provider> = Arc::new(vast.unwrap());
+        Self {
+            holder,
+            mind: Mind::new(settings.policy.clone()),
+            asker: Asker::new(settings.policy.min_credit_usd),
+            notices: Notices::default(),
+            providers: std::iter::once(vast).collect(),
+            settings,
+            said: Vec::new(),
+            etas: Vec::new(),
+        }
+    }
+
+    /// One round in a term that may have ended by now. What is in memory lives on if it is not killed.
+    pub(super) async fn round(mut self, world: World, fleet: Fleet, term: Term) -> Self {
+        let answers = self.asker.ask(&self.providers).await;
+        let look = self.asker.look(world.seen(&fleet), answers);
+        let clock = world.cloud.clock();
+        let hands = self.settings.hands(&*world.ledger, &clock, term, &self.providers, Some(&Anybody));
+        let (patience, policy) = (self.settings.patience(), &self.settings.policy);
+        let told = &mut self.etas;
+        // What stops a round is what it is about.
+        drop(
+            round(&hands, &mut self.mind, patience, look, &mut self.notices, |seen, _| *told = etas(seen, policy))
+                .await,
+        );
+        (self.said, _) = self.notices.end_round(clock.now_ms());
+        self
+    }
+}

@@ -1,0 +1,113 @@
+//! A budget, a machine that cannot be got rid of, an account that is nearly empty.
+
+use stokehold_fake_vast::{self as fake, Act, Fault, Listing, Route, Rule};
+use stokehold_queue::registry::Wanted;
+
+use super::super::fleet::Endpoint;
+use super::super::stage::{Stage, market, play, policy};
+use super::{DRAW, FILM, listing};
+use crate::policy::Policy;
+
+const HOUR_S: f64 = 3_600.0;
+
+/// All that may be spent: two machines.
+fn a_dollar() -> Policy {
+    Policy { max_usd_per_hour: 1.0, ..policy() }
+}
+
+/// Once with work for the same cards, once with batch work that only large ones can do.
+pub(in super::super) fn budget() -> Vec<String> {
+    let large = Listing { gpu_name: "RTX A6000".into(), ..listing() };
+    let mixed = fake::Settings { listings: [vec![listing(); 10], vec![large; 10]].concat(), ..market(0, &listing()) };
+    let mut wrong = play(spend(market(20, &listing()), FILM));
+    wrong.extend(play(spend(mixed, Endpoint { class: 48, ..FILM })));
+    wrong
+}
+
+async fn spend(market: fake::Settings, batch: Endpoint) -> Vec<String> {
+    let mut stage = Stage::new(1, market, a_dollar(), &[DRAW, batch]);
+    // Seven machines for an hour.
+    stage.submit(1, 1_260);
+    let began_s = stage.now_s();
+    let mut ticks = 0_usize;
+    while stage.now_s() < began_s + 2.0 * HOUR_S {
+        if ticks.is_multiple_of(8) {
+            stage.submit(0, 1);
+        }
+        ticks += 1;
+        stage.tick().await;
+        if ticks == 300 {
+            // What waited for the first machines is no matter.
+            let _ = stage.fleet.longest_wait_ms(0);
+            let etas = stage.scaler.iter().flat_map(|scaler| &scaler.etas);
+            let eta_s = etas.filter(|eta| eta.priority == 2).filter_map(|eta| eta.seconds).max();
+            stage.claim(eta_s.is_some_and(|eta_s| eta_s > 3_600), format!("the batch work takes {eta_s:?} s"));
+        }
+        if ticks > 300 {
+            let says = stage.says("max_usd_per_hour");
+            stage.claim(says, "no notice stands");
+        }
+    }
+    let (waiting, ended) = stage.fleet.count(1);
+    stage.claim(waiting > 100 && ended > 100, format!("{waiting} of the batch work wait, {ended} have ended"));
+    let waited_ms = stage.fleet.longest_wait_ms(0);
+    stage.claim(waited_ms < 60_000, format!("interactive work waited for {waited_ms} ms behind it"));
+    stage.end()
+}
+
+pub(in super::super) fn destroy_fails() -> Vec<String> {
+    let of = async |fault| {
+        let mut stage = Stage::new(1, market(8, &listing()), a_dollar(), &[DRAW]);
+        stage.world.cloud.set_faults(vec![Rule::on(Route::Destroy, fault)]);
+        stage.submit(0, 200);
+        stage.run_until(2.0 * HOUR_S, "the work is done", |stage| stage.fleet.count(0) == (0, 200)).await;
+        let all_end = |stage: &Stage| {
+            let rows = stage.world.ledger.rows();
+            rows.machines.len() == 2 && rows.machines.values().all(|machine| machine.wanted == Wanted::Gone)
+        };
+        stage.run_until(HOUR_S, "two are being given back", all_end).await;
+        let stuck_s = stage.now_s();
+        stage.submit(0, 50);
+        stage.run_for(4.0 * HOUR_S).await;
+        stage.claim(all_end(&stage), "they are not written down as they are");
+        let says = stage.says("max_usd_per_hour");
+        stage.claim(says, "no notice stands");
+        let count = |stage: &Stage, method: &str, since_s| {
+            stage.world.cloud.changes_since(since_s).iter().filter(|call| call.method == method).count()
+        };
+        let rents = count(&stage, "PUT", stuck_s);
+        stage.claim(rents == 0, format!("{rents} were asked for meanwhile"));
+        let lately = count(&stage, "DELETE", stage.now_s() - 600.0);
+        stage.claim(lately >= 4, format!("asked for {lately} times in the last ten minutes"));
+        let healed_s = stage.now_s();
+        stage.world.cloud.set_faults(Vec::new());
+        stage.run_until(HOUR_S, "the rest is done", |stage| stage.fleet.count(0) == (0, 250)).await;
+        let calls = stage.world.cloud.changes_since(healed_s);
+        let first = |method: &str| calls.iter().find(|call| call.method == method).map(|call| call.at_s);
+        let (Some(destroyed_s), Some(rented_s)) = (first("DELETE"), first("PUT")) else {
+            stage.claim(false, "nothing was destroyed, or nothing rented");
+            return stage.end();
+        };
+        stage.claim(rented_s > destroyed_s + 10.0, "it was believed to be gone before two lists said so");
+        stage.end()
+    };
+    let mut wrong = play(of(Fault::StatusBefore { status: 503 }));
+    wrong.extend(play(of(Fault::NotFoundForAuth)));
+    wrong
+}
+
+pub(in super::super) fn credit() -> Vec<String> {
+    play(async {
+        let market = fake::Settings { credit_usd: 0.5, ..market(8, &listing()) };
+        let mut stage = Stage::new(1, market, policy(), &[DRAW]);
+        stage.submit(0, 30);
+        stage.run_for(600.0).await;
+        let (rented, says) = (stage.world.cloud.rented(), stage.says("credit vast"));
+        stage.claim(rented == 0 && says, format!("{rented} rented, notice: {says}"));
+        stage.world.cloud.act(&Act::PayIn { usd: 10.0 });
+        stage.run_until(HOUR_S, "the work is done", |stage| stage.fleet.count(0) == (0, 30)).await;
+        let says = stage.says("credit vast");
+        stage.claim(!says, "the notice stands still");
+        stage.end()
+    })
+}

@@ -1,0 +1,138 @@
+//! What scenarios are played on: a market that does what it is told, one autoscaler after the other, and what is found to be wrong.
+
+use std::time::Duration;
+
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use stokehold_fake_vast::{self as fake, Listing};
+use tokio::time::sleep;
+
+use super::LEASE_MS;
+use super::cloud::{Limits, World};
+use super::fleet::{Endpoint, Fleet};
+use super::scaler::Scaler;
+use crate::policy::Policy;
+
+/// Between two rounds, seconds.
+const TICK_S: f64 = 4.0;
+
+/// See the module.
+pub(super) struct Stage {
+    pub(super) world: World,
+    pub(super) fleet: Fleet,
+    pub(super) policy: Policy,
+    /// The one that leads, or waits for its turn.
+    pub(super) scaler: Option<Scaler>,
+    lives: u32,
+    random: StdRng,
+    wrong: Vec<String>,
+}
+
+/// A market of so many boxes of this kind, in which nothing happens that nobody asked for.
+pub(super) fn market(boxes: u32, listing: &Listing) -> fake::Settings {
+    fake::Settings {
+        machines: 0,
+        listings: vec![listing.clone(); boxes as usize],
+        keeps_history: true,
+        ..fake::Settings::calm()
+    }
+}
+
+/// What scenarios go by, but for what they are about.
+pub(super) fn policy() -> Policy {
+    Policy { may_stop: false, max_rents_per_hour: 100_000, min_reliability: 0.0, ..Policy::default() }
+}
+
+impl Stage {
+    pub(super) fn new(seed: u64, market: fake::Settings, policy: Policy, endpoints: &[Endpoint]) -> Self {
+        let limits = Limits { machines: policy.max_machines as usize, usd_per_hour: policy.max_usd_per_hour };
+        Self {
+            world: World::new(seed, market, limits),
+            fleet: Fleet::of(endpoints, 0.0),
+            policy,
+            scaler: None,
+            lives: 0,
+            random: StdRng::seed_from_u64(seed),
+            wrong: Vec::new(),
+        }
+    }
+
+    pub(super) fn now_s(&self) -> f64 {
+        self.world.cloud.now_s()
+    }
+
+    pub(super) fn submit(&self, endpoint: usize, jobs: usize) {
+        self.fleet.submit(endpoint, jobs, (self.now_s() * 1e3) as u64);
+    }
+
+    pub(super) fn claim(&mut self, is_so: bool, what: impl Into<String>) {
+        if !is_so {
+            self.wrong.push(what.into());
+        }
+    }
+
+    /// The autoscaler whose turn it is: a new one where the last one was killed.
+    pub(super) fn next(&mut self) -> Scaler {
+        self.scaler.take().unwrap_or_else(|| {
+            self.lives += 1;
+            Scaler::new(format!("a-{}", self.lives), &self.world, &self.policy)
+        })
+    }
+
+    /// Time passes without anybody deciding anything.
+    pub(super) async fn pass(&mut self, seconds: f64) {
+        sleep(Duration::from_secs_f64(seconds)).await;
+        self.fleet.step(&self.world, &mut self.random);
+        self.world.check_limits(&mut self.wrong);
+    }
+
+    /// Some seconds, and a round of who leads.
+    pub(super) async fn tick(&mut self) {
+        self.pass(TICK_S).await;
+        let scaler = self.next();
+        let term = self.world.ledger.lead(&scaler.holder, LEASE_MS);
+        self.scaler = Some(match term {
+            Some(term) => scaler.round(self.world.clone(), self.fleet.clone(), term).await,
+            None => scaler,
+        });
+        self.world.check_limits(&mut self.wrong);
+    }
+
+    pub(super) async fn run_for(&mut self, seconds: f64) {
+        let until_s = self.now_s() + seconds;
+        while self.now_s() < until_s {
+            self.tick().await;
+        }
+    }
+
+    /// Until that is so, which it is to be within this time.
+    pub(super) async fn run_until(&mut self, within_s: f64, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let until_s = self.now_s() + within_s;
+        while !is_so(self) {
+            if self.now_s() > until_s {
+                let said = self.scaler.iter().flat_map(|scaler| &scaler.said);
+                let said: Vec<&str> = said.map(|notice| notice.text.as_str()).collect();
+                return self.wrong.push(format!("not within {within_s} s: {what}; {said:?}"));
+            }
+            self.tick().await;
+        }
+    }
+
+    /// Whether a notice of this kind stands.
+    pub(super) fn says(&self, kind: &str) -> bool {
+        self.scaler.iter().flat_map(|scaler| &scaler.said).any(|notice| notice.kind == kind)
+    }
+
+    /// What was wrong.
+    pub(super) fn end(mut self) -> Vec<String> {
+        self.world.take_wrong(&mut self.wrong);
+        self.wrong.truncate(8);
+        self.wrong
+    }
+}
+
+/// Runs what is played, in simulated time.
+pub(super) fn play<T>(what: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(what)
+}
