@@ -68,8 +68,9 @@ fn market() -> fake::Settings {
     }
 }
 
-/// What goes wrong: everything that the reliability document lists for a provider, each for a while.
-fn faults(random: &mut StdRng) -> Vec<Rule> {
+/// What goes wrong: everything that the reliability document lists for a provider, each for a while. Lists fail for minutes now and then: never
+/// for two whiles in a row, since what serves nobody is waited for as long as nothing can be seen.
+fn faults(random: &mut StdRng, may_be_blind: bool) -> Vec<Rule> {
     let after = |random: &mut StdRng| random.random_range(30.0..600.0);
     let mut rules = vec![
         Rule::on(Route::Rent, Fault::DropAfter { hold: false }).with_probability(0.15),
@@ -106,7 +107,11 @@ fn faults(random: &mut StdRng) -> Vec<Rule> {
         Fault::DropBefore { hold: true },
     ];
     let fault = lists[random.random_range(0..lists.len())].clone();
-    rules.push(Rule::on(Route::List, fault).with_probability(if random.random_bool(0.3) { 0.9 } else { 0.05 }));
+    rules.push(Rule::on(Route::List, fault).with_probability(if may_be_blind && random.random_bool(0.5) {
+        0.9
+    } else {
+        0.05
+    }));
     rules
 }
 
@@ -139,7 +144,7 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
             break;
         }
         if n % 50 == 0 {
-            world.cloud.set_faults(if is_calm { Vec::new() } else { faults(&mut random) });
+            world.cloud.set_faults(if is_calm { Vec::new() } else { faults(&mut random, n / 50 % 2 == 1) });
         }
         tokio::time::sleep(Duration::from_secs_f64(random.random_range(1.0..10.0))).await;
         if is_calm {
