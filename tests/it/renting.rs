@@ -24,7 +24,7 @@ fn deploy(stack: &Stack, dir: &std::path::Path) {
 
 /// Looks until it is as it should be. No signal crosses processes for this.
 async fn until<T>(what: &str, stack: &Stack, look: impl AsyncFn() -> Option<T>) -> T {
-    for _ in 0..1_800 {
+    for _ in 0..4_000 {
         if let Some(found) = look().await {
             return found;
         }
