@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Problem;
 use crate::fleet::Waiting;
 use crate::metrics;
-use crate::routes::money::dollars;
 use crate::stamp::rfc3339;
 use crate::state::App;
+use stokehold_queue::costs::dollars;
 
 /// Between two looks.
 const ROUND: Duration = Duration::from_secs(5);

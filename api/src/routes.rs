@@ -11,7 +11,6 @@ pub(crate) mod fleet;
 pub(crate) mod health;
 pub(crate) mod jobs;
 pub(crate) mod limits;
-pub(crate) mod money;
 pub(crate) mod packages;
 pub(crate) mod queue;
 pub(crate) mod readings;

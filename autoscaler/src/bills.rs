@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use stokehold_queue::costs::{BillState, Charged, MachineBill};
 use stokehold_queue::registry::{MachineRecord, MachineState};
 
+use crate::live::chores::micros;
 use crate::observe::{SILENT_MS, Seen};
 use crate::provider::{Charge, RentalState};
 
@@ -161,11 +162,6 @@ fn charged(seen: &Seen, bill: MachineBill, charges: &Charges) -> MachineBill {
     };
     let is_news = bill.charged.is_none_or(|before| Charged { at_ms: now.at_ms, ..before } != now);
     if is_news { MachineBill { charged: Some(now), ..bill } } else { bill }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some thousand dollars, never negative")]
-fn micros(usd: f64) -> u64 {
-    (usd.max(0.0) * 1e6).round() as u64
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ impl Autoscaler {
     /// One round, whatever comes of it.
     async fn round(&mut self, term: Term) {
         let look = match self.eyes.look(&self.providers).await {
-            Ok(look) => Look { spent_usd_micros: self.books.spent_today(look.seen.now_ms), ..look },
+            Ok(look) => look,
             Err(blind) => {
                 metrics::blind("redis");
                 if !std::mem::replace(&mut self.was_blind, true) {
@@ -218,6 +218,11 @@ impl Autoscaler {
         self.was_blind = false;
         look.blind.iter().for_each(|(provider, _)| metrics::blind(provider));
         let registry = self.queue.registry();
+        if self.books.spent_today(look.seen.now_ms).is_none() {
+            // What is spent is known before anything is rented.
+            self.books.keep(&registry, term, &self.providers, &look.seen).await;
+        }
+        let look = Look { spent_usd_micros: self.books.spent_today(look.seen.now_ms), ..look };
         let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
         let (recorder, mut etas) = (&mut self.recorder, Vec::new());
         let record = |seen: &Observation, plan: &Plan| {

@@ -316,7 +316,7 @@ fn seconds(ms: u64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
-fn dollars(micros: u64) -> f64 {
+pub(crate) fn dollars(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 

@@ -1,16 +1,7 @@
 //! Dollars as people write them, micro-dollars as the API has them.
 
 use serde_json::Value;
-
-/// `$3.20`; what is less than ten cents has four places.
-pub(crate) fn dollars(usd_micros: u64) -> String {
-    if usd_micros == 0 || usd_micros >= 100_000 {
-        let cents = usd_micros.saturating_add(5_000) / 10_000;
-        format!("${}.{:02}", cents / 100, cents % 100)
-    } else {
-        format!("$0.{:04}", usd_micros.saturating_add(50) / 100)
-    }
-}
+pub(crate) use stokehold_queue::costs::dollars;
 
 /// As [`dollars`]; a dash where there is none.
 pub(crate) fn cell(usd_micros: &Value) -> String {

@@ -14,6 +14,7 @@ mod spent;
 mod split;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use bill::{BillState, BilledDay, Charged, DayBill, MachineBill};
 pub use forecast::{Estimate, FORECAST_DAYS, Forecast, Unknown, forecast};
@@ -22,3 +23,4 @@ pub use reckon::{Cost, Line, Who, reckon};
 pub use report::{By, Group, Hosted, Instead, Report, Row, report};
 pub use spent::{DAYS_MAX, Spent, day_of};
 pub(crate) use spent::{Took, read_spent, spent_of};
+pub use words::dollars;

@@ -76,7 +76,8 @@ pub(crate) fn chores<'a>(
                     rented_ms: seen.now_ms,
                     drained_ms: None,
                     then: None,
-                    usd_micros_per_hour: 0,
+                    // It counts towards the limits until it is gone.
+                    usd_micros_per_hour: rental.usd_per_hour.map_or(0, micros),
                     stopped_usd_micros_per_hour: 0,
                     is_interruptible: false,
                     missed_ms: None,

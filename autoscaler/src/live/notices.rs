@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use stokehold_queue::registry::{Caps, Granted, Notice};
 
 use crate::live::look::Unsold;
+use crate::observe::dollars;
 use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};
 use crate::provider::Failure;
@@ -121,11 +122,6 @@ impl Notices {
         }
         (self.standing.values().cloned().collect(), changed)
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
-fn dollars(micros: u64) -> f64 {
-    micros as f64 / 1e6
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Money, in words.
 
 /// Micro-dollars as people write them: `$5.00`, and what is less than ten cents with four places.
-pub(crate) fn dollars(usd_micros: u64) -> String {
+#[must_use]
+pub fn dollars(usd_micros: u64) -> String {
     if usd_micros == 0 || usd_micros >= 100_000 {
         let cents = usd_micros.saturating_add(5_000) / 10_000;
         format!("${}.{:02}", cents / 100, cents % 100)
