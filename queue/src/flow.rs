@@ -208,6 +208,10 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
         let looked: Vec<(u64, StreamRangeReply)> = pairs(&pipe, &mut redis).await.map_err(Error::redis(step))?;
         for ((lane, _), streams) in lanes.into_iter().zip(looked.chunks_exact(2)) {
             let jobs = streams.iter().map(|(jobs, _)| jobs).sum();
+            // All of them stand at a concurrency key: no machine would help.
+            if jobs == 0 {
+                continue;
+            }
             let heads =
                 streams.iter().filter_map(|(_, head)| head.ids.first()?.id.split_once('-')?.0.parse::<u64>().ok());
             let oldest_ms = heads.min().map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
