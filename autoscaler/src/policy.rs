@@ -98,8 +98,8 @@ pub struct Policy {
     pub drain_deadline_s: f64,
     /// A host on which a boot failed is left alone for so long, seconds.
     pub host_penalty_s: f64,
-    /// A machine that nothing needs goes when it has been idle for so long, seconds, however soon the next job is thought to come; 0: as soon
-    /// as it is not worth waiting for that.
+    /// A machine that has been idle for so long goes, seconds, however soon the next job is thought to come: what came longer ago, and no longer
+    /// waits, asks for nothing. 0: as soon as it is not worth waiting for that.
     pub max_idle_s: f64,
 }
 

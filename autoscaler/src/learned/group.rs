@@ -14,6 +14,8 @@ const MEMORY_RUNS: f64 = 4.0;
 /// A mean over the last while.
 const LOAD_S: f64 = 90.0;
 const STEADY_S: f64 = 900.0;
+/// Machines that a job which waits needs, at the least.
+const WAITS: f64 = 0.5;
 /// Quarters of an hour of a day.
 const QUARTERS: usize = 96;
 const QUARTER_S: f64 = 900.0;
@@ -26,6 +28,8 @@ pub(super) struct Memory {
     curve: Curve,
     /// Interactive jobs per second, over two lengths of time.
     jobs_per_s: (f64, f64),
+    /// When an interactive job last came or waited, unix seconds.
+    asked_s: f64,
     day: Vec<Mean>,
     /// The quarter that is being counted, since when, and its jobs.
     quarter: (usize, f64, f64),
@@ -55,6 +59,7 @@ impl Memory {
         Self {
             curve: Curve::default(),
             jobs_per_s: (0.0, 0.0),
+            asked_s: 0.0,
             day: vec![Mean::default(); QUARTERS],
             quarter: (0, 0.0, 0.0),
         }
@@ -73,22 +78,29 @@ impl Memory {
         let (jobs, machine_s, alone_s) = work.lately;
         let (job_s, alone_s) = if jobs > 0.01 { (machine_s / jobs, alone_s / jobs) } else { (0.0, 0.0) };
         let share = if alone_s > 0.0 { job_s / alone_s } else { 1.0 };
-        self.curve.note(now_s, work.came, MEMORY_S.max(MEMORY_RUNS * alone_s));
-        self.jobs_per_s.0 = fade(self.jobs_per_s.0, since_s, LOAD_S.max(MEMORY_RUNS * alone_s))
-            + work.came / LOAD_S.max(MEMORY_RUNS * alone_s);
+        // Who may not be idle for long is not kept for what came long ago.
+        let most_s = if policy.max_idle_s > 0.0 { policy.max_idle_s } else { f64::INFINITY };
+        let (memory_s, load_s) = (MEMORY_S.min(most_s), LOAD_S.min(most_s));
+        let load_s = load_s.max(MEMORY_RUNS * alone_s);
+        self.curve.note(now_s, work.came, memory_s.max(MEMORY_RUNS * alone_s));
+        self.jobs_per_s.0 = fade(self.jobs_per_s.0, since_s, load_s) + work.came / load_s;
         self.jobs_per_s.1 = fade(self.jobs_per_s.1, since_s, STEADY_S) + work.came / STEADY_S;
         self.note_day(now_s, work.came);
         group.hour_factor = self.hour_factor(now_s);
 
-        let mut curve = self.curve.machines(now_s, alone_s, share, queueing_s);
+        if work.came > 0.0 || work.waiting.0 > 0 {
+            self.asked_s = now_s;
+        }
+        let is_quiet = now_s - self.asked_s >= most_s;
+        let mut curve = if is_quiet { 0.0 } else { self.curve.machines(now_s, alone_s, share, queueing_s) };
         if work.waiting.0 > 0 {
-            curve = curve.max(0.5);
+            curve = curve.max(WAITS);
         }
         // What of the backlog would be left when a machine that is rented now could begin.
         let load = self.jobs_per_s.0 * job_s;
         let left_s = (work.backlog_s + load * work.boot_s - work.could_s).max(0.0);
         group.interactive = curve;
-        group.burst = (load + left_s / policy.drain_s - curve).max(0.0);
+        group.burst = if is_quiet { 0.0 } else { (load + left_s / policy.drain_s - curve).max(0.0) };
         group.steady = self.jobs_per_s.1 * job_s;
         group.jobs_per_s = self.jobs_per_s.0;
         (group.deferred, group.urgent) = (work.deferred, work.urgent);

@@ -2,8 +2,8 @@
 
 use stokehold_autoscaler::simulate::Rules;
 use stokehold_autoscaler::simulate::generate::Shape;
-use stokehold_autoscaler::simulate::trace::Job;
-use stokehold_autoscaler::{Machine, Observation, Phase, Policy};
+use stokehold_autoscaler::simulate::trace::{Job, Priority};
+use stokehold_autoscaler::{Machine, Name, Observation, Phase, Policy};
 
 use crate::recorded::{History, hours, simulated};
 
@@ -97,6 +97,43 @@ fn an_hour_after_the_last_job_nothing_is_on() {
             }
         }
     }
+}
+
+#[test]
+fn where_nobody_may_be_idle_for_long_a_burst_leaves_nothing_behind() {
+    // Three hundred jobs of two seconds at once, for four models, and a straggler every fifteen seconds for a while; the next day one more.
+    let job = |arrival_s: f64, n: u32| Job {
+        arrival_s,
+        endpoint: Name::from(format!("m{}", n % 4)),
+        service_s: 2.0,
+        vram_gb: [6.0, 10.0, 20.0, 40.0][n as usize % 4],
+        priority: Priority::Interactive,
+    };
+    let mut jobs: Vec<Job> = (0..300).map(|n| job(0.0, n)).collect();
+    jobs.extend((0..40_u32).map(|n| job(600.0 + 15.0 * f64::from(n), n)));
+    jobs.push(job(86_400.0, 0));
+    let policy = Policy { max_idle_s: 20.0, may_stop: false, ..Policy::default() };
+    let (outcome, history) = simulated(&jobs, &Rules::default(), &policy);
+    assert_no_job_is_lost(&history, &jobs, "a burst");
+    let began_s = history[0].0.at_s;
+    // Seconds for which something was on, from the burst until the stragglers, and from the last of them until the next day.
+    let on_until = |from_s: f64, until_s: f64| {
+        let seen =
+            history.iter().map(|(seen, _)| seen).filter(|seen| (from_s..until_s).contains(&(seen.at_s - began_s)));
+        let on = seen.filter(|seen| !seen.machines.is_empty()).map(|seen| seen.at_s - began_s);
+        on.fold(from_s, f64::max)
+    };
+    let busy_until = |until_s: f64| {
+        let seen = history.iter().map(|(seen, _)| seen).filter(|seen| seen.at_s - began_s < until_s);
+        let busy = seen.filter(|seen| seen.machines.iter().any(|machine| machine.running > 0));
+        busy.map(|seen| seen.at_s - began_s).fold(0.0, f64::max)
+    };
+    for (from_s, until_s) in [(0.0, 600.0), (1_200.0, 86_400.0)] {
+        let (on_s, busy_s) = (on_until(from_s, until_s), busy_until(until_s));
+        assert!(on_s < busy_s + 60.0, "busy until {busy_s}, on until {on_s}");
+    }
+    let most = history.iter().filter(|(seen, _)| seen.at_s - began_s > 700.0).map(|(seen, _)| seen.machines.len());
+    assert!(most.max().unwrap() < 5, "stragglers do not ask for the {} boots of the burst", outcome.boots);
 }
 
 #[test]
