@@ -53,7 +53,7 @@ def main() -> None:
     share = 100 / count
     height = TOP + LINE * max(len(shot) for shot in shots)
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {COLUMNS * 8} {height}" width="{COLUMNS * 8}" height="{height}">')
-    print("<title>300 jobs on rented machines: they come with the work, and idle ones are given back</title>")
+    print("<title>300 jobs on rented machines: from none and back to none</title>")
     print("<style>text{font:13px ui-monospace,Menlo,Consolas,monospace}.f{opacity:0;animation:f")
     print(f"{count * SECONDS:.1f}s steps(1) infinite}}@keyframes f{{0%{{opacity:1}}{share:.3f}%{{opacity:0}}}}</style>")
     print('<rect width="100%" height="100%" rx="6" fill="#0d1117"/>')

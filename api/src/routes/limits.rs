@@ -116,8 +116,19 @@ pub(crate) struct LimitsView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsShown)]
 pub(crate) struct LimitsShown {
-    #[serde(flatten)]
-    limits: LimitsBody,
+    /// Share of the machines beside other tenants; of tenants only.
+    weight: Option<f64>,
+    /// Jobs that run at once.
+    max_running: Option<u32>,
+    /// Jobs that have not ended.
+    max_open: Option<u64>,
+    /// Starts a minute.
+    starts_per_minute: Option<u32>,
+    /// What may be spent on a day (UTC), micro-dollars.
+    budget_usd_micros_per_day: Option<u64>,
+    /// What happens then.
+    #[schema(value_type = Option<AtBudgetWord>)]
+    at_budget: Option<AtBudget>,
     /// Where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetView>,
@@ -276,7 +287,17 @@ async fn read(app: &App, gate: &Gate, budgets: &[Budgeted]) -> Result<LimitsView
 
 async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let LimitsView { limits, budget, .. } = read(app, gate, &app.budgets_of(gate.tenant()).await?).await?;
-    Ok(JsonAnswer(LimitsShown { limits, budget }))
+    // Not flattened: a body has no room for more, which would hold for this, too.
+    let LimitsBody { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget } = limits;
+    Ok(JsonAnswer(LimitsShown {
+        weight,
+        max_running,
+        max_open,
+        starts_per_minute,
+        budget_usd_micros_per_day,
+        at_budget,
+        budget,
+    }))
 }
 
 impl App {

@@ -14,6 +14,8 @@ use crate::snapshot::{Group, Learned, Needs};
 
 /// Starts that the mean time of loading rests on, at most.
 const STARTS_MAX: f64 = 200.0;
+/// Jobs that a worker runs at once if it is not told otherwise, at the least.
+const SLOTS_MIN: f64 = 2.0;
 /// Arrivals that make an endpoint one of those in demand lately.
 const LATELY_MIN: f64 = 0.01;
 /// The place of the standard priority.
@@ -241,7 +243,8 @@ impl Pace {
     /// The share of a machine that a job of this endpoint takes.
     fn share(&self, endpoint: &Endpoint) -> f64 {
         match self.slots {
-            0 if self.vram_gb > 0.0 => (endpoint.vram_gb / self.vram_gb).min(1.0),
+            0 if self.vram_gb > 0.0 && endpoint.vram_gb > 0.0 => (endpoint.vram_gb / self.vram_gb).min(1.0),
+            0 if self.vram_gb > 0.0 => 1.0 / SLOTS_MIN,
             0 => 1.0,
             slots => 1.0 / f64::from(slots),
         }
@@ -370,6 +373,23 @@ fn machines_until(due: &mut [Due], running_s: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_without_a_card_takes_a_part_of_a_machine() {
+        let pace = Pace { speed: 1.0, vram_gb: 40.0, slots: 0, boot_s: 100.0, could_s: 0.0 };
+        let share = |vram_gb: f64| {
+            pace.share(&Endpoint {
+                name: Name::default(),
+                vram_gb,
+                demands: Default::default(),
+                work: Default::default(),
+                running: 0,
+                runs: Vec::new(),
+            })
+        };
+        assert!((share(10.0) - 0.25).abs() < 1e-9);
+        assert!((share(0.0) - 0.5).abs() < 1e-9, "else no machine would ever be rented for it");
+    }
 
     #[test]
     fn deferrable_work_is_spread_until_it_is_due() {
