@@ -13,6 +13,7 @@ mod fault_table;
 mod first_light;
 mod gpus;
 mod handlers;
+mod killed;
 mod kinds;
 mod new_machine;
 mod pipelines;

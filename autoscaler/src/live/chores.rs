@@ -176,10 +176,8 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
 /// For how long a list may be believed that a machine is not in, milliseconds: one that was rented just now may not show yet, whatever is
 /// wanted of it.
 fn unlisted_ms(seen: &Seen, machine: &MachineRecord) -> u64 {
-    let since_ms = match (machine.wanted, machine.is_done) {
-        (Wanted::Gone, true) => machine.rented_ms,
-        _ => machine.wanted_ms,
-    };
+    // That it is to be gone is asked again and again, and begins nothing anew.
+    let since_ms = if machine.wanted == Wanted::Gone { machine.rented_ms } else { machine.wanted_ms };
     seen.now_ms.saturating_sub(since_ms)
 }
 
@@ -340,6 +338,20 @@ mod tests {
         assert_eq!(*why, "it was never made");
         let early = MachineRecord { rental: None, is_done: false, ..machine(20) };
         assert_eq!(of(&seen(early, Some(vec![]))), [], "it may show yet");
+    }
+
+    #[test]
+    fn a_rent_of_unknown_outcome_that_is_not_wanted_any_more_is_given_up_however_often_it_is_asked_to_go() {
+        let asked_again = MachineRecord {
+            rental: None,
+            is_done: false,
+            wanted: Wanted::Gone,
+            wanted_ms: NOW_MS - 5_000,
+            missed_ms: Some(NOW_MS - MISSED_MS),
+            ..machine(130)
+        };
+        let chores = of(&seen(asked_again, Some(vec![])));
+        assert!(matches!(&chores[..], [Chore::Forget { .. }]), "{chores:?}");
     }
 
     #[test]
