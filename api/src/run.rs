@@ -24,6 +24,7 @@ use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
 use crate::recovery::Recovery;
 use crate::schedules::Scheduler;
+use crate::series;
 use crate::serve::{self, Bounds};
 use crate::settle::Settler;
 use crate::state::App;
@@ -54,6 +55,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(series::Keeper::new(app.clone()).run(shutdown.clone()));
     for shard in app.queue.all() {
         loops.spawn(Watch::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Recovery::new(app.clone(), shard.clone()).run(shutdown.clone()));
