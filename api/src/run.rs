@@ -86,7 +86,8 @@ pub fn app(app: App) -> Router {
         .with_state(app)
 }
 
-/// Pages of any origin may call: a bearer token, unlike a cookie, is never sent by itself.
+/// Pages of any origin may call: a bearer token, unlike a cookie, is never sent by itself. With a session's cookie `session.rs` turns away
+/// those of another host, whose scripts are not allowed its header either.
 fn cors() -> CorsLayer {
     let ours = ["idempotency-key", "prefer", "last-event-id"].map(HeaderName::from_static);
     CorsLayer::new()

@@ -35,15 +35,26 @@ local function count_timing(job, now, succeeded, tail, _, _, _, _, _, _, run_usd
   end
 end
 
+-- One HSET for all of it: what a script writes is written again for replicas and the append-only file.
 local function flush_timings()
   for key, fields in pairs(timed) do
+    local names, set, new = {}, {}, 0
     for field, by in pairs(fields) do
-      if by > 0 and redis.call('HINCRBY', key, field, text(by)) == by then
-        -- What is new has its first value.
-        if redis.call('HLEN', key) > TIMINGS_MAX then redis.call('HDEL', key, field) end
-        redis.call('EXPIRE', key, TIMINGS_S)
+      if by > 0 then names[#names + 1] = field end
+    end
+    local before = redis.call('HMGET', key, unpack(names))
+    for n = 1, #names do
+      if not before[n] then new = new + 1 end
+    end
+    local is_full = new > 0 and redis.call('HLEN', key) + new > TIMINGS_MAX
+    for n, field in ipairs(names) do
+      if before[n] or not is_full then
+        set[#set + 1] = field
+        set[#set + 1] = text(tonumber(before[n] or 0) + fields[field])
       end
     end
+    if #set > 0 then redis.call('HSET', key, unpack(set)) end
+    if new > 0 and not is_full then redis.call('EXPIRE', key, TIMINGS_S) end
   end
   timed = {}
 end
