@@ -1,6 +1,8 @@
 //! What the dashboard lives on: sessions, what is told live, curves and figures.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
 
 use futures::{Stream, StreamExt};
 use reqwest::{Method, RequestBuilder, Response};
@@ -9,6 +11,9 @@ use stokehold_api::token::Scope;
 use stokehold_queue::now_ms;
 use stokehold_queue::series::{Point, STEP_MS};
 use tokio::time::{sleep, timeout};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::stack::{PATIENCE, Replica, Stack};
 use crate::worker::Worker;
@@ -19,6 +24,12 @@ fn forbidden() -> (u16, String) {
 
 fn unauthorized() -> (u16, String) {
     (401, "unauthorized".to_owned())
+}
+
+/// The token with another last digit.
+fn mistyped(token: &str) -> String {
+    let (rest, last) = token.split_at(token.len() - 1);
+    format!("{rest}{}", if last == "0" { "1" } else { "0" })
 }
 
 async fn log_in(replica: &Replica, token: &str) -> Response {
@@ -98,7 +109,7 @@ async fn a_session_is_secure_over_https_and_good_at_every_replica() {
 async fn what_is_no_session_is_refused() {
     let stack = Stack::start().await;
     let join = stack.join_token(false).await;
-    let changed = format!("{}0", &stack.token[..stack.token.len() - 1]);
+    let changed = mistyped(&stack.token);
     for wrong in ["", "sk_nothing", &join, &changed] {
         assert_eq!(log_in(&stack, wrong).await.status(), 401, "{wrong}");
     }
@@ -130,6 +141,62 @@ async fn a_revoked_token_ends_its_session_and_its_streams() {
         }
     };
     timeout(PATIENCE, refused).await.expect("the session ends");
+}
+
+/// All that is logged, at any level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Visit for Log {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.lock().unwrap().push_str(&format!("{field}={value:?}\n"));
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        span.record(&mut self.clone());
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        values.record(&mut self.clone());
+    }
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[tokio::test]
+async fn no_log_has_a_token_or_a_session() {
+    let log = Log::default();
+    // All of a test is on one thread, the API with it.
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let stack = Stack::start().await;
+    let cookie = set_cookie(&log_in(&stack, &stack.token).await);
+    stack.json(asks(&stack, Method::GET, "/v1/session", &cookie)).await;
+    stack.json(asks(&stack, Method::GET, "/v1/jobs", &cookie)).await;
+    let wrong = mistyped(&stack.token);
+    assert_eq!(log_in(&stack, &wrong).await.status(), 401);
+    let strange = json!(stack.token).to_string();
+    let strange = stack.client.post(format!("{}/v1/session", stack.url)).body(strange).send().await.unwrap();
+    assert_eq!(strange.status(), 400);
+    let log = log.0.lock().unwrap();
+    assert!(log.contains("/v1/session"), "requests are logged");
+    let secret = stack.token.split('_').nth(2).unwrap();
+    let sealed = cookie.split([';', '=']).nth(1).unwrap();
+    assert!(!log.contains(secret) && !log.contains(sealed));
 }
 
 /// The events of a stream, by name and data.
