@@ -8,10 +8,11 @@ use axum::extract::FromRequestParts;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use moka::sync::Cache;
-use stokehold_queue::{TokenKind, TokenRecord};
+use stokehold_queue::{TokenKind, TokenRecord, now_ms};
 
 use crate::error::{Code, Problem};
 use crate::rented;
+use crate::session;
 use crate::state::App;
 use crate::token::{Scope, Token};
 
@@ -54,17 +55,58 @@ impl<S: Asked> FromRequestParts<App> for Caller<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let (record, _) = believe(app, parts, TokenKind::Api).await?;
-        let may = |wanted: Scope| record.scopes.iter().any(|scope| scope == wanted.as_str());
-        if !may(S::SCOPE) {
-            let scope = S::SCOPE.as_str();
-            return Err(Problem::new(
-                Code::Forbidden,
-                format!("this token lacks the scope {scope}; make one that has it"),
-            ));
-        }
-        Ok(Self { tenant: record.tenant.clone(), operates: may(Scope::WorkersRead), scope: PhantomData })
+        let token = holder(app, parts).await?;
+        demand(&token, S::SCOPE)?;
+        let operates = has(&token, Scope::WorkersRead);
+        Ok(Self { tenant: token.tenant.clone(), operates, scope: PhantomData })
     }
+}
+
+/// Whoever shows an API token, whatever its scopes.
+pub(crate) struct Holder(pub(crate) Arc<TokenRecord>);
+
+impl FromRequestParts<App> for Holder {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        holder(app, parts).await.map(Self)
+    }
+}
+
+/// Whether a token has a scope.
+pub(crate) fn has(token: &TokenRecord, wanted: Scope) -> bool {
+    token.scopes.iter().any(|scope| scope == wanted.as_str())
+}
+
+/// Refuses a token that lacks a scope.
+pub(crate) fn demand(token: &TokenRecord, wanted: Scope) -> Result<(), Problem> {
+    if has(token, wanted) {
+        return Ok(());
+    }
+    let scope = wanted.as_str();
+    Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; make one that has it")))
+}
+
+/// The record of the API token that a request shows: as a bearer or, where it shows none, by the cookie of a session.
+async fn holder(app: &App, parts: &Parts) -> Result<Arc<TokenRecord>, Problem> {
+    if !parts.headers.contains_key(AUTHORIZATION) && session::is_shown(&parts.headers) {
+        session::check_asker(&parts.method, &parts.headers, &parts.uri, &app.config.public_url)?;
+        return session::holder(app, &parts.headers).await.map(|(record, _)| record);
+    }
+    believe(app, parts, TokenKind::Api).await.map(|(record, _)| record)
+}
+
+/// Whether a token that was good is so still, as far as can be told: for answers that go on.
+pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
+    let now = match app.tokens.get(&token.id) {
+        Some(record) => record,
+        None => match app.ask("read a token", app.registry.token(&token.id)).await {
+            Ok(Some(record)) => app.tokens.entry_by_ref(&token.id).or_insert(Arc::new(record)).into_value(),
+            Ok(None) => return false,
+            Err(_) => return true,
+        },
+    };
+    now.hash == token.hash && now.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms())
 }
 
 /// A worker that has joined, by its worker token.
@@ -110,12 +152,19 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
         .headers
         .get(AUTHORIZATION)
         .ok_or_else(|| refused("there is no token; send the header Authorization: Bearer <token>"))?;
-    let token = header
+    let text = header
         .to_str()
         .ok()
         .and_then(|text| text.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .and_then(|(_, text)| Token::parse(text.trim()))
+        .map_or("", |(_, text)| text.trim());
+    prove(app, text, kind).await
+}
+
+/// As [`believe`], of a token's text.
+pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
+    let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
+    let token = Token::parse(text)
         .ok_or_else(|| refused("this is not a token; copy the whole of it, as `stoke token create` printed it"))?;
     if token.kind != kind {
         return Err(refused(match kind {

@@ -8,15 +8,15 @@ use std::sync::LazyLock;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use utoipa::openapi::response::{Response as Described, ResponseBuilder};
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
-    archives, batches, costs, endpoints, events, feedback, files, fleet, health, jobs, limits, packages, queue,
-    readings, redrive, results, schedules, secrets, submit, webhooks, weights, workers,
+    archives, batches, costs, endpoints, events, feedback, files, fleet, health, jobs, limits, live, packages, queue,
+    readings, redrive, results, schedules, secrets, series, session, stats, submit, webhooks, weights, workers,
 };
 
 #[derive(OpenApi)]
@@ -32,11 +32,12 @@ use crate::routes::{
         endpoints::traffic::get, endpoints::traffic::set, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
+        session::log_in, session::get, session::log_out, live::follow, series::get, stats::get,
         health::healthz, health::readyz, health::metrics,
     ),
     components(schemas(ProblemBody)),
     modifiers(&Bearer, &Links),
-    security(("bearer" = [])),
+    security(("bearer" = []), ("session" = [])),
     tags(
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
         (name = "batches", description = "Many inputs in one call."),
@@ -49,6 +50,7 @@ use crate::routes::{
         (name = "webhooks", description = "Events sent to you, signed after Standard Webhooks."),
         (name = "costs", description = "What it cost, and where the money went."),
         (name = "workers", description = "Who runs the jobs."),
+        (name = "dashboard", description = "What the page at `/dashboard` lives on."),
         (name = "health", description = "For machines that watch this one."),
     ),
 )]
@@ -59,7 +61,12 @@ struct Bearer;
 impl Modify for Bearer {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("sk_<id>_<secret>_<crc>").build();
-        api.components.get_or_insert_default().add_security_scheme("bearer", SecurityScheme::Http(scheme));
+        let components = api.components.get_or_insert_default();
+        components.add_security_scheme("bearer", SecurityScheme::Http(scheme));
+        let cookie =
+            "Of a page that logged in. All but GET and HEAD need the header `Stokehold-Request: dashboard` beside it.";
+        let cookie = ApiKey::Cookie(ApiKeyValue::with_description(crate::session::COOKIE, cookie));
+        components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod fleet;
 pub(crate) mod health;
 pub(crate) mod jobs;
 pub(crate) mod limits;
+pub(crate) mod live;
 pub(crate) mod packages;
 pub(crate) mod queue;
 pub(crate) mod readings;
@@ -18,6 +19,9 @@ pub(crate) mod redrive;
 pub(crate) mod results;
 pub(crate) mod schedules;
 pub(crate) mod secrets;
+pub(crate) mod series;
+pub(crate) mod session;
+pub(crate) mod stats;
 pub(crate) mod submit;
 pub(crate) mod view;
 pub(crate) mod webhooks;
@@ -83,6 +87,10 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/worker/install.sh", get(archives::script))
         .route("/v1/worker/archives/{name}", get(archives::archive))
         .route("/v1/queue", get(queue::get))
+        .route("/v1/session", post(session::log_in).get(session::get).delete(session::log_out))
+        .route("/v1/live", get(live::follow))
+        .route("/v1/series", get(series::get))
+        .route("/v1/endpoints/{name}/stats", get(stats::get))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))

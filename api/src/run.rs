@@ -24,6 +24,7 @@ use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
 use crate::recovery::Recovery;
 use crate::schedules::Scheduler;
+use crate::series;
 use crate::serve::{self, Bounds};
 use crate::settle::Settler;
 use crate::state::App;
@@ -54,6 +55,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(series::Keeper::new(app.clone()).run(shutdown.clone()));
     for shard in app.queue.all() {
         loops.spawn(Watch::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Recovery::new(app.clone(), shard.clone()).run(shutdown.clone()));
@@ -84,7 +86,8 @@ pub fn app(app: App) -> Router {
         .with_state(app)
 }
 
-/// Pages of any origin may call: a bearer token, unlike a cookie, is never sent by itself.
+/// Pages of any origin may call: a bearer token, unlike a cookie, is never sent by itself. With a session's cookie `session.rs` turns away
+/// those of another host, whose scripts are not allowed its header either.
 fn cors() -> CorsLayer {
     let ours = ["idempotency-key", "prefer", "last-event-id"].map(HeaderName::from_static);
     CorsLayer::new()

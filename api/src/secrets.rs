@@ -126,14 +126,15 @@ fn bound(what: &str, tenant: &str, name: &str, key_id: &str) -> Vec<u8> {
 }
 
 /// Nonce and sealed text, base64.
-fn seal(key: &[u8; KEY_BYTES], aad: &[u8], msg: &[u8]) -> Result<String, Error> {
+pub(crate) fn seal(key: &[u8; KEY_BYTES], aad: &[u8], msg: &[u8]) -> Result<String, Error> {
     let nonce = random::<NONCE_BYTES>()?;
     let text = XChaCha20Poly1305::new(key.into()).encrypt(&nonce.into(), Payload { msg, aad });
     let text = text.map_err(|_| Error::Forged)?;
     Ok(STANDARD.encode([&nonce[..], &text].concat()))
 }
 
-fn open(key: &[u8; KEY_BYTES], aad: &[u8], sealed: &str) -> Result<Vec<u8>, Error> {
+/// What [`seal`] has sealed.
+pub(crate) fn open(key: &[u8; KEY_BYTES], aad: &[u8], sealed: &str) -> Result<Vec<u8>, Error> {
     let sealed = STANDARD.decode(sealed).map_err(|_| Error::Forged)?;
     let (nonce, msg) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(Error::Forged)?;
     XChaCha20Poly1305::new(key.into()).decrypt(nonce.into(), Payload { msg, aad }).map_err(|_| Error::Forged)

@@ -19,6 +19,7 @@ use crate::error::{Code, Problem};
 use crate::fleet::{AllDemands, Drains, Fleet};
 use crate::gateway::advice::Ahead;
 use crate::history::History;
+use crate::live::Live;
 use crate::offers::Offers;
 use crate::patience::Patience;
 use crate::pulls::Pulls;
@@ -61,6 +62,7 @@ pub struct Parts {
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
     pub(crate) offers: Offers,
+    pub(crate) live: Live,
     pub(crate) work: Bells,
     /// Rung here when a schedule of this shard may tick sooner than its scheduler knows.
     pub(crate) rescheduled: Vec<Notify>,
@@ -107,6 +109,7 @@ impl App {
             costs: Costs::default(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             offers: Offers::default(),
+            live: Live::default(),
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::new(queue.all().len()),
             history: History::new(objects.clone()),

@@ -339,7 +339,7 @@ mod tests {
     }
 
     fn flow(may_start: Option<u64>, lanes: Vec<LaneFlow>) -> Flow {
-        Flow { tenant: "acme".to_owned(), endpoint: "draw".to_owned(), running: 2, may_start, lanes, runs: Vec::new() }
+        Flow { tenant: "acme".to_owned(), endpoint: "draw".to_owned(), running: 2, may_start, lanes, ..Flow::default() }
     }
 
     fn of(flow: Flow) -> Endpoint {

@@ -106,6 +106,7 @@ local function finish(id, fence, kind, value, tail, jitter, code, sharers, ...)
   job.sharers = sharers
   learn_cost(job, now)
   count_run(job, now, ...)
+  count_timing(job, now, succeeded, tail, ...)
   stop(job, now)
   if kind == 'oom' or kind == 'outgrown' then redis.call('HINCRBY', job_key(id), 'ooms', 1) end
   if kind == 'outgrown' and code ~= '' and tonumber(code) > job.class % 1000 then

@@ -2,6 +2,7 @@
 //! only grow, kept by the scripts that move jobs; nothing here is read from how a stream's readers are getting on.
 //!
 //! Fields of `:flow`: `a:`, `s:`, `l:` and a lane count jobs that became ready, that started, and that started late, each job once;
+//! `e:`, `x:` and `<tenant>:<endpoint>` jobs that ended, and that failed or expired;
 //! `n:`, `r:` and `<tenant>:<endpoint>:<kind of card>` runs that ended and their milliseconds; `cold:`, `cold_ms:`, `disk:`, `disk_ms:`
 //! loads of the model from elsewhere and from the machine's own disk.
 
@@ -36,6 +37,10 @@ pub struct Flow {
     pub endpoint: String,
     /// Jobs that run now.
     pub running: u64,
+    /// Jobs that ever ended, whatever came of them.
+    pub ended: u64,
+    /// Of those, how many failed or expired.
+    pub failed: u64,
     /// How many more its limits and its tenant's let run; `None` where there are none.
     pub may_start: Option<u64>,
     /// By priority and class, in order.
@@ -102,6 +107,14 @@ pub(crate) fn started(lane: &str) -> String {
 
 pub(crate) fn late(lane: &str) -> String {
     format!("l:{lane}")
+}
+
+pub(crate) fn ended(tenant: &str, endpoint: &str) -> String {
+    format!("e:{tenant}:{endpoint}")
+}
+
+pub(crate) fn failed(tenant: &str, endpoint: &str) -> String {
+    format!("x:{tenant}:{endpoint}")
 }
 
 /// What a lane holds now.
@@ -266,9 +279,15 @@ pub(crate) fn assemble(seen: Seen) -> Vec<Flow> {
         let key = (tenant.to_owned(), endpoint.to_owned(), priority.digit(), class);
         set(lanes.entry(key).or_insert(new));
     };
+    let mut ends: BTreeMap<(&str, &str), [u64; 2]> = BTreeMap::new();
     for (field, number) in &seen.counters {
         let Some((word, of)) = field.split_once(':') else { continue };
         match word {
+            "e" | "x" => {
+                if let Some(whose) = of.split_once(':') {
+                    ends.entry(whose).or_default()[usize::from(word == "x")] = *number;
+                }
+            }
             "a" => of_lane(of, &|lane| lane.arrived = *number),
             "s" => of_lane(of, &|lane| lane.started = *number),
             "l" => of_lane(of, &|lane| lane.late = *number),
@@ -303,6 +322,9 @@ pub(crate) fn assemble(seen: Seen) -> Vec<Flow> {
     }
     for ((tenant, endpoint, kind), run) in runs {
         of(tenant, endpoint, &mut |flow| flow.runs.push(CardRuns { kind: kind.clone(), ..run.clone() }));
+    }
+    for ((tenant, endpoint), [ended, failed]) in ends {
+        of(tenant.to_owned(), endpoint.to_owned(), &mut |flow| (flow.ended, flow.failed) = (ended, failed));
     }
     for (gate, running) in &seen.running {
         if let Some((tenant, endpoint)) = gate.strip_prefix("e:").and_then(|gate| gate.split_once(':')) {
@@ -341,6 +363,8 @@ mod tests {
                 ("r:acme:draw:RTX 4090", 8_000),
                 ("cold:acme:draw:RTX 4090", 1),
                 ("cold_ms:acme:draw:RTX 4090", 30_000),
+                ("e:acme:draw", 4),
+                ("x:acme:draw", 1),
                 ("later:acme:draw:x", 1),
                 ("nonsense", 1),
             ]
@@ -358,6 +382,7 @@ mod tests {
         let flows = assemble(seen);
         let [flow] = &flows[..] else { panic!("{flows:?}") };
         assert_eq!((flow.tenant.as_str(), flow.endpoint.as_str(), flow.running), ("acme", "draw", 1));
+        assert_eq!((flow.ended, flow.failed), (4, 1));
         assert_eq!(flow.may_start, Some(1), "the tenant's limit is the closer one");
         let [urgent, batch] = &flow.lanes[..] else { panic!("{flow:?}") };
         assert_eq!((urgent.arrived, urgent.started, urgent.late), (7, 5, 1));

@@ -15,6 +15,7 @@
 //! | `:flow` | HASH | what has come, started, started late and run, by lane, or by endpoint and kind of card (flow.rs); only grows | for ever |
 //! | `:spent:<day>` | HASH | what ended attempts took on a day (UTC, since 1970), by tenant, endpoint, batch and machine (costs/spent.rs) | 401 days |
 //! | `:spent:<day>:gates` | HASH | what ended attempts took on a day, by gate, micro-dollars | 3 days |
+//! | `:timings:<tenant>:<endpoint>:<hour>` | HASH | how long the parts of attempts took that ended in an hour (since 1970), by version (timings.rs) | 49 hours |
 //! | `:unmet` | STRING | the autoscaler was told that nobody waits for what is ready | half a second |
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
@@ -133,6 +134,11 @@ impl Keys {
         format!("{}:spent:{day}:gates", self.root)
     }
 
+    /// How long the parts of an endpoint's attempts took that ended in an hour.
+    pub(crate) fn timings(&self, tenant: &str, endpoint: &str, hour: u64) -> String {
+        format!("{}:timings:{tenant}:{endpoint}:{hour}", self.root)
+    }
+
     pub(crate) fn budgets(&self) -> String {
         format!("{}:budgets", self.root)
     }
@@ -227,7 +233,7 @@ pub(crate) fn idempotency(key: &str) -> String {
     hex::encode(&Sha256::digest(key.as_bytes())[..16])
 }
 
-/// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, and per tenant one HASH of current versions, one
+/// The registry's keys: one HASH for tokens, one ZSET + STRINGs for workers, STRINGs of what came and ran in each hour of the last day, and per tenant one HASH of current versions, one
 /// per endpoint of all of them, and one of what people thought of results; beside that, for 90 days, a STRING for each job that
 /// somebody has judged: what is counted of it;
 /// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH each of who leads the autoscalers, the machines
@@ -272,6 +278,11 @@ impl RegistryKeys {
     /// HASH: the last hour of a worker's readings, JSON by half minute.
     pub(crate) fn readings(&self, id: &str) -> String {
         format!("{}:readings:{id}", self.root)
+    }
+
+    /// STRING: what came, ran and waited in an hour (since 1970), of a tenant or, of `*`, of all: a record each ten seconds (series.rs).
+    pub(crate) fn series(&self, of: &str, hour: u64) -> String {
+        format!("{}:series:{of}:{hour}", self.root)
     }
 
     pub(crate) fn workers(&self) -> String {

@@ -55,12 +55,16 @@ pub mod schedules;
 #[cfg(feature = "redis")]
 mod scripts;
 #[cfg(feature = "redis")]
+pub mod series;
+#[cfg(feature = "redis")]
 mod shards;
 #[cfg(feature = "redis")]
 mod signals;
 pub mod state;
 #[cfg(feature = "redis")]
 mod stored_spec;
+#[cfg(feature = "redis")]
+pub mod timings;
 #[cfg(feature = "redis")]
 mod vitals;
 pub mod vram;

@@ -33,6 +33,7 @@ use crate::record;
 use crate::registry::Registry;
 use crate::schedules::Schedules;
 use crate::scripts::{self, Cursor, Recovered};
+use crate::timings::{self, VersionTimings};
 use crate::vitals::{Pulse, Refusal, Vitals, info_field};
 use crate::{fitness, flow, signals, stored_spec};
 
@@ -303,6 +304,20 @@ impl RedisQueue {
             Some("no") => Ok(false),
             _ => Err(scripts::unexpected(&scripts::ROLE, &reply)),
         }
+    }
+
+    /// How long the attempts of an endpoint took that ended in the last `hours`, at most [`timings::HOURS_MAX`], the newest version first.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn timings(
+        &self,
+        tenant: &str,
+        endpoint: &str,
+        hours: u64,
+        now_ms: u64,
+    ) -> Result<Vec<VersionTimings>, Error> {
+        timings::read(&self.connection, &self.keys, (tenant, endpoint), hours, now_ms).await
     }
 
     /// Submits the next lines of a batch, if nobody else has. The same jobs may be handed in again after an unknown outcome.

@@ -192,6 +192,11 @@ impl Registry {
         Self { connection, keys: RegistryKeys::new(prefix) }
     }
 
+    /// For what keeps its own things beside these.
+    pub(crate) fn parts(&self) -> (Connection, RegistryKeys) {
+        (self.connection.clone(), self.keys.clone())
+    }
+
     /// The number of a set of demands, which it keeps for ever: equal demands have the same, and 0 are those that ask for nothing. `None`
     /// when there are too many already.
     ///

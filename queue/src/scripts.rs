@@ -92,6 +92,7 @@ const PRELUDE: &str = concat!(
     include_str!("../lua/lib/outbox.lua"),
     include_str!("../lua/lib/ends.lua"),
     include_str!("../lua/lib/create.lua"),
+    include_str!("../lua/lib/timings.lua"),
     include_str!("../lua/lib/flush.lua"),
 );
 

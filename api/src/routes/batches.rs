@@ -90,10 +90,21 @@ pub(crate) async fn list(
         params.take("cursor", "the next_cursor of a page", |text| is_batch_id(text).then(|| text.to_owned()))?;
     let limit = params.limit()?;
     params.finish()?;
-    let batches = app.home(&caller.tenant).await?.batches();
-    let page = app.ask("list batches", batches.list(&caller.tenant, state, cursor.as_deref(), limit)).await?;
-    let batches = page.batches.iter().map(|batch| shown(&app, batch)).collect();
-    Ok(Json(BatchList { batches, next_cursor: page.next_cursor }))
+    page(&app, &caller.tenant, state, cursor.as_deref(), limit).await.map(Json)
+}
+
+/// One page of a tenant's batches.
+pub(crate) async fn page(
+    app: &App,
+    tenant: &str,
+    state: Option<BatchState>,
+    cursor: Option<&str>,
+    limit: u32,
+) -> Result<BatchList, Problem> {
+    let batches = app.home(tenant).await?.batches();
+    let page = app.ask("list batches", batches.list(tenant, state, cursor, limit)).await?;
+    let batches = page.batches.iter().map(|batch| shown(app, batch)).collect();
+    Ok(BatchList { batches, next_cursor: page.next_cursor })
 }
 
 /// Cancel a batch

@@ -83,6 +83,15 @@ pub(crate) async fn get(
     Ok(Json(CostsView::new(asked.by, (asked.from, asked.to), rows, limit, &told)))
 }
 
+/// What jobs cost today, by endpoint: of one tenant or, with `None`, of everybody.
+pub(crate) async fn today(app: &App, tenant: Option<&str>) -> Result<CostsView, Problem> {
+    let today = day_of(now_ms());
+    let lines = app.cost_lines(today..=today, false).await?;
+    let told = report(&lines, By::Endpoint, tenant, &app.config.costs.hosted);
+    let rows = told.rows.iter().map(|row| RowView::new(row, ByWord::Endpoint)).collect();
+    Ok(CostsView::new(ByWord::Endpoint, (today, today), rows, JOBS_MAX, &told))
+}
+
 fn asked(caller: &Caller<JobsRead>, mut params: Params) -> Result<Asked, Problem> {
     let day = |text: &str| stamp::parse(&format!("{text}T00:00:00Z")).map(day_of);
     let name = |text: &str| names::is_name(text).then(|| text.to_owned());

@@ -128,6 +128,21 @@ impl From<MachineState> for MachineStateView {
 #[utoipa::path(get, operation_id = "get_fleet", path = "/v1/fleet", tag = "workers",
     responses((status = 200, description = "Every machine, and what it costs.", body = FleetView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<FleetView>, Problem> {
+    look(&app).await.map(Json)
+}
+
+impl FleetView {
+    /// How many machines are here or coming, and what all of them cost.
+    pub(crate) fn totals(&self) -> (usize, u64) {
+        let is_here = |machine: &&MachineView| {
+            !matches!(machine.state, MachineStateView::Stopped | MachineStateView::Lost | MachineStateView::Ending)
+        };
+        (self.machines.iter().filter(is_here).count(), self.usd_micros_per_hour)
+    }
+}
+
+/// The machines now.
+pub(crate) async fn look(app: &App) -> Result<FleetView, Problem> {
     let (workers, machines, drains, autoscaler) = tokio::try_join!(
         app.ask("list workers", app.registry.workers()),
         app.ask("read the machines", app.registry.machines()),
@@ -153,7 +168,7 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
     let usd_micros_per_hour = views.iter().map(|machine| machine.usd_micros_per_hour).sum();
     let autoscaler_at = autoscaler.as_ref().map(|autoscaler| rfc3339(autoscaler.at_ms));
     let notices = autoscaler.into_iter().flat_map(|autoscaler| autoscaler.notices).map(NoticeView::from).collect();
-    Ok(Json(FleetView { usd_micros_per_hour, machines: views, autoscaler_at, notices }))
+    Ok(FleetView { usd_micros_per_hour, machines: views, autoscaler_at, notices })
 }
 
 fn rented(

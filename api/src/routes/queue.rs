@@ -51,6 +51,11 @@ pub(crate) struct LaneView {
 #[utoipa::path(get, operation_id = "get_queue", path = "/v1/queue", tag = "workers",
     responses((status = 200, description = "What is ready and has not started.", body = QueueView), crate::openapi::Problems))]
 pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
+    look(&app).await.map(Json)
+}
+
+/// What waits now.
+pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
     let now = now_ms();
     let (depths, budgets, fleet, autoscaler) = tokio::try_join!(
         app.ask("read the lanes", app.queue.depth()),
@@ -80,7 +85,7 @@ pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Resul
             eta_s: eta_s(&lane),
         })
     };
-    Ok(Json(QueueView { lanes: depths.into_iter().filter_map(|depth| lane(&depth.lane, depth.jobs)).collect() }))
+    Ok(QueueView { lanes: depths.into_iter().filter_map(|depth| lane(&depth.lane, depth.jobs)).collect() })
 }
 
 /// A lane's name, taken apart.

@@ -43,6 +43,8 @@ async fn each_route_asks_for_its_scope() {
         (Method::GET, "/v1/webhooks/deliveries/msg_a".to_owned(), Scope::WebhooksRead),
         (Method::POST, "/v1/webhooks/deliveries/msg_a/replay".to_owned(), Scope::WebhooksWrite),
         (Method::GET, "/v1/workers".to_owned(), Scope::WorkersRead),
+        (Method::GET, "/v1/series".to_owned(), Scope::JobsRead),
+        (Method::GET, "/v1/endpoints/a/stats".to_owned(), Scope::JobsRead),
     ];
     for (method, path, scope) in routes {
         let others: Vec<Scope> = Scope::ALL.into_iter().filter(|other| *other != scope).collect();

@@ -225,7 +225,8 @@ async fn history_leaves_nothing_of_a_job_in_redis() {
         }
     };
     let keys = timeout(PATIENCE, drained).await.expect("Redis returns to what it was");
-    assert!(keys.len() < 10, "{keys:?}");
+    // Roles, and what is counted of all jobs together.
+    assert!(keys.len() < 12, "{keys:?}");
     let list: Vec<String> = listed(&stack, "", 100).await;
     assert_eq!(list.len(), ids.len());
     assert_eq!(list.into_iter().collect::<BTreeSet<_>>(), ids);

@@ -11,6 +11,7 @@ mod budgets;
 mod cards;
 mod connections;
 mod costs;
+mod dashboard;
 mod events;
 mod feedback;
 mod history;

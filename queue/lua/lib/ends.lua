@@ -74,7 +74,11 @@ local function bury(job, state, now, retention_ms, ...)
   ended[#ended + 1] = id
   count(ROOT .. ':open', 't:' .. job.tenant, -1)
   count(ROOT .. ':open', 'e:' .. job.tenant .. ':' .. job.endpoint, -1)
-  if state == 'failed' or state == 'expired' then redis.call('ZADD', ROOT .. ':dead:' .. job.tenant, now, id) end
+  grow('e:' .. job.tenant .. ':' .. job.endpoint, 1)
+  if state == 'failed' or state == 'expired' then
+    grow('x:' .. job.tenant .. ':' .. job.endpoint, 1)
+    redis.call('ZADD', ROOT .. ':dead:' .. job.tenant, now, id)
+  end
   if job.batch then
     count(batch_key(job.batch), state, 1)
     redis.call('RPUSH', batch_key(job.batch) .. ':ended', id)

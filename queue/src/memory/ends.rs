@@ -4,7 +4,7 @@ use super::gates::{gates_of, key_gate};
 use super::shelves::ShelfName;
 use super::{Inner, Lanes, Place, SWEEP_MAX};
 use crate::costs::Took;
-use crate::flow::RunCount;
+use crate::flow::{self, RunCount};
 use crate::gateway::{FinishAnswer, FinishOutcome, FinishReport, LeaseRef, Outgrown};
 use crate::id::JobId;
 use crate::job::{AttemptOutcome, Fault, Job, JobError, JobResult, JobSpec, JobState, OUTPUT_NAME, Stage, Timing};
@@ -113,6 +113,12 @@ impl Inner {
         record.job.error = error;
         record.line = None;
         let (gates, batch) = (gates_of(&record.job.spec), record.job.spec.batch.is_some());
+        let (tenant, endpoint) = (record.job.spec.tenant.clone(), record.job.spec.endpoint.clone());
+        let has_failed = matches!(record.job.state, JobState::Failed | JobState::Expired);
+        self.grow(flow::ended(&tenant, &endpoint), 1);
+        if has_failed {
+            self.grow(flow::failed(&tenant, &endpoint), 1);
+        }
         self.deadlines.remove(&id);
         for gate in gates {
             self.open.take_one(&gate);

@@ -77,8 +77,20 @@ async fn every_key_of_a_shard_lies_in_one_cluster_slot() {
 }
 
 /// What a queue without open jobs may keep: records, what they leave for lists and history, and what is learnt for ever.
-const KEPT: [&str; 11] =
-    [":j:", ":index:", ":turn", ":ended", ":cost", ":flow", ":spent:", ":unmet", ":dead:", ":i:", ":tenants"];
+const KEPT: [&str; 12] = [
+    ":j:",
+    ":index:",
+    ":turn",
+    ":ended",
+    ":cost",
+    ":flow",
+    ":spent:",
+    ":timings:",
+    ":unmet",
+    ":dead:",
+    ":i:",
+    ":tenants",
+];
 
 async fn left_over(server: &RedisServer) -> Vec<String> {
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*").query_async(&mut raw(server).await).await.unwrap();

@@ -46,6 +46,7 @@ impl Parts {
             may_start: None,
             lanes: vec![of_priority],
             runs: vec![runs],
+            ..Flow::default()
         }
     }
 

@@ -1,0 +1,60 @@
+-- How long the parts of attempts took, by endpoint, version and hour: histograms with buckets 9 % wide (timings.rs reads them).
+local HOUR_MS = 3600000
+local TIMINGS_MAX = 4000 -- fields of an hour: versions by parts by buckets
+local TIMINGS_S = 49 * 3600
+local PARTS = {'env', 'boot', 'load', 'run', 'upload', 'warmup', 'weights'} -- as `attempt_tail` of record.rs orders them
+local timed = {} -- key -> field -> by how much, of this call
+
+-- The bucket of a number of milliseconds above 0: eight to each doubling.
+local function bucket_of(ms) return math.floor(math.log(ms) / math.log(2) * 8) end
+
+-- An attempt that has ended. Of one that failed only that is told: it broke off anywhere.
+local function count_timing(job, now, succeeded, tail, _, _, _, _, _, _, run_usd, load_usd)
+  -- The version stands first in a spec (stored_spec.rs).
+  local version = string.match(redis.call('HGET', job_key(job.id), 'spec') or '', '^{"version":(%d+)')
+  if not version then return end
+  local key = ROOT .. ':timings:' .. job.tenant .. ':' .. job.endpoint .. ':' .. math.floor(now / HOUR_MS)
+  local fields = timed[key] or {}
+  timed[key] = fields
+  local function add(what, by)
+    local field = version .. ':' .. what
+    fields[field] = (fields[field] or 0) + by
+  end
+  add(succeeded and 'ok' or 'failed', 1)
+  add('usd', tonumber(run_usd) + tonumber(load_usd))
+  if not succeeded then return end
+  local function took(part, ms)
+    if ms >= 1 then add(part .. ':' .. bucket_of(ms), 1) end
+  end
+  took('queue', tonumber(job.queued))
+  took('total', tonumber(job.queued) + math.max(0, now - tonumber(job.leased)))
+  local n = 0
+  for ms in string.gmatch(string.match(tail, '^[%d,]*'), '%d+') do
+    n = n + 1
+    took(PARTS[n], tonumber(ms))
+  end
+end
+
+-- One HSET for all of it: what a script writes is written again for replicas and the append-only file.
+local function flush_timings()
+  for key, fields in pairs(timed) do
+    local names, set, new = {}, {}, 0
+    for field, by in pairs(fields) do
+      if by > 0 then names[#names + 1] = field end
+    end
+    local before = redis.call('HMGET', key, unpack(names))
+    for n = 1, #names do
+      if not before[n] then new = new + 1 end
+    end
+    local is_full = new > 0 and redis.call('HLEN', key) + new > TIMINGS_MAX
+    for n, field in ipairs(names) do
+      if before[n] or not is_full then
+        set[#set + 1] = field
+        set[#set + 1] = text(tonumber(before[n] or 0) + fields[field])
+      end
+    end
+    if #set > 0 then redis.call('HSET', key, unpack(set)) end
+    if new > 0 and not is_full then redis.call('EXPIRE', key, TIMINGS_S) end
+  end
+  timed = {}
+end
