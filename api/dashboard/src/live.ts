@@ -1,6 +1,6 @@
 // What the API pushes, kept while it is away. A lost stream is tried again with growing, jittered pauses; every try also asks anew
 // for what is on screen, so that the page is true even where the stream is refused.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, sentence } from "./api";
 
 export type Topic = "queue" | "jobs" | "fleet" | "batches" | "costs";
@@ -36,6 +36,17 @@ export function start(): void {
 export function stop(): void { stream?.close(); clearTimeout(timer); }
 /** Forgets what another session was shown. */
 export function forget(): void { stop(); seen.clear(); }
+
+/** Calls `then` whenever `topic` changed or the stream came back. */
+export function useWake(topic: Topic, then: () => void): void {
+  const latest = useRef(then);
+  latest.current = then;
+  useEffect(() => {
+    const wake = (changed: Topic | null) => { if (changed === null || changed === topic) latest.current(); };
+    wakes.add(wake);
+    return () => { wakes.delete(wake); };
+  }, [topic]);
+}
 
 /** Whether the stream is open. */
 export function useLive(): boolean {

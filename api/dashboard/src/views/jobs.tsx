@@ -1,7 +1,7 @@
 // The jobs: filters whose address can be shared, and a list of which only what is on screen is drawn.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Schemas, sentence } from "../api";
-import { useAsked } from "../live";
+import { useWake } from "../live";
 import { Empty, Problem, State } from "../parts";
 import { go } from "../route";
 import { since, usd } from "../words";
@@ -9,6 +9,8 @@ import { since, usd } from "../words";
 type Job = Schemas["Job"];
 const ROW_PX = 34;
 const PAGE = 100;
+/** Beyond this many pages of news the list begins anew. */
+const HEAD_PAGES_MAX = 5;
 const STATES = ["scheduled", "blocked", "queued", "running", "succeeded", "failed", "cancelled", "expired"];
 const PRIORITIES = ["interactive", "standard", "batch"];
 
@@ -20,34 +22,71 @@ function asked(query: URLSearchParams): string {
   return filter.toString();
 }
 
-/** The pages after the first, fetched as they are scrolled to; the first is looked at again whenever a job changed. */
-function useRows(filter: string): { rows: Job[]; problem: string | null; isFirst: boolean; more: (bottom: number) => void } {
-  const first = useAsked<Schemas["JobList"]>(`/v1/jobs?${filter}`, "jobs");
-  const [rest, setRest] = useState<{ filter: string; jobs: Job[]; cursor: string | null | undefined }>({ filter, jobs: [], cursor: undefined });
+interface Page { start: string | null; jobs: Job[]; next: string | null }
+
+/** The pages scrolled to so far. Whenever a job changed, what came in at the top is fetched, and the pages on screen again. */
+function useRows(filter: string): { rows: Job[]; problem: string | null; isFirst: boolean; show: (from: number, to: number) => void } {
+  const [pages, setPages] = useState<Page[] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
+  const known = useRef<Page[]>([]);
+  const shown = useRef<[number, number]>([0, 0]);
   const isAsking = useRef(false);
-  const known = rest.filter === filter ? rest : { filter, jobs: [], cursor: undefined };
-  const fresh = new Map((first.data?.jobs ?? []).map((job) => [job.id, job]));
-  const rows = [...fresh.values(), ...known.jobs.filter((job) => !fresh.has(job.id))];
-  // What came in since the first page was cut is known by its id; what it pushed out of that page is asked for again.
-  const more = (bottom: number) => {
-    const cursor = known.cursor === undefined ? first.data?.next_cursor : known.cursor;
-    if (!cursor || isAsking.current || bottom < rows.length - PAGE / 2) return;
-    isAsking.current = true;
-    ask<Schemas["JobList"]>(`/v1/jobs?${filter}&cursor=${encodeURIComponent(cursor)}`)
-      .then((page) => { setRest({ filter, jobs: [...(known.cursor === undefined ? rows : known.jobs), ...page.jobs], cursor: page.next_cursor ?? null }); setProblem(null); }, (error) => setProblem(sentence(error)))
-      .finally(() => { isAsking.current = false; });
+  const isStale = useRef(true);
+  const page = async (start: string | null): Promise<Page> => {
+    const answer = await ask<Schemas["JobList"]>(`/v1/jobs?${filter}${start === null ? "" : `&cursor=${encodeURIComponent(start)}`}`);
+    return { start, jobs: answer.jobs, next: answer.next_cursor ?? null };
   };
-  return { rows, problem: first.problem ?? problem, isFirst: first.data === null, more };
+  const refresh = async () => {
+    const [, ...rest] = known.current;
+    const older = new Set(rest.flatMap((each) => each.jobs.map((job) => job.id)));
+    const head: Job[] = [];
+    let next: string | null = null;
+    let isMet = older.size === 0;
+    for (let count = 0; count < HEAD_PAGES_MAX; count++) {
+      const newest: Page = await page(next);
+      head.push(...newest.jobs.filter((job) => !older.has(job.id)));
+      next = newest.next;
+      isMet ||= newest.jobs.some((job) => older.has(job.id));
+      if (isMet || next === null) break;
+    }
+    // So much came in, or went, that nothing known is met: the list begins anew, and pages again as it is scrolled.
+    if (!isMet || older.size === 0) { known.current = [{ start: null, jobs: head, next }]; return; }
+    known.current = [{ start: null, jobs: head, next: rest[0]?.start ?? null }, ...rest];
+    let row = 0;
+    for (const [at, each] of known.current.entries()) {
+      if (at > 0 && row < shown.current[1] && row + each.jobs.length > shown.current[0]) known.current[at] = { ...each, jobs: (await page(each.start)).jobs };
+      row += each.jobs.length;
+    }
+  };
+  const work = async () => {
+    if (isAsking.current) return;
+    isAsking.current = true;
+    try {
+      for (;;) {
+        const count = known.current.reduce((sum, each) => sum + each.jobs.length, 0);
+        const next = known.current[known.current.length - 1]?.next ?? null;
+        if (isStale.current) { isStale.current = false; await refresh(); }
+        else if (next !== null && shown.current[1] > count - PAGE / 2) known.current = [...known.current, await page(next)];
+        else break;
+        setPages([...known.current]);
+        setProblem(null);
+      }
+    } catch (error) { setProblem(sentence(error)); } finally { isAsking.current = false; }
+  };
+  useWake("jobs", () => { isStale.current = true; void work(); });
+  useEffect(() => { void work(); }, []);
+  const met = new Set<string>();
+  const rows = (pages ?? []).flatMap((each) => each.jobs).filter((job) => !met.has(job.id) && met.add(job.id));
+  return { rows, problem, isFirst: pages === null, show: (from, to) => { if (shown.current[0] !== from || shown.current[1] !== to) { shown.current = [from, to]; if (pages !== null) void work(); } } };
 }
 
 function Rows({ filter }: { filter: string }) {
-  const { rows, problem, isFirst, more } = useRows(filter);
+  const { rows, problem, isFirst, show } = useRows(filter);
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const from = Math.max(0, Math.floor(top / ROW_PX) - 8);
   const to = Math.min(rows.length, from + Math.ceil((box.current?.clientHeight ?? 700) / ROW_PX) + 24);
-  useEffect(() => more(to));
+  useEffect(() => show(from, to));
   if (!isFirst && rows.length === 0) return <><Problem text={problem} /><Empty>No job is like this. Deploy and send one: <code>stoke deploy greet.py</code>, then <code>stoke submit greet --input '{"{}"}'</code></Empty></>;
   return (
     <>
@@ -86,7 +125,7 @@ export function Jobs({ query }: { query: URLSearchParams }) {
         {choice("state", STATES)}{choice("priority", PRIORITIES)}{text("endpoint")}{text("batch")}
         {metadata.map((key) => <button key={key} onClick={() => set(key, "")} aria-label={`Drop the filter ${key}`}>{key.slice(9)} = {query.get(key)} ✕</button>)}
       </div>
-      <Rows filter={asked(query)} />
+      <Rows key={asked(query)} filter={asked(query)} />
     </>
   );
 }
