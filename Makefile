@@ -33,6 +33,8 @@ ZIG := $(TOOLS)/zig/.installed
 BULLMQ := tests/benches/peers/bullmq/node_modules/.installed
 WHEEL := target/wheels/.built
 JS := sdk/js/node_modules/.installed
+DASHBOARD := api/dashboard/dist/.built
+DASHBOARD_NODE := api/dashboard/node_modules/.installed
 STOKE := target/debug/stoke
 
 export STOKE_UV := $(UV)
@@ -47,8 +49,9 @@ export STOKE_TEST_BWRAP := $(BWRAP)
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
+DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -path api/dashboard/node_modules -prune -o -path api/dashboard/dist -prune -o -type f ! -name openapi.d.ts -print 2>/dev/null)
 
-.PHONY: help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist sim-policies
+.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist sim-policies
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -61,8 +64,11 @@ demo: stoke $(WHEEL) ## Run 12 real jobs on this machine (DEMO_JSON=1: one JSON 
 dev: stoke $(WHEEL) ## Run the stack on this machine, data under ./.stoke
 	@$(STOKE) dev
 
-# Its output goes to standard error, so that DEMO_JSON=1 leaves standard output to the document.
-stoke:
+dashboard: $(DASHBOARD) ## Build the dashboard's page, which the next build of `stoke` carries
+
+# Its output goes to standard error, so that DEMO_JSON=1 leaves standard output to the document. Without npm it goes without the
+# dashboard, whose address then says so.
+stoke: $(if $(shell command -v npm),$(DASHBOARD))
 	@cargo build --locked -p stokehold-cli 1>&2
 
 # --- tools -------------------------------------------------------------------------------------------------------------------
@@ -118,6 +124,15 @@ $(JS): sdk/js/package-lock.json
 
 sdk/js/dist/.built: $(JS_SOURCES) $(JS)
 	@cd sdk/js && npm run --silent build
+	@touch $@
+
+$(DASHBOARD_NODE): api/dashboard/package-lock.json
+	@cd api/dashboard && npm ci --silent --no-audit --no-fund 1>&2
+	@touch $@
+
+# Its first load is measured; more than 100 kB fails.
+$(DASHBOARD): $(DASHBOARD_SOURCES) $(DASHBOARD_NODE)
+	@cd api/dashboard && npm run --silent build 1>&2
 	@touch $@
 
 # The job queues that the benchmark measures beside ours. One that cannot be installed is reported as failed, by the benchmark.
@@ -224,7 +239,7 @@ CUTS ?= 100
 powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) cargo test --locked -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
-lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types, licences
+lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
@@ -232,6 +247,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built ## Check formatting, lints, types,
 	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
+	cd api/dashboard && npm run --silent lint
 
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
@@ -305,4 +321,4 @@ ci: lint test schema demo chaos ## What CI runs
 
 clean: ## Delete what was built, not what was downloaded
 	cargo clean
-	rm -rf demo-output sdk/js/dist
+	rm -rf demo-output sdk/js/dist api/dashboard/dist

@@ -10,6 +10,7 @@ mod budgets;
 mod catalog;
 pub mod config;
 mod costs;
+mod dashboard;
 mod descriptors;
 pub mod error;
 mod feedback;

@@ -30,7 +30,7 @@ use crate::settle::Settler;
 use crate::state::App;
 use crate::watch::Watch;
 use crate::webhooks::deliver::Deliverer;
-use crate::{descriptors, error, gateway, metrics, routes};
+use crate::{dashboard, descriptors, error, gateway, metrics, routes};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
 const BOOT_MAX: Duration = Duration::from_secs(60);
@@ -78,6 +78,7 @@ pub fn app(app: App) -> Router {
     Router::new()
         .merge(routes::router())
         .merge(gateway::router())
+        .merge(dashboard::router())
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(CatchPanicLayer::custom(error::panicked))

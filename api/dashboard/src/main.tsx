@@ -1,0 +1,131 @@
+// The page: who is logged in, where in it they are, and the keys.
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import "uplot/dist/uPlot.min.css";
+import "./style.css";
+import { ask, Refused, sentence, type Session } from "./api";
+import { forget, start, stop, useLive } from "./live";
+import { Problem } from "./parts";
+import { go, useRoute, VIEWS } from "./route";
+import { Batches } from "./views/batches";
+import { Costs } from "./views/costs";
+import { Endpoints } from "./views/endpoints";
+import { Fleet } from "./views/fleet";
+import { Job } from "./views/job";
+import { Jobs } from "./views/jobs";
+import { Queue } from "./views/queue";
+
+const THEME = "stokehold-theme";
+const RETRY_MS = 2000;
+const KEY_PAUSE_MS = 1000;
+
+function theme(): string { return localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"); }
+function paint(): void { document.documentElement.dataset["theme"] = theme(); }
+
+function Login({ entered }: { entered: (session: Session) => void }) {
+  const [problem, setProblem] = useState<string | null>(null);
+  const enter = (token: string) => ask<Session>("/v1/session", { method: "POST", body: JSON.stringify({ token }) }).then(entered, (error) => setProblem(sentence(error)));
+  return (
+    <main class="login">
+      <h1>Stokehold</h1>
+      <form onSubmit={(event) => { event.preventDefault(); void enter((new FormData(event.currentTarget).get("token") as string).trim()); }}>
+        <div class="row"><label for="token">API token</label><input id="token" name="token" type="password" autocomplete="current-password" required size={34} /></div>
+        <Problem text={problem} />
+        <button class="main">Log in</button>
+      </form>
+      <p class="quiet">An administrator makes one with <code>stoke token create</code>. The page does not keep it.</p>
+    </main>
+  );
+}
+
+/** `/` finds, `g` and a letter goes, `?` tells. */
+function useKeys(help: () => void): void {
+  useEffect(() => {
+    let wentAt = 0;
+    const pressed = (event: KeyboardEvent) => {
+      const at = event.target as HTMLElement;
+      if (event.metaKey || event.ctrlKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(at.tagName) || document.querySelector("dialog[open]")) return;
+      const view = Date.now() - wentAt < KEY_PAUSE_MS ? VIEWS.find(([, , key]) => key === event.key) : undefined;
+      wentAt = event.key === "g" ? Date.now() : 0;
+      if (view) go(`/dashboard/${view[0]}`);
+      else if (event.key === "?") help();
+      else if (event.key === "/") { event.preventDefault(); if (!document.getElementById("find")) go("/dashboard/jobs"); requestAnimationFrame(() => setTimeout(() => document.getElementById("find")?.focus())); }
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
+}
+
+function View() {
+  const { parts: [view, id], query } = useRoute();
+  const of = id === undefined ? undefined : decodeURIComponent(id);
+  switch (view) {
+    case "jobs": return of ? <Job key={of} id={of} /> : <Jobs query={query} />;
+    case "batches": return <Batches id={of} />;
+    case "fleet": return <Fleet />;
+    case "endpoints": return <Endpoints name={of} />;
+    case "costs": return <Costs by={query.get("by")} />;
+    default: return <Queue />;
+  }
+}
+
+function Frame({ session, left }: { session: Session; left: () => void }) {
+  const { parts: [view = "queue"] } = useRoute();
+  const isLive = useLive();
+  const help = useRef<HTMLDialogElement>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  useKeys(() => help.current?.showModal());
+  useEffect(() => { start(); return stop; }, []);
+  useEffect(() => { document.title = `${VIEWS.find(([name]) => name === view)?.[1] ?? "Queue"} · Stokehold`; }, [view]);
+  // A session that has ended shows as a stream that cannot be opened: whether it has is asked as long as there is none.
+  useEffect(() => {
+    if (isLive) return;
+    const timer = setInterval(() => ask("/v1/session").catch((error) => { if (error instanceof Refused && error.status === 401) left(); }), RETRY_MS);
+    return () => clearInterval(timer);
+  }, [isLive]);
+  const leave = () => ask("/v1/session", { method: "DELETE" }).then(left, (error) => setProblem(sentence(error)));
+  return (
+    <div class="frame">
+      <a class="skip" href="#main">Skip to the view</a>
+      <nav aria-label="Views">
+        <strong>Stokehold</strong>
+        {VIEWS.map(([name, label]) => <a key={name} href={`/dashboard/${name}`} aria-current={view === name ? "page" : undefined}>{label}</a>)}
+        <div class="foot">
+          <span role="status" aria-live="polite">{isLive ? "● live" : "○ reconnecting"}</span>
+          <span>{session.tenant}</span>
+          <button onClick={() => { localStorage.setItem(THEME, theme() === "dark" ? "light" : "dark"); paint(); }}>Light / dark</button>
+          <button onClick={() => help.current?.showModal()}>Keys</button>
+          <button onClick={() => void leave()}>Log out</button>
+        </div>
+      </nav>
+      <main id="main" tabIndex={-1}><Problem text={problem} /><View /></main>
+      <dialog ref={help} aria-label="Keys">
+        <h2>Keys</h2>
+        <p><kbd>/</kbd> find a job · <kbd>?</kbd> this list</p>
+        {VIEWS.map(([name, label, key]) => <p key={name}><kbd>g</kbd> <kbd>{key}</kbd> {label}</p>)}
+        <form method="dialog"><button class="main">Close</button></form>
+      </dialog>
+    </div>
+  );
+}
+
+function Page() {
+  const [session, setSession] = useState<Session | null>(null);
+  const [isOut, setOut] = useState(false);
+  const [problem, setProblem] = useState<string | null>(null);
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const look = () => { ask<Session>("/v1/session").then(setSession, (error) => {
+      if (error instanceof Refused && error.status === 401) setOut(true);
+      else { setProblem(sentence(error)); timer = setTimeout(look, RETRY_MS); }
+    }); };
+    look();
+    return () => clearTimeout(timer);
+  }, []);
+  if (session) return <Frame session={session} left={() => { forget(); setSession(null); setOut(true); }} />;
+  return isOut ? <Login entered={setSession} /> : <Problem text={problem} />;
+}
+
+paint();
+const place = document.getElementById("page");
+if (place) render(<Page />, place);

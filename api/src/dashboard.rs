@@ -1,0 +1,93 @@
+//! The dashboard at `/dashboard`: the page that Vite built, as bytes in the binary. It is public; what it shows, it asks `/v1` for.
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::path::Path;
+use crate::state::App;
+
+/// The built files by their paths; none where `make dashboard` has not run.
+static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
+
+/// What a page may load and whom it may talk to: its own host alone.
+const POLICY: &str =
+    "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/// The names of these files change with their content.
+const HASHED: &str = "assets/";
+
+/// What answers where nothing was built.
+const NOT_BUILT: &str = "This binary was built without the dashboard. `make dashboard` builds it (it needs Node), then build `stoke` again.\n";
+
+pub(crate) fn router() -> Router<App> {
+    Router::new()
+        .route("/dashboard", get(|| async { answer(FILES, "") }))
+        .route("/dashboard/", get(|| async { answer(FILES, "") }))
+        .route("/dashboard/{*path}", get(|Path(path): Path<String>| async move { answer(FILES, &path) }))
+}
+
+/// The file at `path`, or the page itself, which knows its own addresses. An asset that is gone is not the page.
+fn answer(files: &'static [(&'static str, &'static [u8])], path: &str) -> Response {
+    let named = |name: &str| files.iter().find(|(known, _)| *known == name).copied();
+    let found = named(path).or_else(|| if path.starts_with(HASHED) { None } else { named("index.html") });
+    let common = [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "same-origin"),
+    ];
+    let Some((name, bytes)) = found else {
+        let text = if files.is_empty() { NOT_BUILT } else { "There is no such file.\n" };
+        let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")];
+        return (StatusCode::NOT_FOUND, common, kind, text).into_response();
+    };
+    let cache = if name.starts_with(HASHED) { "public, max-age=31536000, immutable" } else { "no-cache" };
+    (common, [(header::CONTENT_TYPE, content_type(name)), (header::CACHE_CONTROL, cache)], bytes).into_response()
+}
+
+/// By the ending: these are all that Vite writes.
+fn content_type(name: &str) -> &'static str {
+    match name.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static BUILT: &[(&str, &[u8])] = &[("assets/index-1.js", b"js"), ("index.html", b"page")];
+
+    fn header_of(answer: &Response, name: header::HeaderName) -> &str {
+        answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
+    #[test]
+    fn an_address_within_the_page_answers_the_page_and_is_asked_for_again_each_time() {
+        for path in ["", "jobs", "jobs/job_1"] {
+            let answer = answer(BUILT, path);
+            assert_eq!(answer.status(), StatusCode::OK);
+            assert_eq!(header_of(&answer, header::CONTENT_TYPE), "text/html; charset=utf-8");
+            assert_eq!(header_of(&answer, header::CACHE_CONTROL), "no-cache");
+            assert!(header_of(&answer, header::CONTENT_SECURITY_POLICY).starts_with("default-src 'self'"));
+        }
+    }
+
+    #[test]
+    fn a_hashed_file_is_kept_for_a_year_and_one_that_is_gone_is_not_the_page() {
+        assert!(header_of(&answer(BUILT, "assets/index-1.js"), header::CACHE_CONTROL).contains("immutable"));
+        assert_eq!(answer(BUILT, "assets/index-0.js").status(), StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn without_a_build_it_says_how_to_get_one() {
+        let answer = answer(&[], "");
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+        assert_eq!(header_of(&answer, header::CONTENT_TYPE), "text/plain; charset=utf-8");
+    }
+}
