@@ -176,8 +176,9 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
 /// For how long a list may be believed that a machine is not in, milliseconds: one that was rented just now may not show yet, whatever is
 /// wanted of it.
 fn unlisted_ms(seen: &Seen, machine: &MachineRecord) -> u64 {
-    // That it is to be gone is asked again and again, and begins nothing anew.
-    let since_ms = if machine.wanted == Wanted::Gone { machine.rented_ms } else { machine.wanted_ms };
+    // Nobody is asked to end what may never have been made: that it is to be gone is written down again and again, and begins nothing anew.
+    let is_told = machine.is_done || machine.rental.is_none();
+    let since_ms = if machine.wanted == Wanted::Gone && is_told { machine.rented_ms } else { machine.wanted_ms };
     seen.now_ms.saturating_sub(since_ms)
 }
 
