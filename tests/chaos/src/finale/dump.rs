@@ -14,8 +14,8 @@ use crate::history::{Event, Journal, Kind};
 const PAGE: usize = 500;
 
 /// Below the shard's root, what is kept by design after a job's end: records, their place in lists, what history and webhooks wait
-/// for, and counters that only grow.
-const KEPT: [&str; 25] = [
+/// for, counters that only grow, and what was counted of a day or an hour.
+const KEPT: [&str; 27] = [
     ":tenants",
     ":j:",
     ":i:",
@@ -25,6 +25,8 @@ const KEPT: [&str; 25] = [
     ":dead:",
     ":cost",
     ":flow",
+    ":spent:",
+    ":timings:",
     ":unmet",
     ":turn",
     ":limits",
