@@ -25,12 +25,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dollars_have_cents_and_little_has_more() {
-        let told = [0, 1_234, 99_940, 100_000, 5_000_000, 12_345_678].map(dollars);
-        assert_eq!(told, ["$0.00", "$0.0012", "$0.0999", "$0.10", "$5.00", "$12.35"]);
-    }
-
-    #[test]
     fn sums_are_read_to_the_micro_dollar() {
         for (text, is) in [("5", 5_000_000), ("2.50", 2_500_000), ("$0.000001", 1), ("0", 0), ("10.", 10_000_000)] {
             assert_eq!(micros(text), Ok(is), "{text}");

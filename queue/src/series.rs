@@ -159,8 +159,7 @@ impl Series {
         let (all, own) = found.split_at(hours.len());
         let mut points = Vec::new();
         for (n, hour) in hours.iter().enumerate() {
-            let bytes = |of: &[Option<Vec<u8>>]| of.get(n).cloned().flatten().unwrap_or_default();
-            let (all, own) = (bytes(all), bytes(own));
+            let (all, own) = (hour_of(all, n), hour_of(own, n));
             for (step, whole) in all.chunks_exact(BYTES).enumerate() {
                 let at_ms = hour * HOUR_MS + step as u64 * STEP_MS;
                 let Some(whole) = Point::of_bytes(whole).filter(|_| at_ms > from_ms && at_ms <= now_ms) else {
@@ -181,6 +180,11 @@ impl Registry {
         let (connection, keys) = self.parts();
         Series::new(connection, keys)
     }
+}
+
+/// The steps of one of the hours that were read; none where nothing was written.
+fn hour_of(found: &[Option<Vec<u8>>], n: usize) -> &[u8] {
+    found.get(n).and_then(Option::as_deref).unwrap_or_default()
 }
 
 /// The hour of a step, and where in its STRING the step stands.

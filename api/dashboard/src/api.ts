@@ -1,16 +1,7 @@
-// What the page asks the API. The types come from the OpenAPI document; those of the session and the live stream are below.
+// What the page asks the API. The types come from the OpenAPI document.
 import type { components } from "./openapi";
 
 export type Schemas = components["schemas"];
-
-/** Who is logged in. */
-export interface Session { tenant: string; scopes: string[]; expires_ms: number }
-/** One step of the series behind the queue's chart. */
-export interface SeriesPoint { at_ms: number; arrived: number; started: number; ended: number; failed: number; waiting: Record<Schemas["Priority"], number>; running: number; machines: number; usd_micros_per_hour: number }
-export interface Series { step_s: number; points: SeriesPoint[] }
-/** How one version of an endpoint has done; what has not been seen is null. */
-export interface VersionStats { version: number; runs: number; succeeded: number; failed: number; task_succeeded: number | null; task_failed: number | null; usd_micros_per_1000: number | null; timing: Record<string, { p50: number | null; p95: number | null } | null> }
-export interface Stats { versions: VersionStats[] }
 
 /** An answer that is not the one asked for, in the API's own words. */
 export class Refused extends Error {

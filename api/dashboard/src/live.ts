@@ -21,7 +21,8 @@ function told(now: boolean): void { live = now; states.forEach((each) => each(no
 /** Opens the stream, and again whenever it is lost, until `stop`. */
 export function start(): void {
   stop();
-  stream = new EventSource(`/v1/live?topics=${TOPICS.join(",")}`);
+  // All that the token may see: to name a topic that it may not would be refused.
+  stream = new EventSource("/v1/live");
   stream.onopen = () => { tries = 0; told(true); wakes.forEach((wake) => wake(null)); };
   stream.onerror = () => {
     stream?.close();
@@ -38,7 +39,7 @@ export function stop(): void { stream?.close(); clearTimeout(timer); }
 export function forget(): void { stop(); seen.clear(); }
 
 /** Calls `then` whenever `topic` changed or the stream came back. */
-export function useWake(topic: Topic, then: () => void): void {
+export function useWake(topic: Topic | null, then: () => void): void {
   const latest = useRef(then);
   latest.current = then;
   useEffect(() => {
@@ -66,23 +67,16 @@ export function useAsked<T>(path: string, topic: Topic | null): { data: T | null
     ask<T>(path).then((answer) => { if (wanted) { setData(answer); setProblem(null); } }, (error) => { if (wanted) setProblem(sentence(error)); });
     return () => { wanted = false; };
   }, [path, turn]);
-  useEffect(() => {
-    const wake = (changed: Topic | null) => { if (changed === null || changed === topic) setTurn((before) => before + 1); };
-    wakes.add(wake);
-    return () => { wakes.delete(wake); };
-  }, [topic]);
-  return { data, problem, again: () => setTurn((before) => before + 1) };
+  const again = () => setTurn((before) => before + 1);
+  useWake(topic, again);
+  return { data, problem, again };
 }
 
 /** What the stream says of `topic`; `path` answers the same before it first does, and while it is away. */
 export function useTopic<T>(topic: Topic, path: string): { data: T | null; problem: string | null } {
   const asked = useAsked<T>(path, null);
   const [pushed, setPushed] = useState<T | null>((seen.get(topic) as T | undefined) ?? null);
-  useEffect(() => {
-    const wake = (changed: Topic | null) => { if (changed === topic) setPushed(seen.get(topic) as T); };
-    wakes.add(wake);
-    return () => { wakes.delete(wake); };
-  }, [topic]);
+  useWake(topic, () => setPushed((seen.get(topic) as T | undefined) ?? null));
   const isLive = useLive();
   const data = isLive ? (pushed ?? asked.data) : (asked.data ?? pushed);
   return { data, problem: isLive && pushed !== null ? null : asked.problem };

@@ -3,7 +3,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
-import { ask, Refused, sentence, type Session } from "./api";
+import { ask, Refused, type Schemas, sentence } from "./api";
 import { forget, start, stop, useLive } from "./live";
 import { Problem } from "./parts";
 import { go, useRoute, VIEWS } from "./route";
@@ -14,6 +14,8 @@ import { Fleet } from "./views/fleet";
 import { Job } from "./views/job";
 import { Jobs } from "./views/jobs";
 import { Queue } from "./views/queue";
+
+type Session = Schemas["Session"];
 
 const THEME = "stokehold-theme";
 const RETRY_MS = 2000;
@@ -49,7 +51,7 @@ function useKeys(help: () => void): void {
       wentAt = event.key === "g" ? Date.now() : 0;
       if (view) go(`/dashboard/${view[0]}`);
       else if (event.key === "?") help();
-      else if (event.key === "/") { event.preventDefault(); if (!document.getElementById("find")) go("/dashboard/jobs"); requestAnimationFrame(() => setTimeout(() => document.getElementById("find")?.focus())); }
+      else if (event.key === "/") { event.preventDefault(); const find = document.getElementById("find"); if (find) find.focus(); else go("/dashboard/jobs#find"); }
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);

@@ -1,16 +1,16 @@
 // Endpoints: their versions, who gets how much of the traffic, and how each has done.
-import type { Schemas, Stats } from "../api";
+import type { Schemas } from "../api";
 import { useAsked } from "../live";
 import { Empty, Problem, Table } from "../parts";
 import { instant, percent, span, usd } from "../words";
 
-const PARTS = ["queue_ms", "env_ms", "weights_ms", "boot_ms", "load_ms", "warmup_ms", "run_ms", "upload_ms", "total_ms"];
+const PARTS = ["queue_ms", "env_ms", "weights_ms", "boot_ms", "load_ms", "warmup_ms", "run_ms", "upload_ms", "total_ms"] as const;
 
 function One({ name }: { name: string }) {
   const base = `/v1/endpoints/${encodeURIComponent(name)}`;
   const versions = useAsked<Schemas["VersionList"]>(`${base}/versions`, "jobs");
   const traffic = useAsked<Schemas["Traffic"]>(`${base}/traffic`, "jobs");
-  const stats = useAsked<Stats>(`${base}/stats?hours=24`, "jobs");
+  const stats = useAsked<Schemas["EndpointStats"]>(`${base}/stats?hours=24`, "jobs");
   const share = (version: number) => traffic.data?.versions.find((part) => part.version === version)?.percent ?? 0;
   return (
     <>

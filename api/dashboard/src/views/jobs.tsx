@@ -106,6 +106,7 @@ function Rows({ filter }: { filter: string }) {
 }
 
 export function Jobs({ query }: { query: URLSearchParams }) {
+  useEffect(() => { if (location.hash === "#find") document.getElementById("find")?.focus(); }, []);
   const set = (key: string, value: string) => { const next = new URLSearchParams(query); if (value) next.set(key, value); else next.delete(key); go(`/dashboard/jobs?${next}`); };
   const find = (text: string) => {
     const [key, value] = text.split("=", 2);

@@ -1,10 +1,14 @@
 // What waits, why the head of each lane waits, and what came and went.
 import uPlot from "uplot";
 import { useEffect, useRef } from "preact/hooks";
-import type { Schemas, Series } from "../api";
+import type { Schemas } from "../api";
 import { useAsked, useTopic } from "../live";
 import { Empty, Problem, State, Table, Tile } from "../parts";
 import { span } from "../words";
+
+type Series = Schemas["Series"];
+/** There is a new point so often. */
+const STEP_MS = 10_000;
 
 /** Lines told apart by their dashes and their names, not by colour alone. */
 const LINES: { label: string; colour: string; dash: number[] }[] = [
@@ -41,7 +45,8 @@ function Chart({ series }: { series: Series }) {
 
 export function Queue() {
   const { data, problem } = useTopic<Schemas["QueueView"]>("queue", "/v1/queue");
-  const series = useAsked<Series>("/v1/series?minutes=60", "queue");
+  const series = useAsked<Series>("/v1/series?minutes=60", null);
+  useEffect(() => { const timer = setInterval(series.again, STEP_MS); return () => clearInterval(timer); }, []);
   const lanes = data?.lanes ?? [];
   const of = (priority: string) => lanes.filter((lane) => lane.priority === priority).reduce((sum, lane) => sum + lane.jobs, 0);
   return (
