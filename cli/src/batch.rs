@@ -1,11 +1,11 @@
 //! `stoke batch`: thousands of jobs from the lines of one file.
 
 mod estimate;
-mod lines;
-mod model;
+pub(crate) mod lines;
+pub(crate) mod model;
 mod show;
 mod submit;
-mod watch;
+pub(crate) mod watch;
 
 use std::path::PathBuf;
 

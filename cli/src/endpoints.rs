@@ -1,7 +1,7 @@
 //! `stoke endpoints`.
 
 mod diff;
-mod traffic;
+pub(crate) mod traffic;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};

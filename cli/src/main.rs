@@ -21,6 +21,7 @@ mod filter;
 mod find_redis;
 mod findings;
 mod fleet;
+mod gate;
 mod get;
 mod guard;
 mod init;
@@ -110,6 +111,7 @@ enum Command {
     Secret(secret::SecretArgs),
     Weights(weights::WeightsArgs),
     Feedback(feedback::FeedbackArgs),
+    Gate(gate::GateArgs),
     Limits(limits::LimitsArgs),
     Endpoints(endpoints::EndpointsArgs),
     Workers(workers::WorkersArgs),
@@ -182,6 +184,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Secret(args) => Box::pin(secret::run(global, args)).await,
         Command::Weights(args) => Box::pin(weights::run(global, args)).await,
         Command::Feedback(args) => Box::pin(feedback::run(global, args)).await,
+        Command::Gate(args) => Box::pin(gate::run(global, args)).await,
         Command::Limits(args) => Box::pin(limits::run(global, args)).await,
         Command::List(args) => Box::pin(list::run(global, args)).await,
         Command::Endpoints(args) => Box::pin(endpoints::run(global, args)).await,

@@ -165,11 +165,34 @@ impl Batches {
             }
             let rows: Vec<Vec<Option<String>>> =
                 pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("read ended jobs"))?;
-            for (id, row) in ids.iter().zip(rows) {
-                lines.extend(record::ended_line(*id, row)?);
+            let later = self.later_attempts(ids, &rows).await?;
+            for ((id, row), later) in ids.iter().zip(rows).zip(later) {
+                lines.extend(record::ended_line(*id, row, later)?);
             }
         }
         Ok(lines)
+    }
+
+    /// The last attempts of the jobs that had several.
+    async fn later_attempts(&self, ids: &[JobId], rows: &[Vec<Option<String>>]) -> Result<Vec<Option<String>>, Error> {
+        let (mut pipe, mut found) = (redis::pipe(), vec![None; ids.len()]);
+        let mut places = Vec::new();
+        for (place, (id, row)) in ids.iter().zip(rows).enumerate() {
+            if let Some(field) = record::later_attempt(row) {
+                pipe.hget(self.keys.job(*id), field);
+                places.push(place);
+            }
+        }
+        if !places.is_empty() {
+            let attempts: Vec<Option<String>> = pipe
+                .query_async(&mut self.connection.redis())
+                .await
+                .map_err(Error::redis("read the last attempts of jobs"))?;
+            for (place, attempt) in places.into_iter().zip(attempts) {
+                found[place] = attempt;
+            }
+        }
+        Ok(found)
     }
 
     /// Where these jobs stand; `None` for those that are not here.

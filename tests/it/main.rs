@@ -11,6 +11,7 @@ mod events;
 mod failover;
 mod fault_table;
 mod first_light;
+mod gate;
 mod gpus;
 mod handlers;
 mod killed;

@@ -67,6 +67,7 @@ struct ResultLine<'a> {
     result: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result_url: Option<String>,
+    run_ms: Option<u64>,
 }
 
 /// A line of the errors.
@@ -77,6 +78,8 @@ pub(crate) struct ErrorLine<'a> {
     job_id: Option<JobId>,
     state: &'a str,
     error: Told<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_ms: Option<u64>,
 }
 
 /// Why.
@@ -89,7 +92,14 @@ struct Told<'a> {
 impl<'a> ErrorLine<'a> {
     /// Of a line that is no good.
     pub(crate) fn invalid(line: u64, custom_id: Option<&'a str>, message: &'a str) -> Self {
-        Self { line, custom_id, job_id: None, state: "invalid", error: Told { code: "invalid_line", message } }
+        Self {
+            line,
+            custom_id,
+            job_id: None,
+            state: "invalid",
+            error: Told { code: "invalid_line", message },
+            run_ms: None,
+        }
     }
 
     /// Of a line that was called off before it became a job.
@@ -104,7 +114,7 @@ impl<'a> ErrorLine<'a> {
             }
             _ => Told { code: state.as_str(), message: "the batch was ended before it could start" },
         };
-        Self { line, custom_id, job_id: None, state: state.as_str(), error }
+        Self { line, custom_id, job_id: None, state: state.as_str(), error, run_ms: None }
     }
 
     pub(crate) fn text(&self) -> Vec<u8> {
@@ -127,7 +137,10 @@ pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str)
             Some(JobResult::Inline(result)) => (Some(&**result), None),
             Some(JobResult::Object { .. }) | None => (None, Some(format!("{public_url}/v1/jobs/{}/result", ended.id))),
         };
-        return (Kind::Output, jsonl(&ResultLine { line, custom_id, job_id: ended.id, result, result_url }));
+        return (
+            Kind::Output,
+            jsonl(&ResultLine { line, custom_id, job_id: ended.id, result, result_url, run_ms: ended.run_ms }),
+        );
     }
     let state = ended.state.as_str();
     let code = ended.error.as_ref().and_then(|error| serde_json::to_value(error.code).ok());
@@ -139,7 +152,7 @@ pub(super) fn written(ended: &EndedLine, is_over_budget: bool, public_url: &str)
         _ if ended.state == JobState::Cancelled => Told { code: state, message: "it was cancelled" },
         _ => Told { code: state, message: "it ended without saying why" },
     };
-    (Kind::Errors, jsonl(&ErrorLine { line, custom_id, job_id: Some(ended.id), state, error }))
+    (Kind::Errors, jsonl(&ErrorLine { line, custom_id, job_id: Some(ended.id), state, error, run_ms: ended.run_ms }))
 }
 
 /// What became of these jobs, wherever their records are by now.
@@ -150,8 +163,9 @@ pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Resul
         for id in ids.iter().filter(|id| !here.contains(id)) {
             let job = app.find_job(tenant, *id).await?;
             let found = job.and_then(|job| {
+                let run_ms = job.attempts.last().and_then(|attempt| attempt.ended_ms.and(Some(attempt.timing.run_ms)));
                 let line = job.spec.batch?;
-                Some(EndedLine { id: job.id, state: job.state, line, result: job.result, error: job.error })
+                Some(EndedLine { id: job.id, state: job.state, line, result: job.result, error: job.error, run_ms })
             });
             lines.push(found.ok_or_else(|| Trouble::Broken(format!("job {id} is neither queued nor archived")))?);
         }
@@ -233,7 +247,7 @@ mod tests {
     fn ended(state: JobState, result: Option<JobResult>, error: Option<JobError>) -> EndedLine {
         let id = JobId::of_line("batch_a", 1_795_240_200_123, 7, 0);
         let line = BatchLine { id: "batch_a".to_owned(), line: 7, custom_id: Some("x".to_owned()) };
-        EndedLine { id, state, line, result, error }
+        EndedLine { id, state, line, result, error, run_ms: Some(40) }
     }
 
     #[test]
@@ -245,7 +259,8 @@ mod tests {
             text(written(&ended(JobState::Succeeded, Some(inline), None), false, url)),
             (
                 Kind::Output,
-                format!(r#"{{"line":7,"custom_id":"x","job_id":"{id}","result":{{"b":1, "a":2.50}}}}"#) + "\n"
+                format!(r#"{{"line":7,"custom_id":"x","job_id":"{id}","result":{{"b":1, "a":2.50}},"run_ms":40}}"#)
+                    + "\n"
             )
         );
         let object = JobResult::Object { key: "k".to_owned(), size_bytes: 1 };
@@ -263,7 +278,7 @@ mod tests {
             (
                 Kind::Errors,
                 format!(
-                    r#"{{"line":7,"custom_id":"x","job_id":"{id}","state":"failed","error":{{"code":"timeout","message":"too slow"}}}}"#
+                    r#"{{"line":7,"custom_id":"x","job_id":"{id}","state":"failed","error":{{"code":"timeout","message":"too slow"}},"run_ms":40}}"#
                 ) + "\n"
             )
         );

@@ -185,6 +185,8 @@ struct Pass {
     app: App,
     tenant: String,
     default_endpoint: String,
+    /// Of the default endpoint; others have their current one.
+    version: Option<u32>,
     format: LineFormat,
     total: u64,
     invalid: u64,
@@ -217,6 +219,7 @@ impl Pass {
         Self {
             tenant: batch.spec.tenant.clone(),
             default_endpoint: batch.spec.endpoint.clone(),
+            version: batch.spec.version,
             format: batch.spec.format,
             total: 0,
             invalid: 0,
@@ -359,7 +362,8 @@ impl Pass {
         if self.deployed.len() >= ENDPOINTS_MAX {
             return Ok(Err(format!("/endpoint: the lines of a batch name at most {ENDPOINTS_MAX} endpoints")));
         }
-        match Target::resolve(&self.app, &self.tenant, name, None).await {
+        let version = self.version.filter(|_| name == self.default_endpoint);
+        match Target::resolve(&self.app, &self.tenant, name, version).await {
             Ok(Target { deployed, .. }) => {
                 self.versions.insert(name.to_owned(), deployed.version.version);
                 self.deployed.insert(name.to_owned(), deployed.clone());

@@ -186,7 +186,7 @@ pub(crate) async fn retry_failed(
 #[utoipa::path(get, operation_id = "get_batch_results", path = "/v1/batches/{id}/results", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
-        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"result\" or \"result_url\"}`.", content_type = "application/jsonl", body = String),
+        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"result\" or \"result_url\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn results(
@@ -204,7 +204,7 @@ pub(crate) async fn results(
 #[utoipa::path(get, operation_id = "get_batch_errors", path = "/v1/batches/{id}/errors", tag = "batches",
     params(("id" = String, Path, description = "The batch's id.")),
     responses(
-        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"state\", \"error\"}`.", content_type = "application/jsonl", body = String),
+        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"state\", \"error\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn errors(

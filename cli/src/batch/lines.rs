@@ -12,7 +12,7 @@ use crate::client::{self, Client, segment};
 use crate::{Global, job, output, progress, retry};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Results,
     Errors,
 }
@@ -54,7 +54,7 @@ pub(super) fn said(kind: Kind, lines: u64, to: Option<&Path>) {
 }
 
 /// Saves the lines in a file, which is there whole or not at all. Returns how many they are.
-pub(super) async fn save(client: &Client, kind: Kind, id: &str, to: &Path) -> Result<u64> {
+pub(crate) async fn save(client: &Client, kind: Kind, id: &str, to: &Path) -> Result<u64> {
     for tried in 1.. {
         match try_save(client, kind, id, to).await {
             Ok(lines) => return Ok(lines),

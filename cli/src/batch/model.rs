@@ -43,7 +43,7 @@ pub(crate) struct Batch {
     #[serde(default)]
     pub(crate) budget_state: Option<String>,
     #[serde(default)]
-    pub(crate) estimate: Option<Estimate>,
+    pub(super) estimate: Option<Estimate>,
     #[serde(default)]
     pub(crate) estimate_error_pct: Option<f64>,
     #[serde(default)]

@@ -27,6 +27,9 @@ pub(super) struct SubmitArgs {
     /// The endpoint of the lines that name none
     #[arg(long)]
     endpoint: Option<String>,
+    /// Its version that they run on [default: the current one]
+    #[arg(long, value_name = "N", requires = "endpoint", value_parser = clap::value_parser!(u32).range(1..))]
+    version: Option<u32>,
     /// Show how far it is, until it has ended
     #[arg(long, short)]
     watch: bool,
@@ -117,6 +120,7 @@ fn path(args: &SubmitArgs) -> Result<String> {
     let word = |value: Option<clap::builder::PossibleValue>| value.map(|value| value.get_name().to_owned());
     let given = [
         ("endpoint", args.endpoint.clone()),
+        ("version", args.version.map(|version| version.to_string())),
         ("format", args.format.and_then(|format| word(format.to_possible_value()))),
         ("priority", args.priority.map(|priority| priority.word().to_owned())),
         ("on_invalid", args.on_invalid.and_then(|on| word(on.to_possible_value()))),
@@ -145,14 +149,14 @@ mod tests {
 
     #[test]
     fn options_become_the_query() {
-        let line = "batch submit f --endpoint e --on-invalid skip --priority standard --deadline-s 60 --timeout-s 5 --max-attempts 2 \
-            --format openai --budget-usd 2.50 --at-budget stop --metadata a=b --metadata c=d&e --webhook https://x.test/?a=b";
+        let line = "batch submit f --endpoint e --version 3 --on-invalid skip --priority standard --deadline-s 60 --timeout-s 5 \
+            --max-attempts 2 --format openai --budget-usd 2.50 --at-budget stop --metadata a=b --metadata c=d&e --webhook https://x.test/?a=b";
         let Command::Batch(BatchArgs { verb: Verb::Submit(args) }) = stub::parse(line).unwrap() else {
             panic!("is one")
         };
         assert_eq!(
             path(&args).unwrap(),
-            "/v1/batches?endpoint=e&format=openai&priority=standard&on_invalid=skip&deadline_s=60&timeout_s=5&max_attempts=2\
+            "/v1/batches?endpoint=e&version=3&format=openai&priority=standard&on_invalid=skip&deadline_s=60&timeout_s=5&max_attempts=2\
              &budget_usd_micros=2500000&at_budget=stop&webhook=https%3A%2F%2Fx.test%2F%3Fa%3Db&metadata.a=b&metadata.c=d%26e"
         );
     }

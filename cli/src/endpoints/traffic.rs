@@ -35,9 +35,9 @@ pub(super) struct RollbackArgs {
 
 /// A version's part of new jobs.
 #[derive(Deserialize)]
-pub(super) struct Part {
-    pub(super) version: u64,
-    pub(super) percent: u32,
+pub(crate) struct Part {
+    pub(crate) version: u64,
+    pub(crate) percent: u32,
 }
 
 pub(super) async fn run(global: &Global, client: &Client, args: &TrafficArgs) -> Result<()> {
@@ -60,12 +60,13 @@ pub(super) async fn roll_back(global: &Global, client: &Client, args: &RollbackA
 }
 
 /// The versions that get new jobs, the current one first.
-pub(super) async fn of(client: &Client, name: &str) -> Result<Vec<Part>> {
+pub(crate) async fn of(client: &Client, name: &str) -> Result<Vec<Part>> {
     let mut found = client.get(&path(name)).await?;
     serde_json::from_value(found["versions"].take()).context("the API gave no traffic")
 }
 
-async fn set(client: &Client, name: &str, version: u64, percent: u32) -> Result<Value> {
+/// Gives a version a part of new jobs, and the traffic as it is then.
+pub(crate) async fn set(client: &Client, name: &str, version: u64, percent: u32) -> Result<Value> {
     let body = json!({"version": version, "percent": percent});
     let call = Call { method: Method::PUT, path: &path(name), body: Some(&body), headers: &[], hold: Duration::ZERO };
     Ok(client.call(&call).await?.1)

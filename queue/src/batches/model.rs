@@ -16,6 +16,9 @@ pub struct BatchSpec {
     pub tenant: String,
     /// What its lines run on, unless they say otherwise.
     pub endpoint: String,
+    /// In which version they do; when absent the one that is current while it validates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
     /// When it was made, unix milliseconds: part of its jobs' ids.
     pub created_ms: u64,
     /// How urgent its jobs are.
@@ -322,6 +325,8 @@ pub struct EndedLine {
     pub result: Option<JobResult>,
     /// Why it failed.
     pub error: Option<JobError>,
+    /// How long its last attempt ran, loading not counted; none when it never began.
+    pub run_ms: Option<u64>,
 }
 
 /// One page of a list, newest first.

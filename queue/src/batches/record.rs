@@ -10,6 +10,7 @@ use super::{Batch, BatchState, EndedLine, Place, Stop};
 use crate::error::Error;
 use crate::id::{Fence, JobId};
 use crate::job::{Job, JobResult, JobState, OUTPUT_NAME};
+use crate::record::run_ms;
 use crate::stored_spec;
 
 /// Why a batch was stopped, if it was its budget.
@@ -94,10 +95,24 @@ impl Fields<'_> {
 }
 
 /// What [`ended_line`] wants of a job, in this order.
-pub(super) const LINE_FIELDS: [&str; 8] = ["state", "lane", "spec", "inline", "stored", "error", "attempt", "fence"];
+pub(super) const LINE_FIELDS: [&str; 9] =
+    ["state", "lane", "spec", "inline", "stored", "error", "attempt", "fence", FIRST_ATTEMPT];
 
-/// `None` when the record is gone, or is of no batch.
-pub(super) fn ended_line(id: JobId, row: Vec<Option<String>>) -> Result<Option<EndedLine>, Error> {
+/// The one attempt that most lines have: it comes along, that of others is asked for.
+const FIRST_ATTEMPT: &str = "h1";
+
+/// The field of the last attempt, where [`LINE_FIELDS`] have it not.
+pub(super) fn later_attempt(row: &[Option<String>]) -> Option<String> {
+    let number: u32 = row.get(6)?.as_deref()?.parse().ok()?;
+    (number > 1).then(|| format!("h{number}"))
+}
+
+/// `None` when the record is gone, or is of no batch. `later` is what stands in the field of [`later_attempt`].
+pub(super) fn ended_line(
+    id: JobId,
+    row: Vec<Option<String>>,
+    later: Option<String>,
+) -> Result<Option<EndedLine>, Error> {
     let corrupt = |why: String| Error::Corrupt { key: format!("job {id}"), why };
     let mut row = row.into_iter();
     let mut next = || row.next().flatten();
@@ -106,7 +121,8 @@ pub(super) fn ended_line(id: JobId, row: Vec<Option<String>>) -> Result<Option<E
     };
     let state = JobState::from_word(&state).ok_or_else(|| corrupt(state))?;
     let spec = stored_spec::decode(&lane, &spec).map_err(corrupt)?;
-    let (inline, stored, error, attempt, fence) = (next(), next(), next(), next(), next());
+    let (inline, stored, error, attempt, fence, first) = (next(), next(), next(), next(), next(), next());
+    let run_ms = later.or(first).as_deref().and_then(run_ms);
     let result = match (inline, stored) {
         (Some(inline), _) => {
             Some(JobResult::Inline(RawValue::from_string(inline).map_err(|error| corrupt(error.to_string()))?))
@@ -123,5 +139,5 @@ pub(super) fn ended_line(id: JobId, row: Vec<Option<String>>) -> Result<Option<E
         Some(error) => Some(serde_json::from_str(&error).map_err(|error| corrupt(error.to_string()))?),
         None => None,
     };
-    Ok(spec.batch.map(|line| EndedLine { id, state, line, result, error }))
+    Ok(spec.batch.map(|line| EndedLine { id, state, line, result, error, run_ms }))
 }

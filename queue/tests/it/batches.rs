@@ -19,6 +19,7 @@ use crate::redis::{queue, server};
 
 fn spec() -> BatchSpec {
     BatchSpec {
+        version: None,
         tenant: "t".to_owned(),
         endpoint: "echo".to_owned(),
         created_ms: 1_795_240_200_123,

@@ -50,6 +50,9 @@ pub(crate) struct BatchRequest {
     /// What the lines run on, unless they say otherwise.
     #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
     endpoint: Option<String>,
+    /// In which version of `endpoint` they run. Default: the one that is current while the batch validates.
+    #[schema(minimum = 1)]
+    version: Option<u32>,
     /// The lines, when they are few: the body may have 8 MiB.
     #[schema(value_type = Option<Vec<serde_json::Value>>)]
     lines: Option<Vec<Box<RawValue>>>,
@@ -177,6 +180,7 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
     let endpoint = params.take("endpoint", "an endpoint's name", text)?;
     let wanted = BatchRequest {
         endpoint,
+        version: params.take("version", "a version's number", |text| text.parse().ok())?,
         lines: None,
         input_file: None,
         input_key: None,
@@ -200,8 +204,10 @@ fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
 
 /// What does not depend on where the lines are.
 async fn checked(app: &App, tenant: &str, wanted: &BatchRequest) -> Result<BatchSpec, Problem> {
-    if let Some(endpoint) = &wanted.endpoint {
-        app.catalog.resolve(tenant, endpoint, None).await?;
+    match &wanted.endpoint {
+        Some(endpoint) => drop(app.catalog.resolve(tenant, endpoint, wanted.version).await?),
+        None if wanted.version.is_some() => return Err(Problem::field("/version", "needs an endpoint")),
+        None => {}
     }
     within("/deadline_s", wanted.deadline_s, DEADLINE_MAX_S)?;
     within("/timeout_s", wanted.timeout_s, TIMEOUT_MAX_S)?;
@@ -212,6 +218,7 @@ async fn checked(app: &App, tenant: &str, wanted: &BatchRequest) -> Result<Batch
     Ok(BatchSpec {
         tenant: tenant.to_owned(),
         endpoint: wanted.endpoint.clone().unwrap_or_default(),
+        version: wanted.version,
         created_ms,
         priority: wanted.priority.unwrap_or(Priority::Batch),
         on_invalid: wanted.on_invalid.unwrap_or_default(),
@@ -272,9 +279,12 @@ fn asked(wanted: &BatchRequest) -> String {
         wanted.metadata.as_ref().filter(|metadata| !metadata.is_empty()),
         wanted.webhook,
     ]);
-    // Only where there is one: a key that came before there were budgets is still known.
+    // Only where there is one: a key that came before there were budgets and versions is still known.
     if let (Some(budget), Some(asked)) = (wanted.budget_usd_micros, asked.as_array_mut()) {
         asked.push(serde_json::json!([budget, wanted.at_budget.unwrap_or_default()]));
+    }
+    if let (Some(version), Some(asked)) = (wanted.version, asked.as_array_mut()) {
+        asked.push(serde_json::json!({"version": version}));
     }
     asked.to_string()
 }

@@ -22,6 +22,8 @@ pub(crate) struct BatchView {
     id: String,
     /// What its lines run on, unless they say otherwise.
     endpoint: Option<String>,
+    /// In which version of it they run; null: the one that was current while the batch validated.
+    version: Option<u32>,
     /// Where it stands.
     #[schema(value_type = BatchStateWord)]
     state: BatchState,
@@ -195,6 +197,7 @@ impl BatchView {
         let (estimate, estimate_unknown) = told(batch.forecast.as_ref());
         Self {
             endpoint: Some(spec.endpoint.clone()).filter(|endpoint| !endpoint.is_empty()),
+            version: spec.version,
             state: batch.state,
             priority: spec.priority,
             on_invalid: spec.on_invalid,

@@ -31,6 +31,8 @@ export interface BatchEstimate {
 export interface Batch {
   id: string;
   endpoint: string;
+  /** In which its lines run; null: the one that was current while it validated. */
+  version: number | null;
   state: BatchState;
   priority: Priority;
   on_invalid: "fail" | "skip";
@@ -76,6 +78,8 @@ export interface BatchResult<T = unknown> {
   job_id: string;
   result?: T;
   result_url?: string;
+  /** How long it ran, loading not counted. */
+  run_ms: number | null;
 }
 
 /** A line without one. */
@@ -86,4 +90,6 @@ export interface BatchError {
   job_id: string | null;
   state: "failed" | "expired" | "cancelled" | "invalid";
   error: { code: string; message: string };
+  /** How long its last attempt ran, if it did. */
+  run_ms?: number;
 }

@@ -35,6 +35,8 @@ export type CreateBatchOptions = BatchSource &
   CallOptions & {
     /** What the lines run on; left out when each names its own. */
     endpoint?: string;
+    /** In which version of `endpoint` they run; default: the current one. */
+    version?: number;
     /** Default `auto`: what the first line is. */
     format?: "auto" | "stokehold" | "openai";
     /** Default `batch`. */
@@ -178,6 +180,7 @@ function hasEnded({ state }: Batch): boolean {
 function asked(options: CreateBatchOptions): Record<string, string | number | undefined> {
   return {
     endpoint: options.endpoint,
+    version: options.version,
     format: options.format,
     priority: options.priority,
     on_invalid: options.onInvalid,

@@ -33,6 +33,7 @@ PATH = "/v1/batches"
 class BatchOptions(TypedDict, total=False):
     """How a batch is run. What is not given, or None, is the API's to say.
 
+    version: of the batch's endpoint, in which its lines run; default the current one.
     format: "stokehold" lines are `{"custom_id", "input", "endpoint", "metadata"}`, of which `input` must be there;
         "openai" lines are those of OpenAI's batches. Default "auto": the first line tells.
     priority: of its jobs; default "batch".
@@ -45,6 +46,7 @@ class BatchOptions(TypedDict, total=False):
     webhook: an https URL that is told, signed (see `verify_webhook`), when the batch has ended.
     """
 
+    version: int | None
     format: Literal["auto", "stokehold", "openai"] | None
     priority: Priority | None
     on_invalid: Literal["fail", "skip"] | None

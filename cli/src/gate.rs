@@ -1,0 +1,168 @@
+//! `stoke gate`: whether a version of an endpoint is good enough, by a file of lines that it runs.
+
+mod check;
+mod junit;
+mod traffic;
+mod verdict;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::batch::lines::{Kind, save};
+use crate::batch::model::Batch;
+use crate::batch::watch;
+use crate::client::{Client, query, segment};
+use crate::signals::StopSignals;
+use crate::submit::options::Priority;
+use crate::upload::lines::{Lines, send};
+use crate::{Global, money, output};
+use verdict::{Limits, Measured, Verdict};
+
+/// Run a file of lines on one version of an endpoint, and fail unless it is good enough
+///
+/// A line is passed when its job succeeded and, with --check, what came of it was accepted. Ends with an error when a limit is not
+/// met, so that a pipeline stops there.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke deploy greet --traffic 0
+  stoke gate --endpoint greet --version 8 --batch cases.jsonl --min-success 0.98 --max-p95-ms 900 --promote
+  stoke gate --endpoint greet --version 8 --batch cases.jsonl --check 'python3 judge.py' --junit gate.xml --roll-back")]
+pub(crate) struct GateArgs {
+    /// The endpoint
+    #[arg(long, value_name = "NAME")]
+    endpoint: String,
+    /// The version to be judged; it needs no traffic
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    version: u32,
+    /// The file of lines, as `stoke batch submit` takes it
+    #[arg(long, value_name = "FILE")]
+    batch: PathBuf,
+    /// The least part of the lines that must pass, 0 to 1
+    #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = verdict::part)]
+    min_success: f64,
+    /// The longest that 95 of 100 passed lines may run, milliseconds; waiting and loading are not counted
+    #[arg(long, value_name = "MS")]
+    max_p95_ms: Option<u64>,
+    /// The most that 1,000 lines may cost
+    #[arg(long, value_name = "USD", value_parser = money::micros)]
+    max_usd_per_1000: Option<u64>,
+    /// A command that judges results: it gets lines of {"line", "custom_id", "job_id", "case", "result"} and answers lines of
+    /// {"line", "accepted", "score"?, "comment"?}; what it says is kept as feedback on the jobs
+    #[arg(long, value_name = "COMMAND")]
+    check: Option<String>,
+    /// Send all new jobs to the version when it is good enough
+    #[arg(long)]
+    promote: bool,
+    /// Send no new job to the version when it is not good enough
+    #[arg(long)]
+    roll_back: bool,
+    /// The longest that all of it may take, as 30m; lines that are open then have not passed
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// How urgent the lines are [default: batch]
+    #[arg(long, value_enum)]
+    priority: Option<Priority>,
+    /// Also write the verdict in this file, as JUnit has it
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+}
+
+pub(crate) async fn run(global: &Global, args: GateArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    if args.check.is_some() && args.batch.as_os_str() == "-" {
+        bail!("--check reads the lines a second time: give a file, not -");
+    }
+    let batch = submit(&client, &args).await?;
+    let ended = watched(&client, &batch).await?;
+    if ended.state == "failed" {
+        // Its lines are wrong: that says nothing of the version.
+        return Err(ended.succeeded().err().unwrap_or_else(|| anyhow::anyhow!("batch {batch} failed")));
+    }
+    let files = tempfile::tempdir().context("cannot make a folder for the results")?;
+    let (results, errors) = (files.path().join("results.jsonl"), files.path().join("errors.jsonl"));
+    save(&client, Kind::Results, &batch, &results).await?;
+    save(&client, Kind::Errors, &batch, &errors).await?;
+    let mut measured = Measured::read(&results, &errors).await?;
+    measured.spent_usd_micros = ended.spent_usd_micros;
+    if let Some(command) = &args.check {
+        check::judge(&client, command, &args.batch, &results, args.timeout, &mut measured).await?;
+    }
+    let limits = Limits {
+        min_success: args.min_success,
+        max_p95_ms: args.max_p95_ms,
+        max_usd_micros_per_1000: args.max_usd_per_1000,
+    };
+    let verdict = verdict::judge(&measured, &limits);
+    if let Some(path) = &args.junit {
+        let text = junit::report(&args.endpoint, args.version, &verdict);
+        tokio::fs::write(path, text).await.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let moved = match (verdict.passed(), args.promote, args.roll_back) {
+        (true, true, _) => Some(traffic::promote(&client, &args.endpoint, args.version).await?),
+        (false, _, true) => traffic::roll_back(&client, &args.endpoint, args.version).await?,
+        _ => None,
+    };
+    tell(global, &args, &batch, &verdict, moved.as_ref())?;
+    match verdict.passed() {
+        true => Ok(()),
+        false => bail!("{}@{} is not good enough: {}", args.endpoint, args.version, verdict.failed()),
+    }
+}
+
+/// Hands the lines in, pinned to the version. They expire with the gate's time, should nobody wait for them any more.
+async fn submit(client: &Client, args: &GateArgs) -> Result<String> {
+    let lines = Lines::open(&args.batch).await?;
+    let (version, deadline_s) = (args.version.to_string(), args.timeout.as_secs().max(1).to_string());
+    let path = query(
+        "/v1/batches",
+        &[
+            ("endpoint", Some(&args.endpoint)),
+            ("version", Some(&version)),
+            ("deadline_s", Some(&deadline_s)),
+            ("priority", args.priority.map(Priority::word)),
+            ("metadata.gate", Some(&format!("{}@{version}", args.endpoint))),
+        ],
+    );
+    let key = format!("stoke-gate-{:032x}", rand::random::<u128>());
+    let batch = Batch::decode(&send(client, &path, &key, &lines).await?)?;
+    output::note(output::dim(format_args!("batch {} runs on {}@{version}", batch.id, args.endpoint)));
+    Ok(batch.id)
+}
+
+/// Waits for the batch's end. A pipeline that is called off has it cancelled: nobody would read what it costs.
+async fn watched(client: &Client, id: &str) -> Result<Batch> {
+    let mut stop = StopSignals::new()?;
+    tokio::select! {
+        ended = watch::until_ended(client, id) => Batch::decode(&ended?),
+        () = stop.recv() => {
+            client.post(&format!("/v1/batches/{}/cancel", segment(id)), None).await?;
+            bail!("called off; batch {id} is cancelled");
+        }
+    }
+}
+
+fn tell(global: &Global, args: &GateArgs, batch: &str, verdict: &Verdict, moved: Option<&Value>) -> Result<()> {
+    if global.json {
+        return output::json(&json!({
+            "endpoint": args.endpoint, "version": args.version, "batch_id": batch, "passed": verdict.passed(),
+            "lines": verdict.lines, "checks": verdict.checks, "not_passed": verdict.not_passed, "traffic": moved,
+        }));
+    }
+    output::line(verdict.table().trim_fmt())?;
+    for line in &verdict.not_passed {
+        output::line(format_args!("line {}: {}", line.line, line.why))?;
+    }
+    let left = verdict.left();
+    if left > 0 {
+        output::line(format_args!("and {} more: `stoke batch errors {batch}`", output::count(left)))?;
+    }
+    for part in moved.and_then(|moved| moved["versions"].as_array()).into_iter().flatten() {
+        let (version, percent) = (output::cell(&part["version"]), output::cell(&part["percent"]));
+        output::line(format_args!("{}@{version}  {percent} % of new jobs", args.endpoint))?;
+    }
+    Ok(())
+}
