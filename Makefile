@@ -51,7 +51,7 @@ WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -path api/dashboard/node_modules -prune -o -path api/dashboard/dist -prune -o -type f ! -name openapi.d.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist sim-policies
+.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -214,6 +214,17 @@ chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under some hundred faults, and a ju
 	cp target/debug/stoke target/debug/stoke-failpoints
 	cargo build --locked -p stokehold-chaos
 	STOKE_BIN=$(CURDIR)/target/debug/stoke-failpoints target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
+
+# The release before this one: a tag, or its commit in a clone that has no tags.
+PREVIOUS ?= 02dff84
+PREVIOUS_DIR = $(CURDIR)/target/previous/$(PREVIOUS)
+
+upgrade: redis $(WHEEL) ## Roll a loaded system from the release PREVIOUS to this one, back, and forward again (SEED=n)
+	test -d $(PREVIOUS_DIR) || git clone --quiet --no-checkout . $(PREVIOUS_DIR)
+	git -C $(PREVIOUS_DIR) checkout --quiet $(PREVIOUS)
+	$(MAKE) -C $(PREVIOUS_DIR) TOOLS=$(TOOLS) stoke wheel
+	cargo build --locked -p stokehold-cli -p stokehold-chaos
+	STOKE_BIN=$(CURDIR)/target/debug/stoke target/debug/chaos run --faults upgrade --before $(PREVIOUS_DIR)/target/debug/stoke $(if $(SEED),--seed $(SEED))
 
 chaos-nightly: redis $(WHEEL) ## Gate B: SEEDS=5 runs of JOBS=100000, each beside the same load without faults
 	cargo build --locked --release -p stokehold-cli --features failpoints

@@ -93,7 +93,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
 
 /// How long a closed attempt ran; none of one that reported no times.
 pub(crate) fn run_ms(closed: &str) -> Option<u64> {
-    let times = closed.splitn(8, ' ').nth(6).filter(|times| !times.is_empty())?;
+    let times = closed.split(' ').nth(6).filter(|times| !times.is_empty())?;
     times.split(',').nth(3)?.parse().ok()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand, ValueEnum};
-use stokehold_chaos::plan::{Faults, IN_TIME_ANYWHERE, Plan, gate_a, gate_b, mutant_faults};
+use stokehold_chaos::plan::{Faults, IN_TIME_ANYWHERE, Plan, gate_a, gate_b, mutant_faults, upgrade};
 use stokehold_chaos::{gates, report, run};
 
 #[derive(Parser)]
@@ -62,6 +62,9 @@ struct RunArgs {
     /// Which faults
     #[arg(long, value_enum, default_value_t = Gate::A)]
     faults: Gate,
+    /// The `stoke` of an earlier release: everything begins with it, and is rolled to STOKE_BIN's, back, and forward again
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
     /// Where to keep everything [default: a temporary directory, kept only if something is broken]
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -92,6 +95,7 @@ enum Gate {
     A,
     B,
     Mutants,
+    Upgrade,
 }
 
 impl Gate {
@@ -101,6 +105,7 @@ impl Gate {
             Self::A => gate_a(),
             Self::B => gate_b(),
             Self::Mutants => mutant_faults(),
+            Self::Upgrade => upgrade(run::APIS, run::WORKERS),
         }
     }
 }
@@ -135,6 +140,7 @@ async fn single(args: RunArgs) -> Result<()> {
         duration: Duration::from_secs(args.seconds),
         faults: args.faults.faults(),
         in_time_percent: IN_TIME_ANYWHERE,
+        before: args.before,
     };
     let report = run::in_dir(&plan, args.dir).await?;
     show(&report, args.json)

@@ -68,6 +68,14 @@ enum Then {
         planned: Planned,
         until: Instant,
     },
+    /// A process that was told to end, and whose place is taken once it has.
+    Replace {
+        target: Target,
+        fault: Fault,
+        /// Of a worker that ends.
+        runners: Vec<u32>,
+        until: Instant,
+    },
     CheckDrop {
         target: Target,
         fault: Fault,
@@ -192,6 +200,7 @@ impl Nemesis {
                 let event = Event::new("nemesis", Kind::Ok, "runner_check");
                 self.cluster.journal.write(event.v(json!({"worker": worker, "left": left})));
             }
+            Then::Replace { target, fault, runners, until } => self.replace(target, fault, runners, until)?,
             Then::Watch { target, point, planned, until } => self.watch(target, point, planned, until)?,
             Then::CheckDrop { target, fault, before, until } => {
                 let dropped = self.line(target).passed().replies_dropped > before;

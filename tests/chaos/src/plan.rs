@@ -1,6 +1,7 @@
 //! What a run does, drawn from its seed before it begins: the load by its kinds, the faults by their times.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -45,6 +46,10 @@ pub enum Fault {
     BreakS3,
     /// S3 is slow.
     SlowS3,
+    /// SIGTERM to a replica, and in its place one of the other release.
+    RollApi,
+    /// SIGTERM to a worker, which drains, and in its place one of the other release.
+    RollWorker,
 }
 
 impl Fault {
@@ -69,6 +74,8 @@ impl Fault {
             Self::DropClientReply => "drop_client_reply",
             Self::BreakS3 => "break_s3",
             Self::SlowS3 => "slow_s3",
+            Self::RollApi => "roll_api",
+            Self::RollWorker => "roll_worker",
         }
     }
 }
@@ -98,7 +105,15 @@ pub fn gate_a() -> Faults {
         (DropClientReply, 8),
         (BreakS3, 3),
         (SlowS3, 2),
+        (RollApi, 2),
+        (RollWorker, 3),
     ])
+}
+
+/// A rolling upgrade with nothing else going wrong: every process of `apis` and `workers` to the next release, back, and forward again.
+#[must_use]
+pub fn upgrade(apis: u32, workers: u32) -> Faults {
+    Faults::from([(Fault::RollApi, 3 * apis), (Fault::RollWorker, 3 * workers)])
 }
 
 /// Gate B, of one seed: five of them reach what RELIABILITY asks for.
@@ -169,6 +184,8 @@ pub struct Plan {
     pub faults: Faults,
     /// How many of a hundred answers must come in time (I21).
     pub in_time_percent: u32,
+    /// The `stoke` of the release that everything begins with; that under test when there is none.
+    pub before: Option<PathBuf>,
 }
 
 /// On a machine that may do anything else meanwhile: a program's answers wait for its turn, and no promise is broken by that.
@@ -181,6 +198,11 @@ pub const IN_TIME_QUIET: u32 = 99;
 const QUIET: f64 = 0.04;
 
 impl Plan {
+    /// Whether nothing goes wrong: processes are told to end and replaced, one at a time.
+    pub(crate) fn only_rolls(&self) -> bool {
+        self.faults.keys().all(|fault| matches!(fault, Fault::RollApi | Fault::RollWorker))
+    }
+
     /// The faults in the order of their time: each kind spread evenly over the run, each at a drawn place within its stretch.
     pub(crate) fn schedule(&self) -> Vec<Planned> {
         let mut rng = StdRng::seed_from_u64(self.seed);
@@ -217,6 +239,7 @@ mod tests {
             duration: Duration::from_secs(60),
             faults: gate_a(),
             in_time_percent: IN_TIME_ANYWHERE,
+            before: None,
         }
     }
 

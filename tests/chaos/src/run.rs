@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::checker::{Measures, Outcome, Verdict, check, measure};
-use crate::clients::Load;
+use crate::clients::{Load, TRIES};
 use crate::cluster::{Cluster, Size};
 use crate::finale;
 use crate::history::{Event, Journal, Kind, read};
@@ -28,10 +28,18 @@ const QUEUE_TIMEOUT_MS: u64 = 800;
 const ACCEPT_IN_MS: u64 = 5_000;
 const REFUSE_IN_MS: u64 = QUEUE_TIMEOUT_MS + 1_000;
 
+/// How often the SDKs try a call by themselves: a call and its five retries.
+const SDK_TRIES: u32 = 6;
+
 /// Of P5.
 const MAX_ATTEMPTS: u32 = 5;
 const MAX_INFRA_ATTEMPTS: u32 = 10;
 const POISON_CRASHES: u32 = 3;
+
+/// How many of each.
+pub const APIS: u32 = 2;
+/// As [`APIS`].
+pub const WORKERS: u32 = 3;
 
 const SCRAPE_EVERY: Duration = Duration::from_millis(500);
 
@@ -75,8 +83,8 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     let history = dir.join("history");
     std::fs::create_dir_all(history.join("runs"))?;
     let size = Size {
-        apis: 2,
-        workers: 3,
+        apis: APIS as usize,
+        workers: WORKERS as usize,
         slots: 8,
         lease_ms: LEASE_MS,
         max_attempts: MAX_ATTEMPTS,
@@ -85,8 +93,9 @@ pub async fn run(plan: &Plan, dir: &Path) -> Result<Report> {
     let journal = Arc::new(Journal::create(&history.join("nemesis.jsonl"))?);
     let sink = Sink::start(Journal::create(&history.join("hooks.jsonl"))?).await?;
     journal.write(planned(plan, &size));
-    let cluster =
-        Cluster::start(dir, size, sink.port, Arc::clone(&journal)).await.context("the system does not come up")?;
+    let cluster = Cluster::start(dir, size, plan.before.as_deref(), sink.port, Arc::clone(&journal))
+        .await
+        .context("the system does not come up")?;
     for tenant in &cluster.tenants {
         sink.expect(tenant.name, &tenant.hook_secret)?;
     }
@@ -139,6 +148,7 @@ fn planned(plan: &Plan, size: &Size) -> Event {
         "apis": size.apis, "workers": size.workers, "slots": size.slots, "lease_ms": size.lease_ms,
         "max_attempts": MAX_ATTEMPTS, "max_infra_attempts": MAX_INFRA_ATTEMPTS, "poison_crashes": POISON_CRASHES,
         "accept_in_ms": ACCEPT_IN_MS, "refuse_in_ms": REFUSE_IN_MS, "in_time_percent": plan.in_time_percent,
+        "tries_max": if plan.only_rolls() { SDK_TRIES } else { TRIES },
     }))
 }
 

@@ -35,7 +35,7 @@ pub enum Outcome {
 /// The verdict on one invariant.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
-    /// `I1` to `I26`.
+    /// `I1` to `I27`.
     pub id: &'static str,
     /// In a few words.
     pub title: &'static str,
@@ -78,7 +78,7 @@ impl Findings {
 type Invariant = fn(&View<'_>, &mut Findings);
 
 /// Every invariant that this checker judges.
-const INVARIANTS: [(&str, &str, Invariant); 24] = [
+const INVARIANTS: [(&str, &str, Invariant); 25] = [
     ("I1", "nothing acknowledged is lost", jobs::i1_nothing_lost),
     ("I2", "nothing comes from nowhere", jobs::i2_nothing_from_nowhere),
     ("I3", "one end, and every later read agrees", jobs::i3_one_end),
@@ -103,6 +103,7 @@ const INVARIANTS: [(&str, &str, Invariant); 24] = [
     ("I24", "drained in time after healing", system::i24_drained_in_time),
     ("I25", "no secret in logs or journals", system::i25_no_secrets),
     ("I26", "metrics agree with the history", system::i26_metrics_agree),
+    ("I27", "a client's retries hide what was away", system::i27_retries_suffice),
 ];
 
 const NOT_APPLICABLE: [(&str, &str, &str); 2] = [

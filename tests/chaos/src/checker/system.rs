@@ -1,4 +1,4 @@
-//! What is true of the whole: processes, Redis, times, waste, metrics. I14, I18, I21 to I26.
+//! What is true of the whole: processes, Redis, times, waste, metrics. I14, I18, I21 to I27.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +47,15 @@ pub(super) fn i21_answers_in_time(view: &View<'_>, found: &mut Findings) {
         }
         let (ms, most) = (measures::percentile(samples, f64::from(percent) / 100.0), view.planned(most));
         found.judge(ms <= most, || format!("{what} took {ms} ms at p{percent}, more than {most}"));
+    }
+}
+
+/// No submit is tried more often than its plan allows: in a rolling upgrade, as often as the SDKs try by themselves.
+pub(super) fn i27_retries_suffice(view: &View<'_>, found: &mut Findings) {
+    let most = view.planned("tries_max");
+    let tried = tally(view.answers.iter().filter_map(|answer| answer.key.as_deref()));
+    for (key, tries) in tried {
+        found.judge(tries <= most, || format!("the submit {key} was tried {tries} times, more than {most}"));
     }
 }
 

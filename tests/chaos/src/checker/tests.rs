@@ -16,7 +16,7 @@ fn good() -> Vec<Value> {
     };
     vec![
         json!({"f": "plan", "v": {"seed": 1, "max_attempts": 3, "max_infra_attempts": 10, "poison_crashes": 3, "lease_ms": 3_000,
-            "accept_in_ms": 500, "refuse_in_ms": 1_000, "in_time_percent": 99, "faults": {"kill_worker": 1}}}),
+            "accept_in_ms": 500, "refuse_in_ms": 1_000, "in_time_percent": 99, "tries_max": 2, "faults": {"kill_worker": 1}}}),
         json!({"f": "submit", "type": "invoke", "key": "k", "v": {"tenant": "a", "jobs": 2}}),
         json!({"f": "submit", "type": "info", "key": "k", "v": {"ms": 900, "status": 503}}),
         json!({"f": "submit", "type": "invoke", "key": "k", "v": {"tenant": "a", "jobs": 2}}),
@@ -121,7 +121,7 @@ fn a_good_history_keeps_every_invariant_and_exercises_it() {
 fn an_empty_history_proves_nothing() {
     let verdicts = check(&[]);
     assert!(verdicts.iter().all(|verdict| verdict.outcome != Outcome::Holds));
-    assert_eq!(verdicts.len(), 26);
+    assert_eq!(verdicts.len(), 27);
 }
 
 #[test]
@@ -335,6 +335,11 @@ fn i24_a_drain_that_does_not_end() {
 fn i25_a_secret_in_a_log() {
     breaks("I25", changed("canaries", 0, |event| event["v"]["leaks"] = json!(["the join token in worker.log"])));
     breaks("I25", changed("canaries", 0, |event| event["v"]["files"] = 0.into()));
+}
+
+#[test]
+fn i27_a_submit_that_was_tried_more_often_than_a_client_does() {
+    breaks("I27", changed("plan", 0, |event| event["v"]["tries_max"] = 1.into()));
 }
 
 #[test]

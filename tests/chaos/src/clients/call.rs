@@ -13,7 +13,7 @@ use crate::history::{Event, Journal, Kind, now_ns};
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A submit is repeated until its outcome is known, this many times at most: minutes.
-const TRIES: u32 = 400;
+pub(crate) const TRIES: u32 = 400;
 const PAUSE: std::ops::Range<f64> = 0.05..0.4;
 
 /// How a call came out.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-pub(crate) use call::{Answer, Body, Caller};
+pub(crate) use call::{Answer, Body, Caller, TRIES};
 
 use crate::cluster::{Cluster, Tenant};
 use crate::history::{Event, Journal, Kind};

@@ -42,6 +42,8 @@ pub(crate) struct Api {
     pub(crate) process: Process,
     /// How often it was started.
     pub(crate) incarnation: u32,
+    /// How often it was rolled: the parity is its release.
+    pub(crate) rolls: u32,
     /// Its way to Redis.
     pub(crate) redis: Proxy,
     /// Its way to S3.
@@ -53,8 +55,20 @@ pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) process: Process,
     pub(crate) incarnation: u32,
+    /// As of [`Api`].
+    pub(crate) rolls: u32,
     /// Its way to the gateway, whichever replica answers.
     pub(crate) gateway: Proxy,
+}
+
+/// The two releases that are about: that of before, and that under test.
+struct Releases([PathBuf; 2]);
+
+impl Releases {
+    /// What a process runs that was rolled so often.
+    fn after(&self, rolls: u32) -> &Path {
+        &self.0[(rolls % 2) as usize]
+    }
 }
 
 /// A tenant's token, and the secret its webhooks are signed with.
@@ -80,7 +94,7 @@ pub(crate) struct Cluster {
     pub(crate) secrets: Secrets,
     pub(crate) journal: Arc<Journal>,
     pub(crate) hook_port: u16,
-    stoke: PathBuf,
+    releases: Releases,
     _store: Process,
 }
 
@@ -95,10 +109,18 @@ pub(crate) struct Secrets {
 
 impl Cluster {
     /// Starts everything and deploys the endpoint. `dir` is the run's.
-    pub(crate) async fn start(dir: &Path, size: Size, hook_port: u16, journal: Arc<Journal>) -> Result<Self> {
+    pub(crate) async fn start(
+        dir: &Path,
+        size: Size,
+        before: Option<&Path>,
+        hook_port: u16,
+        journal: Arc<Journal>,
+    ) -> Result<Self> {
         std::fs::create_dir_all(dir.join("logs"))?;
         std::fs::create_dir_all(dir.join("history/runs"))?;
-        let stoke = stoke_binary()?;
+        let tested = stoke_binary()?;
+        let releases = Releases([before.map_or_else(|| tested.clone(), Path::to_owned), tested]);
+        let stoke = releases.after(0).to_owned();
         let mut secrets = Secrets {
             token_key: hex(32),
             s3_access_key_id: format!("chaos{}", hex(8)),
@@ -134,7 +156,7 @@ impl Cluster {
             secrets,
             journal,
             hook_port,
-            stoke,
+            releases,
             _store: store,
             size,
         };
@@ -142,8 +164,8 @@ impl Cluster {
             let name = format!("api-{n}");
             let redis = Proxy::start(vec![local(cluster.redis.port)]).await?;
             let s3 = Proxy::start(vec![store_address]).await?;
-            let process = cluster.launch_api(&name, *port, &redis, &s3, 1, None)?;
-            cluster.apis.push(Api { name, port: *port, process, incarnation: 1, redis, s3 });
+            let process = cluster.launch_api(&name, *port, (&redis, &s3), (1, 0), None)?;
+            cluster.apis.push(Api { name, port: *port, process, incarnation: 1, rolls: 0, redis, s3 });
         }
         for n in 0..cluster.apis.len() {
             cluster.until_api_ready(n).await?;
@@ -156,8 +178,8 @@ impl Cluster {
         for n in 0..cluster.size.workers {
             let name = format!("worker-{n}");
             let gateway = Proxy::start(ports.iter().map(|port| local(*port)).collect()).await?;
-            let process = cluster.launch_worker(&name, &gateway, 1, None)?;
-            cluster.workers.push(Worker { name, process, incarnation: 1, gateway });
+            let process = cluster.launch_worker(&name, &gateway, (1, 0), None)?;
+            cluster.workers.push(Worker { name, process, incarnation: 1, rolls: 0, gateway });
         }
         for n in 0..cluster.workers.len() {
             cluster.until_joined(n).await?;
@@ -174,7 +196,8 @@ impl Cluster {
     pub(crate) fn restart_api(&mut self, n: usize, failpoints: Option<&str>) -> Result<()> {
         let api = &self.apis[n];
         let incarnation = api.incarnation + 1;
-        let process = self.launch_api(&api.name, api.port, &api.redis, &api.s3, incarnation, failpoints)?;
+        let lines = (&api.redis, &api.s3);
+        let process = self.launch_api(&api.name, api.port, lines, (incarnation, api.rolls), failpoints)?;
         let api = &mut self.apis[n];
         (api.process, api.incarnation) = (process, incarnation);
         Ok(())
@@ -184,7 +207,7 @@ impl Cluster {
     pub(crate) fn restart_worker(&mut self, n: usize, failpoints: Option<&str>) -> Result<()> {
         let worker = &self.workers[n];
         let incarnation = worker.incarnation + 1;
-        let process = self.launch_worker(&worker.name, &worker.gateway, incarnation, failpoints)?;
+        let process = self.launch_worker(&worker.name, &worker.gateway, (incarnation, worker.rolls), failpoints)?;
         let worker = &mut self.workers[n];
         (worker.process, worker.incarnation) = (process, incarnation);
         Ok(())
@@ -249,9 +272,8 @@ impl Cluster {
         &self,
         name: &str,
         port: u16,
-        redis: &Proxy,
-        s3: &Proxy,
-        incarnation: u32,
+        (redis, s3): (&Proxy, &Proxy),
+        (incarnation, rolls): (u32, u32),
         failpoints: Option<&str>,
     ) -> Result<Process> {
         let Size { lease_ms, queue_timeout_ms, .. } = self.size;
@@ -276,14 +298,15 @@ impl Cluster {
         let event = Event::new(&format!("{name}.{incarnation}"), Kind::Ok, "process");
         self.journal.write(event.v(json!({"is": "started", "failpoints": failpoints})));
         let arguments = ["api".to_owned(), "--listen".to_owned(), format!("127.0.0.1:{port}")];
-        Process::start(&self.stoke, &log_path(&self.dir, name), &self.stoke, arguments, &env)
+        let stoke = self.releases.after(rolls);
+        Process::start(stoke, &log_path(&self.dir, name), stoke, arguments, &env)
     }
 
     fn launch_worker(
         &self,
         name: &str,
         gateway: &Proxy,
-        incarnation: u32,
+        (incarnation, rolls): (u32, u32),
         failpoints: Option<&str>,
     ) -> Result<Process> {
         let full = worker_log(name, incarnation);
@@ -298,7 +321,8 @@ impl Cluster {
         env.extend(failpoints.map(|points| ("STOKE_FAILPOINTS", points.to_owned())));
         let event = Event::new(&full, Kind::Ok, "process");
         self.journal.write(event.v(json!({"is": "started", "failpoints": failpoints})));
-        Process::start(&self.stoke, &log_path(&self.dir, &full), &self.stoke, ["worker", "--name", &full], &env)
+        let stoke = self.releases.after(rolls);
+        Process::start(stoke, &log_path(&self.dir, &full), stoke, ["worker", "--name", &full], &env)
     }
 
     async fn deploy(&self) -> Result<()> {
@@ -311,7 +335,7 @@ impl Cluster {
             .replace("@ATTEMPTS@", &self.size.max_attempts.to_string());
         std::fs::write(folder.join("main.py"), source)?;
         for tenant in &self.tenants {
-            let mut command = Command::new(&self.stoke);
+            let mut command = Command::new(self.releases.after(0));
             command.arg("deploy").arg(&folder).env("STOKE_URL", self.url()).env("STOKE_TOKEN", &tenant.token);
             output(command).await.context("cannot deploy the endpoint")?;
         }

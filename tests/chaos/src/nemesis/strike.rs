@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{DROP_LIMIT, Nemesis, RUNNERS_GONE, TICK, Target, Then, UNTOLD_MAX, fault_event};
 use crate::cluster::process::send;
+use crate::history::{Event, Kind};
 use crate::plan::{Fault, Planned};
 use crate::proxy::Weather;
 
@@ -35,6 +36,9 @@ enum Who {
     Api,
     Worker,
 }
+
+/// How long a process may take to end that was asked to: a worker's runs go on for 30 s at most.
+const END_LIMIT: Duration = Duration::from_secs(40);
 
 /// How long a process may take to come to its place.
 const ARMED_LIMIT: Duration = Duration::from_secs(8);
@@ -101,6 +105,7 @@ impl Nemesis {
                 self.after(long, Then::ContinueRedis);
             }
             Fault::Failpoint => return self.arm(planned),
+            Fault::RollApi | Fault::RollWorker => return Ok(self.roll(fault)),
             Fault::KillApi => {
                 let Some(n) = self.api(planned) else { return Ok(false) };
                 let api = &mut self.cluster.apis[n];
@@ -240,6 +245,72 @@ impl Nemesis {
         }
         let n = pick(&free, planned.pick)?;
         self.take(Target::Worker(n)).then_some(n)
+    }
+
+    /// Asks a process to end: the one of its kind that was rolled least often.
+    fn roll(&mut self, fault: Fault) -> bool {
+        let least = match fault {
+            Fault::RollApi => self.least_rolled(self.cluster.apis.iter().map(|api| api.rolls), Target::Api),
+            _ => self.least_rolled(self.cluster.workers.iter().map(|worker| worker.rolls), Target::Worker),
+        };
+        let Some(target) = least.filter(|target| self.take(*target)) else { return false };
+        let mut runners = Vec::new();
+        match target {
+            Target::Worker(n) => {
+                runners = self.cluster.runners(n);
+                self.cluster.workers[n].process.signal(Signal::SIGTERM, false);
+            }
+            Target::Api(n) => self.cluster.apis[n].process.signal(Signal::SIGTERM, false),
+            Target::Redis | Target::Front | Target::S3 => {}
+        }
+        self.after(TICK, Then::Replace { target, fault, runners, until: Instant::now() + END_LIMIT });
+        true
+    }
+
+    /// `None` while another of its kind is away: a roll takes one at a time.
+    fn least_rolled(&self, rolls: impl Iterator<Item = u32>, target: fn(usize) -> Target) -> Option<Target> {
+        let all: Vec<(u32, Target)> = rolls.enumerate().map(|(n, rolls)| (rolls, target(n))).collect();
+        let is_free = all.iter().all(|(_, target)| !self.busy.contains(target));
+        all.into_iter().min_by_key(|(rolls, _)| *rolls).filter(|_| is_free).map(|(_, target)| target)
+    }
+
+    /// Starts the other release in the place of a process that has ended by itself. One that does not end counts as a fault that
+    /// found no target: it is killed.
+    pub(super) fn replace(&mut self, target: Target, fault: Fault, runners: Vec<u32>, until: Instant) -> Result<()> {
+        let has_ended = self.is_over(target);
+        if !has_ended && Instant::now() < until {
+            self.after(TICK, Then::Replace { target, fault, runners, until });
+            return Ok(());
+        }
+        let (name, rolls) = match target {
+            Target::Worker(n) => {
+                let worker = &mut self.cluster.workers[n];
+                worker.process.kill();
+                worker.rolls += 1;
+                let (name, rolls) = (format!("{}.{}", worker.name, worker.incarnation), worker.rolls);
+                self.cluster.restart_worker(n, None)?;
+                (name, rolls)
+            }
+            Target::Api(n) => {
+                let api = &mut self.cluster.apis[n];
+                api.process.kill();
+                api.rolls += 1;
+                let (name, rolls) = (format!("{}.{}", api.name, api.incarnation), api.rolls);
+                self.cluster.restart_api(n, None)?;
+                (name, rolls)
+            }
+            Target::Redis | Target::Front | Target::S3 => return Ok(()),
+        };
+        if fault == Fault::RollWorker {
+            self.after(RUNNERS_GONE, Then::CheckRunners { worker: name.clone(), pids: runners });
+        }
+        // A worker that drains lets go of what did not end in time, and that is run again.
+        let runs = if fault == Fault::RollWorker { u64::from(self.cluster.size.slots) } else { 0 };
+        let event = fault_event(fault, runs, json!({"target": name, "rolls": rolls}));
+        let kind = if has_ended { Kind::Ok } else { Kind::Fail };
+        self.cluster.journal.write(Event { kind, ..event });
+        self.starting.push(target);
+        Ok(())
     }
 
     /// A replica that nothing is done to, as long as another goes on.
