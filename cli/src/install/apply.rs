@@ -68,7 +68,7 @@ pub(super) fn write(plan: &Plan, root: &Path) -> Result<()> {
 pub(super) fn before(plan: &Plan) -> Vec<Vec<&'static str>> {
     let mut commands = Vec::new();
     if !plan.packages.is_empty() {
-        let install = ["apt-get", "install", "--quiet", "--yes", "--no-install-recommends"];
+        let install = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--no-install-recommends"];
         commands.push([&install, plan.packages.as_slice()].concat());
     }
     let own: Vec<_> = WITH_SERVICES.into_iter().filter(|package| plan.packages.contains(package)).collect();
