@@ -35,6 +35,7 @@ mod output;
 mod package;
 mod pages;
 mod paths;
+mod probe;
 mod progress;
 mod redrive;
 mod retry;
@@ -128,6 +129,8 @@ enum Command {
     Store(store::StoreArgs),
     Worker(worker::WorkerArgs),
     Autoscaler(autoscaler::AutoscalerArgs),
+    #[command(hide = true)]
+    Probe(probe::ProbeArgs),
     #[command(hide = true)]
     FindRedis(find_redis::FindRedisArgs),
     #[command(hide = true)]
