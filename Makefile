@@ -20,6 +20,7 @@ TOOLS := $(CURDIR)/.tools
 UV := $(TOOLS)/uv/bin/uv
 GARAGE := $(TOOLS)/bin/garage
 BWRAP := $(TOOLS)/bin/bwrap
+CADDY := $(TOOLS)/bin/caddy
 DENY := $(TOOLS)/bin/cargo-deny
 INFERNO := $(TOOLS)/bin/inferno-flamegraph
 # Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
@@ -46,12 +47,13 @@ export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
 export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
 export STOKE_TEST_GARAGE := $(GARAGE)
 export STOKE_TEST_BWRAP := $(BWRAP)
+export STOKE_TEST_CADDY := $(CADDY)
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -path api/dashboard/node_modules -prune -o -path api/dashboard/dist -prune -o -type f ! -name openapi.d.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies
+.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -183,6 +185,15 @@ $(BWRAP):
 	&& dpkg -x bubblewrap_*.deb bubblewrap && ln -sf $(TOOLS)/bubblewrap/usr/bin/bwrap $@; fi || true
 	@[ -e $@ ] || echo "no bubblewrap could be had: the tests of sandbox L2 are skipped" >&2
 
+# Caddy, which speaks TLS before the API: the one on PATH, else Debian's package, unpacked here. Where there is neither, its tests say that they
+# are skipped.
+$(CADDY):
+	@mkdir -p $(TOOLS)/bin
+	@if command -v caddy >/dev/null 2>&1; then ln -sf "$$(command -v caddy)" $@; \
+	elif command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; then cd $(TOOLS) && apt-get download -qq caddy >/dev/null 2>&1 \
+	&& dpkg -x caddy_*.deb caddy && ln -sf $(TOOLS)/caddy/usr/bin/caddy $@; fi || true
+	@[ -e $@ ] || echo "no Caddy could be had: the tests of TLS are skipped" >&2
+
 # --- deploy ------------------------------------------------------------------------------------------------------------------
 
 worker-dist: $(ZIG) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
@@ -195,12 +206,19 @@ test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by th
 	@tests/worker_dist/older.sh $(OLDER) $(TOOLS)/older/$(OLDER)
 	@STOKE_TEST_OLDER=$(TOOLS)/older/$(OLDER) STOKE_WORKER_DIST=$(CURDIR)/target/dist cargo test --locked -p stokehold-tests --test worker_dist -- --nocapture
 
+# BARE=: the Debian to install on.
+BARE ?= bookworm
+test-deploy: $(CADDY) ## Type the commands of docs/deploy.md into a bare Debian that boots systemd (as root, with debootstrap and systemd-container)
+	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
+	@tests/deploy/bare.sh $(BARE) $(TOOLS)/bare/$(BARE)
+	@STOKE_TEST_BARE=$(TOOLS)/bare/$(BARE) STOKE_WORKER_DIST=$(CURDIR)/target/dist cargo test --locked -p stokehold-tests --test deploy -- --nocapture
+
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.

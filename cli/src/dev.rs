@@ -110,6 +110,11 @@ pub(crate) enum Durability {
     Standard,
 }
 
+/// What a Redis on this machine may take: a quarter of its memory.
+pub(crate) fn redis_memory_bytes() -> u64 {
+    redis_server::memory()
+}
+
 pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
     logging::to_stderr();
     let mut stop = StopSignals::new()?;

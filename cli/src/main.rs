@@ -25,6 +25,7 @@ mod gate;
 mod get;
 mod guard;
 mod init;
+mod install;
 mod job;
 mod limits;
 mod list;
@@ -35,6 +36,7 @@ mod output;
 mod package;
 mod pages;
 mod paths;
+mod probe;
 mod progress;
 mod redrive;
 mod retry;
@@ -42,8 +44,10 @@ mod run;
 mod schedule;
 mod schema;
 mod secret;
+mod services;
 mod signals;
 mod simulate;
+mod store;
 #[cfg(test)]
 mod stub;
 mod submit;
@@ -121,9 +125,14 @@ enum Command {
     Top(top::TopArgs),
     Token(token::TokenArgs),
     Doctor(doctor::DoctorArgs),
+    Install(install::InstallArgs),
+    Uninstall(install::UninstallArgs),
     Api(api::ApiArgs),
+    Store(store::StoreArgs),
     Worker(worker::WorkerArgs),
     Autoscaler(autoscaler::AutoscalerArgs),
+    #[command(hide = true)]
+    Probe(probe::ProbeArgs),
     #[command(hide = true)]
     FindRedis(find_redis::FindRedisArgs),
     #[command(hide = true)]
@@ -195,7 +204,10 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Top(args) => Box::pin(top::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
+        Command::Install(args) => Box::pin(install::run(global, args)).await,
+        Command::Uninstall(args) => Box::pin(install::uninstall(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,
+        Command::Store(args) => Box::pin(store::run(args)).await,
         Command::Worker(args) => Box::pin(worker::run(global, args)).await,
         Command::Autoscaler(args) => Box::pin(autoscaler::run(global, args)).await,
         Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,

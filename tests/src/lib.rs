@@ -1,5 +1,6 @@
 //! What the tests and benches of several crates share: real servers and the real stack, started for one test and gone with it.
 
+pub mod documented;
 pub mod goals;
 pub mod process;
 pub mod redis_cluster;

@@ -144,7 +144,7 @@ fn quoted(path: &Path) -> Result<String> {
 }
 
 /// A quarter of this machine's memory.
-fn memory() -> u64 {
+pub(super) fn memory() -> u64 {
     let ask = |name| sysconf(name).ok().flatten().and_then(|value| u64::try_from(value).ok()).unwrap_or_default();
     (ask(SysconfVar::_PHYS_PAGES) * ask(SysconfVar::PAGE_SIZE) / 4).max(MEMORY_MIN)
 }

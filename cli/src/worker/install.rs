@@ -1,33 +1,24 @@
 //! `stoke worker install` and `uninstall`: the worker as a service of systemd.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
 use stokehold_worker::VARIABLES;
-use tokio::process::Command;
 
 use super::check;
+use crate::services::{self, has_systemd, program, systemctl, unit, variables, write};
 use crate::{Global, findings, output};
 
 /// The unit that `deploy/` has, too.
 const UNIT: &str = include_str!("../../../deploy/systemd/stoke-worker.service");
 
-/// Where it says that the program is.
-const UNIT_PROGRAM: &str = "/usr/local/bin/stoke";
-
 const SERVICE: &str = "stoke-worker.service";
 const UNIT_PATH: &str = "etc/systemd/system/stoke-worker.service";
 const SETTINGS_PATH: &str = "etc/stokehold/worker.env";
-
-/// A stop waits for the drain: the unit's `TimeoutStopSec`, and some.
-const SYSTEMCTL_LIMIT: Duration = Duration::from_secs(90);
 
 /// No join token is as long.
 const TOKEN_BYTES_MAX: u64 = 4096;
@@ -72,7 +63,7 @@ pub(crate) struct UninstallArgs {}
 pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
     let is_live = args.root == Path::new("/");
     let (unit_path, settings_path) = (args.root.join(UNIT_PATH), args.root.join(SETTINGS_PATH));
-    let unit = unit(&program(args.program.as_deref())?)?;
+    let unit = unit(UNIT, &program(args.program.as_deref())?)?;
     let token = token(args.join_token_file.as_deref())?;
     let settings = match &token {
         None if settings_path.exists() => {
@@ -98,7 +89,8 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
                 url.starts_with("http://") || url.starts_with("https://"),
                 "the gateway's address must start with http:// or https://, and is {url:?}"
             );
-            Some((url.clone(), lines(&settings)?))
+            let pairs = settings.iter().map(|(name, value)| (*name, value.as_str()));
+            Some((url.clone(), variables("stoke worker install", pairs)?))
         }
     };
     if args.dry_run {
@@ -110,7 +102,7 @@ pub(super) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
             "only root may install a service: use sudo -E, or --dry-run to see it"
         );
         ensure!(
-            Path::new("/run/systemd/system").exists(),
+            has_systemd(),
             "systemd does not run here: start `stoke worker` by whatever starts things on this machine"
         );
         let found = check::look(settings.as_ref().map(|(url, _)| url.as_str())).await?;
@@ -141,34 +133,11 @@ pub(super) async fn remove(_: UninstallArgs) -> Result<()> {
     let unit = root.join(UNIT_PATH);
     ensure!(unit.exists(), "there is no {}: nothing to remove", unit.display());
     systemctl(&["disable", "--quiet", "--now", SERVICE]).await?;
-    for path in [unit, root.join(SETTINGS_PATH)] {
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-            }
-            _ => {}
-        }
-    }
+    services::remove(&unit)?;
+    services::remove(&root.join(SETTINGS_PATH))?;
     systemctl(&["daemon-reload"]).await?;
     output::note("removed; environments and packages are kept in /var/cache/private/stokehold until you delete them");
     Ok(())
-}
-
-/// A link is kept as it is: an upgrade moves it, and the unit need not change.
-fn program(named: Option<&Path>) -> Result<PathBuf> {
-    let program = match named {
-        Some(path) => std::path::absolute(path)?,
-        None => std::env::current_exe().context("cannot find the path of this program")?,
-    };
-    ensure!(program.is_file(), "{} is no program", program.display());
-    Ok(program)
-}
-
-fn unit(program: &Path) -> Result<String> {
-    let program = program.to_str().filter(|path| !path.contains(|c: char| c.is_whitespace() || "\"'\\%$".contains(c)));
-    let program =
-        program.context("systemd cannot start a program of such a path: move it, or name a link with --program")?;
-    Ok(UNIT.replace(UNIT_PROGRAM, program))
 }
 
 /// From the environment or a file.
@@ -198,31 +167,6 @@ fn carried(var: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> 
     names.filter_map(|name| Some((name, var(name).filter(|value| !value.is_empty())?))).collect()
 }
 
-/// As systemd reads a file of variables: in double quotes, where four characters need a backslash.
-fn lines(settings: &[(&str, String)]) -> Result<String> {
-    let mut text = String::from("# Written by `stoke worker install`.\n");
-    for (name, value) in settings {
-        ensure!(!value.contains(|c: char| c.is_control()), "{name} holds a line break or another control character");
-        let escaped: String =
-            value.chars().flat_map(|c| "\"\\$`".contains(c).then_some('\\').into_iter().chain([c])).collect();
-        text.push_str(&format!("{name}=\"{escaped}\"\n"));
-    }
-    Ok(text)
-}
-
-/// Whole or not at all, and never readable by others on the way.
-fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
-    let what = || format!("cannot write {}", path.display());
-    let folder = path.parent().context("a path without a folder")?;
-    fs::create_dir_all(folder).with_context(what)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(what)?;
-    file.write_all(text.as_bytes()).with_context(what)?;
-    file.as_file().set_permissions(fs::Permissions::from_mode(mode)).with_context(what)?;
-    file.as_file().sync_all().with_context(what)?;
-    file.persist(path).with_context(what)?;
-    Ok(())
-}
-
 fn show(global: &Global, unit_path: &Path, unit: &str, settings_path: &Path, settings: Option<&str>) -> Result<()> {
     let settings = settings.map(|text| {
         let shown = |line: &str| {
@@ -242,37 +186,18 @@ fn show(global: &Global, unit_path: &Path, unit: &str, settings_path: &Path, set
     }
 }
 
-async fn systemctl(arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new("systemctl");
-    command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    let what = || format!("systemctl {}", arguments.join(" "));
-    let ended = tokio::time::timeout(SYSTEMCTL_LIMIT, command.status()).await;
-    let status = ended.with_context(|| format!("{} does not end", what()))?.with_context(what)?;
-    ensure!(status.success(), "{} failed ({status}); `journalctl -u {SERVICE}` may say why", what());
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_unit_starts_the_program_that_was_named() {
-        let unit = unit(Path::new("/opt/stokehold/current/bin/stoke")).unwrap();
+    fn the_unit_reads_the_file_of_settings_and_owns_its_folders() {
+        let unit = unit(UNIT, Path::new("/opt/stokehold/current/bin/stoke")).unwrap();
         assert!(unit.contains("ExecStart=/opt/stokehold/current/bin/stoke worker\n"), "{unit}");
-        assert!(!unit.contains(UNIT_PROGRAM));
         assert!(unit.contains(&format!("EnvironmentFile=/{SETTINGS_PATH}\n")));
         for name in OF_THE_UNIT {
             assert!(unit.contains(&format!("{name}=")), "{name}");
         }
-        assert!(super::unit(Path::new("/opt/my programs/stoke")).is_err());
-    }
-
-    #[test]
-    fn settings_are_written_as_systemd_reads_them() {
-        let text = lines(&[("STOKE_WORKER_NAME", r#"a "b" $c `d` \e"#.to_owned())]).unwrap();
-        assert!(text.ends_with("STOKE_WORKER_NAME=\"a \\\"b\\\" \\$c \\`d\\` \\\\e\"\n"), "{text}");
-        assert!(lines(&[("STOKE_WORKER_NAME", "a\nSTOKE_SANDBOX=L0".to_owned())]).is_err());
     }
 
     #[test]

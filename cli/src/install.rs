@@ -1,0 +1,185 @@
+//! `stoke install` and `stoke uninstall`: one machine that runs it all, under systemd.
+
+mod answers;
+mod apply;
+mod files;
+mod machine;
+mod secrets;
+mod uninstall;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde_json::json;
+
+use self::answers::{Answers, Tls};
+use self::files::File;
+use self::machine::Machine;
+use crate::{Global, output, services};
+
+pub(crate) use uninstall::{UninstallArgs, run as uninstall};
+
+/// Set this machine up: Redis, an object store, the API, TLS in front of them, monitoring
+///
+/// Installs what is missing of redis-server, caddy and prometheus with apt-get; makes the user stokehold, secrets, settings and hardened services of systemd; starts
+/// them, checks them with `stoke doctor` and says what to do next. Again with other options changes them; again without keeps the last ones, and every
+/// secret. A Redis or an S3 server of your own is used when STOKE_REDIS_URL, or STOKE_S3_ENDPOINT_URL, STOKE_S3_BUCKET and their keys, are set (sudo -E);
+/// every other setting of `stoke api` that is in the environment is kept too.
+#[derive(Args)]
+pub(crate) struct InstallArgs {
+    #[command(flatten)]
+    options: answers::Options,
+    /// Have this machine run jobs as well
+    #[arg(long, conflicts_with = "root")]
+    worker: bool,
+    /// The program that services start [default: this one]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Print every file, without the secrets, and every command, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Write below this folder, and install and start nothing: for making an image
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    root: PathBuf,
+}
+
+/// What an installation does.
+struct Plan {
+    /// Packages of the distribution that are not there yet.
+    packages: Vec<&'static str>,
+    /// Whether the user is to be made.
+    lacks_user: bool,
+    files: Vec<File>,
+    /// Those of them that are new, or are not as they should be.
+    changed: Vec<&'static str>,
+    /// Units to enable and start.
+    services: Vec<&'static str>,
+    /// Units of ours that were started once and are not wanted any more.
+    idle: Vec<&'static str>,
+}
+
+pub(crate) async fn run(global: &Global, args: InstallArgs) -> Result<()> {
+    let is_live = args.root == Path::new("/");
+    let program = services::program(args.program.as_deref())?;
+    if is_live && !args.dry_run {
+        ensure!(
+            nix::unistd::Uid::effective().is_root(),
+            "only root may install services: use sudo -E, or --dry-run to see what would be done"
+        );
+        ensure!(
+            services::has_systemd(),
+            "systemd does not run here: --root FOLDER writes the files, and deploy/compose.yaml is the way with containers"
+        );
+        ensure!(
+            !["/home", "/root", "/tmp", "/run/user"].iter().any(|hidden| program.starts_with(hidden)),
+            "{} lies where services do not look: unpack the archive below /opt, or name another with --program",
+            program.display()
+        );
+    }
+    let answers = Answers::of(&args.options, read(&args.root.join(answers::PATH))?.as_deref())?;
+    let settings = read(&args.root.join(files::SETTINGS))?;
+    let settings = secrets::settings(&answers, settings.as_deref(), |name| match std::env::var(name) {
+        Err(_) if name == "STOKE_WORKER_DIST" => is_live.then(archives).flatten(),
+        value => value.ok(),
+    })?;
+    let machine = Machine::here()?;
+    let plan = Plan::of(&answers, &settings, &program, &machine, &args)?;
+    if args.dry_run {
+        return show(global, &plan, &args.root);
+    }
+    if !is_live {
+        apply::write(&plan, &args.root)?;
+        return tell(global, &args.root, &plan);
+    }
+    let installed = apply::Installed { answers: &answers, settings: &settings, program: &program };
+    apply::run(&plan, &installed, args.worker).await?;
+    if global.json {
+        return output::json(&json!({"url": answers.url(), "services": plan.services, "written": plan.changed}));
+    }
+    next(&answers)
+}
+
+impl Plan {
+    fn of(
+        answers: &Answers,
+        settings: &secrets::Settings,
+        program: &Path,
+        machine: &Machine,
+        args: &InstallArgs,
+    ) -> Result<Self> {
+        let (root, is_live) = (args.root.as_path(), args.root == Path::new("/"));
+        let services = files::services(answers, settings);
+        let files = files::files(answers, settings, program, machine.redis_memory_bytes)?;
+        let changed =
+            files.iter().filter(|file| !apply::is_as_it_should_be(file, root)).map(|file| file.path).collect();
+        let is_started = |unit: &str| {
+            let wants = |target: &str| root.join("etc/systemd/system").join(target).join(unit).is_symlink();
+            wants("multi-user.target.wants") || wants("timers.target.wants")
+        };
+        let idle = files::SERVICES.into_iter().filter(|unit| !services.contains(unit) && is_started(unit)).collect();
+        let packages = if is_live { machine.missing(&services, args.worker) } else { Vec::new() };
+        Ok(Self { packages, lacks_user: is_live && machine.lacks_user, files, changed, services, idle })
+    }
+}
+
+/// The folder of the worker's archives, where docs/deploy.md puts it.
+fn archives() -> Option<String> {
+    const FOLDER: &str = "/opt/stokehold/dist";
+    Path::new(FOLDER).is_dir().then(|| FOLDER.to_owned())
+}
+
+/// `None` for what is not there.
+fn read(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            bail!("only root may read {}: use sudo", path.display())
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn show(global: &Global, plan: &Plan, root: &Path) -> Result<()> {
+    let (before, after) =
+        if root == Path::new("/") { (apply::before(plan), apply::after(plan)) } else { Default::default() };
+    let files = plan.files.iter().map(|file| (file, root.join(file.path), file.shown()));
+    if global.json {
+        let file = |(file, path, text): (&File, PathBuf, String)| json!({"path": path, "mode": format!("{:o}", file.mode), "text": text, "changes": plan.changed.contains(&file.path)});
+        let files: Vec<_> = files.map(file).collect();
+        return output::json(&json!({"before": before, "files": files, "after": after}));
+    }
+    let commands = |commands: Vec<Vec<&str>>| {
+        commands.iter().try_for_each(|command| output::line(format_args!("$ {}", command.join(" "))))
+    };
+    commands(before)?;
+    for (file, path, text) in files {
+        let yours = if file.is_yours { ", written once" } else { "" };
+        let stays = if plan.changed.contains(&file.path) { "" } else { ", stays as it is" };
+        output::line(format_args!("# {} ({:o}{yours}{stays})\n{text}", path.display(), file.mode))?;
+    }
+    commands(after)
+}
+
+fn tell(global: &Global, root: &Path, plan: &Plan) -> Result<()> {
+    if global.json {
+        return output::json(&json!({"root": root, "services": plan.services, "written": plan.changed}));
+    }
+    plan.changed.iter().try_for_each(|path| output::line(root.join(path).display()))
+}
+
+fn next(answers: &Answers) -> Result<()> {
+    let mut table = output::table(["Stokehold", env!("CARGO_PKG_VERSION")]);
+    table.add_row(["API", &answers.url()]);
+    table.add_row(["dashboard", &format!("{}/dashboard", answers.url())]);
+    table.add_row(["secrets", &format!("/{}: keep a copy elsewhere", files::SETTINGS)]);
+    if answers.tls == Tls::Internal {
+        table.add_row(["authority", &format!("{}: clients and workers must trust it", apply::TRUSTED)]);
+    }
+    table.add_row(["a token", "sudo stoke-admin token create --name me"]);
+    table.add_row(["a worker", "sudo stoke-admin token create --kind join --name box-1"]);
+    table.add_row(["checks", "sudo stoke-admin doctor"]);
+    output::line(table.trim_fmt())
+}

@@ -1,0 +1,280 @@
+//! Doing it: packages, the user, files, services; then whether it works.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+use super::Plan;
+use super::answers::{Answers, Tls};
+use super::files::{CERTIFICATES, File};
+use super::machine::{USER, WITH_SERVICES};
+use super::secrets::Settings;
+use crate::services::command;
+use crate::{output, services};
+
+/// A mirror may be slow, and so is the drain of what is restarted.
+const COMMAND_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Redis may have a large file to read before the API can answer.
+const READY_LIMIT: Duration = Duration::from_secs(300);
+/// A public certificate takes some seconds to be had; a name in DNS that leads elsewhere, for ever.
+const FRONT_LIMIT: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(250);
+const ASK_LIMIT: Duration = Duration::from_secs(5);
+
+/// Where the API answers within the machine, and how to see that a worker is there.
+const API: &str = "http://127.0.0.1:7070";
+const WORKER: &str = "/etc/stokehold/worker.env";
+
+/// What the token that `stoke doctor` shows is good for.
+const DOCTOR_TTL: &str = "10m";
+
+/// Where Caddy's own authority has its certificate, and where Debian looks for those to trust.
+const AUTHORITY: &str = "/var/lib/stokehold-proxy/caddy/pki/authorities/local/root.crt";
+pub(super) const TRUSTED: &str = "/usr/local/share/ca-certificates/stokehold.crt";
+
+/// What there is once it is done.
+pub(super) struct Installed<'a> {
+    pub(super) answers: &'a Answers,
+    pub(super) settings: &'a Settings,
+    pub(super) program: &'a Path,
+}
+
+/// Whether a file need not be written.
+pub(super) fn is_as_it_should_be(file: &File, root: &Path) -> bool {
+    let path = root.join(file.path);
+    if file.is_yours { path.exists() } else { fs::read_to_string(&path).is_ok_and(|found| found == file.text) }
+}
+
+/// Writes what changes.
+pub(super) fn write(plan: &Plan, root: &Path) -> Result<()> {
+    let certificates = root.join(CERTIFICATES);
+    fs::create_dir_all(&certificates)
+        .and_then(|()| fs::create_dir_all(root.join("etc/stokehold/prometheus/rules")))
+        .and_then(|()| fs::set_permissions(&certificates, fs::Permissions::from_mode(0o700)))
+        .with_context(|| format!("cannot make {}", certificates.display()))?;
+    let mut changed = plan.files.iter().filter(|file| plan.changed.contains(&file.path));
+    changed.try_for_each(|file| services::write(&root.join(file.path), &file.text, file.mode))
+}
+
+/// What is run before the files are written.
+pub(super) fn before(plan: &Plan) -> Vec<Vec<&'static str>> {
+    let mut commands = Vec::new();
+    if !plan.packages.is_empty() {
+        let install = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qq", "--no-install-recommends"];
+        commands.push([&install, plan.packages.as_slice()].concat());
+    }
+    let own: Vec<_> = WITH_SERVICES.into_iter().filter(|package| plan.packages.contains(package)).collect();
+    if !own.is_empty() {
+        commands.push([&["systemctl", "disable", "--quiet", "--now"], own.as_slice()].concat());
+    }
+    if plan.lacks_user {
+        let home = ["--no-create-home", "--home-dir", "/var/lib/stokehold", "--shell", "/usr/sbin/nologin"];
+        commands.push([&["useradd", "--system", "--user-group"], home.as_slice(), &[USER]].concat());
+    }
+    commands
+}
+
+/// What is run after the files are written. Services that read a changed file start again; the others stay as they are.
+pub(super) fn after(plan: &Plan) -> Vec<Vec<&'static str>> {
+    let systemctl = |verb: &[&'static str], units: &[&'static str]| [&["systemctl"], verb, units].concat();
+    let reads_changed = |service: &&str| {
+        plan.files.iter().any(|file| plan.changed.contains(&file.path) && file.readers.contains(service))
+    };
+    let again: Vec<_> = plan.services.iter().copied().filter(reads_changed).collect();
+    let mut commands = vec![systemctl(&["daemon-reload"], &[])];
+    if !plan.idle.is_empty() {
+        commands.push(systemctl(&["disable", "--quiet", "--now"], &plan.idle));
+    }
+    commands.push(systemctl(&["enable", "--quiet"], &plan.services));
+    if !again.is_empty() {
+        commands.push(systemctl(&["restart"], &again));
+    }
+    commands.push(systemctl(&["start"], &plan.services));
+    commands
+}
+
+pub(super) async fn run(plan: &Plan, installed: &Installed<'_>, worker: bool) -> Result<()> {
+    if !plan.packages.is_empty() {
+        let names = plan.packages.join(", ");
+        ensure!(
+            Path::new("/usr/bin/apt-get").exists(),
+            "this machine lacks {names}: install them (Redis 7.0 or newer) as this distribution does, and run this again"
+        );
+        output::note(format_args!("installing {names}"));
+    }
+    all(&before(plan)).await?;
+    write(plan, Path::new("/"))?;
+    all(&after(plan)).await?;
+    until_ready(API, READY_LIMIT).await.context("`journalctl -u stoke-api -u stoke-redis -u stoke-store` says why")?;
+    let url = installed.answers.url();
+    if installed.answers.tls == Tls::Internal {
+        trust().await?;
+    }
+    until_ready(&url, FRONT_LIMIT).await.with_context(|| {
+        format!(
+            "the API runs, and {url} does not lead to it: is the name in DNS, are ports 80 and 443 open? `journalctl -u stoke-proxy` says more"
+        )
+    })?;
+    if worker {
+        installed.add_worker().await?;
+    }
+    installed.doctor().await
+}
+
+/// Runs commands, one after the other.
+async fn all(commands: &[Vec<&str>]) -> Result<()> {
+    for line in commands {
+        if let [program, arguments @ ..] = line.as_slice() {
+            let done = command(program, arguments, COMMAND_LIMIT).await;
+            done.context("what was done so far stays, and the same again goes on from there")?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks until it says that it is ready.
+async fn until_ready(url: &str, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    loop {
+        // Made anew each time: whom to trust is read then.
+        let asked = reqwest::Client::new().get(format!("{url}/readyz")).timeout(ASK_LIMIT).send().await;
+        let last = match asked {
+            Ok(answer) if answer.status().is_success() => return Ok(()),
+            Ok(answer) => format!("it answers {}", answer.status()),
+            Err(error) => format!("{:#}", anyhow::Error::new(error)),
+        };
+        if Instant::now() >= deadline {
+            bail!("{url} is not ready after {} s: {last}", limit.as_secs());
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Has this machine trust the authority that the proxy has made.
+async fn trust() -> Result<()> {
+    let deadline = Instant::now() + FRONT_LIMIT;
+    let certificate = loop {
+        match fs::read_to_string(AUTHORITY) {
+            Ok(text) => break text,
+            Err(_) if Instant::now() < deadline => sleep(PAUSE).await,
+            Err(error) => return Err(error).with_context(|| format!("the proxy has made no authority: {AUTHORITY}")),
+        }
+    };
+    if fs::read_to_string(TRUSTED).is_ok_and(|trusted| trusted == certificate) {
+        return Ok(());
+    }
+    services::write(Path::new(TRUSTED), &certificate, 0o644)?;
+    command("update-ca-certificates", &[], COMMAND_LIMIT).await
+}
+
+impl Installed<'_> {
+    /// `stoke` itself, with the settings of the installation.
+    fn stoke(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.program);
+        command.args(arguments).envs(self.settings).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// A new token, by `stoke token create` with these arguments.
+    async fn token(&self, arguments: &[&str]) -> Result<String> {
+        let mut create = self.stoke(&["token", "create", "--json"]);
+        let made = tokio::time::timeout(COMMAND_LIMIT, create.args(arguments).output()).await;
+        let made = made.context("`stoke token create` does not end")??;
+        ensure!(made.status.success(), "no token was made: {}", String::from_utf8_lossy(&made.stderr).trim());
+        let made: Value = serde_json::from_slice(&made.stdout).context("`stoke token create` says something else")?;
+        Ok(made["token"].as_str().context("`stoke token create` gave no token")?.to_owned())
+    }
+
+    /// A worker on this machine, which joins within it; one that is there stays as it was set up.
+    async fn add_worker(&self) -> Result<()> {
+        let mut install = self.stoke(&["worker", "install", "--program"]);
+        install.arg(self.program).env_remove("STOKE_GATEWAY_URL");
+        if !Path::new(WORKER).exists() {
+            install.args(["--gateway", API]);
+            install.env("STOKE_JOIN_TOKEN", self.token(&["--kind", "join", "--name", "this machine"]).await?);
+        }
+        let ended = tokio::time::timeout(READY_LIMIT, install.status()).await;
+        let ended = ended.context("`stoke worker install` does not end")??;
+        ensure!(ended.success(), "everything but the worker is installed; above stands why it is not");
+        Ok(())
+    }
+
+    /// What it finds is said; nothing of it undoes the installation.
+    async fn doctor(&self) -> Result<()> {
+        let token = self.token(&["--name", "stoke install", "--ttl", DOCTOR_TTL]).await?;
+        let mut doctor = self.stoke(&["doctor"]);
+        doctor.env("STOKE_URL", self.answers.url()).env("STOKE_TOKEN", token);
+        let ended = tokio::time::timeout(READY_LIMIT, doctor.status()).await;
+        if !ended.context("`stoke doctor` does not end")??.success() {
+            output::note("installed, and not everything is as it should be: see above");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn file(path: &'static str, readers: &'static [&'static str], is_yours: bool) -> File {
+        File { path, text: "new".to_owned(), mode: 0o600, is_yours, readers }
+    }
+
+    fn plan() -> Plan {
+        Plan {
+            packages: vec!["redis-server", "bubblewrap"],
+            lacks_user: true,
+            files: vec![file("etc/a", &["a.service", "b.service"], false), file("etc/b", &["c.service"], true)],
+            changed: vec!["etc/a"],
+            services: vec!["a.service", "c.service"],
+            idle: Vec::new(),
+        }
+    }
+
+    fn lines(commands: &[Vec<&str>]) -> Vec<String> {
+        commands.iter().map(|command| command.join(" ")).collect()
+    }
+
+    #[test]
+    fn what_is_there_is_not_installed_again() {
+        let first = lines(&before(&plan()));
+        assert!(first[0].ends_with("redis-server bubblewrap"), "{first:?}");
+        assert_eq!(first[1], "systemctl disable --quiet --now redis-server", "its own service gives way to ours");
+        assert!(first[2].starts_with("useradd ") && first[2].ends_with(" stokehold"), "{first:?}");
+        let second = Plan { packages: Vec::new(), lacks_user: false, ..plan() };
+        assert!(before(&second).is_empty());
+    }
+
+    #[test]
+    fn only_services_that_read_a_changed_file_start_again() {
+        let first = lines(&after(&plan()));
+        assert!(first.contains(&"systemctl restart a.service".to_owned()), "{first:?}");
+        let second = lines(&after(&Plan { changed: Vec::new(), idle: vec!["d.service"], ..plan() }));
+        assert!(second.iter().all(|line| !line.contains("restart")), "{second:?}");
+        assert!(second.contains(&"systemctl disable --quiet --now d.service".to_owned()), "{second:?}");
+        assert_eq!(second.last().map(String::as_str), Some("systemctl start a.service c.service"));
+    }
+
+    #[test]
+    fn files_are_written_for_their_readers_alone_and_yours_only_once() {
+        let root = tempfile::tempdir().unwrap();
+        let mut plan = plan();
+        plan.changed = vec!["etc/a", "etc/b"];
+        write(&plan, root.path()).unwrap();
+        let mode = fs::metadata(root.path().join("etc/a")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        fs::write(root.path().join("etc/a"), "edited").unwrap();
+        fs::write(root.path().join("etc/b"), "edited").unwrap();
+        let stays: Vec<bool> = plan.files.iter().map(|file| is_as_it_should_be(file, root.path())).collect();
+        assert_eq!(stays, [false, true]);
+    }
+}

@@ -1,0 +1,271 @@
+//! What an installation writes: pure, from what is wanted to the text of each file.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::answers::{self, Answers, Tls};
+use super::secrets::{Settings, has_own_redis, has_own_store};
+use crate::services::{unit, variables};
+
+/// Addresses and secrets, below the root.
+pub(super) const SETTINGS: &str = "etc/stokehold/stack.env";
+
+/// Where Caddy finds an own certificate; there in any case, since systemd hands its content over.
+pub(super) const CERTIFICATES: &str = "etc/stokehold/tls";
+
+/// `stoke` with this installation's settings, for operators.
+pub(super) const ADMIN: &str = "usr/local/sbin/stoke-admin";
+
+const BY: &str = "stoke install";
+
+const REDIS: &str = "stoke-redis.service";
+const STORE: &str = "stoke-store.service";
+const API: &str = "stoke-api.service";
+const PROXY: &str = "stoke-proxy.service";
+const AUTOSCALER: &str = "stoke-autoscaler.service";
+const PROMETHEUS: &str = "stoke-prometheus.service";
+const BACKUP: &str = "stoke-backup.timer";
+
+/// What systemd starts, those first that others need.
+pub(super) const SERVICES: [&str; 7] = [REDIS, STORE, API, PROXY, AUTOSCALER, PROMETHEUS, BACKUP];
+
+/// Every unit, by its path and its text.
+const UNITS: [(&str, &str); 8] = [
+    ("etc/systemd/system/stoke-redis.service", include_str!("../../../deploy/systemd/stoke-redis.service")),
+    ("etc/systemd/system/stoke-store.service", include_str!("../../../deploy/systemd/stoke-store.service")),
+    ("etc/systemd/system/stoke-api.service", include_str!("../../../deploy/systemd/stoke-api.service")),
+    ("etc/systemd/system/stoke-proxy.service", include_str!("../../../deploy/systemd/stoke-proxy.service")),
+    ("etc/systemd/system/stoke-autoscaler.service", include_str!("../../../deploy/systemd/stoke-autoscaler.service")),
+    ("etc/systemd/system/stoke-prometheus.service", include_str!("../../../deploy/systemd/stoke-prometheus.service")),
+    ("etc/systemd/system/stoke-backup.service", include_str!("../../../deploy/systemd/stoke-backup.service")),
+    ("etc/systemd/system/stoke-backup.timer", include_str!("../../../deploy/systemd/stoke-backup.timer")),
+];
+
+/// One file of an installation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct File {
+    /// Below the root.
+    pub(super) path: &'static str,
+    pub(super) text: String,
+    pub(super) mode: u32,
+    /// The operator's from then on: written when it is not there, and never again.
+    pub(super) is_yours: bool,
+    /// Which services read it, and start again when it has changed.
+    pub(super) readers: &'static [&'static str],
+}
+
+impl File {
+    fn new(path: &'static str, text: impl Into<String>, mode: u32, readers: &'static [&'static str]) -> Self {
+        Self { path, text: text.into(), mode, is_yours: false, readers }
+    }
+
+    fn yours(self) -> Self {
+        Self { is_yours: true, ..self }
+    }
+
+    /// Its text for other eyes: of a file that root alone may read, the names without their values.
+    pub(super) fn shown(&self) -> String {
+        if self.mode & 0o077 != 0 {
+            return self.text.clone();
+        }
+        let hidden = |line: &str| match line.split_once('=') {
+            Some((name, _)) if !line.starts_with('#') => format!("{name}=(kept to root)"),
+            _ if line.starts_with('#') => line.to_owned(),
+            _ => "(kept to root)".to_owned(),
+        };
+        self.text.lines().map(|line| hidden(line) + "\n").collect()
+    }
+}
+
+/// The units to start.
+pub(super) fn services(answers: &Answers, settings: &Settings) -> Vec<&'static str> {
+    let wanted = |unit: &&str| match *unit {
+        REDIS => has_own_redis(settings),
+        STORE => has_own_store(settings),
+        AUTOSCALER => answers.autoscaler,
+        PROMETHEUS => answers.monitoring,
+        BACKUP => answers.backup,
+        _ => true,
+    };
+    SERVICES.into_iter().filter(wanted).collect()
+}
+
+/// Every file, in the order in which they are written.
+pub(super) fn files(
+    answers: &Answers,
+    settings: &Settings,
+    program: &Path,
+    redis_memory_bytes: u64,
+) -> Result<Vec<File>> {
+    let pairs = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let mut files = vec![
+        File::new(answers::PATH, toml::to_string(answers)?, 0o644, &[]),
+        File::new(SETTINGS, variables(BY, pairs)?, 0o600, &[STORE, API, AUTOSCALER]),
+        File::new("etc/stokehold/redis.conf", redis_conf(redis_memory_bytes), 0o644, &[REDIS]),
+        File::new("etc/stokehold/redis.local.conf", REDIS_LOCAL, 0o644, &[REDIS]).yours(),
+        File::new("etc/stokehold/api.toml", include_str!("../../../deploy/install/api.toml"), 0o644, &[API]).yours(),
+        File::new(
+            "etc/stokehold/autoscaler.toml",
+            include_str!("../../../deploy/install/autoscaler.toml"),
+            0o644,
+            &[AUTOSCALER],
+        )
+        .yours(),
+        File::new("etc/stokehold/Caddyfile", caddyfile(answers, has_own_store(settings)), 0o644, &[PROXY]),
+        File::new(
+            "etc/stokehold/prometheus/prometheus.yml",
+            include_str!("../../../deploy/install/prometheus.yml"),
+            0o644,
+            &[PROMETHEUS],
+        )
+        .yours(),
+        File::new(ADMIN, admin(program), 0o755, &[]),
+        // Redis forks to rewrite its file; the kernel must not refuse that for memory that will not be used.
+        File::new("etc/sysctl.d/60-stokehold.conf", "vm.overcommit_memory = 1\n", 0o644, &[]),
+    ];
+    if let Some((certificate, key)) = &answers.certificate {
+        files.push(File::new("etc/stokehold/tls/cert.pem", certificate, 0o600, &[PROXY]));
+        files.push(File::new("etc/stokehold/tls/key.pem", key, 0o600, &[PROXY]));
+    }
+    for (path, text) in UNITS {
+        files.push(File::new(path, unit(text, program)?, 0o644, readers(path)));
+    }
+    Ok(files)
+}
+
+/// The service of a unit's file.
+fn readers(path: &str) -> &'static [&'static str] {
+    let of = |unit: &&str| path.ends_with(*unit);
+    SERVICES.iter().position(|unit| of(&unit)).map_or(&[], |at| &SERVICES[at..=at])
+}
+
+const REDIS_LOCAL: &str = "# Settings of Redis that are yours, as maxmemory: they go before those of redis.conf, which `stoke install` rewrites.\n";
+
+/// What every Redis of ours keeps to, with what is so on one host, and what the operator says last.
+fn redis_conf(memory_bytes: u64) -> String {
+    let (everywhere, host) =
+        (include_str!("../../../deploy/redis.conf"), include_str!("../../../deploy/install/redis.host.conf"));
+    let memory = format!("maxmemory {memory_bytes}");
+    let everywhere: String = everywhere
+        .lines()
+        .map(|line| if line.starts_with("maxmemory ") { memory.as_str() } else { line })
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    format!("# Written by `{BY}`.\n{everywhere}\n{host}\ninclude /etc/stokehold/redis.local.conf\n")
+}
+
+/// TLS, then by path: what is in the bucket to the object store, the rest to the API. What Prometheus asks for is asked for within the machine.
+fn caddyfile(answers: &Answers, has_store: bool) -> String {
+    let email = answers.email.as_ref().map_or(String::new(), |email| format!("\temail {email}\n"));
+    let tls = match answers.tls {
+        Tls::Auto => String::new(),
+        Tls::Internal => "\ttls internal\n".to_owned(),
+        Tls::Own => "\ttls {$CREDENTIALS_DIRECTORY}/tls_cert.pem {$CREDENTIALS_DIRECTORY}/tls_key.pem\n".to_owned(),
+    };
+    // Who trusts it is said by `stoke install` and its reader; the proxy has no right to.
+    let trust = if answers.tls == Tls::Internal { "\tskip_install_trust\n" } else { "" };
+    // On another port there is nothing on port 80 to lead there from.
+    let redirects = if answers.port == 443 { "" } else { "\tauto_https disable_redirects\n" };
+    let store = if has_store { "\thandle /stokehold/* {\n\t\treverse_proxy 127.0.0.1:7071\n\t}\n" } else { "" };
+    format!(
+        "# Written by `{BY}`.\n{{\n\tadmin off\n{email}{trust}{redirects}}}\n\n{domain}:{port} {{\n{tls}\thandle /metrics {{\n\t\trespond 404\n\t}}\n{store}\
+         \thandle {{\n\t\treverse_proxy 127.0.0.1:7070\n\t}}\n}}\n",
+        domain = answers.domain,
+        port = answers.port,
+    )
+}
+
+fn admin(program: &Path) -> String {
+    format!(
+        "#!/bin/sh\n# Written by `{BY}`: stoke with the addresses and secrets of this installation, as `sudo stoke-admin token create --name me`.\n\
+         set -eua\n. /{SETTINGS}\nSTOKE_URL=\"${{STOKE_URL:-$STOKE_PUBLIC_URL}}\"\nexec {} \"$@\"\n",
+        program.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::collections::BTreeSet;
+
+    use super::super::secrets;
+    use super::*;
+
+    fn answers(change: &str) -> Answers {
+        let text =
+            "domain = 'a.example.com'\ntls = 'auto'\nport = 443\nmonitoring = true\nautoscaler = false\nbackup = false";
+        let mut table: toml::Table = text.parse().unwrap();
+        table.extend(change.parse::<toml::Table>().unwrap());
+        table.try_into().unwrap()
+    }
+
+    fn all(answers: &Answers) -> (Settings, Vec<File>) {
+        let settings = secrets::settings(answers, None, |_| None).unwrap();
+        let files = files(answers, &settings, Path::new("/opt/stokehold/current/bin/stoke"), 1 << 30).unwrap();
+        (settings, files)
+    }
+
+    #[test]
+    fn secrets_stand_in_one_file_and_are_not_shown() {
+        let (settings, files) = all(&answers("autoscaler = true"));
+        for name in ["STOKE_TOKEN_KEY", "STOKE_S3_SECRET_ACCESS_KEY", "STOKE_BACKUP_KEY"] {
+            let secret = &settings[name];
+            assert!(secret.len() >= 64, "{name}");
+            let holders: Vec<_> = files.iter().filter(|file| file.text.contains(secret.as_str())).collect();
+            assert_eq!(holders.iter().map(|file| (file.path, file.mode)).collect::<Vec<_>>(), [(SETTINGS, 0o600)]);
+            assert!(files.iter().all(|file| !file.shown().contains(secret.as_str())), "{name} is shown");
+        }
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_started() {
+        let started = |change: &str| {
+            let answers = answers(change);
+            services(&answers, &all(&answers).0)
+        };
+        assert_eq!(started(""), [REDIS, STORE, API, PROXY, PROMETHEUS]);
+        assert_eq!(
+            started("monitoring = false\nautoscaler = true\nbackup = true"),
+            [REDIS, STORE, API, PROXY, AUTOSCALER, BACKUP]
+        );
+        let mut named = all(&answers("")).0;
+        named.insert("STOKE_REDIS_URL".to_owned(), "redis://db".to_owned());
+        named.insert("STOKE_S3_ENDPOINT_URL".to_owned(), "https://s3".to_owned());
+        assert_eq!(services(&answers(""), &named), [API, PROXY, PROMETHEUS]);
+    }
+
+    #[test]
+    fn redis_keeps_what_the_api_asks_for_and_the_operator_has_the_last_word() {
+        let (_, files) = all(&answers(""));
+        let text = &files.iter().find(|file| file.path.ends_with("redis.conf")).unwrap().text;
+        for line in
+            ["appendonly yes", "appendfsync always", "maxmemory-policy noeviction", "maxmemory 1073741824", "port 0"]
+        {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+        assert_eq!(text.lines().filter(|line| line.starts_with("maxmemory ")).count(), 1);
+        assert_eq!(text.lines().last(), Some("include /etc/stokehold/redis.local.conf"));
+    }
+
+    #[test]
+    fn the_proxy_ends_tls_and_hides_the_metrics() {
+        let text = caddyfile(&answers("tls = 'own'\nport = 8443"), true);
+        assert!(text.contains("a.example.com:8443 {\n\ttls {$CREDENTIALS_DIRECTORY}/tls_cert.pem "), "{text}");
+        assert!(text.contains("handle /metrics {\n\t\trespond 404\n") && text.contains("admin off"), "{text}");
+        assert!(!caddyfile(&answers(""), false).contains("7071"), "an S3 server of the operator's is not behind it");
+    }
+
+    #[test]
+    fn every_service_is_started_again_by_its_own_unit_and_runs_the_program() {
+        let (_, files) = all(&answers(""));
+        let units: Vec<&File> = files.iter().filter(|file| file.path.starts_with("etc/systemd/system/")).collect();
+        let names: BTreeSet<&str> = units.iter().filter_map(|file| file.path.rsplit('/').next()).collect();
+        assert!(SERVICES.iter().all(|service| names.contains(service)), "{names:?}");
+        for file in units {
+            assert!(!file.text.contains("/usr/local/bin/stoke "), "{}", file.path);
+            let own = file.path.rsplit('/').next().unwrap();
+            assert_eq!(file.readers.first().is_some_and(|reader| *reader == own), SERVICES.contains(&own), "{own}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `stoke store`: our own object store as a service of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use stokehold_objects::Secret;
+use stokehold_objects::store::{self, StoreConfig};
+use tokio::net::TcpListener;
+
+use crate::logging;
+use crate::signals::StopSignals;
+
+/// As long as S3's own, and too long to be guessed.
+const SECRET_BYTES_MIN: usize = 32;
+
+/// Serve an S3 store on this machine's disk
+///
+/// What `stoke dev` and `stoke install` keep results, files and packages in, where no other S3 server is named: durable, one machine, one key. It is read
+/// from STOKE_S3_ACCESS_KEY_ID and STOKE_S3_SECRET_ACCESS_KEY. It speaks no TLS: listen on loopback, behind a proxy that does.
+#[derive(Args)]
+pub(crate) struct StoreArgs {
+    /// Where to keep the objects; one process serves a folder at a time
+    #[arg(long, value_name = "FOLDER", env = "STOKE_STORE_DATA")]
+    data: PathBuf,
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS:PORT", env = "STOKE_STORE_LISTEN", default_value = "127.0.0.1:7071")]
+    listen: SocketAddr,
+}
+
+pub(crate) async fn run(args: StoreArgs) -> Result<()> {
+    logging::to_stderr();
+    let config = StoreConfig {
+        access_key_id: given("STOKE_S3_ACCESS_KEY_ID", 1)?,
+        secret_access_key: Secret::from(given("STOKE_S3_SECRET_ACCESS_KEY", SECRET_BYTES_MIN)?),
+        dir: args.data,
+    };
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let mut stop = StopSignals::new()?;
+    tracing::info!("serving {} on {}", config.dir.display(), listener.local_addr()?);
+    Ok(store::serve(listener, config, async move { stop.recv().await }).await?)
+}
+
+fn given(name: &str, bytes_min: usize) -> Result<String> {
+    let value = std::env::var(name).unwrap_or_default();
+    ensure!(
+        value.len() >= bytes_min,
+        "set {name}, to at least {bytes_min} characters; `openssl rand -hex 32` makes such"
+    );
+    Ok(value)
+}

@@ -1,0 +1,108 @@
+//! `make test-deploy`: docs/deploy.md, typed into a bare Debian that boots its own systemd. What the page promises is looked at afterwards: a reboot
+//! without warning, an installation that is repeated, and one that was removed and comes back. Needs root.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test that prints figures"
+)]
+
+mod authority;
+mod machine;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use authority::Authority;
+use machine::Machine;
+use serde_json::Value;
+use stokehold_tests::documented;
+
+const DOMAIN: &str = "stokehold.example.com";
+
+/// The machine is on this one's network.
+const PORTS: [u16; 7] = [80, 443, 7070, 7071, 7072, 9090, 2019];
+
+#[test]
+fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() {
+    let named =
+        |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("`make test-deploy` sets {name}")));
+    let (bare, dist, caddy) = (named("STOKE_TEST_BARE"), named("STOKE_WORKER_DIST"), named("STOKE_TEST_CADDY"));
+    let lacks = ["systemd-nspawn", "nsenter", "ip"].into_iter().find(|program| !on_path(program));
+    if !nix::unistd::Uid::effective().is_root() || !bare.join("etc/os-release").exists() || lacks.is_some() {
+        eprintln!(
+            "SKIPPED: this needs root, systemd-nspawn (systemd-container), ip, and a distribution at {}",
+            bare.display()
+        );
+        return;
+    }
+    for port in PORTS {
+        drop(
+            TcpListener::bind(("127.0.0.1", port))
+                .unwrap_or_else(|error| panic!("port {port} is the machine's: {error}")),
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("machine");
+    let authority = Authority::start(&caddy, &folder.path().join("authority"), DOMAIN);
+    machine::furnish(&bare, &root, &Authority::hosts(DOMAIN), &authority.certificate);
+    for archive in fs::read_dir(&dist).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+        fs::copy(&archive, machine::home(&root).join(archive.file_name().unwrap())).unwrap();
+    }
+
+    let mut machine = Machine::boot(&root);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deploy.md");
+    let blocks: Vec<_> = documented::blocks(&page).into_iter().filter(|block| block.place == "machine").collect();
+    assert!(blocks.len() >= 10, "the page has lost its commands: {blocks:?}");
+    let begun = Instant::now();
+    for block in &blocks {
+        let started = Instant::now();
+        let printed = machine.types(&block.commands);
+        println!(
+            "docs/deploy.md:{}: {:.1} s\n{}\n{printed}",
+            block.line,
+            started.elapsed().as_secs_f64(),
+            block.commands
+        );
+    }
+    println!("the page was typed in {:.0} s", begun.elapsed().as_secs_f64());
+
+    // Removed by the page's last line: it comes back with what it had, and the same again changes nothing.
+    let _ = machine.types("sudo stoke install");
+    let again: Value = serde_json::from_str(&machine.types("sudo stoke install --dry-run --json 2>/dev/null")).unwrap();
+    let changes: Vec<_> = again["files"].as_array().unwrap().iter().filter(|file| file["changes"] == true).collect();
+    assert!(changes.is_empty() && again["before"] == Value::Array(Vec::new()), "{changes:?}\n{}", again["before"]);
+    let before = jobs(&machine);
+    assert_eq!(before.as_array().unwrap().iter().filter(|job| job["state"] == "succeeded").count(), 1, "{before}");
+
+    // The power goes, and comes back.
+    drop(machine);
+    machine = Machine::boot(&root);
+    let _ = machine.types("curl -fsS --retry 60 --retry-delay 1 --retry-all-errors $STOKE_URL/readyz");
+    assert_eq!(jobs(&machine), before);
+    let active = machine
+        .types("systemctl is-active stoke-redis stoke-store stoke-api stoke-proxy stoke-prometheus stoke-autoscaler");
+    assert!(active.lines().all(|line| line == "active"), "{active}");
+
+    let secrets =
+        machine.types("sudo stat --format %a%U /etc/stokehold/stack.env; ! cat /etc/stokehold/stack.env 2>/dev/null");
+    assert_eq!(secrets.trim(), "600root", "for root alone");
+    let refused = machine.types("curl -so /dev/null -w '%{http_code} ' $STOKE_URL/metrics $STOKE_URL/stokehold/ http://$(hostname):7070/readyz; :");
+    assert_eq!(refused.trim(), "404 403 200", "metrics are hidden, and so is the bucket; the API is on loopback");
+    let outside = machine.types("curl -so /dev/null -w '%{http_code}' http://stokehold.example.com:7070/readyz; :");
+    assert_eq!(outside.trim(), "000", "only the proxy is seen from outside");
+}
+
+fn jobs(machine: &Machine) -> Value {
+    let listed: Value = serde_json::from_str(&machine.types("stoke list --json 2>/dev/null")).unwrap();
+    let jobs = listed["jobs"].as_array().unwrap_or_else(|| panic!("{listed}"));
+    jobs.iter().map(|job| serde_json::json!({"id": job["id"], "state": job["state"]})).collect()
+}
+
+fn on_path(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()))
+}
