@@ -8,7 +8,7 @@ use std::time::Duration;
 use metrics::{counter, gauge};
 use stokehold_exposition::{Metric, catalogue};
 use stokehold_queue::gateway::FinishAnswer;
-use stokehold_queue::job::{Priority, Timing};
+use stokehold_queue::job::{ErrorCode, Priority, Timing};
 use stokehold_queue::{Health, Recovered};
 
 use handles::HANDLES;
@@ -44,6 +44,7 @@ catalogue! {
     counter LEASES_LOST = "stokehold_leases_lost_total", "Leases that a worker believed to have, and had not any more: reaped, or the job was cancelled or has ended.";
     gauge PULLS_PARKED = "stokehold_pulls_parked", "Workers' pulls that wait for a job.";
     counter ATTEMPTS_FINISHED = "stokehold_attempts_finished_total" by ["outcome", "answer"], "Reported ends of attempts, by what was reported and what became of it; `stale_fence`: by who had no right to any more.";
+    counter ATTEMPTS_FAILED = "stokehold_attempts_failed_total" by ["code"], "Attempts that failed, by the code of their error.";
     counter WEBHOOK_TRIES = "stokehold_webhook_tries_total" by ["outcome"], "Tries to deliver a webhook: `delivered`, `failed` (tried again), `exhausted` or `disabled` (given up).";
     counter SCHEDULE_TICKS = "stokehold_schedule_ticks_total" by ["outcome"], "Ticks of schedules: `submitted`, `refused` or `missed`.";
     counter RECORDS_CHECKED = "stokehold_records_checked_total", "Job records that recovery sweeps looked at.";
@@ -57,6 +58,12 @@ catalogue! {
 /// Sets the recorder, if that has not happened yet.
 pub(crate) fn install() {
     stokehold_exposition::install(&catalogues());
+    // What seldom happens is there from the start: the first time is an increase too.
+    counter!(LEASES_LOST).increment(0);
+    counter!(QUEUE_LATE).increment(0);
+    for outcome in ["delivered", "failed", "exhausted", "disabled"] {
+        counter!(WEBHOOK_TRIES, "outcome" => outcome).increment(0);
+    }
 }
 
 /// Everything that is counted in a process in which the API runs.
@@ -128,6 +135,10 @@ pub(crate) fn finished(has_succeeded: bool, answer: FinishAnswer, timing: &Timin
     if answer == FinishAnswer::Ok {
         HANDLES.took(timing);
     }
+}
+
+pub(crate) fn attempt_failed(code: ErrorCode) {
+    counter!(ATTEMPTS_FAILED, "code" => code.as_str()).increment(1);
 }
 
 pub(crate) fn webhook_tried(outcome: &'static str) {

@@ -58,9 +58,14 @@ pub(super) async fn report(
     }
     let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;
     for (report, answer) in reports.iter().zip(&answers) {
-        let has_succeeded = match report.outcome {
+        let has_succeeded = match &report.outcome {
             FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => true,
-            FinishOutcome::Failed { .. } => false,
+            FinishOutcome::Failed { error } => {
+                if *answer == FinishAnswer::Ok {
+                    metrics::attempt_failed(error.code);
+                }
+                false
+            }
         };
         metrics::finished(has_succeeded, *answer, &report.timing);
     }
