@@ -3,6 +3,7 @@
 
 mod handles;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::{counter, gauge};
@@ -57,7 +58,7 @@ catalogue! {
 
 /// Sets the recorder, if that has not happened yet.
 pub(crate) fn install() {
-    stokehold_exposition::install(&catalogues());
+    LazyLock::force(&HANDLES);
     // What seldom happens is there from the start: the first time is an increase too.
     counter!(LEASES_LOST).increment(0);
     counter!(QUEUE_LATE).increment(0);

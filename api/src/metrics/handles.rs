@@ -10,7 +10,7 @@ use stokehold_queue::job::Timing;
 
 use super::{
     ATTEMPT_PART_SECONDS, ATTEMPTS_FINISHED, HTTP_REQUESTS, HTTP_SECONDS, JOB_QUEUE_SECONDS, JOBS_SUBMITTED,
-    LEASES_GRANTED, PRIORITIES, install,
+    LEASES_GRANTED, PRIORITIES,
 };
 
 const OUTCOMES: [&str; 2] = ["failed", "succeeded"];
@@ -21,7 +21,7 @@ const SELDOM: [&str; 6] = ["env", "weights", "boot", "load", "warmup", "upload"]
 
 /// As soon as they are first used the recorder is in place.
 pub(super) static HANDLES: LazyLock<Handles> = LazyLock::new(|| {
-    install();
+    stokehold_exposition::install(&super::catalogues());
     Handles {
         submitted: PRIORITIES.map(|priority| counter!(JOBS_SUBMITTED, "priority" => priority)),
         granted: counter!(LEASES_GRANTED),
