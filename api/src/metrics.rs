@@ -23,6 +23,8 @@ const LEASES_GRANTED: &str = "stokehold_leases_granted_total";
 const LEASES_REAPED: &str = "stokehold_leases_reaped_total";
 const PULLS_PARKED: &str = "stokehold_pulls_parked";
 const ATTEMPTS_FINISHED: &str = "stokehold_attempts_finished_total";
+const TRACES_EXPORTED: &str = "stokehold_traces_exported_total";
+const TRACES_DROPPED: &str = "stokehold_traces_dropped_total";
 const WEBHOOK_TRIES: &str = "stokehold_webhook_tries_total";
 const SCHEDULE_TICKS: &str = "stokehold_schedule_ticks_total";
 const RECORDS_CHECKED: &str = "stokehold_records_checked_total";
@@ -65,6 +67,11 @@ fn describe() {
     describe_counter!(LEASES_REAPED, "Leases that ran out and were taken back by this replica.");
     describe_gauge!(PULLS_PARKED, "Workers' pulls that wait for a job on this replica.");
     describe_counter!(ATTEMPTS_FINISHED, "Reported ends of attempts, by what was reported and what became of it.");
+    describe_counter!(TRACES_EXPORTED, "Traces of ended jobs that this replica has sent to the collector.");
+    describe_counter!(
+        TRACES_DROPPED,
+        "Traces that the collector will never get, by why: too_many wait, too_late, refused."
+    );
     describe_counter!(WEBHOOK_TRIES, "Tries to deliver a webhook, by what became of them.");
     describe_counter!(SCHEDULE_TICKS, "Ticks of schedules, by what became of them: a job, none (refused), or missed.");
     describe_counter!(RECORDS_CHECKED, "Job records that this replica's recovery sweeps looked at.");
@@ -167,6 +174,30 @@ pub(crate) fn finished(outcome: &'static str, answer: FinishAnswer) {
         FinishAnswer::NotFound => "not_found",
     };
     counter!(ATTEMPTS_FINISHED, "outcome" => outcome, "answer" => answer).increment(1);
+}
+
+pub(crate) fn traces_exported(traces: usize) {
+    counter!(TRACES_EXPORTED).increment(traces as u64);
+}
+
+/// Why a trace is not exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TraceDrop {
+    /// More wait than may.
+    TooMany,
+    /// The collector has been away for too long.
+    TooLate,
+    /// The collector will not take it.
+    Refused,
+}
+
+pub(crate) fn traces_dropped(why: TraceDrop, traces: u64) {
+    let why = match why {
+        TraceDrop::TooMany => "too_many",
+        TraceDrop::TooLate => "too_late",
+        TraceDrop::Refused => "refused",
+    };
+    counter!(TRACES_DROPPED, "reason" => why).increment(traces);
 }
 
 pub(crate) fn webhook_tried(outcome: &'static str) {
