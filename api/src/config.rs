@@ -1,5 +1,7 @@
 //! What the operator typed, and what it means. The defaults are `config.default.toml`, commented there.
 
+pub(crate) mod traces;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use stokehold_queue::costs::Hosted;
 use stokehold_queue::{Durability, RedisConfig};
 use toml::{Table, Value};
 
+pub use self::traces::{Exporter, Headers, Protocol, Sampler, Traces};
 use crate::secrets::Keyring;
 use crate::token::TokenKey;
 use crate::webhooks::schedule;
@@ -18,7 +21,7 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 32] = [
+pub const ENV: [(&str, &str); 39] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TOKEN_KEY", "token_key"),
@@ -51,6 +54,13 @@ pub const ENV: [(&str, &str); 32] = [
     ("STOKE_WEBHOOK_ALLOW_HTTP", "webhooks.allow_http"),
     ("STOKE_WEBHOOK_PORTS", "webhooks.ports"),
     ("STOKE_WEBHOOK_WAITS_S", "webhooks.waits_s"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "traces.endpoint"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "traces.headers"),
+    ("OTEL_EXPORTER_OTLP_PROTOCOL", "traces.protocol"),
+    ("OTEL_EXPORTER_OTLP_TIMEOUT", "traces.timeout_ms"),
+    ("OTEL_SERVICE_NAME", "traces.service_name"),
+    ("OTEL_TRACES_SAMPLER", "traces.sampler"),
+    ("OTEL_TRACES_SAMPLER_ARG", "traces.sampler_ratio"),
 ];
 
 /// What the API needs to know.
@@ -82,6 +92,8 @@ pub struct Config {
     pub webhooks: Webhooks,
     /// What costs are compared with.
     pub costs: Costs,
+    /// Where traces are exported to, and which.
+    pub traces: Traces,
 }
 
 /// What costs are compared with.
@@ -186,6 +198,7 @@ struct RawConfig {
     limits: Limits,
     webhooks: RawWebhooks,
     costs: Costs,
+    traces: traces::RawTraces,
 }
 
 #[derive(Deserialize)]
@@ -286,6 +299,7 @@ impl Config {
             limits: raw.limits,
             webhooks: raw.webhooks.mean()?,
             costs: raw.costs,
+            traces: raw.traces.mean()?,
         })
     }
 }

@@ -48,6 +48,7 @@ mod signals;
 mod stamp;
 mod state;
 pub mod token;
+mod traces;
 mod waits;
 pub mod watch;
 mod webhooks;

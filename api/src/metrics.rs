@@ -46,6 +46,8 @@ catalogue! {
     gauge PULLS_PARKED = "stokehold_pulls_parked", "Workers' pulls that wait for a job.";
     counter ATTEMPTS_FINISHED = "stokehold_attempts_finished_total" by ["outcome", "answer"], "Reported ends of attempts, by what was reported and what became of it; `stale_fence`: by who had no right to any more.";
     counter ATTEMPTS_FAILED = "stokehold_attempts_failed_total" by ["code"], "Attempts that failed, by the code of their error.";
+    counter TRACES_EXPORTED = "stokehold_traces_exported_total", "Traces of ended jobs that were sent to the collector.";
+    counter TRACES_DROPPED = "stokehold_traces_dropped_total" by ["reason"], "Traces that the collector will never get: `too_many` wait, `too_late`, `refused`.";
     counter WEBHOOK_TRIES = "stokehold_webhook_tries_total" by ["outcome"], "Tries to deliver a webhook: `delivered`, `failed` (tried again), `exhausted` or `disabled` (given up).";
     counter SCHEDULE_TICKS = "stokehold_schedule_ticks_total" by ["outcome"], "Ticks of schedules: `submitted`, `refused` or `missed`.";
     counter RECORDS_CHECKED = "stokehold_records_checked_total", "Job records that recovery sweeps looked at.";
@@ -140,6 +142,30 @@ pub(crate) fn finished(has_succeeded: bool, answer: FinishAnswer, timing: &Timin
 
 pub(crate) fn attempt_failed(code: ErrorCode) {
     counter!(ATTEMPTS_FAILED, "code" => code.as_str()).increment(1);
+}
+
+pub(crate) fn traces_exported(traces: usize) {
+    counter!(TRACES_EXPORTED).increment(traces as u64);
+}
+
+/// Why a trace is not exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TraceDrop {
+    /// More wait than may.
+    TooMany,
+    /// The collector has been away for too long.
+    TooLate,
+    /// The collector will not take it.
+    Refused,
+}
+
+pub(crate) fn traces_dropped(why: TraceDrop, traces: u64) {
+    let why = match why {
+        TraceDrop::TooMany => "too_many",
+        TraceDrop::TooLate => "too_late",
+        TraceDrop::Refused => "refused",
+    };
+    counter!(TRACES_DROPPED, "reason" => why).increment(traces);
 }
 
 pub(crate) fn webhook_tried(outcome: &'static str) {

@@ -16,14 +16,14 @@ use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
     archives, batches, costs, endpoints, events, feedback, files, fleet, health, jobs, limits, live, packages, queue,
-    readings, redrive, results, schedules, secrets, series, session, stats, submit, webhooks, weights, workers,
+    readings, redrive, results, schedules, secrets, series, session, stats, submit, trace, webhooks, weights, workers,
 };
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Stokehold", description = "Jobs for GPUs: submit, follow, fetch. Errors are problem+json with a stable `code`."),
     paths(
-        submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file,
+        submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file, trace::get,
         batches::create, batches::estimate, batches::list, batches::get, batches::cancel, batches::retry_failed, batches::results, batches::errors,
         redrive::retry, redrive::retry_many, redrive::cancel_many, redrive::dead_letters,
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,

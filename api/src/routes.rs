@@ -23,6 +23,7 @@ pub(crate) mod series;
 pub(crate) mod session;
 pub(crate) mod stats;
 pub(crate) mod submit;
+pub(crate) mod trace;
 pub(crate) mod view;
 pub(crate) mod webhooks;
 pub(crate) mod weights;
@@ -50,6 +51,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/limits/{tenant}", get(limits::get).put(limits::set))
         .route("/v1/limits/{tenant}/endpoints/{name}", get(limits::get_endpoint).put(limits::set_endpoint))
         .route("/v1/jobs/{id}/events", get(events::events))
+        .route("/v1/jobs/{id}/trace", get(trace::get))
         .route("/v1/jobs/{id}/result", get(results::result))
         .route("/v1/jobs/{id}/files/{name}", get(results::file))
         .route("/v1/batches", post(batches::create).get(batches::list))

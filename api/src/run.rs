@@ -30,6 +30,8 @@ use crate::series;
 use crate::serve::{self, Bounds};
 use crate::settle::Settler;
 use crate::state::App;
+use crate::traces::context::CALLED;
+use crate::traces::export;
 use crate::watch::Watch;
 use crate::webhooks::deliver::Deliverer;
 use crate::{dashboard, descriptors, error, gateway, metrics, routes};
@@ -79,6 +81,9 @@ pub async fn run_showing(
         loops.spawn(Keeper::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Runner::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Scheduler::new(app.clone(), shard).run(shutdown.clone()));
+        if let Some(exporter) = &app.config.traces.exporter {
+            loops.spawn(export::Sender::new(app.clone(), shard, exporter.clone())?.run(shutdown.clone()));
+        }
     }
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API serves");
@@ -106,7 +111,7 @@ pub fn app(app: App) -> Router {
 /// Pages of any origin may call: a bearer token, unlike a cookie, is never sent by itself. With a session's cookie `session.rs` turns away
 /// those of another host, whose scripts are not allowed its header either.
 fn cors() -> CorsLayer {
-    let ours = ["idempotency-key", "prefer", "last-event-id"].map(HeaderName::from_static);
+    let ours = ["idempotency-key", "prefer", "last-event-id", "traceparent", CALLED].map(HeaderName::from_static);
     CorsLayer::new()
         .allow_origin(Any)
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])

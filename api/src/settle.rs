@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Problem;
 use crate::state::App;
+use crate::traces::context;
+use crate::traces::sampler::Sampler;
 use crate::{inputs, json, metrics};
 
 /// What is not settled in this time is given out again: longer than any settlement takes.
@@ -138,7 +140,7 @@ impl Settler {
             },
             Next::Succeed(result) => succeed(result.as_ref()),
             Next::Step { index, input, asked } => {
-                let step = step_job(job, index, &asked);
+                let step = step_job(&self.app.config.traces.sampler, job, index, &asked);
                 steps.push(StepRun::queued(step.id));
                 Verdict::Step { input: input.as_ref().map(json::raw), job: Box::new(step) }
             }
@@ -199,7 +201,7 @@ fn succeed(result: Option<&Value>) -> Verdict {
 }
 
 /// The job that runs a step: as urgent as the one that waits for it, and over when that one is.
-fn step_job(job: &Job, index: usize, asked: &Value) -> NewJob {
+fn step_job(sampler: &Sampler, job: &Job, index: usize, asked: &Value) -> NewJob {
     let (spec, step) = (&job.spec, &job.spec.steps[index]);
     NewJob {
         id: JobId::new(job.id.shard()),
@@ -216,6 +218,7 @@ fn step_job(job: &Job, index: usize, asked: &Value) -> NewJob {
             deadline_ms: spec.deadline_ms,
             retention_ms: spec.retention_ms,
             step_of: Some(job.id),
+            trace: Some(context::of_job(sampler, job.id, spec)),
             ..JobSpec::default()
         },
         input: json::raw(asked),

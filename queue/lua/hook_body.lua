@@ -1,10 +1,11 @@
 #!lua
--- hook_body: fixes what a delivery sends. The first body stays, so that every try sends the same bytes.
+-- hook_body: fixes what a delivery sends. The first body stays, so that every try sends the same bytes; so does its place in a trace.
 -- KEYS  1 root
--- ARGV  1 id | 2 claim | 3 body
--- Reply {"ok", body} | {"stale_claim"}
+-- ARGV  1 id | 2 claim | 3 body | 4 traceparent ("" = none)
+-- Reply {"ok", body, traceparent} | {"stale_claim"}
 local key = ROOT .. ':w:' .. ARGV[1]
 local record = redis.call('HMGET', key, 'state', 'claim')
 if record[1] ~= 'pending' or record[2] ~= ARGV[2] then return {'stale_claim'} end
-redis.call('HSETNX', key, 'body', ARGV[3])
-return {'ok', redis.call('HGET', key, 'body')}
+if redis.call('HSETNX', key, 'body', ARGV[3]) == 1 then redis.call('HSET', key, 'trace', ARGV[4]) end
+local sent = redis.call('HMGET', key, 'body', 'trace')
+return {'ok', sent[1], sent[2] or ''}

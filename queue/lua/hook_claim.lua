@@ -2,14 +2,14 @@
 -- hook_claim: due deliveries -> claimed by the caller until their visibility ends. Who is killed meanwhile loses them to another.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 visibility_ms | 4 claim
--- Reply {next_due_ms or "", then per delivery: {id, next_try_ms, event, subject, tenant, url, created, state, tries, held, log, body}}
+-- Reply {next_due_ms or "", then per delivery: {id, next_try_ms, event, subject, tenant, url, created, state, tries, held, log, body, trace}}
 local now = clock(ARGV[1])
 local hooks = ROOT .. ':hooks'
 local reply = {''}
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', hooks, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))) do
   local key = ROOT .. ':w:' .. id
   local record = redis.call('HMGET', key, 'event', 'subject', 'tenant', 'url', 'created', 'state', 'tries', 'held', 'log',
-    'body')
+    'body', 'trace')
   if record[6] == 'pending' then
     local until_ms = text(now + ARGV[3])
     redis.call('ZADD', hooks, until_ms, id)

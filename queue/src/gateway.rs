@@ -136,9 +136,18 @@ pub struct LeasedJob {
     /// Where to fetch the files that the input names: file id to presigned URL.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
+    /// The run's place in the job's trace, as W3C Trace Context writes it: a handler's own spans are parts of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 impl LeasedJob {
+    /// The trace that it is part of, in hex digits; empty where the gateway did not say.
+    #[must_use]
+    pub fn trace_id(&self) -> &str {
+        self.traceparent.as_deref().and_then(|place| place.split('-').nth(1)).unwrap_or_default()
+    }
+
     /// The model that it runs on.
     #[must_use]
     pub fn model(&self) -> ModelRef {

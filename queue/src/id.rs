@@ -47,7 +47,6 @@ impl JobId {
     }
 
     /// What streams hold of it.
-    #[cfg(feature = "redis")]
     pub(crate) fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }

@@ -5,6 +5,7 @@ mod error;
 mod new;
 mod spec;
 mod step;
+mod trace;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,6 +17,7 @@ pub use self::spec::{
     BatchLine, Concurrency, Dependency, DependencyOn, Hook, HookEvent, JobSpec, Priority, RetryPolicy,
 };
 pub use self::step::{Decision, Stage, StepRun, StepSpec};
+pub use self::trace::{ParseTraceError, SpanId, TraceContext, TraceId};
 use crate::id::{Fence, JobId};
 
 /// Where a job stands. The moves between these are in [`crate::state`].
@@ -164,6 +166,12 @@ impl Job {
     #[must_use]
     pub fn created_ms(&self) -> u64 {
         self.id.created_ms()
+    }
+
+    /// The trace that it is part of: its caller's, or its own.
+    #[must_use]
+    pub fn trace_id(&self) -> TraceId {
+        self.spec.trace_id(self.id)
     }
 
     /// The job of the step that has been started and has not decided.

@@ -51,6 +51,8 @@
 //! | `:hooks` | ZSET | webhook deliveries by the time of their next try, unix ms | while not empty |
 //! | `:w:<message>` | HASH | a webhook delivery: what, whom, its tries, its body | 7 days after its end |
 //! | `:wl:<tenant>` | ZSET | the tenant's deliveries by their time, unix ms, for lists only | the newest 10,000 |
+//! | `:tracing` | STRING | somebody exports traces | a minute after the last claim |
+//! | `:traces` | ZSET | ended jobs whose trace is to be exported, by the time of the next try, unix ms | while not empty, 10,000 |
 //! | `:tenants` | ZSET | tenants with records, all of score 0, for the recovery sweep | as their records |
 //! | `:mark` | STRING | written before each WAIT (mark.lua) | for ever, where replicas are waited for |
 //! | `:role:<role>` | STRING | the replica that does a sweep at present | seconds |
@@ -176,6 +178,11 @@ impl Keys {
     /// Due webhook deliveries.
     pub(crate) fn hooks(&self) -> String {
         format!("{}:hooks", self.root)
+    }
+
+    /// Traces to export.
+    pub(crate) fn traces(&self) -> String {
+        format!("{}:traces", self.root)
     }
 
     pub(crate) fn delivery(&self, message: &str) -> String {

@@ -68,6 +68,8 @@ mod stored_spec;
 #[cfg(feature = "redis")]
 pub mod timings;
 #[cfg(feature = "redis")]
+pub mod traces;
+#[cfg(feature = "redis")]
 mod vitals;
 pub mod vram;
 

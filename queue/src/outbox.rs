@@ -8,11 +8,13 @@ use redis::AsyncCommands;
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
-use crate::id::nonce;
+use crate::id::{JobId, nonce};
 use crate::keys::Keys;
 use crate::scripts::{HOOK_BODY, HOOK_CLAIM, HOOK_REPLAY, HOOK_REPORT};
 
-pub use record::{Claimed, Claims, Delivery, DeliveryFilter, DeliveryPage, DeliveryState, Outcome, Report, Try};
+pub use record::{
+    Claimed, Claims, Delivery, DeliveryFilter, DeliveryPage, DeliveryState, Message, Outcome, Report, Try,
+};
 use record::{SHOWN, corrupt, decode, decode_claimed};
 
 /// Most deliveries one claim takes and one call reports.
@@ -75,11 +77,12 @@ impl Outbox {
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
-    pub async fn fix_body(&self, id: &str, claim: &str, body: &str) -> Result<Option<String>, Error> {
+    pub async fn fix(&self, id: &str, claim: &str, message: &Message) -> Result<Option<Message>, Error> {
         let mut call = HOOK_BODY.call(&[self.keys.root()]);
-        call.arg(id).arg(claim).arg(body);
-        let mut reply: Vec<String> = self.connection.eval(&HOOK_BODY, &call).await?;
-        Ok(if reply.len() == 2 { reply.pop() } else { None })
+        call.arg(id).arg(claim).arg(&message.body).arg(message.traceparent.as_deref().unwrap_or_default());
+        let reply: Vec<String> = self.connection.eval(&HOOK_BODY, &call).await?;
+        let [_ok, body, trace] = reply.as_slice() else { return Ok(None) };
+        Ok(Some(Message { body: body.clone(), traceparent: Some(trace.clone()).filter(|trace| !trace.is_empty()) }))
     }
 
     /// Says what became of claimed deliveries. `false` in a report's place: its claim was no longer the caller's and nothing
@@ -116,6 +119,16 @@ impl Outbox {
     pub async fn get(&self, tenant: &str, id: &str) -> Result<Option<Delivery>, Error> {
         let found = self.read(&[id.to_owned()]).await?.pop().flatten();
         Ok(found.filter(|delivery| delivery.tenant == tenant))
+    }
+
+    /// The deliveries that tell of a job's end and of the starts of so many attempts, as far as they were asked for and are kept.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn of_job(&self, job: JobId, attempts: impl Iterator<Item = u32>) -> Result<Vec<Delivery>, Error> {
+        let mut ids: Vec<String> = attempts.map(|attempt| format!("msg_{job}_started_{attempt}")).collect();
+        ids.push(format!("msg_{job}_completed"));
+        Ok(self.read(&ids).await?.into_iter().flatten().collect())
     }
 
     /// One page of a tenant's deliveries, newest first. `cursor` is a page's `next_cursor`.

@@ -20,8 +20,20 @@ struct Rest {
     batch_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_usd_micros: Option<u64>,
+    #[serde(rename = "turn", skip_serializing_if = "Option::is_none")]
+    turn_ms: Option<u64>,
+    #[serde(rename = "inputs", skip_serializing_if = "Option::is_none")]
+    inputs_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<JobError>,
+}
+
+impl Rest {
+    fn is_empty(&self) -> bool {
+        let Self { batch_size, cost_usd_micros, turn_ms, inputs_ms, error } = self;
+        let numbers = [*cost_usd_micros, *turn_ms, *inputs_ms];
+        batch_size.is_none() && numbers.iter().all(Option::is_none) && error.is_none()
+    }
 }
 
 /// The last words of a closed attempt: its times in milliseconds and, as JSON, what few have.
@@ -30,8 +42,7 @@ pub(crate) fn attempt_tail(
     cost_usd_micros: Option<u64>,
     error: Option<&JobError>,
 ) -> Result<String, serde_json::Error> {
-    let Timing { queued_ms: _, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms, batch_size } =
-        timing;
+    let Timing { queued_ms: _, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms, .. } = timing;
     let mut tail = format!("{env_ms},{boot_ms},{load_ms},{run_ms},{upload_ms}");
     // Few have these.
     if *warmup_ms > 0 || *weights_ms > 0 {
@@ -40,10 +51,13 @@ pub(crate) fn attempt_tail(
     if *weights_ms > 0 {
         tail.push_str(&format!(",{weights_ms}"));
     }
-    let batch_size = Some(*batch_size).filter(|size| *size > 0);
-    if batch_size.is_some() || cost_usd_micros.is_some() || error.is_some() {
+    // Not among the numbers: a release that does not know of them would not read the record.
+    let [turn_ms, inputs_ms] = [timing.turn_ms, timing.inputs_ms].map(|ms| Some(ms).filter(|ms| *ms > 0));
+    let batch_size = Some(timing.batch_size).filter(|size| *size > 0);
+    let rest = Rest { batch_size, cost_usd_micros, turn_ms, inputs_ms, error: error.cloned() };
+    if !rest.is_empty() {
         tail.push(' ');
-        tail.push_str(&serde_json::to_string(&Rest { batch_size, cost_usd_micros, error: error.cloned() })?);
+        tail.push_str(&serde_json::to_string(&rest)?);
     }
     Ok(tail)
 }
@@ -82,6 +96,8 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
             boot_ms,
             load_ms,
             warmup_ms,
+            turn_ms: rest.turn_ms.unwrap_or_default(),
+            inputs_ms: rest.inputs_ms.unwrap_or_default(),
             run_ms,
             upload_ms,
             batch_size: rest.batch_size.unwrap_or_default(),

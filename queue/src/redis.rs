@@ -34,6 +34,7 @@ use crate::registry::Registry;
 use crate::schedules::Schedules;
 use crate::scripts::{self, Cursor, Recovered};
 use crate::timings::{self, VersionTimings};
+use crate::traces::Traces;
 use crate::vitals::{Pulse, Refusal, Vitals, info_field};
 use crate::{fitness, flow, signals, stored_spec};
 
@@ -178,6 +179,12 @@ impl RedisQueue {
     #[must_use]
     pub fn outbox(&self) -> Outbox {
         Outbox::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
+    }
+
+    /// The traces that wait to be exported.
+    #[must_use]
+    pub fn traces(&self) -> Traces {
+        Traces::new(self.connection.clone(), self.keys.clone(), self.config.clock.clone())
     }
 
     /// Its batches.

@@ -90,6 +90,7 @@ const PRELUDE: &str = concat!(
     include_str!("../lua/lib/gates.lua"),
     include_str!("../lua/lib/lanes.lua"),
     include_str!("../lua/lib/outbox.lua"),
+    include_str!("../lua/lib/traces.lua"),
     include_str!("../lua/lib/ends.lua"),
     include_str!("../lua/lib/create.lua"),
     include_str!("../lua/lib/timings.lua"),
@@ -113,6 +114,7 @@ scripts! {
     HOOK_BODY "hook_body" PRELUDE;
     HOOK_REPORT "hook_report" PRELUDE;
     HOOK_REPLAY "hook_replay" PRELUDE;
+    TRACE_CLAIM "trace_claim" PRELUDE;
     FORGET "forget" PRELUDE;
     EXPIRE "expire" PRELUDE;
     DUE "due" PRELUDE;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::id::JobId;
-use crate::job::{BatchLine, Concurrency, Dependency, Hook, JobSpec, Priority, RetryPolicy, StepSpec};
+use crate::job::{BatchLine, Concurrency, Dependency, Hook, JobSpec, Priority, RetryPolicy, StepSpec, TraceContext};
 use crate::keys;
 use crate::reach::parts_of;
 
@@ -56,6 +56,11 @@ struct Stored {
     step_of: Option<JobId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     steps: Vec<StepSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trace: Option<TraceContext>,
+    // Most jobs of an SDK have it, so its name is short.
+    #[serde(default, rename = "sdk", skip_serializing_if = "Option::is_none")]
+    sdk_ms: Option<u64>,
 }
 
 // Most jobs say nothing of these. They are stored facts, not the API's defaults: when those change, these stay.
@@ -114,14 +119,24 @@ mod tests {
             max_attempts: 2,
             metadata: BTreeMap::from([("who".into(), "me".into())]),
             deadline_ms: Some(7),
+            sdk_ms: Some(4),
             ..JobSpec::default()
         };
         let text = encode(&spec).unwrap();
-        assert_eq!(text, r#"{"version":3,"timeout_ms":1000,"max_attempts":2,"metadata":{"who":"me"},"deadline_ms":7}"#);
+        assert_eq!(
+            text,
+            r#"{"version":3,"timeout_ms":1000,"max_attempts":2,"metadata":{"who":"me"},"deadline_ms":7,"sdk":4}"#
+        );
         assert_eq!(decode(&keys::lane(&spec), &text), Ok(spec.clone()));
 
-        let usual =
-            JobSpec { timeout_ms: 600_000, max_attempts: 3, metadata: BTreeMap::new(), deadline_ms: None, ..spec };
+        let usual = JobSpec {
+            timeout_ms: 600_000,
+            max_attempts: 3,
+            metadata: BTreeMap::new(),
+            deadline_ms: None,
+            sdk_ms: None,
+            ..spec
+        };
         assert_eq!(encode(&usual).unwrap(), r#"{"version":3}"#);
         assert_eq!(decode(&keys::lane(&usual), r#"{"version":3}"#), Ok(usual));
     }

@@ -137,11 +137,14 @@ impl Attempts {
         course: &mut Course,
     ) -> Result<FinishOutcome, Stop> {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let leased = Instant::now();
         let prepare = async {
             let (model, turn, ready) = self.place(&job.model(), lease, claim, open).await?;
             let folder = RunFolder::new(&model.folder().inputs(), number);
+            let fetching = Instant::now();
             let files =
                 inputs::fetch(&self.transfer, &job.files, model.folder(), folder.path()).await.map_err(Stop::Fail)?;
+            course.timing.inputs_ms = millis(fetching.elapsed());
             Ok::<_, Stop>((model, turn, ready, files, folder))
         };
         let (model, turn, mut ready, files, _inputs) = tokio::select! {
@@ -185,7 +188,10 @@ impl Attempts {
             }
         }
         failpoint::reach("run.ended").await;
-        let took = begun.at().unwrap_or(started).elapsed();
+        let began = begun.at().unwrap_or(started);
+        let readied_ms = course.timing.loading_ms().saturating_add(course.timing.inputs_ms);
+        course.timing.turn_ms = millis(began.duration_since(leased)).saturating_sub(readied_ms);
+        let took = began.elapsed();
         course.timing.batch_size = begun.batch_size();
         let part = took / course.timing.batch_size.max(1);
         self.load.ran(part);
@@ -300,6 +306,7 @@ impl Attempts {
             scratch: scratch.to_owned(),
             files,
             input: job.input,
+            traceparent: job.traceparent,
             messages: Arc::clone(&messages),
             begun: Arc::clone(&begun),
         };

@@ -157,6 +157,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         scratch,
         files: job.files,
         input: job.input,
+        traceparent: None,
         messages: Arc::new(Messages::heard_here(said)),
         begun: Arc::default(),
     };

@@ -93,6 +93,8 @@ pub(crate) struct RunRequest {
     pub(crate) scratch: PathBuf,
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) input: Box<RawValue>,
+    /// Its place in the job's trace.
+    pub(crate) traceparent: Option<String>,
     /// Where its messages go.
     pub(crate) messages: Arc<Messages>,
     /// Told when the handler has it.

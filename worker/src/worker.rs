@@ -446,7 +446,8 @@ impl Worker {
                 job.id = %job.job_id,
                 job.attempt = job.attempt,
                 endpoint.id = job.endpoint,
-                endpoint.version = job.version
+                endpoint.version = job.version,
+                trace.id = job.trace_id()
             );
             let attempt = async move {
                 let end = worker.attempts.run(job, open, lost, claim).await;

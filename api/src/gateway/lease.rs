@@ -11,7 +11,6 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
-use stokehold_objects::Objects;
 use stokehold_queue::BATCH_MAX;
 use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, WarmModel};
 use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
@@ -26,6 +25,7 @@ use crate::json::Json;
 use crate::offers::Offers;
 use crate::pulls::Granted;
 use crate::state::App;
+use crate::traces::context;
 use crate::{fleet, inputs, metrics};
 
 const GPUS_MAX: usize = 64;
@@ -67,7 +67,7 @@ pub(super) async fn lease(
     };
     let mut leases = Vec::with_capacity(granted.leases().len());
     for lease in granted.leases() {
-        leases.push(told(&app.objects, lease).await?);
+        leases.push(told(&app, lease).await?);
     }
     for lease in granted.leases() {
         metrics::leased(lease.spec.priority, lease.queued_ms);
@@ -122,15 +122,16 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
     })
 }
 
-async fn told(objects: &Objects, lease: &Lease) -> Result<LeasedJob, Problem> {
+async fn told(app: &App, lease: &Lease) -> Result<LeasedJob, Problem> {
     let spec = &lease.spec;
     let ttl = (URL_TTL + Duration::from_millis(spec.timeout_ms)).min(SIGNED_MAX);
     // One after the other: signing is arithmetic, nobody is asked.
     let mut files = BTreeMap::new();
     for id in named_files(lease)? {
-        let url = objects.presign_get(&inputs::file_key(&spec.tenant, &id), ttl).await?;
+        let url = app.objects.presign_get(&inputs::file_key(&spec.tenant, &id), ttl).await?;
         files.insert(id, url);
     }
+    let traceparent = context::of_run(&app.config.traces.sampler, lease.job_id, spec, lease.attempt);
     Ok(LeasedJob {
         job_id: lease.job_id,
         tenant: spec.tenant.clone(),
@@ -141,6 +142,7 @@ async fn told(objects: &Objects, lease: &Lease) -> Result<LeasedJob, Problem> {
         timeout_ms: spec.timeout_ms,
         input: lease.input.clone(),
         files,
+        traceparent: Some(traceparent.to_string()),
     })
 }
 

@@ -283,6 +283,8 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
             // A batch that has counted its line's end does not count it again.
             batch: None,
             retry_of: Some(job.id),
+            // A part of its caller's trace as before; nobody calls it now.
+            sdk_ms: None,
             ..spec.clone()
         },
         input: job.input.clone(),

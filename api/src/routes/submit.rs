@@ -26,6 +26,7 @@ use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::json::Json;
 use crate::query::WAIT_MAX_S;
 use crate::state::App;
+use crate::traces::context::Called;
 use crate::waits::Follow;
 use crate::{inputs, metrics};
 
@@ -64,6 +65,8 @@ pub(crate) struct BulkReply {
 #[utoipa::path(post, operation_id = "submit_job", path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest,
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
+        ("traceparent" = Option<String>, Header, description = "The caller's place in a trace, as W3C Trace Context has it: the job is a part of it. What cannot be read is ignored."),
+        ("Stokehold-Called-Ms" = Option<u64>, Header, description = "When the call began by the caller's clock, unix milliseconds: what its trace shows as the SDK's part."),
         ("Prefer" = Option<String>, Header, description = "`wait=N`: hold the answer up to N (0 to 60) seconds until the job has ended."),
     ),
     responses(
@@ -83,6 +86,7 @@ pub(crate) async fn one(
     let key = idempotency_key(&headers, request.idempotency_key.take())?;
     let target = Target::resolve(&app, &caller.tenant, &request.endpoint, request.version).await?;
     let mut job = check(request, &target, &caller.tenant, "", &[])?.keyed(key);
+    Called::of(&headers).mark(&mut job);
     inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
     // Watched from the start, so that nothing has to be asked for that the queue tells by itself.
     let follow = (wait_s > 0).then(|| app.waits.follow(job.id));
@@ -95,7 +99,11 @@ pub(crate) async fn one(
 
 /// Submit up to 1,000 jobs
 #[utoipa::path(post, operation_id = "submit_jobs", path = "/v1/jobs/bulk", tag = "jobs", request_body = BulkRequest,
-    params(("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`.")),
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
+        ("traceparent" = Option<String>, Header, description = "The caller's place in a trace, as W3C Trace Context has it: the jobs are parts of it. What cannot be read is ignored."),
+        ("Stokehold-Called-Ms" = Option<u64>, Header, description = "When the call began by the caller's clock, unix milliseconds."),
+    ),
     responses(
         (status = 202, description = "All accepted.", body = BulkReply),
         (status = 422, description = "`idempotency_conflict` or `file_missing`; none accepted.", body = ProblemBody, content_type = "application/problem+json"),
@@ -118,7 +126,9 @@ pub(crate) async fn bulk(
     if let (Some(_), Some(n)) = (&key, request.jobs.iter().position(|job| job.idempotency_key.is_some())) {
         return Err(Problem::field(format!("/jobs/{n}/idempotency_key"), "the call has a key, so its jobs have none"));
     }
-    let jobs = prepare_bulk(&app, &caller.tenant, request.jobs, key).await?;
+    let mut jobs = prepare_bulk(&app, &caller.tenant, request.jobs, key).await?;
+    let called = Called::of(&headers);
+    jobs.iter_mut().for_each(|job| called.mark(job));
     let files: BTreeSet<&String> = jobs.iter().flat_map(|job| &job.spec.files).collect();
     inputs::require_files(&app.objects, &caller.tenant, &files).await?;
 

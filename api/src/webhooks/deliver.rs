@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::http::{HeaderMap, HeaderValue};
-use stokehold_queue::outbox::{Claimed, Delivery, Outbox, Outcome, Report, Try};
+use stokehold_queue::outbox::{Claimed, Delivery, Message, Outbox, Outcome, Report, Try};
 use stokehold_queue::queue::Work;
 use stokehold_queue::{Error, RedisQueue, failpoint, now_ms};
 use tokio::task::JoinSet;
@@ -167,18 +167,18 @@ impl Shared {
     }
 
     /// What to send, the same on every try. `None` when the claim was lost meanwhile.
-    async fn body(&self, claimed: &Claimed) -> Result<Option<String>, Problem> {
-        if let Some(body) = &claimed.body {
-            return Ok(Some(body.clone()));
+    async fn message(&self, claimed: &Claimed) -> Result<Option<Message>, Problem> {
+        if let Some(message) = &claimed.message {
+            return Ok(Some(message.clone()));
         }
-        let body = payload::build(&self.app, &claimed.delivery).await?;
-        Ok(self.outbox.fix_body(&claimed.delivery.id, &claimed.claim, &body).await?)
+        let message = payload::build(&self.app, &claimed.delivery).await?;
+        Ok(self.outbox.fix(&claimed.delivery.id, &claimed.claim, &message).await?)
     }
 
-    /// The body and the headers that prove it.
-    async fn message(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, Problem> {
+    /// The body, the headers that prove it, and its place in a trace.
+    async fn request(&self, claimed: &Claimed) -> Result<Option<(HeaderMap, String)>, Problem> {
         let delivery = &claimed.delivery;
-        let Some(body) = self.body(claimed).await? else { return Ok(None) };
+        let Some(Message { body, traceparent }) = self.message(claimed).await? else { return Ok(None) };
         let generation = self.app.registry.webhook_generation(&delivery.tenant).await?;
         // The receiver compares with its own clock, so this is the wall clock's time.
         let now_ms = now_ms();
@@ -186,7 +186,8 @@ impl Shared {
         let timestamp_s = now_ms / 1_000;
         let mut headers = HeaderMap::new();
         let signature = secrets.sign(&delivery.id, timestamp_s, &body);
-        for (name, text) in [("webhook-id", delivery.id.as_str()), ("webhook-signature", &signature)] {
+        let said = [("webhook-id", delivery.id.as_str()), ("webhook-signature", &signature)];
+        for (name, text) in said.into_iter().chain(traceparent.as_deref().map(|place| ("traceparent", place))) {
             let value = HeaderValue::from_str(text).map_err(|error| Error::Corrupt {
                 key: format!("{name} of {}", delivery.id),
                 why: error.to_string(),
@@ -218,7 +219,7 @@ async fn deliver(shared: Arc<Shared>, place: Place, claimed: Claimed) {
     let Some(_turn) = place.turn().await else { return };
     failpoint::reach("hook.claimed").await;
     let delivery = &claimed.delivery;
-    let (headers, body) = match timeout(STEP_MAX, shared.message(&claimed)).await {
+    let (headers, body) = match timeout(STEP_MAX, shared.request(&claimed)).await {
         Ok(Ok(Some(message))) => message,
         Ok(Ok(None)) => return,
         Ok(Err(problem)) => {

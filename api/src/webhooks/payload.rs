@@ -5,13 +5,14 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use stokehold_queue::JobId;
 use stokehold_queue::job::HookEvent;
-use stokehold_queue::outbox::Delivery;
+use stokehold_queue::outbox::{Delivery, Message};
 
 use crate::error::{Code, INTERNAL, Problem};
 use crate::routes::batches;
 use crate::routes::view::JobView;
 use crate::stamp::rfc3339;
 use crate::state::App;
+use crate::traces::context;
 
 /// What Standard Webhooks asks bodies to stay below.
 const BODY_BYTES: usize = 20_000;
@@ -28,20 +29,23 @@ struct Payload<'a, D> {
 ///
 /// # Errors
 /// When what it tells of cannot be read now: try again.
-pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<String, Problem> {
-    let data = subject(app, delivery).await?;
-    body(delivery, data.as_deref()).map_err(|error| unwritable(delivery, &error))
+pub(super) async fn build(app: &App, delivery: &Delivery) -> Result<Message, Problem> {
+    let (data, traceparent) = subject(app, delivery).await?;
+    let body = body(delivery, data.as_deref()).map_err(|error| unwritable(delivery, &error))?;
+    Ok(Message { body, traceparent })
 }
 
-/// The job or the batch as the API shows it; `None` when neither the queue nor history has it any more.
-async fn subject(app: &App, delivery: &Delivery) -> Result<Option<Box<RawValue>>, Problem> {
+/// The job or the batch as the API shows it, `None` when neither the queue nor history has it any more; and a job's delivery's place in
+/// its trace.
+async fn subject(app: &App, delivery: &Delivery) -> Result<(Option<Box<RawValue>>, Option<String>), Problem> {
     if batches::is_batch_id(&delivery.subject) {
-        return batches::told(app, &delivery.tenant, &delivery.subject).await;
+        return Ok((batches::told(app, &delivery.tenant, &delivery.subject).await?, None));
     }
-    let Ok(id) = delivery.subject.parse::<JobId>() else { return Ok(None) };
-    let job = app.find_job(&delivery.tenant, id).await?;
-    let view = job.as_ref().map(|job| to_raw_value(&JobView::new(job, &app.config))).transpose();
-    view.map_err(|error| unwritable(delivery, &error))
+    let Ok(id) = delivery.subject.parse::<JobId>() else { return Ok((None, None)) };
+    let Some(job) = app.find_job(&delivery.tenant, id).await? else { return Ok((None, None)) };
+    let view = to_raw_value(&JobView::new(&job, &app.config)).map_err(|error| unwritable(delivery, &error))?;
+    let place = context::of_delivery(&app.config.traces.sampler, id, &job.spec, &delivery.id);
+    Ok((Some(view), Some(place.to_string())))
 }
 
 fn unwritable(delivery: &Delivery, error: &serde_json::Error) -> Problem {

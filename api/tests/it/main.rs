@@ -24,6 +24,7 @@ mod routes;
 mod schedules;
 mod secrets;
 mod stack;
+mod traces;
 mod versions;
 mod waiting;
 mod webhooks;

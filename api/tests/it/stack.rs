@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use stokehold_api::config::{Costs, Limits, Webhooks};
+use stokehold_api::config::{Costs, Limits, Traces, Webhooks};
 use stokehold_api::secrets::Keyring;
 use stokehold_api::token::{Scope, TokenKey, mint};
 use stokehold_api::{Config, run};
@@ -246,6 +246,7 @@ pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
         limits: Limits::default(),
         webhooks: Webhooks::default(),
         costs: Costs::default(),
+        traces: Traces::default(),
     }
 }
 

@@ -89,5 +89,6 @@ local function bury(job, state, now, retention_ms, ...)
     announce('settle')
   end
   tell(job, 'job.completed', nil, now)
+  trace(id, now)
   notify(id, job.watch, now)
 end

@@ -6,6 +6,7 @@ local function flush()
   flush_growth()
   flush_spent()
   flush_timings()
+  flush_traces()
   if #stopped > 0 then redis.call('ZREM', ROOT .. ':leases', unpack(stopped)) end
   if #ended > 0 then redis.call('ZADD', ROOT .. ':ended', unpack(ended)) end
   local gates, held = freed, {}

@@ -27,6 +27,12 @@ pub struct Timing {
     /// Running the endpoint's warm-up inputs.
     #[serde(default)]
     pub warmup_ms: u64,
+    /// From having the lease to having the runner, less what it took to have the runner ready: the wait for a slot, and for its call.
+    #[serde(default, skip_serializing_if = "is_no_time")]
+    pub turn_ms: u64,
+    /// Fetching the files of the input.
+    #[serde(default, skip_serializing_if = "is_no_time")]
+    pub inputs_ms: u64,
     /// The handler itself.
     #[serde(default)]
     pub run_ms: u64,
@@ -52,6 +58,11 @@ impl Timing {
         let parts = [self.env_ms, self.weights_ms, self.boot_ms, self.load_ms, self.warmup_ms];
         parts.into_iter().fold(0, u64::saturating_add)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_no_time(ms: &u64) -> bool {
+    *ms == 0
 }
 
 /// How one attempt ended, or that it has not.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorCode, StepSpec};
+use super::{ErrorCode, StepSpec, TraceContext, TraceId};
 use crate::id::JobId;
 use crate::reach::class_of;
 
@@ -100,9 +100,21 @@ pub struct JobSpec {
     /// What must allow it before and after it runs, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepSpec>,
+    /// Where its caller is in a trace; its trace is its own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceContext>,
+    /// How long its caller had been at submitting it when the API took it, milliseconds; absent when it did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sdk_ms: Option<u64>,
 }
 
 impl JobSpec {
+    /// The trace that the job of this id and spec is part of.
+    #[must_use]
+    pub fn trace_id(&self, id: JobId) -> TraceId {
+        self.trace.map_or(TraceId::of(id), |trace| trace.trace_id)
+    }
+
     /// The class that it stands in (see [`crate::reach`]).
     #[must_use]
     pub fn class(&self) -> u32 {

@@ -88,13 +88,22 @@ pub struct Delivery {
     pub tries: Vec<Try>,
 }
 
+/// What a delivery sends, the same on every try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The body.
+    pub body: String,
+    /// Where it stands in a trace; none of what is of no job.
+    pub traceparent: Option<String>,
+}
+
 /// A delivery that the caller may try now.
 #[derive(Debug, Clone)]
 pub struct Claimed {
     /// The record.
     pub delivery: Delivery,
     /// What to send, once a try has fixed it.
-    pub body: Option<String>,
+    pub message: Option<Message>,
     /// The right to report.
     pub claim: String,
 }
@@ -179,8 +188,10 @@ pub(super) fn decode_claimed(row: Vec<Option<String>>, claim: &str) -> Result<Cl
     let id = row.next().flatten().unwrap_or_default();
     let next_try_ms = row.next().flatten().and_then(|text| text.parse().ok());
     let mut row: Vec<Option<String>> = row.collect();
-    let body = if row.len() > SHOWN.len() { row.pop().flatten() } else { None };
-    Ok(Claimed { delivery: decode(&id, next_try_ms, row)?, body, claim: claim.to_owned() })
+    let mut sent = row.split_off(SHOWN.len().min(row.len())).into_iter();
+    let (body, trace) = (sent.next().flatten(), sent.next().flatten());
+    let message = body.map(|body| Message { body, traceparent: trace.filter(|trace| !trace.is_empty()) });
+    Ok(Claimed { delivery: decode(&id, next_try_ms, row)?, message, claim: claim.to_owned() })
 }
 
 /// The fields of [`SHOWN`].

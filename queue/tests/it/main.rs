@@ -17,3 +17,4 @@ mod replicas;
 mod schedules;
 mod sentinel;
 mod shards;
+mod traces;

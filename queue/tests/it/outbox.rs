@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use stokehold_queue::job::HookEvent;
-use stokehold_queue::outbox::{Claimed, DeliveryFilter, DeliveryState, Outcome, Report, Try};
+use stokehold_queue::outbox::{Claimed, DeliveryFilter, DeliveryState, Message, Outcome, Report, Try};
 use stokehold_queue::{Clock, JobId, ManualClock, Outbox, RedisConfig, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -88,7 +88,7 @@ async fn a_delivery_is_claimed_once_and_again_when_its_claimer_dies() {
     let first = rig.claim().await.pop().unwrap();
     assert_eq!((first.delivery.id.as_str(), first.delivery.event), (id.as_str(), HookEvent::JobCompleted));
     assert_eq!((first.delivery.subject.as_str(), first.delivery.tenant.as_str()), (job.to_string().as_str(), "acme"));
-    assert_eq!((first.delivery.created_ms, first.delivery.tried, &first.body), (START_MS, 0, &None));
+    assert_eq!((first.delivery.created_ms, first.delivery.tried, &first.message), (START_MS, 0, &None));
     let none = rig.outbox.claim(10, VISIBLE_MS).await.unwrap();
     assert!(none.deliveries.is_empty());
     assert_eq!(none.next_due_ms, Some(START_MS + VISIBLE_MS));
@@ -97,7 +97,7 @@ async fn a_delivery_is_claimed_once_and_again_when_its_claimer_dies() {
     let second = rig.claim().await.pop().unwrap();
     assert_ne!(first.claim, second.claim);
     assert!(!rig.report(&first, Outcome::Delivered, Some(200)).await, "a stale claim");
-    assert_eq!(rig.outbox.fix_body(&id, &first.claim, "old").await.unwrap(), None);
+    assert_eq!(rig.outbox.fix(&id, &first.claim, &message("old")).await.unwrap(), None);
     let untouched = rig.outbox.get("acme", &id).await.unwrap().unwrap();
     assert_eq!((untouched.state, untouched.tries.len()), (DeliveryState::Pending, 0));
     assert!(rig.report(&second, Outcome::Delivered, Some(204)).await);
@@ -157,18 +157,23 @@ async fn the_log_is_bounded() {
     assert_eq!((shown.tries[0].status, shown.tries[24].status), (Some(415), Some(439)));
 }
 
+/// A message whose place in a trace goes with its body.
+fn message(body: &str) -> Message {
+    Message { body: body.to_owned(), traceparent: Some(format!("of {body}")) }
+}
+
 #[tokio::test]
 async fn the_first_body_stays() {
     let rig = Rig::start().await;
     let id = rig.seed_delivery("acme", JobId::new(0)).await;
     let claimed = rig.claim().await.pop().unwrap();
     for body in ["{\"n\":1}", "{\"n\":2}"] {
-        let fixed = rig.outbox.fix_body(&id, &claimed.claim, body).await.unwrap();
-        assert_eq!(fixed.as_deref(), Some("{\"n\":1}"));
+        let fixed = rig.outbox.fix(&id, &claimed.claim, &message(body)).await.unwrap();
+        assert_eq!(fixed, Some(message("{\"n\":1}")));
     }
     rig.report(&claimed, Outcome::Retry { delay_ms: 0 }, None).await;
-    assert_eq!(rig.claim().await.pop().unwrap().body.as_deref(), Some("{\"n\":1}"));
-    assert_eq!(rig.outbox.fix_body("msg_gone", "x", "y").await.unwrap(), None);
+    assert_eq!(rig.claim().await.pop().unwrap().message, Some(message("{\"n\":1}")));
+    assert_eq!(rig.outbox.fix("msg_gone", "x", &message("y")).await.unwrap(), None);
     assert!(rig.read_record("msg_gone").await.is_empty());
 }
 
@@ -177,7 +182,8 @@ async fn a_replay_starts_over_with_the_same_id_and_body() {
     let rig = Rig::start().await;
     let id = rig.seed_delivery("acme", JobId::new(0)).await;
     let claimed = rig.claim().await.pop().unwrap();
-    rig.outbox.fix_body(&id, &claimed.claim, "{}").await.unwrap();
+    let untraced = Message { traceparent: None, ..message("{}") };
+    rig.outbox.fix(&id, &claimed.claim, &untraced).await.unwrap();
     assert!(rig.report(&claimed, Outcome::Disabled, Some(410)).await);
     assert!(rig.outbox.replay("globex", &id).await.unwrap().is_none(), "another tenant's");
     assert!(rig.outbox.replay("acme", "msg_unknown").await.unwrap().is_none());
@@ -188,7 +194,7 @@ async fn a_replay_starts_over_with_the_same_id_and_body() {
     let life: i64 = rig.redis.clone().pttl(format!("{{stoke:0}}:w:{id}")).await.unwrap();
     assert_eq!(life, -1, "it lives until it has ended again");
     let again = rig.claim().await.pop().unwrap();
-    assert_eq!((again.delivery.id.as_str(), again.body.as_deref()), (id.as_str(), Some("{}")));
+    assert_eq!((again.delivery.id.as_str(), again.message.as_ref()), (id.as_str(), Some(&untraced)));
 
     // One that is being tried is left to who tries it; one that waits becomes due.
     rig.outbox.replay("acme", &id).await.unwrap().unwrap();

@@ -46,6 +46,7 @@ pub(super) async fn run(
                 scratch: home.join(format!("warm-up-{number}")),
                 files: BTreeMap::new(),
                 input: input.clone(),
+                traceparent: None,
                 messages: Arc::new(Messages::unheard()),
                 begun: Arc::default(),
             };

@@ -76,7 +76,8 @@ mod tests {
 
     fn run(number: u64) -> Waiting {
         let (job, scratch) = (String::new(), String::new());
-        let control = Control::Run { run: number, job, attempt: 1, scratch, files: BTreeMap::new(), more: 0 };
+        let (files, traceparent) = (BTreeMap::new(), None);
+        let control = Control::Run { run: number, job, attempt: 1, scratch, files, more: 0, traceparent };
         (number, control, RawValue::from_string("{}".to_owned()).unwrap())
     }
 

@@ -265,7 +265,7 @@ impl Driver {
     }
 
     async fn begin(&mut self, number: u64, request: RunRequest, end: oneshot::Sender<RunEnd>) -> Result<(), Fatal> {
-        let RunRequest { job, attempt, scratch, files, input, messages, begun } = request;
+        let RunRequest { job, attempt, scratch, files, input, traceparent, messages, begun } = request;
         if self.runs.len() < self.max_concurrency && !self.batch.is_on() {
             begun.now(0);
         }
@@ -274,7 +274,7 @@ impl Driver {
         let running = Running { end, messages, begun, log_bytes: 0, cut: false, unheard: 0, stderr, printed };
         self.runs.insert(number, running);
         let scratch = scratch.to_string_lossy().into_owned();
-        let control = Control::Run { run: number, job, attempt, scratch, files, more: 0 };
+        let control = Control::Run { run: number, job, attempt, scratch, files, more: 0, traceparent };
         if self.batch.is_on() {
             self.batch.push((number, control, input), Instant::now());
             return Ok(());

@@ -176,6 +176,7 @@ impl Gateway {
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap(),
             input: serde_json::value::to_raw_value(input).unwrap(),
             files: BTreeMap::new(),
+            traceparent: None,
         };
         self.change(|seen| seen.queued.push_back(job));
         lease

@@ -41,6 +41,8 @@ pub(crate) struct Run {
     files: BTreeMap<String, String>,
     #[pyo3(get)]
     more: u32,
+    #[pyo3(get)]
+    traceparent: Option<String>,
     input: Vec<u8>,
 }
 
@@ -72,8 +74,8 @@ impl Control {
             Message::Load { kind, entry, max_concurrency } => {
                 Ok(Self::Load(Load { kind, entry, max_concurrency, settings: body }))
             }
-            Message::Run { run, job, attempt, scratch, files, more } => {
-                Ok(Self::Run(Run { number: run, job, attempt, scratch, files, more, input: body }))
+            Message::Run { run, job, attempt, scratch, files, more, traceparent } => {
+                Ok(Self::Run(Run { number: run, job, attempt, scratch, files, more, traceparent, input: body }))
             }
             Message::Cancel { run } => Err(run),
             Message::Shutdown => Ok(Self::Shutdown),

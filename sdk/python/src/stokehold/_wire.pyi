@@ -21,6 +21,7 @@ class Run:
     attempt: Final[int]
     scratch: Final[str]
     more: Final[int]
+    traceparent: Final[str | None]
     @property
     def files(self) -> dict[str, str]: ...
     @property

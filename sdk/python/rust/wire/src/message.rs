@@ -34,6 +34,9 @@ pub enum Control {
         /// So many runs follow that are one call of the handler with this one. Only for a handler that takes batches.
         #[serde(default, skip_serializing_if = "is_none")]
         more: u32,
+        /// The run's place in its job's trace, as W3C Trace Context writes it; none of what is no job's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        traceparent: Option<String>,
     },
     /// Stop this run if it still runs: an async run is cancelled, a sync one gets `stokehold.Cancelled` at its next chance.
     Cancel {

@@ -22,6 +22,7 @@ fn controls() -> Vec<Control> {
             scratch: "/scratch/7".into(),
             files: BTreeMap::from([("0192f0c1a2b37cde8f00112233445501".into(), "/inputs/cat.png".into())]),
             more: 2,
+            traceparent: Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into()),
         },
         Control::Cancel { run: 7 },
         Control::Shutdown,

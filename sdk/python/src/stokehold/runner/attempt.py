@@ -48,11 +48,15 @@ class Attempt:
     def is_cancelled(self) -> bool:
         return self._wire.is_cancelled(self.number)
 
+    @property
+    def traceparent(self) -> str | None:
+        return self._run.traceparent
+
     def job(self) -> Job:
         scratch = Path(self._run.scratch)
         # Nobody makes it before somebody asks: most runs never do.
         scratch.mkdir(mode=0o700, exist_ok=True)
-        return Job(self._run.job, self._run.attempt, scratch)
+        return Job(self._run.job, self._run.attempt, scratch, self._run.traceparent)
 
     def refuse_if_cancelled(self) -> None:
         """For a cancel that came while the run waited its turn."""

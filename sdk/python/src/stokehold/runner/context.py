@@ -18,11 +18,16 @@ _MESSAGE_CHARS_MAX = 1_000
 
 @dataclass(frozen=True)
 class Job:
-    """The job that runs. `scratch` is an empty folder of its own: files returned from there are not copied."""
+    """The job that runs. `scratch` is an empty folder of its own: files returned from there are not copied.
+
+    `traceparent` is the run's place in the job's trace (W3C Trace Context): make spans of your own parts of it. None where
+    no worker gave it.
+    """
 
     id: str
     attempt: int
     scratch: Path
+    traceparent: str | None = None
 
 
 CURRENT: ContextVar[Attempt | Batch | None] = ContextVar("stokehold_run", default=None)

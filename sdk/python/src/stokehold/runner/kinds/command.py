@@ -49,7 +49,8 @@ def describe(where: str) -> dict[str, Any]:
 
 
 class Command(Handler):
-    """Runs the program in the package's folder, with `STOKE_JOB_ID`, `STOKE_ATTEMPT` and `STOKE_OUTPUT_DIR`.
+    """Runs the program in the package's folder, with `STOKE_JOB_ID`, `STOKE_ATTEMPT`, `STOKE_OUTPUT_DIR` and
+    `TRACEPARENT`, its place in the job's trace.
 
     The result is `{"output": ..., "files": [...]}`: its standard output as JSON, or as text where that is none, and
     what it left in `STOKE_OUTPUT_DIR`. What it writes to its standard error is the job's log. It ends with 0, with 65
@@ -71,6 +72,8 @@ class Command(Handler):
         outputs = job.scratch / "files"
         outputs.mkdir()
         told = {"STOKE_JOB_ID": job.id, "STOKE_ATTEMPT": str(job.attempt), "STOKE_OUTPUT_DIR": str(outputs)}
+        if job.traceparent is not None:
+            told["TRACEPARENT"] = job.traceparent
         program = Program(self._command, told, self._threads)
         self._running += 1
         try:

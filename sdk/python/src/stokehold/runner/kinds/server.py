@@ -148,8 +148,11 @@ class Server(Handler):
 
     def _forward(self, connection: Connection, request: Request, attempt: Attempt) -> Any:
         headers = {"Accept": "*/*"} if request.body is None else {"Content-Type": "application/json"}
+        headers["X-Request-ID"] = attempt.id
+        if attempt.traceparent is not None:
+            headers["traceparent"] = attempt.traceparent
         try:
-            connection.request(request.method, request.path, request.body, {**headers, "X-Request-ID": attempt.id})
+            connection.request(request.method, request.path, request.body, headers)
             response = connection.getresponse()
             if not 200 <= response.status < 300:
                 raise _refusal(response)

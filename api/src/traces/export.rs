@@ -1,0 +1,191 @@
+//! The loop that sends the traces of ended jobs to a collector. Every replica that was told of one runs it on each shard; the claims in
+//! Redis keep two from sending the same. Each trace is sent once; where a replica dies, or the collector's answer is lost, between the
+//! sending and the forgetting, once more: with the same ids, which a store of traces takes for the same spans. Nothing waits for it.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use stokehold_queue::outbox::DeliveryState;
+use stokehold_queue::queue::Queue;
+use stokehold_queue::traces::{CLAIM_MAX, Traces};
+use stokehold_queue::{JobId, RedisQueue};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::collector::{Collector, Error};
+use super::story::{Story, tell};
+use super::{deliveries, otlp};
+use crate::config::traces::Exporter;
+use crate::error::Problem;
+use crate::metrics::{self, TraceDrop};
+use crate::state::App;
+
+/// The sleep between two rounds; a full round is followed at once.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// How long the reading of what to send may take.
+const READ_MAX: Duration = Duration::from_secs(10);
+
+/// A claim lasts longer than reading and three tries together, at the usual timeout. It is also the pause after which a trace is tried
+/// again whose collector is away.
+const CLAIM_MS: u64 = 60_000;
+
+/// The pause of a trace whose webhooks are not delivered yet.
+const HOOKS_PAUSE_MS: u64 = 2_000;
+
+/// A trace waits for its webhooks until so long after the job's end. What is tried later is not in it; `GET /v1/jobs/{id}/trace` has it.
+const HOOKS_MAX_MS: u64 = 60_000;
+
+/// A collector that is away for longer does not get it any more.
+const GIVE_UP_MS: u64 = 10 * 60 * 1000;
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Traces that have arrived.
+    pub(crate) sent: usize,
+    /// Traces that nobody will see.
+    pub(crate) dropped: u64,
+    /// Traces that wait for their webhooks, or for the collector.
+    pub(crate) waiting: usize,
+    /// More may be due.
+    pub(crate) is_full: bool,
+}
+
+/// The loop.
+pub(crate) struct Sender {
+    app: App,
+    traces: Traces,
+    queue: RedisQueue,
+    collector: Collector,
+    exporter: Exporter,
+}
+
+/// What becomes of a claimed trace.
+enum Fate {
+    /// It is sent.
+    Send(Story),
+    /// Its webhooks are not delivered yet.
+    Wait,
+    /// It is not to be recorded, or there is no such job.
+    Leave,
+    /// It is too late.
+    Drop,
+}
+
+impl Sender {
+    /// For the traces of one shard.
+    ///
+    /// # Errors
+    /// When the system's certificates cannot be read.
+    pub(crate) fn new(app: App, shard: &RedisQueue, exporter: Exporter) -> anyhow::Result<Self> {
+        let collector = Collector::new(exporter.clone()).context("failed to set up the client that exports traces")?;
+        Ok(Self { app, traces: shard.traces(), queue: shard.clone(), collector, exporter })
+    }
+
+    /// Rounds until `shutdown`.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        loop {
+            let summary = tokio::select! {
+                summary = self.run_once() => summary,
+                // What was in hand comes back to another replica.
+                () = shutdown.cancelled() => return,
+            };
+            let pause = match summary {
+                Ok(summary) if summary.is_full && summary.waiting == 0 => Duration::ZERO,
+                Ok(_) => ROUND,
+                Err(problem) => {
+                    tracing::warn!(code = ?problem.code(), "the traces to export cannot be read, trying again");
+                    ROUND
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    /// Claims what is due and sends it.
+    ///
+    /// # Errors
+    /// When Redis does not answer: what was claimed comes back by itself.
+    pub(crate) async fn run_once(&self) -> Result<Summary, Problem> {
+        let claimed = self.app.ask("claim traces", self.traces.claim(CLAIM_MAX, CLAIM_MS)).await?;
+        let mut summary =
+            Summary { dropped: claimed.dropped, is_full: claimed.jobs.len() == CLAIM_MAX, ..Summary::default() };
+        metrics::traces_dropped(TraceDrop::TooMany, claimed.dropped);
+        let (mut stories, mut sent, mut over, mut put_off) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for id in claimed.jobs {
+            // One that cannot be read now comes back; the others go.
+            let fate = timeout(READ_MAX, self.fate(id)).await.ok().and_then(Result::ok);
+            match fate {
+                None => summary.waiting += 1,
+                Some(Fate::Send(story)) => {
+                    stories.push(story);
+                    sent.push(id);
+                }
+                Some(Fate::Wait) => put_off.push(id),
+                Some(Fate::Leave) => over.push(id),
+                Some(Fate::Drop) => {
+                    summary.dropped += 1;
+                    metrics::traces_dropped(TraceDrop::TooLate, 1);
+                    over.push(id);
+                }
+            }
+        }
+        summary.waiting += put_off.len();
+        let again_ms = self.now_ms() + HOOKS_PAUSE_MS;
+        self.app.ask("put traces off", self.traces.put_off(&put_off, again_ms)).await?;
+        self.send(&stories, &sent, &mut summary, &mut over).await;
+        self.app.ask_again("forget traces", || self.traces.forget(&over)).await?;
+        Ok(summary)
+    }
+
+    async fn send(&self, stories: &[Story], jobs: &[JobId], summary: &mut Summary, over: &mut Vec<JobId>) {
+        if stories.is_empty() {
+            return;
+        }
+        match self.collector.send(&otlp::request(&self.exporter.service_name, stories)).await {
+            Ok(()) => {
+                summary.sent += stories.len();
+                metrics::traces_exported(stories.len());
+                over.extend(jobs);
+            }
+            Err(error @ Error::Refused(_)) => {
+                tracing::error!(%error, traces = stories.len(), "traces are dropped");
+                summary.dropped += stories.len() as u64;
+                metrics::traces_dropped(TraceDrop::Refused, stories.len() as u64);
+                over.extend(jobs);
+            }
+            Err(error @ Error::Away(_)) => {
+                tracing::warn!(%error, traces = stories.len(), "traces wait");
+                summary.waiting += stories.len();
+            }
+        }
+    }
+
+    /// The queue's time, so that a test that moves that moves this.
+    fn now_ms(&self) -> u64 {
+        self.app.config.redis.clock.now_ms()
+    }
+
+    async fn fate(&self, id: JobId) -> Result<Fate, Problem> {
+        let Some(job) = self.app.ask("read a job", self.queue.get(id)).await? else { return Ok(Fate::Leave) };
+        let Some(ended_ms) = job.ended_ms else { return Ok(Fate::Leave) };
+        if !self.app.config.traces.sampler.samples(job.spec.trace, job.trace_id()) {
+            return Ok(Fate::Leave);
+        }
+        let now_ms = self.now_ms();
+        let age_ms = now_ms.saturating_sub(ended_ms);
+        if age_ms > GIVE_UP_MS {
+            return Ok(Fate::Drop);
+        }
+        let deliveries = deliveries(&self.app, &job).await?;
+        let is_told = deliveries.iter().all(|delivery| delivery.state != DeliveryState::Pending);
+        if !is_told && age_ms < HOOKS_MAX_MS {
+            return Ok(Fate::Wait);
+        }
+        Ok(Fate::Send(tell(&job, &deliveries, now_ms)))
+    }
+}

@@ -1,0 +1,97 @@
+//! Traces as OpenTelemetry's protocol has them. Its own types write both of its forms.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyOf;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::{Event, Link, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan, Status};
+
+use super::span::{Attribute, Failure, Kind, Scope, Span, Value};
+use super::story::Story;
+
+const NANOS_PER_MS: u64 = 1_000_000;
+
+/// What a collector is sent, and `GET /v1/jobs/{id}/trace` answers: one resource, its spans by whose work they are.
+pub(crate) fn request(service: &str, stories: &[Story]) -> ExportTraceServiceRequest {
+    let mut by_scope: BTreeMap<Scope, Vec<ProtoSpan>> = BTreeMap::new();
+    for story in stories {
+        for (number, span) in story.spans.iter().enumerate() {
+            by_scope.entry(span.scope).or_default().push(proto_span(story, span, number == 0));
+        }
+    }
+    let scope_spans = Scope::ALL.into_iter().filter_map(|scope| Some((scope, by_scope.remove(&scope)?)));
+    let scope_spans = scope_spans.map(|(scope, spans)| {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let scope =
+            InstrumentationScope { name: scope.as_str().to_owned(), version, ..InstrumentationScope::default() };
+        ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() }
+    });
+    let named = [("service.name", Value::from(service))];
+    let resource = Resource { attributes: named.iter().map(attribute).collect(), ..Resource::default() };
+    let spans =
+        ResourceSpans { resource: Some(resource), scope_spans: scope_spans.collect(), ..ResourceSpans::default() };
+    ExportTraceServiceRequest { resource_spans: vec![spans] }
+}
+
+fn proto_span(story: &Story, span: &Span, is_root: bool) -> ProtoSpan {
+    let parent = if is_root { story.caller } else { span.parent };
+    let links = story.links.iter().filter(|_| is_root).map(|job| Link {
+        trace_id: story.trace_id.bytes().to_vec(),
+        span_id: job.bytes().to_vec(),
+        ..Link::default()
+    });
+    ProtoSpan {
+        trace_id: story.trace_id.bytes().to_vec(),
+        span_id: span.id.bytes().to_vec(),
+        parent_span_id: parent.map(|parent| parent.bytes().to_vec()).unwrap_or_default(),
+        name: span.name.to_owned(),
+        kind: kind(span.kind).into(),
+        start_time_unix_nano: span.start_ms * NANOS_PER_MS,
+        end_time_unix_nano: span.end_ms * NANOS_PER_MS,
+        attributes: span.attributes.iter().map(attribute).collect(),
+        events: span.failure.iter().map(|failure| exception(failure, span.end_ms)).collect(),
+        links: links.collect(),
+        status: Some(status(span.failure.as_ref())),
+        ..ProtoSpan::default()
+    }
+}
+
+fn kind(kind: Kind) -> SpanKind {
+    match kind {
+        Kind::Internal => SpanKind::Internal,
+        Kind::Server => SpanKind::Server,
+        Kind::Client => SpanKind::Client,
+        Kind::Consumer => SpanKind::Consumer,
+    }
+}
+
+fn status(failure: Option<&Failure>) -> Status {
+    match failure {
+        Some(failure) => Status { message: failure.code.to_owned(), code: StatusCode::Error.into() },
+        None => Status::default(),
+    }
+}
+
+fn exception(failure: &Failure, at_ms: u64) -> Event {
+    let class = if failure.class.is_empty() { failure.code } else { failure.class.as_str() };
+    let facts = [("exception.type", Value::from(class)), ("error.type", Value::from(failure.code))];
+    Event {
+        time_unix_nano: at_ms * NANOS_PER_MS,
+        name: "exception".to_owned(),
+        attributes: facts.iter().map(attribute).collect(),
+        ..Event::default()
+    }
+}
+
+fn attribute((name, value): &Attribute) -> KeyValue {
+    let value = match value {
+        Value::Text(text) => AnyOf::StringValue(text.clone()),
+        Value::Number(number) => AnyOf::IntValue(i64::try_from(*number).unwrap_or(i64::MAX)),
+        Value::Flag(flag) => AnyOf::BoolValue(*flag),
+    };
+    KeyValue { key: (*name).to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}

@@ -1,0 +1,160 @@
+//! A part of a trace, before it is written as anybody's format.
+
+use stokehold_queue::JobId;
+use stokehold_queue::job::SpanId;
+
+/// Whose work a span is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    Job,
+    Sdk,
+    Api,
+    Queue,
+    Worker,
+    Runner,
+    Webhook,
+}
+
+impl Scope {
+    /// Every scope, in the order of a job's way.
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Job, Self::Sdk, Self::Api, Self::Queue, Self::Worker, Self::Runner, Self::Webhook];
+
+    /// The word for it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Job => "stokehold.job",
+            Self::Sdk => "stokehold.sdk",
+            Self::Api => "stokehold.api",
+            Self::Queue => "stokehold.queue",
+            Self::Worker => "stokehold.worker",
+            Self::Runner => "stokehold.runner",
+            Self::Webhook => "stokehold.webhook",
+        }
+    }
+}
+
+/// OpenTelemetry's kinds, as far as a job has them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    #[default]
+    Internal,
+    Server,
+    Client,
+    Consumer,
+}
+
+/// What an attribute says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Text(String),
+    Number(u64),
+    Flag(bool),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+/// A named fact.
+pub(crate) type Attribute = (&'static str, Value);
+
+/// Why a span failed. No message: that may say what a job was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// A stable word, as an error's code.
+    pub(crate) code: &'static str,
+    /// The exception's class, where there was one.
+    pub(crate) class: String,
+}
+
+/// A part of a trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) id: SpanId,
+    /// None of the first one, whose parent is the caller's, if there is one.
+    pub(crate) parent: Option<SpanId>,
+    pub(crate) scope: Scope,
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// Unix milliseconds.
+    pub(crate) start_ms: u64,
+    /// Unix milliseconds, not before the start; of what goes on, the time of asking.
+    pub(crate) end_ms: u64,
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) failure: Option<Failure>,
+}
+
+impl Span {
+    /// A span of a job: `part` tells it from the job's others.
+    pub(crate) fn new(
+        job: JobId,
+        part: &str,
+        scope: Scope,
+        name: &'static str,
+        (start_ms, end_ms): (u64, u64),
+    ) -> Self {
+        Self {
+            id: SpanId::of(job, part),
+            parent: None,
+            scope,
+            name,
+            kind: Kind::default(),
+            start_ms,
+            end_ms: end_ms.max(start_ms),
+            attributes: Vec::new(),
+            failure: None,
+        }
+    }
+
+    /// As a part of another span, and within its time.
+    pub(crate) fn inside(mut self, parent: &Self) -> Self {
+        self.parent = Some(parent.id);
+        self.start_ms = self.start_ms.clamp(parent.start_ms, parent.end_ms);
+        self.end_ms = self.end_ms.clamp(self.start_ms, parent.end_ms);
+        self
+    }
+
+    pub(crate) fn kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.attributes.push((name, value.into()));
+        self
+    }
+
+    /// As [`Span::with`], of what not all have.
+    pub(crate) fn maybe(self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+}

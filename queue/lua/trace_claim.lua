@@ -1,0 +1,14 @@
+#!lua
+-- trace_claim: says that traces are exported, and takes due ones until their visibility ends. The longest due make way where more wait
+-- than may.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 visibility_ms | 4 most that may wait | 5 for how long that is said, ms
+-- Reply {number that made way, id ...}
+local now, traces = clock(ARGV[1]), ROOT .. ':traces'
+redis.call('SET', ROOT .. ':tracing', '1', 'PX', ARGV[5])
+local reply = {text(redis.call('ZREMRANGEBYRANK', traces, 0, -ARGV[4] - 1))}
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', traces, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))) do
+  redis.call('ZADD', traces, text(now + ARGV[3]), id)
+  reply[#reply + 1] = id
+end
+return reply

@@ -1,0 +1,88 @@
+//! The traces that wait to be exported: the ids of ended jobs, written by the script that ends them. Whoever exports claims for a while
+//! and forgets what has arrived; who dies in between leaves it to the next.
+
+use redis::AsyncCommands;
+
+use crate::clock::Clock;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::id::JobId;
+use crate::keys::Keys;
+use crate::scripts::TRACE_CLAIM;
+
+/// Most traces that one claim takes.
+pub const CLAIM_MAX: usize = 100;
+
+/// Traces that wait on a shard, at most: a minute of a busy queue. About 1 MB of Redis.
+const WAITING_MAX: usize = 10_000;
+
+/// Scripts note ended jobs for so long after the last claim. Longer than a replica needs to start again.
+const EXPORTED_MS: u64 = 60_000;
+
+/// What a claim gave.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimedTraces {
+    /// The jobs.
+    pub jobs: Vec<JobId>,
+    /// Traces that made way since too many wait: nobody will see them.
+    pub dropped: u64,
+}
+
+/// The traces of one shard. Clones share its connection.
+#[derive(Clone)]
+pub struct Traces {
+    connection: Connection,
+    keys: Keys,
+    clock: Clock,
+}
+
+impl Traces {
+    pub(crate) fn new(connection: Connection, keys: Keys, clock: Clock) -> Self {
+        Self { connection, keys, clock }
+    }
+
+    /// Takes up to `most` due traces. Others get them after `visibility_ms` unless they have been forgotten by then. It also has the
+    /// scripts note further ones.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; what was claimed comes back by itself.
+    pub async fn claim(&self, most: usize, visibility_ms: u64) -> Result<ClaimedTraces, Error> {
+        let mut call = TRACE_CLAIM.call(&[self.keys.root()]);
+        call.arg(self.clock.script_arg()).arg(most.min(CLAIM_MAX)).arg(visibility_ms).arg(WAITING_MAX).arg(EXPORTED_MS);
+        let reply: Vec<String> = self.connection.eval(&TRACE_CLAIM, &call).await?;
+        let mut reply = reply.iter();
+        let dropped = reply.next().and_then(|dropped| dropped.parse().ok()).unwrap_or_default();
+        // Only scripts write here, and they write ids.
+        Ok(ClaimedTraces { jobs: reply.filter_map(|id| id.parse().ok()).collect(), dropped })
+    }
+
+    /// Lets traces fall due again at `at_ms`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: those that were not put off come back when their claim is over.
+    pub async fn put_off(&self, jobs: &[JobId], at_ms: u64) -> Result<(), Error> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let mut call = redis::cmd("ZADD");
+        call.arg(self.keys.traces()).arg("XX");
+        for job in jobs {
+            call.arg(at_ms).arg(job.to_string());
+        }
+        let put_off: Result<u32, _> = call.query_async(&mut self.connection.redis()).await;
+        put_off.map(|_| ()).map_err(Error::redis("put traces off"))
+    }
+
+    /// Takes traces off the list: they have arrived, or never will.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; those that are still there come back.
+    pub async fn forget(&self, jobs: &[JobId]) -> Result<(), Error> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<String> = jobs.iter().map(JobId::to_string).collect();
+        let forgotten: Result<u32, _> = self.connection.redis().zrem(self.keys.traces(), ids).await;
+        forgotten.map(|_| ()).map_err(Error::redis("forget traces"))
+    }
+}
