@@ -4,6 +4,7 @@
 //! [`run`] is all that the `stoke` binary calls; [`app`] is every route without a socket, for tests. Tokens are made with
 //! [`token::mint`].
 
+pub mod audit;
 mod auth;
 mod batches;
 mod budgets;
@@ -29,8 +30,10 @@ mod names;
 mod observe;
 mod offers;
 pub mod openapi;
+mod pace;
 mod path;
 mod patience;
+mod peer;
 mod pulls;
 mod query;
 pub mod recovery;
@@ -38,6 +41,7 @@ mod rented;
 mod routes;
 mod run;
 mod schedules;
+mod scope;
 pub mod secrets;
 mod series;
 mod serve;
@@ -46,7 +50,10 @@ pub mod settle;
 mod signals;
 mod stamp;
 mod state;
+mod storage;
+mod tenants;
 pub mod token;
+mod uses;
 mod waits;
 pub mod watch;
 mod webhooks;
