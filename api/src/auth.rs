@@ -11,13 +11,16 @@ use moka::sync::Cache;
 use stokehold_queue::{TokenKind, TokenRecord, now_ms};
 
 use crate::error::{Code, Problem};
+use crate::peer::Address;
 use crate::rented;
+use crate::scope::{Scope, has};
 use crate::session;
 use crate::state::App;
-use crate::token::{Scope, Token};
+use crate::tenants;
+use crate::token::Token;
 
-/// A revoked token is refused after this long at the latest.
-const BELIEVED_FOR: Duration = Duration::from_secs(5);
+/// What is known of a token or a tenant is believed for so long. With the time that it takes to read it, a revoked token is refused within 5 s.
+pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(4);
 
 /// Records of tokens that proved themselves lately. The proof itself is asked for every time.
 pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
@@ -30,6 +33,8 @@ pub(crate) struct Caller<S> {
     pub(crate) tenant: String,
     /// Whether they may see what belongs to no tenant alone: the machines.
     pub(crate) operates: bool,
+    /// Their token.
+    pub(crate) token: Arc<TokenRecord>,
     scope: PhantomData<S>,
 }
 
@@ -38,7 +43,7 @@ pub(crate) trait Asked: Send {
     const SCOPE: Scope;
 }
 
-macro_rules! scopes {
+macro_rules! asked {
     ($($name:ident)*) => {
         $(
             pub(crate) struct $name;
@@ -49,7 +54,10 @@ macro_rules! scopes {
     };
 }
 
-scopes! { JobsRead JobsWrite EndpointsRead EndpointsWrite FilesRead FilesWrite WebhooksRead WebhooksWrite SecretsRead SecretsWrite SecretsRewrap WorkersRead LimitsRead LimitsWrite }
+asked! {
+    JobsRead JobsSubmit JobsCancel EndpointsRead EndpointsWrite FilesRead FilesWrite WebhooksRead WebhooksWrite SecretsRead SecretsWrite
+    TokensRead TokensWrite AuditRead SecretsRewrap WorkersRead LimitsRead LimitsWrite TenantsRead TenantsWrite
+}
 
 impl<S: Asked> FromRequestParts<App> for Caller<S> {
     type Rejection = Problem;
@@ -58,7 +66,7 @@ impl<S: Asked> FromRequestParts<App> for Caller<S> {
         let token = holder(app, parts).await?;
         demand(&token, S::SCOPE)?;
         let operates = has(&token, Scope::WorkersRead);
-        Ok(Self { tenant: token.tenant.clone(), operates, scope: PhantomData })
+        Ok(Self { tenant: token.tenant.clone(), operates, token, scope: PhantomData })
     }
 }
 
@@ -85,11 +93,6 @@ impl FromRequestParts<App> for Holder {
     }
 }
 
-/// Whether a token has a scope.
-pub(crate) fn has(token: &TokenRecord, wanted: Scope) -> bool {
-    token.scopes.iter().any(|scope| scope == wanted.as_str())
-}
-
 /// Refuses a token that lacks a scope.
 pub(crate) fn demand(token: &TokenRecord, wanted: Scope) -> Result<(), Problem> {
     if has(token, wanted) {
@@ -99,13 +102,24 @@ pub(crate) fn demand(token: &TokenRecord, wanted: Scope) -> Result<(), Problem> 
     Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; make one that has it")))
 }
 
-/// The record of the API token that a request shows: as a bearer or, where it shows none, by the cookie of a session.
-async fn holder(app: &App, parts: &Parts) -> Result<Arc<TokenRecord>, Problem> {
-    if !parts.headers.contains_key(AUTHORIZATION) && session::is_shown(&parts.headers) {
-        session::check_asker(&parts.method, &parts.headers, &parts.uri, &app.config.public_url)?;
-        return session::holder(app, &parts.headers).await.map(|(record, _)| record);
+/// The token of a request that has been let in already.
+#[derive(Clone)]
+pub(crate) struct Admitted(pub(crate) Arc<TokenRecord>);
+
+/// The record of the API token that a request shows, as a bearer or, where it shows none, by the cookie of a session, if its tenant may ask.
+/// Each request is counted once.
+pub(crate) async fn holder(app: &App, parts: &Parts) -> Result<Arc<TokenRecord>, Problem> {
+    if let Some(Admitted(token)) = parts.extensions.get() {
+        return Ok(token.clone());
     }
-    believe(app, parts, TokenKind::Api).await.map(|(record, _)| record)
+    let token = if !parts.headers.contains_key(AUTHORIZATION) && session::is_shown(&parts.headers) {
+        session::check_asker(&parts.method, &parts.headers, &parts.uri, &app.config.public_url)?;
+        session::holder(app, &parts.headers).await.map(|(record, _)| record)?
+    } else {
+        believe(app, parts, TokenKind::Api).await.map(|(record, _)| record)?
+    };
+    app.admit(&token.tenant).await?;
+    Ok(token)
 }
 
 /// Whether a token that was good is so still, as far as can be told: for answers that go on.
@@ -118,7 +132,11 @@ pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
             Err(_) => return true,
         },
     };
-    now.hash == token.hash && now.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms())
+    // Rotated meanwhile, it is good for as long as the one before.
+    let overlaps = now.spent.as_ref().is_some_and(|spent| spent.hash == token.hash && now_ms() < spent.until_ms);
+    let lasts = now.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms());
+    let is_disabled = app.tenant(&token.tenant).await.is_ok_and(|tenant| tenant.disabled_ms.is_some());
+    lasts && (now.hash == token.hash || overlaps) && !is_disabled
 }
 
 /// A worker that has joined, by its worker token.
@@ -153,6 +171,7 @@ impl FromRequestParts<App> for Joiner {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let (token, hash) = believe(app, parts, TokenKind::Join).await?;
+        tenants::check_enabled(&*app.tenant(&token.tenant).await?)?;
         Ok(Self { token, hash })
     }
 }
@@ -170,7 +189,12 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
         .and_then(|text| text.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map_or("", |(_, text)| text.trim());
-    prove(app, text, kind).await
+    let proven = prove(app, text, kind).await;
+    // A worker that is refused has to hear just that: it joins anew.
+    if kind != TokenKind::Api {
+        return proven;
+    }
+    proven.map_err(|problem| app.failed_log_in(Address::of(app, parts), problem))
 }
 
 /// As [`believe`], of a token's text.
@@ -185,20 +209,26 @@ pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc
             TokenKind::Worker => "this route wants a worker token (wt_...), which join answers",
         }));
     }
-    let known = app.tokens.get(token.id);
-    let record = match known {
-        Some(record) => record,
-        None => Arc::new(
-            app.ask("read a token", app.registry.token(token.id))
-                .await?
-                .ok_or_else(|| refused("this token is unknown, revoked or expired; make a new one"))?,
-        ),
-    };
-    let proof = token.proof(&record, &app.config.token_key);
-    let hash = proof.ok_or_else(|| refused("this token is unknown, revoked or expired; make a new one"))?.to_owned();
     // A join token is read afresh each time: a single-use one may be spent by now.
+    let known = app.tokens.get(token.id).filter(|_| kind != TokenKind::Join);
+    let proven =
+        known.and_then(|record| Some((record.clone(), token.proof(&record, &app.config.token_key)?.to_owned())));
+    if let Some(proven) = proven {
+        return Ok(proven);
+    }
+    // Not known, or rotated since it was read.
+    let unknown = || refused("this token is unknown, revoked or expired; make a new one");
+    let Some(record) = app.ask("read a token", app.registry.token(token.id)).await? else {
+        app.tokens.invalidate(token.id);
+        return Err(unknown());
+    };
+    let hash = token.proof(&record, &app.config.token_key).ok_or_else(unknown)?.to_owned();
+    let record = Arc::new(record);
+    if kind != TokenKind::Worker {
+        app.uses.note(token.id);
+    }
     if kind != TokenKind::Join {
-        app.tokens.entry_by_ref(token.id).or_insert(record.clone());
+        app.tokens.insert(token.id.to_owned(), record.clone());
     }
     Ok((record, hash))
 }

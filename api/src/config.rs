@@ -2,10 +2,11 @@
 
 pub(crate) mod traces;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde::Deserialize;
 use stokehold_objects::ObjectsConfig;
 use stokehold_queue::costs::Hosted;
@@ -21,9 +22,10 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 39] = [
+pub const ENV: [(&str, &str); 40] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
+    ("STOKE_TRUSTED_PROXIES", "trusted_proxies"),
     ("STOKE_TOKEN_KEY", "token_key"),
     ("STOKE_SECRET_KEYS", "secret_keys"),
     ("STOKE_WEIGHT_BUCKETS", "weight_buckets"),
@@ -70,6 +72,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// What clients reach this API by, without a slash at the end.
     pub public_url: String,
+    /// Who is believed when it says where a request comes from.
+    pub trusted_proxies: Vec<IpNet>,
     /// The queue.
     pub redis: RedisConfig,
     /// The object store.
@@ -182,6 +186,7 @@ pub enum Error {
 struct RawConfig {
     listen: String,
     public_url: String,
+    trusted_proxies: String,
     token_key: String,
     secret_keys: String,
     weight_buckets: String,
@@ -278,6 +283,7 @@ impl Config {
         Ok(Self {
             listen,
             public_url: raw.public_url.trim_end_matches('/').to_owned(),
+            trusted_proxies: trusted_proxies(&raw.trusted_proxies)?,
             redis: RedisConfig {
                 url: raw.redis.url,
                 prefix: raw.redis.prefix,
@@ -302,6 +308,14 @@ impl Config {
             traces: raw.traces.mean()?,
         })
     }
+}
+
+/// Addresses and networks of them.
+fn trusted_proxies(text: &str) -> Result<Vec<IpNet>, Error> {
+    let named = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let net = |name: &str| name.parse().ok().or_else(|| name.parse::<IpAddr>().ok().map(IpNet::from));
+    let why = || "must be addresses and networks with commas between them, as \"10.0.0.0/8,::1\", or empty".to_owned();
+    named.map(net).collect::<Option<_>>().ok_or_else(|| Error::Setting { setting: "trusted_proxies", why: why() })
 }
 
 /// Not the API's own bucket: what lies there is for its owners alone.
@@ -455,6 +469,19 @@ mod tests {
         for wrong in ["", "soon", "5;60", "0", "0.05", "-1", "nan", "inf", "86401", "1,", "1,1,1,1,1,1,1,1,1,1"] {
             let said = waits(wrong).unwrap_err().to_string();
             assert!(said.contains("webhooks.waits_s: must be 1 to 9 pauses"), "{wrong}: {said}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_is_believed_unless_it_is_named() {
+        assert!(load("", &[]).unwrap().trusted_proxies.is_empty());
+        let proxies = load("", &[("STOKE_TRUSTED_PROXIES", "10.0.0.0/8, 127.0.0.1,::1")]).unwrap().trusted_proxies;
+        assert_eq!(
+            proxies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["10.0.0.0/8", "127.0.0.1/32", "::1/128"]
+        );
+        for wrong in ["all", "10.0.0.0/33", "10.0.0.1;10.0.0.2"] {
+            assert!(load("", &[("STOKE_TRUSTED_PROXIES", wrong)]).unwrap_err().to_string().contains("trusted_proxies"));
         }
     }
 

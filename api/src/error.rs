@@ -44,6 +44,8 @@ pub enum Code {
     Unauthorized,
     /// The token lacks the scope.
     Forbidden,
+    /// The token's tenant is disabled.
+    TenantDisabled,
     /// The idempotency key was used with another request.
     IdempotencyConflict,
     /// The job has already ended otherwise.
@@ -62,6 +64,8 @@ pub enum Code {
     NotRetryable,
     /// As many jobs are open as the caller may have.
     QuotaExceeded,
+    /// More would be stored than the tenant may keep.
+    StorageExceeded,
     /// The package was not uploaded.
     PackageMissing,
     /// A secret is named that is not there, or cannot be opened.
@@ -97,6 +101,7 @@ impl Code {
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "Method not allowed"),
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "Not authorised"),
             Self::Forbidden => (StatusCode::FORBIDDEN, "The token lacks a scope"),
+            Self::TenantDisabled => (StatusCode::FORBIDDEN, "The tenant is disabled"),
             Self::IdempotencyConflict => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "The idempotency key was used with another request")
             }
@@ -108,6 +113,7 @@ impl Code {
             Self::DependencyMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A job to wait for is not there"),
             Self::NotRetryable => (StatusCode::CONFLICT, "The job cannot be tried again"),
             Self::QuotaExceeded => (StatusCode::TOO_MANY_REQUESTS, "Too many open jobs"),
+            Self::StorageExceeded => (StatusCode::CONFLICT, "Too much is stored"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
             Self::SecretMissing => (StatusCode::CONFLICT, "A secret is not there"),
             Self::StaleFence => (StatusCode::CONFLICT, "The lease is lost"),
@@ -150,6 +156,8 @@ pub struct Problem {
     code: Code,
     detail: Cow<'static, str>,
     errors: Vec<FieldError>,
+    /// When trying again makes sense, if it is known better than by the code.
+    retry_after_s: Option<u32>,
 }
 
 /// What went wrong and what to change (RFC 9457).
@@ -175,13 +183,20 @@ pub(crate) struct ProblemBody<'a> {
 impl Problem {
     /// A problem of this kind. `detail` says what to change.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, detail: detail.into(), errors: Vec::new() }
+        Self { code, detail: detail.into(), errors: Vec::new(), retry_after_s: None }
     }
 
     /// A wrong field of the body, or several.
     #[must_use]
     pub fn with_errors(mut self, errors: Vec<FieldError>) -> Self {
         self.errors = errors;
+        self
+    }
+
+    /// That trying again makes sense after so many seconds.
+    #[must_use]
+    pub fn after(mut self, seconds: u32) -> Self {
+        self.retry_after_s = Some(seconds);
         self
     }
 
@@ -238,7 +253,7 @@ impl IntoResponse for Problem {
         let text = serde_json::to_vec(&body).unwrap_or_default();
         let mut response =
             (status, [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))], text).into_response();
-        if let Some(seconds) = self.code.retry_after_s() {
+        if let Some(seconds) = self.retry_after_s.or(self.code.retry_after_s()) {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
         if self.code == Code::Unauthorized {

@@ -4,6 +4,7 @@
 //! [`run`] is all that the `stoke` binary calls; [`app`] is every route without a socket, for tests. Tokens are made with
 //! [`token::mint`].
 
+pub mod audit;
 mod auth;
 mod batches;
 mod budgets;
@@ -30,8 +31,10 @@ mod names;
 mod observe;
 mod offers;
 pub mod openapi;
+mod pace;
 mod path;
 mod patience;
+mod peer;
 mod pulls;
 mod query;
 pub mod recovery;
@@ -39,6 +42,7 @@ mod rented;
 mod routes;
 mod run;
 mod schedules;
+mod scope;
 pub mod secrets;
 mod series;
 mod serve;
@@ -47,8 +51,11 @@ pub mod settle;
 mod signals;
 mod stamp;
 mod state;
+mod storage;
+mod tenants;
 pub mod token;
 mod traces;
+mod uses;
 mod waits;
 pub mod watch;
 mod webhooks;

@@ -13,9 +13,14 @@ use crate::metrics;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-pub(crate) async fn observe(request: Request, next: Next) -> Response {
+/// What the answer's `x-request-id` will say.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = request_id(&request);
+    request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
     let method = known_method(request.method());
     let route = request.extensions().get::<MatchedPath>().map_or("unknown", |path| path.as_str()).to_owned();
     // With both framings given, hyper rightly believes this one and hides the other. Whoever forwarded the request may have

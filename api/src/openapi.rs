@@ -15,8 +15,9 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
-    archives, batches, costs, endpoints, events, feedback, files, fleet, health, jobs, limits, live, packages, queue,
-    readings, redrive, results, schedules, secrets, series, session, stats, submit, trace, webhooks, weights, workers,
+    archives, audit, batches, costs, endpoints, events, feedback, files, fleet, health, jobs, limits, live, packages,
+    queue, readings, redrive, results, schedules, secrets, series, session, stats, submit, tenants, tokens, trace,
+    webhooks, weights, workers,
 };
 
 #[derive(OpenApi)]
@@ -32,6 +33,7 @@ use crate::routes::{
         endpoints::traffic::get, endpoints::traffic::set, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
+        tokens::create, tokens::list, tokens::rotate, tokens::revoke, tenants::create, tenants::list, tenants::disable, tenants::enable, audit::list,
         session::log_in, session::get, session::log_out, live::follow, series::get, stats::get,
         health::healthz, health::readyz, health::metrics,
     ),
@@ -42,6 +44,7 @@ use crate::routes::{
         (name = "jobs", description = "Work: submitted, followed, cancelled."),
         (name = "batches", description = "Many inputs in one call."),
         (name = "limits", description = "How much a tenant may take."),
+        (name = "access", description = "Who may do what, and who has done what."),
         (name = "schedules", description = "Jobs that come back by the clock."),
         (name = "endpoints", description = "What jobs run on."),
         (name = "secrets", description = "What handlers know and nobody else."),
@@ -82,7 +85,7 @@ impl IntoResponses for Problems {
         [
             ("400", "The request is not valid; `code` and `errors` say where."),
             ("401", "`unauthorized`: no token, or none that is good."),
-            ("403", "`forbidden`: the token lacks a scope."),
+            ("403", "`forbidden`: the token lacks a scope. `tenant_disabled`: an operator has stopped its tenant."),
             ("404", "`not_found`, `unknown_endpoint` or `unknown_version`."),
             ("429", "`queue_full` or `rate_limited`: see `Retry-After`."),
             ("500", "`internal`: a defect."),

@@ -1,6 +1,7 @@
 //! The public API: one file per noun, each with its own structs.
 
 pub(crate) mod archives;
+pub(crate) mod audit;
 pub(crate) mod batches;
 pub(crate) mod costs;
 pub(crate) mod endpoints;
@@ -23,6 +24,8 @@ pub(crate) mod series;
 pub(crate) mod session;
 pub(crate) mod stats;
 pub(crate) mod submit;
+pub(crate) mod tenants;
+pub(crate) mod tokens;
 pub(crate) mod trace;
 pub(crate) mod view;
 pub(crate) mod webhooks;
@@ -30,7 +33,7 @@ pub(crate) mod weights;
 pub(crate) mod workers;
 
 use axum::Router;
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 
 use crate::state::App;
 
@@ -82,6 +85,13 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/webhooks/deliveries", get(webhooks::list))
         .route("/v1/webhooks/deliveries/{id}", get(webhooks::get))
         .route("/v1/webhooks/deliveries/{id}/replay", post(webhooks::replay))
+        .route("/v1/tokens", post(tokens::create).get(tokens::list))
+        .route("/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/v1/tokens/{id}/rotate", post(tokens::rotate))
+        .route("/v1/tenants", post(tenants::create).get(tenants::list))
+        .route("/v1/tenants/{tenant}/disable", post(tenants::disable))
+        .route("/v1/tenants/{tenant}/enable", post(tenants::enable))
+        .route("/v1/audit", get(audit::list))
         .route("/v1/workers", get(workers::list))
         .route("/v1/fleet", get(fleet::get))
         .route("/v1/costs", get(costs::get))

@@ -34,7 +34,7 @@ use crate::traces::context::CALLED;
 use crate::traces::export;
 use crate::watch::Watch;
 use crate::webhooks::deliver::Deliverer;
-use crate::{dashboard, descriptors, error, gateway, metrics, routes};
+use crate::{audit, dashboard, descriptors, error, gateway, metrics, routes, uses};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
 const BOOT_MAX: Duration = Duration::from_secs(60);
@@ -74,6 +74,8 @@ pub async fn run_showing(
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Teller::new(app.clone()).run(shutdown.clone()));
     loops.spawn(series::Keeper::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(uses::run(app.clone(), shutdown.clone()));
+    loops.spawn(audit::run(app.clone(), shutdown.clone()));
     for shard in app.queue.all() {
         loops.spawn(Watch::new(app.clone(), shard.clone()).run(shutdown.clone()));
         loops.spawn(Recovery::new(app.clone(), shard.clone()).run(shutdown.clone()));
@@ -97,7 +99,7 @@ pub async fn run_showing(
 /// Every route, around a running replica. Needs no socket.
 pub fn app(app: App) -> Router {
     Router::new()
-        .merge(routes::router())
+        .merge(routes::router().route_layer(axum::middleware::from_fn_with_state(app.clone(), audit::record)))
         .merge(gateway::router())
         .merge(dashboard::router())
         .fallback(error::no_route)

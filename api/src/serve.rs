@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use self::bodies::{Answering, Asking};
 use self::seats::{Seat, Seats};
 use crate::metrics;
+use crate::peer::Peer;
 
 /// How patient a replica is with its clients, and how many it takes.
 #[derive(Debug, Clone, Copy)]
@@ -119,10 +120,14 @@ async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds:
         tracing::debug!(%error, "a connection was gone before it was served");
         return;
     }
+    let peer = stream.peer_addr().map(Peer).ok();
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(bounds.unread));
     let inner = TowerToHyperService::new(router);
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
         let (busy, sending) = seat.begin();
         let answer = inner.call(request.map(|body| Asking::new(body, sending)));
         async move { answer.await.map(|answer: Response<Body>| answer.map(|body| Answering::new(body, busy))) }

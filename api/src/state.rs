@@ -26,6 +26,9 @@ use crate::patience::Patience;
 use crate::pulls::Pulls;
 use crate::rented::Machines;
 use crate::signals;
+use crate::storage::Stored;
+use crate::tenants::Tenants;
+use crate::uses::Uses;
 use crate::waits::Waits;
 use crate::work::Bells;
 
@@ -53,6 +56,9 @@ pub struct Parts {
     pub(crate) durability: Durability,
     pub(crate) catalog: Catalog,
     pub(crate) tokens: Cache<String, Arc<TokenRecord>>,
+    pub(crate) tenants: Tenants,
+    pub(crate) uses: Uses,
+    pub(crate) stored: Stored,
     pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
     pub(crate) fleets: Cache<(), Fleet>,
     pub(crate) demands: Cache<(), Arc<AllDemands>>,
@@ -104,6 +110,9 @@ impl App {
         let app = Self(Arc::new(Parts {
             catalog: Catalog::new(registry.clone(), patience),
             tokens: auth::cache(),
+            tenants: Tenants::new(),
+            uses: Uses::default(),
+            stored: Stored::new(),
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
             fleets: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             demands: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),

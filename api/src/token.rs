@@ -12,6 +12,8 @@ pub use stokehold_objects::Secret;
 use stokehold_queue::demands::Trust;
 use stokehold_queue::{SpentToken, TokenKind, TokenRecord, now_ms};
 
+pub use crate::scope::{Role, Scope, has};
+
 /// Bytes of randomness in the public and in the secret part.
 const ID_BYTES: usize = 8;
 const SECRET_BYTES: usize = 32;
@@ -103,95 +105,12 @@ pub enum Error {
     /// No such scope.
     #[error("there is no scope {0:?}; the scopes are {list}", list = Scope::words())]
     Scope(String),
+    /// No such role.
+    #[error("there is no role {0:?}; the roles are {list}", list = Role::ALL.map(Role::as_str).join(", "))]
+    Role(String),
     /// The system's random generator failed.
     #[error("the system's random generator failed")]
     Random(#[source] rand::rand_core::OsError),
-}
-
-/// What a bearer of an API token may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
-    /// See jobs, their events and results.
-    JobsRead,
-    /// Submit and cancel jobs.
-    JobsWrite,
-    /// See endpoints.
-    EndpointsRead,
-    /// Deploy endpoints.
-    EndpointsWrite,
-    /// See uploaded files.
-    FilesRead,
-    /// Upload files.
-    FilesWrite,
-    /// See webhook deliveries and the secret that signs them.
-    WebhooksRead,
-    /// Replay webhook deliveries and rotate the secret.
-    WebhooksWrite,
-    /// See the names of secrets.
-    SecretsRead,
-    /// Set and delete secrets.
-    SecretsWrite,
-    /// Seal every tenant's secrets with another key: for operators.
-    SecretsRewrap,
-    /// See the workers of the whole installation: for operators.
-    WorkersRead,
-    /// See any tenant's limits: for operators.
-    LimitsRead,
-    /// Set any tenant's limits: for operators.
-    LimitsWrite,
-}
-
-impl Scope {
-    /// Every scope.
-    pub const ALL: [Self; 14] = [
-        Self::JobsRead,
-        Self::JobsWrite,
-        Self::EndpointsRead,
-        Self::EndpointsWrite,
-        Self::FilesRead,
-        Self::FilesWrite,
-        Self::WebhooksRead,
-        Self::WebhooksWrite,
-        Self::SecretsRead,
-        Self::SecretsWrite,
-        Self::SecretsRewrap,
-        Self::WorkersRead,
-        Self::LimitsRead,
-        Self::LimitsWrite,
-    ];
-
-    /// The word for it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::JobsRead => "jobs:read",
-            Self::JobsWrite => "jobs:write",
-            Self::EndpointsRead => "endpoints:read",
-            Self::EndpointsWrite => "endpoints:write",
-            Self::FilesRead => "files:read",
-            Self::FilesWrite => "files:write",
-            Self::WebhooksRead => "webhooks:read",
-            Self::WebhooksWrite => "webhooks:write",
-            Self::SecretsRead => "secrets:read",
-            Self::SecretsWrite => "secrets:write",
-            Self::SecretsRewrap => "secrets:rewrap",
-            Self::WorkersRead => "workers:read",
-            Self::LimitsRead => "limits:read",
-            Self::LimitsWrite => "limits:write",
-        }
-    }
-
-    fn words() -> String {
-        Self::ALL.map(Self::as_str).join(", ")
-    }
-}
-
-impl FromStr for Scope {
-    type Err = Error;
-
-    fn from_str(word: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == word).ok_or_else(|| Error::Scope(word.to_owned()))
-    }
 }
 
 /// Makes a token: the record to store (`Registry::put_token`) and the text to show once. It lasts for ever without `ttl`. A join
@@ -245,6 +164,27 @@ pub(crate) fn after_join(record: &TokenRecord, used: &str, key: &TokenKey) -> Re
     ))
 }
 
+/// What takes a token's place: the same in all but its secret, and its end, which is `ttl` from now, else as far away as the token's was when
+/// it was made. The one before stays good for `overlap`, but no longer than it would have been; the one before that ends now.
+///
+/// # Errors
+/// [`Error::Random`].
+pub fn rotated(
+    record: &TokenRecord,
+    overlap: Duration,
+    ttl: Option<Duration>,
+    key: &TokenKey,
+) -> Result<(TokenRecord, Secret), Error> {
+    let lasted = record.expires_ms.map(|end_ms| Duration::from_millis(end_ms.saturating_sub(record.created_ms)));
+    let (id, ttl) = (record.id.clone(), ttl.or(lasted));
+    let (next, secret) = mint_as(id, record.kind, &record.tenant, &[], &record.name, ttl, key)?;
+    let until_ms = next.created_ms.saturating_add(u64::try_from(overlap.as_millis()).unwrap_or(u64::MAX));
+    let until_ms = until_ms.min(record.expires_ms.unwrap_or(u64::MAX));
+    let spent = (!overlap.is_zero()).then(|| SpentToken { hash: record.hash.clone(), until_ms });
+    let TokenRecord { hash, created_ms, expires_ms, .. } = next;
+    Ok((TokenRecord { hash, created_ms, expires_ms, spent, ..record.clone() }, secret))
+}
+
 fn mint_as(
     id: String,
     kind: TokenKind,
@@ -273,6 +213,7 @@ fn mint_as(
         tenant: tenant.to_owned(),
         scopes: scopes.iter().map(|scope| scope.as_str().to_owned()).collect(),
         name: name.to_owned(),
+        user: String::new(),
         created_ms,
         expires_ms: ttl.map(|ttl| created_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
         single_use: false,
@@ -417,6 +358,29 @@ mod tests {
         assert!(!proves(&used, &third) && proves(&other, &third) && proves(&last, &third));
         let late = TokenRecord { spent: third.spent.map(|spent| SpentToken { until_ms: 1, ..spent }), ..again };
         assert!(!proves(&used, &late));
+    }
+
+    #[test]
+    fn a_rotated_token_is_the_same_but_for_its_secret_and_the_one_before_is_good_for_a_while() {
+        let key = TokenKey::generate().unwrap();
+        let day = Duration::from_secs(24 * 3600);
+        let (first, old) = mint(TokenKind::Api, "acme", &[Scope::JobsRead], "ci", Some(30 * day), &key).unwrap();
+        let proves =
+            |secret: &Secret, record: &TokenRecord| Token::parse(secret.expose()).unwrap().is_proven_by(record, &key);
+        let (second, new) = rotated(&first, day, None, &key).unwrap();
+        assert_eq!((&second.id, &second.scopes, &second.name), (&first.id, &first.scopes, &first.name));
+        let lasts_ms = second.expires_ms.unwrap() - second.created_ms;
+        assert_eq!(u128::from(lasts_ms), (30 * day).as_millis(), "as long again");
+        assert!(proves(&old, &second) && proves(&new, &second));
+        let (third, newest) = rotated(&second, day, Some(day), &key).unwrap();
+        assert!(!proves(&old, &third) && proves(&new, &third) && proves(&newest, &third), "two are live, not three");
+        let (at_once, _) = rotated(&third, Duration::ZERO, None, &key).unwrap();
+        assert!(!proves(&newest, &at_once));
+        // Nothing is good for longer by being rotated away.
+        let (short, ends) = mint(TokenKind::Api, "acme", &[], "ci", Some(Duration::from_secs(60)), &key).unwrap();
+        let (next, _) = rotated(&short, 7 * day, None, &key).unwrap();
+        assert_eq!(next.spent.as_ref().map(|spent| spent.until_ms), short.expires_ms);
+        assert!(proves(&ends, &next));
     }
 
     #[test]

@@ -188,7 +188,7 @@ pub(crate) struct Seen {
     pub(crate) running: HashMap<String, u64>,
     /// By gate.
     pub(crate) limits: HashMap<String, Limits>,
-    /// Gates at which nothing starts, since their budget is spent.
+    /// Gates at which nothing starts: their budget is spent, or their tenant disabled.
     pub(crate) paused: HashSet<String>,
 }
 
@@ -250,7 +250,9 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
     }
     let is_paused = |until: &String| until.parse::<u64>().is_ok_and(|until_ms| until_ms > now_ms);
     let pauses = limits.iter().filter_map(|(field, until)| field.strip_prefix("p:").zip(Some(until)));
-    let paused = pauses.filter(|(_, until)| is_paused(until)).map(|(gate, _)| gate.to_owned()).collect();
+    let disabled = limits.keys().filter_map(|field| field.strip_prefix("d:"));
+    let paused = pauses.filter(|(_, until)| is_paused(until)).map(|(gate, _)| gate).chain(disabled);
+    let paused = paused.map(str::to_owned).collect();
     let limits = limits.into_iter().map(|(gate, text)| (gate, limits_of(&text))).collect();
     Ok(Seen { counters, waiting, running, limits, paused })
 }

@@ -20,7 +20,7 @@
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
 //! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
-//! | `:limits` `:rate` | HASH | limits of a gate, and until when it is paused (`p:<gate>`); theoretical arrival time of its next start | for ever |
+//! | `:limits` `:rate` | HASH | limits of a gate, until when it is paused (`p:<gate>`), and whether its tenant is disabled (`d:<gate>`); theoretical arrival time of its next start | for ever |
 //! | `:budgets` `:stood` | HASH | what a gate may spend on a day, how it stood when somebody looked (budgets.rs) | for ever |
 //! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
 //! | `:holds` | ZSET | gates that time opens, by due time | until then |
@@ -245,7 +245,7 @@ pub(crate) fn idempotency(key: &str) -> String {
 /// somebody has judged: what is counted of it;
 /// and per tenant one HASH of the webhook secret's generation, never a secret; one HASH each of who leads the autoscalers, the machines
 /// that they have, what those cost, the workers that are drained and the hosts that are left alone; one HASH of every tenant's shard, and how many shards
-/// there are.
+/// there are; a HASH for each tenant, and a STREAM of what was changed there.
 #[derive(Debug, Clone)]
 pub(crate) struct RegistryKeys {
     root: String,
@@ -276,6 +276,39 @@ impl RegistryKeys {
 
     pub(crate) fn tokens(&self) -> String {
         format!("{}:tokens", self.root)
+    }
+
+    /// STRING: when a token was last used, unix milliseconds; for 400 days.
+    pub(crate) fn used(&self, id: &str) -> String {
+        format!("{}:used:{id}", self.root)
+    }
+
+    /// SET: the tenants that an operator has made.
+    pub(crate) fn tenants(&self) -> String {
+        format!("{}:tenants", self.root)
+    }
+
+    /// HASH: a tenant: when it was made and disabled, unix milliseconds, and what the API itself holds it to (tenants.rs).
+    pub(crate) fn tenant(&self, name: &str) -> String {
+        format!("{}:tenant:{name}", self.root)
+    }
+
+    /// HASH: bytes that a tenant was given upload URLs for, by minute since 1970; an hour.
+    pub(crate) fn announced(&self, tenant: &str) -> String {
+        format!("{}:announced:{tenant}", self.root)
+    }
+
+    /// HASH: changes that have begun and not ended, JSON by id (audit.rs).
+    pub(crate) fn changes(&self) -> String {
+        format!("{}:changes", self.root)
+    }
+
+    /// STREAM: what was changed of a tenant's, about the last 10,000 changes of 400 days; without one, of all tenants', the last 50,000.
+    pub(crate) fn audit(&self, tenant: Option<&str>) -> String {
+        match tenant {
+            Some(tenant) => format!("{}:audit:{tenant}", self.root),
+            None => format!("{}:audits", self.root),
+        }
     }
 
     pub(crate) fn worker(&self, id: &str) -> String {

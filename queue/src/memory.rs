@@ -10,7 +10,7 @@ mod record;
 mod settle;
 mod shelves;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -102,6 +102,8 @@ struct Inner {
     /// How gates stood to their budgets, and until when they are paused.
     stood: HashMap<String, Stood>,
     paused: HashMap<String, u64>,
+    /// Gates of tenants that are disabled.
+    disabled: HashSet<String>,
     rates: HashMap<String, f64>,
     held: HashMap<String, Ranked<String>>,
     holds: Ranked<String>,
@@ -342,6 +344,11 @@ impl Queue for MemoryQueue {
         Ok(self.lock().pause(&gate.to_string(), budget, stood))
     }
 
+    async fn disable(&self, tenant: &str, disabled: bool) -> Result<(), Error> {
+        self.lock().disable(tenant, disabled);
+        Ok(())
+    }
+
     async fn running(&self) -> Result<Vec<Running>, Error> {
         let inner = self.lock();
         Ok(inner.leases.iter().filter_map(|(id, _)| inner.jobs.get(id)?.running()).take(RUNNING_MAX).collect())
@@ -427,6 +434,7 @@ impl Queue for MemoryQueue {
                 .iter()
                 .filter(|(_, until)| **until > inner.now)
                 .map(|(gate, _)| gate.clone())
+                .chain(inner.disabled.iter().cloned())
                 .collect(),
             ..Seen::default()
         };

@@ -507,6 +507,9 @@ pub trait Queue: Send + Sync + 'static {
         stood: &Stood,
     ) -> impl Future<Output = Result<Option<Option<Stood>>, Error>> + Send;
 
+    /// Disables a tenant, or enables it again: while it is disabled nothing more of it starts, whatever its limits. What runs ends.
+    fn disable(&self, tenant: &str, disabled: bool) -> impl Future<Output = Result<(), Error>> + Send;
+
     /// What runs now, at most [`crate::budgets::RUNNING_MAX`] attempts: those whose leases end first.
     fn running(&self) -> impl Future<Output = Result<Vec<Running>, Error>> + Send;
 

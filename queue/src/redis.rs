@@ -639,6 +639,13 @@ impl Queue for RedisQueue {
         }
     }
 
+    async fn disable(&self, tenant: &str, disabled: bool) -> Result<(), Error> {
+        let mut call = scripts::DISABLE.call(&[self.keys.root()]);
+        call.arg(tenant).arg(u8::from(disabled));
+        let _: Vec<String> = self.connection.eval(&scripts::DISABLE, &call).await?;
+        Ok(())
+    }
+
     async fn running(&self) -> Result<Vec<Running>, Error> {
         budgets::read_running(&self.connection, &self.keys).await
     }

@@ -1,15 +1,17 @@
 //! What is deployed, who may call, and which workers are here. Redis only; every key comes from `keys.rs`.
 
+mod audit;
 mod bills;
 mod endpoints;
 mod machines;
 mod secrets;
+mod tenants;
+mod tokens;
 
 use std::collections::{BTreeMap, HashMap};
 
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::clock::now_ms;
 use crate::connection::Connection;
@@ -20,9 +22,12 @@ use crate::keys::RegistryKeys;
 use crate::readings::{self, WorkerReading};
 use crate::scripts;
 
+pub use self::audit::{Actor, AuditPage, Change, ChangeEnd, KeptChange, Which};
 pub use self::endpoints::TrafficSet;
 pub use self::machines::{AutoscalerStatus, Caps, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted};
 pub use self::secrets::{SECRETS_MAX, SealedSecret, SecretPut};
+pub use self::tenants::{Quotas, TenantRecord};
+pub use self::tokens::{SpentToken, TokenKind, TokenRecord};
 
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
@@ -33,75 +38,8 @@ const DEMANDS_MAX: u32 = 500;
 /// Kinds of card, over all versions, that are remembered of one endpoint.
 const NEEDS_MAX: usize = 1_000;
 
-/// A token as it is stored: never its secret, only a keyed hash of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenRecord {
-    /// The public part.
-    pub id: String,
-    /// Keyed hash of the secret part, hex.
-    pub hash: String,
-    /// What it is good for.
-    pub kind: TokenKind,
-    /// Whose it is.
-    pub tenant: String,
-    /// What its bearer may do.
-    pub scopes: Vec<String>,
-    /// What its owner calls it.
-    pub name: String,
-    /// When it was made, unix milliseconds.
-    pub created_ms: u64,
-    /// When it ends, unix milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_ms: Option<u64>,
-    /// Good for one use.
-    #[serde(default)]
-    pub single_use: bool,
-    /// Of a join token: whose machines join with it, and where they stand.
-    #[serde(default = "owned")]
-    pub trust: Trust,
-    /// See `trust`; empty when nobody says.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub region: String,
-    /// Of the tokens of a rented machine: which one, by its id in the ledger of machines. Good for as long as that wants it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine: Option<String>,
-    /// Of such a join token: the one before it, for a machine that did not hear what came after.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spent: Option<SpentToken>,
-}
-
-/// A join token that was used, and may be again for a while: the answer may have been lost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpentToken {
-    /// As [`TokenRecord::hash`].
-    pub hash: String,
-    /// Until when, unix milliseconds.
-    pub until_ms: u64,
-}
-
-impl TokenRecord {
-    /// The public part of the one join token that a rented machine has at a time.
-    #[must_use]
-    pub fn id_of_machine(machine: &str) -> String {
-        let digest = Sha256::digest(format!("join token of machine {machine}"));
-        hex::encode(&digest[..8])
-    }
-}
-
 fn owned() -> Trust {
     Trust::Owned
-}
-
-/// The kinds of token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenKind {
-    /// For the public API.
-    Api,
-    /// For a worker to join with.
-    Join,
-    /// A joined worker's own.
-    Worker,
 }
 
 /// A worker that has joined.
@@ -254,78 +192,6 @@ impl Registry {
             (number.parse() == Ok(version)).then(|| (gpu.to_owned(), mib))
         };
         Ok(all.into_iter().filter_map(of_version).collect())
-    }
-
-    /// Stores a token; it goes by itself at `expires_ms`.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
-    pub async fn put_token(&self, token: &TokenRecord) -> Result<(), Error> {
-        let mut pipe = redis::pipe();
-        pipe.atomic().set(self.keys.token(&token.id), to_json("store a token", token)?).ignore();
-        if let Some(expires_ms) = token.expires_ms {
-            pipe.cmd("PEXPIREAT").arg(self.keys.token(&token.id)).arg(expires_ms).ignore();
-        }
-        if token.kind != TokenKind::Worker {
-            pipe.sadd(self.keys.tokens(), &token.id).ignore();
-        }
-        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("store a token"))
-    }
-
-    /// A token by its public part.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
-    pub async fn token(&self, id: &str) -> Result<Option<TokenRecord>, Error> {
-        let text: Option<String> =
-            self.connection.redis().get(self.keys.token(id)).await.map_err(Error::redis("read a token"))?;
-        text.map(|text| from_json("read a token", &text)).transpose()
-    }
-
-    /// Reads a token and deletes it in one step: of many callers one gets it.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`]: unknown, and then the token may be spent.
-    pub async fn claim_token(&self, id: &str) -> Result<Option<TokenRecord>, Error> {
-        let mut redis = self.connection.redis();
-        let text: Option<String> = redis.get_del(self.keys.token(id)).await.map_err(Error::redis("claim a token"))?;
-        text.map(|text| from_json("claim a token", &text)).transpose()
-    }
-
-    /// Puts what comes after a token in its place, without an end, if it still is the one with this hash: of two at once one does. `false`:
-    /// it is another one by now, or gone.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`]: unknown; a repeat that answers `false` may mean that it was done.
-    pub async fn swap_token(&self, hash: &str, next: &TokenRecord) -> Result<bool, Error> {
-        let mut call = scripts::TOKEN_SWAP.call(&[&self.keys.token(&next.id)]);
-        call.arg(hash).arg(to_json("put a token in another's place", next)?);
-        self.connection.eval(&scripts::TOKEN_SWAP, &call).await
-    }
-
-    /// API and join tokens, by name. Worker tokens are many and short-lived and not listed.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
-    pub async fn tokens(&self) -> Result<Vec<TokenRecord>, Error> {
-        let mut tokens: Vec<TokenRecord> = self.members(&self.keys.tokens(), |id| self.keys.token(id)).await?;
-        tokens.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-        Ok(tokens)
-    }
-
-    /// Revokes a token. `false` when there was none.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
-    pub async fn delete_token(&self, id: &str) -> Result<bool, Error> {
-        let (deleted, _): (bool, u32) = redis::pipe()
-            .atomic()
-            .del(self.keys.token(id))
-            .srem(self.keys.tokens(), id)
-            .query_async(&mut self.connection.redis())
-            .await
-            .map_err(Error::redis("revoke a token"))?;
-        Ok(deleted)
     }
 
     /// Stores what is known of a worker, for `ttl_ms`.

@@ -122,6 +122,9 @@ scripts! {
     SETTLE "settle" PRELUDE;
     LIMIT "limit" PRELUDE;
     PAUSE "pause" PRELUDE;
+    DISABLE "disable" PRELUDE;
+    CHANGE_BEGIN "change_begin" "";
+    CHANGE_END "change_end" "";
     DEPLOY "deploy" "";
     TRAFFIC "traffic" "";
     SECRET_SWAP "secret_swap" "";

@@ -398,6 +398,10 @@ impl Queue for Shards {
         self.of(gate.tenant()).await?.pause(gate, budget, stood).await
     }
 
+    async fn disable(&self, tenant: &str, disabled: bool) -> Result<(), Error> {
+        self.of(tenant).await?.disable(tenant, disabled).await
+    }
+
     async fn running(&self) -> Result<Vec<Running>, Error> {
         Ok(self.everywhere("tell what runs", |shard| shard.running().boxed()).await?.concat())
     }

@@ -40,6 +40,7 @@ fn altered(data: &[u8]) {
         tenant: "acme".to_owned(),
         scopes: Vec::new(),
         name: String::new(),
+        user: String::new(),
         created_ms: 0,
         expires_ms: None,
         single_use: false,

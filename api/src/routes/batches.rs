@@ -26,7 +26,7 @@ pub(crate) use estimate::{__path_estimate, estimate};
 
 use self::view::BatchView;
 use super::submit::idempotency_key;
-use crate::auth::{Caller, JobsRead, JobsWrite};
+use crate::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
 use crate::batches::results::{Kind, stream};
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::path::Path;
@@ -119,7 +119,7 @@ pub(crate) async fn page(
     ))]
 pub(crate) async fn cancel(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<Json<BatchView>, Problem> {
     let id = parse_id(&id)?;
@@ -152,7 +152,7 @@ pub(crate) async fn cancel(
     ))]
 pub(crate) async fn retry_failed(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {

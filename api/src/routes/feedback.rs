@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 use super::jobs::own;
 use super::results::without_result;
-use crate::auth::{Caller, JobsRead, JobsWrite};
+use crate::auth::{Caller, JobsRead, JobsSubmit};
 use crate::error::{Problem, ProblemBody};
 use crate::feedback::{self, Export, Feedback, Said};
 use crate::json::Json;
@@ -121,7 +121,7 @@ pub(crate) struct FeedbackLine {
     ))]
 pub(crate) async fn give(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     Path(id): Path<String>,
     Json(request): Json<FeedbackRequest>,
 ) -> Result<JsonAnswer<FeedbackView>, Problem> {

@@ -102,6 +102,7 @@ pub(crate) async fn create(
     if !names::is_content_type(&card.content_type) {
         return Err(Problem::field("/content_type", "must be a MIME type as image/png"));
     }
+    app.reserve(&caller.tenant, request.size_bytes).await?;
     let id = format!("file_{}", Uuid::new_v4().simple());
     let key = file_key(&caller.tenant, &id);
     let text = serde_json::to_vec(&card).unwrap_or_default();

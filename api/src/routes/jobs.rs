@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::view::JobView;
-use crate::auth::{Caller, JobsRead, JobsWrite};
+use crate::auth::{Caller, JobsCancel, JobsRead};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::history::Cursor;
 use crate::names;
@@ -179,7 +179,7 @@ fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
     ))]
 pub(crate) async fn cancel(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = parse_id(&id)?;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, Standing, standing};
 use stokehold_queue::costs::day_of;
 use stokehold_queue::queue::{Gate, Limits, Usage};
+use stokehold_queue::registry::Quotas;
 use stokehold_queue::{Queue, now_ms};
 use utoipa::ToSchema;
 
@@ -45,6 +46,11 @@ pub(crate) struct LimitsBody {
     /// its queue, too, and starts again after it.
     #[schema(value_type = Option<AtBudgetWord>)]
     at_budget: Option<AtBudget>,
+    /// Requests a minute to each replica of the API; a burst is what ten seconds let through. Beyond is refused with `rate_limited`. Of
+    /// tenants only.
+    requests_per_minute: Option<u32>,
+    /// Bytes of uploaded files, packages and weights; an upload beyond is refused with `storage_exceeded`. Of tenants only.
+    max_storage_bytes: Option<u64>,
 }
 
 /// What happens when a budget is reached.
@@ -99,6 +105,9 @@ pub(crate) struct UsageView {
     open: u64,
     /// Jobs that run.
     running: u64,
+    /// Bytes that are stored, as of a minute ago; of a tenant that may not store as much as it likes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage_bytes: Option<u64>,
 }
 
 /// Limits and what is taken of them.
@@ -129,6 +138,10 @@ pub(crate) struct LimitsShown {
     /// What happens then.
     #[schema(value_type = Option<AtBudgetWord>)]
     at_budget: Option<AtBudget>,
+    /// Requests a minute; of tenants only.
+    requests_per_minute: Option<u32>,
+    /// Bytes of files, packages and weights; of tenants only.
+    max_storage_bytes: Option<u64>,
     /// Where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetView>,
@@ -148,22 +161,43 @@ pub(crate) struct OwnLimits {
     endpoints: BTreeMap<String, LimitsView>,
 }
 
-impl From<Limits> for LimitsBody {
-    fn from(limits: Limits) -> Self {
+impl LimitsBody {
+    fn new(limits: Limits, Quotas { requests_per_minute, max_storage_bytes }: Quotas) -> Self {
         let Limits { weight, max_running, max_open, starts_per_minute, budget } = limits;
         let (budget_usd_micros_per_day, at_budget) = budget.map(|it| (it.usd_micros_per_day, it.at)).unzip();
-        Self { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget }
+        Self {
+            weight,
+            max_running,
+            max_open,
+            starts_per_minute,
+            budget_usd_micros_per_day,
+            at_budget,
+            requests_per_minute,
+            max_storage_bytes,
+        }
     }
 }
 
 impl From<Usage> for UsageView {
     fn from(Usage { open, running }: Usage) -> Self {
-        Self { open, running }
+        Self { open, running, storage_bytes: None }
     }
 }
 
 impl LimitsBody {
-    fn checked(self, of_tenant: bool) -> Result<Limits, Problem> {
+    fn checked(self, of_tenant: bool) -> Result<(Limits, Quotas), Problem> {
+        let quotas =
+            Quotas { requests_per_minute: self.requests_per_minute, max_storage_bytes: self.max_storage_bytes };
+        if !of_tenant && quotas != Quotas::default() {
+            let message = "and max_storage_bytes are a tenant's; an endpoint has none";
+            return Err(Problem::field("/requests_per_minute", message));
+        }
+        if quotas.requests_per_minute == Some(0) {
+            return Err(Problem::field(
+                "/requests_per_minute",
+                "must be at least 1; `stoke tenant disable` refuses all",
+            ));
+        }
         if let Some(weight) = self.weight {
             if !of_tenant {
                 return Err(Problem::field("/weight", "is a tenant's; an endpoint has none"));
@@ -181,10 +215,10 @@ impl LimitsBody {
         if self.budget_usd_micros_per_day.is_some_and(|micros| micros > BUDGET_MAX) {
             return Err(Problem::field("/budget_usd_micros_per_day", format!("must be 0 to {BUDGET_MAX}")));
         }
-        let Self { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget } = self;
+        let Self { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget, .. } = self;
         let budget = budget_usd_micros_per_day
             .map(|usd_micros_per_day| Budget { usd_micros_per_day, at: at_budget.unwrap_or_default() });
-        Ok(Limits { weight, max_running, max_open, starts_per_minute, budget })
+        Ok((Limits { weight, max_running, max_open, starts_per_minute, budget }, quotas))
     }
 }
 
@@ -195,7 +229,10 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
     let tenant = caller.tenant;
     let budgets = app.budgets_of(&tenant).await?;
     let budgets = &budgets;
-    let LimitsView { limits, usage, budget } = read(&app, &Gate::Tenant(tenant.clone()), budgets).await?;
+    let LimitsView { limits, mut usage, budget } = read(&app, &Gate::Tenant(tenant.clone()), budgets).await?;
+    if limits.max_storage_bytes.is_some() {
+        usage.storage_bytes = Some(app.listed(&tenant).await?.1);
+    }
     let deployed = app.ask("list endpoints", app.registry.endpoints(&tenant)).await?;
     // All at once on one connection: the questions travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
@@ -230,7 +267,10 @@ pub(crate) async fn set(
     Path(tenant): Path<String>,
     Json(body): Json<LimitsBody>,
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    let (gate, limits) = (tenant_gate(tenant)?, body.checked(true)?);
+    let (gate, (limits, quotas)) = (tenant_gate(tenant)?, body.checked(true)?);
+    let tenant = gate.tenant();
+    app.ask_again("set a tenant's quotas", || app.registry.set_quotas(tenant, quotas)).await?;
+    app.tenants.forget(tenant);
     write(&app, &gate, limits).await
 }
 
@@ -262,7 +302,7 @@ pub(crate) async fn set_endpoint(
     Path((tenant, name)): Path<(String, String)>,
     Json(body): Json<LimitsBody>,
 ) -> Result<JsonAnswer<LimitsShown>, Problem> {
-    let (gate, limits) = (endpoint_gate(tenant, name)?, body.checked(false)?);
+    let (gate, (limits, _)) = (endpoint_gate(tenant, name)?, body.checked(false)?);
     write(&app, &gate, limits).await
 }
 
@@ -282,20 +322,25 @@ async fn read(app: &App, gate: &Gate, budgets: &[Budgeted]) -> Result<LimitsView
     let (limits, usage) = app.ask("read limits", app.queue.usage(gate)).await?;
     let budgeted = budgets.iter().find(|budgeted| budgeted.gate == *gate);
     let budget = budgeted.map(|budgeted| BudgetView::new(budgeted, now_ms()));
-    Ok(LimitsView { limits: limits.into(), usage: usage.into(), budget })
+    let quotas = match gate {
+        Gate::Tenant(tenant) => app.ask("read a tenant", app.registry.tenant(tenant)).await?.quotas,
+        Gate::Endpoint { .. } => Quotas::default(),
+    };
+    Ok(LimitsView { limits: LimitsBody::new(limits, quotas), usage: usage.into(), budget })
 }
 
 async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Problem> {
     let LimitsView { limits, budget, .. } = read(app, gate, &app.budgets_of(gate.tenant()).await?).await?;
     // Not flattened: a body has no room for more, which would hold for this, too.
-    let LimitsBody { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget } = limits;
     Ok(JsonAnswer(LimitsShown {
-        weight,
-        max_running,
-        max_open,
-        starts_per_minute,
-        budget_usd_micros_per_day,
-        at_budget,
+        weight: limits.weight,
+        max_running: limits.max_running,
+        max_open: limits.max_open,
+        starts_per_minute: limits.starts_per_minute,
+        budget_usd_micros_per_day: limits.budget_usd_micros_per_day,
+        at_budget: limits.at_budget,
+        requests_per_minute: limits.requests_per_minute,
+        max_storage_bytes: limits.max_storage_bytes,
         budget,
     }))
 }

@@ -14,12 +14,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep_until};
 use utoipa::ToSchema;
 
-use crate::auth::{Holder, demand, has, stands};
+use crate::auth::{Holder, demand, stands};
 use crate::error::Problem;
 use crate::live::{Subject, Told};
 use crate::query::Params;
+use crate::scope::{Scope, has};
 use crate::state::App;
-use crate::token::Scope;
 
 /// A comment this often keeps proxies from closing the stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -57,6 +57,7 @@ pub(crate) async fn create(
     if app.objects.head(&key).await?.is_some_and(|package| package.size_bytes == request.size_bytes) {
         return Ok(JsonAnswer(PackageReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
+    app.reserve(&caller.tenant, request.size_bytes).await?;
     let announced = Announced {
         size_bytes: request.size_bytes,
         sha256_hex: &request.sha256,

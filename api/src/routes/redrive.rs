@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::jobs::own;
 use super::submit;
 use super::view::{ErrorWord, JobView, PriorityWord, StateWord};
-use crate::auth::{Caller, JobsRead, JobsWrite};
+use crate::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::json::Json;
 use crate::names;
@@ -125,7 +125,7 @@ impl ManyRequest {
     ))]
 pub(crate) async fn retry(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let job = own(&app, &caller.tenant, &id).await?;
@@ -149,7 +149,7 @@ pub(crate) async fn retry(
     responses((status = 200, description = "Old and new ids.", body = RetriedMany), crate::openapi::Problems))]
 pub(crate) async fn retry_many(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     Json(request): Json<ManyRequest>,
 ) -> Result<JsonAnswer<RetriedMany>, Problem> {
     let (filter, limit) = request.checked()?;
@@ -170,7 +170,7 @@ pub(crate) async fn retry_many(
     responses((status = 200, description = "How many.", body = CancelledMany), crate::openapi::Problems))]
 pub(crate) async fn cancel_many(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsCancel>,
     Json(request): Json<ManyRequest>,
 ) -> Result<JsonAnswer<CancelledMany>, Problem> {
     let (filter, limit) = request.checked()?;

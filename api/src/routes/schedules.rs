@@ -15,7 +15,7 @@ use stokehold_queue::schedules::{Missed, Schedule, ScheduleSpec};
 use utoipa::ToSchema;
 
 use super::submit::{SubmitRequest, canonical, idempotency_key};
-use crate::auth::{Caller, JobsRead, JobsWrite};
+use crate::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::json::{self, Json};
 use crate::names;
@@ -159,7 +159,7 @@ impl From<Schedule> for ScheduleView {
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     headers: HeaderMap,
     Json(body): Json<Box<RawValue>>,
 ) -> Result<(StatusCode, JsonAnswer<ScheduleView>), Problem> {
@@ -274,7 +274,7 @@ pub(crate) async fn get(
     responses((status = 204, description = "It is gone."), crate::openapi::Problems))]
 pub(crate) async fn delete(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let schedules = app.home(&caller.tenant).await?.schedules();
@@ -293,7 +293,7 @@ pub(crate) async fn delete(
     responses((status = 200, description = "The schedule, paused.", body = ScheduleView), crate::openapi::Problems))]
 pub(crate) async fn pause(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsCancel>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
     let (schedules, known) = (app.home(&caller.tenant).await?.schedules(), known(&id)?);
@@ -311,7 +311,7 @@ pub(crate) async fn pause(
     responses((status = 200, description = "The schedule, with its next tick.", body = ScheduleView), crate::openapi::Problems))]
 pub(crate) async fn resume(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     Path(id): Path<String>,
 ) -> Result<JsonAnswer<ScheduleView>, Problem> {
     let schedules = app.home(&caller.tenant).await?.schedules();

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use crate::auth::prove;
 use crate::error::Problem;
 use crate::json::Json;
+use crate::peer::Address;
 use crate::session;
 use crate::state::App;
 
@@ -52,13 +53,16 @@ impl SessionView {
     responses((status = 200, description = "Who is logged in.", body = SessionView), crate::openapi::Problems))]
 pub(crate) async fn log_in(
     State(app): State<App>,
+    address: Address,
     headers: HeaderMap,
     uri: Uri,
     Json(request): Json<LogIn, BODY_MAX>,
 ) -> Result<Response, Problem> {
     session::check_origin(&headers, &uri, &app.config.public_url)?;
     let token = request.token.trim();
-    let (record, _) = prove(&app, token, TokenKind::Api).await?;
+    let proven = prove(&app, token, TokenKind::Api).await;
+    let (record, _) = proven.map_err(|problem| app.failed_log_in(address, problem))?;
+    app.admit(&record.tenant).await?;
     let (expires_ms, cookie) = session::begin(&app, token, &record)?;
     let view = SessionView::new(&record, expires_ms);
     Ok(([(SET_COOKIE, cookie), (CACHE_CONTROL, "no-store".to_owned())], JsonAnswer(view)).into_response())
@@ -75,6 +79,7 @@ pub(crate) async fn get(
 ) -> Result<Response, Problem> {
     session::check_asker(&method, &headers, &uri, &app.config.public_url)?;
     let (record, expires_ms) = session::holder(&app, &headers).await?;
+    app.admit(&record.tenant).await?;
     Ok(([(CACHE_CONTROL, "no-store")], JsonAnswer(SessionView::new(&record, expires_ms))).into_response())
 }
 

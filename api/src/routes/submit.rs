@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::view::JobView;
-use crate::auth::{Caller, JobsWrite};
+use crate::auth::{Caller, JobsSubmit};
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::json::Json;
 use crate::query::WAIT_MAX_S;
@@ -78,7 +78,7 @@ pub(crate) struct BulkReply {
     ))]
 pub(crate) async fn one(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     headers: HeaderMap,
     Json(mut request): Json<SubmitRequest>,
 ) -> Result<Response, Problem> {
@@ -112,7 +112,7 @@ pub(crate) async fn one(
     ))]
 pub(crate) async fn bulk(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     headers: HeaderMap,
     Json(request): Json<BulkRequest, BULK_BODY_MAX>,
 ) -> Result<Response, Problem> {

@@ -100,6 +100,7 @@ pub(crate) async fn create(
     if app.objects.head(&key).await?.is_some_and(|weights| weights.size_bytes == size_bytes) {
         return Ok(JsonAnswer(WeightsReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
     }
+    app.reserve(&caller.tenant, size_bytes).await?;
     let announced = Announced { size_bytes, sha256_hex: &sha256, content_type: CONTENT_TYPE, name: None };
     let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
     Ok(JsonAnswer(WeightsReply { exists: false, upload_url: Some(put.url), headers: put.headers }))

@@ -235,6 +235,7 @@ pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         public_url: "http://api.test".to_owned(),
+        trusted_proxies: Vec::new(),
         redis: RedisConfig { url: redis.url(), ..RedisConfig::default() },
         s3,
         secret_keys: Keyring::parse("", &token_key).unwrap(),

@@ -71,6 +71,9 @@ impl Inner {
     /// How many may start now, and when to look again if only time can let the next one through.
     pub(super) fn room(&self, gate: &str) -> (f64, Option<f64>) {
         let (limits, now) = (self.limits_of(gate), self.now as f64);
+        if self.disabled.contains(gate) {
+            return (0.0, None);
+        }
         if let Some(until_ms) = self.paused.get(gate).filter(|until_ms| **until_ms > self.now) {
             return (0.0, Some(*until_ms as f64));
         }
@@ -116,6 +119,16 @@ impl Inner {
         };
         self.rates.remove(gate);
         self.resume(gate);
+    }
+
+    pub(super) fn disable(&mut self, tenant: &str, disabled: bool) {
+        let gate = tenant_gate(tenant);
+        if disabled {
+            self.disabled.insert(gate);
+        } else {
+            self.disabled.remove(&gate);
+            self.resume(&gate);
+        }
     }
 
     pub(super) fn budgets(&self, day: u32) -> Vec<Budgeted> {

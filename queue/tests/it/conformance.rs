@@ -172,9 +172,13 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
     macro_rules! cases {
         ($($theme:ident { $($case:ident)* })*) => { $($({
             eprintln!("conformance: {}: {}", stringify!($theme), stringify!($case));
-            let (queue, clock) = fresh().await;
-            // In a frame of its own: that of all cases together would outgrow a thread's stack.
-            let case = || -> LocalBoxFuture<'_, ()> { Box::pin($theme::$case(&queue, &clock)) };
+            // In a frame of its own, with its queue: those of all cases together would outgrow a thread's stack.
+            let case = || -> LocalBoxFuture<'_, ()> {
+                Box::pin(async {
+                    let (queue, clock) = fresh().await;
+                    $theme::$case(&queue, &clock).await;
+                })
+            };
             case().await;
         })*)* };
     }
@@ -222,6 +226,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_tenant_runs_no_more_than_it_may
             an_endpoint_runs_no_more_than_it_may_and_stops_nobody_else
             a_cap_of_nothing_stops_all_until_it_is_lifted
+            nothing_of_a_disabled_tenant_starts_until_it_is_enabled_whatever_its_limits
             every_end_of_an_attempt_gives_its_place_back
             starts_a_minute_are_spread_over_it
             a_rate_of_nothing_starts_nothing

@@ -476,6 +476,7 @@ fn token(hash: &str) -> TokenRecord {
         kind: TokenKind::Join,
         tenant: "t".into(),
         scopes: vec![],
+        user: String::new(),
         name: "box".into(),
         created_ms: 1,
         expires_ms: None,

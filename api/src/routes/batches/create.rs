@@ -24,7 +24,7 @@ use super::super::submit::{ATTEMPTS_MAX, BULK_BODY_MAX, TIMEOUT_MAX_S, check_met
 use super::super::view::PriorityWord;
 use super::made;
 use super::view::{BatchView, LineFormatWord, OnInvalidWord};
-use crate::auth::{Caller, JobsWrite};
+use crate::auth::{Caller, JobsSubmit};
 use crate::batches::lines::INPUT_BYTES_MAX;
 use crate::config::Webhooks;
 use crate::error::{Code, Problem, ProblemBody};
@@ -108,7 +108,7 @@ pub(crate) struct BatchRequest {
     ))]
 pub(crate) async fn create(
     State(app): State<App>,
-    caller: Caller<JobsWrite>,
+    caller: Caller<JobsSubmit>,
     params: Params,
     request: Request,
 ) -> Result<Response, Problem> {

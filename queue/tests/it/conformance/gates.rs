@@ -62,6 +62,28 @@ pub(super) async fn a_cap_of_nothing_stops_all_until_it_is_lifted<Q: Queue>(queu
     assert_eq!(take(queue, 10).await.len(), 2);
 }
 
+pub(super) async fn nothing_of_a_disabled_tenant_starts_until_it_is_enabled_whatever_its_limits<Q: Queue>(
+    queue: &Q,
+    _: &ManualClock,
+) {
+    submit(queue, vec![spec("a"); 3]).await;
+    let runs = one(queue).await;
+    for _ in 0..2 {
+        queue.disable("acme", true).await.unwrap();
+    }
+    submit(queue, [spec("b"), owned("zoo", "a")]).await;
+    let leases = take(queue, 10).await;
+    assert_eq!(leases.iter().map(|lease| lease.spec.tenant.as_str()).collect::<Vec<_>>(), ["zoo"]);
+    // What runs ends as ever, and neither that nor another limit lets the next one start.
+    succeeds(queue, &runs).await;
+    limit_tenant(queue, "acme", running(50)).await;
+    assert_eq!(take(queue, 10).await.len(), 0);
+    let may_start = queue.flow().await.unwrap().into_iter().filter(|flow| flow.tenant == "acme");
+    assert!(may_start.map(|flow| flow.may_start).all(|most| most == Some(0)), "no machine is wanted for them");
+    queue.disable("acme", false).await.unwrap();
+    assert_eq!(take(queue, 10).await.len(), 3);
+}
+
 pub(super) async fn every_end_of_an_attempt_gives_its_place_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
     limit_tenant(queue, "acme", running(1)).await;
     queue.limit(&endpoint("a"), Some(&running(1))).await.unwrap();

@@ -1,0 +1,83 @@
+//! How much a tenant stores: uploaded files, packages and weights. Checked before an upload URL is given, against what the bucket lists and
+//! what was announced since.
+//!
+//! The list is up to a minute old, so whatever was announced in that minute is counted even if it never came, and what is deleted is seen a
+//! minute later. A URL that was given earlier and is used later is counted with the next list: by so much a limit may be overshot.
+
+use std::time::Duration;
+
+use moka::sync::Cache;
+use stokehold_queue::now_ms;
+use tokio::sync::Mutex;
+
+use crate::error::{Code, Problem};
+use crate::state::App;
+
+/// How long a list is believed.
+const LISTED_FOR: Duration = Duration::from_secs(60);
+
+/// Pages of 1,000 objects that are read; a tenant with more is not held to the rest.
+const PAGES_MAX: usize = 1_000;
+
+const MINUTE_MS: u64 = 60_000;
+
+/// What was listed of tenants that are held to something: bytes, and in which minute since 1970.
+pub(crate) struct Stored {
+    listed: Cache<String, (u64, u64)>,
+    /// One lists at a time: who waits for it finds what it has read.
+    listing: Mutex<()>,
+}
+
+impl Stored {
+    pub(crate) fn new() -> Self {
+        Self { listed: Cache::builder().max_capacity(10_000).time_to_live(LISTED_FOR).build(), listing: Mutex::new(()) }
+    }
+}
+
+impl App {
+    /// Notes that a tenant is about to upload so many bytes, unless that would be more than it may store.
+    pub(crate) async fn reserve(&self, tenant: &str, bytes: u64) -> Result<(), Problem> {
+        let Some(most) = self.tenant(tenant).await?.quotas.max_storage_bytes else { return Ok(()) };
+        let (minute, listed) = self.listed(tenant).await?;
+        let signed = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let announce = |bytes| self.registry.announce(tenant, (now_ms() / MINUTE_MS, bytes), minute);
+        let announced = self.ask("note what will be uploaded", announce(signed)).await?;
+        let stored = listed.saturating_add(announced);
+        if stored <= most {
+            return Ok(());
+        }
+        // Where this fails, too much is counted for a minute.
+        let _ = self.ask("take back what will not be uploaded", announce(-signed)).await?;
+        let before = stored.saturating_sub(bytes);
+        let detail = format!(
+            "this would be {bytes} bytes more, tenant {tenant:?} stores {before} and may store {most}; nothing was accepted, have the \
+             operator raise max_storage_bytes or delete what is not needed"
+        );
+        Err(Problem::new(Code::StorageExceeded, detail))
+    }
+
+    /// What a tenant stores, as of a minute ago, and in which minute that was.
+    pub(crate) async fn listed(&self, tenant: &str) -> Result<(u64, u64), Problem> {
+        if let Some(listed) = self.stored.listed.get(tenant) {
+            return Ok(listed);
+        }
+        let _one_at_a_time = self.stored.listing.lock().await;
+        if let Some(listed) = self.stored.listed.get(tenant) {
+            return Ok(listed);
+        }
+        let (minute, mut bytes) = (now_ms() / MINUTE_MS, 0_u64);
+        for kind in ["inputs", "packages", "weights"] {
+            let (prefix, mut cursor) = (format!("{kind}/{tenant}/"), None);
+            for _ in 0..PAGES_MAX {
+                let page = self.objects.list(&prefix, cursor.as_deref(), 1_000).await?;
+                bytes = page.objects.iter().fold(bytes, |sum, object| sum.saturating_add(object.size_bytes));
+                cursor = page.next_cursor;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+        }
+        self.stored.listed.insert(tenant.to_owned(), (minute, bytes));
+        Ok((minute, bytes))
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether a tenant may ask at all, and how often: looked up with each request, and read from Redis every few seconds.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use moka::sync::Cache;
+use stokehold_queue::registry::TenantRecord;
+use tokio::time::Instant;
+
+use crate::auth::BELIEVED_FOR;
+use crate::error::{Code, Problem};
+use crate::pace::{Paces, Rate, whole_seconds};
+use crate::peer::Address;
+use crate::state::App;
+
+/// Tokens that prove nothing, from one address: ten at once, then ten a minute.
+const FAILURES: Rate = Rate { every: std::time::Duration::from_secs(6), burst: 10 };
+
+/// What this replica knows of tenants, and how fast they and strangers ask.
+pub(crate) struct Tenants {
+    known: Cache<String, Arc<TenantRecord>>,
+    requests: Paces<String>,
+    failures: Paces<IpAddr>,
+}
+
+impl Tenants {
+    pub(crate) fn new() -> Self {
+        Self {
+            known: Cache::builder().max_capacity(10_000).time_to_live(BELIEVED_FOR).build(),
+            requests: Paces::new(),
+            failures: Paces::new(),
+        }
+    }
+
+    /// Forgets what is known of one: it was changed here.
+    pub(crate) fn forget(&self, name: &str) {
+        self.known.invalidate(name);
+    }
+}
+
+impl App {
+    /// A tenant, as it was a few seconds ago at the latest.
+    pub(crate) async fn tenant(&self, name: &str) -> Result<Arc<TenantRecord>, Problem> {
+        if let Some(known) = self.tenants.known.get(name) {
+            return Ok(known);
+        }
+        let record = Arc::new(self.ask("read a tenant", self.registry.tenant(name)).await?);
+        Ok(self.tenants.known.entry_by_ref(name).or_insert(record).into_value())
+    }
+
+    /// Lets one request of a tenant in.
+    pub(crate) async fn admit(&self, name: &str) -> Result<(), Problem> {
+        let tenant = self.tenant(name).await?;
+        check_enabled(&tenant)?;
+        let Some(most) = tenant.quotas.requests_per_minute else { return Ok(()) };
+        let taken = self.tenants.requests.take(name.to_owned(), Rate::per_minute(most), Instant::now());
+        taken.map_err(|wait| {
+            let detail = format!(
+                "tenant {name:?} may send {most} requests a minute; nothing was done, send fewer, or have the operator raise \
+                 requests_per_minute"
+            );
+            Problem::new(Code::RateLimited, detail).after(whole_seconds(wait))
+        })
+    }
+
+    /// What whoever shows a token that proves nothing is told. A good one from the same address is served all the same.
+    pub(crate) fn failed_log_in(&self, address: Address, problem: Problem) -> Problem {
+        if problem.code() != Code::Unauthorized {
+            return problem;
+        }
+        let counted = address.counted().map(|address| self.tenants.failures.take(address, FAILURES, Instant::now()));
+        match counted {
+            Some(Err(wait)) => {
+                let detail =
+                    "too many tokens from this address proved nothing, and neither did this one; check it, then wait";
+                Problem::new(Code::RateLimited, detail).after(whole_seconds(wait))
+            }
+            _ => problem,
+        }
+    }
+}
+
+/// Refuses what a disabled tenant asks for.
+pub(crate) fn check_enabled(tenant: &TenantRecord) -> Result<(), Problem> {
+    if tenant.disabled_ms.is_none() {
+        return Ok(());
+    }
+    let detail = format!("tenant {:?} is disabled; only an operator can enable it", tenant.name);
+    Err(Problem::new(Code::TenantDisabled, detail))
+}

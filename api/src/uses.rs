@@ -1,0 +1,86 @@
+//! When tokens were last used. Noted in memory where a token is read afresh, every few seconds at most, and written once a minute: no
+//! request waits for it, and what a replica had not written when it died is missing.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use stokehold_queue::now_ms;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::state::App;
+
+/// Between two writes.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// How long one write may take.
+const ROUND_MAX: Duration = Duration::from_secs(10);
+
+/// Tokens noted between two writes; more are not.
+const NOTED_MAX: usize = 10_000;
+
+/// What was used since it was last written.
+#[derive(Default)]
+pub(crate) struct Uses(Mutex<HashMap<String, u64>>);
+
+impl Uses {
+    /// Notes that a token is used now.
+    pub(crate) fn note(&self, id: &str) {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.len() < NOTED_MAX || noted.contains_key(id) {
+            noted.insert(id.to_owned(), now_ms());
+        }
+    }
+
+    fn take(&self) -> Vec<(String, u64)> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_iter().collect()
+    }
+}
+
+/// Writes what was noted, each minute until `shutdown`, and then once more.
+pub(crate) async fn run(app: App, shutdown: CancellationToken) {
+    let mut goes_on = true;
+    while goes_on {
+        tokio::select! {
+            () = sleep(ROUND) => {}
+            () = shutdown.cancelled() => goes_on = false,
+        }
+        write(&app).await;
+    }
+}
+
+/// Writes what was noted. What fails is not tried again: the next use of a token says more.
+pub(crate) async fn write(app: &App) {
+    let uses = app.uses.take();
+    if uses.is_empty() {
+        return;
+    }
+    match timeout(ROUND_MAX, app.registry.note_uses(&uses)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "when tokens were used was not written down");
+        }
+        Err(_) => tracing::warn!("writing down when tokens were used took too long"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_noted_once_and_the_number_of_them_is_bounded() {
+        let uses = Uses::default();
+        for _ in 0..2 {
+            uses.note("a");
+        }
+        assert_eq!(uses.take().len(), 1);
+        assert!(uses.take().is_empty(), "what was taken is not written again");
+        for n in 0..NOTED_MAX + 5 {
+            uses.note(&n.to_string());
+        }
+        uses.note("0");
+        assert_eq!(uses.take().len(), NOTED_MAX);
+    }
+}

@@ -1,0 +1,13 @@
+#!lua flags=allow-oom
+-- disable: nothing more of a tenant starts until it is enabled again; what runs ends.
+-- KEYS  1 root
+-- ARGV  1 tenant | 2 "1" disabled | "0" enabled
+-- Reply {"ok"}
+local gate = 't:' .. ARGV[1]
+if ARGV[2] == '1' then
+  redis.call('HSET', ROOT .. ':limits', disabled_field(gate), '1')
+else
+  redis.call('HDEL', ROOT .. ':limits', disabled_field(gate))
+  resume(gate)
+end
+return {'ok'}

@@ -1,0 +1,163 @@
+//! Tenants in the registry: whether they are disabled, and what the API itself holds them to. What jobs may take is the queue's
+//! ([`crate::queue::Limits`]). A tenant that nobody made is as one without a limit: those of before are no others.
+
+use std::collections::{BTreeSet, HashMap};
+
+use redis::AsyncCommands;
+
+use super::{LIST_MAX, Registry};
+use crate::clock::now_ms;
+use crate::error::Error;
+
+/// What is announced in a minute is remembered for as long.
+const ANNOUNCED_FOR_S: i64 = 3600;
+
+/// What the API holds a tenant to. `None` is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quotas {
+    /// Requests a minute.
+    pub requests_per_minute: Option<u32>,
+    /// Bytes of uploaded files, packages and weights.
+    pub max_storage_bytes: Option<u64>,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TenantRecord {
+    /// Its name.
+    pub name: String,
+    /// When an operator made it, unix milliseconds; `None` of one that came with its first token.
+    pub created_ms: Option<u64>,
+    /// Since when it is disabled, unix milliseconds; `None`: it is not.
+    pub disabled_ms: Option<u64>,
+    /// What the API holds it to.
+    pub quotas: Quotas,
+}
+
+impl TenantRecord {
+    fn new(name: &str, fields: &HashMap<String, u64>) -> Self {
+        let get = |field: &str| fields.get(field).copied();
+        Self {
+            name: name.to_owned(),
+            created_ms: get("created"),
+            disabled_ms: get("disabled"),
+            quotas: Quotas {
+                requests_per_minute: get("requests_per_minute").and_then(|rate| u32::try_from(rate).ok()),
+                max_storage_bytes: get("max_storage_bytes"),
+            },
+        }
+    }
+}
+
+impl Registry {
+    /// Makes a tenant. `false` when it was there.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; a repeat that answers `false` may mean that it was done.
+    pub async fn create_tenant(&self, name: &str) -> Result<bool, Error> {
+        let (created, _): (bool, u32) = redis::pipe()
+            .atomic()
+            .hset_nx(self.keys.tenant(name), "created", now_ms())
+            .sadd(self.keys.tenants(), name)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("make a tenant"))?;
+        Ok(created)
+    }
+
+    /// A tenant, also one that nobody made.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn tenant(&self, name: &str) -> Result<TenantRecord, Error> {
+        let fields: HashMap<String, u64> =
+            self.connection.redis().hgetall(self.keys.tenant(name)).await.map_err(Error::redis("read a tenant"))?;
+        Ok(TenantRecord::new(name, &fields))
+    }
+
+    /// The tenants by name, at most [`LIST_MAX`]: those that were made, and those that have ever had a job.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn tenants(&self) -> Result<Vec<TenantRecord>, Error> {
+        let (mut redis, step) = (self.connection.redis(), "list tenants");
+        let (made, homes): (BTreeSet<String>, BTreeSet<String>) = redis::pipe()
+            .smembers(self.keys.tenants())
+            .hkeys(self.keys.homes())
+            .query_async(&mut redis)
+            .await
+            .map_err(Error::redis(step))?;
+        let names: Vec<&String> = made.union(&homes).take(LIST_MAX).collect();
+        let mut pipe = redis::pipe();
+        for name in &names {
+            pipe.hgetall(self.keys.tenant(name));
+        }
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all: Vec<HashMap<String, u64>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        Ok(names.into_iter().zip(&all).map(|(name, fields)| TenantRecord::new(name, fields)).collect())
+    }
+
+    /// Disables a tenant, or enables it again. Its tokens are refused as soon as every replica knows; its jobs are the queue's matter.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn disable_tenant(&self, name: &str, disabled: bool) -> Result<(), Error> {
+        let key = self.keys.tenant(name);
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        match disabled {
+            true => pipe.hset_nx(key, "disabled", now_ms()).ignore().sadd(self.keys.tenants(), name).ignore(),
+            false => pipe.hdel(key, "disabled").ignore(),
+        };
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("disable or enable a tenant"))
+    }
+
+    /// Sets what the API holds a tenant to: all of it at once.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn set_quotas(&self, tenant: &str, quotas: Quotas) -> Result<(), Error> {
+        let key = self.keys.tenant(tenant);
+        let mut pipe = redis::pipe();
+        pipe.atomic();
+        let fields = [
+            ("requests_per_minute", quotas.requests_per_minute.map(u64::from)),
+            ("max_storage_bytes", quotas.max_storage_bytes),
+        ];
+        for (field, value) in fields {
+            match value {
+                Some(value) => pipe.hset(&key, field, value).ignore(),
+                None => pipe.hdel(&key, field).ignore(),
+            };
+        }
+        pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("set a tenant's quotas"))
+    }
+
+    /// Adds to what a tenant was given upload URLs for in a minute since 1970; negative takes back. Answers what was announced from minute
+    /// `since` on. Minutes before that are forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; what was added goes with its hour.
+    pub async fn announce(&self, tenant: &str, (minute, bytes): (u64, i64), since: u64) -> Result<u64, Error> {
+        let (key, step, mut redis) =
+            (self.keys.announced(tenant), "note what will be uploaded", self.connection.redis());
+        let (by_minute,): (HashMap<u64, i64>,) = redis::pipe()
+            .atomic()
+            .hincr(&key, minute, bytes)
+            .ignore()
+            .expire(&key, ANNOUNCED_FOR_S)
+            .ignore()
+            .hgetall(&key)
+            .query_async(&mut redis)
+            .await
+            .map_err(Error::redis(step))?;
+        let old: Vec<u64> = by_minute.keys().copied().filter(|minute| minute + 60 < since).collect();
+        if !old.is_empty() {
+            let _: u32 = redis.hdel(&key, old).await.map_err(Error::redis(step))?;
+        }
+        let bytes: i64 = by_minute.iter().filter(|(minute, _)| **minute >= since).map(|(_, bytes)| bytes).sum();
+        Ok(u64::try_from(bytes).unwrap_or(0))
+    }
+}
