@@ -53,6 +53,7 @@ mod webhooks;
 mod work;
 
 pub use config::Config;
+pub use dashboard::has_dashboard;
 pub use routes::archives::{Archive as WorkerArchive, list as worker_archives};
 pub use run::{app, run};
 pub use state::App;

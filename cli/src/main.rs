@@ -9,6 +9,7 @@ mod client;
 mod confine;
 mod costs;
 mod credentials;
+mod dashboard;
 mod demo;
 mod deploy;
 mod dev;
@@ -117,6 +118,7 @@ enum Command {
     Fleet(fleet::FleetArgs),
     Costs(costs::CostsArgs),
     Top(top::TopArgs),
+    Dashboard(dashboard::DashboardArgs),
     Token(token::TokenArgs),
     Doctor(doctor::DoctorArgs),
     Api(api::ApiArgs),
@@ -190,6 +192,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Costs(args) => Box::pin(costs::run(global, args)).await,
         Command::Fleet(args) => Box::pin(fleet::run(global, args)).await,
         Command::Top(args) => Box::pin(top::run(global, args)).await,
+        Command::Dashboard(args) => Box::pin(dashboard::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,

@@ -21,7 +21,9 @@ use crate::readings::{self, WorkerReading};
 use crate::scripts;
 
 pub use self::endpoints::TrafficSet;
-pub use self::machines::{AutoscalerStatus, Caps, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted};
+pub use self::machines::{
+    AutoscalerStatus, Caps, DECISIONS_MAX, Decision, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted,
+};
 pub use self::secrets::{SECRETS_MAX, SealedSecret, SecretPut};
 
 /// Most versions, endpoints, tokens or workers that one list answers.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_queue::{TokenKind, TokenRecord};
 use utoipa::ToSchema;
 
-use crate::auth::prove;
+use crate::auth::proven;
 use crate::error::Problem;
 use crate::json::Json;
 use crate::session;
@@ -22,7 +22,7 @@ const BODY_MAX: usize = 4 << 10;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogIn {
-    /// An API token, `sk_…`.
+    /// An API token, `sk_…`, or one that is good for this alone, as `stoke dashboard` makes them.
     token: String,
 }
 
@@ -58,8 +58,11 @@ pub(crate) async fn log_in(
 ) -> Result<Response, Problem> {
     session::check_origin(&headers, &uri, &app.config.public_url)?;
     let token = request.token.trim();
-    let (record, _) = prove(&app, token, TokenKind::Api).await?;
-    let (expires_ms, cookie) = session::begin(&app, token, &record)?;
+    let (record, _) = proven(&app, token, TokenKind::Api).await?;
+    let (expires_ms, cookie) = match record.single_use {
+        true => session::begin_once(&app, &record).await?,
+        false => session::begin(&app, token, &record)?,
+    };
     let view = SessionView::new(&record, expires_ms);
     Ok(([(SET_COOKIE, cookie), (CACHE_CONTROL, "no-store".to_owned())], JsonAnswer(view)).into_response())
 }
