@@ -60,8 +60,8 @@ help: ## List the targets
 
 # --- run ---------------------------------------------------------------------------------------------------------------------
 
-demo: stoke $(WHEEL) ## Run 12 real jobs on this machine (DEMO_JSON=1: one JSON document)
-	@$(STOKE) demo --out demo-output $(if $(DEMO_JSON),--json)
+demo: stoke $(WHEEL) ## Run 12 real jobs on this machine (DEMO_JSON=1: one JSON document; DEMO_STAY=1: keep the dashboard open)
+	@$(STOKE) demo --out demo-output $(if $(DEMO_JSON),--json) $(if $(DEMO_STAY),--stay)
 
 dev: stoke $(WHEEL) ## Run the stack on this machine, data under ./.stoke
 	@$(STOKE) dev

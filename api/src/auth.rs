@@ -199,6 +199,18 @@ async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<Token
 
 /// As [`believe`], of a token's text.
 pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
+    let (record, hash) = proven(app, text, kind).await?;
+    if record.single_use && kind == TokenKind::Api {
+        return Err(Problem::new(
+            Code::Unauthorized,
+            "this token is good for one log-in to the dashboard, and for nothing else",
+        ));
+    }
+    Ok((record, hash))
+}
+
+/// As [`prove`], and a token as well that is good for one log-in: whoever asks spends it.
+pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
     let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
     let token = Token::parse(text)
         .ok_or_else(|| refused("this is not a token; copy the whole of it, as `stoke token create` printed it"))?;

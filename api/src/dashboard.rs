@@ -1,9 +1,13 @@
 //! The dashboard at `/dashboard`: the page that Vite built, as bytes in the binary. It is public; what it shows, it asks `/v1` for.
 
+use std::time::Duration;
+
 use axum::Router;
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use url::Url;
 
 use crate::path::Path;
 use crate::state::App;
@@ -11,9 +15,17 @@ use crate::state::App;
 /// The built files by their paths; none where `make dashboard` has not run.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
-/// What a page may load and whom it may talk to: its own host alone.
-const POLICY: &str =
-    "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// What a page may load and whom it may talk to: its own host, and for what jobs gave also the store, which their URLs lead on to.
+fn policy(store: &str) -> String {
+    let store = if store.is_empty() { String::new() } else { format!(" {store}") };
+    format!(
+        "default-src 'self'; img-src 'self' data:{store}; media-src 'self'{store}; frame-src 'self'{store}; base-uri 'none'; \
+         form-action 'self'; frame-ancestors 'none'"
+    )
+}
+
+/// As long as any signature is good that nobody uses.
+const SIGNED_FOR: Duration = Duration::from_secs(60);
 
 /// The names of these files change with their content.
 const HASHED: &str = "assets/";
@@ -21,21 +33,36 @@ const HASHED: &str = "assets/";
 /// What answers where nothing was built.
 const NOT_BUILT: &str = "This binary was built without the dashboard. `make dashboard` builds it (it needs Node), then build `stoke` again.\n";
 
+/// Whether this binary carries the page.
+#[must_use]
+pub fn has_dashboard() -> bool {
+    !FILES.is_empty()
+}
+
 pub(crate) fn router() -> Router<App> {
     Router::new()
-        .route("/dashboard", get(|| async { answer(FILES, "") }))
-        .route("/dashboard/", get(|| async { answer(FILES, "") }))
-        .route("/dashboard/{*path}", get(|Path(path): Path<String>| async move { answer(FILES, &path) }))
+        .route("/dashboard", get(|State(app): State<App>| async move { answer(FILES, "", &store(&app).await) }))
+        .route("/dashboard/", get(|State(app): State<App>| async move { answer(FILES, "", &store(&app).await) }))
+        .route(
+            "/dashboard/{*path}",
+            get(|State(app): State<App>, Path(path): Path<String>| async move { answer(FILES, &path, &store(&app).await) }),
+        )
+}
+
+/// Where a result's URL leads: the origin of what is signed for the store. Nothing is sent for this.
+async fn store(app: &App) -> String {
+    let signed = app.objects.presign_get("results/", SIGNED_FOR).await;
+    signed.ok().and_then(|url| Url::parse(&url).ok()).map(|url| url.origin().ascii_serialization()).unwrap_or_default()
 }
 
 /// The file at `path`, or the page itself, which knows its own addresses. An asset that is gone is not the page.
-fn answer(files: &'static [(&'static str, &'static [u8])], path: &str) -> Response {
+fn answer(files: &'static [(&'static str, &'static [u8])], path: &str, store: &str) -> Response {
     let named = |name: &str| files.iter().find(|(known, _)| *known == name).copied();
     let found = named(path).or_else(|| if path.starts_with(HASHED) { None } else { named("index.html") });
     let common = [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "same-origin"),
+        (header::CONTENT_SECURITY_POLICY, policy(store)),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (header::REFERRER_POLICY, "same-origin".to_owned()),
     ];
     let Some((name, bytes)) = found else {
         let text = if files.is_empty() { NOT_BUILT } else { "There is no such file.\n" };
@@ -70,23 +97,25 @@ mod tests {
     #[test]
     fn an_address_within_the_page_answers_the_page_and_is_asked_for_again_each_time() {
         for path in ["", "jobs", "jobs/job_1"] {
-            let answer = answer(BUILT, path);
+            let answer = answer(BUILT, path, "https://s3.example");
             assert_eq!(answer.status(), StatusCode::OK);
             assert_eq!(header_of(&answer, header::CONTENT_TYPE), "text/html; charset=utf-8");
             assert_eq!(header_of(&answer, header::CACHE_CONTROL), "no-cache");
-            assert!(header_of(&answer, header::CONTENT_SECURITY_POLICY).starts_with("default-src 'self'"));
+            let policy = header_of(&answer, header::CONTENT_SECURITY_POLICY);
+            assert!(policy.starts_with("default-src 'self'; img-src 'self' data: https://s3.example;"), "{policy}");
+            assert!(!policy.contains("script-src"), "scripts come from here alone");
         }
     }
 
     #[test]
     fn a_hashed_file_is_kept_for_a_year_and_one_that_is_gone_is_not_the_page() {
-        assert!(header_of(&answer(BUILT, "assets/index-1.js"), header::CACHE_CONTROL).contains("immutable"));
-        assert_eq!(answer(BUILT, "assets/index-0.js").status(), StatusCode::NOT_FOUND);
+        assert!(header_of(&answer(BUILT, "assets/index-1.js", ""), header::CACHE_CONTROL).contains("immutable"));
+        assert_eq!(answer(BUILT, "assets/index-0.js", "").status(), StatusCode::NOT_FOUND);
     }
 
     #[test]
     fn without_a_build_it_says_how_to_get_one() {
-        let answer = answer(&[], "");
+        let answer = answer(&[], "", "");
         assert_eq!(answer.status(), StatusCode::NOT_FOUND);
         assert_eq!(header_of(&answer, header::CONTENT_TYPE), "text/plain; charset=utf-8");
     }

@@ -62,6 +62,7 @@ mod webhooks;
 mod work;
 
 pub use config::Config;
+pub use dashboard::has_dashboard;
 pub use figures::METRICS as FIGURES;
 pub use metrics::catalogues;
 pub use routes::archives::{Archive as WorkerArchive, list as worker_archives};

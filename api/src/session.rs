@@ -7,6 +7,7 @@
 use axum::http::header::{COOKIE as COOKIES, HOST, ORIGIN};
 use axum::http::{HeaderMap, Method, Uri};
 use std::sync::Arc;
+use std::time::Duration;
 use stokehold_queue::{TokenKind, TokenRecord, now_ms};
 use url::Url;
 
@@ -14,7 +15,7 @@ use crate::auth::prove;
 use crate::error::{Code, INTERNAL, Problem};
 use crate::secrets::{open, seal};
 use crate::state::App;
-use crate::token::TokenKey;
+use crate::token::{Scope, TokenKey, mint};
 
 /// What the cookie is called.
 pub(crate) const COOKIE: &str = "stoke_session";
@@ -38,6 +39,28 @@ pub(crate) fn begin(app: &App, token: &str, record: &TokenRecord) -> Result<(u64
         Problem::new(Code::Internal, INTERNAL)
     })?;
     Ok((expires_ms, set_cookie(&sealed, expires_ms.saturating_sub(now) / 1000, &app.config.public_url)))
+}
+
+/// The same for a token that is good for one log-in, which is spent by this: of many who show it one gets in, with a token of the same
+/// rights that nobody else is shown.
+pub(crate) async fn begin_once(app: &App, record: &TokenRecord) -> Result<(u64, String), Problem> {
+    let spent = app.ask("spend a token", app.registry.claim_token(&record.id)).await?;
+    app.tokens.invalidate(&record.id);
+    if spent.is_none_or(|spent| spent.hash != record.hash) {
+        return Err(Problem::new(
+            Code::Unauthorized,
+            "this link has been used already; `stoke dashboard` prints another",
+        ));
+    }
+    let scopes: Vec<Scope> = record.scopes.iter().filter_map(|scope| scope.parse().ok()).collect();
+    let lasts = Duration::from_millis(LASTS_MS);
+    let made = mint(TokenKind::Api, &record.tenant, &scopes, &record.name, Some(lasts), &app.config.token_key);
+    let (own, token) = made.map_err(|error| {
+        tracing::error!(%error, "the token of a session cannot be made");
+        Problem::new(Code::Internal, INTERNAL)
+    })?;
+    app.ask("store the token of a session", app.registry.put_token(&own)).await?;
+    begin(app, token.expose(), &own)
 }
 
 /// What `Set-Cookie` says at the end of a session.

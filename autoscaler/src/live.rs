@@ -270,7 +270,7 @@ impl Autoscaler {
         if !changed && at_ms.saturating_sub(self.told_ms) < TELL_EVERY_MS {
             return;
         }
-        let status = AutoscalerStatus { at_ms, notices, etas };
+        let status = AutoscalerStatus { at_ms, notices, etas, decisions: self.notices.decisions() };
         match registry.put_autoscaler(term, &status).await {
             Ok(_) => self.told_ms = at_ms,
             Err(error) => tracing::debug!(%error, "how things are cannot be written down; tried again"),

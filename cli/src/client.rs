@@ -21,6 +21,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two pieces of a body; the event stream sends a comment every 15 s.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Where the API answers: as was asked for, else as was written down.
+pub(crate) fn address(global: &Global, saved: Option<&Credentials>) -> String {
+    let url = global.url.as_deref().or(saved.map(|saved| &*saved.url)).unwrap_or(DEFAULT_URL);
+    url.trim_end_matches('/').to_owned()
+}
+
 /// The API, and who asks.
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -114,9 +120,7 @@ impl Client {
     /// To where the arguments, the environment or `stoke dev` say. The saved token is only for the server that wrote it.
     pub(crate) fn connect(global: &Global) -> Result<Self> {
         let saved = Credentials::load()?;
-        let saved_url = saved.as_ref().map(|saved| saved.url.clone());
-        let url = global.url.clone().or(saved_url.clone()).unwrap_or_else(|| DEFAULT_URL.to_owned());
-        let url = url.trim_end_matches('/').to_owned();
+        let url = address(global, saved.as_ref());
         let saved = saved.filter(|saved| saved.url.trim_end_matches('/') == url);
         let token = global.token.clone().filter(|token| !token.is_empty()).or(saved.map(|saved| saved.token));
         let Some(token) = token else {

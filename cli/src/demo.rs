@@ -45,6 +45,9 @@ pub(crate) struct DemoArgs {
     /// Where the pictures go
     #[arg(long, value_name = "FOLDER", default_value = "demo-output")]
     out: PathBuf,
+    /// Keep everything running on what was done, for the dashboard to show, until Ctrl-C
+    #[arg(long)]
+    stay: bool,
 }
 
 pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<()> {
@@ -54,13 +57,31 @@ pub(crate) async fn run(global: &Global, args: DemoArgs) -> Result<()> {
     let log_file = File::create(&log)?;
     logging::to_file(log_file.try_clone()?);
     let mut stop = StopSignals::new()?;
-    tokio::select! {
-        done = Box::pin(show(global, &args, folder.path(), log_file)) => done.map_err(|error| with_log(error, &log)),
+    let mut stack = tokio::select! {
+        done = Box::pin(show(global, &args, folder.path(), log_file)) => done.map_err(|error| with_log(error, &log))?,
         () = stop.recv() => anyhow::bail!("stopped before it had finished"),
+    };
+    let ended =
+        if args.stay { stay(&mut stack, &mut stop).await.map_err(|error| with_log(error, &log)) } else { Ok(()) };
+    stack.stop(std::future::pending()).await;
+    ended
+}
+
+/// Until Ctrl-C, or until something breaks.
+async fn stay(stack: &mut Stack, stop: &mut StopSignals) -> Result<()> {
+    // The link of the beginning may have been used, or be over.
+    if let Some(link) = stack.dashboard().await? {
+        output::note(format!("{} {link}", output::bold("dashboard")));
+    }
+    output::note(output::dim("Everything runs on until Ctrl-C."));
+    tokio::select! {
+        broken = stack.supervise() => Err(broken),
+        () = stop.recv() => Ok(()),
     }
 }
 
-async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Result<()> {
+/// The stack, with all that the demo did; stopped where it fails.
+async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Result<Stack> {
     let say = |text: String| {
         if !global.json {
             output::note(text);
@@ -68,6 +89,10 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
     };
     let mut stack = start(folder, log).await?;
     say(format!("{} {}", output::bold("started "), output::dim(format_args!("{}, {}", stack.url, stack.about.redis))));
+    if let Some(link) = stack.dashboard().await? {
+        let lasts = if args.stay { "" } else { " (for as long as this runs; DEMO_STAY=1 keeps it)" };
+        say(format!("{} {link}{}", output::bold("dashboard"), output::dim(lasts)));
+    }
 
     let (url, token) = (stack.url.clone(), stack.token.clone());
     let work = async {
@@ -89,8 +114,13 @@ async fn show(global: &Global, args: &DemoArgs, folder: &Path, log: File) -> Res
         done = work => done,
         broken = stack.supervise() => Err(broken),
     };
-    stack.stop(std::future::pending()).await;
-    done
+    match done {
+        Ok(()) => Ok(stack),
+        Err(error) => {
+            stack.stop(std::future::pending()).await;
+            Err(error)
+        }
+    }
 }
 
 /// Starts a stack whose data lies in `folder`.

@@ -22,7 +22,7 @@ use serde_json::json;
 use self::stack::{ChildLog, Stack, StackOptions};
 use crate::credentials::Credentials;
 use crate::signals::StopSignals;
-use crate::{Global, logging, output};
+use crate::{Global, dashboard, logging, output};
 
 /// Run the API, Redis, an object store and a worker on this machine
 ///
@@ -137,7 +137,7 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
     };
     let credentials =
         Credentials { url: stack.url.clone(), token: stack.token.clone(), data: Some(stack.data.clone()) }.save()?;
-    show(global, &stack, &credentials)?;
+    show(global, &stack, &credentials).await?;
     if let Some(path) = &args.ready_file {
         std::fs::write(path, &stack.url).with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -152,11 +152,13 @@ pub(crate) async fn run(global: &Global, args: DevArgs) -> Result<()> {
     ended
 }
 
-fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result<()> {
+async fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result<()> {
     let about = &stack.about;
+    let link = stack.dashboard().await?;
     if global.json {
         return output::json(&json!({
             "url": stack.url,
+            "dashboard": link,
             "data": stack.data,
             "credentials": credentials,
             "durability": about.durability,
@@ -169,6 +171,7 @@ fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result
     }
     let mut table = output::table(["Stokehold", env!("CARGO_PKG_VERSION")]);
     table.add_row(["API", &stack.url]);
+    table.add_row(["dashboard", link.as_deref().unwrap_or("not in this program; `make dashboard` builds it")]);
     table.add_row(["token", &format!("in {}", credentials.display())]);
     table.add_row(["data", &stack.data.display().to_string()]);
     table.add_row(["durability", &about.durability]);
@@ -180,6 +183,9 @@ fn show(global: &Global, stack: &Stack, credentials: &std::path::Path) -> Result
     }
     table.add_row(["next", "stoke deploy PATH, in another terminal"]);
     output::note(table.trim_fmt());
+    if link.is_some() {
+        output::note(output::dim(dashboard::about()));
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod client;
 mod confine;
 mod costs;
 mod credentials;
+mod dashboard;
 mod demo;
 mod deploy;
 mod dev;
@@ -123,6 +124,7 @@ enum Command {
     Fleet(fleet::FleetArgs),
     Costs(costs::CostsArgs),
     Top(top::TopArgs),
+    Dashboard(dashboard::DashboardArgs),
     Token(token::TokenArgs),
     Doctor(doctor::DoctorArgs),
     Install(install::InstallArgs),
@@ -202,9 +204,11 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Costs(args) => Box::pin(costs::run(global, args)).await,
         Command::Fleet(args) => Box::pin(fleet::run(global, args)).await,
         Command::Top(args) => Box::pin(top::run(global, args)).await,
+        Command::Dashboard(args) => Box::pin(dashboard::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Install(args) => Box::pin(install::run(global, args)).await,
+        Command::Probe(args) => probe::run(args).await,
         Command::Uninstall(args) => Box::pin(install::uninstall(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,
         Command::Store(args) => Box::pin(store::run(args)).await,

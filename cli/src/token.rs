@@ -27,7 +27,7 @@ pub(crate) struct TokenArgs {
 }
 
 #[derive(Args)]
-struct Place {
+pub(crate) struct Place {
     /// The API's Redis; its token key is in STOKE_TOKEN_KEY [default: that of `stoke dev`]
     #[arg(long, global = true, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
@@ -212,7 +212,7 @@ fn view(record: &TokenRecord) -> Value {
 }
 
 impl Place {
-    async fn registry(&self) -> Result<Registry> {
+    pub(crate) async fn registry(&self) -> Result<Registry> {
         let config = match &self.redis {
             Some(url) => {
                 let prefix = std::env::var("STOKE_REDIS_PREFIX").unwrap_or_else(|_| RedisConfig::default().prefix);
@@ -228,7 +228,7 @@ impl Place {
         Ok(queue.context("Redis cannot be reached; does the API, or `stoke dev`, run?")?.registry())
     }
 
-    fn token_key(&self) -> Result<TokenKey> {
+    pub(crate) fn token_key(&self) -> Result<TokenKey> {
         if self.redis.is_none() {
             let data = self.data()?;
             return Secrets::load(&data)?.ok_or_else(|| never_run(&data))?.token_key();

@@ -214,20 +214,13 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
     let unseen = lanes.split_off(lanes.len().min(LANES_MAX));
     waiting.extend(unseen.into_iter().map(|(lane, jobs)| (lane, Waiting { jobs, oldest_ms: 0 })));
     if !lanes.is_empty() {
-        let mut pipe = redis::pipe();
-        for stream in lanes.iter().flat_map(|(lane, _)| keys.streams(lane)) {
-            pipe.xlen(&stream).xrange_count(&stream, "-", "+", 1);
-        }
-        let looked: Vec<(u64, StreamRangeReply)> = pairs(&pipe, &mut redis).await.map_err(Error::redis(step))?;
-        for ((lane, _), streams) in lanes.into_iter().zip(looked.chunks_exact(2)) {
-            let jobs = streams.iter().map(|(jobs, _)| jobs).sum();
+        let heads = heads(&mut redis, keys, lanes.iter().map(|(lane, _)| &**lane)).await.map_err(Error::redis(step))?;
+        for ((lane, _), (jobs, since_ms)) in lanes.into_iter().zip(heads) {
             // All of them stand at a concurrency key: no machine would help.
             if jobs == 0 {
                 continue;
             }
-            let heads =
-                streams.iter().filter_map(|(_, head)| head.ids.first()?.id.split_once('-')?.0.parse::<u64>().ok());
-            let oldest_ms = heads.min().map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
+            let oldest_ms = since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
             waiting.push((lane, Waiting { jobs, oldest_ms }));
         }
     }
@@ -255,6 +248,24 @@ pub(crate) async fn read(connection: &Connection, keys: &Keys, clock: &Clock) ->
     let paused = paused.map(str::to_owned).collect();
     let limits = limits.into_iter().map(|(gate, text)| (gate, limits_of(&text))).collect();
     Ok(Seen { counters, waiting, running, limits, paused })
+}
+
+/// Of each lane how many jobs lack nothing but a worker, and since when the first of them does, unix milliseconds.
+pub(crate) async fn heads(
+    redis: &mut impl redis::aio::ConnectionLike,
+    keys: &Keys,
+    lanes: impl Iterator<Item = &str>,
+) -> redis::RedisResult<Vec<(u64, Option<u64>)>> {
+    let mut pipe = redis::pipe();
+    for stream in lanes.flat_map(|lane| keys.streams(lane)) {
+        pipe.xlen(&stream).xrange_count(&stream, "-", "+", 1);
+    }
+    let looked: Vec<(u64, StreamRangeReply)> = pairs(&pipe, redis).await?;
+    let of_lane = |streams: &[(u64, StreamRangeReply)]| {
+        let since = |head: &StreamRangeReply| head.ids.first()?.id.split_once('-')?.0.parse::<u64>().ok();
+        (streams.iter().map(|(jobs, _)| jobs).sum(), streams.iter().filter_map(|(_, head)| since(head)).min())
+    };
+    Ok(looked.chunks_exact(2).map(of_lane).collect())
 }
 
 /// The answers of a pipeline whose commands come in pairs.

@@ -417,8 +417,12 @@ impl Queue for MemoryQueue {
 
     async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {
         let inner = self.lock();
-        let mut depths: Vec<LaneDepth> =
-            inner.ready.iter().map(|(lane, jobs)| LaneDepth { lane: lane.clone(), jobs }).collect();
+        let depth = |(name, jobs): (&String, u64)| LaneDepth {
+            lane: name.clone(),
+            jobs,
+            since_ms: inner.lanes.get(name).and_then(|lane| inner.since_ms(lane)),
+        };
+        let mut depths: Vec<LaneDepth> = inner.ready.iter().map(depth).collect();
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         Ok(depths)
     }
@@ -439,10 +443,8 @@ impl Queue for MemoryQueue {
             ..Seen::default()
         };
         for (name, lane) in &inner.lanes {
-            let heads = [lane.front.front(), lane.queue.front()];
-            let since = heads.into_iter().flatten().filter_map(|id| inner.jobs.get(id)).map(|record| record.ready_ms);
             let jobs = (lane.front.len() + lane.queue.len()) as u64;
-            if let Some(since_ms) = since.min() {
+            if let Some(since_ms) = inner.since_ms(lane) {
                 seen.waiting
                     .push((name.clone(), flow::Waiting { jobs, oldest_ms: inner.now.saturating_sub(since_ms) }));
             }

@@ -426,6 +426,8 @@ pub struct LaneDepth {
     pub lane: String,
     /// Jobs ready.
     pub jobs: u64,
+    /// Since when the first of them is ready, unix milliseconds; `None` where all stand at a concurrency key.
+    pub since_ms: Option<u64>,
 }
 
 /// The queue. Every verb is atomic, idempotent where it can be repeated, and takes its time from the queue's own clock.

@@ -719,11 +719,17 @@ impl Queue for RedisQueue {
     }
 
     async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {
-        let ready: HashMap<String, u64> =
-            self.connection.redis().hgetall(self.keys.ready()).await.map_err(Error::redis("read the lanes"))?;
-        let mut depths: Vec<LaneDepth> = ready.into_iter().map(|(lane, jobs)| LaneDepth { lane, jobs }).collect();
+        let (mut redis, step) = (self.connection.redis(), "read the lanes");
+        let ready: HashMap<String, u64> = redis.hgetall(self.keys.ready()).await.map_err(Error::redis(step))?;
+        let mut depths: Vec<LaneDepth> =
+            ready.into_iter().map(|(lane, jobs)| LaneDepth { lane, jobs, since_ms: None }).collect();
         depths.sort_by(|a, b| (b.jobs, &a.lane).cmp(&(a.jobs, &b.lane)));
         depths.truncate(1_000);
+        if !depths.is_empty() {
+            let lanes = depths.iter().map(|depth| &*depth.lane);
+            let heads = flow::heads(&mut redis, &self.keys, lanes).await.map_err(Error::redis(step))?;
+            depths.iter_mut().zip(heads).for_each(|(depth, (_, since_ms))| depth.since_ms = since_ms);
+        }
         Ok(depths)
     }
 

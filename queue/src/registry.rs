@@ -24,7 +24,9 @@ use crate::scripts;
 
 pub use self::audit::{Actor, AuditPage, Change, ChangeEnd, KeptChange, Which};
 pub use self::endpoints::TrafficSet;
-pub use self::machines::{AutoscalerStatus, Caps, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted};
+pub use self::machines::{
+    AutoscalerStatus, Caps, DECISIONS_MAX, Decision, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted,
+};
 pub use self::secrets::{SECRETS_MAX, SealedSecret, SecretPut};
 pub use self::tenants::{Quotas, TenantRecord};
 pub use self::tokens::{SpentToken, TokenKind, TokenRecord};

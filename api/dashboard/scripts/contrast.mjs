@@ -9,7 +9,7 @@ const luminance = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at
 const contrast = (one, other) => { const [low, high] = [luminance(one), luminance(other)].sort((a, b) => a - b); return (high + 0.05) / (low + 0.05); };
 const pairs = ["text", "quiet", "accent", "good", "bad", "warn", "busy"].flatMap((name) => [[name, "ground"], [name, "raised"]]);
 // A button's words on it, and the parts of a bar.
-pairs.push(["on-accent", "accent"], ["ground", "busy"], ["ground", "quiet"]);
+pairs.push(["on-accent", "accent"], ...["busy", "quiet", "good", "bad", "blue", "teal", "plum", "amber", "rose", "slate"].map((colour) => ["ground", colour]));
 
 let failed = false;
 for (const [theme, colours] of [["light", light], ["dark", dark]]) {

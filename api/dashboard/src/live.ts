@@ -56,13 +56,15 @@ export function useLive(): boolean {
   return now;
 }
 
-/** An answer of the API, asked for again whenever `topic` changed or the stream came back. What was known stays on screen. */
-export function useAsked<T>(path: string, topic: Topic | null): { data: T | null; problem: string | null; again: () => void } {
+/** An answer of the API, asked for again whenever `topic` changed or the stream came back. What was known stays on screen. Nothing is
+ * asked while `path` is null. */
+export function useAsked<T>(path: string | null, topic: Topic | null): { data: T | null; problem: string | null; again: () => void } {
   const [data, setData] = useState<T | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [turn, setTurn] = useState(0);
   useEffect(() => { setData(null); setProblem(null); }, [path]);
   useEffect(() => {
+    if (path === null) return;
     let wanted = true;
     ask<T>(path).then((answer) => { if (wanted) { setData(answer); setProblem(null); } }, (error) => { if (wanted) setProblem(sentence(error)); });
     return () => { wanted = false; };
@@ -72,8 +74,8 @@ export function useAsked<T>(path: string, topic: Topic | null): { data: T | null
   return { data, problem, again };
 }
 
-/** What the stream says of `topic`; `path` answers the same before it first does, and while it is away. */
-export function useTopic<T>(topic: Topic, path: string): { data: T | null; problem: string | null } {
+/** What the stream says of `topic`; `path` answers the same before it first does, and while it is away; null where it may not be asked. */
+export function useTopic<T>(topic: Topic, path: string | null): { data: T | null; problem: string | null } {
   const asked = useAsked<T>(path, null);
   const [pushed, setPushed] = useState<T | null>((seen.get(topic) as T | undefined) ?? null);
   useWake(topic, () => setPushed((seen.get(topic) as T | undefined) ?? null));

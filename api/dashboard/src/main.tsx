@@ -3,10 +3,12 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
-import { ask, Refused, type Schemas, sentence } from "./api";
+import { ask, Refused, sentence } from "./api";
 import { forget, start, stop, useLive } from "./live";
 import { Problem } from "./parts";
 import { go, useRoute, VIEWS } from "./route";
+import { type Session, SessionContext, takeLink } from "./session";
+import { paint, toggle } from "./theme";
 import { Batches } from "./views/batches";
 import { Costs } from "./views/costs";
 import { Endpoints } from "./views/endpoints";
@@ -15,18 +17,17 @@ import { Job } from "./views/job";
 import { Jobs } from "./views/jobs";
 import { Queue } from "./views/queue";
 
-type Session = Schemas["Session"];
-
-const THEME = "stokehold-theme";
 const RETRY_MS = 2000;
 const KEY_PAUSE_MS = 1000;
 
-function theme(): string { return localStorage.getItem(THEME) ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"); }
-function paint(): void { document.documentElement.dataset["theme"] = theme(); }
+/** What the address brought along, which is out of it by now. */
+let link = takeLink();
 
-function Login({ entered }: { entered: (session: Session) => void }) {
-  const [problem, setProblem] = useState<string | null>(null);
-  const enter = (token: string) => ask<Session>("/v1/session", { method: "POST", body: JSON.stringify({ token }) }).then(entered, (error) => setProblem(sentence(error)));
+function logIn(token: string): Promise<Session> { return ask<Session>("/v1/session", { method: "POST", body: JSON.stringify({ token }) }); }
+
+function Login({ entered, why }: { entered: (session: Session) => void; why: string | null }) {
+  const [problem, setProblem] = useState(why);
+  const enter = (token: string) => logIn(token).then(entered, (error) => setProblem(sentence(error)));
   return (
     <main class="login">
       <h1>Stokehold</h1>
@@ -35,7 +36,7 @@ function Login({ entered }: { entered: (session: Session) => void }) {
         <Problem text={problem} />
         <button class="main">Log in</button>
       </form>
-      <p class="quiet">An administrator makes one with <code>stoke token create</code>. The page does not keep it.</p>
+      <p class="quiet"><code>stoke dashboard</code> prints an address that needs none; an administrator makes one with <code>stoke token create</code>. The page does not keep it.</p>
     </main>
   );
 }
@@ -67,7 +68,7 @@ function View() {
     case "fleet": return <Fleet />;
     case "endpoints": return <Endpoints name={of} />;
     case "costs": return <Costs by={query.get("by")} />;
-    default: return <Queue />;
+    default: return <Queue by={query.get("by")} />;
   }
 }
 
@@ -90,12 +91,12 @@ function Frame({ session, left }: { session: Session; left: () => void }) {
     <div class="frame">
       <a class="skip" href="#main">Skip to the view</a>
       <nav aria-label="Views">
-        <strong>Stokehold</strong>
+        <strong><img src="/dashboard/icon.svg" alt="" width={18} height={18} /> Stokehold</strong>
         {VIEWS.map(([name, label]) => <a key={name} href={`/dashboard/${name}`} aria-current={view === name ? "page" : undefined}>{label}</a>)}
         <div class="foot">
-          <span role="status" aria-live="polite">{isLive ? "● live" : "○ reconnecting"}</span>
-          <span>{session.tenant}</span>
-          <button onClick={() => { localStorage.setItem(THEME, theme() === "dark" ? "light" : "dark"); paint(); }}>Light / dark</button>
+          <span role="status" aria-live="polite" class={isLive ? "good" : "warn"}>{isLive ? "● live" : "○ reconnecting"}</span>
+          <span class="tenant" title="Whose jobs, endpoints and files this shows">{session.tenant}</span>
+          <button onClick={toggle}>Light / dark</button>
           <button onClick={() => help.current?.showModal()}>Keys</button>
           <button onClick={() => void leave()}>Log out</button>
         </div>
@@ -117,15 +118,21 @@ function Page() {
   const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const look = () => { ask<Session>("/v1/session").then(setSession, (error) => {
+    // Who is logged in stays so: a link from elsewhere does not make them somebody else.
+    const look = () => { ask<Session>("/v1/session").catch((error: unknown) => {
+      if (link === null || !(error instanceof Refused && error.status === 401)) throw error;
+      const once = link;
+      link = null;
+      return logIn(once).catch((refused: unknown) => { setProblem(sentence(refused)); throw refused; });
+    }).then((who) => { setProblem(null); setSession(who); }, (error) => {
       if (error instanceof Refused && error.status === 401) setOut(true);
       else { setProblem(sentence(error)); timer = setTimeout(look, RETRY_MS); }
     }); };
     look();
     return () => clearTimeout(timer);
   }, []);
-  if (session) return <Frame session={session} left={() => { forget(); setSession(null); setOut(true); }} />;
-  return isOut ? <Login entered={setSession} /> : <Problem text={problem} />;
+  if (session) return <SessionContext.Provider value={session}><Frame session={session} left={() => { forget(); setProblem(null); setSession(null); setOut(true); }} /></SessionContext.Provider>;
+  return isOut ? <Login entered={setSession} why={problem} /> : <Problem text={problem} />;
 }
 
 paint();

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { sentence } from "./api";
+import { useMay } from "./session";
 
 const MARKS: Record<string, [string, string]> = {
   succeeded: ["✓", "good"], completed: ["✓", "good"], ready: ["●", "good"], well: ["●", "good"],
@@ -18,33 +19,42 @@ export function Problem({ text }: { text: string | null }) { return text ? <p cl
 export function Empty({ children }: { children: ComponentChildren }) { return <div class="empty">{children}</div>; }
 export function Tile({ label, children }: { label: string; children: ComponentChildren }) { return <div><span class="quiet">{label}</span><b>{children}</b></div>; }
 
-/** A table whose figures stand right; `n` names the columns of figures. */
-export function Table({ label, heads, n = [], rows }: { label: string; heads: string[]; n?: number[]; rows: ComponentChildren[][] }) {
+/** A table whose figures stand right; `n` names the columns of figures, `wrap` those of sentences. */
+export function Table({ label, heads, n = [], wrap = [], rows }: { label: string; heads: string[]; n?: number[]; wrap?: number[]; rows: ComponentChildren[][] }) {
+  const kind = (at: number) => (n.includes(at) ? "n" : wrap.includes(at) ? "wrap" : "");
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
       <table>
-        <thead><tr>{heads.map((head, at) => <th key={head} scope="col" class={n.includes(at) ? "n" : ""}>{head}</th>)}</tr></thead>
-        <tbody>{rows.map((row, at) => <tr key={at}>{row.map((cell, column) => <td key={column} class={n.includes(column) ? "n" : ""}>{cell}</td>)}</tr>)}</tbody>
+        <thead><tr>{heads.map((head, at) => <th key={head} scope="col" class={kind(at)}>{head}</th>)}</tr></thead>
+        <tbody>{rows.map((row, at) => <tr key={at}>{row.map((cell, column) => <td key={column} class={kind(column)}>{cell}</td>)}</tr>)}</tbody>
       </table>
     </div>
   );
 }
 
-/** A bar of named parts of a whole. */
-export function Bar({ label, whole, parts }: { label: string; whole: number; parts: [string, number][] }) {
+/** A bar of named parts of a whole, each in words on hovering and for whoever listens; a wide one is named. */
+export function Bar({ label, whole, parts, say = String }: { label: string; whole: number; parts: [name: string, size: number, kind: string][]; say?: (size: number) => string }) {
+  const wide = Math.max(1, whole);
   return (
-    <div class="bar" role="img" aria-label={`${label}: ${parts.map(([name, size]) => `${name} ${size}`).join(", ") || "empty"}, of ${whole}`}>
-      {parts.filter(([, size]) => size > 0).map(([name, size]) => <span key={name} title={`${name}: ${size}`} style={{ width: `${Math.min(100, (100 * size) / Math.max(1, whole))}%` }}>{name}</span>)}
+    <div class="bar" role="img" aria-label={`${label}: ${parts.map(([name, size]) => `${name} ${say(size)}`).join(", ") || "empty"}, of ${say(whole)}`}>
+      {parts.filter(([, size]) => size > 0).map(([name, size, kind]) => <span key={name} class={`kind-${kind}`} title={`${name}: ${say(size)}`} style={{ width: `${Math.min(100, (100 * size) / wide)}%` }}>{size > wide / 5 ? name : ""}</span>)}
     </div>
   );
 }
 
-/** A button whose deed is done only after its dialog says what it will do. */
+/** What the colours of a bar mean. */
+export function Legend({ kinds }: { kinds: [name: string, kind: string][] }) {
+  return <p class="legend">{kinds.map(([name, kind]) => <span key={name}><i class={`kind-${kind}`} aria-hidden="true" /> {name}</span>)}</p>;
+}
+
+/** A button whose deed is done only after its dialog says what it will do; there for those who may do it. */
 export function Confirm({ label, text, act }: { label: string; text: string; act: () => Promise<unknown> }) {
+  const may = useMay("jobs:write");
   const box = useRef<HTMLDialogElement>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);
   const go = () => { setBusy(true); act().then(() => box.current?.close(), (error) => setProblem(sentence(error))).finally(() => setBusy(false)); };
+  if (!may) return null;
   return (
     <>
       <button onClick={() => { setProblem(null); box.current?.showModal(); }}>{label}</button>
@@ -57,8 +67,8 @@ export function Confirm({ label, text, act }: { label: string; text: string; act
   );
 }
 
-/** Now, again every second, for ages that grow on screen. */
-export function useTick(): void {
+/** Now, again every second, for ages that grow on screen while they do. */
+export function useTick(isOn = true): void {
   const [, set] = useState(0);
-  useEffect(() => { const timer = setInterval(() => set((before) => before + 1), 1000); return () => clearInterval(timer); }, []);
+  useEffect(() => { if (!isOn) return; const timer = setInterval(() => set((before) => before + 1), 1000); return () => clearInterval(timer); }, [isOn]);
 }

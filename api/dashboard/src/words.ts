@@ -1,16 +1,26 @@
 // Figures in words: one way each to write dollars, spans and instants.
+
+/** Dollars: two decimals and, of less than a dime, two digits that say something. */
 export function usd(micros: number | null | undefined): string {
   if (micros === null || micros === undefined) return "–";
   const dollars = micros / 1e6;
-  return `$${dollars.toFixed(dollars !== 0 && Math.abs(dollars) < 1 ? 4 : 2)}`;
+  const least = Math.abs(dollars);
+  if (least === 0 || least >= 0.1) return `$${dollars.toFixed(2)}`;
+  return `$${dollars.toFixed(Math.min(6, 1 - Math.floor(Math.log10(least))))}`;
 }
 export function span(ms: number | null | undefined): string {
   if (ms === null || ms === undefined) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
   if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min ${Math.floor((ms % 60_000) / 1000)} s`;
-  return `${Math.floor(ms / 3_600_000)} h ${Math.floor((ms % 3_600_000) / 60_000)} min`;
+  if (ms < 86_400_000) return `${Math.floor(ms / 3_600_000)} h ${Math.floor((ms % 3_600_000) / 60_000)} min`;
+  return `${Math.floor(ms / 86_400_000)} d ${Math.floor((ms % 86_400_000) / 3_600_000)} h`;
 }
-export function since(at: string | null | undefined): string { return at ? span(Math.max(0, Date.now() - Date.parse(at))) : "–"; }
-export function instant(at: string | null | undefined): string { return at ? new Date(at).toLocaleString() : "–"; }
+/** A span that grows on screen: whole seconds do. */
+export function age(ms: number): string { return ms < 60_000 ? `${Math.max(0, Math.floor(ms / 1000))} s` : span(ms); }
+export function since(at: string | null | undefined): string { return at ? age(Date.now() - Date.parse(at)) : "–"; }
+export function until(at: string | null | undefined): string { return at ? `in ${age(Math.max(0, Date.parse(at) - Date.now()))}` : "–"; }
+export function instant(at: string | null | undefined): string { return at ? new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "–"; }
 export function percent(part: number, whole: number): string { return whole > 0 ? `${((100 * part) / whole).toFixed(1)} %` : "–"; }
+export function count(number: number): string { return number.toLocaleString("en").replaceAll(",", " "); }
+export function gib(mib: number): string { return `${(mib / 1024).toFixed(mib % 1024 === 0 ? 0 : 1)} GiB`; }

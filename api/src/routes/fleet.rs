@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::gateway::ModelState;
-use stokehold_queue::registry::{MachineRecord, MachineState, Notice};
+use stokehold_queue::registry::{Decision, MachineRecord, MachineState, Notice};
 use stokehold_queue::vram::{class_of_card_gib, kind_of_cards};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
@@ -28,6 +28,8 @@ pub(crate) struct FleetView {
     autoscaler_at: Option<String>,
     /// What it says that its operator should know: what it cannot see, or holds back.
     notices: Vec<NoticeView>,
+    /// What it did last and why, the newest first.
+    decisions: Vec<DecisionView>,
 }
 
 /// What the autoscaler's operator should know.
@@ -45,6 +47,28 @@ pub(crate) struct NoticeView {
 impl From<Notice> for NoticeView {
     fn from(notice: Notice) -> Self {
         Self { since: rfc3339(notice.since_ms), kind: notice.kind, text: notice.text }
+    }
+}
+
+/// What the autoscaler decided about a machine.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Decision)]
+pub(crate) struct DecisionView {
+    /// When, RFC 3339.
+    at: String,
+    /// `rent`, `resume`, `drain`, `undrain`, `stop` or `release`.
+    action: String,
+    /// Why, in words.
+    reason: String,
+    /// The machine, once there is one.
+    machine: Option<String>,
+    /// Why it failed; null where it did not.
+    failure: Option<String>,
+}
+
+impl From<Decision> for DecisionView {
+    fn from(Decision { at_ms, action, reason, machine, failure }: Decision) -> Self {
+        Self { at: rfc3339(at_ms), action, reason, machine, failure }
     }
 }
 
@@ -167,8 +191,14 @@ pub(crate) async fn look(app: &App) -> Result<FleetView, Problem> {
     views.sort_by(|a, b| (&a.id, &a.worker_id).cmp(&(&b.id, &b.worker_id)));
     let usd_micros_per_hour = views.iter().map(|machine| machine.usd_micros_per_hour).sum();
     let autoscaler_at = autoscaler.as_ref().map(|autoscaler| rfc3339(autoscaler.at_ms));
-    let notices = autoscaler.into_iter().flat_map(|autoscaler| autoscaler.notices).map(NoticeView::from).collect();
-    Ok(FleetView { usd_micros_per_hour, machines: views, autoscaler_at, notices })
+    let (notices, decisions) = autoscaler.map(|said| (said.notices, said.decisions)).unwrap_or_default();
+    Ok(FleetView {
+        usd_micros_per_hour,
+        machines: views,
+        autoscaler_at,
+        notices: notices.into_iter().map(NoticeView::from).collect(),
+        decisions: decisions.into_iter().map(DecisionView::from).collect(),
+    })
 }
 
 fn rented(

@@ -6,6 +6,7 @@ use serde::Serialize;
 use stokehold_queue::Queue;
 use stokehold_queue::costs::day_of;
 use stokehold_queue::job::Priority;
+use stokehold_queue::queue::LaneDepth;
 use stokehold_queue::{now_ms, reach};
 use utoipa::ToSchema;
 
@@ -14,6 +15,7 @@ use super::view::{PriorityWord, WaitingView};
 use crate::auth::{Caller, WorkersRead};
 use crate::budgets::spent_budget;
 use crate::error::Problem;
+use crate::stamp::rfc3339;
 use crate::state::App;
 
 /// What the autoscaler said longer ago is not believed, milliseconds.
@@ -39,6 +41,8 @@ pub(crate) struct LaneView {
     demands: DemandsView,
     /// How many.
     jobs: u64,
+    /// Since when the first of them is ready, RFC 3339; null where all wait for their concurrency key.
+    oldest_at: Option<String>,
     waiting: WaitingView,
     /// When they will have been done, as the autoscaler reckons: with the machines that are here or may come. Null where no autoscaler
     /// runs, and where nothing that could run them is here or comes.
@@ -69,8 +73,8 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
         let name = format!("{}/{}", lane.tenant, lane.endpoint);
         etas.iter().find(|eta| eta.endpoint == name && eta.priority == lane.priority.digit())?.seconds
     };
-    let lane = |lane: &str, jobs| {
-        let lane = parts_of_lane(lane)?;
+    let lane = |depth: &LaneDepth| {
+        let lane = parts_of_lane(&depth.lane)?;
         let (demands, vram_class_gib) = reach::parts_of(lane.class);
         Some(LaneView {
             tenant: lane.tenant.to_owned(),
@@ -78,14 +82,15 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
             priority: lane.priority,
             vram_class_gib,
             demands: fleet.demands(demands).cloned().unwrap_or_default().into(),
-            jobs,
+            jobs: depth.jobs,
+            oldest_at: depth.since_ms.map(rfc3339),
             waiting: spent_budget(lane.tenant, lane.endpoint, &budgets, now)
                 .unwrap_or_else(|| fleet.why(vram_class_gib, demands))
                 .into(),
             eta_s: eta_s(&lane),
         })
     };
-    Ok(QueueView { lanes: depths.into_iter().filter_map(|depth| lane(&depth.lane, depth.jobs)).collect() })
+    Ok(QueueView { lanes: depths.iter().filter_map(lane).collect() })
 }
 
 /// A lane's name, taken apart.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_queue::{TokenKind, TokenRecord};
 use utoipa::ToSchema;
 
-use crate::auth::prove;
+use crate::auth::proven;
 use crate::error::Problem;
 use crate::json::Json;
 use crate::peer::Address;
@@ -23,7 +23,7 @@ const BODY_MAX: usize = 4 << 10;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LogIn {
-    /// An API token, `sk_…`.
+    /// An API token, `sk_…`, or one that is good for this alone, as `stoke dashboard` makes them.
     token: String,
 }
 
@@ -60,10 +60,13 @@ pub(crate) async fn log_in(
 ) -> Result<Response, Problem> {
     session::check_origin(&headers, &uri, &app.config.public_url)?;
     let token = request.token.trim();
-    let proven = prove(&app, token, TokenKind::Api).await;
+    let proven = proven(&app, token, TokenKind::Api).await;
     let (record, _) = proven.map_err(|problem| app.failed_log_in(address, problem))?;
     app.admit(&record.tenant).await?;
-    let (expires_ms, cookie) = session::begin(&app, token, &record)?;
+    let (expires_ms, cookie) = match record.single_use {
+        true => session::begin_once(&app, &record).await?,
+        false => session::begin(&app, token, &record)?,
+    };
     let view = SessionView::new(&record, expires_ms);
     Ok(([(SET_COOKIE, cookie), (CACHE_CONTROL, "no-store".to_owned())], JsonAnswer(view)).into_response())
 }

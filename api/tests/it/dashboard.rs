@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use futures::{Stream, StreamExt};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
-use stokehold_api::token::Scope;
-use stokehold_queue::now_ms;
+use stokehold_api::token::{Scope, mint};
 use stokehold_queue::series::{Point, STEP_MS};
+use stokehold_queue::{TokenKind, now_ms};
 use tokio::time::{sleep, timeout};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -94,6 +94,35 @@ async fn a_session_stands_for_its_token_and_no_foreign_page_can_use_it() {
     let left = leave().header("stokehold-request", "dashboard").send().await.unwrap();
     assert_eq!(left.status(), 204);
     assert!(set_cookie(&left).starts_with("stoke_session=; ") && set_cookie(&left).contains("Max-Age=0"));
+}
+
+#[tokio::test]
+async fn a_link_logs_in_once_and_is_good_for_nothing_else() {
+    let stack = Stack::start().await;
+    let ttl = Some(std::time::Duration::from_secs(600));
+    let (mut record, token) = mint(TokenKind::Api, "acme", &[Scope::JobsRead], "link", ttl, &stack.key).unwrap();
+    record.single_use = true;
+    stack.queue.registry().put_token(&record).await.unwrap();
+
+    let bearer = stack.client.get(format!("{}/v1/jobs", stack.url)).bearer_auth(token.expose());
+    assert_eq!(stack.problem(bearer).await, unauthorized(), "it is no bearer token");
+
+    // Of many at once one gets in.
+    let other = stack.replica(|_| {}).await;
+    let tries = (0..8).map(|n| log_in(if n % 2 == 0 { &stack } else { &other }, token.expose()));
+    let answers = futures::future::join_all(tries).await;
+    let (entered, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status() == 200);
+    assert_eq!((entered.len(), refused.len()), (1, 7));
+    assert!(refused.iter().all(|answer| answer.status() == 401));
+
+    let cookie = set_cookie(&entered[0]);
+    let who = stack.json(asks(&other, Method::GET, "/v1/session", &cookie)).await;
+    assert_eq!((&who["tenant"], &who["scopes"]), (&json!("acme"), &json!(["jobs:read"])));
+    stack.json(asks(&stack, Method::GET, "/v1/jobs", &cookie)).await;
+    // What it became is a token like any other, which ends and can be revoked.
+    let tokens = stack.queue.registry().tokens().await.unwrap();
+    let own = tokens.iter().find(|token| token.name == "link").unwrap();
+    assert!(own.id != record.id && !own.single_use && own.expires_ms.is_some());
 }
 
 #[tokio::test]

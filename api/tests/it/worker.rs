@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use stokehold_queue::gateway::PROTOCOL;
 use stokehold_queue::job::Priority;
 use stokehold_queue::now_ms;
-use stokehold_queue::registry::{AutoscalerStatus, Eta, Notice};
+use stokehold_queue::registry::{AutoscalerStatus, Decision, Eta, Notice};
 
 use crate::stack::{Stack, sha256, shown};
 
@@ -268,12 +268,23 @@ async fn a_drained_worker_is_given_nothing_and_the_job_goes_to_another() {
 
     let notice = Notice { kind: "deaf".to_owned(), text: "no worker is heard".to_owned(), since_ms: 1 };
     let eta = Eta { endpoint: "acme/echo".to_owned(), priority: Priority::Standard.digit(), seconds: Some(90) };
-    let status = AutoscalerStatus { at_ms: now_ms(), notices: vec![notice], etas: vec![eta] };
+    let decision = Decision {
+        at_ms: 1,
+        action: "rent".to_owned(),
+        reason: "1 job waits".to_owned(),
+        machine: Some("m-1".to_owned()),
+        failure: None,
+    };
+    let status =
+        AutoscalerStatus { at_ms: now_ms(), notices: vec![notice], etas: vec![eta], decisions: vec![decision] };
     assert!(registry.put_autoscaler(term, &status).await.unwrap());
     let fleet = stack.json(stack.get("/v1/fleet")).await;
     assert_eq!(fleet["notices"][0]["text"], "no worker is heard", "{fleet}");
+    let said = json!({"at": "1970-01-01T00:00:00.001Z", "action": "rent", "reason": "1 job waits", "machine": "m-1", "failure": null});
+    assert_eq!(fleet["decisions"], json!([said]), "{fleet}");
     let queue = stack.json(stack.get("/v1/queue")).await;
     assert_eq!(queue["lanes"][0]["eta_s"], 90, "{queue}");
+    assert!(queue["lanes"][0]["oldest_at"].is_string(), "{queue}");
     let late = AutoscalerStatus { at_ms: now_ms() - 61_000, ..status };
     assert!(registry.put_autoscaler(term, &late).await.unwrap());
     let queue = stack.json(stack.get("/v1/queue")).await;

@@ -1,9 +1,9 @@
 //! What the operator is to know: that something cannot be seen, or is held back, and since when. Each is logged when it begins and when it
 //! is over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use stokehold_queue::registry::{Caps, Granted, Notice};
+use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, Notice};
 
 use crate::live::look::Unsold;
 use crate::observe::dollars;
@@ -17,6 +17,10 @@ pub(crate) struct Notices {
     /// By what they are about.
     standing: BTreeMap<String, Notice>,
     round: BTreeMap<String, String>,
+    /// What was done last, the newest first.
+    decisions: VecDeque<Decision>,
+    /// Whether something was done since this was last told.
+    is_news: bool,
 }
 
 impl Notices {
@@ -94,6 +98,23 @@ impl Notices {
         self.say(kind.to_owned(), text);
     }
 
+    /// That something was done, or tried. What is tried again in each round, and fails the same way, is told of once.
+    pub(crate) fn decided(&mut self, decision: Decision) {
+        let same =
+            |last: &Decision| Decision { at_ms: last.at_ms, reason: last.reason.clone(), ..decision.clone() } == *last;
+        if decision.failure.is_some() && self.decisions.front().is_some_and(same) {
+            return;
+        }
+        self.decisions.push_front(decision);
+        self.decisions.truncate(DECISIONS_MAX);
+        self.is_news = true;
+    }
+
+    /// What was done last, the newest first.
+    pub(crate) fn decisions(&self) -> Vec<Decision> {
+        self.decisions.iter().cloned().collect()
+    }
+
     pub(crate) fn say(&mut self, kind: String, text: String) {
         self.round.entry(kind).or_insert(text);
     }
@@ -101,7 +122,7 @@ impl Notices {
     /// What stands at the end of a round, and whether that has changed.
     pub(crate) fn end_round(&mut self, now_ms: u64) -> (Vec<Notice>, bool) {
         let round = std::mem::take(&mut self.round);
-        let mut changed = false;
+        let mut changed = std::mem::take(&mut self.is_news);
         self.standing.retain(|kind, notice| {
             let stands = round.contains_key(kind);
             if !stands {
@@ -140,5 +161,26 @@ mod tests {
         assert_eq!((standing[0].since_ms, changed), (1_000, false), "it goes on");
         assert!(standing[0].text.contains("empty"));
         assert_eq!(notices.end_round(3_000), (vec![], true));
+    }
+
+    #[test]
+    fn what_was_done_is_told_newest_first_and_what_keeps_failing_once() {
+        let decision = |at_ms, action: &str, failure: Option<&str>| Decision {
+            at_ms,
+            action: action.to_owned(),
+            reason: format!("{at_ms} jobs wait"),
+            machine: None,
+            failure: failure.map(str::to_owned),
+        };
+        let mut notices = Notices::default();
+        notices.decided(decision(1, "rent", None));
+        notices.decided(decision(2, "stop", Some("refused")));
+        notices.decided(decision(3, "stop", Some("refused")));
+        notices.decided(decision(4, "stop", None));
+        let at: Vec<u64> = notices.decisions().iter().map(|decision| decision.at_ms).collect();
+        assert_eq!(at, [4, 2, 1]);
+        assert!(notices.end_round(5).1 && !notices.end_round(6).1, "news are told at once, and once");
+        (0..100).for_each(|at_ms| notices.decided(decision(at_ms, "rent", None)));
+        assert_eq!(notices.decisions().len(), DECISIONS_MAX);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use stokehold_queue::registry::Granted;
+use stokehold_queue::registry::{Decision, Granted};
 use tokio::time::Instant;
 
 use crate::apply::{Hands, Outcome, Stop, adopted};
@@ -73,6 +73,9 @@ pub(crate) async fn round(
             if matches!(granted, Granted::Rents(_)) {
                 break;
             }
+        }
+        if let Some(decision) = decision(step, &outcome, seen.now_ms) {
+            notices.decided(decision);
         }
         tell(step, &outcome);
     }
@@ -155,6 +158,18 @@ fn word(action: &Action) -> &'static str {
         Action::Stop { .. } => "stop",
         Action::Release { .. } => "release",
     }
+}
+
+/// What is worth telling an operator of a step: not that it was left for another round.
+fn decision(step: &Step, outcome: &Outcome, at_ms: u64) -> Option<Decision> {
+    let (made, failure) = match outcome {
+        Outcome::Done { machine } => (Some(machine.clone()), None),
+        Outcome::AfterItsJobs => (None, None),
+        Outcome::Failed(why) => (None, Some(why.clone())),
+        Outcome::LeftAlone(_) | Outcome::Withheld(_) => return None,
+    };
+    let machine = step.action.machine().map(|machine| machine.to_string()).or(made);
+    Some(Decision { at_ms, action: word(&step.action).to_owned(), reason: step.reason.to_string(), machine, failure })
 }
 
 /// One line for each decision: what, why, and what became of it.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stokehold_api::Config;
+use stokehold_api::token::{Scope, TokenKey};
 use stokehold_exposition::Exposition;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
@@ -18,11 +19,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::lock::{DataLock, make_private};
 use super::redis_server::RedisServer;
-use super::secrets::Secrets;
+use super::secrets::{Secrets, TENANT};
 use super::state::{State, host, listen};
 use super::workers::{Begun, Workers};
 use super::{Durability, WorkerRange, provision};
 use crate::client::Client;
+use crate::dashboard;
 
 /// The API's own boot checks give up after a minute.
 const READY_LIMIT: Duration = Duration::from_secs(90);
@@ -72,6 +74,8 @@ pub(crate) struct Stack {
     pub(crate) token: String,
     pub(crate) data: PathBuf,
     pub(crate) about: About,
+    queue: RedisConfig,
+    key: TokenKey,
     workers: Workers,
     api: Part,
     store: Option<Part>,
@@ -126,10 +130,21 @@ impl Stack {
         }
         let mut about =
             About { durability, redis: about_redis, objects: about_objects, workers: options.workers, fake_vast: None };
-        let begun = Begun { url: &url, secrets: &secrets, data: &data, client: &client, queue, exposition };
+        let begun =
+            Begun { url: &url, secrets: &secrets, data: &data, client: &client, queue: queue.clone(), exposition };
         let workers = Workers::start(options, begun).await?;
         about.fake_vast = workers.fake_vast().map(str::to_owned);
-        Ok(Self { url, token: secrets.api.token, data, about, workers, api, store, redis, _lock: lock })
+        let (key, token) = (secrets.token_key()?, secrets.api.token);
+        Ok(Self { url, token, data, about, queue, key, workers, api, store, redis, _lock: lock })
+    }
+
+    /// The dashboard's address, with a log-in that is good once; `None` where this program carries no dashboard.
+    pub(crate) async fn dashboard(&self) -> Result<Option<String>> {
+        if !stokehold_api::has_dashboard() {
+            return Ok(None);
+        }
+        let queue = Shards::connect(self.queue.clone()).await.context("Redis cannot be reached")?;
+        dashboard::link(&self.url, &queue.registry(), &self.key, TENANT, &Scope::ALL).await.map(Some)
     }
 
     /// Watches over the parts, and starts workers again that ended. Completes with why, when a part has ended that the rest cannot do

@@ -53,6 +53,12 @@ fn member_of(shelf: ShelfName) -> String {
 }
 
 impl Inner {
+    /// Since when the first job of a lane is ready.
+    pub(super) fn since_ms(&self, lane: &Lane) -> Option<u64> {
+        let heads = [lane.front.front(), lane.queue.front()].into_iter().flatten();
+        heads.filter_map(|id| self.jobs.get(id)).map(|record| record.ready_ms).min()
+    }
+
     pub(super) fn next_turn(&mut self) -> f64 {
         self.turn += 1;
         self.turn as f64

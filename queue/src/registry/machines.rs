@@ -151,6 +151,27 @@ pub struct AutoscalerStatus {
     pub notices: Vec<Notice>,
     /// Of endpoints whose jobs wait.
     pub etas: Vec<Eta>,
+    /// What it did last and why, the newest first; at most [`DECISIONS_MAX`].
+    #[serde(default)]
+    pub decisions: Vec<Decision>,
+}
+
+/// Decisions that are kept to be looked at.
+pub const DECISIONS_MAX: usize = 20;
+
+/// What was decided about a machine, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When, unix milliseconds.
+    pub at_ms: u64,
+    /// `rent`, `resume`, `drain`, `undrain`, `stop` or `release`.
+    pub action: String,
+    /// Why, in words.
+    pub reason: String,
+    /// The machine, once there is one.
+    pub machine: Option<String>,
+    /// Why it failed; `None` where it did not.
+    pub failure: Option<String>,
 }
 
 /// What rented machines may come to, all together.

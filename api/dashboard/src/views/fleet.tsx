@@ -1,47 +1,73 @@
-// Machines, the cards in them and who holds their memory, and what the autoscaler says of it.
+// Machines, the cards in them and who holds their memory, and what the autoscaler says and does.
 import type { Schemas } from "../api";
 import { useAsked, useTopic } from "../live";
 import { Bar, Empty, Problem, State, Table, Tile, useTick } from "../parts";
-import { since, usd } from "../words";
+import { useMay } from "../session";
+import { gib, since, usd } from "../words";
 
-function Cards({ worker }: { worker: Schemas["Worker"] }) {
+type Worker = Schemas["Worker"];
+type Machine = Schemas["Machine"];
+
+/** What holds a card's memory, in a colour each. */
+function held(worker: Worker, gpu: Schemas["Gpu"]): [string, number, string][] {
+  const models = worker.models.flatMap((model, at) => model.cards.filter((card) => card.index === gpu.index).map((card): [string, number, string] => [model.name, card.held_mib, `of${at % 6}`]));
+  return gpu.vram_foreign_mib ? [...models, ["others", gpu.vram_foreign_mib, "others"]] : models;
+}
+
+function Card({ worker, gpu }: { worker: Worker; gpu: Schemas["Gpu"] }) {
+  const measured = [gpu.temperature_c == null ? null : `${gpu.temperature_c} °C`, gpu.utilisation_pct == null ? null : `${gpu.utilisation_pct} % in use`, gpu.power_w == null ? null : `${gpu.power_w} W`].filter((each) => each !== null);
+  const parts = held(worker, gpu);
   return (
-    <>
-      <h2>{worker.name} <State of={worker.state} /> <span class="quiet">{worker.running} of {worker.slots} running · {worker.region}</span></h2>
-      {worker.gpus.length === 0 ? <p class="quiet">No card: it runs on the processor.</p> : <Table label={`Cards of ${worker.name}`} heads={["card", "health", "memory by model", "MiB", "temperature", "in use", "power"]} n={[3, 4, 5, 6]} rows={worker.gpus.map((gpu) => {
-        const parts: [string, number][] = worker.models.flatMap((model) => model.cards.filter((card) => card.index === gpu.index).map((card): [string, number] => [model.name, card.held_mib]));
-        if (gpu.vram_foreign_mib) parts.push(["others", gpu.vram_foreign_mib]);
-        return [`${gpu.index} ${gpu.name}`, <><State of={gpu.health} /> {gpu.why && <span class="quiet">{gpu.why}</span>}</>, <Bar label="Memory" whole={gpu.vram_mib} parts={parts} />,
-          `${gpu.vram_held_mib ?? 0} / ${gpu.vram_mib}`, gpu.temperature_c == null ? "–" : `${gpu.temperature_c} °C`, gpu.utilisation_pct == null ? "–" : `${gpu.utilisation_pct} %`, gpu.power_w == null ? "–" : `${gpu.power_w} W`];
-      })} />}
-    </>
+    <div class="gpu">
+      <p><b>{gpu.index}</b> {gpu.name} <State of={gpu.health} /> {gpu.why && <span class="quiet">{gpu.why}</span>}<span class="right">{measured.join(" · ")}</span></p>
+      <Bar label={`Memory of card ${gpu.index}`} whole={gpu.vram_mib} parts={parts} say={gib} />
+      <p class="quiet">{gib(gpu.vram_held_mib ?? 0)} of {gib(gpu.vram_mib)} held{parts.map(([name, mib]) => ` · ${name} ${gib(mib)}`)}</p>
+    </div>
+  );
+}
+
+/** A machine: what it costs and does, and its cards once its worker has joined. */
+function Box({ machine, worker }: { machine: Machine; worker: Worker | undefined }) {
+  const price = machine.usd_micros_per_hour > 0 ? `${usd(machine.usd_micros_per_hour)}/h${machine.is_interruptible ? ", interruptible" : ""}` : "owned";
+  return (
+    <article aria-label={`Machine ${machine.id}`}>
+      <header><State of={machine.state} /> <b>{machine.kind}</b><span class="right">{price}</span></header>
+      <p class="mono quiet">{machine.id}</p>
+      <p class="quiet">{[machine.provider, worker?.region, `${machine.running} of ${machine.slots} running`, `here for ${since(machine.rented_at)}`, machine.idle_since ? `idle for ${since(machine.idle_since)}` : ""].filter(Boolean).join(" · ")}</p>
+      {worker?.gpus.map((gpu) => <Card key={gpu.uuid} worker={worker} gpu={gpu} />)}
+      {worker && worker.gpus.length === 0 && <p class="quiet">No card: it runs on the processor.</p>}
+      {!worker && machine.loaded.length === 0 && <p class="quiet">Its worker is not here.</p>}
+    </article>
   );
 }
 
 export function Fleet() {
   useTick();
-  const { data: fleet, problem } = useTopic<Schemas["Fleet"]>("fleet", "/v1/fleet");
-  const workers = useAsked<Schemas["WorkerList"]>("/v1/workers", "fleet");
+  const may = useMay("workers:read");
+  const { data: fleet, problem } = useTopic<Schemas["Fleet"]>("fleet", may ? "/v1/fleet" : null);
+  const workers = useAsked<Schemas["WorkerList"]>(may ? "/v1/workers" : null, "fleet");
   const limits = useAsked<Schemas["OwnLimits"]>("/v1/limits", "costs");
+  const costs = useAsked<Schemas["Costs"]>("/v1/costs?by=machine", "costs");
   const budget = limits.data?.budget;
+  const of = (machine: Machine) => workers.data?.workers.find((worker) => worker.id === machine.worker_id);
+  const states = [...new Set(fleet?.machines.map((machine) => machine.state))].map((state) => `${fleet?.machines.filter((machine) => machine.state === state).length} ${state}`);
+  if (!may) return <><h1>Fleet</h1><p class="quiet">Machines serve all tenants, so they are shown to a token with <code>workers:read</code>.</p></>;
   return (
     <>
       <h1>Fleet</h1>
       <Problem text={problem} />
       {fleet && <div class="tiles">
-        <Tile label="machines">{fleet.machines.length}</Tile><Tile label="workers">{workers.data?.workers.length ?? "–"}</Tile><Tile label="per hour">{usd(fleet.usd_micros_per_hour)}</Tile>
-        <Tile label="spent today, of budget">{budget ? <>{usd(budget.spent_today_usd_micros)} / {usd(budget.limit_usd_micros)}</> : "no budget"}</Tile>
-        <Tile label="autoscaler last heard">{fleet.autoscaler_at ? since(fleet.autoscaler_at) : "never"}</Tile>
+        <Tile label="machines">{fleet.machines.length} <small class="quiet">{states.join(", ")}</small></Tile><Tile label="per hour">{usd(fleet.usd_micros_per_hour)}</Tile>
+        <Tile label="machines today">{usd(costs.data?.total.total_usd_micros)}</Tile>
+        <Tile label="jobs today, of budget">{budget ? <>{usd(budget.spent_today_usd_micros)} <small class="quiet">of {usd(budget.limit_usd_micros)}</small></> : "no budget"}</Tile>
+        <Tile label="autoscaler last heard">{fleet.autoscaler_at ? `${since(fleet.autoscaler_at)} ago` : "never"}</Tile>
       </div>}
-      {!!fleet?.notices.length && <><h2>What the autoscaler says</h2><Table label="Notices" heads={["since", "kind", "what"]} rows={fleet.notices.map((notice) => [since(notice.since), notice.kind, notice.text])} /></>}
+      {!!fleet?.notices.length && <><h2>What the autoscaler says</h2><Table label="Notices" heads={["for", "kind", "what"]} wrap={[2]} rows={fleet.notices.map((notice) => [since(notice.since), notice.kind, notice.text])} /></>}
       <h2>Machines</h2>
-      {fleet?.machines.length === 0 && <Empty>No machine is rented. They come with the work where an autoscaler runs: <code>stoke autoscaler run</code></Empty>}
-      {!!fleet?.machines.length && <Table label="Machines" heads={["state", "machine", "kind", "provider", "cards", "running", "per hour", "age", "idle", "loaded"]} n={[4, 5, 6, 7, 8]} rows={fleet.machines.map((machine) => [
-        <State of={machine.state} />, <span class="mono">{machine.id}</span>, machine.kind, machine.provider, machine.cards, `${machine.running} / ${machine.slots}`,
-        `${usd(machine.usd_micros_per_hour)}${machine.is_interruptible ? " spot" : ""}`, since(machine.rented_at), machine.idle_since ? since(machine.idle_since) : "–", machine.loaded.join(", ") || "–",
-      ])} />}
       <Problem text={workers.problem} />
-      {workers.data?.workers.map((worker) => <Cards key={worker.id} worker={worker} />)}
+      {fleet?.machines.length === 0 && <Empty>No machine is here. They come with the work where an autoscaler runs: <code>stoke autoscaler run</code></Empty>}
+      <div class="boxes">{fleet?.machines.map((machine) => <Box key={machine.id} machine={machine} worker={of(machine)} />)}</div>
+      {!!fleet?.decisions.length && <><h2>What the autoscaler did, and why</h2><Table label="Decisions" heads={["ago", "did", "machine", "why"]} wrap={[3]} rows={fleet.decisions.map((each) => [since(each.at), <>{each.failure ? <span class="bad">✕ {each.action}</span> : each.action}</>, <span class="mono">{each.machine ?? "–"}</span>, each.failure ? `${each.reason}: ${each.failure}` : each.reason])} /></>}
     </>
   );
 }

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, type Schemas, sentence } from "../api";
 import { useWake } from "../live";
-import { Empty, Problem, State } from "../parts";
+import { Empty, Problem, State, useTick } from "../parts";
 import { go } from "../route";
 import { since, usd } from "../words";
 
@@ -80,8 +80,16 @@ function useRows(filter: string): { rows: Job[]; problem: string | null; isFirst
   return { rows, problem, isFirst: pages === null, show: (from, to) => { if (shown.current[0] !== from || shown.current[1] !== to) { shown.current = [from, to]; if (pages !== null) void work(); } } };
 }
 
+/** What is worth knowing of a job beside its figures: why it failed, how far it is, or its labels. */
+function About({ job }: { job: Job }) {
+  if (job.error) return <span class="bad">{job.error.class || job.error.code}: {job.error.message}</span>;
+  if (job.progress && job.state === "running") return <span class="busy">{Math.round(job.progress.fraction * 100)} % {job.progress.message}</span>;
+  return <span class="quiet">{job.custom_id ?? Object.entries(job.metadata).map(([key, value]) => `${key} = ${value}`).join(", ")}</span>;
+}
+
 function Rows({ filter }: { filter: string }) {
   const { rows, problem, isFirst, show } = useRows(filter);
+  useTick();
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const from = Math.max(0, Math.floor(top / ROW_PX) - 8);
@@ -91,12 +99,13 @@ function Rows({ filter }: { filter: string }) {
   return (
     <>
       <Problem text={problem} />
+      <div class="item heads" aria-hidden="true">{["state", "job", "endpoint", "about", "priority", "age", "cost"].map((head, at) => <span key={head} class={at > 4 ? "n" : ""}>{head}</span>)}</div>
       <div class="list" ref={box} tabIndex={0} role="list" aria-label="Jobs, the newest first" onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
         <div style={{ height: `${rows.length * ROW_PX}px` }} />
         {rows.slice(from, to).map((job, at) => (
           <div role="listitem" key={job.id} aria-setsize={rows.length} aria-posinset={from + at + 1}>
             <a class="item" href={`/dashboard/jobs/${job.id}`} style={{ top: `${(from + at) * ROW_PX}px` }}>
-              <State of={job.state} /><span class="mono">{job.id}</span><span>{job.endpoint}@{job.version}</span><span class="quiet">{job.priority}</span><span class="quiet n">{since(job.created_at)}</span><span class="n">{usd(job.cost_usd_micros)}</span>
+              <State of={job.state} /><span class="mono">{job.id}</span><span>{job.endpoint}@{job.version}</span><About job={job} /><span class="quiet">{job.priority}</span><span class="quiet n">{since(job.created_at)}</span><span class="n">{usd(job.cost_usd_micros)}</span>
             </a>
           </div>
         ))}

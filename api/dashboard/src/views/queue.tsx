@@ -1,70 +1,65 @@
 // What waits, why the head of each lane waits, and what came and went.
-import uPlot from "uplot";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import type { Schemas } from "../api";
+import { Chart } from "../chart";
 import { useAsked, useTopic } from "../live";
-import { Empty, Problem, State, Table, Tile } from "../parts";
-import { span } from "../words";
+import { Empty, Problem, State, Table, Tile, useTick } from "../parts";
+import { go } from "../route";
+import { useMay } from "../session";
+import { since, span } from "../words";
 
-type Series = Schemas["Series"];
+type Lane = Schemas["Lane"];
 /** There is a new point so often. */
 const STEP_MS = 10_000;
+const PRIORITIES = ["interactive", "standard", "batch"] as const;
+const BY = ["lane", "priority", "endpoint", "tenant"] as const;
 
-/** Lines told apart by their dashes and their names, not by colour alone. */
-const LINES: { label: string; colour: string; dash: number[] }[] = [
-  { label: "waiting", colour: "--busy", dash: [] },
-  { label: "arrived", colour: "--good", dash: [6, 3] },
-  { label: "ended", colour: "--quiet", dash: [2, 3] },
-  { label: "failed", colour: "--bad", dash: [10, 3, 2, 3] },
-];
+/** Since when the first of these is ready. */
+function oldest(lanes: Lane[]): string | null {
+  return lanes.map((lane) => lane.oldest_at ?? null).reduce((first, at) => (first === null || (at !== null && at < first) ? at : first), null);
+}
+function depth(lanes: Lane[]): number { return lanes.reduce((sum, lane) => sum + lane.jobs, 0); }
 
-function Chart({ series }: { series: Series }) {
-  const place = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    const div = place.current;
-    if (!div) return;
-    const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-    const points = series.points;
-    const data: uPlot.AlignedData = [
-      points.map((point) => point.at_ms / 1000),
-      points.map((point) => point.waiting.interactive + point.waiting.standard + point.waiting.batch),
-      points.map((point) => point.arrived), points.map((point) => point.ended), points.map((point) => point.failed),
-    ];
-    const plot = new uPlot({
-      width: div.clientWidth, height: 220, axes: [axis, axis],
-      series: [{}, ...LINES.map((line) => ({ label: line.label, stroke: colour(line.colour), dash: line.dash, width: 1.5, points: { show: false } }))],
-    }, data, div);
-    const size = new ResizeObserver(() => plot.setSize({ width: div.clientWidth, height: 220 }));
-    size.observe(div);
-    return () => { size.disconnect(); plot.destroy(); };
-  }, [series]);
-  const last = series.points[series.points.length - 1];
-  return <div ref={place} role="img" aria-label={`Jobs of the last hour, in steps of ${series.step_s} seconds. In the last: ${last?.arrived ?? 0} arrived, ${last?.ended ?? 0} ended, ${last?.failed ?? 0} failed.`} />;
+/** Why the heads of these wait: each reason once. */
+function Why({ lanes }: { lanes: Lane[] }) {
+  const reasons = new Map(lanes.map((lane) => [lane.waiting.message, lane.waiting]));
+  return <>{[...reasons.values()].map((waiting) => <div key={waiting.message}><State of={waiting.reason} /> <span class="quiet">{waiting.message}</span></div>)}</>;
 }
 
-export function Queue() {
-  const { data, problem } = useTopic<Schemas["QueueView"]>("queue", "/v1/queue");
-  const series = useAsked<Series>("/v1/series?minutes=60", null);
+function Lanes({ lanes, by }: { lanes: Lane[]; by: (typeof BY)[number] }) {
+  if (by === "lane") {
+    return <Table label="Lanes" heads={["priority", "endpoint", "tenant", "card", "jobs", "oldest", "done in", "why"]} n={[3, 4, 5, 6]} wrap={[7]} rows={lanes.map((lane) => [
+      lane.priority, <a href={`/dashboard/jobs?state=queued&endpoint=${encodeURIComponent(lane.endpoint)}`}>{lane.endpoint}</a>, lane.tenant, lane.vram_class_gib > 0 ? `${lane.vram_class_gib} GiB` : "none", lane.jobs,
+      since(lane.oldest_at), lane.eta_s == null ? "–" : span(lane.eta_s * 1000), <Why lanes={[lane]} />,
+    ])} />;
+  }
+  const groups = new Map<string, Lane[]>();
+  for (const lane of lanes) groups.set(lane[by], [...(groups.get(lane[by]) ?? []), lane]);
+  return <Table label={`What waits by ${by}`} heads={[by, "lanes", "jobs", "oldest", "why"]} n={[1, 2, 3]} wrap={[4]} rows={[...groups].map(([name, those]) => [name, those.length, depth(those), since(oldest(those)), <Why lanes={those} />])} />;
+}
+
+export function Queue({ by }: { by: string | null }) {
+  useTick();
+  const mayOperate = useMay("workers:read");
+  const { data, problem } = useTopic<Schemas["QueueView"]>("queue", mayOperate ? "/v1/queue" : null);
+  const series = useAsked<Schemas["Series"]>("/v1/series?minutes=60", null);
   useEffect(() => { const timer = setInterval(series.again, STEP_MS); return () => clearInterval(timer); }, []);
+  const chosen = BY.find((each) => each === by) ?? "lane";
   const lanes = data?.lanes ?? [];
-  const of = (priority: string) => lanes.filter((lane) => lane.priority === priority).reduce((sum, lane) => sum + lane.jobs, 0);
+  const of = (priority: string) => lanes.filter((lane) => lane.priority === priority);
+  const tile = (name: string, those: Lane[]) => <Tile key={name} label={name}>{depth(those)} {those.length > 0 && <small class="quiet">oldest {since(oldest(those))}</small>}</Tile>;
   return (
     <>
       <h1>Queue</h1>
       <Problem text={problem} />
-      {data && <div class="tiles">
-        <Tile label="waiting">{lanes.reduce((sum, lane) => sum + lane.jobs, 0)}</Tile>
-        <Tile label="interactive">{of("interactive")}</Tile><Tile label="standard">{of("standard")}</Tile><Tile label="batch">{of("batch")}</Tile>
-      </div>}
+      {data && <div class="tiles">{tile("waiting", lanes)}{PRIORITIES.map((priority) => tile(priority, of(priority)))}</div>}
       <h2>The last hour</h2>
       {series.data?.points.length ? <Chart series={series.data} /> : <p class="quiet">{series.problem ?? "No figures yet."}</p>}
-      <h2>Lanes, and why their heads wait</h2>
+      {!mayOperate && <p class="quiet">What waits is of all tenants, so it is shown to a token with <code>workers:read</code>. Your own jobs that wait are in <a href="/dashboard/jobs?state=queued">Jobs</a>.</p>}
+      {data && <><h2>What waits, and why</h2>
+        <div class="row"><label for="by">by</label><select id="by" value={chosen} onChange={(event) => go(`/dashboard/queue?by=${event.currentTarget.value}`)}>{BY.map((each) => <option key={each}>{each}</option>)}</select></div></>}
       {data && lanes.length === 0 && <Empty>Nothing waits. Send a job: <code>stoke submit greet --input '{"{}"}'</code></Empty>}
-      {lanes.length > 0 && <Table label="Lanes" heads={["priority", "endpoint", "tenant", "jobs", "ETA", "why"]} n={[3, 4]} rows={lanes.map((lane) => [
-        lane.priority, lane.endpoint, lane.tenant, lane.jobs, lane.eta_s === null || lane.eta_s === undefined ? "–" : span(lane.eta_s * 1000),
-        <><State of={lane.waiting.reason} /> <span class="quiet">{lane.waiting.message}</span></>,
-      ])} />}
+      {lanes.length > 0 && <Lanes lanes={lanes} by={chosen} />}
     </>
   );
 }

@@ -1,0 +1,28 @@
+import { defineConfig } from "@playwright/test";
+
+const chromium = process.env["STOKE_TEST_CHROMIUM"];
+if (!chromium) throw new Error("STOKE_TEST_CHROMIUM names no Chromium: run `make test-dashboard`, which has one");
+
+export default defineConfig({
+  testDir: "tests",
+  outputDir: "test-results",
+  globalSetup: "./tests/setup.ts",
+  // One stack and two cores: more at once would only wait for each other.
+  workers: 2,
+  fullyParallel: true,
+  timeout: 60_000,
+  expect: { timeout: 15_000 },
+  forbidOnly: true,
+  reporter: "list",
+  use: {
+    launchOptions: { executablePath: chromium },
+    viewport: { width: 1280, height: 860 },
+    locale: "en-GB",
+    timezoneId: "UTC",
+    trace: "retain-on-failure",
+  },
+  projects: [
+    { name: "tests", testMatch: "*.spec.ts" },
+    { name: "screenshots", testMatch: "screenshots.ts" },
+  ],
+});

@@ -1,0 +1,19 @@
+// Who is logged in, and what they may do: what they may not is not offered to them.
+import { createContext } from "preact";
+import { useContext } from "preact/hooks";
+import type { Schemas } from "./api";
+
+export type Session = Schemas["Session"];
+export type Scope = "jobs:read" | "jobs:write" | "endpoints:read" | "webhooks:read" | "workers:read" | "limits:read";
+
+export const SessionContext = createContext<Session | null>(null);
+
+/** Whether whoever is logged in has a scope. The API decides; this only keeps buttons away that it would refuse. */
+export function useMay(scope: Scope): boolean { return useContext(SessionContext)?.scopes.includes(scope) ?? false; }
+
+/** The token of an address that `stoke dashboard` printed, once: it is out of the address, and of the history, before anything is asked. */
+export function takeLink(): string | null {
+  const found = /^#(sk_\w+)$/.exec(location.hash)?.[1] ?? null;
+  if (found) history.replaceState(null, "", location.pathname + location.search);
+  return found;
+}

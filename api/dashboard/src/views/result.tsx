@@ -1,0 +1,58 @@
+// What a job gave: pictures, sound and text to be looked at, and the JSON itself. What it names is fetched from the store, by the browser.
+import { useState } from "preact/hooks";
+import type { Schemas } from "../api";
+import { useMay } from "../session";
+
+const FILES_MAX = 24;
+const DEPTH_MAX = 16;
+/** More text than this is opened, and not shown in the page. */
+const TEXT_BYTES_MAX = 1 << 20;
+
+interface File { name: string; type: string; bytes: number }
+
+/** The files that a result names, in its order. */
+function filesIn(value: unknown, depth = 0): File[] {
+  if (typeof value !== "object" || value === null || depth > DEPTH_MAX) return [];
+  const { $file: name, content_type: type, size_bytes: bytes } = value as Record<string, unknown>;
+  if (typeof name === "string") return [{ name, type: String(type ?? ""), bytes: Number(bytes ?? 0) }];
+  return Object.values(value).flatMap((each) => filesIn(each, depth + 1)).slice(0, FILES_MAX);
+}
+
+/** A page within the page that may do nothing: what is in it was written by whoever wrote the handler. */
+function Sheet({ src, label }: { src: string; label: string }) { return <iframe class="sheet" src={src} title={label} sandbox="" loading="lazy" />; }
+
+function Preview({ job, file }: { job: string; file: File }) {
+  // Its address is made here: what stands in a result was written by a handler.
+  const src = `/v1/jobs/${encodeURIComponent(job)}/files/${encodeURIComponent(file.name)}`;
+  const [kind] = file.type.split("/");
+  return (
+    <figure>
+      {kind === "image" ? <a href={src} target="_blank" rel="noreferrer"><img src={src} alt={file.name} loading="lazy" /></a>
+        : kind === "audio" ? <audio src={src} controls preload="none" />
+        : kind === "video" ? <video src={src} controls preload="none" />
+        : (kind === "text" || file.type === "application/json") && file.type !== "text/html" && file.bytes <= TEXT_BYTES_MAX ? <Sheet src={src} label={file.name} /> : null}
+      <figcaption><a href={src} target="_blank" rel="noreferrer">{file.name}</a> <span class="quiet">{file.type} · {Math.ceil(file.bytes / 1024)} KiB</span></figcaption>
+    </figure>
+  );
+}
+
+/** A result that is too large to come with its job: shown when asked for. */
+function Large({ job }: { job: string }) {
+  const [isShown, show] = useState(false);
+  const src = `/v1/jobs/${encodeURIComponent(job)}/result`;
+  if (isShown) return <Sheet src={src} label="The result" />;
+  return <p>It is large. <button onClick={() => show(true)}>Show it here</button> <a href={src} target="_blank" rel="noreferrer">Open it</a></p>;
+}
+
+export function Result({ job }: { job: Schemas["Job"] }) {
+  const mayRead = useMay("jobs:read");
+  if (job.state !== "succeeded" || !mayRead) return <p class="quiet">None.</p>;
+  if (job.result === undefined || job.result === null) return job.result_url ? <Large job={job.id} /> : <p class="quiet">None.</p>;
+  const files = filesIn(job.result);
+  return (
+    <>
+      {files.length > 0 && <div class="files">{files.map((file) => <Preview key={file.name} job={job.id} file={file} />)}</div>}
+      <pre tabIndex={0} aria-label="The result">{typeof job.result === "string" ? job.result : JSON.stringify(job.result, null, 2)}</pre>
+    </>
+  );
+}

@@ -1,0 +1,40 @@
+// What every test starts from: the stack that was filled, and a page that is logged in to it.
+import { type BrowserContext, expect, type Page, test as base } from "@playwright/test";
+import type { Seeded } from "./seed";
+import { Api } from "./stack";
+
+export interface Filled { url: string; token: string; reader: string; seeded: Seeded }
+
+export const VIEWS = ["queue", "jobs", "batches", "fleet", "endpoints", "costs"] as const;
+
+/** The stack of the setup. */
+export function filled(): Filled {
+  const text = process.env["STOKE_TEST_STACK"];
+  if (!text) throw new Error("the setup has not run");
+  return JSON.parse(text) as Filled;
+}
+
+/** Gives a browser the session of a token, as the page would. */
+export async function enter(context: BrowserContext, url: string, token: string): Promise<void> {
+  const answer = await context.request.post(`${url}/v1/session`, { data: { token } });
+  expect(answer.ok()).toBe(true);
+}
+
+/** The page says that it is followed live. */
+export function live(page: Page) { return expect(page.getByRole("status").filter({ hasText: "live" })).toBeVisible(); }
+
+export const test = base.extend<{ stack: Filled; api: Api; at: (path: string) => string; inside: Page }>({
+  stack: async ({}, use) => use(filled()),
+  api: async ({ stack }, use) => use(new Api(stack.url, stack.token)),
+  at: async ({ stack }, use) => use((path) => `${stack.url}/dashboard${path}`),
+  /** A page of a browser that is logged in and may do everything; it may not have met an error by its end. */
+  inside: async ({ page, context, stack }, use) => {
+    const errors: string[] = [];
+    page.on("pageerror", (error) => errors.push(error.message));
+    page.on("console", (line) => { if (line.type() === "error") errors.push(line.text()); });
+    await enter(context, stack.url, stack.token);
+    await use(page);
+    expect(errors, "nothing goes wrong on the page").toEqual([]);
+  },
+});
+export { expect };
