@@ -35,6 +35,7 @@ mod output;
 mod package;
 mod pages;
 mod paths;
+mod probe;
 mod progress;
 mod redrive;
 mod retry;
@@ -129,6 +130,8 @@ enum Command {
     Worker(worker::WorkerArgs),
     Autoscaler(autoscaler::AutoscalerArgs),
     #[command(hide = true)]
+    Probe(probe::ProbeArgs),
+    #[command(hide = true)]
     FindRedis(find_redis::FindRedisArgs),
     #[command(hide = true)]
     Guard(guard::GuardArgs),
@@ -204,6 +207,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Store(args) => Box::pin(store::run(args)).await,
         Command::Worker(args) => Box::pin(worker::run(global, args)).await,
         Command::Autoscaler(args) => Box::pin(autoscaler::run(global, args)).await,
+        Command::Probe(args) => Box::pin(probe::run(args)).await,
         Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,
         Command::Guard(args) => guard::run(&args),
         Command::Confine(args) => confine::run(&args),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use stokehold_tests::process;
 
 const BOOT_LIMIT: Duration = Duration::from_secs(120);
@@ -120,10 +121,13 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        let left = process::descendants(self.nspawn.id());
+        // With the first process goes all that runs there, and before it; with nspawn alone it does not.
+        if process::alive(self.leader) {
+            process::signal(self.leader, Signal::SIGKILL);
+        }
         let _ = self.nspawn.kill();
         let _ = self.nspawn.wait();
-        while left.iter().any(|(pid, _)| process::alive(*pid)) {
+        while process::alive(self.leader) {
             std::thread::yield_now();
         }
     }

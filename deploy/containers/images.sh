@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# `make images`: the three images, by buildah and without a registry when BASE is a folder (an unpacked Debian). Wants ARCHIVE, BASE, and OUT,
+# where each comes out as an OCI archive; says how large they are and tries each.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+# Storage of its own, which goes with it; chroot, since builders are containers themselves.
+work=$(mktemp -d)
+bud() { buildah --storage-driver vfs --root "$work/store" --runroot "$work/run" "$@"; }
+# Containers of its own go first: their mounts would keep the folder.
+trap 'bud rm --all >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
+
+mkdir -p "$work/context" "$OUT"
+tar -xzf "$ARCHIVE" -C "$work/context" --strip-components=1
+python3 deploy/containers/sbom.py stokehold-cli >"$work/context/sbom.cdx.json"
+base=$BASE
+if [ -d "$BASE" ]; then
+    echo "the base is $BASE" >&2
+    container=$(bud from scratch)
+    bud add -q "$container" "$BASE" / >/dev/null
+    base=localhost/stokehold-base
+    bud commit -q --rm "$container" "$base" >/dev/null
+fi
+for role in api autoscaler worker; do
+    image=localhost/stokehold-$role:$version
+    bud bud --isolation chroot --format docker --quiet --build-arg BASE="$base" --build-arg VERSION="$version" --build-arg REVISION="$revision" \
+        --file "deploy/containers/$role.Containerfile" --tag "$image" "$work/context" >/dev/null
+    container=$(bud from --pull-never "$image")
+    said=$(bud run --isolation chroot "$container" -- sh -c 'id -u && stoke --version')
+    [ "$said" = "10001
+stoke $version" ] || { echo "$role does not run as it should: $said" >&2; exit 1; }
+    bud inspect --type image --format '{{.Docker.Config.Healthcheck.Test}}' "$image" | grep -q stoke || { echo "$role has no health check" >&2; exit 1; }
+    bud rm "$container" >/dev/null
+    rm -f "$OUT/stokehold-$role-$version.tar"
+    bud push -q "$image" "docker-archive:$OUT/stokehold-$role-$version.tar:$image"
+    echo "$role: $(du -m "$OUT/stokehold-$role-$version.tar" | cut -f1) MB, user 10001, stoke $version" >&2
+done

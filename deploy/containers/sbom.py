@@ -1,0 +1,89 @@
+"""Writes what a binary of ours is made of, as CycloneDX 1.5: `sbom.py PACKAGE > sbom.cdx.json`.
+
+From `cargo metadata`, what the package links on this platform (build and test dependencies are left out), with the
+checksums of Cargo.lock. The same sources give the same bytes.
+"""
+
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def metadata(target: str) -> Json:
+    command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target]
+    parsed: Json = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return parsed
+
+
+def linked(nodes: dict[str, Json], root: str) -> dict[str, list[str]]:
+    """What `root` needs to run, directly or not, each with what it needs itself."""
+    found: dict[str, list[str]] = {}
+    open_ids = [root]
+    while open_ids:
+        package = open_ids.pop()
+        if package in found:
+            continue
+        needs = [dep["pkg"] for dep in nodes[package]["deps"] if any(kind["kind"] is None for kind in dep["dep_kinds"])]
+        found[package] = sorted(needs)
+        open_ids += needs
+    return found
+
+
+def checksums(lock: Path) -> dict[tuple[str, str], str]:
+    packages = tomllib.loads(lock.read_text())["package"]
+    return {(package["name"], package["version"]): package["checksum"] for package in packages if "checksum" in package}
+
+
+def component(package: Json, hashes: dict[tuple[str, str], str]) -> Json:
+    name, version = package["name"], package["version"]
+    url = f"pkg:cargo/{name}@{version}"
+    described: Json = {"type": "library", "bom-ref": url, "name": name, "version": version, "purl": url}
+    if package["license"]:
+        # Cargo once let a slash stand for OR.
+        described["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
+    if (name, version) in hashes:
+        described["hashes"] = [{"alg": "SHA-256", "content": hashes[name, version]}]
+    return described
+
+
+def document(name: str, packages: Iterable[Json], resolve: Iterable[Json], hashes: dict[tuple[str, str], str]) -> Json:
+    by_id = {package["id"]: package for package in packages}
+    root = next((package["id"] for package in by_id.values() if package["name"] == name), None)
+    if root is None:
+        raise SystemExit(f"no package is called {name}")
+    needs = linked({node["id"]: node for node in resolve}, root)
+    described = {package: component(by_id[package], hashes) for package in needs}
+    top = described.pop(root) | {"type": "application"}
+    ref = {package: component(by_id[package], hashes)["bom-ref"] for package in needs}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {"component": top},
+        "components": sorted(described.values(), key=lambda found: str(found["bom-ref"])),
+        "dependencies": sorted(
+            ({"ref": ref[package], "dependsOn": sorted({ref[need] for need in wants})} for package, wants in needs.items()),
+            key=lambda found: str(found["ref"]),
+        ),
+    }
+
+
+def main() -> None:
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    host = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
+    target = next(line.removeprefix("host: ") for line in host.splitlines() if line.startswith("host: "))
+    found = metadata(target)
+    lock = Path(found["workspace_root"]) / "Cargo.lock"
+    whole = document(sys.argv[1], found["packages"], found["resolve"]["nodes"], checksums(lock))
+    sys.stdout.write(json.dumps(whole, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
