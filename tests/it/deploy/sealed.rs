@@ -120,6 +120,11 @@ impl Sealed<'_> {
             "/tmp",
         ]);
         bwrap.args(["--bind"]).arg(self.root.join("etc")).arg("/etc").args(["--ro-bind", "/usr", "/usr"]);
+        // Whom programs trust: without anybody they do not start.
+        for folder in ["/etc/ssl", "/etc/pki"].into_iter().filter(|folder| Path::new(folder).is_dir()) {
+            fs::create_dir_all(self.root.join(&folder[1..])).unwrap();
+            bwrap.args(["--ro-bind", folder, folder]);
+        }
         for folder in ["bin", "sbin", "lib", "lib64"] {
             let path = Path::new("/").join(folder);
             match fs::read_link(&path) {
