@@ -29,6 +29,7 @@ CLIENT := $(TOOLS)/client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
 VASTAI := $(TOOLS)/vastai/.installed
 SCHEMA := $(TOOLS)/schema/.installed
+MANIFESTS := $(TOOLS)/manifests/.installed
 PEERS := $(TOOLS)/peers/.installed
 ZIG := $(TOOLS)/zig/.installed
 BULLMQ := tests/benches/peers/bullmq/node_modules/.installed
@@ -48,6 +49,7 @@ export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
 export STOKE_TEST_GARAGE := $(GARAGE)
 export STOKE_TEST_BWRAP := $(BWRAP)
 export STOKE_TEST_CADDY := $(CADDY)
+export STOKE_TEST_MANIFESTS := $(TOOLS)/manifests/bin
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
@@ -111,6 +113,12 @@ $(VASTAI): tests/fake-vast/tests/vastai.requirements.txt | $(UV)
 $(SCHEMA): tests/schema/requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/schema
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/schema $<
+	@touch $@
+
+# What knows the schemas of compose files and of Kubernetes.
+$(MANIFESTS): tests/deploy/requirements.txt | $(UV)
+	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/manifests
+	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/manifests $<
 	@touch $@
 
 # What our own tests have: the package, and the pinned tools of sdk/python/dev.lock.
@@ -213,12 +221,19 @@ test-deploy: $(CADDY) ## Type the commands of docs/deploy.md into a bare Debian 
 	@tests/deploy/bare.sh $(BARE) $(TOOLS)/bare/$(BARE)
 	@STOKE_TEST_BARE=$(TOOLS)/bare/$(BARE) STOKE_WORKER_DIST=$(CURDIR)/target/dist cargo test --locked -p stokehold-tests --test deploy -- --nocapture
 
+# IMAGES_BASE=: a folder with an unpacked Debian, or an image of a registry.
+IMAGES_BASE ?= $(TOOLS)/images/bookworm
+images: ## Build the container images into target/images with buildah (as root; without a registry on a debootstrap)
+	@ls target/dist/*.tar.gz >/dev/null 2>&1 || $(MAKE) worker-dist
+	@[ "$(IMAGES_BASE)" != "$(TOOLS)/images/bookworm" ] || tests/worker_dist/older.sh bookworm $(IMAGES_BASE)
+	@ARCHIVE=$$(ls target/dist/*.tar.gz) BASE=$(IMAGES_BASE) OUT=$(CURDIR)/target/images deploy/containers/images.sh
+
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
@@ -273,7 +288,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers ../../tests/it/deploy && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers ../../tests/it/deploy
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 	cd api/dashboard && npm run --silent lint
@@ -281,7 +296,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers ../../tests/it/deploy && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers ../../tests/it/deploy
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api

@@ -214,6 +214,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Store(args) => Box::pin(store::run(args)).await,
         Command::Worker(args) => Box::pin(worker::run(global, args)).await,
         Command::Autoscaler(args) => Box::pin(autoscaler::run(global, args)).await,
+        Command::Probe(args) => Box::pin(probe::run(args)).await,
         Command::FindRedis(args) => Box::pin(find_redis::run(args)).await,
         Command::Guard(args) => guard::run(&args),
         Command::Confine(args) => confine::run(&args),

@@ -90,9 +90,11 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
     let secrets =
         machine.types("sudo stat --format %a%U /etc/stokehold/stack.env; ! cat /etc/stokehold/stack.env 2>/dev/null");
     assert_eq!(secrets.trim(), "600root", "for root alone");
-    let refused = machine.types("curl -so /dev/null -w '%{http_code} ' $STOKE_URL/metrics $STOKE_URL/stokehold/ http://$(hostname):7070/readyz; :");
+    let refused = machine.types(
+        "for url in $STOKE_URL/metrics $STOKE_URL/stokehold/ http://127.0.0.1:7070/readyz; do curl -so /dev/null -w '%{http_code} ' $url; done",
+    );
     assert_eq!(refused.trim(), "404 403 200", "metrics are hidden, and so is the bucket; the API is on loopback");
-    let outside = machine.types("curl -so /dev/null -w '%{http_code}' http://stokehold.example.com:7070/readyz; :");
+    let outside = machine.types("curl -so /dev/null -w '%{http_code}' http://stokehold.example.com:7070/readyz || :");
     assert_eq!(outside.trim(), "000", "only the proxy is seen from outside");
 }
 

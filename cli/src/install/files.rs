@@ -99,7 +99,11 @@ pub(super) fn files(
     redis_memory_bytes: u64,
 ) -> Result<Vec<File>> {
     let pairs = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    // Units name a link, which an upgrade moves: this tells that what it leads to is another program.
+    let leads_to = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+    let release = format!("{} {}\n", env!("CARGO_PKG_VERSION"), leads_to.display());
     let mut files = vec![
+        File::new("etc/stokehold/release", release, 0o644, &[STORE, API, AUTOSCALER]),
         File::new(answers::PATH, toml::to_string(answers)?, 0o644, &[]),
         File::new(SETTINGS, variables(BY, pairs)?, 0o600, &[STORE, API, AUTOSCALER]),
         File::new("etc/stokehold/redis.conf", redis_conf(redis_memory_bytes), 0o644, &[REDIS]),
