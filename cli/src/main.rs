@@ -208,7 +208,6 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Install(args) => Box::pin(install::run(global, args)).await,
-        Command::Probe(args) => probe::run(args).await,
         Command::Uninstall(args) => Box::pin(install::uninstall(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,
         Command::Store(args) => Box::pin(store::run(args)).await,
