@@ -71,7 +71,8 @@ impl Prometheus {
     pub(crate) async fn series(&self, query: &str, at_s: Option<u64>) -> Vec<Value> {
         let mut asked = vec![("query", query.to_owned())];
         asked.extend(at_s.map(|at_s| ("time", at_s.to_string())));
-        let answer = self.http.post(format!("{}/api/v1/query", self.url)).form(&asked).send().await.unwrap();
+        let url = reqwest::Url::parse_with_params(&format!("{}/api/v1/query", self.url), &asked).unwrap();
+        let answer = self.http.get(url).send().await.unwrap();
         let answer: Value = answer.json().await.unwrap();
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         answer["data"]["result"].as_array().unwrap().clone()

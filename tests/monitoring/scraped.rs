@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use stokehold_nvml::{Card, StandIn};
 use stokehold_tests::stack::{Stack, StackOptions};
 
 use crate::boards::{Question, questions};
-use crate::prometheus::{Prometheus, free_port, promtool};
+use crate::prometheus::{Prometheus, free_port, program, promtool};
 use crate::root;
 
 /// Metrics that nobody has in a sound stack like this one, and why. What asks for them is asked of series that are written down here: how
@@ -67,7 +68,7 @@ fn stack(folder: &Path) -> Stack {
         fs::write(&path, code).unwrap();
         let _ = stack.stoke_ok(&["deploy", &path.to_string_lossy()]);
     }
-    let _ = stack.stoke_ok(&["limits", "--budget-usd-per-day", "5"]);
+    let _ = stack.stoke_ok(&["limits", "default", "--budget-usd-per-day", "5"]);
     stack
 }
 
@@ -138,10 +139,8 @@ async fn every_question_of_the_boards_is_answered_by_a_stack_with_work() {
 fn lint(folder: &Path, name: &str, text: &str) {
     let file = folder.join(name);
     fs::write(&file, text).unwrap();
-    let program = crate::prometheus::program("promtool");
-    let checked = std::process::Command::new(program).args(["check", "metrics"]).stdin(fs::File::open(&file).unwrap());
-    let mut checked = { checked };
-    let checked = checked.output().unwrap();
+    let mut check = Command::new(program("promtool"));
+    let checked = check.args(["check", "metrics"]).stdin(fs::File::open(&file).unwrap()).output().unwrap();
     let said = String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
     assert!(checked.status.success() && said.is_empty(), "{said}");
 }
