@@ -9,6 +9,8 @@ mod fleet;
 mod look;
 mod money;
 mod queue;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -116,17 +118,4 @@ fn bytes(mib: u64) -> f64 {
 
 fn usd(micros: u64) -> f64 {
     float(micros) / 1e6
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_left_out_is_counted() {
-        let mut left_out = LeftOut::default();
-        assert_eq!(left_out.cut("gpus", &[1, 2, 3], 2), [1, 2]);
-        assert_eq!(left_out.cut("models", &[1], 2), [1]);
-        assert_eq!(left_out.0, [("gpus", 1), ("models", 0)]);
-    }
 }
