@@ -2,6 +2,7 @@
 
 mod api;
 mod autoscaler;
+mod backup;
 mod batch;
 mod bench;
 mod cancel;
@@ -119,6 +120,7 @@ enum Command {
     Top(top::TopArgs),
     Token(token::TokenArgs),
     Doctor(doctor::DoctorArgs),
+    Backup(backup::BackupArgs),
     Api(api::ApiArgs),
     Worker(worker::WorkerArgs),
     Autoscaler(autoscaler::AutoscalerArgs),
@@ -192,6 +194,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Top(args) => Box::pin(top::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
+        Command::Backup(args) => Box::pin(backup::run(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,
         Command::Worker(args) => Box::pin(worker::run(global, args)).await,
         Command::Autoscaler(args) => Box::pin(autoscaler::run(global, args)).await,
