@@ -33,12 +33,13 @@ pub struct Creation<'a> {
 /// out.
 pub async fn create(creation: Creation<'_>) -> Result<Manifest, Error> {
     let Creation { redis, store, keys, pause, scratch, progress } = creation;
+    let source = Source::connect(redis).await?;
     store.ensure().await?;
     let (began_ms, key) = (now_ms(), keys.current());
     let id = BackupId::new(began_ms);
     let folder = tempfile::tempdir_in(scratch).map_err(|source| Error::Scratch { step: "make room for", source })?;
     let (mut census, mut writer) = (Census::default(), PartWriter::new(id.as_str(), &key, folder.path()));
-    let source = Source::connect(redis).await?;
+    source.check(redis).await?;
     let sink = |entry: Entry| {
         census.note(&entry);
         progress(census.keys);

@@ -16,6 +16,9 @@ use stokehold_queue::now_ms;
 use self::settings::{Settings, SettingsArgs};
 use crate::{Global, logging, output, progress};
 
+/// Shorter than the API waits for Redis (`limits.queue_timeout_ms`): nobody is told 503 because of it.
+const PAUSE_MS: u64 = 2_500;
+
 /// Back up an installation into S3, and restore it
 ///
 /// A backup has what Redis has: jobs with their small results, endpoints, schedules, limits, token hashes, sealed secrets, machines, costs. It is
@@ -49,7 +52,7 @@ enum Verb {
   7 * * * *  set -a; . /etc/stokehold/api.env; stoke backup create")]
 struct CreateArgs {
     /// How long writers of Redis may be made to wait for each shard, so that the copy is of one moment; 0: never
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(..=60_000))]
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = PAUSE_MS, value_parser = clap::value_parser!(u64).range(..=60_000))]
     pause_ms: u64,
     /// Where sealed parts wait until they are sent [default: the system's]
     #[arg(long, value_name = "FOLDER")]

@@ -3,4 +3,5 @@
 
 mod refusals;
 mod restored;
+mod shapes;
 mod world;

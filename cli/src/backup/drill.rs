@@ -32,7 +32,7 @@ pub(super) struct DrillArgs {
 pub(super) async fn run(global: &Global, settings: Settings, args: &DrillArgs) -> Result<()> {
     let began = Instant::now();
     let id = match args.create {
-        true => Some(super::copy(&settings, 5_000, None).await?.id.parse::<BackupId>()?),
+        true => Some(super::copy(&settings, super::PAUSE_MS, None).await?.id.parse::<BackupId>()?),
         false => args.id.clone(),
     };
     let copied = began.elapsed();

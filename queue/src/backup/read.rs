@@ -1,8 +1,8 @@
 //! Reading a queue, a root at a time.
 //!
 //! SCAN finds every key that is there from its beginning to its end; the rest is read in pages, whatever the size of a key. While it
-//! reads, the server has writers wait (CLIENT PAUSE), so that the copy is of one moment. Nothing has to give that up again: a pause ends by itself,
-//! also when this process is killed.
+//! reads, the server has writers wait (CLIENT PAUSE), so that the copy is of one moment; that is not taken for granted, but read from the
+//! server's count of changes. Nobody has to give a pause up: it ends by itself, also when this process is killed.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -17,6 +17,8 @@ use crate::connection::{Connection, Place};
 use crate::error::Error;
 use crate::keys::{Keys, RegistryKeys};
 use crate::redis::RedisConfig;
+use crate::registry::Registry;
+use crate::vitals::info_field;
 
 /// Keys that SCAN looks at a call.
 const SCAN_COUNT: u32 = 1_000;
@@ -67,6 +69,18 @@ impl Source {
         Ok(Self { roots })
     }
 
+    /// Whether this is a queue, and not the half of one.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] when a backup is being restored into it.
+    pub async fn check(&self, config: &RedisConfig) -> Result<(), Error> {
+        let Some((_, connection, _)) = self.roots.last() else { return Ok(()) };
+        match Registry::new(connection.clone(), &config.prefix).restoring().await? {
+            Some(backup) => Err(Error::half(&backup)),
+            None => Ok(()),
+        }
+    }
+
     /// Hands every key of every root to `sink`. Writers wait meanwhile, at most `pause` a root; what is longer is copied while the
     /// queue goes on. `None`: nobody waits.
     ///
@@ -85,20 +99,38 @@ impl Source {
                 Some(limit) => reader.pause(limit).await?,
                 None => false,
             };
-            let at_ms = reader.time().await?;
+            let (at_ms, before) = (reader.time().await?, reader.marks().await?);
             let done = reader.all(&mut sink).await;
+            let after = reader.marks().await;
             let took = began.elapsed();
             if paused {
                 reader.resume().await;
             }
             done?;
+            let after = after?;
+            if after.run_id != before.run_id {
+                return Err(moved().into());
+            }
             let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            // Counted from before the pause was asked for, so it cannot have ended earlier.
-            let is_exact = paused && pause.is_some_and(|limit| took < limit);
+            let is_exact = before.changes.is_some() && before == after;
             moments.push(Moment { root: *root, at_ms, took_ms, is_exact });
         }
         Ok(moments)
     }
+}
+
+/// SCAN's place means nothing on another server: what it had not come to is unknown.
+fn moved() -> Error {
+    let source = "Redis was restarted, or is elsewhere by now; begin again".into();
+    Error::Unavailable { step: "copy a root to its end", source }
+}
+
+/// What a server says of itself, to be compared.
+#[derive(Debug, PartialEq, Eq)]
+struct Marks {
+    run_id: String,
+    /// How often anything was changed since its last save; `None` where that is not told.
+    changes: Option<u64>,
 }
 
 struct Reader<'a> {
@@ -132,6 +164,16 @@ impl Reader<'_> {
         if let Err(error) = redis::cmd("CLIENT").arg("UNPAUSE").query_async::<()>(&mut self.redis).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "writers wait until the pause is over");
         }
+    }
+
+    async fn marks(&mut self) -> Result<Marks, Error> {
+        let mut ask = redis::cmd("INFO");
+        ask.arg("server").arg("persistence");
+        let info: String = ask.query_async(&mut self.redis).await.map_err(Error::redis("look at Redis"))?;
+        Ok(Marks {
+            run_id: info_field(&info, "run_id").unwrap_or_default().to_owned(),
+            changes: info_field(&info, "rdb_changes_since_last_save").and_then(|changes| changes.parse().ok()),
+        })
     }
 
     async fn time(&mut self) -> Result<u64, Error> {

@@ -22,9 +22,7 @@ impl Homes {
     /// Notes how many shards there are. Fewer than before would lose sight of jobs.
     pub(super) async fn open(registry: Registry, shards: u8) -> Result<Self, Error> {
         if let Some(backup) = registry.restoring().await? {
-            return Err(Error::Unfit(format!(
-                "the backup {backup} is being restored into this queue, or its restore was cut short: wait for its end, or empty this Redis and restore again"
-            )));
+            return Err(Error::half(&backup));
         }
         let before = registry.raise_shards(shards).await?;
         if before > shards {
