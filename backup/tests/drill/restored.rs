@@ -144,3 +144,38 @@ async fn a_stolen_backup_tells_nothing() {
         }
     }
 }
+
+/// The largest this process has been, MB.
+fn peak_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
+    peak.unwrap_or(0) / 1_000
+}
+
+/// For docs/backup.md: `STOKE_TEST_JOBS=100000 cargo test -p stokehold-backup --test drill figures -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes and judges nothing but equality: it prints figures"]
+#[expect(clippy::print_stderr, reason = "figures")]
+async fn figures() {
+    let jobs = std::env::var("STOKE_TEST_JOBS").ok().and_then(|text| text.parse().ok()).unwrap_or(JOBS);
+    let world = World::new().await;
+    let queue = world.queue().await;
+    populate(&queue, &world.objects, jobs).await;
+    drop(queue);
+    let before_mb = peak_mb();
+    let began = tokio::time::Instant::now();
+    let manifest = world.backup().await;
+    let (took, peak) = (began.elapsed(), peak_mb());
+    eprintln!(
+        "{jobs} jobs, {} keys: backup {took:?}, {} bytes in {} parts, {:?}; this process {before_mb} MB before, {peak} MB at most",
+        manifest.census.keys,
+        manifest.size_bytes(),
+        manifest.parts.len(),
+        manifest.moments
+    );
+    world.wipe().await;
+    let began = tokio::time::Instant::now();
+    let outcome = world.restore(None).await.unwrap();
+    assert!(outcome.is_whole(), "{:?}", outcome.differences);
+    eprintln!("restored and compared in {:?}; this process {} MB at most", began.elapsed(), peak_mb());
+}

@@ -46,7 +46,7 @@ impl World {
         let (redis, s3) = (dir.path().join("redis"), dir.path().join("s3"));
         std::fs::create_dir_all(&redis).unwrap();
         // Each start would else wait for the disk with each of its commands.
-        let server = RedisServer::start(&redis, &["--appendfsync", "everysec"]);
+        let server = RedisServer::start(&redis, &["--appendfsync", "everysec", "--maxmemory", "2gb"]);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (id, secret) = ("test", "a test's secret");
