@@ -22,7 +22,7 @@ count() { # log, line pattern, word
 }
 
 suite rust cargo test --locked --workspace --exclude stokehold-tests --no-fail-fast
-suite valkey env STOKE_TEST_REDIS="$STOKE_TEST_VALKEY" cargo test --locked -p stokehold-queue --test it --no-fail-fast
+suite valkey env STOKE_TEST_REDIS="$STOKE_TEST_VALKEY" cargo test --locked -p stokehold-queue -p stokehold-backup --test it --test drill --no-fail-fast
 suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
 suite javascript npm --prefix sdk/js run --silent test
 suite end-to-end cargo test --locked -p stokehold-tests --test it --test powercut --test monitoring

@@ -4,7 +4,7 @@ mod children;
 mod fake_vast;
 mod lock;
 pub(crate) mod provision;
-mod redis_server;
+pub(crate) mod redis_server;
 pub(crate) mod secrets;
 pub(crate) mod stack;
 pub(crate) mod state;

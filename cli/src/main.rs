@@ -2,6 +2,7 @@
 
 mod api;
 mod autoscaler;
+mod backup;
 mod batch;
 mod bench;
 mod cancel;
@@ -131,6 +132,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Install(install::InstallArgs),
     Uninstall(install::UninstallArgs),
+    Backup(backup::BackupArgs),
     Api(api::ApiArgs),
     Store(store::StoreArgs),
     Worker(worker::WorkerArgs),
@@ -211,6 +213,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Install(args) => Box::pin(install::run(global, args)).await,
         Command::Uninstall(args) => Box::pin(install::uninstall(global, args)).await,
+        Command::Backup(args) => Box::pin(backup::run(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,
         Command::Store(args) => Box::pin(store::run(args)).await,
         Command::Worker(args) => Box::pin(worker::run(global, args)).await,

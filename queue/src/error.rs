@@ -68,6 +68,13 @@ impl Error {
         Self::Unfit(format!("this is on shard {shard}, and shards (STOKE_REDIS_SHARDS) is not more than that here"))
     }
 
+    /// A backup has begun to be restored into it, and that has not ended.
+    pub(crate) fn half(backup: &str) -> Self {
+        Self::Unfit(format!(
+            "the backup {backup} is being restored into this queue, or its restore was cut short: wait for its end, or empty this Redis and restore again"
+        ))
+    }
+
     /// No shard has a connection.
     pub(crate) fn away() -> Self {
         Self::Unavailable { step: "reach any shard", source: "none has a connection".into() }

@@ -270,6 +270,11 @@ impl RegistryKeys {
         format!("{}:shards", self.root)
     }
 
+    /// STRING: the backup that is being restored, from the first key to the last: half a queue is none.
+    pub(crate) fn restoring(&self) -> String {
+        format!("{}:restoring", self.root)
+    }
+
     pub(crate) fn token(&self, id: &str) -> String {
         format!("{}:token:{id}", self.root)
     }

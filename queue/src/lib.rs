@@ -4,6 +4,8 @@
 //! production and [`MemoryQueue`] the same in one process, for simulation. This crate knows no HTTP, no GPU and no cloud.
 
 #[cfg(feature = "redis")]
+pub mod backup;
+#[cfg(feature = "redis")]
 pub mod batches;
 #[cfg(feature = "redis")]
 pub mod budgets;

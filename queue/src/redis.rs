@@ -165,6 +165,10 @@ impl RedisQueue {
         self.connection.primary().info().addr().to_string()
     }
 
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.connection.is_up()
     }

@@ -296,6 +296,12 @@ impl Registry {
         redis.hget(&homes, tenant).await.map_err(Error::redis(step))
     }
 
+    /// The backup whose restore into this queue has begun and not ended.
+    pub(crate) async fn restoring(&self) -> Result<Option<String>, Error> {
+        let step = "ask whether a backup is being restored";
+        self.connection.redis().get(self.keys.restoring()).await.map_err(Error::redis(step))
+    }
+
     /// Notes how many shards there are, and answers how many there have been; that never falls.
     pub(crate) async fn raise_shards(&self, shards: u8) -> Result<u8, Error> {
         let (mut redis, key, step) = (self.connection.redis(), self.keys.shards(), "note the number of shards");

@@ -28,16 +28,16 @@ const CALL_LIMIT: Duration = Duration::from_secs(5);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running server. It ends with this process.
-pub(super) struct RedisServer {
+pub(crate) struct RedisServer {
     child: Child,
     log: PathBuf,
-    pub(super) url: String,
+    pub(crate) url: String,
 }
 
 impl RedisServer {
     /// Starts `binary` on the data in `dir`, which nobody but the holder of the data directory's lock may use: a server that
     /// still answers there was left behind by a `stoke dev` that was killed, and is stopped first.
-    pub(super) async fn start(binary: &RedisBinary, dir: &Path, durability: Durability) -> Result<Self> {
+    pub(crate) async fn start(binary: &RedisBinary, dir: &Path, durability: Durability) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let socket = dir.join("redis.sock");
         let length = socket.as_os_str().len();
@@ -67,7 +67,7 @@ impl RedisServer {
     }
 
     /// Stops it: what it holds is on disk when this returns.
-    pub(super) async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         children::stop(&mut self.child, STOP_LIMIT, std::future::pending()).await;
     }
 

@@ -21,6 +21,9 @@ pub(super) struct Homes {
 impl Homes {
     /// Notes how many shards there are. Fewer than before would lose sight of jobs.
     pub(super) async fn open(registry: Registry, shards: u8) -> Result<Self, Error> {
+        if let Some(backup) = registry.restoring().await? {
+            return Err(Error::half(&backup));
+        }
         let before = registry.raise_shards(shards).await?;
         if before > shards {
             return Err(Error::Unfit(format!(

@@ -1,0 +1,157 @@
+//! Where backups lie: a folder each below a prefix of a bucket.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use stokehold_objects::Objects;
+
+use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, Part};
+use crate::part::{self, SEALED_BYTES_MAX};
+use crate::{BackupId, Error, retention};
+
+/// Written last: what has none is no backup.
+const MANIFEST: &str = "manifest.json";
+
+/// Requests under way at once.
+const AT_ONCE: usize = 8;
+
+/// Objects of a listing.
+const PAGE: u32 = 1_000;
+
+/// A prefix of a bucket.
+#[derive(Debug, Clone)]
+pub struct Store {
+    objects: Objects,
+    /// Empty, or ends with a slash.
+    prefix: String,
+}
+
+/// A folder of the store.
+#[derive(Debug)]
+pub struct Listed {
+    /// Its name.
+    pub id: BackupId,
+    /// What it says of itself; `None` of half a backup, which is being made or was cut short.
+    pub manifest: Option<Manifest>,
+}
+
+impl Store {
+    /// Below `prefix` of this bucket.
+    #[must_use]
+    pub fn new(objects: Objects, prefix: &str) -> Self {
+        let prefix = prefix.trim_matches('/');
+        Self { objects, prefix: if prefix.is_empty() { String::new() } else { format!("{prefix}/") } }
+    }
+
+    /// Creates the bucket unless it is there.
+    ///
+    /// # Errors
+    /// [`Error::Objects`].
+    pub async fn ensure(&self) -> Result<(), Error> {
+        Ok(self.objects.ensure_bucket().await?)
+    }
+
+    /// All backups, the oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Objects`]; [`Error::Damaged`] and [`Error::Newer`] for a manifest that cannot be read.
+    pub async fn list(&self) -> Result<Vec<Listed>, Error> {
+        let names = self.objects.folders(&self.prefix).await?;
+        // What else lies there is nobody's backup.
+        let ids = names.into_iter().filter_map(|name| name.parse::<BackupId>().ok());
+        let look = |id: BackupId| async move {
+            let manifest = self.manifest(&id).await?;
+            Ok::<_, Error>(Listed { id, manifest })
+        };
+        let mut listed: Vec<Listed> = stream::iter(ids.map(look)).buffered(AT_ONCE).try_collect().await?;
+        listed.sort_by(|a, b| a.id.cmp(&b.id));
+        Ok(listed)
+    }
+
+    /// The backup of this name, or the newest whole one.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; as [`Store::list`].
+    pub async fn find(&self, id: Option<&BackupId>) -> Result<Manifest, Error> {
+        match id {
+            Some(id) => self.manifest(id).await?.ok_or_else(|| Error::NotFound(id.to_string())),
+            None => {
+                let newest = self.list().await?.into_iter().rev().find_map(|listed| listed.manifest);
+                newest.ok_or_else(|| Error::NotFound("that is whole".to_owned()))
+            }
+        }
+    }
+
+    async fn manifest(&self, id: &BackupId) -> Result<Option<Manifest>, Error> {
+        let key = self.key(id.as_str(), MANIFEST);
+        let text = self.objects.get(&key, MANIFEST_BYTES_MAX).await?;
+        text.map(|text| Manifest::parse(&key, &text)).transpose()
+    }
+
+    /// Sends parts from a folder, a few at once.
+    pub(crate) async fn send(&self, id: &BackupId, parts: &[Part], folder: &Path) -> Result<(), Error> {
+        let send = |part: &Part| {
+            let (key, path) = (self.key(id.as_str(), &part.name), part::path(folder, &part.name));
+            async move {
+                let body = fs::read(path).map_err(|source| Error::Scratch { step: "read", source })?;
+                Ok::<_, Error>(self.objects.put(&key, body.into(), "application/octet-stream").await?)
+            }
+        };
+        stream::iter(parts.iter().map(send)).buffer_unordered(AT_ONCE / 2).try_collect::<()>().await
+    }
+
+    /// Makes a backup of what was sent.
+    pub(crate) async fn finish(&self, id: &BackupId, manifest: &Manifest) -> Result<(), Error> {
+        let text = manifest.text()?.into_bytes();
+        Ok(self.objects.put(&self.key(id.as_str(), MANIFEST), text.into(), "application/json").await?)
+    }
+
+    /// A part as it lies there.
+    pub(crate) async fn fetch(&self, backup: &str, part: &Part) -> Result<Bytes, Error> {
+        let key = self.key(backup, &part.name);
+        let body = self.objects.get(&key, part.size_bytes.min(SEALED_BYTES_MAX)).await?;
+        body.ok_or_else(|| Error::Damaged {
+            object: format!("{} of {backup}", part.name),
+            why: "it is gone".to_owned(),
+        })
+    }
+
+    /// Deletes the backups that are too many, and the halves that nobody makes any more. Answers their names.
+    ///
+    /// # Errors
+    /// As [`Store::list`]; some may be gone by then. Safe to repeat.
+    pub async fn thin_out(&self, now_ms: u64) -> Result<Vec<BackupId>, Error> {
+        let (whole, half): (Vec<Listed>, Vec<Listed>) =
+            self.list().await?.into_iter().partition(|listed| listed.manifest.is_some());
+        let began: BTreeSet<u64> = whole.iter().map(|listed| listed.id.began_ms()).collect();
+        let too_many = retention::too_many(now_ms, &began);
+        let old = |listed: &Listed| too_many.contains(&listed.id.began_ms());
+        let left = |listed: &Listed| now_ms.saturating_sub(listed.id.began_ms()) >= retention::HALF_MS;
+        let gone = whole.into_iter().filter(old).chain(half.into_iter().filter(left));
+        let gone: Vec<BackupId> = gone.map(|listed| listed.id).collect();
+        for id in &gone {
+            self.delete(id).await?;
+        }
+        Ok(gone)
+    }
+
+    /// The manifest first: from then on it is no backup.
+    async fn delete(&self, id: &BackupId) -> Result<(), Error> {
+        self.objects.delete(&[self.key(id.as_str(), MANIFEST)]).await?;
+        loop {
+            let page = self.objects.list(&self.key(id.as_str(), ""), None, PAGE).await?;
+            if page.objects.is_empty() {
+                return Ok(());
+            }
+            let keys: Vec<String> = page.objects.into_iter().map(|object| object.key).collect();
+            self.objects.delete(&keys).await?;
+        }
+    }
+
+    fn key(&self, backup: &str, name: &str) -> String {
+        format!("{}{backup}/{name}", self.prefix)
+    }
+}

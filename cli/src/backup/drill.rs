@@ -1,0 +1,72 @@
+//! `stoke backup drill`: a restore that somebody has tried is one that works.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::json;
+use stokehold_backup::{BackupId, Outcome};
+use stokehold_queue::RedisConfig;
+use tokio::time::Instant;
+
+use super::settings::Settings;
+use super::show;
+use crate::dev::redis_server::RedisServer;
+use crate::dev::{Durability, provision};
+use crate::{Global, output};
+
+/// Restore a backup into a Redis that is started for it and thrown away, and compare
+///
+/// Nothing of the installation is touched. It fails when anything is missing: put it beside the backup's own timer, and have it watched.
+#[derive(Args)]
+pub(super) struct DrillArgs {
+    /// Its name [default: the newest]
+    #[arg(conflicts_with = "create")]
+    id: Option<BackupId>,
+    /// Make a backup first, and restore that one
+    #[arg(long)]
+    create: bool,
+    /// Look for every result that jobs have in S3
+    #[arg(long)]
+    verify_objects: bool,
+}
+
+pub(super) async fn run(global: &Global, settings: Settings, args: &DrillArgs) -> Result<()> {
+    let began = Instant::now();
+    let id = match args.create {
+        true => Some(super::copy(&settings, super::PAUSE_MS, None).await?.id.parse::<BackupId>()?),
+        false => args.id.clone(),
+    };
+    let copied = began.elapsed();
+    let binary = provision::redis_binary().await?;
+    let folder = tempfile::tempdir().context("no folder for a Redis to try the backup on")?;
+    let server = RedisServer::start(&binary, folder.path(), Durability::Standard).await?;
+    // Nobody's but ours, and alone.
+    let redis = RedisConfig { url: server.url.clone(), replicas_to_wait: Some(0), ..settings.redis.clone() };
+    let began = Instant::now();
+    let poured = super::pour(&settings, redis, id.as_ref(), args.verify_objects).await;
+    let took = began.elapsed();
+    server.stop().await;
+    let outcome = poured?;
+    let ms = |took: std::time::Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let (copy_ms, restore_ms) = (args.create.then(|| ms(copied)), ms(took));
+    let passed = passed(&outcome);
+    if global.json {
+        let drill =
+            json!({"passed": passed, "copy_ms": copy_ms, "restore_ms": restore_ms, "restore": show::outcome(&outcome)});
+        output::json(&drill)?;
+    } else {
+        show::restored(&outcome)?;
+        if let Some(copy_ms) = copy_ms {
+            output::line(format_args!("made in {}", output::millis(copy_ms)))?;
+        }
+        output::line(format_args!("restored on {} in {}", binary.version, output::millis(restore_ms)))?;
+    }
+    if !passed {
+        bail!("the drill failed: this backup does not bring everything back");
+    }
+    Ok(())
+}
+
+/// Of a copy of one moment every job must also stand where it should.
+fn passed(outcome: &Outcome) -> bool {
+    outcome.is_whole() && (outcome.restored.repaired.is_empty() || !outcome.manifest.is_exact())
+}

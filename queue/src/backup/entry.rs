@@ -1,0 +1,190 @@
+//! One key as a backup has it: a line of JSON that a person can read, and any release that knows the key.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What a key lies below.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Root {
+    /// Jobs, batches, schedules and deliveries of the tenants of one shard.
+    Shard(u8),
+    /// Endpoints, tokens, secrets, machines.
+    Registry,
+}
+
+impl fmt::Display for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shard(number) => write!(f, "shard {number}"),
+            Self::Registry => f.write_str("the registry"),
+        }
+    }
+}
+
+/// A key, or a part of a large one: parts follow each other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What it lies below.
+    pub root: Root,
+    /// Its name below that, without the colon.
+    pub name: Bytes,
+    /// When it goes, unix milliseconds; absent: it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
+    /// Whether it adds to what came before of the same key.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_more: bool,
+    /// What it says.
+    #[serde(flatten)]
+    pub content: Content,
+}
+
+/// What a key says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", content = "value", rename_all = "snake_case")]
+pub enum Content {
+    /// STRING.
+    String(Bytes),
+    /// HASH: fields and values.
+    Hash(Vec<(Bytes, Bytes)>),
+    /// LIST, from its head.
+    List(Vec<Bytes>),
+    /// SET.
+    Set(Vec<Bytes>),
+    /// ZSET: members and scores, as Redis writes them.
+    SortedSet(Vec<(Bytes, Bytes)>),
+    /// STREAM.
+    Stream {
+        /// Ids, and fields and values in turn.
+        entries: Vec<(Bytes, Vec<Bytes>)>,
+        /// The last id that it ever gave.
+        last: Bytes,
+    },
+}
+
+/// Bytes that most often are text: JSON has them as text then, and else as `{"hex": "..."}`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(pub Vec<u8>);
+
+impl Bytes {
+    /// As text, where it is some.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        std::str::from_utf8(&self.0).ok()
+    }
+}
+
+impl From<&str> for Bytes {
+    fn from(text: &str) -> Self {
+        Self(text.as_bytes().to_vec())
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Bytes {
+    /// Without what it says: that may be a tenant's input.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl redis::FromRedisValue for Bytes {
+    fn from_redis_value(value: redis::Value) -> Result<Self, redis::ParsingError> {
+        Vec::from_redis_value(value).map(Self)
+    }
+}
+
+impl redis::ToRedisArgs for Bytes {
+    fn write_redis_args<W: ?Sized + redis::RedisWrite>(&self, out: &mut W) {
+        out.write_arg(&self.0);
+    }
+}
+
+/// How JSON has them.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written<'a> {
+    Text(#[serde(borrow)] std::borrow::Cow<'a, str>),
+    Hex { hex: String },
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        match self.text() {
+            Some(text) => serializer.serialize_str(text),
+            None => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("hex", &hex::encode(&self.0))?;
+                map.end()
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Written::deserialize(deserializer)? {
+            Written::Text(text) => Ok(Self(text.into_owned().into_bytes())),
+            Written::Hex { hex } => hex::decode(hex).map(Self).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(is: &bool) -> bool {
+    !*is
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(field: &str, value: &[u8]) -> (Bytes, Bytes) {
+        (field.into(), Bytes(value.to_vec()))
+    }
+
+    #[test]
+    fn every_content_comes_back_from_its_line() {
+        let raw = [0xff, 0x00, 0x9f];
+        let contents = [
+            Content::String(Bytes(raw.to_vec())),
+            Content::Hash(vec![pair("state", b"queued"), pair("input", &raw)]),
+            Content::List(vec!["a".into(), "".into()]),
+            Content::Set(vec!["\u{e9}\"\n".into()]),
+            Content::SortedSet(vec![pair("job", b"1.7e+308")]),
+            Content::Stream {
+                entries: vec![("1-0".into(), vec!["j".into(), Bytes(raw.to_vec())])],
+                last: "9-1".into(),
+            },
+        ];
+        for content in contents {
+            let entry = Entry {
+                root: Root::Shard(7),
+                name: "j:1".into(),
+                expires_ms: Some(5),
+                is_more: true,
+                content: content.clone(),
+            };
+            let line = serde_json::to_string(&entry).unwrap();
+            assert!(!line.contains('\n'));
+            assert_eq!(serde_json::from_str::<Entry>(&line).unwrap(), entry, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_readable() {
+        let hash = Content::Hash(vec![pair("state", b"queued")]);
+        let entry =
+            Entry { root: Root::Registry, name: "tokens".into(), expires_ms: None, is_more: false, content: hash };
+        let line = serde_json::to_string(&entry).unwrap();
+        assert_eq!(line, r#"{"root":"registry","name":"tokens","type":"hash","value":[["state","queued"]]}"#);
+    }
+}

@@ -1,0 +1,175 @@
+//! What a backup does with which key. A key's family is its first word below its root; `keys.rs` tells what each is. One that is not
+//! listed here is kept, and said to be unknown: a test holds this list to the tables of `keys.rs`.
+
+use super::entry::Root;
+
+/// What becomes of a family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Kept, and counted: a restored queue has as many.
+    Record,
+    /// Kept. Where jobs stand, or what is reckoned: it changes as leases are taken back.
+    Place,
+    /// Left out: it says who is here at this moment, and is said again by whoever is here then.
+    Moment,
+}
+
+/// A family of keys: its first word, what people call it, what becomes of it.
+type Family = (&'static str, &'static str, Fate);
+
+/// Below a shard's root.
+const SHARD: [Family; 51] = [
+    ("j", "jobs", Fate::Record),
+    ("e", "job events", Fate::Record),
+    ("d", "dependents", Fate::Place),
+    ("q", "lanes", Fate::Place),
+    ("f", "lanes", Fate::Place),
+    ("lanes", "lanes", Fate::Place),
+    ("shelf", "lanes", Fate::Place),
+    ("fair", "lanes", Fate::Place),
+    ("tags", "lanes", Fate::Place),
+    ("passed", "lanes", Fate::Place),
+    ("cost", "figures", Fate::Place),
+    ("flow", "figures", Fate::Place),
+    ("spent", "costs", Fate::Record),
+    ("timings", "figures", Fate::Place),
+    ("unmet", "signals", Fate::Moment),
+    ("turn", "lanes", Fate::Place),
+    ("ready", "lanes", Fate::Place),
+    ("open", "gates", Fate::Place),
+    ("running", "gates", Fate::Place),
+    ("limits", "limits", Fate::Record),
+    ("rate", "gates", Fate::Place),
+    ("budgets", "budgets", Fate::Record),
+    ("stood", "budgets", Fate::Record),
+    ("held", "gates", Fate::Place),
+    ("holds", "gates", Fate::Place),
+    ("waiting", "gates", Fate::Place),
+    ("leases", "leases", Fate::Place),
+    ("scheduled", "lanes", Fate::Place),
+    ("deadlines", "lanes", Fate::Place),
+    ("settle", "lanes", Fate::Place),
+    ("ended", "lists", Fate::Place),
+    ("dead", "lists", Fate::Place),
+    // Of workers that wait, or make room.
+    ("hold", "waiting workers", Fate::Moment),
+    ("head", "waiting workers", Fate::Moment),
+    ("warm", "waiting workers", Fate::Moment),
+    ("parked", "waiting workers", Fate::Moment),
+    ("index", "lists", Fate::Place),
+    ("i", "idempotency keys", Fate::Record),
+    ("b", "batches", Fate::Record),
+    ("batches", "lists", Fate::Place),
+    ("batches_tidy", "lists", Fate::Place),
+    ("schedule", "schedules", Fate::Record),
+    ("schedules", "lists", Fate::Place),
+    ("hooks", "lists", Fate::Place),
+    ("w", "webhook deliveries", Fate::Record),
+    ("wl", "lists", Fate::Place),
+    ("tenants", "lists", Fate::Place),
+    // Of this life of Redis, and of its replicas.
+    ("mark", "signals", Fate::Moment),
+    ("role", "signals", Fate::Moment),
+    ("signal", "signals", Fate::Moment),
+    ("probe", "signals", Fate::Moment),
+];
+
+/// Below the registry's root.
+const REGISTRY: [Family; 25] = [
+    ("homes", "tenants", Fate::Record),
+    ("shards", "shards", Fate::Place),
+    ("token", "tokens", Fate::Record),
+    ("tokens", "lists", Fate::Place),
+    // They say again that they are here within seconds.
+    ("worker", "workers", Fate::Moment),
+    ("workers", "workers", Fate::Moment),
+    ("readings", "workers", Fate::Moment),
+    ("series", "figures", Fate::Place),
+    ("endpoints", "endpoints", Fate::Record),
+    ("versions", "endpoint versions", Fate::Record),
+    ("floors", "endpoints", Fate::Record),
+    ("needs", "figures", Fate::Place),
+    ("demands", "endpoints", Fate::Record),
+    ("webhook", "webhook generations", Fate::Record),
+    ("feedback", "feedback", Fate::Record),
+    ("fb", "feedback", Fate::Record),
+    ("secrets", "secrets", Fate::Record),
+    // Its term is, so that it goes on; its holder is not (target.rs).
+    ("lead", "lead", Fate::Place),
+    ("autoscaler", "signals", Fate::Moment),
+    ("machines", "machines", Fate::Record),
+    ("rents", "machines", Fate::Place),
+    ("bills", "bills", Fate::Record),
+    ("drains", "machines", Fate::Place),
+    ("shunned", "machines", Fate::Place),
+    ("restoring", "signals", Fate::Moment),
+];
+
+/// What people call a key's family, and what becomes of it; `None` of an unknown one, which is kept. `name` is the key below its root.
+#[must_use]
+pub fn of(root: Root, name: &[u8]) -> Option<(&'static str, Fate)> {
+    let families: &[Family] = match root {
+        Root::Registry => &REGISTRY,
+        Root::Shard(_) => &SHARD,
+    };
+    let word = word(name);
+    families.iter().find(|(known, ..)| known.as_bytes() == word).map(|(_, label, fate)| (*label, *fate))
+}
+
+/// The first word of a key below its root.
+pub(super) fn word(name: &[u8]) -> &[u8] {
+    name.split(|byte| *byte == b':').next().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const KEYS: &str = include_str!("../keys.rs");
+
+    /// The words of keys that a part of `keys.rs` spells behind `{}:`.
+    fn spelled(part: &str) -> BTreeSet<&str> {
+        let spelled = part.split("\"{}:").skip(1);
+        spelled.filter_map(|text| text.split([':', '"', '{']).next()).filter(|word| !word.is_empty()).collect()
+    }
+
+    /// The words of the table at the top of `keys.rs`.
+    fn tabled() -> BTreeSet<&'static str> {
+        let rows = KEYS.lines().filter(|line| line.starts_with("//! | `:"));
+        let keys = rows.filter_map(|row| row.split('|').nth(1)).flat_map(|cell| cell.split('`'));
+        keys.filter_map(|key| key.strip_prefix(':')?.split(':').next()).collect()
+    }
+
+    #[test]
+    fn every_key_that_is_spelled_has_a_family() {
+        let (shard, registry) = KEYS.split_once("struct RegistryKeys").unwrap();
+        let shards: BTreeSet<&str> = tabled().into_iter().chain(spelled(shard)).collect();
+        assert!(shards.len() > 40 && spelled(registry).len() > 20, "keys.rs is written otherwise than this reads it");
+        let without = |root, words: BTreeSet<&'static str>| -> Vec<&str> {
+            words.into_iter().filter(|word| of(root, word.as_bytes()).is_none()).collect()
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(without(Root::Shard(0), shards), none, "say in family.rs what a backup does with these");
+        assert_eq!(without(Root::Registry, spelled(registry)), none, "say in family.rs what a backup does with these");
+    }
+
+    #[test]
+    fn every_family_is_one_of_keys_rs() {
+        let (shard, registry) = KEYS.split_once("struct RegistryKeys").unwrap();
+        let shards: BTreeSet<&str> = tabled().into_iter().chain(spelled(shard)).collect();
+        let registry = spelled(registry);
+        assert!(SHARD.iter().all(|(word, ..)| shards.contains(word)), "{shards:?}");
+        assert!(REGISTRY.iter().all(|(word, ..)| registry.contains(word)), "{registry:?}");
+    }
+
+    #[test]
+    fn a_familys_word_is_the_first_one() {
+        let fate = |root, name: &str| of(root, name.as_bytes()).map(|(_, fate)| fate);
+        assert_eq!(fate(Root::Shard(3), "j:0193"), Some(Fate::Record));
+        assert_eq!(fate(Root::Shard(3), "spent:20000:gates"), Some(Fate::Record));
+        assert_eq!(fate(Root::Registry, "j:0193"), None);
+        assert_eq!(fate(Root::Registry, "worker:w"), Some(Fate::Moment));
+    }
+}
