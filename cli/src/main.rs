@@ -1,6 +1,7 @@
 //! The `stoke` command: one file per subcommand. What they do is in the crates they call.
 
 mod api;
+mod audit;
 mod autoscaler;
 mod batch;
 mod bench;
@@ -46,6 +47,7 @@ mod simulate;
 #[cfg(test)]
 mod stub;
 mod submit;
+mod tenant;
 mod token;
 mod top;
 mod upload;
@@ -118,6 +120,8 @@ enum Command {
     Costs(costs::CostsArgs),
     Top(top::TopArgs),
     Token(token::TokenArgs),
+    Tenant(tenant::TenantArgs),
+    Audit(audit::AuditArgs),
     Doctor(doctor::DoctorArgs),
     Api(api::ApiArgs),
     Worker(worker::WorkerArgs),
@@ -191,6 +195,8 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Fleet(args) => Box::pin(fleet::run(global, args)).await,
         Command::Top(args) => Box::pin(top::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
+        Command::Tenant(args) => Box::pin(tenant::run(global, args)).await,
+        Command::Audit(args) => Box::pin(audit::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Api(args) => Box::pin(api::run(args)).await,
         Command::Worker(args) => Box::pin(worker::run(global, args)).await,
