@@ -74,8 +74,9 @@ impl fmt::Display for Problem {
             "not_retryable" => f.write_str(
                 "\nOnly jobs that failed, expired or were cancelled are tried again; `stoke dlq` lists them.",
             ),
+            "storage_exceeded" | "rate_limited" => f.write_str("\n`stoke limits` shows what you may take."),
             "nothing_to_retry" => f.write_str("\nNo line of the batch failed or expired."),
-            "forbidden" => f.write_str("\n`stoke token create --scope SCOPE,...` makes a token that may."),
+            "forbidden" => f.write_str("\n`stoke token create --role ROLE,...` makes a token that may."),
             _ => Ok(()),
         }
     }

@@ -16,7 +16,8 @@ use crate::{Global, money, output};
   stoke limits                                        your own, and what you use of them
   stoke limits acme --weight 2 --max-running 50
   stoke limits acme --endpoint render --starts-per-minute 60 --clear max-open
-  stoke limits acme --budget-usd-per-day 5 --at-budget drain")]
+  stoke limits acme --budget-usd-per-day 5 --at-budget drain
+  stoke limits acme --requests-per-minute 600 --max-storage 50GiB")]
 pub(crate) struct LimitsArgs {
     /// Whose: for operators [default: your own]
     tenant: Option<String>,
@@ -47,6 +48,12 @@ struct Change {
     /// What happens to what runs then: it ends (drain), or goes back to the front of its queue (stop) [default: drain]
     #[arg(long, value_name = "WHAT", value_parser = ["drain", "stop"])]
     at_budget: Option<String>,
+    /// Requests a minute to each replica of the API
+    #[arg(long, value_name = "N", conflicts_with = "endpoint")]
+    requests_per_minute: Option<u32>,
+    /// Bytes of uploaded files, packages and weights, as 500MB or 50GiB
+    #[arg(long, value_name = "SIZE", value_parser = bytes_of, conflicts_with = "endpoint")]
+    max_storage: Option<u64>,
     /// Lift this limit; may be repeated
     #[arg(long, value_name = "FIELD", value_enum)]
     clear: Vec<Field>,
@@ -66,6 +73,10 @@ enum Field {
     BudgetUsdMicrosPerDay,
     #[value(skip)]
     AtBudget,
+    #[value(alias = "requests_per_minute")]
+    RequestsPerMinute,
+    #[value(name = "max-storage", alias = "max_storage_bytes")]
+    MaxStorageBytes,
 }
 
 /// A tenant's, and an endpoint's: whoever has none of an endpoint's own is held by the tenant's.
@@ -76,6 +87,8 @@ const TENANT_FIELDS: &[Field] = &[
     Field::StartsPerMinute,
     Field::BudgetUsdMicrosPerDay,
     Field::AtBudget,
+    Field::RequestsPerMinute,
+    Field::MaxStorageBytes,
 ];
 const ENDPOINT_FIELDS: &[Field] =
     &[Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute, Field::BudgetUsdMicrosPerDay, Field::AtBudget];
@@ -92,6 +105,8 @@ impl Field {
             Self::StartsPerMinute => "starts_per_minute",
             Self::BudgetUsdMicrosPerDay => "budget_usd_micros_per_day",
             Self::AtBudget => "at_budget",
+            Self::RequestsPerMinute => "requests_per_minute",
+            Self::MaxStorageBytes => "max_storage_bytes",
         }
     }
 }
@@ -109,6 +124,8 @@ impl Change {
             Field::StartsPerMinute => self.starts_per_minute.map(Value::from),
             Field::BudgetUsdMicrosPerDay => self.budget_usd_per_day.map(Value::from),
             Field::AtBudget => self.at_budget.clone().map(Value::from),
+            Field::RequestsPerMinute => self.requests_per_minute.map(Value::from),
+            Field::MaxStorageBytes => self.max_storage.map(Value::from),
         }
     }
 
@@ -121,7 +138,10 @@ impl Change {
         }
         let no_budget = self.clear.contains(&Field::BudgetUsdMicrosPerDay);
         for field in fields {
-            let is_of_budget = matches!(field, Field::BudgetUsdMicrosPerDay | Field::AtBudget);
+            let is_young = matches!(
+                field,
+                Field::BudgetUsdMicrosPerDay | Field::AtBudget | Field::RequestsPerMinute | Field::MaxStorageBytes
+            );
             let value = match (self.given(*field), self.clear.contains(field), field) {
                 (Some(given), ..) => given,
                 // It always has one.
@@ -130,8 +150,8 @@ impl Change {
                 (None, false, Field::AtBudget) if no_budget => Value::Null,
                 (None, false, _) => there[field.name()].clone(),
             };
-            // An API of an older release knows of no budgets.
-            if !(*field == Field::Weight || is_of_budget) || !value.is_null() {
+            // An API of an older release does not know of them.
+            if !(*field == Field::Weight || is_young) || !value.is_null() {
                 limits.insert(field.name().to_owned(), value);
             }
         }
@@ -183,7 +203,25 @@ async fn own(global: &Global, client: &Client, endpoint: Option<&str>) -> Result
     }
     output::line(table(&found).trim_fmt())?;
     let used = |name: &str| output::count(found["usage"][name].as_u64().unwrap_or_default());
-    output::line(format_args!("\nnow {} jobs run and {} have not ended", used("running"), used("open")))
+    output::line(format_args!("\nnow {} jobs run and {} have not ended", used("running"), used("open")))?;
+    match found["usage"]["storage_bytes"].as_u64() {
+        Some(stored) => output::line(format_args!("{} are stored", output::bytes(stored))),
+        None => Ok(()),
+    }
+}
+
+/// A size as people write it: bytes, or with a unit of thousands (MB) or of 1,024 (MiB).
+fn bytes_of(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size; write it as 500MB or 50GiB");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let (base, letters) = match unit.strip_suffix("iB") {
+        Some(letter) if !letter.is_empty() => (1024_u64, letter),
+        _ => (1000, unit.strip_suffix('B').unwrap_or(unit)),
+    };
+    let power = ["", "K", "M", "G", "T"].iter().position(|known| letters.eq_ignore_ascii_case(known));
+    let factor = base.pow(power.and_then(|power| u32::try_from(power).ok()).ok_or_else(wrong)?);
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(wrong)
 }
 
 fn table(own: &Value) -> Table {
@@ -218,7 +256,17 @@ fn spent(budget: &Value) -> Option<String> {
 }
 
 fn headings() -> Table {
-    output::table(["tenant", "weight", "running", "open", "starts per minute", "budget per day", "spent today"])
+    output::table([
+        "tenant",
+        "weight",
+        "running",
+        "open",
+        "starts per minute",
+        "budget per day",
+        "spent today",
+        "requests per minute",
+        "storage",
+    ])
 }
 
 fn add(table: &mut Table, name: &str, limits: &Value) {
@@ -237,6 +285,9 @@ fn add(table: &mut Table, name: &str, limits: &Value) {
         (spent, Some(state @ ("warned" | "reached"))) => format!("{} ({state})", money::cell(spent)),
         (spent, _) => money::cell(spent),
     });
+    // An endpoint has none of its own; neither has an API of an older release.
+    row.push(output::cell(&limits["requests_per_minute"]));
+    row.push(limits["max_storage_bytes"].as_u64().map_or("-".to_owned(), output::bytes));
     table.add_row(row);
 }
 
@@ -272,6 +323,29 @@ mod tests {
         assert!(stub::parse("limits acme --endpoint e --weight 2").is_err());
         let cleared = parse("limits acme --endpoint e --clear weight").change.apply(&Value::Null, ENDPOINT_FIELDS);
         assert!(cleared.unwrap_err().to_string().contains("no weight"));
+    }
+
+    #[test]
+    fn a_size_is_written_as_people_write_it() {
+        let sizes =
+            [("0", 0), ("700", 700), ("5kb", 5_000), ("500MB", 500_000_000), ("2GiB", 2 << 30), ("1T", 10_u64.pow(12))];
+        for (text, bytes) in sizes {
+            assert_eq!(bytes_of(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "GB", "-1", "1.5GB", "5 GB", "1XB", "99999999999TiB", "1iB"] {
+            assert!(bytes_of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_the_api_holds_a_tenant_to_is_set_with_the_rest() {
+        let there = json!({"weight": 1.0, "max_running": null, "max_storage_bytes": 1000, "requests_per_minute": null});
+        let change = parse("limits acme --requests-per-minute 600").change;
+        let set = change.apply(&there, TENANT_FIELDS).unwrap();
+        assert_eq!((&set["requests_per_minute"], &set["max_storage_bytes"]), (&json!(600), &json!(1000)));
+        let cleared = parse("limits acme --clear max-storage").change.apply(&there, TENANT_FIELDS).unwrap();
+        assert!(cleared.get("max_storage_bytes").is_none() && cleared.get("requests_per_minute").is_none());
+        assert!(stub::parse("limits acme --endpoint e --max-storage 5GB").is_err());
     }
 
     #[test]

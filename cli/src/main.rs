@@ -1,6 +1,7 @@
 //! The `stoke` command: one file per subcommand. What they do is in the crates they call.
 
 mod api;
+mod audit;
 mod autoscaler;
 mod backup;
 mod batch;
@@ -55,6 +56,7 @@ mod store;
 #[cfg(test)]
 mod stub;
 mod submit;
+mod tenant;
 mod token;
 mod top;
 mod upload;
@@ -129,6 +131,8 @@ enum Command {
     Top(top::TopArgs),
     Dashboard(dashboard::DashboardArgs),
     Token(token::TokenArgs),
+    Tenant(tenant::TenantArgs),
+    Audit(audit::AuditArgs),
     Doctor(doctor::DoctorArgs),
     Install(install::InstallArgs),
     Uninstall(install::UninstallArgs),
@@ -210,6 +214,8 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Top(args) => Box::pin(top::run(global, args)).await,
         Command::Dashboard(args) => Box::pin(dashboard::run(global, args)).await,
         Command::Token(args) => Box::pin(token::run(global, args)).await,
+        Command::Tenant(args) => Box::pin(tenant::run(global, args)).await,
+        Command::Audit(args) => Box::pin(audit::run(global, args)).await,
         Command::Doctor(args) => Box::pin(doctor::run(global, args)).await,
         Command::Install(args) => Box::pin(install::run(global, args)).await,
         Command::Uninstall(args) => Box::pin(install::uninstall(global, args)).await,

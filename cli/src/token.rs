@@ -1,24 +1,37 @@
-//! `stoke token`: for operators, who reach the Redis that the API uses.
+//! `stoke token`: over the API for a tenant's admins, in the API's own Redis for operators. One command, one shape of what is printed.
 
-use std::path::{Path, PathBuf};
+mod api;
+mod redis;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
-use stokehold_api::token::{Scope, TokenKey, mint};
+use stokehold_api::token::{Role, Scope};
 use stokehold_queue::demands::Trust;
-use stokehold_queue::{RedisConfig, RedisQueue, Registry, TokenKind, TokenRecord, now_ms};
+use stokehold_queue::{TokenKind, now_ms};
 
-use crate::credentials::Credentials;
-use crate::dev::secrets::{Secrets, TENANT};
-use crate::dev::state::State;
+use self::api::Api;
+use self::redis::Redis;
+use crate::client::Client;
 use crate::{Global, output};
 
-/// Make, list and revoke tokens
+/// How long the one before a rotation stays good at most, and unless another time is given.
+const OVERLAP_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+const OVERLAP: &str = "24h";
+
+/// Make, list, rotate and revoke tokens
 ///
-/// Tokens are kept in the API's Redis: that of a `stoke dev` on this machine, or the one that --redis names.
+/// With --url or --token over the API: that is for a tenant's admins. Else in the API's Redis, which is for operators: the one that --redis
+/// names, or that of a `stoke dev` on this machine.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  stoke token create --name app --role submit --ttl 90d
+  stoke token create --name ci --role deploy,cancel --user ana
+  stoke token rotate 0123456789abcdef --overlap 1h
+  stoke token create --name ann --role admin --tenant acme --redis redis://10.0.0.1:6379")]
 pub(crate) struct TokenArgs {
     #[command(flatten)]
     place: Place,
@@ -27,7 +40,7 @@ pub(crate) struct TokenArgs {
 }
 
 #[derive(Args)]
-pub(crate) struct Place {
+struct Place {
     /// The API's Redis; its token key is in STOKE_TOKEN_KEY [default: that of `stoke dev`]
     #[arg(long, global = true, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
@@ -41,7 +54,13 @@ enum Verb {
     /// Make a token and print it, this once
     Create(CreateArgs),
     /// List tokens; only hashes of them are kept
-    List,
+    List {
+        /// Another tenant's (for operators) [default: over the API your own, in Redis all]
+        #[arg(long)]
+        tenant: Option<String>,
+    },
+    /// Give a token a new secret and print it, this once; the one before stays good for a while
+    Rotate(RotateArgs),
     /// Make a token worthless, within 5 seconds
     Revoke {
         /// Its id, the part after the first _
@@ -54,13 +73,19 @@ struct CreateArgs {
     /// What to call it
     #[arg(long)]
     name: String,
+    /// Who uses it
+    #[arg(long)]
+    user: Option<String>,
     /// What it is good for
     #[arg(long, value_enum, default_value_t = Kind::Api)]
     kind: Kind,
-    /// Whose it is
-    #[arg(long, default_value = TENANT)]
-    tenant: String,
-    /// What it may do, as jobs:read,jobs:write [default: everything]
+    /// Whose it is [default: over the API your own, in Redis that of `stoke dev`]
+    #[arg(long)]
+    tenant: Option<String>,
+    /// What it may do: submit, read, cancel, deploy, admin, operator; worker makes a join token [default in Redis: everything]
+    #[arg(long = "role", value_delimiter = ',', value_name = "ROLE,...")]
+    roles: Vec<Role>,
+    /// What it may do beside that, as jobs:read,files:write
     #[arg(long = "scope", value_delimiter = ',', value_name = "SCOPE,...")]
     scopes: Vec<Scope>,
     /// How long it is good for, as 12h or 30d [default: for ever]
@@ -75,6 +100,18 @@ struct CreateArgs {
     /// Where those machines stand, as endpoints name it in `regions` (with --kind join)
     #[arg(long)]
     region: Option<String>,
+}
+
+#[derive(Args)]
+struct RotateArgs {
+    /// Its id, the part after the first _
+    id: String,
+    /// How long the one before stays good, at most 7d
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = OVERLAP)]
+    overlap: Duration,
+    /// How long the new one is good for [default: as long as the one before was to be]
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    ttl: Option<Duration>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -97,7 +134,7 @@ impl From<TrustArg> for Trust {
     }
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// The public API
     Api,
@@ -105,152 +142,180 @@ enum Kind {
     Join,
 }
 
-pub(crate) async fn run(global: &Global, args: TokenArgs) -> Result<()> {
-    match args.verb {
-        Verb::Create(create) => make(global, &args.place, create).await,
-        Verb::List => list(global, &args.place.registry().await?).await,
-        Verb::Revoke { id } => revoke(global, &args.place.registry().await?, &id).await,
+/// Where tokens are made, by what was given.
+enum Way {
+    Api(Api),
+    Redis(Redis),
+}
+
+impl Way {
+    async fn new(global: &Global, place: Place) -> Result<Self> {
+        let is_redis = place.redis.is_some() || place.data.is_some();
+        if !is_redis && (global.url.is_some() || global.token.is_some()) {
+            return Ok(Self::Api(Api(Client::connect(global)?)));
+        }
+        Ok(Self::Redis(Redis::open(place).await?))
     }
 }
 
-async fn make(global: &Global, place: &Place, args: CreateArgs) -> Result<()> {
-    let kind = match args.kind {
-        Kind::Api => TokenKind::Api,
-        Kind::Join => TokenKind::Join,
-    };
-    ensure!(
-        kind == TokenKind::Api || args.scopes.is_empty(),
-        "a join token has no scopes: it lets a worker join, and no more"
-    );
-    ensure!(kind == TokenKind::Join || !args.single_use, "--single-use is for --kind join");
-    ensure!(
-        kind == TokenKind::Join || (args.trust.is_none() && args.region.is_none()),
-        "--trust and --region are for --kind join"
-    );
-    let scopes = match kind {
-        TokenKind::Api if args.scopes.is_empty() => Scope::ALL.to_vec(),
-        _ => args.scopes,
-    };
-    let registry = place.registry().await?;
-    let (mut record, token) = mint(kind, &args.tenant, &scopes, &args.name, args.ttl, &place.token_key()?)?;
-    record.single_use = args.single_use;
-    record.trust = args.trust.map_or(record.trust, Trust::from);
-    record.region = args.region.unwrap_or_default();
-    registry.put_token(&record).await?;
-    if global.json {
-        let mut shown = view(&record);
-        shown["token"] = token.expose().into();
-        return output::json(&shown);
+impl CreateArgs {
+    fn kind(&self) -> TokenKind {
+        let joins = self.kind == Kind::Join || self.roles.contains(&Role::Worker);
+        if joins { TokenKind::Join } else { TokenKind::Api }
     }
-    output::line(token.expose())?;
-    output::note(output::dim(format_args!(
-        "It is shown this once. `stoke token revoke {}` makes it worthless.",
-        record.id
-    )));
+
+    fn checked(self) -> Result<Self> {
+        let joins = self.kind() == TokenKind::Join;
+        let is_worker = |role: &Role| *role == Role::Worker;
+        ensure!(
+            !joins || (self.scopes.is_empty() && self.roles.iter().all(is_worker)),
+            "a join token has no scopes: it lets a worker join, and no more"
+        );
+        ensure!(joins || !self.single_use, "--single-use is for --kind join");
+        ensure!(joins || (self.trust.is_none() && self.region.is_none()), "--trust and --region are for --kind join");
+        Ok(self)
+    }
+}
+
+pub(crate) async fn run(global: &Global, args: TokenArgs) -> Result<()> {
+    let TokenArgs { place, verb } = args;
+    match verb {
+        Verb::Create(create) => {
+            let create = create.checked()?;
+            let made = match Way::new(global, place).await? {
+                Way::Api(api) => api.create(create).await?,
+                Way::Redis(redis) => redis.create(create).await?,
+            };
+            shown_once(global, &made)
+        }
+        Verb::Rotate(rotate) => {
+            ensure!(rotate.overlap <= OVERLAP_MAX, "--overlap is at most 7d");
+            let rotate = RotateArgs { id: id_of(&rotate.id).to_owned(), ..rotate };
+            let made = match Way::new(global, place).await? {
+                Way::Api(api) => api.rotate(&rotate).await?,
+                Way::Redis(redis) => redis.rotate(&rotate).await?,
+            };
+            shown_once(global, &made)
+        }
+        Verb::List { tenant } => {
+            let tokens = match Way::new(global, place).await? {
+                Way::Api(api) => api.list(tenant.as_deref()).await?,
+                Way::Redis(redis) => redis.list(tenant.as_deref()).await?,
+            };
+            list(global, &tokens)
+        }
+        Verb::Revoke { id } => {
+            let id = id_of(&id);
+            match Way::new(global, place).await? {
+                Way::Api(api) => api.revoke(id).await?,
+                Way::Redis(redis) => redis.revoke(id).await?,
+            }
+            if global.json {
+                return output::json(&json!({"revoked": id}));
+            }
+            output::line(format_args!("token {id} is revoked; every API refuses it within 5 s"))
+        }
+    }
+}
+
+/// The whole token will do: whoever has it at hand means it.
+fn id_of(text: &str) -> &str {
+    text.split('_').nth(1).unwrap_or(text)
+}
+
+fn shown_once(global: &Global, made: &Value) -> Result<()> {
+    if global.json {
+        return output::json(made);
+    }
+    output::line(output::cell(&made["token"]))?;
+    let id = output::cell(&made["id"]);
+    if let Some(until_ms) = made["previous_until_ms"].as_u64() {
+        output::note(format_args!("The one before is good for another {}.", from_now(until_ms)));
+    }
+    output::note(output::dim(format_args!("It is shown this once. `stoke token revoke {id}` makes it worthless.")));
     Ok(())
 }
 
-async fn list(global: &Global, registry: &Registry) -> Result<()> {
-    let mut tokens = registry.tokens().await?;
-    // Each joined worker has one of its own, which comes and goes with it.
-    tokens.retain(|token| token.kind != TokenKind::Worker);
-    tokens.sort_by_key(|token| token.created_ms);
+fn list(global: &Global, tokens: &[Value]) -> Result<()> {
     if global.json {
-        return output::json(&json!({"tokens": tokens.iter().map(view).collect::<Vec<_>>()}));
+        return output::json(&json!({"tokens": tokens}));
     }
-    let mut table = output::table(["id", "kind", "tenant", "name", "for", "expires"]);
-    for token in &tokens {
-        let shown = view(token);
+    let mut table = output::table(["id", "kind", "tenant", "name", "user", "for", "last used", "expires"]);
+    for token in tokens {
+        let used = token["last_used_ms"].as_u64();
         table.add_row([
-            token.id.clone(),
-            output::cell(&shown["kind"]),
-            token.tenant.clone(),
-            token.name.clone(),
+            output::cell(&token["id"]),
+            output::cell(&token["kind"]),
+            output::cell(&token["tenant"]),
+            output::cell(&token["name"]),
+            token["user"].as_str().unwrap_or_default().to_owned(),
             good_for(token),
-            token
-                .expires_ms
-                .map_or("never".to_owned(), |at| format!("in {}", output::millis(at.saturating_sub(now_ms())))),
+            used.map_or("-".to_owned(), |at| format!("{} ago", output::millis(now_ms().saturating_sub(at)))),
+            token["expires_ms"].as_u64().map_or("never".to_owned(), |at| format!("in {}", from_now(at))),
         ]);
     }
     output::print_table(&table, "there are no tokens")
 }
 
-/// What an API token may do, and whose machines join with a join token, and where they stand.
-fn good_for(token: &TokenRecord) -> String {
-    match token.kind {
-        TokenKind::Join => format!("{} {}", token.trust.as_str(), token.region).trim_end().to_owned(),
-        TokenKind::Api | TokenKind::Worker if token.scopes.len() == Scope::ALL.len() => "all".to_owned(),
-        TokenKind::Api | TokenKind::Worker => token.scopes.join(" "),
+fn from_now(at_ms: u64) -> String {
+    output::millis(at_ms.saturating_sub(now_ms()))
+}
+
+/// What an API token may do, as a role where it is just that; whose machines join with a join token, and where they stand.
+fn good_for(token: &Value) -> String {
+    if token["kind"] == "join" {
+        let words = [&token["trust"], &token["region"]].map(|word| word.as_str().unwrap_or_default());
+        return words.join(" ").trim().to_owned();
+    }
+    let scopes = token["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let scopes: Vec<&str> = scopes.collect();
+    let is_just = |role: &Role| role.scopes().into_iter().map(Scope::as_str).eq(scopes.iter().copied());
+    match Role::ALL.into_iter().filter(|role| *role != Role::Worker).find(is_just) {
+        Some(role) => role.as_str().to_owned(),
+        None => scopes.join(" "),
     }
 }
 
-async fn revoke(global: &Global, registry: &Registry, id: &str) -> Result<()> {
-    // The whole token will do: whoever has it at hand means it.
-    let id = id.split('_').nth(1).unwrap_or(id);
-    ensure!(registry.delete_token(id).await?, "there is no token {id}; `stoke token list` shows those that are");
-    if global.json {
-        output::json(&json!({"revoked": id}))
-    } else {
-        output::line(format_args!("token {id} is revoked; every API refuses it within 5 s"))
-    }
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::{Command, stub};
 
-/// A record without its hash.
-fn view(record: &TokenRecord) -> Value {
-    json!({
-        "id": record.id,
-        "kind": record.kind,
-        "tenant": record.tenant,
-        "name": record.name,
-        "scopes": record.scopes,
-        "created_ms": record.created_ms,
-        "expires_ms": record.expires_ms,
-        "single_use": record.single_use,
-        "trust": (record.kind == TokenKind::Join).then(|| record.trust.as_str()),
-        "region": (record.kind == TokenKind::Join).then_some(&record.region),
-    })
-}
-
-impl Place {
-    pub(crate) async fn registry(&self) -> Result<Registry> {
-        let config = match &self.redis {
-            Some(url) => {
-                let prefix = std::env::var("STOKE_REDIS_PREFIX").unwrap_or_else(|_| RedisConfig::default().prefix);
-                RedisConfig { url: url.clone(), prefix, ..RedisConfig::default() }
-            }
-            None => {
-                let data = self.data()?;
-                let Some(state) = State::load(&data)? else { return Err(never_run(&data)) };
-                RedisConfig { url: state.redis_url, prefix: state.redis_prefix, ..RedisConfig::default() }
-            }
+    fn create(line: &str) -> Result<CreateArgs> {
+        let Command::Token(TokenArgs { verb: Verb::Create(args), .. }) = stub::parse(line).unwrap() else {
+            panic!("is one")
         };
-        let queue = RedisQueue::connect(config).await;
-        Ok(queue.context("Redis cannot be reached; does the API, or `stoke dev`, run?")?.registry())
+        args.checked()
     }
 
-    pub(crate) fn token_key(&self) -> Result<TokenKey> {
-        if self.redis.is_none() {
-            let data = self.data()?;
-            return Secrets::load(&data)?.ok_or_else(|| never_run(&data))?.token_key();
+    #[test]
+    fn every_verb_parses() {
+        for line in ["list", "list --tenant acme", "rotate 00ff --overlap 1h --ttl 30d", "revoke sk_00ff_11_22"] {
+            assert!(stub::parse(&format!("token {line}")).is_ok(), "{line}");
         }
-        match std::env::var("STOKE_TOKEN_KEY") {
-            Ok(key) => Ok(key.parse()?),
-            Err(_) => bail!("with --redis, set STOKE_TOKEN_KEY to the API's token_key: tokens are hashed with it"),
+        assert!(stub::parse("token create --name a --role king").is_err());
+        assert_eq!((id_of("sk_00ff_11_22"), id_of("00ff")), ("00ff", "00ff"));
+    }
+
+    #[test]
+    fn a_workers_token_is_a_join_token_and_has_no_scopes() {
+        assert!(create("token create --name a --role worker --single-use").unwrap().kind() == TokenKind::Join);
+        assert!(create("token create --name a --role submit,cancel").unwrap().kind() == TokenKind::Api);
+        for wrong in ["--role worker,read", "--kind join --scope jobs:read", "--role read --region eu", "--single-use"]
+        {
+            assert!(create(&format!("token create --name a {wrong}")).is_err(), "{wrong}");
         }
     }
 
-    /// The data directory of the `stoke dev` that is meant.
-    fn data(&self) -> Result<PathBuf> {
-        if let Some(data) = &self.data {
-            return Ok(data.clone());
-        }
-        Ok(Credentials::load()?.and_then(|saved| saved.data).unwrap_or_else(|| PathBuf::from(".stoke")))
+    #[test]
+    fn what_is_just_a_role_is_called_so() {
+        let token = |scopes: Vec<Scope>| {
+            let words: Vec<&str> = scopes.into_iter().map(Scope::as_str).collect();
+            json!({"kind": "api", "scopes": words})
+        };
+        assert_eq!(good_for(&token(Role::Deploy.scopes())), "deploy");
+        assert_eq!(good_for(&token(vec![Scope::JobsRead])), "jobs:read");
+        assert_eq!(good_for(&json!({"kind": "join", "trust": "owned", "region": ""})), "owned");
     }
-}
-
-fn never_run(data: &Path) -> anyhow::Error {
-    anyhow::anyhow!(
-        "no `stoke dev` has run in {}; name its data directory with --data, or the API's Redis with --redis",
-        data.display()
-    )
 }

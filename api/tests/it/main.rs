@@ -1,6 +1,7 @@
 //! The API over a real Redis and a real object store, spoken to over sockets.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
+mod access;
 mod admission;
 mod archives;
 mod auth;
@@ -15,6 +16,7 @@ mod dashboard;
 mod events;
 mod feedback;
 mod history;
+mod matrix;
 mod openapi;
 mod outages;
 mod pipelines;

@@ -23,6 +23,10 @@ impl<'a> Worker<'a> {
         Self { stack, token: text("token"), id: text("worker_id") }
     }
 
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     pub(crate) fn post(&self, verb: &str, body: &Value) -> reqwest::RequestBuilder {
         post(self.stack, verb, &self.token, body)
     }

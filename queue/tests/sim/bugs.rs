@@ -225,6 +225,10 @@ impl Queue for Buggy {
         self.inner.pause(gate, budget, stood).await
     }
 
+    async fn disable(&self, tenant: &str, disabled: bool) -> Result<(), Error> {
+        self.inner.disable(tenant, disabled).await
+    }
+
     async fn running(&self) -> Result<Vec<Running>, Error> {
         self.inner.running().await
     }

@@ -16,6 +16,10 @@ export interface Limits {
 export interface TenantLimits extends Limits {
   /** Its part beside others': 2 gets twice what 1 gets. */
   weight: number;
+  /** To each replica of the API. */
+  requests_per_minute?: number | null;
+  /** Of uploaded files, packages and weights. */
+  max_storage_bytes?: number | null;
 }
 
 /** The caller's own. */
@@ -23,7 +27,8 @@ export interface OwnLimits {
   tenant: string;
   limits: TenantLimits;
   endpoints: Record<string, Limits>;
-  usage: { open: number; running: number };
+  /** `storage_bytes` where there is a limit to them. */
+  usage: { open: number; running: number; storage_bytes?: number };
 }
 
 /** What is not given, or null, is none. */
@@ -40,6 +45,10 @@ export interface LimitsOptions {
 export interface TenantLimitsOptions extends LimitsOptions {
   /** 0.01 to 1000. Default 1. */
   weight?: number;
+  /** Requests to each replica of the API; beyond is `RateLimited`. */
+  requestsPerMinute?: number | null;
+  /** Uploaded files, packages and weights; beyond is `Conflict`, with the code `storage_exceeded`. */
+  maxStorageBytes?: number | null;
 }
 
 /** `client.limits`. Others' limits are for operators: scopes `limits:read` and `limits:write`. */
@@ -62,7 +71,12 @@ export class LimitsResource {
 
   /** Replaces all of them. */
   replace(tenant: string, limits: TenantLimitsOptions, { signal }: CallOptions = {}): Promise<TenantLimits> {
-    const body = { weight: limits.weight, ...shared(limits) };
+    const body = {
+      weight: limits.weight,
+      requests_per_minute: limits.requestsPerMinute,
+      max_storage_bytes: limits.maxStorageBytes,
+      ...shared(limits),
+    };
     return this.#http.putJson(path(tenant), JSON.stringify(body), { signal });
   }
 

@@ -1,0 +1,129 @@
+//! `stoke audit`.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::client::{Client, query};
+use crate::{Global, output};
+
+/// Between two looks with --follow.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// As many as the API answers at once.
+const PAGE: u32 = 100;
+
+/// Where every log begins.
+const BEGINNING: &str = "0-0";
+
+/// See who has changed what
+///
+/// Every change but jobs and batches, which are records of themselves. The last 10,000 changes of 400 days are kept.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke audit
+  stoke audit --follow --json >> changes.jsonl
+  stoke audit --tenant '*' --limit 1000          every tenant's (for operators)")]
+pub(crate) struct AuditArgs {
+    /// Another tenant's, * for all (for operators) [default: your own]
+    #[arg(long)]
+    tenant: Option<String>,
+    /// The newest so many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    limit: u32,
+    /// Then print each change as it happens, until interrupted; with --json a line for each
+    #[arg(long)]
+    follow: bool,
+}
+
+pub(crate) async fn run(global: &Global, args: AuditArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let tenant = args.tenant.as_deref();
+    let (mut changes, newest) = latest(&client, tenant, args.limit).await?;
+    if !args.follow {
+        if global.json {
+            return output::json(&serde_json::json!({"changes": changes}));
+        }
+        let mut table = output::table(["when", "tenant", "who", "what", "of", "outcome", "from"]);
+        for change in &changes {
+            table.add_row(cells(change, output::ago(&change["at"])));
+        }
+        return output::print_table(&table, "nothing has been changed");
+    }
+    changes.reverse();
+    changes.iter().try_for_each(|change| told(global, change))?;
+    follow(global, &client, tenant, newest).await
+}
+
+/// The newest changes, the newest first, and where what comes later begins.
+async fn latest(client: &Client, tenant: Option<&str>, most: u32) -> Result<(Vec<Value>, String)> {
+    let (mut changes, mut newest, mut cursor) = (Vec::new(), None, None::<String>);
+    while changes.len() < most as usize {
+        let limit = PAGE.min(most - u32::try_from(changes.len()).unwrap_or(most)).to_string();
+        let members = [("tenant", tenant), ("limit", Some(limit.as_str())), ("cursor", cursor.as_deref())];
+        let page = client.get(&query("/v1/audit", &members)).await?;
+        newest = newest.or_else(|| page["newest"].as_str().map(str::to_owned));
+        changes.extend(page["changes"].as_array().into_iter().flatten().cloned());
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    Ok((changes, newest.unwrap_or_else(|| BEGINNING.to_owned())))
+}
+
+async fn follow(global: &Global, client: &Client, tenant: Option<&str>, mut after: String) -> Result<()> {
+    let limit = PAGE.to_string();
+    loop {
+        let members = [("tenant", tenant), ("limit", Some(limit.as_str())), ("after", Some(after.as_str()))];
+        let page = client.get(&query("/v1/audit", &members)).await?;
+        page["changes"].as_array().into_iter().flatten().try_for_each(|change| told(global, change))?;
+        if let Some(newest) = page["newest"].as_str() {
+            newest.clone_into(&mut after);
+        }
+        if page["next_cursor"].is_null() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+fn told(global: &Global, change: &Value) -> Result<()> {
+    if global.json {
+        return output::json_line(change);
+    }
+    output::line(cells(change, output::cell(&change["at"])).join("  "))
+}
+
+fn cells(change: &Value, when: String) -> Vec<String> {
+    let actor = &change["actor"];
+    let who = match actor["user"].as_str() {
+        Some(user) => format!("{} ({user})", output::cell(&actor["token_name"])),
+        None => output::cell(&actor["token_name"]),
+    };
+    let [tenant, action, object, outcome] =
+        ["tenant", "action", "object", "outcome"].map(|name| output::cell(&change[name]));
+    let from = change["address"].as_str().unwrap_or("-").to_owned();
+    vec![when, tenant, who, action, object, outcome, from]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::stub::parse;
+
+    #[test]
+    fn a_change_says_who_what_and_from_where() {
+        let change = json!({
+            "at": "2026-11-23T05:00:00.000Z", "tenant": "acme", "actor": {"token_name": "ci", "user": "ana"},
+            "action": "PUT /v1/secrets/{name}", "object": "KEY", "outcome": "done", "address": "10.0.0.1",
+        });
+        let cells = cells(&change, "now".to_owned());
+        assert_eq!(cells, ["now", "acme", "ci (ana)", "PUT /v1/secrets/{name}", "KEY", "done", "10.0.0.1"]);
+        assert!(parse("audit --follow --tenant * --limit 5").is_ok() && parse("audit --limit 0").is_err());
+    }
+}

@@ -1,0 +1,91 @@
+//! Tokens over the API, by those who may.
+
+use anyhow::{Result, ensure};
+use reqwest::Method;
+use serde_json::{Value, json};
+use stokehold_api::token::{Role, Scope};
+use stokehold_queue::demands::Trust;
+
+use super::{CreateArgs, RotateArgs, TokenKind};
+use crate::client::{Client, query, segment};
+use crate::output;
+
+const TOKENS: &str = "/v1/tokens";
+
+pub(super) struct Api(pub(super) Client);
+
+impl Api {
+    pub(super) async fn create(&self, args: CreateArgs) -> Result<Value> {
+        let joins = args.kind() == TokenKind::Join;
+        let roles = if joins { vec![Role::Worker] } else { args.roles };
+        ensure!(
+            !roles.is_empty() || !args.scopes.is_empty(),
+            "say what it may do, as --role submit or --scope jobs:read"
+        );
+        let body = json!({
+            "name": args.name,
+            "user": args.user,
+            "roles": roles.into_iter().map(Role::as_str).collect::<Vec<_>>(),
+            "scopes": args.scopes.into_iter().map(Scope::as_str).collect::<Vec<_>>(),
+            "ttl_s": args.ttl.map(|ttl| ttl.as_secs()),
+            "tenant": args.tenant,
+            "trust": args.trust.map(|trust| Trust::from(trust).as_str()),
+            "region": args.region,
+            "single_use": args.single_use,
+        });
+        Ok(made(&self.0.once(Method::POST, TOKENS, Some(&body)).await?))
+    }
+
+    pub(super) async fn rotate(&self, args: &RotateArgs) -> Result<Value> {
+        let body = json!({"overlap_s": args.overlap.as_secs(), "ttl_s": args.ttl.map(|ttl| ttl.as_secs())});
+        let path = format!("{TOKENS}/{}/rotate", segment(&args.id));
+        Ok(made(&self.0.once(Method::POST, &path, Some(&body)).await?))
+    }
+
+    pub(super) async fn list(&self, tenant: Option<&str>) -> Result<Vec<Value>> {
+        let found = self.0.get(&query(TOKENS, &[("tenant", tenant)])).await?;
+        Ok(found["tokens"].as_array().into_iter().flatten().map(shown).collect())
+    }
+
+    pub(super) async fn revoke(&self, id: &str) -> Result<()> {
+        self.0.once(Method::DELETE, &format!("{TOKENS}/{}", segment(id)), None).await.map(|_| ())
+    }
+}
+
+fn made(new: &Value) -> Value {
+    let mut made = shown(&new["record"]);
+    made["token"] = new["token"].clone();
+    made
+}
+
+/// A token as the API tells of it, with its times as numbers.
+fn shown(token: &Value) -> Value {
+    let mut shown = token.clone();
+    let Some(members) = shown.as_object_mut() else { return shown };
+    for (time, number) in [
+        ("created_at", "created_ms"),
+        ("expires_at", "expires_ms"),
+        ("last_used_at", "last_used_ms"),
+        ("previous_until", "previous_until_ms"),
+    ] {
+        let at = members.remove(time).unwrap_or_default();
+        members.insert(number.to_owned(), output::millis_of(&at).into());
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tokens_times_are_told_as_where_redis_is_asked() {
+        let new = json!({"token": "sk_x", "record": {"id": "1", "created_at": "1970-01-01T00:00:01.000Z", "expires_at": null}});
+        let made = made(&new);
+        assert_eq!(
+            (&made["token"], &made["created_ms"], &made["expires_ms"]),
+            (&json!("sk_x"), &json!(1_000), &Value::Null)
+        );
+        assert!(made.get("created_at").is_none());
+    }
+}

@@ -1,0 +1,172 @@
+//! Tokens in the API's own Redis, by operators: the way to the first one there is. What is done here is in the log of changes, too.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use stokehold_api::token::{Role, Scope, TokenKey, mint, rotated};
+use stokehold_queue::demands::Trust;
+use stokehold_queue::registry::{Actor, Change, ChangeEnd};
+use stokehold_queue::{RedisConfig, RedisQueue, Registry, TokenKind, TokenRecord, nonce, now_ms};
+
+use super::{CreateArgs, Place, RotateArgs};
+use crate::credentials::Credentials;
+use crate::dev::secrets::{Secrets, TENANT};
+use crate::dev::state::State;
+
+pub(super) struct Redis {
+    registry: Registry,
+    place: Place,
+}
+
+impl Redis {
+    pub(super) async fn open(place: Place) -> Result<Self> {
+        Ok(Self { registry: place.registry().await?, place })
+    }
+
+    pub(super) async fn create(&self, args: CreateArgs) -> Result<Value> {
+        let kind = args.kind();
+        let scopes = match kind {
+            TokenKind::Api if args.roles.is_empty() && args.scopes.is_empty() => Scope::ALL.to_vec(),
+            _ => Role::union(&args.roles, &args.scopes),
+        };
+        let tenant = args.tenant.as_deref().unwrap_or(TENANT);
+        let (mut record, token) = mint(kind, tenant, &scopes, &args.name, args.ttl, &self.place.token_key()?)?;
+        record.user = args.user.unwrap_or_default();
+        record.single_use = args.single_use;
+        record.trust = args.trust.map_or(record.trust, Trust::from);
+        record.region = args.region.unwrap_or_default();
+        self.recorded("create", &record, async {
+            self.registry.create_tenant(tenant).await?;
+            Ok(self.registry.put_token(&record).await?)
+        })
+        .await?;
+        Ok(made(&record, token.expose()))
+    }
+
+    pub(super) async fn rotate(&self, args: &RotateArgs) -> Result<Value> {
+        let record = self.token(&args.id).await?;
+        let (next, token) = rotated(&record, args.overlap, args.ttl, &self.place.token_key()?)?;
+        self.recorded("rotate", &next, async {
+            let swapped = self.registry.swap_token(&record.hash, &next).await?;
+            ensure!(swapped, "token {} was rotated or revoked just now; look, then try again", args.id);
+            Ok(())
+        })
+        .await?;
+        Ok(made(&next, token.expose()))
+    }
+
+    pub(super) async fn list(&self, tenant: Option<&str>) -> Result<Vec<Value>> {
+        let mut tokens = match tenant {
+            Some(tenant) => self.registry.tokens_of(tenant).await?,
+            None => self.registry.tokens().await?,
+        };
+        tokens.sort_by_key(|token| token.created_ms);
+        let uses = self.registry.uses(&tokens).await?;
+        Ok(tokens.iter().map(|token| view(token, uses.get(&token.id).copied())).collect())
+    }
+
+    pub(super) async fn revoke(&self, id: &str) -> Result<()> {
+        let record = self.token(id).await?;
+        self.recorded("revoke", &record, async {
+            self.registry.delete_token(id).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn token(&self, id: &str) -> Result<TokenRecord> {
+        let found = self.registry.token(id).await?.filter(|token| token.kind != TokenKind::Worker);
+        found.with_context(|| format!("there is no token {id}; `stoke token list` shows those that are"))
+    }
+
+    /// Makes a change between two lines in the log, as the API does.
+    async fn recorded(&self, verb: &str, token: &TokenRecord, change: impl Future<Output = Result<()>>) -> Result<()> {
+        let begun = Change {
+            id: nonce(),
+            tenant: token.tenant.clone(),
+            at_ms: now_ms(),
+            actor: Actor { user: std::env::var("USER").unwrap_or_default(), ..Actor::default() },
+            action: format!("stoke token {verb}"),
+            object: format!("{} {}", token.id, token.name),
+            address: String::new(),
+            request_id: String::new(),
+            end: None,
+        };
+        ensure!(self.registry.begin_change(&begun).await?, "too many changes are under way; try again");
+        let done = change.await;
+        let end = if done.is_ok() { ChangeEnd::Done } else { ChangeEnd::Failed };
+        self.registry.end_change(&Change { end: Some(end), ..begun }).await?;
+        done
+    }
+}
+
+fn made(record: &TokenRecord, token: &str) -> Value {
+    let mut shown = view(record, None);
+    shown["token"] = token.into();
+    shown
+}
+
+/// A record without its hash.
+fn view(record: &TokenRecord, used_ms: Option<u64>) -> Value {
+    let joins = record.kind == TokenKind::Join;
+    json!({
+        "id": record.id,
+        "kind": record.kind,
+        "tenant": record.tenant,
+        "name": record.name,
+        "user": Some(&record.user).filter(|user| !user.is_empty()),
+        "scopes": record.scopes,
+        "created_ms": record.created_ms,
+        "expires_ms": record.expires_ms,
+        "last_used_ms": used_ms,
+        "previous_until_ms": record.spent.as_ref().map(|spent| spent.until_ms),
+        "single_use": record.single_use,
+        "trust": joins.then(|| record.trust.as_str()),
+        "region": joins.then_some(&record.region),
+    })
+}
+
+impl Place {
+    async fn registry(&self) -> Result<Registry> {
+        let config = match &self.redis {
+            Some(url) => {
+                let prefix = std::env::var("STOKE_REDIS_PREFIX").unwrap_or_else(|_| RedisConfig::default().prefix);
+                RedisConfig { url: url.clone(), prefix, ..RedisConfig::default() }
+            }
+            None => {
+                let data = self.data()?;
+                let Some(state) = State::load(&data)? else { return Err(never_run(&data)) };
+                RedisConfig { url: state.redis_url, prefix: state.redis_prefix, ..RedisConfig::default() }
+            }
+        };
+        let queue = RedisQueue::connect(config).await;
+        Ok(queue.context("Redis cannot be reached; does the API, or `stoke dev`, run?")?.registry())
+    }
+
+    fn token_key(&self) -> Result<TokenKey> {
+        if self.redis.is_none() {
+            let data = self.data()?;
+            return Secrets::load(&data)?.ok_or_else(|| never_run(&data))?.token_key();
+        }
+        match std::env::var("STOKE_TOKEN_KEY") {
+            Ok(key) => Ok(key.parse()?),
+            Err(_) => bail!("with --redis, set STOKE_TOKEN_KEY to the API's token_key: tokens are hashed with it"),
+        }
+    }
+
+    /// The data directory of the `stoke dev` that is meant.
+    fn data(&self) -> Result<PathBuf> {
+        if let Some(data) = &self.data {
+            return Ok(data.clone());
+        }
+        Ok(Credentials::load()?.and_then(|saved| saved.data).unwrap_or_else(|| PathBuf::from(".stoke")))
+    }
+}
+
+fn never_run(data: &Path) -> anyhow::Error {
+    anyhow::anyhow!(
+        "no `stoke dev` has run in {}; name its data directory with --data, or the API's Redis with --redis",
+        data.display()
+    )
+}
