@@ -20,6 +20,7 @@ TOOLS := $(CURDIR)/.tools
 UV := $(TOOLS)/uv/bin/uv
 GARAGE := $(TOOLS)/bin/garage
 BWRAP := $(TOOLS)/bin/bwrap
+CHROMIUM := $(TOOLS)/bin/chromium
 DENY := $(TOOLS)/bin/cargo-deny
 INFERNO := $(TOOLS)/bin/inferno-flamegraph
 # Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
@@ -46,12 +47,13 @@ export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
 export STOKE_TEST_VALKEY := $(TOOLS)/bin/test-valkey
 export STOKE_TEST_GARAGE := $(GARAGE)
 export STOKE_TEST_BWRAP := $(BWRAP)
+export STOKE_TEST_CHROMIUM := $(CHROMIUM)
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
-DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -path api/dashboard/node_modules -prune -o -path api/dashboard/dist -prune -o -type f ! -name openapi.d.ts -print 2>/dev/null)
+DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist sim-policies
+.PHONY: dashboard test-dashboard screenshots help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist sim-policies
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -183,6 +185,10 @@ $(BWRAP):
 	&& dpkg -x bubblewrap_*.deb bubblewrap && ln -sf $(TOOLS)/bubblewrap/usr/bin/bwrap $@; fi || true
 	@[ -e $@ ] || echo "no bubblewrap could be had: the tests of sandbox L2 are skipped" >&2
 
+# A browser for the dashboard's tests: the one on PATH, else Debian's packages, unpacked here. Where neither can be had, this fails.
+$(CHROMIUM): api/dashboard/tests/chromium.sh
+	@$< $(TOOLS)
+
 # --- deploy ------------------------------------------------------------------------------------------------------------------
 
 worker-dist: $(ZIG) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
@@ -197,11 +203,18 @@ test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by th
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CHROMIUM) $(DASHBOARD) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
+
+test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Try the dashboard in Chromium, against a stack that is filled (ONLY= a file or title)
+	@cd api/dashboard && npm run --silent test -- $(ONLY)
+
+screenshots: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Take the dashboard's pictures for the documentation anew, of a busy stack
+	@mkdir -p docs/dashboard
+	@cd api/dashboard && npm run --silent screenshots
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
 sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and compare the Lua scripts over 5,000 histories

@@ -7,6 +7,7 @@ mod bad_input;
 mod batches;
 mod clocks;
 mod crash;
+mod dashboard;
 mod events;
 mod failover;
 mod fault_table;
