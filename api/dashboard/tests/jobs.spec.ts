@@ -60,8 +60,8 @@ test("ten thousand jobs scroll smoothly, and each can be reached", async ({ insi
     for (let before = -1; positions.size < all && box.scrollTop !== before; ) {
       before = box.scrollTop;
       box.scrollTop += 1000;
-      await frame();
-      await frame();
+      const top = () => Math.floor(box.scrollTop / 34) + 1;
+      do await frame(); while (!box.querySelector(`[aria-posinset="${top()}"]`));
       // The next page may be under way at the end of those that are here.
       for (let patience = 0; patience < 120 && box.scrollTop + box.clientHeight > box.scrollHeight - 40 && box.scrollHeight < all * 34; patience++) await frame();
       nodes = Math.max(nodes, box.querySelectorAll("*").length);
