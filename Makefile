@@ -23,6 +23,7 @@ BWRAP := $(TOOLS)/bin/bwrap
 CADDY := $(TOOLS)/bin/caddy
 # promtool lies beside it.
 PROMETHEUS := $(TOOLS)/bin/prometheus
+CHROMIUM := $(TOOLS)/bin/chromium
 DENY := $(TOOLS)/bin/cargo-deny
 INFERNO := $(TOOLS)/bin/inferno-flamegraph
 # Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
@@ -53,12 +54,13 @@ export STOKE_TEST_BWRAP := $(BWRAP)
 export STOKE_TEST_CADDY := $(CADDY)
 export STOKE_TEST_MANIFESTS := $(TOOLS)/manifests/bin
 export STOKE_TEST_PROMETHEUS := $(PROMETHEUS)
+export STOKE_TEST_CHROMIUM := $(CHROMIUM)
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
-DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -path api/dashboard/node_modules -prune -o -path api/dashboard/dist -prune -o -type f ! -name openapi.d.ts -print 2>/dev/null)
+DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring
+.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -213,6 +215,9 @@ $(PROMETHEUS):
 	&& dpkg -x prometheus_*.deb prometheus && rm -f prometheus_*.deb && ln -sf $(TOOLS)/prometheus/usr/bin/promtool $(TOOLS)/bin/promtool \
 	&& ln -sf $(TOOLS)/prometheus/usr/bin/prometheus $@; fi || true
 	@[ -e $@ ] || { echo "no Prometheus could be had, by which rules and boards are tried: put prometheus and promtool on PATH" >&2; exit 1; }
+# A browser for the dashboard's tests: the one on PATH, else Debian's packages, unpacked here. Where neither can be had, this fails.
+$(CHROMIUM): api/dashboard/tests/chromium.sh
+	@$< $(TOOLS)
 
 # --- deploy ------------------------------------------------------------------------------------------------------------------
 
@@ -242,7 +247,7 @@ images: ## Build the container images into target/images with buildah (as root; 
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) ## Run every test and print the totals
 	@tests/run.sh
 
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
@@ -251,6 +256,12 @@ it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/j
 # No Grafana is run: its boards are read as it would, and what they ask is asked of a real Prometheus.
 monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Try the alerts, and every query of the boards on a scraped stack
 	cargo test --locked -p stokehold-tests --test monitoring
+test-dashboard: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Try the dashboard in Chromium, against a stack that is filled (ONLY= a file or title)
+	@cd api/dashboard && npm run --silent test -- $(ONLY)
+
+screenshots: $(DASHBOARD) stoke $(WHEEL) $(CHROMIUM) ## Take the dashboard's pictures for the documentation anew, of a busy stack
+	@mkdir -p docs/dashboard
+	@cd api/dashboard && npm run --silent screenshots
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
 sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and compare the Lua scripts over 5,000 histories

@@ -25,6 +25,7 @@ suite rust cargo test --locked --workspace --exclude stokehold-tests --no-fail-f
 suite valkey env STOKE_TEST_REDIS="$STOKE_TEST_VALKEY" cargo test --locked -p stokehold-queue -p stokehold-backup --test it --test drill --no-fail-fast
 suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
 suite javascript npm --prefix sdk/js run --silent test
+suite dashboard npm --prefix api/dashboard run --silent test
 suite end-to-end cargo test --locked -p stokehold-tests --test it --test powercut --test monitoring
 # Of the same suite what kills and restarts things: `make it TOPOLOGY=...` runs all of it.
 suite cluster env STOKE_TEST_TOPOLOGY=cluster cargo test --locked -p stokehold-tests --test it -- crash:: pipelines::
@@ -45,6 +46,9 @@ python_failed=$(count python '[0-9]+ (passed|failed).* in ' failed)
 js_passed=$(grep -hE '^(#|ℹ) pass ' "$logs/javascript" | awk '{n += $3} END {print n + 0}')
 js_failed=$(grep -hE '^(#|ℹ) fail ' "$logs/javascript" | awk '{n += $3} END {print n + 0}')
 
+browser_passed=$(count dashboard '^ +[0-9]+ passed' passed)
+browser_failed=$(count dashboard '^ +[0-9]+ (failed|did not run|flaky|interrupted)' '(failed|did not run|flaky|interrupted)')
+
 echo
 echo "totals"
 printf '  %-28s %5d passed, %d failed\n' \
@@ -52,11 +56,12 @@ printf '  %-28s %5d passed, %d failed\n' \
     "Queue on Valkey" "$valkey_passed" "$valkey_failed" \
     "Python SDK and runner" "$python_passed" "$python_failed" \
     "JavaScript SDK" "$js_passed" "$js_failed" \
+    "dashboard, in Chromium" "$browser_passed" "$browser_failed" \
     "end to end" "$e2e_passed" "$e2e_failed" \
     "end to end, on a cluster" "$cluster_passed" "$cluster_failed" \
     "end to end, under Sentinels" "$failover_passed" "$failover_failed"
-echo "$((rust_passed + valkey_passed + python_passed + js_passed + e2e_passed + cluster_passed + failover_passed)) passed, $((rust_failed + valkey_failed + python_failed + js_failed + e2e_failed + cluster_failed + failover_failed)) failed"
-for passed in "$rust_passed" "$valkey_passed" "$python_passed" "$js_passed" "$e2e_passed" "$cluster_passed" "$failover_passed"; do
+echo "$((rust_passed + valkey_passed + python_passed + js_passed + browser_passed + e2e_passed + cluster_passed + failover_passed)) passed, $((rust_failed + valkey_failed + python_failed + js_failed + browser_failed + e2e_failed + cluster_failed + failover_failed)) failed"
+for passed in "$rust_passed" "$valkey_passed" "$python_passed" "$js_passed" "$browser_passed" "$e2e_passed" "$cluster_passed" "$failover_passed"; do
     [ "$passed" -gt 0 ] || failed=1
 done
 exit "$failed"

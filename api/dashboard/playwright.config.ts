@@ -19,7 +19,7 @@ export default defineConfig({
     viewport: { width: 1280, height: 860 },
     locale: "en-GB",
     timezoneId: "UTC",
-    trace: "retain-on-failure",
+    screenshot: "only-on-failure",
   },
   projects: [
     { name: "tests", testMatch: "*.spec.ts" },

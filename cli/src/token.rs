@@ -40,7 +40,7 @@ pub(crate) struct TokenArgs {
 }
 
 #[derive(Args)]
-struct Place {
+pub(crate) struct Place {
     /// The API's Redis; its token key is in STOKE_TOKEN_KEY [default: that of `stoke dev`]
     #[arg(long, global = true, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,

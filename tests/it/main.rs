@@ -7,6 +7,7 @@ mod bad_input;
 mod batches;
 mod clocks;
 mod crash;
+mod dashboard;
 mod deploy;
 mod events;
 mod failover;

@@ -3,6 +3,7 @@ import uPlot from "uplot";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Schemas } from "./api";
 import { useTheme } from "./theme";
+import { count } from "./words";
 
 type Series = Schemas["Series"];
 
@@ -28,8 +29,8 @@ export function Chart({ series }: { series: Series }) {
     const axis: uPlot.Axis = { stroke: colour("--quiet"), font: "12px system-ui", grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
     const clock = (seconds: number) => new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
     const drawn = new uPlot({
-      width: div.clientWidth, height: HEIGHT_PX, legend: { show: false },
-      axes: [{ ...axis, space: 90, values: (_, times) => times.map(clock) }, { ...axis, size: 44 }],
+      width: div.clientWidth, height: HEIGHT_PX, legend: { show: false }, padding: [8, 32, 0, 0],
+      axes: [{ ...axis, space: 90, values: (_, times) => times.map(clock) }, { ...axis, size: 60, values: (_, sizes) => sizes.map((size) => (Number.isInteger(size) ? count(size) : "")) }],
       series: [{}, ...LINES.map((line) => ({ label: line.label, stroke: colour(line.colour), dash: line.dash, width: 1.5, points: { show: false } }))],
       hooks: { setCursor: [(chart) => setAt(chart.cursor.idx ?? null)] },
     }, data, div);

@@ -53,11 +53,13 @@ export async function seed(stack: Stack): Promise<Seeded> {
 
 /** Keeps every kind of machine busy while pictures are taken. */
 export async function crowd(api: Api): Promise<void> {
-  const jobs = [
-    ...Array.from({ length: 40 }, (_, n) => ({ endpoint: "draw", input: { prompt: PROMPTS[n % PROMPTS.length], seconds: 1.5 }, metadata: { project: n % 3 ? "calendar" : "posters" } })),
-    ...Array.from({ length: 24 }, (_, n) => ({ endpoint: "write", input: { about: PROMPTS[n % PROMPTS.length], seconds: 2 } })),
-    ...Array.from({ length: 16 }, (_, n) => ({ endpoint: "film", input: { scene: n, seconds: 12, tears: n % 5 === 4 ? 1 : 0 } })),
-  ];
+  for (const [project, count, broken, budget] of [["archive", 1200, [40, 41, 300, 301, 302], 500_000], ["postcards", 240, [7, 8], 2_000]] as const) {
+    await api.ask("/v1/batches", { method: "POST", body: { endpoint: "caption", lines: captions(count, [...broken]), budget_usd_micros: budget, metadata: { project } } });
+  }
+  const film = Array.from({ length: 14 }, (_, n) => ({ endpoint: "film", input: { scene: n, seconds: 12, tears: n % 5 === 4 ? 1 : 0 }, metadata: { reel: `${1 + (n % 3)}` } }));
+  const write = Array.from({ length: 40 }, (_, n) => ({ endpoint: "write", input: { about: PROMPTS[n % PROMPTS.length], seconds: 3 }, metadata: { project: "guide" } }));
+  const draw = Array.from({ length: 60 }, (_, n) => ({ endpoint: "draw", input: { prompt: PROMPTS[n % PROMPTS.length], seconds: 2.5 }, metadata: { project: n % 3 ? "calendar" : "posters" } }));
+  // In turn, as people send them.
+  const jobs = draw.flatMap((job, n) => [job, ...write.slice(n, n + 1), ...film.slice(n, n + 1)]);
   await api.ask("/v1/jobs/bulk", { method: "POST", body: { jobs } });
-  await api.ask("/v1/batches", { method: "POST", body: { endpoint: "caption", lines: captions(900, [40, 41, 300, 301, 302]), budget_usd_micros: 500_000, metadata: { project: "archive" } } });
 }

@@ -128,7 +128,7 @@ fn view(record: &TokenRecord, used_ms: Option<u64>) -> Value {
 }
 
 impl Place {
-    async fn registry(&self) -> Result<Registry> {
+    pub(crate) async fn registry(&self) -> Result<Registry> {
         let config = match &self.redis {
             Some(url) => {
                 let prefix = std::env::var("STOKE_REDIS_PREFIX").unwrap_or_else(|_| RedisConfig::default().prefix);
@@ -144,7 +144,7 @@ impl Place {
         Ok(queue.context("Redis cannot be reached; does the API, or `stoke dev`, run?")?.registry())
     }
 
-    fn token_key(&self) -> Result<TokenKey> {
+    pub(crate) fn token_key(&self) -> Result<TokenKey> {
         if self.redis.is_none() {
             let data = self.data()?;
             return Secrets::load(&data)?.ok_or_else(|| never_run(&data))?.token_key();

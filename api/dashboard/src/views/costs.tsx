@@ -34,7 +34,7 @@ function Limits() {
   const { data } = useAsked<Schemas["OwnLimits"]>("/v1/limits", "costs");
   if (!data) return null;
   const limited = Object.entries(data.endpoints).filter(([, of]) => Object.values(of.limits).some((limit) => limit != null));
-  return <><h2>Limits and budgets of {data.tenant}</h2><Table label="Limits and budgets" heads={["of", "running", "open", "starts a minute", "budget of the day", "", "starts again"]} rows={[line("all", data.limits, data.usage, data.budget), ...limited.map(([name, of]) => line(name, of.limits, of.usage, of.budget))]} /></>;
+  return <><h2>Limits and budgets of {data.tenant}</h2><Table label="Limits and budgets" heads={["of", "running", "open", "starts a minute", "budget of the day", "spent of it", "starts again"]} rows={[line("all", data.limits, data.usage, data.budget), ...limited.map(([name, of]) => line(name, of.limits, of.usage, of.budget))]} /></>;
 }
 
 export function Costs({ by }: { by: string | null }) {

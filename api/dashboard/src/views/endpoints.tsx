@@ -30,10 +30,10 @@ function Times({ versions }: { versions: Stats[] }) {
   const whole = (each: Stats, at: "p50" | "p95") => PARTS.reduce((sum, part) => sum + of(each, part, at), 0);
   const most = Math.max(1, ...versions.map((each) => whole(each, "p95")));
   const rows = versions.flatMap((each) => (["p50", "p95"] as const).map((at) => [
-    at === "p50" ? each.version : "", at, <Bar label={`Version ${each.version}, ${at}`} whole={most} say={span} parts={PARTS.map((part) => [part, of(each, part, at), part])} />,
+    at === "p50" ? `v${each.version}` : "", at, <Bar label={`Version ${each.version}, ${at}`} whole={most} say={span} parts={PARTS.map((part) => [part, of(each, part, at), part])} />,
     ...PARTS.map((part) => { const timing = each.timing[`${part}_ms`]; return timing ? span(timing[at]) : "–"; }), span(each.timing.total_ms?.[at]),
   ]));
-  return <><Table label="Time by part" heads={["version", "", "where it goes", ...PARTS, "total"]} n={[0, ...PARTS.map((_, at) => at + 3), PARTS.length + 3]} rows={rows} /><Legend kinds={PARTS.map((part) => [part, part])} /></>;
+  return <><Table label="Time by part" heads={["version", "quantile", "where it goes", ...PARTS, "total"]} n={[...PARTS.map((_, at) => at + 3), PARTS.length + 3]} rows={rows} /><Legend kinds={PARTS.map((part) => [part, part])} /></>;
 }
 
 function One({ name }: { name: string }) {
@@ -47,12 +47,12 @@ function One({ name }: { name: string }) {
       <h1><a href="/dashboard/endpoints">Endpoints</a> / {name}</h1>
       <Problem text={versions.problem} />
       <Split traffic={traffic.data} />
-      {versions.data && <Table label="Versions" heads={["version", "traffic", "entry", "memory", "deployed"]} n={[0, 1, 3]} rows={versions.data.versions.map((each) => [each.version, `${share(each.version)} %`, <span class="mono">{each.entry}</span>, `${each.vram_gib} GiB`, instant(each.created_at)])} />}
+      {versions.data && <Table label="Versions" heads={["version", "traffic", "entry", "memory", "deployed"]} n={[1, 3]} rows={versions.data.versions.map((each) => [`v${each.version}`, `${share(each.version)} %`, <span class="mono">{each.entry}</span>, `${each.vram_gib} GiB`, instant(each.created_at)])} />}
       <h2>The last 24 hours</h2>
       <Problem text={stats.problem} />
       {stats.data?.versions.length === 0 && <Empty>It has not run yet: <code>stoke submit {name} --input '{"{}"}'</code></Empty>}
       {!!stats.data?.versions.length && <>
-        <Table label="Outcomes" heads={["version", "runs", "succeeded", "failed", "success", "task success", "per 1,000"]} n={[0, 1, 2, 3, 4, 5, 6]} rows={stats.data.versions.map((each) => [each.version, count(each.runs), count(each.succeeded), count(each.failed), percent(each.succeeded, each.succeeded + each.failed), percent(each.task_succeeded ?? 0, (each.task_succeeded ?? 0) + (each.task_failed ?? 0)), usd(each.usd_micros_per_1000)])} />
+        <Table label="Outcomes" heads={["version", "runs", "succeeded", "failed", "success", "task success", "per 1,000"]} n={[1, 2, 3, 4, 5, 6]} rows={stats.data.versions.map((each) => [`v${each.version}`, count(each.runs), count(each.succeeded), count(each.failed), percent(each.succeeded, each.succeeded + each.failed), percent(each.task_succeeded ?? 0, (each.task_succeeded ?? 0) + (each.task_failed ?? 0)), usd(each.usd_micros_per_1000)])} />
         <h2>Time by part</h2>
         <Times versions={stats.data.versions} />
       </>}

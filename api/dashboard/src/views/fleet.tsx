@@ -8,9 +8,12 @@ import { gib, since, usd } from "../words";
 type Worker = Schemas["Worker"];
 type Machine = Schemas["Machine"];
 
-/** What holds a card's memory, in a colour each. */
+/** A model's colour: the same on every card. */
+function colour(name: string): string { return `of${[...name].reduce((sum, letter) => (31 * sum + letter.charCodeAt(0)) % 9973, 7) % 6}`; }
+
+/** What holds a card's memory. */
 function held(worker: Worker, gpu: Schemas["Gpu"]): [string, number, string][] {
-  const models = worker.models.flatMap((model, at) => model.cards.filter((card) => card.index === gpu.index).map((card): [string, number, string] => [model.name, card.held_mib, `of${at % 6}`]));
+  const models = worker.models.flatMap((model) => model.cards.filter((card) => card.index === gpu.index).map((card): [string, number, string] => [model.name, card.held_mib, colour(model.name)]));
   return gpu.vram_foreign_mib ? [...models, ["others", gpu.vram_foreign_mib, "others"]] : models;
 }
 

@@ -47,11 +47,11 @@ export function Job({ id }: { id: string }) {
       {job.waiting && <p><State of={job.waiting.reason} /> {job.waiting.message}</p>}
       {job.error && <div class="problem"><b>{job.error.code}</b> <span class="quiet">{job.error.class}</span><br />{job.error.message}{job.error.traceback && <pre tabIndex={0} aria-label="The traceback">{job.error.traceback}</pre>}</div>}
       <div class="tiles">
-        <Tile label="submitted">{instant(job.created_at)}</Tile>
+        <Tile label="submitted"><small>{instant(job.created_at)}</small></Tile>
         <Tile label={isOver ? "took" : "since then"}>{span((job.ended_at ? Date.parse(job.ended_at) : Date.now()) - Date.parse(job.created_at))}</Tile>
         <Tile label="attempts">{job.attempts.length}</Tile>
         <Tile label={job.cost?.is_estimate ? "cost, estimated" : "cost"}>{usd(job.cost?.total_usd_micros ?? job.cost_usd_micros)}</Tile>
-        <Tile label="run, load, overhead"><small>{usd(job.cost?.run_usd_micros)} · {usd(job.cost?.load_usd_micros)} · {usd(job.cost?.overhead_usd_micros)}</small></Tile>
+        <Tile label="run, load, overhead"><small class="fine">{usd(job.cost?.run_usd_micros)} · {usd(job.cost?.load_usd_micros)} · {usd(job.cost?.overhead_usd_micros)}</small></Tile>
       </div>
       {Object.keys(job.metadata).length > 0 && <p class="chips">{Object.entries(job.metadata).map(([key, value]) => <a key={key} href={`/dashboard/jobs?metadata.${encodeURIComponent(key)}=${encodeURIComponent(value)}`}>{key} = {value}</a>)}</p>}
       <h2>Its time</h2>

@@ -103,8 +103,8 @@ function Rows({ filter }: { filter: string }) {
       <div class="list" ref={box} tabIndex={0} role="list" aria-label="Jobs, the newest first" onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
         <div style={{ height: `${rows.length * ROW_PX}px` }} />
         {rows.slice(from, to).map((job, at) => (
-          <div role="listitem" key={job.id} aria-setsize={rows.length} aria-posinset={from + at + 1}>
-            <a class="item" href={`/dashboard/jobs/${job.id}`} style={{ top: `${(from + at) * ROW_PX}px` }}>
+          <div class="line" role="listitem" key={job.id} aria-setsize={rows.length} aria-posinset={from + at + 1} style={{ top: `${(from + at) * ROW_PX}px` }}>
+            <a class="item" href={`/dashboard/jobs/${job.id}`}>
               <State of={job.state} /><span class="mono">{job.id}</span><span>{job.endpoint}@{job.version}</span><About job={job} /><span class="quiet">{job.priority}</span><span class="quiet n">{since(job.created_at)}</span><span class="n">{usd(job.cost_usd_micros)}</span>
             </a>
           </div>

@@ -1,0 +1,63 @@
+// How it looks to whoever has a phone, a dark room, or a screen reader.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { gzipSync } from "node:zlib";
+import type { AxeResults } from "axe-core";
+import { expect, live, test, VIEWS } from "./fixtures";
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const FIRST_LOAD_BYTES_MAX = 100_000;
+
+for (const scheme of ["light", "dark"] as const) {
+  test(`a screen reader and tired eyes find nothing amiss in any view, ${scheme}`, async ({ inside, at, stack }) => {
+    await inside.emulateMedia({ colorScheme: scheme });
+    const { seeded } = stack;
+    for (const path of [...VIEWS, `jobs/${seeded.torn}`, `jobs/${seeded.picture}`, `jobs/${seeded.failed}`, `batches/${seeded.batch}`, "endpoints/draw"]) {
+      await inside.goto(at(`/${path}`));
+      await live(inside);
+      await expect(inside.locator("main").locator("table, .list, .boxes, .tiles").first()).toBeVisible();
+      await expect(inside.locator("html")).toHaveAttribute("data-theme", scheme);
+      // Not as a script of the page, which its policy would refuse.
+      await inside.evaluate(AXE);
+      const { violations, passes } = await inside.evaluate(() => (window as unknown as { axe: { run: (options: object) => Promise<AxeResults> } }).axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }));
+      expect(violations.map((each) => `${each.id}: ${each.nodes.map((node) => node.html).join(" | ").slice(0, 400)}`), path).toEqual([]);
+      expect(passes.length, path).toBeGreaterThan(15);
+    }
+  });
+}
+
+test("on a phone nothing lies beside the screen, and every view is in reach", async ({ inside, at, stack }) => {
+  await inside.setViewportSize({ width: 360, height: 740 });
+  for (const path of [...VIEWS, `jobs/${stack.seeded.torn}`, `jobs/${stack.seeded.picture}`, `batches/${stack.seeded.batch}`, "endpoints/draw"]) {
+    await inside.goto(at(`/${path}`));
+    await live(inside);
+    await expect(inside.getByRole("heading", { level: 1 })).toBeInViewport();
+    expect(await inside.evaluate(() => document.documentElement.scrollWidth), path).toBeLessThanOrEqual(360);
+  }
+  await inside.getByRole("navigation").getByRole("link", { name: "Queue" }).click();
+  await expect(inside).toHaveURL(at("/queue"));
+});
+
+test("the button changes light to dark, the chart's lines with it, and stays so", async ({ inside, at }) => {
+  await inside.emulateMedia({ colorScheme: "light" });
+  await inside.goto(at("/queue"));
+  const chart = inside.locator(".uplot canvas");
+  await expect(chart).toBeVisible();
+  const picture = () => chart.evaluate((canvas: HTMLCanvasElement) => canvas.toDataURL());
+  const light = await picture();
+  await inside.getByRole("button", { name: "Light / dark" }).click();
+  await expect(inside.locator("html")).toHaveAttribute("data-theme", "dark");
+  await expect.poll(picture).not.toBe(light);
+  await inside.reload();
+  await expect(inside.locator("html")).toHaveAttribute("data-theme", "dark");
+});
+
+test("the first load is small", async ({ page, at }) => {
+  const bodies: Promise<Buffer>[] = [];
+  page.on("response", (answer) => { if (!answer.url().includes("/v1/")) bodies.push(answer.body()); });
+  await page.goto(at(""));
+  await expect(page.getByLabel("API token")).toBeVisible();
+  const sizes = (await Promise.all(bodies)).map((body) => gzipSync(body).length);
+  expect(sizes.length).toBeGreaterThan(2);
+  expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(FIRST_LOAD_BYTES_MAX);
+});

@@ -1,0 +1,52 @@
+// Takes the pictures of docs/dashboard.md and README.md, of a busy stack: `make screenshots`.
+import { join, resolve } from "node:path";
+import type { Page } from "@playwright/test";
+import { expect, live, test } from "./fixtures";
+import { crowd } from "./seed";
+import type { Api, Schemas } from "./stack";
+
+const PICTURES = resolve(import.meta.dirname, "../../../docs/dashboard");
+const BUSY_MS = 180_000;
+/** Pictures that are drawn by then: so there is something of every state, and a curve. */
+const DRAWN_MIN = 20;
+
+test.describe.configure({ mode: "serial" });
+test.setTimeout(300_000);
+
+/** Machines of several kinds run, and some of it is done. */
+async function busy(api: Api): Promise<void> {
+  await crowd(api);
+  await api.until("the fleet does not fill", "/v1/fleet", ({ machines }: Schemas["Fleet"]) => machines.filter((machine) => machine.state === "ready" && machine.running > 0).length >= 3, BUSY_MS);
+  await api.until("little is done", "/v1/jobs?endpoint=draw&state=succeeded&limit=100", ({ jobs }: Schemas["JobList"]) => jobs.length >= DRAWN_MIN, BUSY_MS);
+}
+
+async function take(page: Page, name: string): Promise<void> {
+  await page.screenshot({ path: join(PICTURES, `${name}.png`), animations: "disabled", caret: "hide" });
+}
+
+test("pictures of every view, by day and by night", async ({ inside, api, at, stack }) => {
+  await busy(api);
+  const { seeded } = stack;
+  // The six views in both themes; what they lead on to in one.
+  const views: [string, string][] = [["queue", "queue"], ["jobs", "jobs?metadata.project=calendar"], ["batches", "batches"], ["fleet", "fleet"], ["endpoints", "endpoints"], ["costs", "costs"]];
+  const single: [string, string][] = [["endpoint", "endpoints/draw"], ["job", `jobs/${seeded.torn}`], ["picture", `jobs/${seeded.picture}`]];
+  for (const scheme of ["light", "dark"] as const) {
+    await inside.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    for (const [name, path] of scheme === "light" ? [...views, ...single] : views) {
+      await inside.goto(at(`/${path}`));
+      await live(inside);
+      await expect(inside.locator("main").locator("table, .list, .boxes article, .story").first()).toBeVisible();
+      await inside.waitForLoadState("load");
+      // Figures that are asked for once the view is there.
+      await inside.waitForFunction(() => [...document.images].every((image) => image.complete));
+      if (name === "endpoints") await expect(inside.getByRole("row").filter({ hasText: "draw" })).toContainText("%");
+      await take(inside, scheme === "light" ? name : `${name}-dark`);
+    }
+  }
+  await inside.emulateMedia({ colorScheme: "light" });
+  await inside.setViewportSize({ width: 390, height: 780 });
+  await inside.goto(at("/fleet"));
+  await live(inside);
+  await expect(inside.locator("article").first()).toBeVisible();
+  await take(inside, "phone");
+});
