@@ -5,6 +5,7 @@ import { useAsked } from "../live";
 import { Bar, Confirm, Problem, State, Table, Tile } from "../parts";
 import { go } from "../route";
 import { instant, span, usd } from "../words";
+import { Trace } from "./trace";
 
 const LOG_LINES_MAX = 2000;
 const PARTS = [["queue", "queued_ms"], ["env", "env_ms"], ["weights", "weights_ms"], ["boot", "boot_ms"], ["load", "load_ms"], ["warmup", "warmup_ms"], ["run", "run_ms"], ["upload", "upload_ms"]] as const;
@@ -61,6 +62,7 @@ export function Job({ id }: { id: string }) {
           </div>
         );
       })}
+      <Trace id={id} of={`${job.state} ${job.attempts.length}`} />
       {job.steps.length > 0 && <><h2>Steps</h2><Table label="Steps" heads={["stage", "step", "state", "decision", "why", "cost"]} n={[5]} rows={job.steps.map((step) => [step.stage, step.job_id ? <a href={`/dashboard/jobs/${step.job_id}`}>{step.name}</a> : step.name, step.state ? <State of={step.state} /> : "–", step.decision ?? "–", step.reason ?? "–", usd(step.cost_usd_micros)])} /></>}
       <h2>What it wrote</h2>
       <pre tabIndex={0} aria-label="Events and logs">{story.join("\n") || "Nothing yet."}</pre>
