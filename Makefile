@@ -26,6 +26,7 @@ INFERNO := $(TOOLS)/bin/inferno-flamegraph
 DEV := $(TOOLS)/dev/.installed
 CLIENT := $(TOOLS)/client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
+OTEL := $(TOOLS)/otel/.installed
 VASTAI := $(TOOLS)/vastai/.installed
 SCHEMA := $(TOOLS)/schema/.installed
 PEERS := $(TOOLS)/peers/.installed
@@ -40,6 +41,7 @@ STOKE := target/debug/stoke
 export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(TOOLS)/client/bin/python
 export STOKE_TEST_HOOKS_PYTHON := $(TOOLS)/hooks/bin/python
+export STOKE_TEST_OTEL_PYTHON := $(TOOLS)/otel/bin/python
 export STOKE_TEST_VASTAI := $(TOOLS)/vastai/bin/vastai
 export STOKE_BENCH_PEERS_BIN := $(TOOLS)/peers/bin
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
@@ -97,6 +99,13 @@ $(CLIENT): $(WHEEL)
 $(HOOKS): tests/it/webhooks.requirements.txt | $(UV)
 	@$(UV) venv -q --clear $(TOOLS)/hooks
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/hooks $<
+	@touch $@
+
+# What an application has that is traced: the package and OpenTelemetry's SDK.
+$(OTEL): tests/it/tracing.requirements.txt $(WHEEL) | $(UV)
+	@$(UV) venv -q --clear $(TOOLS)/otel
+	@$(UV) pip install -q --require-hashes --python $(TOOLS)/otel -r $<
+	@$(UV) pip install -q --python $(TOOLS)/otel target/wheels/*.whl
 	@touch $@
 
 # What the stand-in for Vast.ai must please: the official client, unchanged.
@@ -197,10 +206,10 @@ test-worker-dist: stoke redis $(WHEEL) ## Make a worker of an older Debian by th
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(OTEL) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(OTEL) $(BWRAP) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.

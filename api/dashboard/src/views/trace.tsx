@@ -14,7 +14,8 @@ function rows(trace: Schemas["Trace"]): Row[] {
   const spans = resources.flatMap((resource) => resource.scopeSpans.flatMap((scope) => scope.spans));
   // Nanoseconds since 1970 are more than a number holds exactly, but not by a millisecond.
   const at = (time: string) => Number(time) / NANOS_PER_MS;
-  spans.sort((one, other) => at(one.startTimeUnixNano) - at(other.startTimeUnixNano) || at(other.endTimeUnixNano) - at(one.endTimeUnixNano));
+  // What took no time came before what began with it.
+  spans.sort((one, other) => at(one.startTimeUnixNano) - at(other.startTimeUnixNano) || at(one.endTimeUnixNano) - at(other.endTimeUnixNano));
   const root = spans.find((span) => !spans.some((other) => other.spanId === span.parentSpanId));
   const found: Row[] = [];
   const add = (span: Span, depth: number) => {
