@@ -24,9 +24,10 @@ def told(span, job, result) -> dict:
 
 
 def blocking(webhook: str) -> dict:
-    with Client() as client, TRACER.start_as_current_span("blocking") as span:
-        job = client.submit("traced", {"text": "hi"}, webhook=webhook)
-    return told(span, job, job.result(timeout=120))
+    with Client() as client:
+        with TRACER.start_as_current_span("blocking") as span:
+            job = client.submit("traced", {"text": "hi"}, webhook=webhook)
+        return told(span, job, job.result(timeout=120))
 
 
 async def awaiting(webhook: str) -> dict:

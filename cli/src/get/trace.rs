@@ -88,7 +88,7 @@ impl Span {
     /// What is worth saying beside its bar.
     fn note(&self) -> String {
         let warm = self.attribute("stokehold.warm").map(|_| "warm".to_owned());
-        let status = self.attribute("http.response.status_code");
+        let status = self.attribute("http.response.status_code").map(|status| format!("HTTP {status}"));
         let error = Some(&self.status.message).filter(|message| !message.is_empty());
         let error = error.map(|message| format!("failed: {message}"));
         let batch = self.attribute("stokehold.batch.size").map(|size| format!("one call for {size} jobs"));
