@@ -30,6 +30,7 @@ INFERNO := $(TOOLS)/bin/inferno-flamegraph
 DEV := $(TOOLS)/dev/.installed
 CLIENT := $(TOOLS)/client/.installed
 HOOKS := $(TOOLS)/hooks/.installed
+OTEL := $(TOOLS)/otel/.installed
 VASTAI := $(TOOLS)/vastai/.installed
 SCHEMA := $(TOOLS)/schema/.installed
 MANIFESTS := $(TOOLS)/manifests/.installed
@@ -45,6 +46,7 @@ STOKE := target/debug/stoke
 export STOKE_UV := $(UV)
 export STOKE_TEST_PYTHON := $(TOOLS)/client/bin/python
 export STOKE_TEST_HOOKS_PYTHON := $(TOOLS)/hooks/bin/python
+export STOKE_TEST_OTEL_PYTHON := $(TOOLS)/otel/bin/python
 export STOKE_TEST_VASTAI := $(TOOLS)/vastai/bin/vastai
 export STOKE_BENCH_PEERS_BIN := $(TOOLS)/peers/bin
 export STOKE_TEST_REDIS := $(TOOLS)/bin/test-redis
@@ -106,6 +108,13 @@ $(CLIENT): $(WHEEL)
 $(HOOKS): tests/it/webhooks.requirements.txt | $(UV)
 	@$(UV) venv -q --clear $(TOOLS)/hooks
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/hooks $<
+	@touch $@
+
+# What an application has that is traced: the package and OpenTelemetry's SDK.
+$(OTEL): tests/it/tracing.requirements.txt $(WHEEL) | $(UV)
+	@$(UV) venv -q --clear $(TOOLS)/otel
+	@$(UV) pip install -q --require-hashes --python $(TOOLS)/otel -r $<
+	@$(UV) pip install -q --python $(TOOLS)/otel target/wheels/*.whl
 	@touch $@
 
 # What the stand-in for Vast.ai must please: the official client, unchanged.
@@ -247,10 +256,12 @@ images: ## Build the container images into target/images with buildah (as root; 
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(PROMETHEUS) $(CHROMIUM) $(DASHBOARD) $(OTEL) ## Run every test and print the totals
 	@tests/run.sh
 
-it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
+	@tests/run.sh
+
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 # No Grafana is run: its boards are read as it would, and what they ask is asked of a real Prometheus.

@@ -1,5 +1,7 @@
 //! `stoke get`.
 
+mod trace;
+
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -18,6 +20,9 @@ pub(crate) struct GetArgs {
     /// Wait until it has ended and print only its result
     #[arg(long, short)]
     wait: bool,
+    /// Show where its time went, part by part; with --json as OpenTelemetry has it (OTLP)
+    #[arg(long, short, conflicts_with_all = ["wait", "out"])]
+    trace: bool,
     /// Save the files that the result names in this folder
     #[arg(long, short, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -25,6 +30,9 @@ pub(crate) struct GetArgs {
 
 pub(crate) async fn run(global: &Global, args: GetArgs) -> Result<()> {
     let client = Client::connect(global)?;
+    if args.trace {
+        return trace::show(&client, &args.id, global.json).await;
+    }
     if args.wait || args.out.is_some() {
         let ended = wait::until_ended(&client, &args.id, None).await?;
         return submit::show_ended(&client, &ended, args.out.as_deref(), global.json).await;

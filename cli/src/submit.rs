@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use reqwest::Method;
 use serde_json::{Value, json};
+use stokehold_queue::now_ms;
 
 use crate::client::{Call, Client};
 use crate::job::{self, Job};
@@ -55,16 +56,14 @@ pub(crate) struct SubmitArgs {
 
 pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
     let client = Client::connect(global)?;
+    let (called_ms, place) = (now_ms().to_string(), traceparent());
     let body = body(&client, &args).await?;
     // A request that is sent again must not make a second job.
     let key = args.idempotency_key.clone().unwrap_or_else(|| format!("stoke-{:032x}", rand::random::<u128>()));
-    let call = Call {
-        method: Method::POST,
-        path: "/v1/jobs",
-        body: Some(&body),
-        headers: &[("idempotency-key", &key)],
-        hold: Duration::ZERO,
-    };
+    let mut headers = vec![("idempotency-key", key.as_str()), ("stokehold-called-ms", called_ms.as_str())];
+    headers.extend(place.as_deref().map(|place| ("traceparent", place)));
+    let call =
+        Call { method: Method::POST, path: "/v1/jobs", body: Some(&body), headers: &headers, hold: Duration::ZERO };
     let (_, accepted) = client.call(&call).await?;
     let job = Job::decode(&accepted)?;
     if args.wait {
@@ -82,6 +81,11 @@ pub(crate) async fn run(global: &Global, args: SubmitArgs) -> Result<()> {
         job.id
     )));
     Ok(())
+}
+
+/// What CI systems and shells that are part of a trace hand on. The API ignores what is no place in a trace; what cannot be sent stays here.
+fn traceparent() -> Option<String> {
+    std::env::var("TRACEPARENT").ok().filter(|place| place.bytes().all(|byte| byte.is_ascii_graphic()))
 }
 
 /// Prints the result of an ended job, or with `json` the whole job. A job that did not succeed is an error.

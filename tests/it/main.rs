@@ -26,5 +26,6 @@ mod sandbox;
 mod schedules;
 mod sdk;
 mod secrets;
+mod tracing;
 mod webhooks;
 mod weights;

@@ -66,7 +66,7 @@ pub(crate) struct BulkReply {
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
         ("traceparent" = Option<String>, Header, description = "The caller's place in a trace, as W3C Trace Context has it: the job is a part of it. What cannot be read is ignored."),
-        ("Stokehold-Called-Ms" = Option<u64>, Header, description = "When the call began by the caller's clock, unix milliseconds: what its trace shows as the SDK's part."),
+        ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, unix milliseconds: what its trace shows as the SDK's part. What cannot be read is ignored."),
         ("Prefer" = Option<String>, Header, description = "`wait=N`: hold the answer up to N (0 to 60) seconds until the job has ended."),
     ),
     responses(
@@ -102,7 +102,7 @@ pub(crate) async fn one(
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
         ("traceparent" = Option<String>, Header, description = "The caller's place in a trace, as W3C Trace Context has it: the jobs are parts of it. What cannot be read is ignored."),
-        ("Stokehold-Called-Ms" = Option<u64>, Header, description = "When the call began by the caller's clock, unix milliseconds."),
+        ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, unix milliseconds. What cannot be read is ignored."),
     ),
     responses(
         (status = 202, description = "All accepted.", body = BulkReply),

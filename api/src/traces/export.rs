@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use futures::{StreamExt, stream};
 use stokehold_queue::outbox::DeliveryState;
 use stokehold_queue::queue::Queue;
 use stokehold_queue::traces::{CLAIM_MAX, Traces};
@@ -25,6 +26,9 @@ const ROUND: Duration = Duration::from_secs(1);
 
 /// How long the reading of what to send may take.
 const READ_MAX: Duration = Duration::from_secs(10);
+
+/// Jobs that are read at a time.
+const AT_ONCE: usize = 16;
 
 /// A claim lasts longer than reading and three tries together, at the usual timeout. It is also the pause after which a trace is tried
 /// again whose collector is away.
@@ -50,6 +54,8 @@ pub(crate) struct Summary {
     pub(crate) waiting: usize,
     /// More may be due.
     pub(crate) is_full: bool,
+    /// The collector takes nothing at present.
+    pub(crate) is_away: bool,
 }
 
 /// The loop.
@@ -92,7 +98,7 @@ impl Sender {
                 () = shutdown.cancelled() => return,
             };
             let pause = match summary {
-                Ok(summary) if summary.is_full && summary.waiting == 0 => Duration::ZERO,
+                Ok(summary) if summary.is_full && !summary.is_away => Duration::ZERO,
                 Ok(_) => ROUND,
                 Err(problem) => {
                     tracing::warn!(code = ?problem.code(), "the traces to export cannot be read, trying again");
@@ -116,9 +122,11 @@ impl Sender {
             Summary { dropped: claimed.dropped, is_full: claimed.jobs.len() == CLAIM_MAX, ..Summary::default() };
         metrics::traces_dropped(TraceDrop::TooMany, claimed.dropped);
         let (mut stories, mut sent, mut over, mut put_off) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for id in claimed.jobs {
+        let fates = stream::iter(claimed.jobs).map(|id| async move {
             // One that cannot be read now comes back; the others go.
-            let fate = timeout(READ_MAX, self.fate(id)).await.ok().and_then(Result::ok);
+            (id, timeout(READ_MAX, self.fate(id)).await.ok().and_then(Result::ok))
+        });
+        for (id, fate) in fates.buffered(AT_ONCE).collect::<Vec<_>>().await {
             match fate {
                 None => summary.waiting += 1,
                 Some(Fate::Send(story)) => {
@@ -161,6 +169,7 @@ impl Sender {
             Err(error @ Error::Away(_)) => {
                 tracing::warn!(%error, traces = stories.len(), "traces wait");
                 summary.waiting += stories.len();
+                summary.is_away = true;
             }
         }
     }

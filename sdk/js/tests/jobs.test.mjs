@@ -348,3 +348,31 @@ test("settings come from the environment, and what cannot be meant is refused", 
   assert.throws(() => new stokehold.Stokehold({ baseUrl: "127.0.0.1:7070" }), /STOKE_URL/);
   assert.throws(() => new stokehold.Stokehold({ token: "sk_\nx" }), /token/);
 });
+
+test("a submit says when it began, and where its caller is in a trace", async () => {
+  const before = Date.now();
+  api.on("POST /v1/jobs", problem(503, "unavailable", "later"), ok(job(), 202));
+  await client.submit("echo", {});
+  const tries = api.requests.map(({ headers }) => headers["stokehold-called-ms"]);
+  assert.equal(new Set(tries).size, 1, "every try says when the first began");
+  assert.ok(Number(tries[0]) >= before && Number(tries[0]) <= Date.now());
+  assert.equal(api.requests[0]?.headers["traceparent"], undefined, "there is no trace");
+
+  // What OpenTelemetry's API registers, and what its context manager answers within a span.
+  const place = { traceId: "4bf92f3577b34da6a3ce929d0e0e4736", spanId: "00f067aa0ba902b7", traceFlags: 1 };
+  const key = Symbol.for("OpenTelemetry Context Key SPAN");
+  const context = { getValue: (/** @type {symbol} */ asked) => (asked === key ? { spanContext: () => place } : undefined) };
+  const global = /** @type {Record<symbol, unknown>} */ (globalThis);
+  global[Symbol.for("opentelemetry.js.api.1")] = { context: { active: () => context } };
+  try {
+    api.on("POST /v1/jobs/bulk", ok({ ids: [JOB_ID] }, 202));
+    await client.submitMany("echo", [{}]);
+    assert.equal(api.requests.at(-1)?.headers["traceparent"], `00-${place.traceId}-${place.spanId}-01`);
+    place.traceId = "0".repeat(32);
+    api.on("POST /v1/jobs", ok(job(), 202));
+    await client.submit("echo", {});
+    assert.equal(api.requests.at(-1)?.headers["traceparent"], undefined, "a span that is not recorded and has no place");
+  } finally {
+    delete global[Symbol.for("opentelemetry.js.api.1")];
+  }
+});

@@ -7,6 +7,7 @@ import { go } from "../route";
 import { instant, span, usd } from "../words";
 import { Result } from "./result";
 import { Story } from "./timeline";
+import { Trace } from "./trace";
 
 const LOG_LINES_MAX = 2000;
 
@@ -56,6 +57,7 @@ export function Job({ id }: { id: string }) {
       {Object.keys(job.metadata).length > 0 && <p class="chips">{Object.entries(job.metadata).map(([key, value]) => <a key={key} href={`/dashboard/jobs?metadata.${encodeURIComponent(key)}=${encodeURIComponent(value)}`}>{key} = {value}</a>)}</p>}
       <h2>Its time</h2>
       <Story job={job} />
+      <Trace id={id} of={`${job.state} ${job.attempts.length}`} />
       {job.steps.length > 0 && <><h2>Steps</h2><Table label="Steps" heads={["stage", "step", "state", "decision", "why", "cost"]} n={[5]} rows={job.steps.map((step) => [step.stage, step.job_id ? <a href={`/dashboard/jobs/${step.job_id}`}>{step.name}</a> : step.name, step.state ? <State of={step.state} /> : "–", step.decision ?? "–", step.reason ?? "–", usd(step.cost_usd_micros)])} /></>}
       <h2>Result</h2>
       <Result job={job} />

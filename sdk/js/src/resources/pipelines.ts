@@ -3,6 +3,7 @@
 import { uuid } from "../internal/crypto.js";
 import type { Http } from "../internal/http.js";
 import type { CallOptions } from "../internal/options.js";
+import { callHeaders } from "../internal/trace.js";
 import { InputEncoder } from "./files.js";
 import { resultRef, type Job, type ResultRef } from "./job.js";
 import {
@@ -80,6 +81,7 @@ export class Pipeline {
   /** Queues all of it with one request, and gives the jobs in the order they were added. */
   async run({ idempotencyKey, signal }: RunOptions = {}): Promise<Job[]> {
     if (this.#planned.length === 0) return [];
+    const called = callHeaders();
     const key = idempotencyKey ?? (this.#key ??= await uuid());
     const encoder = new InputEncoder(this.#http, signal);
     const planned = [...this.#planned];
@@ -94,7 +96,7 @@ export class Pipeline {
       const why = `the pipeline has ${bytes} bytes of JSON, and one request takes ${BULK_BYTES_MAX}`;
       throw new TypeError(`${why}; upload large inputs`);
     }
-    const ids = await sendBulk(this.#http, bodies, key, signal);
+    const ids = await sendBulk(this.#http, bodies, key, signal, called);
     const named = (dependency: Dependency): Dependency => {
       if (typeof dependency === "string") return dependency;
       if ("id" in dependency) return ids[indexOf(dependency)] ?? dependency;

@@ -4,6 +4,7 @@ import { PartlySubmitted } from "../core/error.js";
 import { uuid } from "../internal/crypto.js";
 import type { Http } from "../internal/http.js";
 import type { CallOptions, Id } from "../internal/options.js";
+import { callHeaders } from "../internal/trace.js";
 import { InputEncoder } from "./files.js";
 import { Job } from "./job.js";
 import { acceptedRecord, type JobDependency, type JobHookEvent, type JobRecord, type Priority } from "./record.js";
@@ -60,9 +61,10 @@ const WAIT_MAX_S = 60;
 
 export async function submit(http: Http, endpoint: string, input: unknown, options: SubmitOptions): Promise<Job> {
   const { signal, idempotencyKey, waitS = 0 } = options;
+  const called = callHeaders();
   const body = await new InputEncoder(http, signal).encode(request(endpoint, input, options));
   const holdS = Math.min(WAIT_MAX_S, Math.ceil(waitS));
-  const headers: Record<string, string> = holdS > 0 ? { prefer: `wait=${holdS}` } : {};
+  const headers = holdS > 0 ? { ...called, prefer: `wait=${holdS}` } : called;
   const record = await http.post<JobRecord>("/v1/jobs", body, { signal, headers, holdS }, idempotencyKey);
   return new Job(http, record);
 }
@@ -75,6 +77,7 @@ export async function submitMany(
   options: SubmitManyOptions,
 ): Promise<Job[]> {
   const { signal } = options;
+  const called = callHeaders();
   const key = options.idempotencyKey ?? (await uuid());
   const encoder = new InputEncoder(http, signal);
   const bodies: string[] = [];
@@ -82,7 +85,7 @@ export async function submitMany(
   const jobs: Job[] = [];
   try {
     for (const [number, chunk] of chunks(bodies).entries()) {
-      const ids = await sendBulk(http, chunk, `${key}-${number}`, signal);
+      const ids = await sendBulk(http, chunk, `${key}-${number}`, signal, called);
       jobs.push(...ids.map((id) => accepted(http, id, endpoint, options)));
     }
   } catch (error) {
@@ -97,9 +100,10 @@ export async function sendBulk(
   bodies: readonly string[],
   key: string,
   signal: AbortSignal | undefined,
+  headers: Record<string, string>,
 ): Promise<string[]> {
   const body = `{"jobs":[${bodies.join(",")}]}`;
-  return (await http.post<{ ids: string[] }>("/v1/jobs/bulk", body, { signal }, key)).ids;
+  return (await http.post<{ ids: string[] }>("/v1/jobs/bulk", body, { signal, headers }, key)).ids;
 }
 
 /** A job of which the API told no more than its id. */

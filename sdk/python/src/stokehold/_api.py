@@ -22,6 +22,7 @@ from stokehold._files import InputEncoder, hydrate
 from stokehold._models import TERMINAL_STATES, Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
 from stokehold._options import SELECTED_JOBS_MAX
 from stokehold._request import Plan, Work
+from stokehold._trace import call_headers
 from stokehold._transfer import Body, FileSink, MemorySink, OnProgress, digest
 
 # As many as the API takes at once, and a little less than the 8 MiB.
@@ -45,9 +46,11 @@ class Api(Calls):
         idempotency_key: str | None,
         wait_s: float,
     ) -> Plan[JobRecord]:
+        headers = call_headers()
         body = yield from self.encode({"endpoint": endpoint, "input": value, **options}, InputEncoder())
-        prefer = {"Prefer": f"wait={_hold_s(wait_s)}"} if wait_s > 0 else {}
-        reply = yield from self.post("/v1/jobs", body, idempotency_key, headers=prefer, hold_s=wait_s)
+        if wait_s > 0:
+            headers["Prefer"] = f"wait={_hold_s(wait_s)}"
+        reply = yield from self.post("/v1/jobs", body, idempotency_key, headers=headers, hold_s=wait_s)
         return JobRecord(reply.json())
 
     def submit_many(
@@ -60,6 +63,7 @@ class Api(Calls):
     ) -> Plan[list[J]]:
         """In chunks, each all or nothing. A failure after the first accepted chunk raises `PartlySubmitted`."""
         jobs: list[J] = []
+        called = call_headers()
         key = idempotency_key or str(uuid.uuid4())
         names = InputEncoder()
         said = {"endpoint": endpoint, **options}
@@ -68,7 +72,7 @@ class Api(Calls):
             bodies.append((yield from self.encode({**said, "input": value}, names)))
         try:
             for number, chunk in enumerate(_chunks(bodies)):
-                ids = yield from self._bulk(chunk, f"{key}-{number}")
+                ids = yield from self._bulk(chunk, f"{key}-{number}", called)
                 jobs += [make(_accepted(job, said, names.named_jobs)) for job in ids]
         except StokeholdError as error:
             if jobs:
@@ -82,6 +86,7 @@ class Api(Calls):
         """A pipeline's jobs, all or none. Its jobs name each other by their place, so it is one request or an error."""
         if not bodies:
             return []
+        called = call_headers()
         names = InputEncoder(planned)
         encoded, blocked = [], []
         for body in bodies:
@@ -93,7 +98,7 @@ class Api(Calls):
                 f"a pipeline goes with one request: at most {BULK_JOBS_MAX} jobs and {BULK_BYTES_MAX >> 20} MiB; "
                 "upload what is large, or split it and let the second part depend on the first one's jobs"
             )
-        ids = yield from self._bulk(encoded, idempotency_key or str(uuid.uuid4()))
+        ids = yield from self._bulk(encoded, idempotency_key or str(uuid.uuid4()), called)
         return [_accepted(*told) for told in zip(ids, bodies, blocked)]
 
     def get(self, job_id: str) -> Plan[JobRecord]:
@@ -229,8 +234,8 @@ class Api(Calls):
 
     # Parts
 
-    def _bulk(self, bodies: Sequence[bytes], key: str) -> Plan[list[str]]:
-        reply = yield from self.post("/v1/jobs/bulk", b'{"jobs":[' + b",".join(bodies) + b"]}", key)
+    def _bulk(self, bodies: Sequence[bytes], key: str, called: Mapping[str, str]) -> Plan[list[str]]:
+        reply = yield from self.post("/v1/jobs/bulk", b'{"jobs":[' + b",".join(bodies) + b"]}", key, headers=called)
         ids: list[str] = reply.json()["ids"]
         return ids
 

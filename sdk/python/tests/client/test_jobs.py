@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -295,3 +298,28 @@ def test_traffic_is_read_and_set(api: Server, client: Client) -> None:
 def test_an_id_cannot_reach_another_route(api: Server, client: Client, tmp_path: Path) -> None:
     api.on("GET /v1/jobs/..%2Fworkers", ok(job()))
     assert client.get("../workers").id == JOB_ID
+
+
+def test_a_submit_says_when_it_began_and_where_its_caller_is_in_a_trace(
+    api: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
+    before_ms = time.time_ns() // 1_000_000
+    api.on("POST /v1/jobs", problem(503, "unavailable", "later"), ok(job(), 202))
+    client.submit("echo", {})
+    first, second = (request.headers for request in api.seen("POST /v1/jobs"))
+    assert first["stokehold-called-ms"] == second["stokehold-called-ms"]
+    assert before_ms <= int(first["stokehold-called-ms"]) <= time.time_ns() // 1_000_000
+    assert "traceparent" not in first
+
+    # As OpenTelemetry's API answers within a span, and outside of any.
+    place = SimpleNamespace(is_valid=True, trace_id=0x4BF92F35 << 96, span_id=0xF067AA0BA902B7, trace_flags=1)
+    span = SimpleNamespace(get_span_context=lambda: place)
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", SimpleNamespace(get_current_span=lambda: span))
+    api.on("POST /v1/jobs/bulk", ok({"ids": [JOB_ID]}, 202))
+    client.submit_many("echo", [{}])
+    (bulk,) = api.seen("POST /v1/jobs/bulk")
+    assert bulk.headers["traceparent"] == f"00-4bf92f35{'0' * 24}-00f067aa0ba902b7-01"
+    place.is_valid = False
+    client.submit("echo", {})
+    assert "traceparent" not in api.seen("POST /v1/jobs")[-1].headers
