@@ -1,6 +1,5 @@
 //! Where backups lie: a folder each below a prefix of a bucket.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -17,6 +16,9 @@ const MANIFEST: &str = "manifest.json";
 
 /// Requests under way at once.
 const AT_ONCE: usize = 8;
+
+/// Backups deleted at a time, where one comes as one goes: a clock that is years ahead costs these and not all.
+const DELETED_AT_ONCE_MAX: usize = 10;
 
 /// Objects of a listing.
 const PAGE: u32 = 1_000;
@@ -36,6 +38,14 @@ pub struct Listed {
     pub id: BackupId,
     /// What it says of itself; `None` of half a backup, which is being made or was cut short.
     pub manifest: Option<Manifest>,
+    /// Why what it says cannot be read: a later release made it, or it is damaged.
+    pub unreadable: Option<String>,
+}
+
+impl Listed {
+    fn is_half(&self) -> bool {
+        self.manifest.is_none() && self.unreadable.is_none()
+    }
 }
 
 impl Store {
@@ -57,14 +67,20 @@ impl Store {
     /// All backups, the oldest first.
     ///
     /// # Errors
-    /// [`Error::Objects`]; [`Error::Damaged`] and [`Error::Newer`] for a manifest that cannot be read.
+    /// [`Error::Objects`].
     pub async fn list(&self) -> Result<Vec<Listed>, Error> {
         let names = self.objects.folders(&self.prefix).await?;
         // What else lies there is nobody's backup.
         let ids = names.into_iter().filter_map(|name| name.parse::<BackupId>().ok());
         let look = |id: BackupId| async move {
-            let manifest = self.manifest(&id).await?;
-            Ok::<_, Error>(Listed { id, manifest })
+            match self.manifest(&id).await {
+                Ok(manifest) => Ok(Listed { id, manifest, unreadable: None }),
+                // One of them keeps nobody from the others.
+                Err(error @ (Error::Damaged { .. } | Error::Newer { .. })) => {
+                    Ok(Listed { id, manifest: None, unreadable: Some(error.to_string()) })
+                }
+                Err(error) => Err(error),
+            }
         };
         let mut listed: Vec<Listed> = stream::iter(ids.map(look)).buffered(AT_ONCE).try_collect().await?;
         listed.sort_by(|a, b| a.id.cmp(&b.id));
@@ -87,8 +103,13 @@ impl Store {
 
     async fn manifest(&self, id: &BackupId) -> Result<Option<Manifest>, Error> {
         let key = self.key(id.as_str(), MANIFEST);
-        let text = self.objects.get(&key, MANIFEST_BYTES_MAX).await?;
-        text.map(|text| Manifest::parse(&key, &text)).transpose()
+        let Some(text) = self.objects.get(&key, MANIFEST_BYTES_MAX).await? else { return Ok(None) };
+        let manifest = Manifest::parse(&key, &text)?;
+        if manifest.id != id.as_str() {
+            // An old one that somebody has put there as a newer one.
+            return Err(Error::Damaged { object: key, why: format!("it is the manifest of {}", manifest.id) });
+        }
+        Ok(Some(manifest))
     }
 
     /// Sends parts from a folder, a few at once.
@@ -124,14 +145,16 @@ impl Store {
     /// # Errors
     /// As [`Store::list`]; some may be gone by then. Safe to repeat.
     pub async fn thin_out(&self, now_ms: u64) -> Result<Vec<BackupId>, Error> {
-        let (whole, half): (Vec<Listed>, Vec<Listed>) =
-            self.list().await?.into_iter().partition(|listed| listed.manifest.is_some());
-        let began: BTreeSet<u64> = whole.iter().map(|listed| listed.id.began_ms()).collect();
-        let too_many = retention::too_many(now_ms, &began);
-        let old = |listed: &Listed| too_many.contains(&listed.id.began_ms());
-        let left = |listed: &Listed| now_ms.saturating_sub(listed.id.began_ms()) >= retention::HALF_MS;
-        let gone = whole.into_iter().filter(old).chain(half.into_iter().filter(left));
-        let gone: Vec<BackupId> = gone.map(|listed| listed.id).collect();
+        let listed = self.list().await?;
+        let whole = listed.iter().filter(|listed| listed.manifest.is_some());
+        let too_many = retention::too_many(now_ms, &whole.map(|listed| listed.id.began_ms()).collect());
+        let may_go = |listed: &Listed| {
+            let began_ms = listed.id.began_ms();
+            let is_left = listed.is_half() && now_ms.saturating_sub(began_ms) >= retention::HALF_MS;
+            is_left || listed.manifest.is_some() && too_many.contains(&began_ms)
+        };
+        let gone = listed.into_iter().filter(may_go).map(|listed| listed.id).take(DELETED_AT_ONCE_MAX);
+        let gone: Vec<BackupId> = gone.collect();
         for id in &gone {
             self.delete(id).await?;
         }

@@ -100,3 +100,38 @@ async fn results_that_are_gone_are_counted_and_named() {
     assert_eq!((outcome.missing_results, outcome.missing.as_slice()), (1, &results[..1]));
     assert!(!outcome.is_whole() && outcome.differences.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_listed_kept_and_passed_over() {
+    let world = world().await;
+    let whole = world.backup().await;
+    let manifest = world.objects.get(&format!("backups/{}/manifest.json", whole.id), u64::MAX).await.unwrap().unwrap();
+    let [newer, moved] = [BackupId::new(whole.ended_ms + 60_000), BackupId::new(whole.ended_ms + 120_000)];
+    let later = Bytes::from_static(br#"{"format": 99, "release": "9.0.0"}"#);
+    for (id, body) in [(&newer, later), (&moved, manifest)] {
+        world.objects.put(&format!("backups/{id}/manifest.json"), body, "x/y").await.unwrap();
+    }
+    let listed = world.store.list().await.unwrap();
+    let said: Vec<String> = listed.iter().filter_map(|listed| listed.unreadable.clone()).collect();
+    assert!(said.len() == 2 && said[0].contains("9.0.0") && said[1].contains(&whole.id), "{said:?}");
+    let year_ms = 365 * 24 * 60 * 60 * 1_000;
+    assert_eq!(world.store.thin_out(whole.ended_ms + year_ms).await.unwrap(), []);
+    world.wipe().await;
+    assert_eq!(world.restore(None).await.unwrap().manifest.id, whole.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_years_ahead_costs_ten_backups_and_not_all() {
+    let world = world().await;
+    let whole = world.backup().await;
+    let seal = world.objects.get(&format!("backups/{}/manifest.json", whole.id), u64::MAX).await.unwrap().unwrap();
+    let text = String::from_utf8(seal.to_vec()).unwrap();
+    for hours in 1..=15 {
+        let id = BackupId::new(whole.began_ms + hours * 3_600_000);
+        let body = text.replace(&whole.id, id.as_str());
+        world.objects.put(&format!("backups/{id}/manifest.json"), body.into(), "x/y").await.unwrap();
+    }
+    let decade_ms = 10 * 366 * 24 * 60 * 60 * 1_000;
+    let gone = world.store.thin_out(whole.began_ms + decade_ms).await.unwrap();
+    assert_eq!((gone.len(), world.store.list().await.unwrap().len()), (10, 6));
+}

@@ -148,7 +148,8 @@ async fn a_stolen_backup_tells_nothing() {
 /// The largest this process has been, MB.
 fn peak_mb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
     peak.unwrap_or(0) / 1_000
 }
 

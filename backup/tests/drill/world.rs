@@ -152,7 +152,9 @@ pub(crate) async fn populate(queue: &Shards, objects: &Objects, jobs: usize) -> 
     }
     let cancelled: Vec<JobId> = ids.iter().rev().take(jobs / 100).copied().collect();
     for tenant in TENANTS {
-        queue.cancel(tenant, &cancelled).await.unwrap();
+        for cancelled in cancelled.chunks(100) {
+            queue.cancel(tenant, cancelled).await.unwrap();
+        }
     }
     let (mut done, mut held) = (0, Vec::new());
     while done < jobs * 6 / 10 {

@@ -15,7 +15,7 @@ pub(super) fn list(global: &Global, mut listed: Vec<Listed>) -> Result<()> {
             .iter()
             .map(|one| match &one.manifest {
                 Some(whole) => manifest(whole),
-                None => json!({"id": one.id.as_str(), "is_whole": false}),
+                None => json!({"id": one.id.as_str(), "is_whole": false, "unreadable": one.unreadable}),
             })
             .collect();
         return output::json(&json!({ "backups": all }));
@@ -33,9 +33,15 @@ pub(super) fn list(global: &Global, mut listed: Vec<Listed>) -> Result<()> {
                 if whole.is_exact() { "yes" } else { "no" }.to_owned(),
                 whole.key.clone(),
             ],
-            None => [one.id.as_str(), &age, "not whole", "", "", "", ""].map(str::to_owned),
+            None => {
+                let what = if one.unreadable.is_some() { "unreadable" } else { "not whole" };
+                [one.id.as_str(), &age, what, "", "", "", ""].map(str::to_owned)
+            }
         };
         table.add_row(row);
+    }
+    for error in listed.iter().filter_map(|one| one.unreadable.as_ref()) {
+        output::note(error);
     }
     output::print_table(&table, "there is no backup yet: `stoke backup create` makes one")
 }
