@@ -10,7 +10,7 @@ use stokehold_queue::flow::{Flow, LaneFlow};
 use stokehold_queue::gateway::{GpuHealth, GpuReading, HostStatus, ModelOnCard, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
 use stokehold_queue::queue::Gate;
-use stokehold_queue::registry::{AutoscalerStatus, MachineRecord, Notice, Wanted};
+use stokehold_queue::registry::{AutoscalerStatus, MachineRecord, Notice};
 
 use super::*;
 use crate::fleet::tests::worker;
