@@ -44,7 +44,10 @@ fn metrics_are_documented() {
         fs::write(path, format!("{head}{expected}")).unwrap();
         return;
     }
-    assert!(format!("{BEGIN}{written}") == expected, "docs/metrics.md is not what the code says: `make bless` writes it");
+    assert!(
+        format!("{BEGIN}{written}") == expected,
+        "docs/metrics.md is not what the code says: `make bless` writes it"
+    );
 }
 
 #[test]
