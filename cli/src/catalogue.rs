@@ -1,5 +1,4 @@
 //! That docs/metrics.md has every metric. Here, because only the binary knows all who tell any.
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::collections::BTreeSet;
 
 use stokehold_exposition::Exposition;
