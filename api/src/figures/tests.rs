@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::collections::BTreeSet;
 
 use stokehold_exposition::Exposition;
@@ -10,7 +8,7 @@ use stokehold_queue::flow::{Flow, LaneFlow};
 use stokehold_queue::gateway::{GpuHealth, GpuReading, HostStatus, ModelOnCard, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
 use stokehold_queue::queue::Gate;
-use stokehold_queue::registry::{AutoscalerStatus, MachineRecord, Notice, Wanted};
+use stokehold_queue::registry::{AutoscalerStatus, MachineRecord, Notice};
 
 use super::*;
 use crate::fleet::tests::worker;
@@ -58,6 +56,7 @@ fn desk() -> WorkerRecord {
         ..GpuReading::default()
     };
     let mut desk = WorkerRecord { seen_ms: NOW_MS, ..worker(&[24_576], 1, vec![fenced]) };
+    desk.gpus[0].name = "NVIDIA GeForce RTX 4090".to_owned();
     desk.status.host = HostStatus { disk_total_bytes: 100, memory_total_bytes: 100, ..HostStatus::default() };
     desk.status.models = vec![ModelStatus {
         tenant: "acme".to_owned(),
@@ -128,8 +127,8 @@ async fn figures_are_in_base_units_and_of_what_is_there() {
         "stokehold_queue_oldest_age_seconds{priority=\"standard\"} 61.5",
         "stokehold_queue_oldest_age_seconds{priority=\"batch\"} 0",
         "stokehold_endpoint_jobs_ended_total{tenant=\"acme\",endpoint=\"draw\"} 7",
-        "stokehold_gpu_vram_size_bytes{worker=\"desk\",gpu=\"0\",kind=\"24 GiB\"} 25769803776",
-        "stokehold_gpu_utilization_ratio{worker=\"desk\",gpu=\"0\",kind=\"24 GiB\"} 0.5",
+        "stokehold_gpu_vram_size_bytes{worker=\"desk\",gpu=\"0\",kind=\"RTX 4090\"} 25769803776",
+        "stokehold_gpu_utilization_ratio{worker=\"desk\",gpu=\"0\",kind=\"RTX 4090\"} 0.5",
         "stokehold_model_vram_reserved_bytes{tenant=\"acme\",endpoint=\"draw\",version=\"3\"} 2147483648",
         "stokehold_machines{provider=\"vast\",state=\"ending\"} 1",
         "stokehold_machines{provider=\"joined\",state=\"ready\"} 1",

@@ -13,8 +13,10 @@ pub(super) async fn a_job_goes_from_submit_to_its_result<Q: Queue>(queue: &Q, cl
     assert_eq!(queue.submit(vec![new]).await.unwrap(), [Submitted::New(id)]);
     assert_eq!(state(queue, id).await, JobState::Queued);
 
+    clock.advance_ms(250);
     let lease = one(queue).await;
     assert_eq!((lease.job_id, lease.attempt, lease.fence.counter()), (id, 1, 1));
+    assert_eq!(lease.queued_ms, 250);
     assert_eq!(lease.input.get(), r#"{"text": "hi"}"#, "the input is untouched");
     let running = queue.get(id).await.unwrap().unwrap();
     assert_eq!(running.state, JobState::Running);
