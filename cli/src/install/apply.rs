@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Plan;
 use super::answers::{Answers, Tls};
-use super::files::{CERTIFICATES, File};
+use super::files::{CERTIFICATES, File, PROMETHEUS, SCRAPE_TOKEN};
 use super::machine::{USER, WITH_SERVICES};
 use super::secrets::Settings;
 use crate::services::command;
@@ -123,6 +123,9 @@ pub(super) async fn run(plan: &Plan, installed: &Installed<'_>, worker: bool) ->
             "the API runs, and {url} does not lead to it: is the name in DNS, are ports 80 and 443 open? `journalctl -u stoke-proxy` says more"
         )
     })?;
+    if installed.answers.monitoring {
+        installed.let_prometheus_look().await?;
+    }
     if worker {
         installed.add_worker().await?;
     }
@@ -191,6 +194,17 @@ impl Installed<'_> {
         ensure!(made.status.success(), "no token was made: {}", String::from_utf8_lossy(&made.stderr).trim());
         let made: Value = serde_json::from_slice(&made.stdout).context("`stoke token create` says something else")?;
         Ok(made["token"].as_str().context("`stoke token create` gave no token")?.to_owned())
+    }
+
+    /// A token for Prometheus, once.
+    async fn let_prometheus_look(&self) -> Result<()> {
+        let path = Path::new("/").join(SCRAPE_TOKEN);
+        if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+            return Ok(());
+        }
+        let token = self.token(&["--name", "prometheus", "--scope", "workers:read"]).await?;
+        services::write(&path, &token, 0o600)?;
+        services::systemctl(&["restart", PROMETHEUS]).await
     }
 
     /// A worker on this machine, which joins within it; one that is there stays as it was set up.

@@ -17,6 +17,9 @@ pub(super) const CERTIFICATES: &str = "etc/stokehold/tls";
 /// `stoke` with this installation's settings, for operators.
 pub(super) const ADMIN: &str = "usr/local/sbin/stoke-admin";
 
+/// What Prometheus shows to be told how the whole installation stands.
+pub(super) const SCRAPE_TOKEN: &str = "etc/stokehold/prometheus/token";
+
 const BY: &str = "stoke install";
 
 const REDIS: &str = "stoke-redis.service";
@@ -24,7 +27,7 @@ const STORE: &str = "stoke-store.service";
 const API: &str = "stoke-api.service";
 const PROXY: &str = "stoke-proxy.service";
 const AUTOSCALER: &str = "stoke-autoscaler.service";
-const PROMETHEUS: &str = "stoke-prometheus.service";
+pub(super) const PROMETHEUS: &str = "stoke-prometheus.service";
 const BACKUP: &str = "stoke-backup.timer";
 
 /// What systemd starts, those first that others need.
@@ -124,6 +127,8 @@ pub(super) fn files(
             &[PROMETHEUS],
         )
         .yours(),
+        // Filled once the API is there to know it.
+        File::new(SCRAPE_TOKEN, "", 0o600, &[PROMETHEUS]).yours(),
         File::new(ADMIN, admin(program), 0o755, &[]),
         // Redis forks to rewrite its file; the kernel must not refuse that for memory that will not be used.
         File::new("etc/sysctl.d/60-stokehold.conf", "vm.overcommit_memory = 1\n", 0o644, &[]),
@@ -141,7 +146,7 @@ pub(super) fn files(
 /// The service of a unit's file.
 fn readers(path: &str) -> &'static [&'static str] {
     let of = |unit: &&str| path.ends_with(*unit);
-    SERVICES.iter().position(|unit| of(&unit)).map_or(&[], |at| &SERVICES[at..=at])
+    SERVICES.iter().position(of).map_or(&[], |at| &SERVICES[at..=at])
 }
 
 const REDIS_LOCAL: &str = "# Settings of Redis that are yours, as maxmemory: they go before those of redis.conf, which `stoke install` rewrites.\n";
@@ -226,7 +231,7 @@ mod tests {
     fn only_what_is_wanted_is_started() {
         let started = |change: &str| {
             let answers = answers(change);
-            services(&answers, &all(&answers).0)
+            services(&answers, &all(&Answers { backup: false, ..answers.clone() }).0)
         };
         assert_eq!(started(""), [REDIS, STORE, API, PROXY, PROMETHEUS]);
         assert_eq!(
