@@ -21,6 +21,8 @@ UV := $(TOOLS)/uv/bin/uv
 GARAGE := $(TOOLS)/bin/garage
 BWRAP := $(TOOLS)/bin/bwrap
 CADDY := $(TOOLS)/bin/caddy
+# promtool lies beside it.
+PROMETHEUS := $(TOOLS)/bin/prometheus
 DENY := $(TOOLS)/bin/cargo-deny
 INFERNO := $(TOOLS)/bin/inferno-flamegraph
 # Stamps: an environment's python is a link to one interpreter for all of them, so its time says nothing.
@@ -50,12 +52,13 @@ export STOKE_TEST_GARAGE := $(GARAGE)
 export STOKE_TEST_BWRAP := $(BWRAP)
 export STOKE_TEST_CADDY := $(CADDY)
 export STOKE_TEST_MANIFESTS := $(TOOLS)/manifests/bin
+export STOKE_TEST_PROMETHEUS := $(PROMETHEUS)
 
 WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -path api/dashboard/node_modules -prune -o -path api/dashboard/dist -prune -o -type f ! -name openapi.d.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist test-deploy images sim-policies
+.PHONY: monitoring dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly mutants worker-dist test-worker-dist test-deploy images sim-policies
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -202,6 +205,16 @@ $(CADDY):
 	&& dpkg -x caddy_*.deb caddy && ln -sf $(TOOLS)/caddy/usr/bin/caddy $@; fi || true
 	@[ -e $@ ] || echo "no Caddy could be had: the tests of TLS are skipped" >&2
 
+# Prometheus and promtool, which try the rules and the boards: those on PATH, else Debian's package, unpacked here.
+$(PROMETHEUS):
+	@mkdir -p $(TOOLS)/bin
+	@if command -v prometheus >/dev/null 2>&1 && command -v promtool >/dev/null 2>&1; then ln -sf "$$(command -v promtool)" $(TOOLS)/bin/promtool \
+	&& ln -sf "$$(command -v prometheus)" $@; \
+	elif command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; then cd $(TOOLS) && apt-get download -qq prometheus >/dev/null 2>&1 \
+	&& dpkg -x prometheus_*.deb prometheus && rm -f prometheus_*.deb && ln -sf $(TOOLS)/prometheus/usr/bin/promtool $(TOOLS)/bin/promtool \
+	&& ln -sf $(TOOLS)/prometheus/usr/bin/prometheus $@; fi || true
+	@[ -e $@ ] || { echo "no Prometheus could be had, by which rules and boards are tried: put prometheus and promtool on PATH" >&2; exit 1; }
+
 # --- deploy ------------------------------------------------------------------------------------------------------------------
 
 worker-dist: $(ZIG) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
@@ -230,11 +243,15 @@ images: ## Build the container images into target/images with buildah (as root; 
 
 # --- check -------------------------------------------------------------------------------------------------------------------
 
-test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built ## Run every test and print the totals
+test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP) $(CADDY) $(MANIFESTS) $(PROMETHEUS) sdk/js/dist/.built ## Run every test and print the totals
 	@tests/run.sh
 
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
+
+# No Grafana is run: its boards are read as it would, and what they ask is asked of a real Prometheus.
+monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Try the alerts, and every query of the boards on a scraped stack
+	cargo test --locked -p stokehold-tests --test monitoring
 
 # The pure core with faults in virtual time (gate D), then the Lua scripts beside it: what holds for the one holds for the other.
 sim: redis ## Simulate 10,000 seeds with faults (SEEDS=, SEED= one again), and compare the Lua scripts over 5,000 histories
@@ -292,6 +309,7 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 cargo test --locked -p stokehold-queue --test it diagram
 	BLESS=1 cargo test --locked -p stokehold-autoscaler --test it goldens
 	BLESS=1 cargo test --locked -p stokehold-autoscaler --lib requests_are
+	BLESS=1 cargo test --locked -p stokehold-cli metrics_are_documented
 
 openapi: redis ## Rewrite api/openapi.json from the code
 	BLESS=1 cargo test --locked -p stokehold-api openapi

@@ -25,7 +25,7 @@ suite rust cargo test --locked --workspace --exclude stokehold-tests --no-fail-f
 suite valkey env STOKE_TEST_REDIS="$STOKE_TEST_VALKEY" cargo test --locked -p stokehold-queue --test it --no-fail-fast
 suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
 suite javascript npm --prefix sdk/js run --silent test
-suite end-to-end cargo test --locked -p stokehold-tests --test it --test powercut
+suite end-to-end cargo test --locked -p stokehold-tests --test it --test powercut --test monitoring
 # Of the same suite what kills and restarts things: `make it TOPOLOGY=...` runs all of it.
 suite cluster env STOKE_TEST_TOPOLOGY=cluster cargo test --locked -p stokehold-tests --test it -- crash:: pipelines::
 suite failover env STOKE_TEST_TOPOLOGY=failover cargo test --locked -p stokehold-tests --test it crash::

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use moka::sync::Cache;
@@ -59,6 +59,18 @@ impl<S: Asked> FromRequestParts<App> for Caller<S> {
         demand(&token, S::SCOPE)?;
         let operates = has(&token, Scope::WorkersRead);
         Ok(Self { tenant: token.tenant.clone(), operates, scope: PhantomData })
+    }
+}
+
+/// `None` where no token is shown. One that is shown must be good.
+impl<S: Asked> OptionalFromRequestParts<App> for Caller<S> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Option<Self>, Problem> {
+        if !parts.headers.contains_key(AUTHORIZATION) {
+            return Ok(None);
+        }
+        <Self as FromRequestParts<App>>::from_request_parts(parts, app).await.map(Some)
     }
 }
 

@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Problem;
 use crate::fleet::Waiting;
-use crate::metrics;
 use crate::stamp::rfc3339;
 use crate::state::App;
 use stokehold_queue::costs::dollars;
@@ -96,7 +95,6 @@ impl Keeper {
         let (mut summary, now) = (Summary::default(), now_ms());
         let budgets = self.shard.budgets(day_of(now)).await?;
         if budgets.is_empty() {
-            metrics::budgets(self.shard.number(), summary.gates);
             return Ok(Some(summary));
         }
         let running = self.shard.running().await?;
@@ -111,7 +109,6 @@ impl Keeper {
                 summary.released += self.stop(&budgeted.gate, &running).await?;
             }
         }
-        metrics::budgets(self.shard.number(), summary.gates);
         Ok(Some(summary))
     }
 

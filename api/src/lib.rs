@@ -14,6 +14,7 @@ mod dashboard;
 mod descriptors;
 pub mod error;
 mod feedback;
+mod figures;
 mod fleet;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -53,6 +54,8 @@ mod webhooks;
 mod work;
 
 pub use config::Config;
+pub use figures::METRICS as FIGURES;
+pub use metrics::{METRICS, catalogues};
 pub use routes::archives::{Archive as WorkerArchive, list as worker_archives};
-pub use run::{app, run};
+pub use run::{app, run, run_showing};
 pub use state::App;

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use stokehold_queue::job::Priority;
-use stokehold_queue::vram::CLASSES_GIB;
 use stokehold_queue::{Error, Queue, now_ms};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -18,8 +16,8 @@ const ROUND: Duration = Duration::from_secs(1);
 /// How long one round may take.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
-/// How often the lanes are measured.
-const MEASURE_EVERY: Duration = Duration::from_secs(5);
+/// How often metrics are folded.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// What one round did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,14 +35,14 @@ pub struct Summary {
 /// The loop.
 pub struct Maintenance {
     app: App,
-    measured: Option<Instant>,
+    kept_up: Option<Instant>,
 }
 
 impl Maintenance {
     /// For the queue of `app`.
     #[must_use]
     pub fn new(app: App) -> Self {
-        Self { app, measured: None }
+        Self { app, kept_up: None }
     }
 
     /// Rounds until `shutdown`. A round that fails is tried again with the next.
@@ -79,26 +77,12 @@ impl Maintenance {
         metrics::expired(expired.jobs);
         metrics::promoted(promoted.jobs);
         metrics::reaped(reaped.jobs);
-        if self.measured.is_none_or(|at| at.elapsed() >= MEASURE_EVERY) {
-            self.measured = Some(Instant::now());
-            self.measure().await?;
+        if self.kept_up.is_none_or(|at| at.elapsed() >= UPKEEP_EVERY) {
+            self.kept_up = Some(Instant::now());
+            metrics::upkeep(self.app.pulls.parked());
         }
         let next_due_ms = [promoted, reaped, expired].into_iter().filter_map(|swept| swept.next_due_ms).min();
         Ok(Summary { promoted: promoted.jobs, reaped: reaped.jobs, expired: expired.jobs, next_due_ms })
-    }
-
-    /// Measures what only the queue knows.
-    async fn measure(&self) -> Result<(), Error> {
-        let lanes = self.app.queue.depth().await?;
-        for priority in Priority::ALL {
-            for class in CLASSES_GIB {
-                let shelf = format!("{}:{class}:", priority.digit());
-                let jobs = lanes.iter().filter(|lane| lane.lane.starts_with(&shelf)).map(|lane| lane.jobs).sum();
-                metrics::queue_depth(priority, class, jobs);
-            }
-        }
-        metrics::upkeep(self.app.pulls.parked());
-        Ok(())
     }
 }
 

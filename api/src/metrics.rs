@@ -1,117 +1,83 @@
-//! Every metric: its name, its unit, what it means, and the one function that moves it. Labels are bounded.
+//! What happens in a replica: every metric of it, and the one function that moves each. Labels are bounded. How the installation stands is told
+//! by [`crate::figures`].
+
+mod handles;
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics::{counter, gauge};
+use stokehold_exposition::{Metric, catalogue};
 use stokehold_queue::gateway::FinishAnswer;
-use stokehold_queue::job::Priority;
+use stokehold_queue::job::{ErrorCode, Priority, Timing};
 use stokehold_queue::{Health, Recovered};
 
-const HTTP_REQUESTS: &str = "stokehold_http_requests_total";
-const HTTP_SECONDS: &str = "stokehold_http_request_duration_seconds";
-const CONNECTIONS: &str = "stokehold_http_connections";
-const CONNECTIONS_SHOWN_OUT: &str = "stokehold_http_connections_shown_out_total";
-const JOBS_SUBMITTED: &str = "stokehold_jobs_submitted_total";
-const JOBS_PROMOTED: &str = "stokehold_jobs_promoted_total";
-const JOBS_ARCHIVED: &str = "stokehold_jobs_archived_total";
-const JOBS_ENDED: &str = "stokehold_jobs_ended";
-const JOBS_EXPIRED: &str = "stokehold_jobs_expired_total";
-const JOBS_SETTLED: &str = "stokehold_jobs_settled_total";
-const LEASES_GRANTED: &str = "stokehold_leases_granted_total";
-const LEASES_REAPED: &str = "stokehold_leases_reaped_total";
-const PULLS_PARKED: &str = "stokehold_pulls_parked";
-const ATTEMPTS_FINISHED: &str = "stokehold_attempts_finished_total";
-const WEBHOOK_TRIES: &str = "stokehold_webhook_tries_total";
-const SCHEDULE_TICKS: &str = "stokehold_schedule_ticks_total";
-const RECORDS_CHECKED: &str = "stokehold_records_checked_total";
-const RECORDS_REPAIRED: &str = "stokehold_records_repaired_total";
-const REDIS_USED: &str = "stokehold_redis_memory_used_bytes";
-const REDIS_MAX: &str = "stokehold_redis_memory_max_bytes";
-const REDIS_REPLICAS: &str = "stokehold_redis_replicas";
-const ADMISSION_OPEN: &str = "stokehold_admission_open";
-const BUDGETS: &str = "stokehold_budgets";
-const QUEUE_DEPTH: &str = "stokehold_queue_depth_jobs";
+use handles::HANDLES;
+pub(crate) use handles::request;
 
 /// From half a millisecond (a warm submit) to a minute (the longest wait).
-const SECONDS: [f64; 14] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
+const REQUEST: [f64; 14] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 20.0, 60.0];
 
-/// The process has one recorder; where another part has set one, this one's numbers stay empty and that is logged.
-static RECORDER: LazyLock<PrometheusHandle> = LazyLock::new(|| {
-    #[expect(clippy::expect_used, reason = "the buckets are a constant and not empty")]
-    let builder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Full(HTTP_SECONDS.to_owned()), &SECONDS)
-        .expect("there are buckets");
-    let recorder = builder.build_recorder();
-    let handle = recorder.handle();
-    if metrics::set_global_recorder(recorder).is_err() {
-        tracing::warn!("another metrics recorder is in place; /metrics stays empty");
-    }
-    describe();
-    handle
-});
+/// From what nobody notices to what nobody waits for: an interactive job is late after 30 seconds, a standard one after 5 minutes, one of a
+/// batch after an hour.
+const QUEUE: [f64; 14] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0, 14_400.0];
 
-fn describe() {
-    describe_counter!(HTTP_REQUESTS, "HTTP requests answered, by route, method and status.");
-    describe_histogram!(HTTP_SECONDS, "Seconds from a request's head to its answer's head, by route.");
-    describe_gauge!(CONNECTIONS, "Open connections.");
-    describe_counter!(CONNECTIONS_SHOWN_OUT, "Connections ended to make room for another one: all were taken.");
-    describe_counter!(JOBS_SUBMITTED, "Jobs accepted, by priority. Repeats of an idempotency key are not counted.");
-    describe_counter!(JOBS_PROMOTED, "Scheduled jobs made ready by this replica.");
-    describe_counter!(JOBS_ARCHIVED, "Ended jobs moved from Redis to the archive by this replica.");
-    describe_gauge!(JOBS_ENDED, "Ended jobs in Redis, by the replica that archives them: those of the retention time.");
-    describe_counter!(LEASES_GRANTED, "Leases granted to workers.");
-    describe_counter!(LEASES_REAPED, "Leases that ran out and were taken back by this replica.");
-    describe_gauge!(PULLS_PARKED, "Workers' pulls that wait for a job on this replica.");
-    describe_counter!(ATTEMPTS_FINISHED, "Reported ends of attempts, by what was reported and what became of it.");
-    describe_counter!(WEBHOOK_TRIES, "Tries to deliver a webhook, by what became of them.");
-    describe_counter!(SCHEDULE_TICKS, "Ticks of schedules, by what became of them: a job, none (refused), or missed.");
-    describe_counter!(RECORDS_CHECKED, "Job records that this replica's recovery sweeps looked at.");
-    describe_counter!(
-        RECORDS_REPAIRED,
-        "What recovery sweeps put back where a record should stand, by kind. 0 in a healthy queue."
-    );
-    describe_gauge!(REDIS_USED, "Memory that the Redis of a shard uses.");
-    describe_gauge!(REDIS_MAX, "Memory that Redis may use; 0 without a limit.");
-    describe_gauge!(REDIS_REPLICAS, "Replicas of Redis that are in step.");
-    describe_gauge!(ADMISSION_OPEN, "1 while a shard takes new work, 0 while not.");
-    describe_gauge!(
-        BUDGETS,
-        "Budgets of a day by how they stand: within, warned (80 %) or reached; by the replica that keeps them."
-    );
-    describe_gauge!(QUEUE_DEPTH, "Jobs ready to be leased, by priority and VRAM class in GiB.");
+/// From a handler that only computes to a run of hours.
+const PART: [f64; 15] = [0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 30.0, 60.0, 300.0, 1_800.0, 7_200.0];
+
+catalogue! {
+    /// Every metric of what happens in a replica.
+    pub const METRICS;
+    counter HTTP_REQUESTS = "stokehold_http_requests_total" by ["route", "method", "status"], "HTTP requests answered.";
+    histogram HTTP_SECONDS = "stokehold_http_request_duration_seconds" in REQUEST by ["route"], "Seconds from a request's head to its answer's head.";
+    gauge CONNECTIONS = "stokehold_http_connections", "Open connections.";
+    counter CONNECTIONS_SHOWN_OUT = "stokehold_http_connections_shown_out_total", "Connections ended to make room for another one: all were taken.";
+    counter QUEUE_LATE = "stokehold_queue_late_total", "Questions to Redis that took longer than a client should wait.";
+    counter JOBS_SUBMITTED = "stokehold_jobs_submitted_total" by ["priority"], "Jobs accepted. Repeats of an idempotency key are not counted.";
+    counter JOBS_PROMOTED = "stokehold_jobs_promoted_total", "Scheduled jobs made ready.";
+    counter JOBS_EXPIRED = "stokehold_jobs_expired_total", "Jobs that ran out of time.";
+    counter JOBS_SETTLED = "stokehold_jobs_settled_total" by ["verdict"], "Jobs that waited for others, by what became of them.";
+    counter JOBS_ARCHIVED = "stokehold_jobs_archived_total", "Ended jobs moved from Redis to the archive.";
+    histogram JOB_QUEUE_SECONDS = "stokehold_job_queue_seconds" in QUEUE by ["priority"], "Seconds from ready to leased, of each attempt.";
+    histogram ATTEMPT_PART_SECONDS = "stokehold_attempt_part_seconds" in PART by ["part"], "Seconds of the parts of an attempt that has ended: env, weights, boot, load, warmup, run, upload. A part that took nothing is counted for run alone.";
+    counter LEASES_GRANTED = "stokehold_leases_granted_total", "Leases granted to workers.";
+    counter LEASES_REAPED = "stokehold_leases_reaped_total", "Leases that ran out and were taken back.";
+    counter LEASES_LOST = "stokehold_leases_lost_total", "Leases that a worker believed to have, and had not any more: reaped, or the job was cancelled or has ended.";
+    gauge PULLS_PARKED = "stokehold_pulls_parked", "Workers' pulls that wait for a job.";
+    counter ATTEMPTS_FINISHED = "stokehold_attempts_finished_total" by ["outcome", "answer"], "Reported ends of attempts, by what was reported and what became of it; `stale_fence`: by who had no right to any more.";
+    counter ATTEMPTS_FAILED = "stokehold_attempts_failed_total" by ["code"], "Attempts that failed, by the code of their error.";
+    counter WEBHOOK_TRIES = "stokehold_webhook_tries_total" by ["outcome"], "Tries to deliver a webhook: `delivered`, `failed` (tried again), `exhausted` or `disabled` (given up).";
+    counter SCHEDULE_TICKS = "stokehold_schedule_ticks_total" by ["outcome"], "Ticks of schedules: `submitted`, `refused` or `missed`.";
+    counter RECORDS_CHECKED = "stokehold_records_checked_total", "Job records that recovery sweeps looked at.";
+    counter RECORDS_REPAIRED = "stokehold_records_repaired_total" by ["kind"], "What recovery sweeps put back where a record should stand. 0 in a healthy queue.";
+    gauge REDIS_USED = "stokehold_redis_memory_used_bytes" by ["shard"], "Memory that the Redis of a shard uses.";
+    gauge REDIS_MAX = "stokehold_redis_memory_max_bytes" by ["shard"], "Memory that it may use; 0 without a limit.";
+    gauge REDIS_REPLICAS = "stokehold_redis_replicas" by ["shard"], "Replicas of it that are in step.";
+    gauge ADMISSION_OPEN = "stokehold_admission_open" by ["shard"], "1 while new work is taken, 0 while not.";
 }
 
 /// Sets the recorder, if that has not happened yet.
 pub(crate) fn install() {
-    LazyLock::force(&RECORDER);
+    LazyLock::force(&HANDLES);
+    // What seldom happens is there from the start: the first time is an increase too.
+    counter!(LEASES_LOST).increment(0);
+    counter!(QUEUE_LATE).increment(0);
+    for outcome in ["delivered", "failed", "exhausted", "disabled"] {
+        counter!(WEBHOOK_TRIES, "outcome" => outcome).increment(0);
+    }
 }
 
-/// Everything, in Prometheus' text form.
-pub(crate) fn render() -> String {
-    RECORDER.render()
+/// Everything that is counted in a process in which the API runs.
+#[must_use]
+pub fn catalogues() -> [&'static [Metric]; 3] {
+    [METRICS, stokehold_queue::metrics::METRICS, stokehold_objects::metrics::METRICS]
 }
 
 /// Folds recorded samples and notes how many pulls are parked; called every few seconds.
 pub(crate) fn upkeep(parked: usize) {
-    RECORDER.run_upkeep();
+    stokehold_exposition::upkeep();
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
     gauge!(PULLS_PARKED).set(parked as f64);
-}
-
-pub(crate) fn request(route: &str, method: &'static str, status: u16, took: Duration) {
-    let route = route.to_owned();
-    counter!(HTTP_REQUESTS, "route" => route.clone(), "method" => method, "status" => status.to_string()).increment(1);
-    histogram!(HTTP_SECONDS, "route" => route).record(took);
-}
-
-/// Budgets of a shard that are within, warned of and reached.
-pub(crate) fn budgets(shard: u8, gates: [usize; 3]) {
-    for (state, gates) in ["within", "warned", "reached"].into_iter().zip(gates) {
-        #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
-        gauge!(BUDGETS, "shard" => shard.to_string(), "state" => state).set(gates as f64);
-    }
 }
 
 pub(crate) fn connection_opened() {
@@ -126,8 +92,12 @@ pub(crate) fn connection_shown_out() {
     counter!(CONNECTIONS_SHOWN_OUT).increment(1);
 }
 
+pub(crate) fn queue_late() {
+    counter!(QUEUE_LATE).increment(1);
+}
+
 pub(crate) fn submitted(priority: Priority, jobs: u64) {
-    counter!(JOBS_SUBMITTED, "priority" => word(priority)).increment(jobs);
+    HANDLES.submitted[index(priority)].increment(jobs);
 }
 
 pub(crate) fn promoted(jobs: u32) {
@@ -138,13 +108,10 @@ pub(crate) fn archived(jobs: usize) {
     counter!(JOBS_ARCHIVED).increment(jobs as u64);
 }
 
-pub(crate) fn ended(jobs: u64) {
-    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
-    gauge!(JOBS_ENDED).set(jobs as f64);
-}
-
-pub(crate) fn leased(leases: usize) {
-    counter!(LEASES_GRANTED).increment(leases as u64);
+/// A job was leased after it had been ready for so long.
+pub(crate) fn leased(priority: Priority, queued_ms: u64) {
+    HANDLES.granted.increment(1);
+    HANDLES.queued[index(priority)].record(Duration::from_millis(queued_ms));
 }
 
 pub(crate) fn expired(jobs: u32) {
@@ -159,14 +126,20 @@ pub(crate) fn reaped(leases: u32) {
     counter!(LEASES_REAPED).increment(leases.into());
 }
 
-pub(crate) fn finished(outcome: &'static str, answer: FinishAnswer) {
-    let answer = match answer {
-        FinishAnswer::Ok => "ok",
-        FinishAnswer::StaleFence => "stale_fence",
-        FinishAnswer::AlreadyEnded => "already_ended",
-        FinishAnswer::NotFound => "not_found",
-    };
-    counter!(ATTEMPTS_FINISHED, "outcome" => outcome, "answer" => answer).increment(1);
+pub(crate) fn lost(leases: usize) {
+    counter!(LEASES_LOST).increment(leases as u64);
+}
+
+/// An attempt was reported to have ended. What it took is told of those whose end counts.
+pub(crate) fn finished(has_succeeded: bool, answer: FinishAnswer, timing: &Timing) {
+    HANDLES.finished(has_succeeded, answer).increment(1);
+    if answer == FinishAnswer::Ok {
+        HANDLES.took(timing);
+    }
+}
+
+pub(crate) fn attempt_failed(code: ErrorCode) {
+    counter!(ATTEMPTS_FAILED, "code" => code.as_str()).increment(1);
 }
 
 pub(crate) fn webhook_tried(outcome: &'static str) {
@@ -195,15 +168,14 @@ pub(crate) fn redis(shard: u8, health: &Health) {
     gauge!(ADMISSION_OPEN, "shard" => shard).set(f64::from(u8::from(health.refusal.is_none())));
 }
 
-pub(crate) fn queue_depth(priority: Priority, class_gib: u32, jobs: u64) {
-    #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
-    gauge!(QUEUE_DEPTH, "priority" => word(priority), "vram_class_gib" => class_gib.to_string()).set(jobs as f64);
-}
-
-fn word(priority: Priority) -> &'static str {
+/// The place of a priority where things lie by priority.
+pub(crate) fn index(priority: Priority) -> usize {
     match priority {
-        Priority::Interactive => "interactive",
-        Priority::Standard => "standard",
-        Priority::Batch => "batch",
+        Priority::Interactive => 0,
+        Priority::Standard => 1,
+        Priority::Batch => 2,
     }
 }
+
+/// Priorities as labels have them, by [`index`].
+pub(crate) const PRIORITIES: [&str; 3] = ["interactive", "standard", "batch"];

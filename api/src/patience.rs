@@ -6,6 +6,7 @@ use stokehold_queue::Error as QueueError;
 use tokio::time::timeout;
 
 use crate::error::Problem;
+use crate::metrics;
 
 /// The longest wait for one answer of the queue or the registry.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +21,10 @@ impl Patience {
     ) -> Result<T, Problem> {
         match timeout(self.0, question).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(Problem::unavailable(step)),
+            Err(_) => {
+                metrics::queue_late();
+                Err(Problem::unavailable(step))
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::http::{HeaderName, Method, header};
+use stokehold_exposition::Exposition;
 use stokehold_objects::{Error as ObjectsError, Objects};
 use stokehold_queue::queue::Signal;
 use stokehold_queue::{Error as QueueError, Fitness, Queue, Shards, nonce};
@@ -19,6 +20,7 @@ use tower_http::cors::{Any, CorsLayer};
 use crate::batches::Runner;
 use crate::budgets::Keeper;
 use crate::config::Config;
+use crate::figures::Teller;
 use crate::history::Sweeper;
 use crate::maintenance::Maintenance;
 use crate::observe::{self, REQUEST_ID};
@@ -45,16 +47,30 @@ const BOOT_STEP: Duration = Duration::from_secs(10);
 /// # Errors
 /// When Redis or the object store cannot be reached, or are unfit; the message says what to change.
 pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationToken) -> Result<()> {
+    run_showing(config, Exposition::default(), listener, shutdown).await
+}
+
+/// [`run`] in a process of which other parts have something to show too.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_showing(
+    config: Config,
+    exposition: Exposition,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+) -> Result<()> {
     metrics::install();
     let replica = format!("r_{}", nonce());
     let (queue, fitness, heard) = queue(&config, &replica).await?;
     let objects = objects(&config).await?;
     let bounds = Bounds::of(descriptors::room_for(config.limits.connections));
-    let app = App::start(config, (replica, heard), queue, objects, fitness.durability, shutdown.clone());
+    let app = App::start(config, (replica, heard), queue, objects, fitness.durability, exposition, shutdown.clone());
     let mut loops = JoinSet::new();
     loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
     loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
+    loops.spawn(Teller::new(app.clone()).run(shutdown.clone()));
     loops.spawn(series::Keeper::new(app.clone()).run(shutdown.clone()));
     for shard in app.queue.all() {
         loops.spawn(Watch::new(app.clone(), shard.clone()).run(shutdown.clone()));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
+use stokehold_exposition::Exposition;
 use stokehold_objects::Objects;
 use stokehold_queue::queue::Signal;
 use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord};
@@ -63,6 +64,8 @@ pub struct Parts {
     pub(crate) pulls: Pulls,
     pub(crate) offers: Offers,
     pub(crate) live: Live,
+    /// What this process shows of how things stand.
+    pub(crate) exposition: Exposition,
     pub(crate) work: Bells,
     /// Rung here when a schedule of this shard may tick sooner than its scheduler knows.
     pub(crate) rescheduled: Vec<Notify>,
@@ -93,6 +96,7 @@ impl App {
         queue: Shards,
         objects: Objects,
         durability: Durability,
+        exposition: Exposition,
         shutdown: CancellationToken,
     ) -> Self {
         let registry = queue.registry();
@@ -110,6 +114,7 @@ impl App {
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             offers: Offers::default(),
             live: Live::default(),
+            exposition,
             pulls: Pulls::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             work: Bells::new(queue.all().len()),
             history: History::new(objects.clone()),

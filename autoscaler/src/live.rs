@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use stokehold_exposition::Exposition;
 use stokehold_queue::queue::{AUTOSCALER, Signal};
 use stokehold_queue::registry::{AutoscalerStatus, Caps, Eta, Registry, Term};
 use stokehold_queue::{Clock, Queue, Shards, now_ms};
@@ -27,7 +28,7 @@ use crate::apply::{Hands, Stop};
 use crate::bills::books::Books;
 use crate::history::Recorder;
 use crate::live::chores::micros;
-use crate::metrics;
+use crate::metrics::{self, Led};
 use crate::mind::Mind;
 use crate::observation::Observation;
 use crate::observe;
@@ -97,6 +98,7 @@ pub struct Autoscaler {
     recorder: Option<Recorder>,
     invites: Option<Arc<dyn Invites>>,
     books: Books,
+    exposition: Exposition,
     /// What is so for longer is logged once.
     was_blind: bool,
     notices: Notices,
@@ -144,6 +146,7 @@ impl Autoscaler {
             recorder,
             invites: None,
             books: Books::default(),
+            exposition: Exposition::default(),
             was_blind: false,
             notices: Notices::default(),
             told_ms: 0,
@@ -154,6 +157,13 @@ impl Autoscaler {
     #[must_use]
     pub fn with_invites(mut self, invites: Arc<dyn Invites>) -> Self {
         self.invites = Some(invites);
+        self
+    }
+
+    /// With where this process shows how things stand.
+    #[must_use]
+    pub fn with_exposition(mut self, exposition: Exposition) -> Self {
+        self.exposition = exposition;
         self
     }
 
@@ -187,6 +197,9 @@ impl Autoscaler {
                 () = shutdown.cancelled() => break,
             }
             metrics::leads(lead.term().is_some());
+            if lead.term().is_none() {
+                metrics::not_led(&self.exposition);
+            }
             if let Some(term) = lead.term() {
                 let started = Instant::now();
                 tokio::select! {
@@ -224,8 +237,15 @@ impl Autoscaler {
         }
         let look = Look { spent_usd_micros: self.books.spent_today(look.seen.now_ms), ..look };
         let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
+        let blind: Vec<&str> = look.blind.iter().map(|(name, _)| *name).collect();
+        let mut led = Led {
+            usd_per_hour: 0.0,
+            spent_usd_micros: look.spent_usd_micros,
+            providers: self.providers.iter().map(|it| (it.name(), blind.contains(&it.name()))).collect(),
+        };
         let (recorder, mut etas) = (&mut self.recorder, Vec::new());
         let record = |seen: &Observation, plan: &Plan| {
+            led.usd_per_hour = metrics::usd_per_hour(seen);
             etas = eta::etas(seen, &self.settings.policy);
             if let Some(recorder) = recorder
                 && let Err(error) = recorder.note(seen, plan)
@@ -238,6 +258,7 @@ impl Autoscaler {
             Ok(seen) => seen,
             Err(stop) => return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here"),
         };
+        metrics::led(&self.exposition, &self.settings.policy, &led);
         self.books.keep(&registry, term, &self.providers, &seen).await;
         self.tell(&registry, term, etas).await;
     }

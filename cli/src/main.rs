@@ -5,6 +5,8 @@ mod autoscaler;
 mod batch;
 mod bench;
 mod cancel;
+#[cfg(test)]
+mod catalogue;
 mod client;
 mod confine;
 mod costs;

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use stokehold_exposition::Exposition;
 use stokehold_worker::{Config, RawConfig};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::signals::StopSignals;
@@ -80,6 +82,11 @@ async fn work(args: Here) -> Result<()> {
     let (mut stop, shutdown) = (StopSignals::new()?, CancellationToken::new());
     if args.exit_with_stdin {
         cancel_at_end_of_stdin(shutdown.clone());
+    }
+    if let Some(listen) = config.metrics_listen {
+        let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+        stokehold_exposition::install(&[stokehold_worker::metrics::METRICS]);
+        tokio::spawn(stokehold_exposition::serve(listener, Exposition::default(), shutdown.clone()));
     }
     let working = stokehold_worker::run(config, shutdown.clone());
     tokio::pin!(working);

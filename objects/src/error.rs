@@ -7,6 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 
+use crate::metrics;
+
 /// The error of the client and of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -67,8 +69,14 @@ impl Error {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         move |error| match refusal(&error) {
-            Some(code) => Self::Refused { step, code, source: Box::new(error) },
-            None => Self::Unavailable { step, source: Box::new(error) },
+            Some(code) => {
+                metrics::failed("refused", step);
+                Self::Refused { step, code, source: Box::new(error) }
+            }
+            None => {
+                metrics::failed("unavailable", step);
+                Self::Unavailable { step, source: Box::new(error) }
+            }
         }
     }
 

@@ -10,6 +10,7 @@
 mod client;
 mod config;
 mod error;
+pub mod metrics;
 pub mod store;
 mod stream;
 

@@ -11,7 +11,7 @@
 --          "<class>:<tenant>:<endpoint>*<jobs> ..." |
 --       12 the class that it has made room for: nothing else is leased ("" = all within reach)
 --       reach_gib: for each set of demands that the worker meets its largest card, "<demands>:<GiB> ..."; the waiter: as wake() knows it
--- Reply {"ok" | "again", then per lease: id, lane, spec, input, attempt, fence}; "again": much was in the way, call once more
+-- Reply {"ok" | "again", then per lease: id, lane, spec, input, attempt, fence, queued_ms}; "again": much was in the way, call once more
 local now, worker, want, reach, only = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), reach_of(ARGV[4]), tonumber(ARGV[12])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local rank, patience, warm, takes, warm_of = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}, {}
@@ -71,7 +71,7 @@ local function take(entry, id, lane, tenant, charged)
   end
   leases[#leases + 1] = expiry
   leases[#leases + 1] = id
-  for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence}) do reply[#reply + 1] = part end
+  for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence, text(queued)}) do reply[#reply + 1] = part end
   return true
 end
 

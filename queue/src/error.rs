@@ -75,11 +75,14 @@ impl Error {
 
     /// How an error of Redis reads here. `step` completes "failed to ...".
     pub(crate) fn redis(step: &'static str) -> impl Fn(redis::RedisError) -> Self {
-        move |error| match error.code() {
-            Some("OOM") => Self::Closed("Redis is out of memory".to_owned()),
-            Some("MISCONF") => Self::Closed("Redis cannot write to its disk".to_owned()),
-            Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in step".to_owned()),
-            _ => Self::Unavailable { step, source: Box::new(error) },
+        move |error| {
+            crate::metrics::redis_failed(error.code());
+            match error.code() {
+                Some("OOM") => Self::Closed("Redis is out of memory".to_owned()),
+                Some("MISCONF") => Self::Closed("Redis cannot write to its disk".to_owned()),
+                Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in step".to_owned()),
+                _ => Self::Unavailable { step, source: Box::new(error) },
+            }
         }
     }
 }

@@ -33,6 +33,8 @@ pub mod job;
 mod keys;
 #[cfg(feature = "redis")]
 mod memory;
+#[cfg(feature = "redis")]
+pub mod metrics;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 #[cfg(feature = "redis")]

@@ -156,6 +156,8 @@ pub struct Lease {
     pub attempt: u32,
     /// The right to end it.
     pub fence: Fence,
+    /// How long it was ready before, milliseconds.
+    pub queued_ms: u64,
 }
 
 impl Lease {

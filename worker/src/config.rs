@@ -1,6 +1,7 @@
 //! Configuration: [`RawConfig`] is what the operator typed, [`Config`] what it means.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::uv::{beside, on_path};
 const SLOTS_MAX: u32 = 800;
 
 /// Every environment variable of a worker.
-pub const VARIABLES: [&str; 23] = [
+pub const VARIABLES: [&str; 24] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
     "STOKE_WORKER_NAME",
@@ -34,6 +35,7 @@ pub const VARIABLES: [&str; 23] = [
     "STOKE_SANDBOX",
     "STOKE_BWRAP",
     "STOKE_PRICE_USD_PER_HOUR",
+    "STOKE_METRICS_LISTEN",
     "STOKE_DEAD_MAN_MS",
     "STOKE_VAST_URL",
     "CONTAINER_ID",
@@ -110,6 +112,8 @@ pub struct RawConfig {
     pub bwrap: PathBuf,
     /// What an hour of this machine costs.
     pub price_usd_per_hour: f64,
+    /// Where metrics are told; empty is nowhere.
+    pub metrics_listen: String,
     /// A rented machine destroys itself after so long without the gateway; 0 is never.
     pub dead_man_ms: u64,
     /// Where its provider answers.
@@ -143,6 +147,8 @@ pub struct Config {
     pub(crate) sandbox: Option<Level>,
     pub(crate) bwrap: PathBuf,
     pub(crate) price_usd_micros_per_hour: u64,
+    /// Where metrics are told, if anywhere.
+    pub metrics_listen: Option<SocketAddr>,
     /// Only of a rented machine that may destroy itself.
     pub(crate) rental: Option<Rental>,
 }
@@ -173,6 +179,7 @@ impl RawConfig {
         text("STOKE_WORKER_NAME", &mut raw.name);
         text("STOKE_FAKE_GPUS", &mut raw.fake_gpus);
         text("STOKE_SANDBOX", &mut raw.sandbox);
+        text("STOKE_METRICS_LISTEN", &mut raw.metrics_listen);
         text("STOKE_VAST_URL", &mut raw.vast_url);
         text("CONTAINER_ID", &mut raw.container_id);
         text(INSTANCE_KEY, &mut raw.container_api_key.0);
@@ -263,6 +270,7 @@ impl TryFrom<RawConfig> for Config {
             scratch_bytes: raw.scratch_bytes,
             sandbox: level(&raw.sandbox)?,
             bwrap: bwrap(set(raw.bwrap)),
+            metrics_listen: address(&raw.metrics_listen)?,
             price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,
             rental,
         })
@@ -281,6 +289,14 @@ fn micros(usd: f64) -> Result<u64, ConfigError> {
         return Err(ConfigError { name: "price_usd_per_hour", why: format!("{usd} is not 0 to 1000") });
     }
     Ok((usd * 1e6).round() as u64)
+}
+
+fn address(text: &str) -> Result<Option<SocketAddr>, ConfigError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let why = |_| ConfigError { name: "metrics_listen", why: format!("{text:?} is no address:port") };
+    text.parse().map(Some).map_err(why)
 }
 
 pub(crate) fn level(text: &str) -> Result<Option<Level>, ConfigError> {
@@ -343,6 +359,7 @@ mod tests {
         assert!(refused(&[("STOKE_SLOTS", "many")]).starts_with("STOKE_SLOTS"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_FAKE_GPUS", "big")]).starts_with("fake_gpus"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_SANDBOX", "L9")]).starts_with("sandbox"));
+        assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_METRICS_LISTEN", "7072")]).starts_with("metrics_listen"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_GATEWAY_URL", "ftp://x")]).starts_with("gateway_url"));
     }
 

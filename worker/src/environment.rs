@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use self::bytecode::{Bytecode, Fresh};
 pub use self::error::Error;
@@ -30,6 +31,7 @@ use self::interpreter::{Interpreter, Interpreters};
 use self::store::Store;
 pub(crate) use self::turns::Turns;
 pub use self::wheel::RunnerWheel;
+use crate::metrics;
 use crate::uv::{INSTALL_LIMIT, Uv};
 
 /// Longest wait for another process that builds the same environment: two installs, and some for the rest.
@@ -198,7 +200,10 @@ impl Environments {
             if inner.store.is_usable(&hash) {
                 continue;
             }
-            match inner.build(spec, &interpreter, &hash, progress).await {
+            let started = Instant::now();
+            let built = inner.build(spec, &interpreter, &hash, progress).await;
+            metrics::environment_built(started.elapsed(), built.is_ok());
+            match built {
                 Ok((built, fresh)) => self.publish(built, fresh, hash.clone(), lock).await?,
                 Err(error) => {
                     // Nothing is left for it to guard, and nothing would ever evict it.

@@ -15,6 +15,7 @@ use stokehold_queue::gateway::{
 };
 
 use crate::config::Secret;
+use crate::metrics;
 use crate::rejoin::Rejoin;
 use crate::rental::Reached;
 
@@ -156,7 +157,11 @@ impl Gateway {
     ) -> Result<R, Error> {
         let mut wait = WAIT_MIN;
         for left in (0..tries).rev() {
-            match self.once(&method, path, body, timeout).await {
+            let answer = self.once(&method, path, body, timeout).await;
+            if answer.is_err() {
+                metrics::gateway_failed(path);
+            }
+            match answer {
                 Err(Error::Unavailable(why)) if left > 0 => {
                     tracing::debug!(%path, %why, "the gateway did not answer, trying again");
                     let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));

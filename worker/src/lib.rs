@@ -18,6 +18,7 @@ pub mod local;
 pub mod machine;
 mod mask;
 mod messages;
+pub mod metrics;
 mod output;
 mod package;
 mod pool;

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rand::Rng;
 use stokehold_ledger::Claim;
 use stokehold_queue::gateway::{
-    ExtendReply, FinishAnswer, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef, LeaseReply,
-    LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
+    ExtendReply, FinishAnswer, FinishOutcome, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef,
+    LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
 };
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -28,6 +28,7 @@ use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
 use crate::load::Load;
 use crate::machine;
+use crate::metrics::{self, Outcome};
 use crate::package::Packages;
 use crate::pool::{Pool, PoolConfig};
 use crate::rejoin::Rejoin;
@@ -252,14 +253,18 @@ impl Worker {
             every: Duration::from_millis(joined.extend_every_ms),
             lease: Duration::from_millis(joined.lease_ms),
         };
-        let status = || WorkerStatus {
-            draining: self.attempts.draining.is_cancelled(),
-            loaded: self.attempts.pool.loaded_names(),
-            running: u32::try_from(self.leases.running()).unwrap_or(u32::MAX),
-            gpus: self.cards.readings(),
-            models: self.attempts.pool.models(),
-            host: self.host.status(),
-            learned: self.attempts.pool.learn(),
+        let status = || {
+            let running = u32::try_from(self.leases.running()).unwrap_or(u32::MAX);
+            metrics::running(running);
+            WorkerStatus {
+                draining: self.attempts.draining.is_cancelled(),
+                loaded: self.attempts.pool.loaded_names(),
+                running,
+                gpus: self.cards.readings(),
+                models: self.attempts.pool.models(),
+                host: self.host.status(),
+                learned: self.attempts.pool.learn(),
+            }
         };
         let told = |status: &WorkerStatus, reply: &ExtendReply| {
             self.attempts.pool.told(&status.learned);
@@ -457,9 +462,18 @@ impl Worker {
 
     fn close(end: End, outbox: &mut Outbox) {
         match end {
-            End::Report(report) => outbox.reports.push(*report),
-            End::Release(lease) => outbox.releases.push(lease),
-            End::Lost => {}
+            End::Report(report) => {
+                metrics::ended(match report.outcome {
+                    FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => Outcome::Succeeded,
+                    FinishOutcome::Failed { .. } => Outcome::Failed,
+                });
+                outbox.reports.push(*report);
+            }
+            End::Release(lease) => {
+                metrics::ended(Outcome::Released);
+                outbox.releases.push(lease);
+            }
+            End::Lost => metrics::ended(Outcome::Lost),
         }
     }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
-use stokehold_queue::gateway::{ExtendReply, ExtendRequest, WorkerStatus};
+use stokehold_queue::gateway::{ExtendAnswer, ExtendReply, ExtendRequest, WorkerStatus};
 use stokehold_queue::{Queue, WorkerRecord, now_ms};
 
 use super::advice::{Advice, advice};
@@ -11,6 +11,7 @@ use super::needs;
 use crate::auth::JoinedWorker;
 use crate::error::{Code, Problem};
 use crate::json::Json;
+use crate::metrics;
 use crate::state::App;
 
 const LEASES_MAX: usize = 1_000;
@@ -48,6 +49,7 @@ pub(super) async fn extend(
     };
     let (leases, advice, token) =
         tokio::try_join!(app.ask_again("extend", || app.queue.extend(&request.leases)), told, renewed(&app, &worker),)?;
+    metrics::lost(leases.iter().filter(|answer| **answer == ExtendAnswer::Lost).count());
     let Advice { hold, keep, next } = advice;
     Ok(JsonAnswer(ExtendReply { leases, token, hold, keep, next }))
 }

@@ -58,11 +58,16 @@ pub(super) async fn report(
     }
     let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;
     for (report, answer) in reports.iter().zip(&answers) {
-        let outcome = match report.outcome {
-            FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => "succeeded",
-            FinishOutcome::Failed { .. } => "failed",
+        let has_succeeded = match &report.outcome {
+            FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. } => true,
+            FinishOutcome::Failed { error } => {
+                if *answer == FinishAnswer::Ok {
+                    metrics::attempt_failed(error.code);
+                }
+                false
+            }
         };
-        metrics::finished(outcome, *answer);
+        metrics::finished(has_succeeded, *answer, &report.timing);
     }
     Ok(answers)
 }

@@ -69,7 +69,9 @@ pub(super) async fn lease(
     for lease in granted.leases() {
         leases.push(told(&app.objects, lease).await?);
     }
-    metrics::leased(leases.len());
+    for lease in granted.leases() {
+        metrics::leased(lease.spec.priority, lease.queued_ms);
+    }
     Ok(respond(&LeaseReply { leases, finished }, Some(granted)))
 }
 

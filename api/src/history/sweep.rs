@@ -124,30 +124,20 @@ impl Sweeper {
     /// has the role.
     pub(crate) async fn run_once(&mut self) -> Result<Summary, Error> {
         let (deadline, mut summary, mut failure) = (Instant::now() + ROUND_MAX, Summary::default(), None);
-        let (shards, mut waiting) = (self.app.queue.clone(), Some(0));
-        for shard in shards.all() {
-            match self.sweep_shard(shard, deadline, &mut summary).await {
-                Ok(left) => waiting = waiting.zip(left).map(|(waiting, left)| waiting + left),
-                Err(error) => failure = Some(error),
+        for shard in self.app.queue.clone().all() {
+            if let Err(error) = self.sweep_shard(shard, deadline, &mut summary).await {
+                failure = Some(error);
             }
-        }
-        if let (Some(waiting), None) = (waiting, &failure) {
-            metrics::ended(waiting);
         }
         summary.merges = self.tidy(deadline).await?;
         failure.map_or(Ok(summary), Err)
     }
 
-    /// How many ended jobs are left there; `None` while another replica has the role.
-    async fn sweep_shard(
-        &mut self,
-        shard: &RedisQueue,
-        deadline: Instant,
-        summary: &mut Summary,
-    ) -> Result<Option<u64>, Error> {
+    /// Everything that is due there, unless another replica has the role.
+    async fn sweep_shard(&mut self, shard: &RedisQueue, deadline: Instant, summary: &mut Summary) -> Result<(), Error> {
         loop {
             if !shard.claim_role("history", &self.app.replica, ROLE_MS).await? {
-                return Ok(None);
+                return Ok(());
             }
             let due = shard.history().due(DUE_MAX).await?;
             let more = due.more;
@@ -158,7 +148,7 @@ impl Sweeper {
                 summary.more = true;
             }
             if !more || summary.more {
-                return Ok(Some(shard.history().waiting().await?));
+                return Ok(());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What machines ask of this replica: is it alive, can it serve, how is it doing. No token.
+//! What machines ask of this replica: is it alive, can it serve, how is it doing. No token is needed.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
+use crate::auth::{Caller, WorkersRead};
 use crate::state::App;
 
 /// How long a part may take to show that it is there.
@@ -129,8 +130,16 @@ async fn look(app: &App) -> Ready {
 }
 
 /// Prometheus metrics
-#[utoipa::path(get, path = "/metrics", tag = "health", security(()),
-    responses((status = 200, description = "In Prometheus' text form.", content_type = "text/plain", body = String)))]
-pub(crate) async fn metrics() -> Response {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], crate::metrics::render()).into_response()
+///
+/// What happened in this replica is told to anybody; how the installation stands, which names tenants and machines, to a token with the
+/// scope `workers:read`.
+#[utoipa::path(get, path = "/metrics", tag = "health", security((), ("bearer" = [])),
+    responses((status = 200, description = "In Prometheus' text form.", content_type = "text/plain", body = String), crate::openapi::Problems))]
+pub(crate) async fn metrics(State(app): State<App>, operator: Option<Caller<WorkersRead>>) -> Response {
+    let mut text = app.exposition.happened();
+    match operator {
+        Some(_) => text.push_str(&app.exposition.stands()),
+        None => text.push_str("# How the installation stands is told to a token with the scope workers:read.\n"),
+    }
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }

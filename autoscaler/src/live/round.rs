@@ -40,7 +40,6 @@ pub(crate) async fn round(
     housekeep(hands, patience, &mut seen).await?;
     let observation = observe::observation(&seen);
     let mut plan = mind.plan(&observation);
-    metrics::machines(&observation);
     record(&observation, &plan);
     let mut hands = *hands;
     match standing(mind.policy(), spent_usd_micros) {

@@ -11,8 +11,14 @@ use stokehold_worker::{RawConfig, machine};
 
 /// What a worker would otherwise take for itself, or is not to see.
 /// With the last one it would end the machine that it shares with us.
-pub(crate) const UNSET: [&str; 5] =
-    ["STOKE_WORKER_NAME", "STOKE_TOKEN", "STOKE_REDIS_URL", "STOKE_TOKEN_KEY", "CONTAINER_API_KEY"];
+pub(crate) const UNSET: [&str; 6] = [
+    "STOKE_METRICS_LISTEN",
+    "STOKE_WORKER_NAME",
+    "STOKE_TOKEN",
+    "STOKE_REDIS_URL",
+    "STOKE_TOKEN_KEY",
+    "CONTAINER_API_KEY",
+];
 
 /// What they are started with.
 pub(crate) struct LocalOptions {

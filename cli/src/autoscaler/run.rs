@@ -8,6 +8,7 @@ use stokehold_autoscaler::config;
 use stokehold_autoscaler::history::Recorder;
 use stokehold_autoscaler::live::Autoscaler;
 use stokehold_autoscaler::metrics;
+use stokehold_exposition::Exposition;
 use stokehold_queue::Shards;
 use stokehold_worker::uv::ensure_uv;
 use tokio::net::TcpListener;
@@ -58,14 +59,16 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
         // Here rather than in each of them, where nobody would see why it takes a while.
         ensure_uv(None, &paths::cache_dir()?).await?;
     }
+    let exposition = Exposition::default();
     let (mut stop, shutdown) = (StopSignals::new()?, CancellationToken::new());
     if let Some(listen) = config.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-        tokio::spawn(metrics::serve(listener, shutdown.clone()));
+        stokehold_exposition::install(&metrics::catalogues());
+        tokio::spawn(stokehold_exposition::serve(listener, exposition.clone(), shutdown.clone()));
     }
     let queue = Shards::connect(config.redis.clone()).await.context("Redis cannot be reached")?;
     let registry = queue.registry();
-    let mut autoscaler = Autoscaler::new(queue, providers, config.settings, recorder);
+    let mut autoscaler = Autoscaler::new(queue, providers, config.settings, recorder).with_exposition(exposition);
     if let Some(key) = token_key {
         autoscaler = autoscaler.with_invites(invites::with(registry, key));
     }

@@ -28,7 +28,7 @@ const RESTART_S: (f64, f64) = (2.0, 5.0);
 const CHARGES_SETTLE_S: u64 = 6;
 
 /// What a machine finds out for itself, or is told by who rents it; the rest it has from our environment.
-const ITS_OWN: [&str; 11] = [
+const ITS_OWN: [&str; 12] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
     "STOKE_WORKER_NAME",
@@ -37,6 +37,7 @@ const ITS_OWN: [&str; 11] = [
     "STOKE_CACHE_DIR",
     "STOKE_FAKE_GPUS",
     "STOKE_PRICE_USD_PER_HOUR",
+    "STOKE_METRICS_LISTEN",
     "STOKE_VAST_URL",
     "CONTAINER_ID",
     "CONTAINER_API_KEY",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stokehold_api::Config;
+use stokehold_exposition::Exposition;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
 use stokehold_queue::{RedisConfig, Shards};
@@ -112,7 +113,11 @@ impl Stack {
 
         let url = config.public_url.clone();
         let shutdown = CancellationToken::new();
-        let serving = stokehold_api::run(config, listener, shutdown.clone());
+        // The API's address shows what the autoscaler has to show, too.
+        let exposition = Exposition::default();
+        let [ours, queues, stores] = stokehold_api::catalogues();
+        stokehold_exposition::install(&[ours, queues, stores, stokehold_autoscaler::metrics::METRICS]);
+        let serving = stokehold_api::run_showing(config, exposition.clone(), listener, shutdown.clone());
         let mut api = Part { name: "the API", task: tokio::spawn(serving), shutdown };
         let client = Client::new(url.clone(), secrets.api.token.clone())?;
         tokio::select! {
@@ -121,7 +126,7 @@ impl Stack {
         }
         let mut about =
             About { durability, redis: about_redis, objects: about_objects, workers: options.workers, fake_vast: None };
-        let begun = Begun { url: &url, secrets: &secrets, data: &data, client: &client, queue };
+        let begun = Begun { url: &url, secrets: &secrets, data: &data, client: &client, queue, exposition };
         let workers = Workers::start(options, begun).await?;
         about.fake_vast = workers.fake_vast().map(str::to_owned);
         Ok(Self { url, token: secrets.api.token, data, about, workers, api, store, redis, _lock: lock })

@@ -11,10 +11,10 @@ use serde_json::Value;
 use stokehold_autoscaler::Policy;
 use stokehold_autoscaler::history::Recorder;
 use stokehold_autoscaler::live::{Autoscaler, Settings};
-use stokehold_autoscaler::metrics;
 use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::local::Local;
 use stokehold_autoscaler::providers::vast;
+use stokehold_exposition::Exposition;
 use stokehold_queue::{RedisConfig, Registry, Shards};
 use stokehold_worker::uv::ensure_uv;
 use tokio::time::{Instant, sleep};
@@ -56,6 +56,8 @@ pub(super) struct Begun<'a> {
     pub(super) data: &'a Path,
     pub(super) client: &'a Client,
     pub(super) queue: RedisConfig,
+    /// Where the API shows how things stand.
+    pub(super) exposition: Exposition,
 }
 
 impl Workers {
@@ -80,7 +82,6 @@ impl Workers {
         }
         // Here rather than in each of them, where nobody would see why it takes a while.
         ensure_uv(None, &paths::cache_dir()?).await?;
-        metrics::describe();
         let before = worker_ids(begun.client).await?;
         let queue = Shards::connect(begun.queue.clone()).await.context("Redis cannot be reached")?;
         // The data directory is locked: there is no other.
@@ -102,8 +103,9 @@ impl Workers {
         let recorder = Recorder::open(&record, &settings.policy)
             .with_context(|| format!("cannot record into {}", record.display()))?;
         let invites = Invitations::new(queue.registry(), begun.secrets.token_key()?);
-        let mut autoscaler =
-            Autoscaler::new(queue, providers, settings, Some(recorder)).with_invites(Arc::new(invites));
+        let mut autoscaler = Autoscaler::new(queue, providers, settings, Some(recorder))
+            .with_invites(Arc::new(invites))
+            .with_exposition(begun.exposition);
         let stopped = workers.shutdown.clone();
         let mut scaling = async move { autoscaler.run(stopped).await }.boxed_local();
         tokio::select! {

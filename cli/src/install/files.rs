@@ -127,6 +127,12 @@ pub(super) fn files(
             &[PROMETHEUS],
         )
         .yours(),
+        File::new(
+            "etc/stokehold/prometheus/rules/stokehold.yml",
+            include_str!("../../../deploy/prometheus/rules/stokehold.yml"),
+            0o644,
+            &[PROMETHEUS],
+        ),
         // Filled once the API is there to know it.
         File::new(SCRAPE_TOKEN, "", 0o600, &[PROMETHEUS]).yours(),
         File::new(ADMIN, admin(program), 0o755, &[]),

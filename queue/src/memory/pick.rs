@@ -362,6 +362,7 @@ impl Inner {
             input: record.job.input.clone(),
             attempt: record.attempt,
             fence,
+            queued_ms,
         });
         if started_by.is_some() {
             self.deadlines.remove(&id);

@@ -49,13 +49,14 @@ fn decode(mut parts: impl Iterator<Item = String>) -> Result<Vec<Lease>, Error> 
     while let Some(id) = parts.next() {
         let lease = (|| {
             let (lane, spec, input) = (parts.next()?, parts.next()?, parts.next()?);
-            let (attempt, fence) = (parts.next()?, parts.next()?);
+            let (attempt, fence, queued_ms) = (parts.next()?, parts.next()?, parts.next()?);
             Some(Lease {
                 job_id: id.parse().ok()?,
                 spec: stored_spec::decode(&lane, &spec).ok()?,
                 input: RawValue::from_string(input).ok()?,
                 attempt: attempt.parse().ok()?,
                 fence: Fence(fence),
+                queued_ms: queued_ms.parse().ok()?,
             })
         })();
         leases.push(lease.ok_or_else(|| unexpected(&LEASE, &id))?);

@@ -20,6 +20,7 @@ use tokio::process::Child;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::streams::Streams;
+use crate::metrics;
 use crate::sandbox::{Level, Reach, Sandbox};
 
 /// The wire's descriptor in the child: the first after the standard three.
@@ -111,6 +112,7 @@ impl Process {
             .fd_mappings(vec![FdMapping { parent_fd: OwnedFd::from(theirs), child_fd: WIRE_FD }])
             .map_err(std::io::Error::other)?;
         let mut child = command.spawn()?;
+        metrics::runner_started();
         // The command still holds the child's end: while it lives, the wire would never say that the child is gone.
         drop(command);
         let gone = || std::io::Error::other("the process ended while it was started");

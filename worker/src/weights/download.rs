@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::WeightFile;
 use super::error::Error;
 use super::partial::Partial;
+use crate::metrics;
 use crate::transfer::Tries;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -130,6 +131,7 @@ impl Downloads {
             self.fill(&source, partial).await?;
             let got = partial.sha256().await.map_err(Error::io(format!("read {}", file.path)))?;
             if got == file.sha256 {
+                metrics::weights_fetched(file.size_bytes);
                 return Ok(());
             }
             partial.restart().await.map_err(Error::write(&file.path))?;

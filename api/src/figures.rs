@@ -1,0 +1,121 @@
+//! How the installation stands, for Prometheus: what waits and since when, workers, cards, models, machines, money.
+//!
+//! It is the same whoever looks, and a look reads all lanes, so one replica at a time does it, every ten seconds, and shows it at its
+//! `/metrics`; the others show nothing of it. When that one is gone another does it within half a minute. Rules and boards take the `max`
+//! without the label `instance`: it is right while two believe that it is their turn, and stays one series when it goes from one to the other.
+
+mod catalogue;
+mod fleet;
+mod look;
+mod money;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use metrics::gauge;
+use stokehold_queue::now_ms;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::state::App;
+pub use catalogue::METRICS;
+use look::{Look, Trouble};
+
+/// Between two looks: more often than Prometheus asks, as it usually does.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// How long one look may take.
+const LOOK_MAX: Duration = Duration::from_secs(8);
+
+/// So long a replica keeps the role unless it says so again: two looks and some.
+const ROLE_MS: u64 = 25_000;
+
+/// Whose picture it is.
+const TELLER: &str = "figures";
+
+/// The loop.
+pub(crate) struct Teller {
+    app: App,
+}
+
+impl Teller {
+    /// For all tenants of `app`.
+    pub(crate) fn new(app: App) -> Self {
+        Self { app }
+    }
+
+    /// Looks until `shutdown`.
+    pub(crate) async fn run(self, shutdown: CancellationToken) {
+        loop {
+            match timeout(LOOK_MAX, self.run_once()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "how the installation stands cannot be told, trying again");
+                }
+                Err(_) => tracing::warn!("how the installation stands could not be seen in time, trying again"),
+            }
+            tokio::select! {
+                () = sleep(EVERY.mul_f64(0.9 + 0.2 * rand::random::<f64>())) => {}
+                () = shutdown.cancelled() => break,
+            }
+        }
+        self.app.exposition.hide(TELLER);
+    }
+
+    /// One look, if it is this replica's turn.
+    async fn run_once(&self) -> Result<(), Trouble> {
+        let app = &self.app;
+        let Some(first) = app.queue.all().first() else { return Ok(()) };
+        if !first.claim_role("figures", &app.replica, ROLE_MS).await? {
+            app.exposition.hide(TELLER);
+            return Ok(());
+        }
+        let look = Look::at(app, now_ms()).await?;
+        app.exposition.show(TELLER, METRICS, || tell(&look));
+        Ok(())
+    }
+}
+
+/// Sets every figure. Pure but for the recorder that is in place.
+fn tell(look: &Look) {
+    let mut left_out = LeftOut::default();
+    queue::tell(look, &mut left_out);
+    fleet::tell(look, &mut left_out);
+    money::tell(look, &mut left_out);
+    gauge!(catalogue::LOOKED).set(seconds(look.now_ms));
+    for (of, number) in left_out.0 {
+        gauge!(catalogue::LEFT_OUT, "of" => of).set(float(number as u64));
+    }
+}
+
+/// How many there were more of than are told one by one.
+#[derive(Default)]
+struct LeftOut(Vec<(&'static str, usize)>);
+
+impl LeftOut {
+    /// The first `most` of these, which are in order of what is most worth telling.
+    fn cut<'a, T>(&mut self, of: &'static str, all: &'a [T], most: usize) -> &'a [T] {
+        self.0.push((of, all.len().saturating_sub(most)));
+        &all[..all.len().min(most)]
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+fn seconds(ms: u64) -> f64 {
+    float(ms) / 1e3
+}
+
+fn bytes(mib: u64) -> f64 {
+    float(mib) * 1_048_576.0
+}
+
+fn usd(micros: u64) -> f64 {
+    float(micros) / 1e6
+}

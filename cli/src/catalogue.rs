@@ -1,0 +1,61 @@
+//! That docs/metrics.md has every metric. Here, because only the binary knows all who tell any.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use stokehold_exposition::Metric;
+
+const BEGIN: &str = "<!-- From here on written by `make bless` from the code. -->\n";
+
+/// Who tells what, in the order of the page.
+fn tellers() -> [(&'static str, &'static [Metric]); 7] {
+    [
+        ("Each replica of the API", stokehold_api::METRICS),
+        ("One replica of the API, of the whole installation", stokehold_api::FIGURES),
+        ("Each autoscaler", stokehold_autoscaler::metrics::METRICS),
+        ("The autoscaler that leads", stokehold_autoscaler::metrics::LED),
+        ("Each worker", stokehold_worker::metrics::METRICS),
+        ("Whoever speaks to Redis: replicas and autoscalers", stokehold_queue::metrics::METRICS),
+        ("Whoever speaks to S3: replicas", stokehold_objects::metrics::METRICS),
+    ]
+}
+
+fn table() -> String {
+    let mut page = BEGIN.to_owned();
+    for (teller, metrics) in tellers() {
+        page.push_str(&format!("\n## {teller}\n\n| metric | kind | by | |\n|---|---|---|---|\n"));
+        for metric in metrics {
+            let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+            let (name, kind, help) = (metric.name, metric.kind.as_str(), metric.help);
+            page.push_str(&format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(", ")));
+        }
+    }
+    page
+}
+
+#[test]
+fn metrics_are_documented() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+    let page = fs::read_to_string(path).unwrap();
+    let (head, written) = page.split_once(BEGIN).expect("the page says where its written part begins");
+    let expected = table();
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(path, format!("{head}{expected}")).unwrap();
+        return;
+    }
+    assert!(
+        format!("{BEGIN}{written}") == expected,
+        "docs/metrics.md is not what the code says: `make bless` writes it"
+    );
+}
+
+#[test]
+fn no_metric_is_told_by_two() {
+    let mut known: BTreeMap<&str, &str> = BTreeMap::new();
+    for (teller, metric) in tellers().iter().flat_map(|(teller, metrics)| metrics.iter().map(move |it| (teller, it))) {
+        let before = known.insert(metric.name, teller);
+        assert_eq!(before, None, "{} is told by {teller} too", metric.name);
+        assert!(metric.name.starts_with("stokehold_") && metric.help.ends_with('.'), "{metric:?}");
+    }
+}

@@ -1,0 +1,115 @@
+//! How things stand, by who looked.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::time::Instant;
+
+use crate::{Metric, recorder};
+
+/// A picture that is older is not shown: who looked has not been able to since.
+pub const SHOWN_FOR: Duration = Duration::from_secs(60);
+
+/// All that a process tells. Clones share it.
+#[derive(Clone, Default)]
+pub struct Exposition(Arc<Mutex<BTreeMap<&'static str, Picture>>>);
+
+/// How things stood.
+struct Picture {
+    at: Instant,
+    text: String,
+}
+
+impl Exposition {
+    /// Shows how things stand now, as `look` sets it by the usual macros; what it does not set is not told. In the place of what `teller`
+    /// showed before. What one teller tells no other may.
+    pub fn show(&self, teller: &'static str, catalogue: &[Metric], look: impl FnOnce()) {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            catalogue.iter().for_each(Metric::describe);
+            look();
+        });
+        self.pictures().insert(teller, Picture { at: Instant::now(), text: recorder.handle().render() });
+    }
+
+    /// Shows nothing of `teller` any more: it is for another process to tell.
+    pub fn hide(&self, teller: &'static str) {
+        self.pictures().remove(teller);
+    }
+
+    /// What has happened in this process, in Prometheus' text form.
+    #[must_use]
+    pub fn happened(&self) -> String {
+        recorder::render()
+    }
+
+    /// How things stand, in the same form.
+    #[must_use]
+    pub fn stands(&self) -> String {
+        self.pictures()
+            .values()
+            .filter(|picture| picture.at.elapsed() < SHOWN_FOR)
+            .map(|picture| &*picture.text)
+            .collect()
+    }
+
+    fn pictures(&self) -> MutexGuard<'_, BTreeMap<&'static str, Picture>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics::gauge;
+
+    use super::*;
+
+    catalogue! {
+        /// Of these tests.
+        const METRICS;
+        gauge CARDS = "stokehold_cards" by ["worker"], "Cards.";
+    }
+
+    fn shows(exposition: &Exposition, workers: &[&str]) {
+        exposition.show("fleet", METRICS, || {
+            for worker in workers {
+                gauge!(CARDS, "worker" => (*worker).to_owned()).set(2);
+            }
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_gone_is_gone_from_the_next_picture() {
+        let exposition = Exposition::default();
+        shows(&exposition, &["desk", "attic"]);
+        let text = exposition.stands();
+        assert!(
+            text.contains("# HELP stokehold_cards Cards.") && text.contains("# TYPE stokehold_cards gauge"),
+            "{text}"
+        );
+        assert!(text.contains("stokehold_cards{worker=\"attic\"} 2"), "{text}");
+        shows(&exposition, &["desk"]);
+        let text = exposition.stands();
+        assert!(text.contains("desk") && !text.contains("attic"), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_told_what_was_long_ago() {
+        let exposition = Exposition::default();
+        shows(&exposition, &["desk"]);
+        tokio::time::advance(SHOWN_FOR).await;
+        assert_eq!(exposition.stands(), "");
+        shows(&exposition, &["desk"]);
+        exposition.hide("fleet");
+        assert_eq!(exposition.stands(), "");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_label_cannot_break_out_of_its_quotes() {
+        let exposition = Exposition::default();
+        shows(&exposition, &["a\"} 9\nb\\"]);
+        assert!(exposition.stands().contains(r#"stokehold_cards{worker="a\"} 9\nb\\"} 2"#), "{}", exposition.stands());
+    }
+}
