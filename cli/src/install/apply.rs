@@ -50,7 +50,11 @@ pub(super) struct Installed<'a> {
 /// Whether a file need not be written.
 pub(super) fn is_as_it_should_be(file: &File, root: &Path) -> bool {
     let path = root.join(file.path);
-    if file.is_yours { path.exists() } else { fs::read_to_string(&path).is_ok_and(|found| found == file.text) }
+    if file.is_yours {
+        return path.exists();
+    }
+    let mode = fs::metadata(&path).map(|found| found.permissions().mode() & 0o777).ok();
+    mode == Some(file.mode) && fs::read_to_string(&path).is_ok_and(|found| found == file.text)
 }
 
 /// Writes what changes.
@@ -137,7 +141,7 @@ async fn all(commands: &[Vec<&str>]) -> Result<()> {
     for line in commands {
         if let [program, arguments @ ..] = line.as_slice() {
             let done = command(program, arguments, COMMAND_LIMIT).await;
-            done.context("what was done so far stays, and the same again goes on from there")?;
+            done.context("what was done so far stays, and the same again goes on; `journalctl -xe` may say why")?;
         }
     }
     Ok(())
@@ -286,9 +290,13 @@ mod tests {
         write(&plan, root.path()).unwrap();
         let mode = fs::metadata(root.path().join("etc/a")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        let stay = || plan.files.iter().map(|file| is_as_it_should_be(file, root.path())).collect::<Vec<bool>>();
+        assert_eq!(stay(), [true, true]);
+        fs::set_permissions(root.path().join("etc/a"), fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(stay(), [false, true], "what others may read is written again");
+        write(&plan, root.path()).unwrap();
         fs::write(root.path().join("etc/a"), "edited").unwrap();
         fs::write(root.path().join("etc/b"), "edited").unwrap();
-        let stays: Vec<bool> = plan.files.iter().map(|file| is_as_it_should_be(file, root.path())).collect();
-        assert_eq!(stays, [false, true]);
+        assert_eq!(stay(), [false, true]);
     }
 }

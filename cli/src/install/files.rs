@@ -67,17 +67,16 @@ impl File {
         Self { is_yours: true, ..self }
     }
 
-    /// Its text for other eyes: of a file that root alone may read, the names without their values.
+    /// Its text for other eyes: nothing of a file that root alone may read, but the names of settings.
     pub(super) fn shown(&self) -> String {
         if self.mode & 0o077 != 0 {
             return self.text.clone();
         }
-        let hidden = |line: &str| match line.split_once('=') {
-            Some((name, _)) if !line.starts_with('#') => format!("{name}=(kept to root)"),
-            _ if line.starts_with('#') => line.to_owned(),
-            _ => "(kept to root)".to_owned(),
-        };
-        self.text.lines().map(|line| hidden(line) + "\n").collect()
+        if self.path != SETTINGS {
+            return "(kept to root)\n".to_owned();
+        }
+        let names = self.text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name);
+        names.map(|name| format!("{name}=(kept to root)\n")).collect()
     }
 }
 
@@ -231,6 +230,10 @@ mod tests {
             assert_eq!(holders.iter().map(|file| (file.path, file.mode)).collect::<Vec<_>>(), [(SETTINGS, 0o600)]);
             assert!(files.iter().all(|file| !file.shown().contains(secret.as_str())), "{name} is shown");
         }
+        let certificate = Some(("certificate".to_owned(), "line\npadded==\n".to_owned()));
+        let (_, files) = all(&Answers { certificate, ..answers("") });
+        let key = files.iter().find(|file| file.path.ends_with("key.pem")).unwrap();
+        assert_eq!((key.mode, key.shown().as_str()), (0o600, "(kept to root)\n"));
     }
 
     #[test]
