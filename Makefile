@@ -215,6 +215,7 @@ $(CADDY):
 	elif command -v apt-get >/dev/null 2>&1 && command -v dpkg >/dev/null 2>&1; then cd $(TOOLS) && apt-get download -qq caddy >/dev/null 2>&1 \
 	&& dpkg -x caddy_*.deb caddy && ln -sf $(TOOLS)/caddy/usr/bin/caddy $@; fi || true
 	@[ -e $@ ] || echo "no Caddy could be had: the tests of TLS are skipped" >&2
+
 # Prometheus and promtool, which try the rules and the boards: those on PATH, else Debian's package, unpacked here.
 $(PROMETHEUS):
 	@mkdir -p $(TOOLS)/bin
@@ -326,7 +327,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers ../../tests/it/deploy && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers ../../tests/it/deploy
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 	cd api/dashboard && npm run --silent lint
@@ -334,7 +335,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers ../../tests/it/deploy && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers ../../tests/it/deploy
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api

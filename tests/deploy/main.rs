@@ -87,6 +87,13 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
         .types("systemctl is-active stoke-redis stoke-store stoke-api stoke-proxy stoke-prometheus stoke-autoscaler");
     assert!(active.lines().all(|line| line == "active"), "{active}");
 
+    // Prometheus has the rules, and a token that is told how the whole stands.
+    let rules = machine.types("curl -fsS http://127.0.0.1:9090/api/v1/rules");
+    assert!(rules.contains("\"StokeholdQueueStuck\""), "{rules}");
+    let figures = "curl -fsS 'http://127.0.0.1:9090/api/v1/query?query=stokehold_figures_timestamp_seconds' | grep -q '\"value\"'";
+    let _ =
+        machine.types(&format!("tries=0; until {figures}; do tries=$((tries + 1)); [ $tries -lt 120 ]; sleep 1; done"));
+
     let secrets =
         machine.types("sudo stat --format %a%U /etc/stokehold/stack.env; ! cat /etc/stokehold/stack.env 2>/dev/null");
     assert_eq!(secrets.trim(), "600root", "for root alone");

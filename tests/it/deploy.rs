@@ -51,7 +51,7 @@ fn tool(variable: &str) -> Option<PathBuf> {
 #[test]
 fn the_units_of_an_installation_are_what_systemd_takes() {
     let root = tempfile::tempdir().unwrap();
-    installed(root.path(), &["--autoscaler", "--backup"]);
+    installed(root.path(), &["--autoscaler"]);
     let units = root.path().join("etc/systemd/system");
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no"]);

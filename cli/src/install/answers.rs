@@ -87,6 +87,9 @@ impl Answers {
             is_name(&domain),
             "--domain {domain:?}: give a name as stokehold.example.com, of small letters, digits, dots and hyphens"
         );
+        let is_address =
+            |text: &String| text.contains('@') && text.chars().all(|c| c.is_ascii_graphic() && !"{}\"`#".contains(c));
+        ensure!(options.email.as_ref().is_none_or(is_address), "--email: give an address as ops@example.com");
         let had = |of: fn(&Self) -> bool, default| kept.as_ref().map_or(default, of);
         let tls = options.tls.or(kept.as_ref().map(|kept| kept.tls)).unwrap_or(Tls::Auto);
         let certificate = match (tls, &options.tls_cert, &options.tls_key) {
@@ -167,6 +170,10 @@ mod tests {
             assert!(said.contains("--domain"), "{wrong:?}: {said}");
         }
         assert!(Answers::of(&Options::default(), None).unwrap_err().to_string().contains("--domain"));
+        for wrong in ["ops", "ops@a b", "ops@a\n}", "ops@{$SECRET}"] {
+            let options = Options { email: Some(wrong.to_owned()), ..options("a.example.com") };
+            assert!(Answers::of(&options, None).unwrap_err().to_string().contains("--email"), "{wrong:?}");
+        }
     }
 
     #[test]

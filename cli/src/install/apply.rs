@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Plan;
 use super::answers::{Answers, Tls};
-use super::files::{CERTIFICATES, File};
+use super::files::{CERTIFICATES, File, PROMETHEUS, SCRAPE_TOKEN};
 use super::machine::{USER, WITH_SERVICES};
 use super::secrets::Settings;
 use crate::services::command;
@@ -50,7 +50,11 @@ pub(super) struct Installed<'a> {
 /// Whether a file need not be written.
 pub(super) fn is_as_it_should_be(file: &File, root: &Path) -> bool {
     let path = root.join(file.path);
-    if file.is_yours { path.exists() } else { fs::read_to_string(&path).is_ok_and(|found| found == file.text) }
+    if file.is_yours {
+        return path.exists();
+    }
+    let mode = fs::metadata(&path).map(|found| found.permissions().mode() & 0o777).ok();
+    mode == Some(file.mode) && fs::read_to_string(&path).is_ok_and(|found| found == file.text)
 }
 
 /// Writes what changes.
@@ -123,6 +127,9 @@ pub(super) async fn run(plan: &Plan, installed: &Installed<'_>, worker: bool) ->
             "the API runs, and {url} does not lead to it: is the name in DNS, are ports 80 and 443 open? `journalctl -u stoke-proxy` says more"
         )
     })?;
+    if installed.answers.monitoring {
+        installed.let_prometheus_look().await?;
+    }
     if worker {
         installed.add_worker().await?;
     }
@@ -134,7 +141,7 @@ async fn all(commands: &[Vec<&str>]) -> Result<()> {
     for line in commands {
         if let [program, arguments @ ..] = line.as_slice() {
             let done = command(program, arguments, COMMAND_LIMIT).await;
-            done.context("what was done so far stays, and the same again goes on from there")?;
+            done.context("what was done so far stays, and the same again goes on; `journalctl -xe` may say why")?;
         }
     }
     Ok(())
@@ -191,6 +198,17 @@ impl Installed<'_> {
         ensure!(made.status.success(), "no token was made: {}", String::from_utf8_lossy(&made.stderr).trim());
         let made: Value = serde_json::from_slice(&made.stdout).context("`stoke token create` says something else")?;
         Ok(made["token"].as_str().context("`stoke token create` gave no token")?.to_owned())
+    }
+
+    /// A token for Prometheus, once.
+    async fn let_prometheus_look(&self) -> Result<()> {
+        let path = Path::new("/").join(SCRAPE_TOKEN);
+        if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+            return Ok(());
+        }
+        let token = self.token(&["--name", "prometheus", "--scope", "workers:read"]).await?;
+        services::write(&path, &token, 0o600)?;
+        services::systemctl(&["restart", PROMETHEUS]).await
     }
 
     /// A worker on this machine, which joins within it; one that is there stays as it was set up.
@@ -272,9 +290,13 @@ mod tests {
         write(&plan, root.path()).unwrap();
         let mode = fs::metadata(root.path().join("etc/a")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        let stay = || plan.files.iter().map(|file| is_as_it_should_be(file, root.path())).collect::<Vec<bool>>();
+        assert_eq!(stay(), [true, true]);
+        fs::set_permissions(root.path().join("etc/a"), fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(stay(), [false, true], "what others may read is written again");
+        write(&plan, root.path()).unwrap();
         fs::write(root.path().join("etc/a"), "edited").unwrap();
         fs::write(root.path().join("etc/b"), "edited").unwrap();
-        let stays: Vec<bool> = plan.files.iter().map(|file| is_as_it_should_be(file, root.path())).collect();
-        assert_eq!(stays, [false, true]);
+        assert_eq!(stay(), [false, true]);
     }
 }

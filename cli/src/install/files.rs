@@ -17,6 +17,9 @@ pub(super) const CERTIFICATES: &str = "etc/stokehold/tls";
 /// `stoke` with this installation's settings, for operators.
 pub(super) const ADMIN: &str = "usr/local/sbin/stoke-admin";
 
+/// What Prometheus shows to be told how the whole installation stands.
+pub(super) const SCRAPE_TOKEN: &str = "etc/stokehold/prometheus/token";
+
 const BY: &str = "stoke install";
 
 const REDIS: &str = "stoke-redis.service";
@@ -24,7 +27,7 @@ const STORE: &str = "stoke-store.service";
 const API: &str = "stoke-api.service";
 const PROXY: &str = "stoke-proxy.service";
 const AUTOSCALER: &str = "stoke-autoscaler.service";
-const PROMETHEUS: &str = "stoke-prometheus.service";
+pub(super) const PROMETHEUS: &str = "stoke-prometheus.service";
 const BACKUP: &str = "stoke-backup.timer";
 
 /// What systemd starts, those first that others need.
@@ -64,17 +67,16 @@ impl File {
         Self { is_yours: true, ..self }
     }
 
-    /// Its text for other eyes: of a file that root alone may read, the names without their values.
+    /// Its text for other eyes: nothing of a file that root alone may read, but the names of settings.
     pub(super) fn shown(&self) -> String {
         if self.mode & 0o077 != 0 {
             return self.text.clone();
         }
-        let hidden = |line: &str| match line.split_once('=') {
-            Some((name, _)) if !line.starts_with('#') => format!("{name}=(kept to root)"),
-            _ if line.starts_with('#') => line.to_owned(),
-            _ => "(kept to root)".to_owned(),
-        };
-        self.text.lines().map(|line| hidden(line) + "\n").collect()
+        if self.path != SETTINGS {
+            return "(kept to root)\n".to_owned();
+        }
+        let names = self.text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name);
+        names.map(|name| format!("{name}=(kept to root)\n")).collect()
     }
 }
 
@@ -124,6 +126,14 @@ pub(super) fn files(
             &[PROMETHEUS],
         )
         .yours(),
+        File::new(
+            "etc/stokehold/prometheus/rules/stokehold.yml",
+            include_str!("../../../deploy/prometheus/rules/stokehold.yml"),
+            0o644,
+            &[PROMETHEUS],
+        ),
+        // Filled once the API is there to know it.
+        File::new(SCRAPE_TOKEN, "", 0o600, &[PROMETHEUS]).yours(),
         File::new(ADMIN, admin(program), 0o755, &[]),
         // Redis forks to rewrite its file; the kernel must not refuse that for memory that will not be used.
         File::new("etc/sysctl.d/60-stokehold.conf", "vm.overcommit_memory = 1\n", 0o644, &[]),
@@ -141,7 +151,7 @@ pub(super) fn files(
 /// The service of a unit's file.
 fn readers(path: &str) -> &'static [&'static str] {
     let of = |unit: &&str| path.ends_with(*unit);
-    SERVICES.iter().position(|unit| of(&unit)).map_or(&[], |at| &SERVICES[at..=at])
+    SERVICES.iter().position(of).map_or(&[], |at| &SERVICES[at..=at])
 }
 
 const REDIS_LOCAL: &str = "# Settings of Redis that are yours, as maxmemory: they go before those of redis.conf, which `stoke install` rewrites.\n";
@@ -220,13 +230,17 @@ mod tests {
             assert_eq!(holders.iter().map(|file| (file.path, file.mode)).collect::<Vec<_>>(), [(SETTINGS, 0o600)]);
             assert!(files.iter().all(|file| !file.shown().contains(secret.as_str())), "{name} is shown");
         }
+        let certificate = Some(("certificate".to_owned(), "line\npadded==\n".to_owned()));
+        let (_, files) = all(&Answers { certificate, ..answers("") });
+        let key = files.iter().find(|file| file.path.ends_with("key.pem")).unwrap();
+        assert_eq!((key.mode, key.shown().as_str()), (0o600, "(kept to root)\n"));
     }
 
     #[test]
     fn only_what_is_wanted_is_started() {
         let started = |change: &str| {
             let answers = answers(change);
-            services(&answers, &all(&answers).0)
+            services(&answers, &all(&Answers { backup: false, ..answers.clone() }).0)
         };
         assert_eq!(started(""), [REDIS, STORE, API, PROXY, PROMETHEUS]);
         assert_eq!(

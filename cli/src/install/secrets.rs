@@ -23,10 +23,15 @@ const BUCKET: &str = "stokehold";
 /// What follows from the options, or is no setting of a service that lasts.
 const OF_THE_INSTALLATION: [&str; 3] = ["STOKE_LISTEN", "STOKE_PUBLIC_URL", "STOKE_EPHEMERAL"];
 
-/// Whether a variable is one to keep.
-fn is_kept(name: &str) -> bool {
-    ENV.iter().any(|(known, _)| *known == name) && !OF_THE_INSTALLATION.contains(&name)
-}
+/// What `stoke backup` reads.
+const OF_BACKUPS: [&str; 6] = [
+    "STOKE_BACKUP_KEY",
+    "STOKE_BACKUP_URL",
+    "STOKE_BACKUP_S3_ENDPOINT_URL",
+    "STOKE_BACKUP_S3_REGION",
+    "STOKE_BACKUP_S3_ACCESS_KEY_ID",
+    "STOKE_BACKUP_S3_SECRET_ACCESS_KEY",
+];
 
 /// The settings: those that were kept, those of the environment in their place, and made-up ones where there are none.
 pub(super) fn settings(
@@ -39,8 +44,8 @@ pub(super) fn settings(
         .transpose()
         .with_context(|| format!("/{SETTINGS} cannot be understood; repair it: what it holds cannot be made again"))?
         .unwrap_or_default();
-    let names = ENV.iter().map(|(name, _)| *name).chain(["STOKE_BACKUP_KEY"]);
-    for name in names.filter(|name| is_kept(name) || name.starts_with("STOKE_BACKUP_")) {
+    let names = ENV.iter().map(|(name, _)| *name).chain(OF_BACKUPS);
+    for name in names.filter(|name| !OF_THE_INSTALLATION.contains(name)) {
         if let Some(value) = environment(name).filter(|value| !value.is_empty()) {
             settings.insert(name.to_owned(), value);
         }
@@ -62,6 +67,10 @@ pub(super) fn settings(
             "with an S3 server of your own, set STOKE_S3_BUCKET, the keys, and STOKE_S3_PUBLIC_URL where clients reach it by another address"
         );
     }
+    ensure!(
+        !answers.backup || settings.contains_key("STOKE_BACKUP_URL"),
+        "say where backups lie, best on another machine: set STOKE_BACKUP_URL=s3://bucket/prefix, STOKE_BACKUP_S3_ENDPOINT_URL and its keys (docs/backup.md)"
+    );
     settings.insert("STOKE_LISTEN".to_owned(), "127.0.0.1:7070".to_owned());
     settings.insert("STOKE_PUBLIC_URL".to_owned(), answers.url());
     settings.insert("STOKE_GATEWAY_URL".to_owned(), answers.url());
@@ -121,6 +130,14 @@ mod tests {
         assert!(!first.contains_key("STOKE_S3_SECRET_ACCESS_KEY"), "keys of another server are not made up");
         let kept = variables("x", first.iter().map(|(name, value)| (name.as_str(), value.as_str()))).unwrap();
         assert_eq!(settings(&answers(), Some(&kept), |_| None).unwrap(), first);
+    }
+
+    #[test]
+    fn backups_want_a_place() {
+        let answers = Answers { backup: true, ..answers() };
+        assert!(settings(&answers, None, |_| None).unwrap_err().to_string().contains("STOKE_BACKUP_URL"));
+        let named = |name: &str| (name == "STOKE_BACKUP_URL").then(|| "s3://copies/here".to_owned());
+        assert_eq!(settings(&answers, None, named).unwrap()["STOKE_BACKUP_URL"], "s3://copies/here");
     }
 
     #[test]

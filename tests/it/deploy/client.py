@@ -17,7 +17,7 @@ context = ssl.create_default_context(cafile=authority)
 content = b"through the front and back" * 1000
 
 
-def ask(method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
+def ask(method: str, target: str, body: bytes | None = None, headers: Any = None) -> tuple[int, bytes]:
     request = urllib.request.Request(target, data=body, headers=headers or {}, method=method)
     try:
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:

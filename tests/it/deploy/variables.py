@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 
 import yaml
 
@@ -31,5 +32,4 @@ def resolved(value: object) -> object:
     return value
 
 
-with open(sys.argv[1]) as file:
-    json.dump(resolved(yaml.safe_load(file)), sys.stdout)
+json.dump(resolved(yaml.safe_load(Path(sys.argv[1]).read_text())), sys.stdout)
