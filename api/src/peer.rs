@@ -30,9 +30,10 @@ impl Address {
         Self(peer.map(|peer| client(peer, &parts.headers, &app.config.trusted_proxies)))
     }
 
-    /// What is counted as one: an IPv6 client has a whole /64 to choose from.
+    /// What is counted as one: an IPv6 client has a whole /64 to choose from. This machine itself is not counted: a proxy on it that is not
+    /// named would make one of all clients.
     pub(crate) fn counted(self) -> Option<IpAddr> {
-        self.0.map(|address| match address {
+        self.0.filter(|address| !address.is_loopback()).map(|address| match address {
             IpAddr::V4(_) => address,
             IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
         })
@@ -107,5 +108,8 @@ mod tests {
         assert_eq!(counted("2001:db8::1"), counted("2001:db8::ffff"));
         assert_ne!(counted("2001:db8::1"), counted("2001:db8:0:1::1"));
         assert_eq!(counted("10.0.0.1"), "10.0.0.1");
+        for here in ["127.0.0.1", "::1"] {
+            assert_eq!(Address(Some(here.parse().unwrap())).counted(), None);
+        }
     }
 }

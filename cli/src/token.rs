@@ -145,7 +145,7 @@ enum Kind {
 /// Where tokens are made, by what was given.
 enum Way {
     Api(Api),
-    Redis(Redis),
+    Redis(Box<Redis>),
 }
 
 impl Way {
@@ -154,7 +154,7 @@ impl Way {
         if !is_redis && (global.url.is_some() || global.token.is_some()) {
             return Ok(Self::Api(Api(Client::connect(global)?)));
         }
-        Ok(Self::Redis(Redis::open(place).await?))
+        Ok(Self::Redis(Box::new(Redis::open(place).await?)))
     }
 }
 
