@@ -60,8 +60,9 @@ test("ten thousand jobs scroll smoothly, and each can be reached", async ({ insi
     for (let before = -1; positions.size < all && box.scrollTop !== before; ) {
       before = box.scrollTop;
       box.scrollTop += 1000;
-      const top = () => Math.floor(box.scrollTop / 34) + 1;
-      do await frame(); while (!box.querySelector(`[aria-posinset="${top()}"]`));
+      // The first row that is seen and the last.
+      const seen = () => [box.scrollTop, Math.min(box.scrollTop + box.clientHeight, box.scrollHeight) - 34].map((top) => Math.floor(top / 34) + 1);
+      do await frame(); while (!seen().every((row) => box.querySelector(`[aria-posinset="${row}"]`)));
       // The next page may be under way at the end of those that are here.
       for (let patience = 0; patience < 120 && box.scrollTop + box.clientHeight > box.scrollHeight - 40 && box.scrollHeight < all * 34; patience++) await frame();
       nodes = Math.max(nodes, box.querySelectorAll("*").length);
