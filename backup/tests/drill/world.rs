@@ -107,7 +107,7 @@ impl World {
     }
 
     pub(crate) async fn wipe(&self) {
-        redis::cmd("FLUSHALL").query_async::<()>(&mut self.raw().await).await.unwrap();
+        redis::cmd("FLUSHALL").arg("ASYNC").query_async::<()>(&mut self.raw().await).await.unwrap();
     }
 
     /// Every object of the store, by key.
