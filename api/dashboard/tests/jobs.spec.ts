@@ -57,6 +57,11 @@ test("ten thousand jobs scroll smoothly, and each can be reached", async ({ insi
     const frame = () => new Promise((drawn) => requestAnimationFrame(drawn));
     let nodes = 0;
     const positions = new Set<number>();
+    const read = () => {
+      nodes = Math.max(nodes, box.querySelectorAll("*").length);
+      box.querySelectorAll("[aria-posinset]").forEach((row) => positions.add(Number(row.getAttribute("aria-posinset"))));
+    };
+    read();
     for (let before = -1; positions.size < all && box.scrollTop !== before; ) {
       before = box.scrollTop;
       box.scrollTop += 1000;
@@ -65,8 +70,7 @@ test("ten thousand jobs scroll smoothly, and each can be reached", async ({ insi
       do await frame(); while (!seen().every((row) => box.querySelector(`[aria-posinset="${row}"]`)));
       // The next page may be under way at the end of those that are here.
       for (let patience = 0; patience < 120 && box.scrollTop + box.clientHeight > box.scrollHeight - 40 && box.scrollHeight < all * 34; patience++) await frame();
-      nodes = Math.max(nodes, box.querySelectorAll("*").length);
-      box.querySelectorAll("[aria-posinset]").forEach((row) => positions.add(Number(row.getAttribute("aria-posinset"))));
+      read();
     }
     return { nodes, rows: positions.size };
   }, MANY);
