@@ -93,6 +93,7 @@ fn house() -> Look {
             at_ms: NOW_MS,
             notices: vec![Notice { kind: "blind vast".to_owned(), text: String::new(), since_ms: 0 }],
             etas: vec![],
+            decisions: vec![],
         }),
         budgets: vec![Budgeted { gate, budget, spent_usd_micros: 4_500_000, stood: None, paused_until_ms: None }],
         cost_today: Cost { run: 1_500_000, ..Cost::default() },

@@ -156,7 +156,6 @@ fn peak_mb() -> u64 {
 /// For docs/backup.md: `STOKE_TEST_JOBS=100000 cargo test -p stokehold-backup --test drill figures -- --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes and judges nothing but equality: it prints figures"]
-#[expect(clippy::print_stderr, reason = "figures")]
 async fn figures() {
     let jobs = std::env::var("STOKE_TEST_JOBS").ok().and_then(|text| text.parse().ok()).unwrap_or(JOBS);
     let world = World::new().await;

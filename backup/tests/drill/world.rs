@@ -220,7 +220,7 @@ fn job(tenant: &str, shard: u8, number: usize, before: &mut Option<JobId>) -> Ne
         _ => {}
     }
     *before = Some(id);
-    let idempotency = (number % 10 == 0).then(|| Idempotency::new(format!("key-{number}"), "hash"));
+    let idempotency = number.is_multiple_of(10).then(|| Idempotency::new(format!("key-{number}"), "hash"));
     let input = raw(format!("{{\"number\": {number}, \"said\": \"{CANARY}\"}}"));
     NewJob { id, spec, input, run_after_ms, idempotency, archived: vec![], watcher: None }
 }
@@ -252,6 +252,7 @@ fn token(tenant: &str) -> TokenRecord {
         kind: TokenKind::Api,
         tenant: tenant.to_owned(),
         scopes: vec!["submit".into()],
+        user: String::new(),
         name: "a token".into(),
         created_ms: 1,
         expires_ms: None,

@@ -20,8 +20,8 @@ _MESSAGE_CHARS_MAX = 1_000
 class Job:
     """The job that runs. `scratch` is an empty folder of its own: files returned from there are not copied.
 
-    `traceparent` is the run's place in the job's trace (W3C Trace Context): make your own spans parts of it. None where no
-    worker gave it.
+    `traceparent` is the run's place in the job's trace (W3C Trace Context): make your own spans parts of it. None
+    where no worker gave it.
     """
 
     id: str
