@@ -53,15 +53,33 @@ impl App {
         if let Some(lines) = self.costs.lines.get(&span) {
             return Ok(lines);
         }
-        let spent = self.ask("read what was spent", self.queue.spent(days.clone(), None)).await?;
         let bills = match self.costs.bills.get(&()) {
             Some(bills) => bills,
-            None => Arc::new(self.ask("read the bills", self.registry.bills()).await?.into_values().collect()),
+            None => self.bills().await?,
         };
         self.costs.bills.insert((), bills.clone());
-        let lines = Arc::new(reckon(&spent, &bills, days, now_ms(), apart));
+        let lines = Arc::new(self.reckoned(&bills, days, apart).await?);
         self.costs.lines.insert(span, lines.clone());
         Ok(lines)
+    }
+
+    /// The same as it is at this moment, and nobody is answered by it later: for who looks rarely.
+    pub(crate) async fn cost_lines_now(&self, days: RangeInclusive<u32>) -> Result<Vec<Line>, Problem> {
+        self.reckoned(&self.bills().await?, days, false).await
+    }
+
+    async fn bills(&self) -> Result<Bills, Problem> {
+        Ok(Arc::new(self.ask("read the bills", self.registry.bills()).await?.into_values().collect()))
+    }
+
+    async fn reckoned(
+        &self,
+        bills: &[MachineBill],
+        days: RangeInclusive<u32>,
+        apart: bool,
+    ) -> Result<Vec<Line>, Problem> {
+        let spent = self.ask("read what was spent", self.queue.spent(days.clone(), None)).await?;
+        Ok(reckon(&spent, bills, days, now_ms(), apart))
     }
 
     /// What these jobs have cost, in order, by what the days are known to have cost on which their attempts ended.

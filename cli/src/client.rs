@@ -154,6 +154,11 @@ impl Client {
         &self.url
     }
 
+    /// Who asks: for `stoke doctor`, which asks whose it is.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     /// The client for other questions than those to the public API; they get no token.
     pub(crate) fn http(&self) -> &reqwest::Client {
         &self.http

@@ -1,17 +1,18 @@
 //! `stoke doctor`: what this machine has, what it lacks, and what to do about it.
 
+mod api;
+mod network;
 mod plan;
+mod store;
 
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::Value;
 use stokehold_queue::{Durability, Error as QueueError, Fitness, RedisConfig, RedisQueue};
 use stokehold_worker::RawConfig;
 use stokehold_worker::machine::{Finding, Machine};
 
-use crate::client::Client;
 use crate::credentials::Credentials;
 use crate::dev::provision;
 use crate::dev::state::State;
@@ -20,12 +21,17 @@ use plan::{Load, Plan};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Check this machine: the API, Redis, the object store, Python, uv, GPUs
+/// Check this machine and what it reaches: the API, its token and its clock, Redis, the object store, Python, uv, GPUs
+///
+/// With the API's own settings in the environment (STOKE_REDIS_URL, STOKE_S3_...) it also tries what the API may do there.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
     /// Check this Redis [default: that of `stoke dev`, if one runs]
     #[arg(long, value_name = "URL", env = "STOKE_REDIS_URL", hide_env_values = true)]
     redis: Option<String>,
+    /// Check that webhooks may go to this URL, and that it answers from here
+    #[arg(long, value_name = "URL")]
+    webhook: Option<String>,
     /// Check nothing, but say how much Redis a load takes: jobs_per_s=, payload_bytes= [result_bytes=1000 retention_s=86400 run_s=1
     /// backlog=0]
     #[arg(long, value_name = "NAME=NUMBER", num_args = 1.., conflicts_with = "redis")]
@@ -38,8 +44,12 @@ pub(crate) async fn run(global: &Global, args: DoctorArgs) -> Result<()> {
     }
     let mut checks = Machine::of(&RawConfig::from_env(|name| std::env::var(name).ok())?)?.look().await;
     checks.push(redis_server().await);
-    checks.extend(api(global).await);
+    checks.extend(api::checks(global).await);
     checks.extend(redis(args.redis.as_deref()).await);
+    checks.extend(store::checks().await);
+    if let Some(url) = &args.webhook {
+        checks.push(network::webhook(url).await);
+    }
     findings::tell(global, &checks)
 }
 
@@ -61,70 +71,6 @@ async fn redis_server() -> Finding {
         Ok(Some(found)) => Finding::ok(WHAT, format!("{} {}", found.path.display(), found.version)),
         Ok(None) => Finding::ok(WHAT, "none here; `stoke dev` gets one by itself"),
         Err(error) => Finding::fail(WHAT, format!("{error:#}"), "Name another with STOKE_REDIS_SERVER, or unset it."),
-    }
-}
-
-async fn api(global: &Global) -> Vec<Finding> {
-    let client = match Client::connect(global) {
-        Ok(client) => client,
-        Err(error) => return vec![Finding::warn("API", format!("{error:#}"), "Nothing to check until there is one.")],
-    };
-    let open = |path: &str| client.http().get(format!("{}{path}", client.url())).timeout(LIMIT).send();
-    let Ok(health) = open("/healthz").await else {
-        let found = format!("nothing answers at {}", client.url());
-        return vec![Finding::warn("API", found, "Start it with `stoke dev`, or say where it is with --url.")];
-    };
-    let health: Value = health.json().await.unwrap_or_default();
-    let (release, durability) = (output::cell(&health["release"]), output::cell(&health["durability"]));
-    let mut checks = vec![if release == env!("CARGO_PKG_VERSION") {
-        Finding::ok("API", format!("{} of release {release}, durability {durability}", client.url()))
-    } else {
-        Finding::warn(
-            "API",
-            format!("{} of release {release}", client.url()),
-            "Use the `stoke` of the API's own release.",
-        )
-    }];
-    checks.push(admission(&health));
-    let ready: Value = match open("/readyz").await {
-        Ok(answer) => answer.json().await.unwrap_or_default(),
-        Err(_) => Value::Null,
-    };
-    for (what, member) in [("API to Redis", "redis"), ("API to S3", "s3")] {
-        checks.push(if ready[member] == true {
-            Finding::ok(what, "answers")
-        } else {
-            Finding::fail(what, "does not answer", "See the API's log lines.")
-        });
-    }
-    checks.push(match client.get("/v1/endpoints").await {
-        Ok(_) => Finding::ok("token", "accepted"),
-        Err(error) => Finding::fail("token", error.to_string(), "`stoke token create` makes another."),
-    });
-    checks
-}
-
-/// Whether the API takes new work, and how much room is left.
-fn admission(health: &Value) -> Finding {
-    const WHAT: &str = "new work";
-    let (redis, number) = (&health["redis"], |value: &Value| value.as_u64().unwrap_or(0));
-    let (used, max) = (number(&redis["memory_used_bytes"]), number(&redis["memory_max_bytes"]));
-    let of = if max > 0 { format!(" of {}", output::bytes(max)) } else { String::new() };
-    let room = format!(
-        "Redis uses {}{of}, replicas in step {}, waited for {}",
-        output::bytes(used),
-        number(&redis["replicas"]),
-        number(&health["replicas_to_wait"]),
-    );
-    if health["admission"]["open"] == true {
-        Finding::ok(WHAT, format!("taken; {room}"))
-    } else {
-        let why = output::cell(&health["admission"]["reason"]);
-        Finding::fail(
-            WHAT,
-            format!("not taken: {why}; {room}"),
-            "docs/durability.md says what to do about each reason.",
-        )
     }
 }
 

@@ -217,7 +217,7 @@ fn bytes_of(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(digits);
     let (base, letters) = match unit.strip_suffix("iB") {
         Some(letter) if !letter.is_empty() => (1024_u64, letter),
-        _ => (1000, unit.strip_suffix('B').unwrap_or(unit)),
+        _ => (1000, unit.strip_suffix(['B', 'b']).unwrap_or(unit)),
     };
     let power = ["", "K", "M", "G", "T"].iter().position(|known| letters.eq_ignore_ascii_case(known));
     let factor = base.pow(power.and_then(|power| u32::try_from(power).ok()).ok_or_else(wrong)?);

@@ -52,7 +52,7 @@ pub(super) struct Look {
 impl Look {
     pub(super) async fn at(app: &App, now_ms: u64) -> Result<Self, Trouble> {
         let (today, registry) = (day_of(now_ms), &app.registry);
-        let kept = async { Ok(app.cost_lines(today..=today, false).await?) };
+        let kept = async { Ok(app.cost_lines_now(today..=today).await?) };
         let asked = async {
             let asked = tokio::try_join!(
                 app.queue.flow(),
@@ -60,12 +60,12 @@ impl Look {
                 registry.machines(),
                 registry.autoscaler(),
                 app.queue.budgets(today),
+                registry.drains(),
             );
             asked.map_err(Trouble::Queue)
         };
-        let drains = async { Ok(app.drains().await?) };
-        let ((flows, mut workers, machines, autoscaler, budgets), lines, drains, kept_by_shards) =
-            tokio::try_join!(asked, kept, drains, of_shards(app))?;
+        let ((flows, mut workers, machines, autoscaler, budgets, drains), lines, kept_by_shards) =
+            tokio::try_join!(asked, kept, of_shards(app))?;
         for worker in &mut workers {
             worker.status.draining |= drains.contains_key(&worker.name);
         }

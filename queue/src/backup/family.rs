@@ -18,7 +18,7 @@ pub enum Fate {
 type Family = (&'static str, &'static str, Fate);
 
 /// Below a shard's root.
-const SHARD: [Family; 51] = [
+const SHARD: [Family; 53] = [
     ("j", "jobs", Fate::Record),
     ("e", "job events", Fate::Record),
     ("d", "dependents", Fate::Place),
@@ -67,19 +67,30 @@ const SHARD: [Family; 51] = [
     ("w", "webhook deliveries", Fate::Record),
     ("wl", "lists", Fate::Place),
     ("tenants", "lists", Fate::Place),
+    ("traces", "lists", Fate::Place),
     // Of this life of Redis, and of its replicas.
     ("mark", "signals", Fate::Moment),
     ("role", "signals", Fate::Moment),
     ("signal", "signals", Fate::Moment),
     ("probe", "signals", Fate::Moment),
+    // Of whoever exports traces at this moment.
+    ("tracing", "signals", Fate::Moment),
 ];
 
 /// Below the registry's root.
-const REGISTRY: [Family; 25] = [
+const REGISTRY: [Family; 32] = [
     ("homes", "tenants", Fate::Record),
+    ("tenants", "lists", Fate::Place),
+    ("tenant", "tenants", Fate::Record),
+    ("announced", "figures", Fate::Place),
+    ("audit", "changes in the log", Fate::Record),
+    ("audits", "changes in the log", Fate::Record),
+    // Begun and not ended: what a replica that died left behind is closed as unknown.
+    ("changes", "changes in the log", Fate::Place),
     ("shards", "shards", Fate::Place),
     ("token", "tokens", Fate::Record),
     ("tokens", "lists", Fate::Place),
+    ("used", "figures", Fate::Place),
     // They say again that they are here within seconds.
     ("worker", "workers", Fate::Moment),
     ("workers", "workers", Fate::Moment),

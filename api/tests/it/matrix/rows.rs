@@ -15,6 +15,8 @@ pub(super) enum Foreign {
     Session,
     /// Needs no token and tells nothing of anybody.
     Open,
+    /// As `Open` without a token; a token that is shown must be an operator's.
+    Figures,
 }
 
 /// One operation.
@@ -50,7 +52,7 @@ const fn row(
     Row { operation, path, scope, foreign, body }
 }
 
-use Foreign::{Apart, Hidden, Open, Operators, Session};
+use Foreign::{Apart, Figures, Hidden, Open, Operators, Session};
 use Scope::{
     AuditRead, EndpointsRead, EndpointsWrite, FilesRead, FilesWrite, JobsCancel, JobsRead, JobsSubmit, LimitsRead,
     LimitsWrite, SecretsRead, SecretsRewrap, SecretsWrite, TenantsRead, TenantsWrite, TokensRead, TokensWrite,
@@ -70,7 +72,7 @@ const SCHEDULE: &str = r#"{"cron": "30 9 1 1 *", "job": {"endpoint": "<endpoint>
 pub(super) const ROWS: &[Row] = &[
     row("GET /healthz", "/healthz", None, Open, ""),
     row("GET /readyz", "/readyz", None, Open, ""),
-    row("GET /metrics", "/metrics", None, Open, ""),
+    row("GET /metrics", "/metrics", None, Figures, ""),
     row("GET /v1/worker/install.sh", "/v1/worker/install.sh", None, Open, ""),
     row("GET /v1/worker/archives/{name}", "/v1/worker/archives/none.tar.gz", None, Open, ""),
     row("POST /v1/session", "/v1/session", None, Open, r#"{"token": "<token>"}"#),
@@ -82,6 +84,7 @@ pub(super) const ROWS: &[Row] = &[
     row("POST /v1/jobs/bulk", "/v1/jobs/bulk", Some(JobsSubmit), Hidden, JOBS),
     row("GET /v1/jobs/{id}", "/v1/jobs/<done>", Some(JobsRead), Hidden, ""),
     row("GET /v1/jobs/{id}/events", "/v1/jobs/<done>/events", Some(JobsRead), Hidden, ""),
+    row("GET /v1/jobs/{id}/trace", "/v1/jobs/<done>/trace", Some(JobsRead), Hidden, ""),
     row("GET /v1/jobs/{id}/result", "/v1/jobs/<done>/result", Some(JobsRead), Hidden, ""),
     row("GET /v1/jobs/{id}/files/{name}", "/v1/jobs/<done>/files/a.png", Some(JobsRead), Hidden, ""),
     row("POST /v1/jobs/{id}/feedback", "/v1/jobs/<done>/feedback", Some(JobsSubmit), Hidden, r#"{"score": 1}"#),
