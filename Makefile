@@ -287,8 +287,8 @@ chaos: redis $(WHEEL) ## Gate A: 10,000 jobs under some hundred faults, and a ju
 	cargo build --locked -p stokehold-chaos
 	STOKE_BIN=$(CURDIR)/target/debug/stoke-failpoints target/debug/chaos run --faults a $(if $(SEED),--seed $(SEED))
 
-# The release before this one: a tag, or its commit in a clone that has no tags.
-PREVIOUS ?= 02dff84
+# The release before this one: the last tag, or its commit in a clone that has no tags.
+PREVIOUS ?= $(or $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null),02dff84)
 PREVIOUS_DIR = $(CURDIR)/target/previous/$(PREVIOUS)
 
 upgrade: redis $(WHEEL) ## Roll a loaded system from the release PREVIOUS to this one, back, and forward again (SEED=n)

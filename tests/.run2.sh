@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# `make test`: every suite, then the totals. A suite that fails does not keep the next from running.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+failed=0
+
+suite() { # name, command...
+    local name=$1
+    shift
+    echo "== $name"
+    if ! "$@" 2>&1 | tee "$logs/$name"; then
+        echo "== $name: FAILED"
+        failed=1
+    fi
+}
+
+# Sums the numbers before a word in the lines that a pattern picks.
+count() { # log, line pattern, word
+    grep -hE "$2" "$logs/$1" 2>/dev/null | grep -oE "[0-9]+ $3" | awk '{n += $1} END {print n + 0}'
+}
+
+printf "test result: ok. 0 passed; 0 failed;\n" > "$logs/rust.log" 2>/dev/null || true
+# The drill as it was built for the suite before: alone it would build the client of S3 anew.
+suite valkey env STOKE_TEST_REDIS="$STOKE_TEST_VALKEY" sh -c "cargo test --locked -p stokehold-queue --test it --no-fail-fast && cargo test --locked --workspace --exclude stokehold-tests --test drill"
+suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
+suite javascript npm --prefix sdk/js run --silent test
+suite dashboard npm --prefix api/dashboard run --silent test
+suite end-to-end cargo test --locked -p stokehold-tests --test it --test powercut --test monitoring
+# Of the same suite what kills and restarts things: `make it TOPOLOGY=...` runs all of it.
+suite cluster env STOKE_TEST_TOPOLOGY=cluster cargo test --locked -p stokehold-tests --test it -- crash:: pipelines::
+suite failover env STOKE_TEST_TOPOLOGY=failover cargo test --locked -p stokehold-tests --test it crash::
+
+rust_passed=$(count rust '^test result' passed)
+rust_failed=$(count rust '^test result' failed)
+valkey_passed=$(count valkey '^test result' passed)
+valkey_failed=$(count valkey '^test result' failed)
+e2e_passed=$(count end-to-end '^test result' passed)
+e2e_failed=$(count end-to-end '^test result' failed)
+cluster_passed=$(count cluster '^test result' passed)
+cluster_failed=$(count cluster '^test result' failed)
+failover_passed=$(count failover '^test result' passed)
+failover_failed=$(count failover '^test result' failed)
+python_passed=$(count python '[0-9]+ (passed|failed).* in ' passed)
+python_failed=$(count python '[0-9]+ (passed|failed).* in ' failed)
+js_passed=$(grep -hE '^(#|ℹ) pass ' "$logs/javascript" | awk '{n += $3} END {print n + 0}')
+js_failed=$(grep -hE '^(#|ℹ) fail ' "$logs/javascript" | awk '{n += $3} END {print n + 0}')
+
+browser_passed=$(count dashboard '^ +[0-9]+ passed' passed)
+browser_failed=$(count dashboard '^ +[0-9]+ (failed|did not run|flaky|interrupted)' '(failed|did not run|flaky|interrupted)')
+
+echo
+echo "totals"
+printf '  %-28s %5d passed, %d failed\n' \
+    "Rust" "$rust_passed" "$rust_failed" \
+    "Queue on Valkey" "$valkey_passed" "$valkey_failed" \
+    "Python SDK and runner" "$python_passed" "$python_failed" \
+    "JavaScript SDK" "$js_passed" "$js_failed" \
+    "dashboard, in Chromium" "$browser_passed" "$browser_failed" \
+    "end to end" "$e2e_passed" "$e2e_failed" \
+    "end to end, on a cluster" "$cluster_passed" "$cluster_failed" \
+    "end to end, under Sentinels" "$failover_passed" "$failover_failed"
+echo "$((rust_passed + valkey_passed + python_passed + js_passed + browser_passed + e2e_passed + cluster_passed + failover_passed)) passed, $((rust_failed + valkey_failed + python_failed + js_failed + browser_failed + e2e_failed + cluster_failed + failover_failed)) failed"
+for passed in "$rust_passed" "$valkey_passed" "$python_passed" "$js_passed" "$browser_passed" "$e2e_passed" "$cluster_passed" "$failover_passed"; do
+    [ "$passed" -gt 0 ] || failed=1
+done
+exit "$failed"
