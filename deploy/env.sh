@@ -22,10 +22,16 @@ STOKE_S3_ACCESS_KEY_ID=stoke$(random | cut -c1-16)
 STOKE_S3_SECRET_ACCESS_KEY=$(random)
 REDIS_PASSWORD=$(random)
 GRAFANA_PASSWORD=$(random | cut -c1-24)
-# The worker of this machine (docker compose --profile worker): \`docker compose exec api stoke token create --kind join --name here\` makes one.
+# What else runs: worker, autoscaler, or both as worker,autoscaler.
+COMPOSE_PROFILES=
+# For the worker of this machine: \`docker compose exec api stoke token create --kind join --name here\` makes one.
 STOKE_JOIN_TOKEN=
-# For machines rented by the autoscaler (docker compose --profile autoscaler).
+# For machines rented by the autoscaler.
 VAST_API_KEY=
+# The containers' network, of which nothing else may be.
+STOKE_SUBNET=172.30.77.0/24
 ENV
 mv .env.new .env
+# Containers read these as users of their own, whatever the umask was when they were checked out.
+chmod -R a+rX redis.conf containers prometheus/prometheus.yml prometheus/rules grafana
 echo "deploy/.env is made" >&2

@@ -203,10 +203,21 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { vram_gb, have, need, interactive, burst, deferred, urgent, waiting } = self;
-        write!(f, "{need} machines of {vram_gb} GB needed, {have} here:")?;
-        write!(f, " interactive {interactive:.2}, burst {burst:.2}, deferred {deferred:.2}, urgent {urgent:.2};")?;
-        write!(f, " {} interactive and {} other jobs wait", waiting.0, waiting.1)
+        match self.waiting {
+            (0, 0) => f.write_str("no job waits")?,
+            (jobs, 0) => write!(f, "{jobs} interactive {}", if jobs == 1 { "job waits" } else { "jobs wait" })?,
+            (0, jobs) => write!(f, "{jobs} deferrable {}", if jobs == 1 { "job waits" } else { "jobs wait" })?,
+            (interactive, deferrable) => write!(f, "{interactive} interactive and {deferrable} deferrable jobs wait")?,
+        }
+        write!(f, "; needs {} {}", self.need, if self.need == 1 { "machine" } else { "machines" })?;
+        if self.vram_gb > 0.0 {
+            write!(f, " of {} GB", self.vram_gb)?;
+        }
+        write!(f, ", has {}", self.have)?;
+        let parts = [(self.interactive, "interactive"), (self.burst, "burst"), (self.deferred, "deferred"), (self.urgent, "urgent")];
+        let told: Vec<String> =
+            parts.iter().filter(|(machines, _)| *machines >= 0.005).map(|(machines, part)| format!("{part} {machines:.2}")).collect();
+        if told.is_empty() { Ok(()) } else { write!(f, " ({})", told.join(", ")) }
     }
 }
 
@@ -237,12 +248,12 @@ impl fmt::Display for Withheld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MaxMachines { machines, shortage } => {
-                write!(f, "no more than {machines} machines may run (max_machines), though {shortage}")
+                write!(f, "no more than {machines} machines may run (max_machines): {shortage}")
             }
             Self::MaxSpend { usd_per_hour, shortage } => {
-                write!(f, "no more than ${usd_per_hour:.2}/h may be spent (max_usd_per_hour), though {shortage}")
+                write!(f, "no more than ${usd_per_hour:.2}/h may be spent (max_usd_per_hour): {shortage}")
             }
-            Self::NoOffer { shortage } => write!(f, "nobody offers a machine that would do, though {shortage}"),
+            Self::NoOffer { shortage } => write!(f, "nobody offers a machine that would do: {shortage}"),
         }
     }
 }

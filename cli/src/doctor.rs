@@ -34,7 +34,7 @@ pub(crate) struct DoctorArgs {
     webhook: Option<String>,
     /// Check nothing, but say how much Redis a load takes: jobs_per_s=, payload_bytes= [result_bytes=1000 retention_s=86400 run_s=1
     /// backlog=0]
-    #[arg(long, value_name = "NAME=NUMBER", num_args = 1.., conflicts_with = "redis")]
+    #[arg(long, value_name = "NAME=NUMBER", num_args = 1..)]
     plan: Vec<String>,
 }
 

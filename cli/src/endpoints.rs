@@ -48,7 +48,7 @@ async fn list(global: &Global, client: &Client, name: Option<&str>) -> Result<()
         return output::json(&found);
     }
     let traffic = match name {
-        Some(name) => traffic::of(client, name).await?,
+        Some(name) => traffic::of(client, name).await?.versions,
         None => Vec::new(),
     };
     let mut table = output::table(["endpoint", "jobs", "input", "result", "vram", "package", "deployed"]);

@@ -13,6 +13,9 @@ trap 'bud rm --all >/dev/null 2>&1 || true; rm -rf "$work"' EXIT
 
 mkdir -p "$work/context" "$OUT"
 tar -xzf "$ARCHIVE" -C "$work/context" --strip-components=1
+# What other machines become workers by, as the API and the autoscaler hand it out.
+mkdir "$work/context/dist"
+cp "$ARCHIVE" "$ARCHIVE.sha256" "$work/context/dist/"
 python3 deploy/containers/sbom.py stokehold-cli >"$work/context/sbom.cdx.json"
 base=$BASE
 if [ -d "$BASE" ]; then
@@ -30,6 +33,7 @@ for role in api autoscaler worker; do
     said=$(bud run --isolation chroot "$container" -- sh -c 'id -u && stoke --version')
     [ "$said" = "10001
 stoke $version" ] || { echo "$role does not run as it should: $said" >&2; exit 1; }
+    if [ "$role" != worker ]; then bud run --isolation chroot "$container" -- sh -c 'cd /usr/local/dist && sha256sum --quiet --check ./*.sha256'; fi
     bud inspect --type image --format '{{.Docker.Config.Healthcheck.Test}}' "$image" | grep -q stoke || { echo "$role has no health check" >&2; exit 1; }
     bud rm "$container" >/dev/null
     rm -f "$OUT/stokehold-$role-$version.tar"

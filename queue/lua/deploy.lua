@@ -1,17 +1,23 @@
 #!lua
 -- deploy: adds a version of an endpoint and gives it a part of new jobs; the same spec as a version that has one adds none.
--- KEYS  1 versions HASH (number -> version JSON) | 2 endpoints HASH (name -> "current" or "current canary percent")
+-- KEYS  1 versions HASH (number -> version JSON) | 2 endpoints HASH (name -> pointer, as `Traffic` reads it)
 -- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent
 -- Reply {pointer, version JSON, "new" | "same"}
 local pointer = redis.call('HGET', KEYS[2], ARGV[1])
-local current, canary = string.match(pointer or '', '^(%d+) ?(%d*)')
+local current, canary, percent, previous = string.match(pointer or '', '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
+if percent == '' then canary, previous = '', canary end
 
 local function point_at(number)
-  if current and tostring(number) ~= current and ARGV[4] ~= '100' then
+  local before = previous or ''
+  if tostring(number) == current then
+    if ARGV[4] ~= '100' then return end
+    pointer = current
+  elseif not current or ARGV[4] == '100' then
+    pointer, before = tostring(number), current or ''
+  else
     pointer = current .. ' ' .. number .. ' ' .. ARGV[4]
-  elseif tostring(number) ~= current or ARGV[4] == '100' then
-    pointer = tostring(number)
   end
+  if before ~= '' then pointer = pointer .. ' ' .. before end
   redis.call('HSET', KEYS[2], ARGV[1], pointer)
 end
 

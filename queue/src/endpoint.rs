@@ -24,13 +24,16 @@ pub struct EndpointVersion {
     pub spec: EndpointSpec,
 }
 
-/// Which versions of an endpoint new jobs run on. Stored as `6`, or as `6 7 10`: the current version, and 10 percent for another.
+/// Which versions of an endpoint new jobs run on. Stored as `6`, or as `6 7 10`: the current version, and 10 percent for another. The version
+/// that was current before comes last, as `6 5` and `6 7 10 5`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
     /// The one that a job runs on which names none.
     pub current: u32,
     /// Another, and the part of new jobs that it gets, percent.
     pub canary: Option<(u32, u32)>,
+    /// What was current before, and is what there is to go back to; `None` once somebody has.
+    pub previous: Option<u32>,
 }
 
 impl Traffic {
@@ -54,13 +57,15 @@ impl FromStr for Traffic {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut numbers = text.split(' ').map(|number| number.parse().map_err(|_| ()));
-        let current = numbers.next().ok_or(())??;
-        let canary = match (numbers.next(), numbers.next()) {
-            (Some(version), Some(percent)) => Some((version?, percent?)),
-            _ => None,
+        let numbers: Vec<u32> = text.splitn(5, ' ').map(str::parse).collect::<Result<_, _>>().map_err(|_| ())?;
+        let (current, canary, previous) = match numbers[..] {
+            [current] => (current, None, None),
+            [current, previous] => (current, None, Some(previous)),
+            [current, version, percent] => (current, Some((version, percent)), None),
+            [current, version, percent, previous] => (current, Some((version, percent)), Some(previous)),
+            _ => return Err(()),
         };
-        Ok(Self { current, canary })
+        Ok(Self { current, canary, previous })
     }
 }
 
@@ -305,7 +310,11 @@ mod tests {
         let traffic: Traffic = "6 7 10".parse().unwrap();
         assert_eq!((0..100).filter(|draw| traffic.pick(*draw) == 7).count(), 10);
         assert_eq!(traffic.parts().collect::<Vec<_>>(), [(6, 90), (7, 10)]);
-        assert_eq!("6".parse(), Ok(Traffic { current: 6, canary: None }));
-        assert_eq!("six".parse::<Traffic>(), Err(()));
+        let stored = |text: &str| text.parse::<Traffic>().map(|it| (it.current, it.canary, it.previous));
+        assert_eq!(stored("6"), Ok((6, None, None)));
+        assert_eq!(stored("6 5"), Ok((6, None, Some(5))));
+        assert_eq!(stored("6 7 10"), Ok((6, Some((7, 10)), None)));
+        assert_eq!(stored("6 7 10 5"), Ok((6, Some((7, 10)), Some(5))));
+        assert!(["", "six", "6 ", "6 7 10 5 4"].into_iter().all(|text| stored(text).is_err()));
     }
 }

@@ -23,6 +23,23 @@ use stokehold_tests::documented;
 
 const DOMAIN: &str = "stokehold.example.com";
 
+/// Today's archive, as that of a later release.
+const ANOTHER_RELEASE: &str = r#"
+old=$(basename /opt/stokehold/dist/stokehold-worker-*-linux.tar.gz .tar.gz)
+new=$(echo "$old" | sed 's/^stokehold-worker-[0-9.]*-/stokehold-worker-9.9.9-/')
+mkdir .new
+tar -xzf "/opt/stokehold/dist/$old.tar.gz" -C .new
+mv ".new/$old" ".new/$new"
+tar -cf - -C .new "$new" | gzip -1 >"$new.tar.gz"
+sha256sum "$new.tar.gz" >"$new.tar.gz.sha256"
+rm -r .new"#;
+
+/// Into the machine's own store: where they lie is not what is tried.
+const BACKUPS: &str = "
+sudo STOKE_BACKUP_URL=s3://stokehold/backups stoke install --backup
+sudo systemctl start stoke-backup.service
+systemctl is-active stoke-backup.timer";
+
 /// The machine is on this one's network.
 const PORTS: [u16; 7] = [80, 443, 7070, 7071, 7072, 9090, 2019];
 
@@ -77,6 +94,19 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
     assert!(changes.is_empty() && again["before"] == Value::Array(Vec::new()), "{changes:?}\n{}", again["before"]);
     let before = jobs(&machine);
     assert_eq!(before.as_array().unwrap().iter().filter(|job| job["state"] == "succeeded").count(), 1, "{before}");
+
+    // An upgrade is step 1 with another archive, and the same command again: what runs then is of it.
+    let _ = machine.types(ANOTHER_RELEASE);
+    let step = blocks.iter().find(|block| block.commands.contains("sha256sum")).unwrap();
+    let _ = machine.types(&step.commands);
+    let _ = machine.types("sudo stoke install");
+    let runs = machine.types("sudo readlink /proc/$(systemctl show --property MainPID --value stoke-api)/exe");
+    assert!(runs.contains("stokehold-worker-9.9.9-"), "{runs}");
+
+    // Backups are made and tried by the service, as it is started every hour.
+    let _ = machine.types(BACKUPS);
+    let listed: Value = serde_json::from_str(&machine.types("sudo stoke-admin backup list --json 2>/dev/null")).unwrap();
+    assert_eq!(listed["backups"].as_array().map(Vec::len), Some(1), "{listed}");
 
     // The power goes, and comes back.
     drop(machine);

@@ -19,7 +19,7 @@ fn handler(folder: &Path, factor: u32) -> String {
 }
 
 /// `deploy/ci/release.sh` as a pipeline runs it.
-fn release(stack: &Stack, folder: &Path, factor: u32, options: &[&str]) -> Output {
+fn release(stack: &Stack, folder: &Path, token: &str, factor: u32, options: &[&str]) -> Output {
     let stoke = stack.command(&[]);
     let mut script = std::process::Command::new(api::root().join("deploy/ci/release.sh"));
     let path = std::env::join_paths(
@@ -29,7 +29,7 @@ fn release(stack: &Stack, folder: &Path, factor: u32, options: &[&str]) -> Outpu
     for (name, value) in stoke.get_envs() {
         value.map(|value| script.env(name, value));
     }
-    script.env("PATH", path.unwrap()).arg(handler(folder, factor)).arg(folder.join("cases.jsonl")).args(options);
+    script.env("PATH", path.unwrap()).env("STOKE_TOKEN", token).arg(handler(folder, factor)).arg(folder.join("cases.jsonl")).args(options);
     script.output().unwrap()
 }
 
@@ -40,6 +40,7 @@ fn said(output: &Output) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_version_gets_jobs_only_when_it_is_good_enough() {
     let (stack, dir) = api::stack(&[]);
+    let token = stack.stoke_ok(&["token", "create", "--name", "ci", "--role", "deploy,submit,cancel"]);
     let cases: String = (1..=20).map(|n| json!({"input": {"n": n}}).to_string() + "\n").collect();
     std::fs::write(dir.path().join("cases.jsonl"), cases).unwrap();
     let api = Api::of(&stack);
@@ -47,7 +48,8 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
     let judge = format!("python3 {}", api::root().join("tests/it/gate/judge.py").display());
 
     // The first version of an endpoint has nobody to leave the jobs to, and is promoted as any other.
-    let first = release(&stack, dir.path(), 2, &["--check", &judge, "--max-p95-ms", "60000", "--json"]);
+    let release = |factor, options: &[&str]| release(&stack, dir.path(), token.trim(), factor, options);
+    let first = release(2, &["--check", &judge, "--max-p95-ms", "60000", "--json"]);
     assert!(first.status.success(), "{}", said(&first));
     let verdict: Value = serde_json::from_slice(&first.stdout).unwrap();
     assert_eq!(
@@ -61,7 +63,7 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
 
     // It answers, and wrongly: only the check sees that.
     let junit = dir.path().join("gate.xml");
-    let wrong = release(&stack, dir.path(), 3, &["--check", &judge, "--junit", junit.to_str().unwrap()]);
+    let wrong = release(3, &["--check", &judge, "--junit", junit.to_str().unwrap()]);
     assert!(!wrong.status.success(), "{}", said(&wrong));
     assert!(said(&wrong).contains("line 1: not accepted: wants 2"), "{}", said(&wrong));
     assert!(
@@ -75,8 +77,19 @@ async fn a_version_gets_jobs_only_when_it_is_good_enough() {
     // A canary that raises loses what it has.
     let _ = stack.stoke_ok(&["deploy", &handler(dir.path(), 0), "--traffic", "25"]);
     assert_eq!(traffic().await.as_array().unwrap().len(), 2);
-    let broken = release(&stack, dir.path(), 0, &["--min-success", "0.5"]);
+    let broken = release(0, &["--min-success", "0.5"]);
     assert!(said(&broken).contains("handler_error: this version is broken"), "{}", said(&broken));
+    assert_eq!(traffic().await, json!([{"version": 1, "percent": 100}]));
+
+    // Nothing has changed but the judge: what is current stays so, and never makes way for a version that was found wrong.
+    let _ = stack.stoke_ok(&["endpoints", "traffic", "double", "3"]);
+    let again = release(0, &[]);
+    assert!(!again.status.success() && said(&again).contains("double@3 is not good enough"), "{}", said(&again));
+    assert_eq!(traffic().await, json!([{"version": 3, "percent": 100}]));
+    // Asked for by name it goes back, to what was current before and not to the number before.
+    let cases = dir.path().join("cases.jsonl");
+    let back = ["gate", "--endpoint", "double", "--version", "3", "--batch", cases.to_str().unwrap(), "--roll-back"];
+    assert!(!stack.stoke(&back).status.success());
     assert_eq!(traffic().await, json!([{"version": 1, "percent": 100}]));
 
     // Wrong lines and a version that is not there say nothing of a version.

@@ -171,7 +171,7 @@ async fn a_version_is_tried_on_a_part_of_the_jobs_and_taken_back() {
     assert!(diff.contains("say@1 -> @2") && diff.contains("package_sha256"), "{diff}");
     let _ = stack.stoke_ok(&["endpoints", "rollback", "say"]);
     assert_eq!(says(), "first");
-    assert!(refusal(&stack, &["endpoints", "rollback", "say"]).contains("its first version"));
+    assert!(refusal(&stack, &["endpoints", "rollback", "say"]).contains("current before say@1"));
 }
 
 /// Says which process it is; with a gate, opens that and answers never.

@@ -385,7 +385,7 @@ fn declared(sizes_mib: &[u64]) -> Vec<Gpu> {
     let card = |(index, vram_mib): (u32, &u64)| Gpu {
         index,
         uuid: format!("fake-{index}"),
-        name: "declared by STOKE_FAKE_GPUS".to_owned(),
+        name: "fake card".to_owned(),
         vram_mib: *vram_mib,
         ..Gpu::default()
     };

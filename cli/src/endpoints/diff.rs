@@ -27,7 +27,7 @@ pub(super) struct DiffArgs {
 pub(super) async fn run(global: &Global, client: &Client, args: &DiffArgs) -> Result<()> {
     let found = client.get(&format!("/v1/endpoints/{}/versions", segment(&args.name))).await?;
     let versions = found["versions"].as_array().context("the API gave no versions")?;
-    let current = traffic::of(client, &args.name).await?.first().map_or(1, |part| part.version);
+    let current = traffic::of(client, &args.name).await?.versions.first().map_or(1, |part| part.version);
     let new = args.new.unwrap_or(current);
     let old = args.old.unwrap_or(new.saturating_sub(1));
     ensure!(old > 0, "{}@1 is its first version: there is none before it", args.name);

@@ -26,11 +26,22 @@ pub(super) struct TrafficArgs {
     percent: u32,
 }
 
-/// Send new jobs back to the version before
+/// Send new jobs back to the version that was current before
+///
+/// A version that is tried on a part of them loses those; without one, the current version makes way for the one before it.
 #[derive(Args)]
 pub(super) struct RollbackArgs {
     /// The endpoint
     name: String,
+}
+
+/// Which versions get new jobs.
+#[derive(Deserialize)]
+pub(crate) struct Traffic {
+    /// The current one first.
+    pub(crate) versions: Vec<Part>,
+    /// The one that was current before.
+    pub(crate) previous: Option<u64>,
 }
 
 /// A version's part of new jobs.
@@ -38,6 +49,16 @@ pub(super) struct RollbackArgs {
 pub(crate) struct Part {
     pub(crate) version: u64,
     pub(crate) percent: u32,
+}
+
+impl Traffic {
+    /// Who is to get what this version has: the current one instead of one that is tried, the one before instead of the current one.
+    /// `None` where nobody is known, or it has nothing.
+    pub(crate) fn without(&self, version: u64) -> Option<u64> {
+        let current = self.versions.first()?.version;
+        self.versions.iter().any(|part| part.version == version).then_some(())?;
+        if version == current { self.previous } else { Some(current) }
+    }
 }
 
 pub(super) async fn run(global: &Global, client: &Client, args: &TrafficArgs) -> Result<()> {
@@ -48,21 +69,22 @@ pub(super) async fn run(global: &Global, client: &Client, args: &TrafficArgs) ->
     show(global, &shown)
 }
 
-/// A canary goes first; without one the version before the current one becomes the current one.
+/// What is tried goes first; without that the version that was current before becomes the current one.
 pub(super) async fn roll_back(global: &Global, client: &Client, args: &RollbackArgs) -> Result<()> {
-    let parts = of(client, &args.name).await?;
-    let current = parts.first().with_context(|| format!("{} gets no jobs", args.name))?.version;
-    let target = if parts.len() > 1 { current } else { current - 1 };
-    if target == 0 {
-        bail!("{}@1 is its first version: there is none to go back to", args.name);
-    }
-    show(global, &set(client, &args.name, target, 100).await?)
+    let (name, traffic) = (&args.name, of(client, &args.name).await?);
+    let tried = traffic.versions.last().with_context(|| format!("{name} gets no jobs"))?.version;
+    let Some(target) = traffic.without(tried) else {
+        bail!(
+            "nothing is known to have been current before {name}@{tried}; `stoke endpoints {name}` lists what there is, \
+             and `stoke endpoints traffic {name} N` makes one current"
+        );
+    };
+    show(global, &set(client, name, target, 100).await?)
 }
 
-/// The versions that get new jobs, the current one first.
-pub(crate) async fn of(client: &Client, name: &str) -> Result<Vec<Part>> {
-    let mut found = client.get(&path(name)).await?;
-    serde_json::from_value(found["versions"].take()).context("the API gave no traffic")
+/// The versions that get new jobs.
+pub(crate) async fn of(client: &Client, name: &str) -> Result<Traffic> {
+    serde_json::from_value(client.get(&path(name)).await?).context("the API gave no traffic")
 }
 
 /// Gives a version a part of new jobs, and the traffic as it is then.
@@ -85,4 +107,25 @@ fn show(global: &Global, traffic: &Value) -> Result<()> {
 
 fn path(name: &str) -> String {
     format!("/v1/endpoints/{}/traffic", segment(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_gives_its_jobs_back_to_the_one_that_had_them() {
+        for (has, previous, version, expected) in [
+            (&[7, 8][..], None, 8, Some(7)),
+            (&[8], Some(5), 8, Some(5)),
+            (&[8, 9], Some(5), 8, Some(5)),
+            (&[8, 9], Some(5), 9, Some(8)),
+            (&[8], None, 8, None),
+            (&[7], Some(5), 8, None),
+            (&[], None, 1, None),
+        ] {
+            let versions = has.iter().map(|version| Part { version: *version, percent: 50 }).collect();
+            assert_eq!(Traffic { versions, previous }.without(version), expected, "{version} of {has:?}");
+        }
+    }
 }

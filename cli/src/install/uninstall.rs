@@ -15,6 +15,9 @@ use crate::{Global, output};
 const KEPT: [&str; 4] =
     ["etc/stokehold", "var/lib/stokehold", "var/lib/stokehold-proxy", "var/lib/stokehold-prometheus"];
 
+/// The worker's unit, which is not of `stoke install` alone.
+const WORKER: &str = "stoke-worker.service";
+
 /// Stop what `stoke install` set up, and remove its services
 ///
 /// Jobs, results, secrets and settings stay in /var/lib/stokehold and /etc/stokehold: `stoke install` brings all of it back. Packages stay too, and a worker:
@@ -34,6 +37,10 @@ pub(crate) async fn run(global: &Global, args: UninstallArgs) -> Result<()> {
         !installed.is_empty() || args.delete_data,
         "there is nothing of `stoke install` in {}: nothing to remove",
         units.display()
+    );
+    ensure!(
+        !args.delete_data || !units.join(WORKER).exists(),
+        "the worker of this machine has its settings in /etc/stokehold too: `sudo stoke worker uninstall` first"
     );
     // Those that need others go first.
     for service in installed.iter().rev() {

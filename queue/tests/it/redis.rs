@@ -434,6 +434,30 @@ async fn traffic_is_given_to_a_version_in_part_or_whole_and_taken_back() {
 }
 
 #[tokio::test]
+async fn what_was_current_before_is_known_until_somebody_goes_back_to_it() {
+    let (server, _dir) = server(&[]);
+    let registry = queue(&server, Clock::Own).await.registry();
+    let deploy = async |entry: &str, percent| {
+        registry.deploy("t", "echo", endpoint_spec(entry), percent).await.unwrap().1.previous
+    };
+    let set = async |version, percent| match registry.set_traffic("t", "echo", version, percent).await.unwrap() {
+        TrafficSet::Done(traffic) => traffic.previous,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(deploy("a.py:f", 100).await, None);
+    assert_eq!(deploy("a.py:g", 0).await, None, "a version that is tried has not been current");
+    assert_eq!(deploy("a.py:h", 100).await, Some(1), "not 2, which never was");
+    assert_eq!(deploy("a.py:h", 100).await, Some(1), "repeated");
+    assert_eq!(set(2, 10).await, Some(1));
+    assert_eq!(deploy("a.py:g", 50).await, Some(1));
+    assert_eq!(set(3, 100).await, Some(1), "the trial ends");
+    assert_eq!(set(1, 100).await, None, "nobody wants the one that was left");
+    assert_eq!(set(1, 100).await, None, "repeated");
+    assert_eq!(deploy("a.py:g", 100).await, Some(1), "promoted by a deploy");
+    assert_eq!(set(3, 100).await, Some(4));
+}
+
+#[tokio::test]
 async fn a_single_use_token_is_claimed_once() {
     let (server, _dir) = server(&[]);
     let registry = queue(&server, Clock::Own).await.registry();

@@ -32,6 +32,9 @@ pub(crate) struct TrafficView {
     name: String,
     /// The current version first.
     versions: Vec<TrafficPart>,
+    /// The version that was current before, which `stoke endpoints rollback` goes back to; not there once somebody has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous: Option<u32>,
 }
 
 /// A version's part of new jobs.
@@ -44,7 +47,7 @@ pub(crate) struct TrafficPart {
 impl TrafficView {
     fn new(name: String, traffic: Traffic) -> Self {
         let versions = traffic.parts().map(|(version, percent)| TrafficPart { version, percent }).collect();
-        Self { name, versions }
+        Self { name, versions, previous: traffic.previous }
     }
 }
 

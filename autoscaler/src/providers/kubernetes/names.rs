@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub(super) const STOKEHOLD: &str = "stokehold";
+pub(super) const NAME: &str = "app.kubernetes.io/name";
+pub(super) const COMPONENT: &str = "app.kubernetes.io/component";
 /// The machine's label, and its worker's name.
 pub(super) const MACHINE: &str = "stokehold.dev/machine";
 /// Whose it is: the prefix of the queue, since two that use one namespace have one each.
@@ -65,7 +67,9 @@ impl Rented {
 
 /// Labels of a machine.
 pub(super) fn labels(owner: &str, pool: &str, label: &str) -> BTreeMap<String, String> {
-    let labels = [(MANAGED_BY, STOKEHOLD), (OWNER, owner), (POOL, pool), (MACHINE, label)];
+    // The last two are what network policies go by, as deploy/kubernetes/network.yaml does.
+    let labels =
+        [(MANAGED_BY, STOKEHOLD), (OWNER, owner), (POOL, pool), (MACHINE, label), (NAME, STOKEHOLD), (COMPONENT, "worker")];
     labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 

@@ -16,7 +16,8 @@ async fn a_machine_is_a_job_that_asks_for_its_cards_and_owns_the_secret_of_its_w
         (cluster.get("jobs", "m-1").unwrap().clone(), cluster.get("secrets", "m-1").unwrap().clone())
     };
     let labels = json!({"app.kubernetes.io/managed-by": "stokehold", "stokehold.dev/machine": "m-1",
-        "stokehold.dev/namespace": "stoke", "stokehold.dev/pool": "a100"});
+        "stokehold.dev/namespace": "stoke", "stokehold.dev/pool": "a100",
+        "app.kubernetes.io/name": "stokehold", "app.kubernetes.io/component": "worker"});
     assert_eq!((&job["metadata"]["labels"], &secret["metadata"]["labels"]), (&labels, &labels));
     assert_eq!(secret["data"], json!({"join-token": JOIN}));
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], job["metadata"]["uid"]);
