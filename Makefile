@@ -231,7 +231,7 @@ $(CHROMIUM): api/dashboard/tests/chromium.sh
 
 # --- deploy ------------------------------------------------------------------------------------------------------------------
 
-worker-dist: $(ZIG) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
+worker-dist: $(ZIG) $(if $(shell command -v npm),$(DASHBOARD)) ## Build the archive that makes a worker of any Linux with glibc 2.28, into target/dist
 	@ZIG_BIN=$(TOOLS)/zig/bin UV=$(UV) GLIBC=$(DIST_GLIBC) OUT=target/dist deploy/worker/build.sh
 
 # OLDER=: the Debian to try, the oldest that mirrors still have.

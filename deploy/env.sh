@@ -33,5 +33,5 @@ STOKE_SUBNET=172.30.77.0/24
 ENV
 mv .env.new .env
 # Containers read these as users of their own, whatever the umask was when they were checked out.
-chmod -R a+rX redis.conf containers prometheus/prometheus.yml prometheus/rules grafana
+chmod -R a+rX redis.conf autoscaler.toml containers prometheus/prometheus.yml prometheus/rules grafana
 echo "deploy/.env is made" >&2

@@ -49,7 +49,7 @@ enum Verb {
 /// Kept are all of the last 24 hours, the last of each day for 7 days, of each week for 5 weeks, of each month for 12 months.
 #[derive(Args)]
 #[command(after_help = "Example, hourly by cron:
-  7 * * * *  set -a; . /etc/stokehold/api.env; stoke backup create")]
+  7 * * * *  set -a; . /etc/stokehold/backup.env; stoke backup create")]
 struct CreateArgs {
     /// How long writers of Redis may be made to wait for each shard, so that the copy is of one moment; 0: never
     #[arg(long, value_name = "MILLISECONDS", default_value_t = PAUSE_MS, value_parser = clap::value_parser!(u64).range(..=60_000))]

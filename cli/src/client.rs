@@ -133,6 +133,12 @@ impl Client {
         Self::new(url, token)
     }
 
+    /// To where [`Client::connect`] goes, for what asks for no token.
+    pub(crate) fn without_token(global: &Global) -> Result<Self> {
+        let saved = Credentials::load()?;
+        Self::new(address(global, saved.as_ref()), String::new())
+    }
+
     /// To `url`, with `token`.
     pub(crate) fn new(url: String, token: String) -> Result<Self> {
         let parsed =

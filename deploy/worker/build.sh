@@ -40,5 +40,7 @@ Stokehold worker $version for $arch, Linux with glibc $GLIBC or newer.
 
 bin/uv, and bin/bwrap where it is there, are used before those on PATH. Their licences, and bubblewrap's sources, are named in licenses/.
 README
+# One release lies there: what is made of the folder takes what it finds.
+rm -f "$OUT"/stokehold-worker-*-"$arch"-linux.tar.gz*
 python3 deploy/worker/archive.py "$stage" "$OUT/$name.tar.gz" "$GLIBC"
 rm -rf "$OUT/stage"

@@ -63,11 +63,11 @@ pub(crate) struct Memory {
 /// Whether this replica can serve.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 pub(crate) struct Ready {
-    /// All of the below.
+    /// The queue answers, and this replica is not about to end.
     ready: bool,
     /// The queue answers.
     redis: bool,
-    /// The object store answers.
+    /// The object store answers. Without it results and files wait, the rest goes on: that is no reason to send requests elsewhere.
     s3: bool,
 }
 
@@ -126,7 +126,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
 async fn look(app: &App) -> Ready {
     let (redis, s3) = tokio::join!(timeout(PATIENCE, app.queue.ping()), timeout(PATIENCE, app.objects.ping()));
     let (redis, s3) = (matches!(redis, Ok(Ok(()))), matches!(s3, Ok(Ok(()))));
-    Ready { ready: redis && s3 && !app.shutdown.is_cancelled(), redis, s3 }
+    Ready { ready: redis && !app.shutdown.is_cancelled(), redis, s3 }
 }
 
 /// Prometheus metrics

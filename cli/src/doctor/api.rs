@@ -15,14 +15,19 @@ const SESSION_MS: u64 = 11 * 3600 * 1000;
 const DELIVERIES: &str = "50";
 
 pub(super) async fn checks(global: &Global) -> Vec<Finding> {
-    let client = match Client::connect(global) {
-        Ok(client) => client,
-        Err(error) => return vec![Finding::warn("API", format!("{error:#}"), "Nothing to check until there is one.")],
+    let known = Client::connect(global);
+    let (client, unknown) = match (&known, Client::without_token(global)) {
+        (Ok(client), _) => (client.clone(), None),
+        (Err(error), Ok(client)) => (client, Some(error)),
+        (Err(error), Err(_)) => return vec![nobody(error)],
     };
     let open = |path: &str| client.http().get(format!("{}{path}", client.url())).timeout(LIMIT).send();
     let health = match open("/healthz").await {
         Ok(health) => health,
-        Err(_) => return vec![network::unreached("API", client.url()).await],
+        Err(_) => match unknown {
+            Some(error) => return vec![nobody(error)],
+            None => return vec![network::unreached("API", client.url()).await],
+        },
     };
     let clock = network::clock("clock beside the API's", health.headers());
     let health: Value = health.json().await.unwrap_or_default();
@@ -49,9 +54,18 @@ pub(super) async fn checks(global: &Global) -> Vec<Finding> {
             Finding::fail(what, "does not answer", "See the API's log lines.")
         });
     }
-    checks.push(token(&client).await);
-    checks.extend(deliveries(&client).await);
+    match unknown {
+        Some(error) => checks.push(Finding::warn("token", format!("{error:#}"), "What it may do is checked with one.")),
+        None => {
+            checks.push(token(&client).await);
+            checks.extend(deliveries(&client).await);
+        }
+    }
     checks
+}
+
+fn nobody(error: &anyhow::Error) -> Finding {
+    Finding::warn("API", format!("{error:#}"), "Nothing to check until there is one.")
 }
 
 /// Whether the API takes new work, and how much room is left.

@@ -135,7 +135,9 @@ pub(super) fn judge(measured: &Measured, limits: &Limits) -> Verdict {
         }
     };
     at_most("p95_ms", measured.p95_ms().map(|ms| ms as f64), limits.max_p95_ms);
-    let per_1000 = (lines > 0).then(|| measured.spent_usd_micros as f64 * 1000.0 / lines as f64);
+    // Where no worker has a price, nobody knows what it cost.
+    let has_cost = lines > 0 && measured.spent_usd_micros > 0;
+    let per_1000 = has_cost.then(|| measured.spent_usd_micros as f64 * 1000.0 / lines as f64);
     at_most("usd_micros_per_1000", per_1000, limits.max_usd_micros_per_1000);
     let told = measured.others.iter().take(TOLD);
     let not_passed = told.map(|(line, why)| Line { line: *line, why: why.clone() }).collect();

@@ -13,14 +13,14 @@ use tokio::time::{Instant, sleep};
 
 use super::Plan;
 use super::answers::{Answers, Tls};
-use super::files::{CERTIFICATES, File, PROMETHEUS, SCRAPE_TOKEN};
+use super::files::{CERTIFICATES, File, PROMETHEUS, SCRAPE_TOKEN, SYSCTL};
 use super::machine::{USER, WITH_SERVICES};
 use super::secrets::Settings;
 use crate::services::command;
 use crate::{output, services};
 
 /// A mirror may be slow, and so is the drain of what is restarted.
-const COMMAND_LIMIT: Duration = Duration::from_secs(15 * 60);
+pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Redis may have a large file to read before the API can answer.
 const READY_LIMIT: Duration = Duration::from_secs(300);
@@ -94,6 +94,9 @@ pub(super) fn after(plan: &Plan) -> Vec<Vec<&'static str>> {
     };
     let again: Vec<_> = plan.services.iter().copied().filter(reads_changed).collect();
     let mut commands = vec![systemctl(&["daemon-reload"], &[])];
+    if plan.changed.contains(&SYSCTL) {
+        commands.push(vec!["sysctl", "--quiet", "--load", "/etc/sysctl.d/60-stokehold.conf"]);
+    }
     if !plan.idle.is_empty() {
         commands.push(systemctl(&["disable", "--quiet", "--now"], &plan.idle));
     }
@@ -118,21 +121,22 @@ pub(super) async fn run(plan: &Plan, installed: &Installed<'_>, worker: bool) ->
     write(plan, Path::new("/"))?;
     all(&after(plan)).await?;
     until_ready(API, READY_LIMIT).await.context("`journalctl -u stoke-api -u stoke-redis -u stoke-store` says why")?;
-    let url = installed.answers.url();
-    if installed.answers.tls == Tls::Internal {
-        trust().await?;
-    }
-    until_ready(&url, FRONT_LIMIT).await.with_context(|| {
-        format!(
-            "the API runs, and {url} does not lead to it: is the name in DNS, are ports 80 and 443 open? `journalctl -u stoke-proxy` says more"
-        )
-    })?;
     if installed.answers.monitoring {
         installed.let_prometheus_look().await?;
     }
     if worker {
         installed.add_worker().await?;
     }
+    if installed.answers.tls == Tls::Internal {
+        trust().await?;
+    }
+    let url = installed.answers.url();
+    until_ready(&url, FRONT_LIMIT).await.with_context(|| {
+        format!(
+            "all of it runs, and {url} does not lead to it from here: is the name in DNS, are ports 80 and 443 open, does this machine trust whoever signed the \
+             certificate (update-ca-certificates)? `journalctl -u stoke-proxy` says more"
+        )
+    })?;
     installed.doctor().await
 }
 

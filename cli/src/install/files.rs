@@ -18,6 +18,7 @@ pub(super) const CERTIFICATES: &str = "etc/stokehold/tls";
 pub(super) const ADMIN: &str = "usr/local/sbin/stoke-admin";
 
 /// What Prometheus shows to be told how the whole installation stands.
+pub(super) const SYSCTL: &str = "etc/sysctl.d/60-stokehold.conf";
 pub(super) const SCRAPE_TOKEN: &str = "etc/stokehold/prometheus/token";
 
 const BY: &str = "stoke install";
@@ -136,7 +137,7 @@ pub(super) fn files(
         File::new(SCRAPE_TOKEN, "", 0o600, &[PROMETHEUS]).yours(),
         File::new(ADMIN, admin(program), 0o755, &[]),
         // Redis forks to rewrite its file; the kernel must not refuse that for memory that will not be used.
-        File::new("etc/sysctl.d/60-stokehold.conf", "vm.overcommit_memory = 1\n", 0o644, &[]),
+        File::new(SYSCTL, "vm.overcommit_memory = 1\n", 0o644, &[]),
     ];
     if let Some((certificate, key)) = &answers.certificate {
         files.push(File::new("etc/stokehold/tls/cert.pem", certificate, 0o600, &[PROXY]));

@@ -54,8 +54,6 @@ pub(super) fn settings(
     let mut set = |name: &str, value: String| settings.entry(name.to_owned()).or_insert(value).clone();
     set("STOKE_TOKEN_KEY", key);
     set("STOKE_BACKUP_KEY", random());
-    // The proxy is on this machine, and says who asks.
-    set("STOKE_TRUSTED_PROXIES", "127.0.0.1,::1".to_owned());
     set("STOKE_REDIS_URL", OWN_REDIS.to_owned());
     if set("STOKE_S3_ENDPOINT_URL", OWN_STORE.to_owned()) == OWN_STORE {
         set("STOKE_S3_ACCESS_KEY_ID", format!("stoke{:016x}", rand::random::<u64>()));

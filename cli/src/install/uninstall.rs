@@ -7,8 +7,9 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::json;
 
-use super::files::{ADMIN, SERVICES};
-use crate::services::{remove, systemctl};
+use super::apply::{COMMAND_LIMIT, TRUSTED};
+use super::files::{ADMIN, SERVICES, SYSCTL};
+use crate::services::{command, remove, systemctl};
 use crate::{Global, output};
 
 /// What an installation keeps: secrets and settings, jobs and objects, what the proxy and Prometheus know.
@@ -51,7 +52,12 @@ pub(crate) async fn run(global: &Global, args: UninstallArgs) -> Result<()> {
     }
     let root = Path::new("/");
     remove(&root.join(ADMIN))?;
-    remove(&root.join("etc/sysctl.d/60-stokehold.conf"))?;
+    remove(&root.join(SYSCTL))?;
+    // Nobody has its key any more who could be held to account.
+    if args.delete_data && Path::new(TRUSTED).exists() {
+        remove(Path::new(TRUSTED))?;
+        command("update-ca-certificates", &[], COMMAND_LIMIT).await?;
+    }
     systemctl(&["daemon-reload"]).await?;
     if args.delete_data {
         for folder in KEPT {
