@@ -1,4 +1,4 @@
-# Every entry point. Needs git, make, a C compiler, Rust and Python >= 3.9 (tests and lint also Node >= 18 and npm); what else is
+# Every entry point. Needs git, make, a C compiler, Rust and Python >= 3.9 (tests, lint and the dashboard also Node >= 20.19 with npm); what else is
 # needed is put under .tools/, pinned.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -79,7 +79,7 @@ dashboard: $(DASHBOARD) ## Build the dashboard's page, which the next build of `
 
 # Its output goes to standard error, so that DEMO_JSON=1 leaves standard output to the document. Without npm it goes without the
 # dashboard, whose address then says so.
-stoke: $(if $(shell command -v npm),$(DASHBOARD))
+stoke: $(if $(shell command -v npm),$(DASHBOARD)) ## Build target/debug/stoke, with the dashboard where there is an npm
 	@cargo build --locked -p stokehold-cli 1>&2
 
 # --- tools -------------------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ $(ZIG): | $(UV)
 
 # The Redis that `stoke dev` would run (one on PATH, else a pinned one that it installs), and the pinned Valkey: the queue is tested on
 # both.
-redis: stoke | $(UV)
+redis: stoke | $(UV) ## Find or fetch the Redis and the Valkey of the tests
 	@mkdir -p $(TOOLS)/bin && ln -sf "$$($(STOKE) find-redis)" $(TOOLS)/bin/test-redis
 	@ln -sf "$$($(STOKE) find-redis --pinned)" $(TOOLS)/bin/test-valkey
 
@@ -261,8 +261,6 @@ test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP
 	@tests/run.sh
 
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
-	@tests/run.sh
-
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
 
 # No Grafana is run: its boards are read as it would, and what they ask is asked of a real Prometheus.

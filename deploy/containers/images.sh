@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make images`: the three images, by buildah and without a registry when BASE is a folder (an unpacked Debian). Wants ARCHIVE, BASE, and OUT,
-# where each comes out as an OCI archive; says how large they are and tries each.
+# where each comes out as an archive for `docker load`; says how large they are and tries each.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)

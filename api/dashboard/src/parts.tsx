@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { sentence } from "./api";
-import { useMay } from "./session";
+import { useMay, type Scope } from "./session";
 
 const MARKS: Record<string, [string, string]> = {
   succeeded: ["✓", "good"], completed: ["✓", "good"], ready: ["●", "good"], well: ["●", "good"],
@@ -48,8 +48,8 @@ export function Legend({ kinds }: { kinds: [name: string, kind: string][] }) {
 }
 
 /** A button whose deed is done only after its dialog says what it will do; there for those who may do it. */
-export function Confirm({ label, text, act }: { label: string; text: string; act: () => Promise<unknown> }) {
-  const may = useMay("jobs:write");
+export function Confirm({ label, text, scope, act }: { label: string; text: string; scope: Scope; act: () => Promise<unknown> }) {
+  const may = useMay(scope);
   const box = useRef<HTMLDialogElement>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [isBusy, setBusy] = useState(false);

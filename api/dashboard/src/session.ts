@@ -4,12 +4,15 @@ import { useContext } from "preact/hooks";
 import type { Schemas } from "./api";
 
 export type Session = Schemas["Session"];
-export type Scope = "jobs:read" | "jobs:write" | "endpoints:read" | "webhooks:read" | "workers:read" | "limits:read";
+export type Scope = "jobs:read" | "jobs:submit" | "jobs:cancel" | "endpoints:read" | "webhooks:read" | "workers:read" | "limits:read";
 
 export const SessionContext = createContext<Session | null>(null);
 
 /** Whether whoever is logged in has a scope. The API decides; this only keeps buttons away that it would refuse. */
-export function useMay(scope: Scope): boolean { return useContext(SessionContext)?.scopes.includes(scope) ?? false; }
+export function useMay(scope: Scope): boolean {
+  const scopes: string[] = useContext(SessionContext)?.scopes ?? [];
+  return scopes.includes(scope) || ((scope === "jobs:submit" || scope === "jobs:cancel") && scopes.includes("jobs:write"));
+}
 
 /** The token of an address that `stoke dashboard` printed, once: it is out of the address, and of the history, before anything is asked. */
 export function takeLink(): string | null {

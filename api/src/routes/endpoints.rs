@@ -239,7 +239,7 @@ impl From<EndpointVersion> for VersionView {
 
 /// Deploy an endpoint
 ///
-/// Adds a version and makes it the current one. The same again changes nothing, so repeating is safe.
+/// Adds a version; with `traffic_percent` 100, the default, it is the current one. The same again changes nothing, so repeating is safe.
 #[utoipa::path(post, operation_id = "deploy_endpoint", path = "/v1/endpoints", tag = "endpoints", request_body = DeployRequest,
     responses(
         (status = 201, description = "The new version.", body = VersionView),

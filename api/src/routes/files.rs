@@ -80,7 +80,11 @@ struct Card {
 
 /// Upload a file
 #[utoipa::path(post, operation_id = "create_file", path = "/v1/files", tag = "files", request_body = FileRequest,
-    responses((status = 201, description = "Where to PUT the bytes within an hour.", body = FileUpload), crate::openapi::Problems))]
+    responses(
+        (status = 201, description = "Where to PUT the bytes within an hour.", body = FileUpload),
+        (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
 pub(crate) async fn create(
     State(app): State<App>,
     caller: Caller<FilesWrite>,

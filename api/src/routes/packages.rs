@@ -10,7 +10,7 @@ use stokehold_objects::Announced;
 use utoipa::ToSchema;
 
 use crate::auth::{Caller, EndpointsWrite};
-use crate::error::Problem;
+use crate::error::{Problem, ProblemBody};
 use crate::json::Json;
 use crate::names;
 use crate::state::App;
@@ -45,6 +45,7 @@ pub(crate) struct PackageReply {
 #[utoipa::path(post, operation_id = "create_package", path = "/v1/packages", tag = "endpoints", request_body = PackageRequest,
     responses(
         (status = 200, description = "Whether it is there, else where to PUT it within an hour.", body = PackageReply),
+        (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn create(

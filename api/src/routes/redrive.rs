@@ -114,7 +114,7 @@ impl ManyRequest {
 
 /// Try a dead job again
 ///
-/// A new job with the same input; the old one stays as it ended. Asking again while the new one is open answers that.
+/// A new job with the same input; the old one stays as it ended. Asking again within 24 hours answers the same new job.
 #[utoipa::path(post, operation_id = "retry_job", path = "/v1/jobs/{id}/retry", tag = "jobs",
     params(("id" = String, Path, description = "The job's id.")),
     responses(

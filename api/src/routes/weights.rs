@@ -12,7 +12,7 @@ use url::Url;
 use utoipa::ToSchema;
 
 use crate::auth::{Caller, EndpointsWrite};
-use crate::error::{Code, Problem};
+use crate::error::{Code, Problem, ProblemBody};
 use crate::json::Json;
 use crate::names;
 use crate::query::Params;
@@ -81,6 +81,7 @@ pub(crate) struct WeightView {
 #[utoipa::path(post, operation_id = "create_weights", path = "/v1/weights", tag = "endpoints", request_body = WeightsRequest,
     responses(
         (status = 200, description = "Whether they are there, else where to PUT them within six hours.", body = WeightsReply),
+        (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn create(

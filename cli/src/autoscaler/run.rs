@@ -44,7 +44,7 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
     let providers = providers(&config).await?;
     ensure!(
         providers.iter().next().is_some(),
-        "there is nobody to get machines from: set local.max, or list hosts of yours under [[static.hosts]], pools of a cluster under [[kubernetes.pools]], or set VAST_API_KEY (--print-config shows how)"
+        "there is nobody to get machines from: set local.max, or list hosts of yours under [[static.hosts]], pools of a cluster under [[kubernetes.pools]], or set STOKE_VAST_API_KEY (--print-config shows how)"
     );
     let token_key = invites::key(&providers, &config.token_key)?;
     let record = config.record.as_deref().map(|path| {

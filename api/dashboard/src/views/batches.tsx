@@ -23,8 +23,8 @@ function One({ id }: { id: string }) {
       <h1><a href="/dashboard/batches">Batches</a> / <span class="mono">{id}</span></h1>
       <Problem text={problem} />
       <div class="row"><State of={batch.state} />
-        {batch.ended_at == null && <Confirm label="Cancel batch" text="Its open jobs are cancelled; what has ended keeps its result. Cancelled jobs can be sent again." act={() => post("cancel")} />}
-        {batch.ended_at != null && counts.failed > 0 && <Confirm label="Retry failed" text={`A new batch runs the ${counts.failed} failed lines again. This one stays as it is.`} act={() => post("retry-failed")} />}
+        {batch.ended_at == null && <Confirm scope="jobs:cancel" label="Cancel batch" text="Its open jobs are cancelled; what has ended keeps its result. Cancelled jobs can be sent again." act={() => post("cancel")} />}
+        {batch.ended_at != null && counts.failed > 0 && <Confirm scope="jobs:submit" label="Retry failed" text={`A new batch runs the ${counts.failed} failed lines again. This one stays as it is.`} act={() => post("retry-failed")} />}
       </div>
       <div class="tiles">
         <Tile label="done">{percent(counts.total - counts.open, counts.total)} <small class="quiet">{count(counts.total - counts.open)} of {count(counts.total)}</small></Tile>

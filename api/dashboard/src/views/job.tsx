@@ -42,8 +42,8 @@ export function Job({ id }: { id: string }) {
       <h1><a href="/dashboard/jobs">Jobs</a> / <span class="mono">{id}</span></h1>
       <Problem text={problem} />
       <div class="row"><State of={job.state} />{job.progress && !isOver && <span class="quiet">{Math.round(job.progress.fraction * 100)} % {job.progress.message}</span>}<a href={`/dashboard/endpoints/${job.endpoint}`}>{job.endpoint}@{job.version}</a><span class="quiet">{job.priority}</span>
-        {!isOver && <Confirm label="Cancel job" text="It stops, and what it has not finished is lost. It can be sent again later, as a new job." act={() => ask(`${path}/cancel`, { method: "POST" }).then(again)} />}
-        {isOver && job.state !== "succeeded" && <Confirm label="Retry job" text="A new job runs the same input again. This one stays as it is." act={retry} />}
+        {!isOver && <Confirm scope="jobs:cancel" label="Cancel job" text="It stops, and what it has not finished is lost. It can be sent again later, as a new job." act={() => ask(`${path}/cancel`, { method: "POST" }).then(again)} />}
+        {isOver && job.state !== "succeeded" && <Confirm scope="jobs:submit" label="Retry job" text="A new job runs the same input again. This one stays as it is." act={retry} />}
       </div>
       {job.waiting && <p><State of={job.waiting.reason} /> {job.waiting.message}</p>}
       {job.error && <div class="problem"><b>{job.error.code}</b> <span class="quiet">{job.error.class}</span><br />{job.error.message}{job.error.traceback && <pre tabIndex={0} aria-label="The traceback">{job.error.traceback}</pre>}</div>}
