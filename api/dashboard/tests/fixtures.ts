@@ -3,7 +3,7 @@ import { type BrowserContext, expect, type Page, test as base } from "@playwrigh
 import type { Seeded } from "./seed";
 import { Api } from "./stack";
 
-export interface Filled { url: string; token: string; reader: string; seeded: Seeded }
+export interface Filled { url: string; token: string; reader: string; canceller: string; seeded: Seeded }
 
 export const VIEWS = ["queue", "jobs", "batches", "fleet", "endpoints", "costs"] as const;
 

@@ -37,3 +37,15 @@ test("who may only read sees the work and no buttons for it", async ({ page, con
   await expect(page.getByText("60")).not.toHaveCount(0);
   await expect(page.getByRole("button", { name: "Retry failed" })).toHaveCount(0);
 });
+
+test("who may cancel sees the buttons for that, and no others", async ({ page, context, stack, at, api }) => {
+  const job = await api.submit({ endpoint: "write", input: { about: "later" }, run_after: new Date(Date.now() + 3_600_000).toISOString() });
+  await enter(context, stack.url, stack.canceller);
+  await page.goto(at(`/jobs/${stack.seeded.failed}`));
+  await expect(page.getByText("the film tore in scene 7").first()).toBeVisible();
+  await expect(page.getByRole("button", { name: "Retry job" })).toHaveCount(0);
+  await page.goto(at(`/jobs/${job.id}`));
+  await page.getByRole("button", { name: "Cancel job" }).click();
+  await page.getByRole("dialog", { name: "Cancel job" }).getByRole("button", { name: "Cancel job" }).click();
+  await expect(page.locator("main .row").first()).toContainText("cancelled");
+});
