@@ -12,10 +12,11 @@ use stokehold_queue::registry::{Actor, Change, ChangeEnd};
 use stokehold_queue::{TokenRecord, now_ms};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::auth::{Admitted, holder};
-use crate::error::{Code, Problem};
+use crate::error::{Code, INTERNAL, Problem};
 use crate::observe::RequestId;
 use crate::peer::Address;
 use crate::state::App;
@@ -63,6 +64,12 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
         Ok(token) => token,
         Err(problem) => return problem.into_response(),
     };
+    // What only takes away has no body to be slow with, and is to be had however much else is under way.
+    let share = app.change_shares.take(&token.tenant);
+    if share.is_none() && parts.method != Method::DELETE {
+        let detail = "too many changes of this tenant are under way here; try again";
+        return Problem::new(Code::RateLimited, detail).into_response();
+    }
     let (change, named) = begun(&app, &mut parts, &token, action).await;
     match app.ask("write a change down", app.registry.begin_change(&change)).await {
         Ok(true) => {}
@@ -70,10 +77,19 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
         Err(_) => return unwritten("the log of changes does not answer").into_response(),
     }
     parts.extensions.insert(Admitted(token));
-    let answer = next.run(Request::from_parts(parts, body)).await;
-    let touched = answer.extensions().get().cloned();
-    end(&app, change, (named, touched), answer.status()).await;
-    answer
+    let request = Request::from_parts(parts, body);
+    // Whoever asked may hang up: what was begun is ended all the same, and its line with it.
+    let made = async move {
+        let answer = next.run(request).await;
+        let touched = answer.extensions().get().cloned();
+        end(&app, change, (named, touched), answer.status()).await;
+        drop(share);
+        answer
+    };
+    tokio::spawn(made.in_current_span()).await.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Problem::new(Code::Internal, INTERNAL).into_response(),
+    })
 }
 
 /// What a request asks for; `None` where it changes nothing, or leaves its own record.

@@ -7,8 +7,10 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use futures::{Stream, StreamExt as _};
 use moka::sync::Cache;
 use stokehold_queue::{TokenKind, TokenRecord, now_ms};
+use tokio::time::interval;
 
 use crate::error::{Code, Problem};
 use crate::peer::Address;
@@ -21,6 +23,9 @@ use crate::token::Token;
 
 /// What is known of a token or a tenant is believed for so long. With the time that it takes to read it, a revoked token is refused within 5 s.
 pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(4);
+
+/// Between two looks at the token behind an answer that goes on: mostly at what is believed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Records of tokens that proved themselves lately. The proof itself is asked for every time.
 pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
@@ -137,6 +142,35 @@ pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
     let lasts = now.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms());
     let is_disabled = app.tenant(&token.tenant).await.is_ok_and(|tenant| tenant.disabled_ms.is_some());
     lasts && (now.hash == token.hash || overlaps) && !is_disabled
+}
+
+/// Refuses an answer that was waited for when the token has ended meanwhile.
+pub(crate) async fn check_still(app: &App, token: &TokenRecord) -> Result<(), Problem> {
+    if stands(app, token).await {
+        return Ok(());
+    }
+    Err(Problem::new(Code::Unauthorized, "this token was revoked or has expired meanwhile; make a new one"))
+}
+
+/// What a stream says, until the token ends.
+pub(crate) fn while_stands<T>(app: App, token: Arc<TokenRecord>, said: impl Stream<Item = T>) -> impl Stream<Item = T> {
+    async_stream::stream! {
+        let mut said = std::pin::pin!(said);
+        let mut looks = interval(LOOK_EVERY);
+        loop {
+            let next = tokio::select! {
+                next = said.next() => next,
+                _ = looks.tick() => {
+                    if !stands(&app, &token).await {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let Some(next) = next else { return };
+            yield next;
+        }
+    }
 }
 
 /// A worker that has joined, by its worker token.

@@ -48,6 +48,7 @@ mod series;
 mod serve;
 mod session;
 pub mod settle;
+mod shares;
 mod signals;
 mod stamp;
 mod state;

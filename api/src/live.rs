@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::error::{Code, INTERNAL, Problem};
 use crate::query::LIMIT;
 use crate::routes::{batches, costs, fleet, queue};
+use crate::shares::{Share, Shares};
 use crate::state::App;
 
 /// Between two looks.
@@ -50,43 +51,26 @@ pub(crate) enum Subject {
 pub(crate) type Told = Option<Arc<str>>;
 
 /// Who follows what.
-#[derive(Default)]
 pub(crate) struct Live {
     subjects: Mutex<HashMap<Subject, watch::Sender<Told>>>,
-    streams: Arc<Mutex<HashMap<String, usize>>>,
+    streams: Shares,
 }
 
-/// The right to one stream, until it is dropped.
-pub(crate) struct Seat {
-    streams: Arc<Mutex<HashMap<String, usize>>>,
-    tenant: String,
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut streams = lock(&self.streams);
-        if let Some(open) = streams.get_mut(&self.tenant) {
-            *open -= 1;
-            if *open == 0 {
-                streams.remove(&self.tenant);
-            }
-        }
+impl Default for Live {
+    fn default() -> Self {
+        Self { subjects: Mutex::default(), streams: Shares::new(STREAMS_MAX) }
     }
 }
 
 impl Live {
     /// The right to another stream for a tenant.
-    pub(crate) fn seat(&self, tenant: &str) -> Result<Seat, Problem> {
-        let mut streams = lock(&self.streams);
-        let open = streams.entry(tenant.to_owned()).or_default();
-        if *open >= STREAMS_MAX {
-            return Err(Problem::new(
+    pub(crate) fn seat(&self, tenant: &str) -> Result<Share, Problem> {
+        self.streams.take(tenant).ok_or_else(|| {
+            Problem::new(
                 Code::RateLimited,
                 format!("{STREAMS_MAX} streams of this tenant are open here already; close one"),
-            ));
-        }
-        *open += 1;
-        Ok(Seat { streams: self.streams.clone(), tenant: tenant.to_owned() })
+            )
+        })
     }
 
     /// No more looks if nobody follows.
@@ -185,11 +169,11 @@ mod tests {
     #[test]
     fn a_tenant_has_so_many_streams_and_gets_those_back_that_it_closes() {
         let live = Live::default();
-        let seats: Vec<Seat> = (0..STREAMS_MAX).map(|_| live.seat("acme").unwrap()).collect();
+        let seats: Vec<Share> = (0..STREAMS_MAX).map(|_| live.seat("acme").unwrap()).collect();
         assert_eq!(live.seat("acme").err().map(|problem| problem.code()), Some(Code::RateLimited));
         assert!(live.seat("rival").is_ok());
         drop(seats);
-        assert!(live.seat("acme").is_ok() && lock(&live.streams).is_empty());
+        assert!(live.seat("acme").is_ok());
     }
 
     #[test]

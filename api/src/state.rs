@@ -9,7 +9,7 @@ use stokehold_exposition::Exposition;
 use stokehold_objects::Objects;
 use stokehold_queue::queue::Signal;
 use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::auth;
@@ -25,6 +25,7 @@ use crate::offers::Offers;
 use crate::patience::Patience;
 use crate::pulls::Pulls;
 use crate::rented::Machines;
+use crate::shares::{Share, Shares};
 use crate::signals;
 use crate::storage::Stored;
 use crate::tenants::Tenants;
@@ -38,12 +39,18 @@ const REPEAT_PAUSE: Duration = Duration::from_millis(50);
 /// Batches whose lines come in at the same time: each holds two parts of 8 MiB.
 const BATCH_UPLOADS: usize = 4;
 
+/// Changes of a tenant that one replica has under way at the same time.
+const CHANGES_OF_TENANT: usize = 64;
+
 /// How long the list of workers is believed.
 const FLEET_FOR: Duration = Duration::from_secs(1);
 
 /// The parts of a running replica. Clones share them.
 #[derive(Clone)]
 pub struct App(Arc<Parts>);
+
+/// The right to hold a request open, until it is dropped.
+pub(crate) struct Held(#[expect(dead_code, reason = "kept until it is dropped")] (OwnedSemaphorePermit, Share));
 
 /// What [`App`] shares.
 pub struct Parts {
@@ -77,9 +84,17 @@ pub struct Parts {
     pub(crate) rescheduled: Vec<Notify>,
     /// This replica's name for as long as it lives.
     pub(crate) replica: String,
-    pub(crate) held: Arc<Semaphore>,
+    held: Arc<Semaphore>,
+    /// Of those, a tenant's.
+    held_shares: Shares,
+    /// Workers that wait for jobs: whatever clients hold open, these go on.
+    held_pulls: Arc<Semaphore>,
     /// The right to send the lines of a batch.
     pub(crate) uploads: Semaphore,
+    /// Of those, a tenant's.
+    pub(crate) upload_shares: Shares,
+    /// Changes of a tenant that are under way.
+    pub(crate) change_shares: Shares,
     pub(crate) ready: crate::routes::health::Readiness,
     /// Rung when a shard's Redis is another than before, or has been restarted; one for each shard.
     pub(crate) redis_changed: Vec<Notify>,
@@ -132,6 +147,10 @@ impl App {
             replica,
             uploads: Semaphore::new(BATCH_UPLOADS),
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
+            held_shares: Shares::new(config.limits.held_requests / 2),
+            held_pulls: Arc::new(Semaphore::new(config.limits.held_requests)),
+            upload_shares: Shares::new(BATCH_UPLOADS / 2),
+            change_shares: Shares::new(CHANGES_OF_TENANT),
             ready: crate::routes::health::Readiness::default(),
             patience,
             config,
@@ -185,10 +204,18 @@ impl App {
         self.ask(step, repeated).await
     }
 
-    /// The right to hold one request open.
-    pub(crate) fn hold(&self) -> Result<tokio::sync::OwnedSemaphorePermit, Problem> {
-        self.held.clone().try_acquire_owned().map_err(|_| {
-            Problem::new(Code::RateLimited, "too many requests are held open here; ask again without waiting")
-        })
+    /// The right to hold one request of a tenant open. Half of all that may be is the most for one tenant.
+    pub(crate) fn hold(&self, tenant: &str) -> Result<Held, Problem> {
+        let permit = self.held.clone().try_acquire_owned().ok();
+        permit.zip(self.held_shares.take(tenant)).map(Held).ok_or_else(too_many_held)
     }
+
+    /// The right of a worker to wait for jobs.
+    pub(crate) fn hold_pull(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.held_pulls.clone().try_acquire_owned().map_err(|_| too_many_held())
+    }
+}
+
+fn too_many_held() -> Problem {
+    Problem::new(Code::RateLimited, "too many requests are held open here; ask again without waiting")
 }

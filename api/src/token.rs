@@ -179,7 +179,7 @@ pub fn rotated(
     let (id, ttl) = (record.id.clone(), ttl.or(lasted));
     let (next, secret) = mint_as(id, record.kind, &record.tenant, &[], &record.name, ttl, key)?;
     let until_ms = next.created_ms.saturating_add(u64::try_from(overlap.as_millis()).unwrap_or(u64::MAX));
-    let until_ms = until_ms.min(record.expires_ms.unwrap_or(u64::MAX));
+    let until_ms = until_ms.min(record.expires_ms.unwrap_or(u64::MAX)).min(next.expires_ms.unwrap_or(u64::MAX));
     let spent = (!overlap.is_zero()).then(|| SpentToken { hash: record.hash.clone(), until_ms });
     let TokenRecord { hash, created_ms, expires_ms, .. } = next;
     Ok((TokenRecord { hash, created_ms, expires_ms, spent, ..record.clone() }, secret))

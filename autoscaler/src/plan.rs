@@ -214,9 +214,17 @@ impl fmt::Display for Shortage {
             write!(f, " of {} GB", self.vram_gb)?;
         }
         write!(f, ", has {}", self.have)?;
-        let parts = [(self.interactive, "interactive"), (self.burst, "burst"), (self.deferred, "deferred"), (self.urgent, "urgent")];
-        let told: Vec<String> =
-            parts.iter().filter(|(machines, _)| *machines >= 0.005).map(|(machines, part)| format!("{part} {machines:.2}")).collect();
+        let parts = [
+            (self.interactive, "interactive"),
+            (self.burst, "burst"),
+            (self.deferred, "deferred"),
+            (self.urgent, "urgent"),
+        ];
+        let told: Vec<String> = parts
+            .iter()
+            .filter(|(machines, _)| *machines >= 0.005)
+            .map(|(machines, part)| format!("{part} {machines:.2}"))
+            .collect();
         if told.is_empty() { Ok(()) } else { write!(f, " ({})", told.join(", ")) }
     }
 }

@@ -105,7 +105,8 @@ fn a_bare_machine_becomes_a_durable_watched_stack_by_the_commands_of_the_page() 
 
     // Backups are made and tried by the service, as it is started every hour.
     let _ = machine.types(BACKUPS);
-    let listed: Value = serde_json::from_str(&machine.types("sudo stoke-admin backup list --json 2>/dev/null")).unwrap();
+    let listed: Value =
+        serde_json::from_str(&machine.types("sudo stoke-admin backup list --json 2>/dev/null")).unwrap();
     assert_eq!(listed["backups"].as_array().map(Vec::len), Some(1), "{listed}");
 
     // The power goes, and comes back.

@@ -29,7 +29,12 @@ fn release(stack: &Stack, folder: &Path, token: &str, factor: u32, options: &[&s
     for (name, value) in stoke.get_envs() {
         value.map(|value| script.env(name, value));
     }
-    script.env("PATH", path.unwrap()).env("STOKE_TOKEN", token).arg(handler(folder, factor)).arg(folder.join("cases.jsonl")).args(options);
+    script
+        .env("PATH", path.unwrap())
+        .env("STOKE_TOKEN", token)
+        .arg(handler(folder, factor))
+        .arg(folder.join("cases.jsonl"))
+        .args(options);
     script.output().unwrap()
 }
 

@@ -62,7 +62,7 @@ async fn seen(app: &App, known: &WorkerRecord, mut status: WorkerStatus) -> Resu
     Ok(())
 }
 
-fn unknown() -> Problem {
+pub(super) fn unknown() -> Problem {
     Problem::new(Code::Unauthorized, "this worker is not known any more; join again")
 }
 

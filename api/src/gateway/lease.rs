@@ -53,7 +53,7 @@ pub(super) async fn lease(
         }
         // The pull of a worker that has gone silent must be over before its leases run out: it would be given their jobs again.
         let wait_ms = request.wait_ms.min(app.queue.lease_ms() / 2);
-        let held = if wait_ms > 0 { Some(app.hold()?) } else { None };
+        let held = if wait_ms > 0 { Some(app.hold_pull()?) } else { None };
         let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
         // One that does not wait is nobody to tell.
         let offers = held.as_ref().map_or_else(Offers::default, |_| app.offers.clone());

@@ -35,11 +35,14 @@ pub(super) async fn outgrown(
     Ok(Some(Outgrown::To(class_gib)))
 }
 
-/// Takes note of what a worker has seen. What it cannot have seen, or what is not deployed, is left out.
+/// Takes note of what a worker has seen. What it cannot have seen, or what is not deployed, is left out: of models that it may not run, or
+/// more than any card has.
 pub(super) async fn learned(app: &App, worker: &WorkerRecord, needs: Vec<LearnedNeed>) -> Result<(), Problem> {
     for LearnedNeed { tenant, endpoint, version, gpu, need_mib } in needs {
         let is_its_own = worker.gpus.iter().any(|card| card.name == gpu && need_mib <= card.vram_mib);
-        if is_its_own && app.catalog.resolve(&tenant, &endpoint, Some(version)).await.is_ok() {
+        let is_some_cards = class_of_need_gib(need_mib).is_some();
+        let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await else { continue };
+        if is_its_own && is_some_cards && deployed.version.spec.demands.refusal(&worker.offer()).is_none() {
             learn(app, &tenant, &endpoint, version, &gpu, need_mib).await?;
         }
     }

@@ -26,7 +26,7 @@ pub(crate) use estimate::{__path_estimate, estimate};
 
 use self::view::BatchView;
 use super::submit::idempotency_key;
-use crate::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
+use crate::auth::{Caller, JobsCancel, JobsRead, JobsSubmit, check_still};
 use crate::batches::results::{Kind, stream};
 use crate::error::{Code, INTERNAL, Problem, ProblemBody};
 use crate::path::Path;
@@ -61,12 +61,13 @@ pub(crate) async fn get(
     params.finish()?;
     let mut batch = own(&app, &caller.tenant, &id).await?;
     if wait_s > 0 && !batch.state.is_terminal() {
-        let _held = app.hold()?;
+        let _held = app.hold(&caller.tenant)?;
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         while !batch.state.is_terminal() && Instant::now() < deadline && !app.shutdown.is_cancelled() {
             sleep_until(deadline.min(Instant::now() + LOOK_EVERY.mul_f64(0.8 + 0.4 * rand::random::<f64>()))).await;
             batch = own(&app, &caller.tenant, &id).await?;
         }
+        check_still(&app, &caller.token).await?;
     }
     Ok(Json(shown(&app, &batch)).into_response())
 }
@@ -217,7 +218,7 @@ pub(crate) async fn errors(
 
 async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Response, Problem> {
     let batch = own(&app, tenant, id).await?;
-    let held = app.hold()?;
+    let held = app.hold(tenant)?;
     let lines = stream(app, batch, kind).inspect_err(move |error| {
         let _ = &held;
         tracing::warn!(error = error as &dyn std::error::Error, "a batch's lines broke off");

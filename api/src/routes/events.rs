@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 use super::jobs::{is_cursor, own};
 use super::view::JobView;
-use crate::auth::{Caller, JobsRead};
+use crate::auth::{Caller, JobsRead, while_stands};
 use crate::error::Problem;
 use crate::path::Path;
 use crate::query::Params;
@@ -102,8 +102,8 @@ pub(crate) async fn events(
             .ok_or_else(|| Problem::field("Last-Event-ID", "must be the id of an event of this stream"))?,
     };
     let job = own(&app, &caller.tenant, &id).await?;
-    let held = app.hold()?;
-    let story = story(app, caller.tenant, job.id, seen);
+    let held = app.hold(&caller.tenant)?;
+    let story = while_stands(app.clone(), caller.token, story(app, caller.tenant, job.id, seen));
     let story = async_stream::stream! {
         let _held = held;
         for await event in story {

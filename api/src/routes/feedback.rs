@@ -227,7 +227,7 @@ pub(crate) async fn export(
         .unwrap_or(SAMPLE);
     let seed = params.take("seed", "a whole number from 0 to 2^64 - 1", |text| text.parse().ok())?;
     params.finish()?;
-    let held = app.hold()?;
+    let held = app.hold(&caller.tenant)?;
     let export = Export { endpoint, version, sample, seed: seed.unwrap_or_else(rand::random) };
     let public_url = app.config.public_url.clone();
     let lines = feedback::export(app.objects.clone(), &caller.tenant, export)

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::view::JobView;
-use crate::auth::{Caller, JobsCancel, JobsRead};
+use crate::auth::{Caller, JobsCancel, JobsRead, check_still};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::history::Cursor;
 use crate::names;
@@ -46,7 +46,7 @@ pub(crate) async fn get(
     params.finish()?;
     let mut job = own(&app, &caller.tenant, &id).await?;
     if wait_s > 0 && !job.state.is_terminal() {
-        let _held = app.hold()?;
+        let _held = app.hold(&caller.tenant)?;
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         let seen = match app.waits.until_end(job.id, deadline).await? {
             // Ended and archived since it was last looked at.
@@ -54,6 +54,7 @@ pub(crate) async fn get(
             seen => seen,
         };
         job = seen.unwrap_or(job);
+        check_still(&app, &caller.token).await?;
     }
     let view = JobView::new(&job, &app.config);
     // Only who looks at a job that waits is told what for.

@@ -11,10 +11,10 @@ use futures::stream::select_all;
 use futures::{Stream, StreamExt};
 use stokehold_queue::TokenRecord;
 use tokio::sync::watch;
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use utoipa::ToSchema;
 
-use crate::auth::{Holder, demand, stands};
+use crate::auth::{Holder, demand, while_stands};
 use crate::error::Problem;
 use crate::live::{Subject, Told};
 use crate::query::Params;
@@ -26,9 +26,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The longest one stream lives; a page opens the next.
 const STREAM_MAX: Duration = Duration::from_secs(3600);
-
-/// How often the token is asked for.
-const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// One event, as its lines say it.
 #[derive(ToSchema)]
@@ -121,12 +118,12 @@ pub(crate) async fn follow(
         }
         None => Topic::ALL.into_iter().filter(|topic| has(&token, topic.scope())).collect(),
     };
-    let seats = (app.hold()?, app.live.seat(&token.tenant)?);
+    let seats = (app.hold(&token.tenant)?, app.live.seat(&token.tenant)?);
     let mut followed = Vec::with_capacity(topics.len());
     for topic in topics {
         followed.push(changes(topic, app.follow(topic.subject(&token))?).boxed());
     }
-    let told = told(app, token, select_all(followed));
+    let told = while_stands(app.clone(), token, told(app, select_all(followed)));
     let told = async_stream::stream! {
         let _seats = seats;
         for await event in told {
@@ -151,23 +148,16 @@ fn changes(topic: Topic, mut heard: watch::Receiver<Told>) -> impl Stream<Item =
     }
 }
 
-/// What was seen, until the token ends, the replica shuts down, or it has been long enough.
+/// What was seen, until the replica shuts down, or it has been long enough.
 fn told(
     app: App,
-    token: Arc<TokenRecord>,
     mut seen: impl Stream<Item = (Topic, Arc<str>)> + Unpin,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
-        let (deadline, mut checks) = (Instant::now() + STREAM_MAX, interval(CHECK_EVERY));
+        let deadline = Instant::now() + STREAM_MAX;
         loop {
             let next = tokio::select! {
                 next = seen.next() => next,
-                _ = checks.tick() => {
-                    if !stands(&app, &token).await {
-                        return;
-                    }
-                    continue;
-                }
                 () = sleep_until(deadline) => return,
                 () = app.shutdown.cancelled() => return,
             };

@@ -240,7 +240,7 @@ async fn ended_in_time(
     id: JobId,
     wait: impl Future<Output = Result<Option<Job>, Problem>>,
 ) -> Option<Job> {
-    let _held = app.hold().ok()?;
+    let _held = app.hold(tenant).ok()?;
     let job = match wait.await.ok()? {
         // Ended and archived since it was last looked at.
         None => app.find_job(tenant, id).await.ok()??,

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use stokehold_api::token::{Role, Scope};
 use stokehold_queue::now_ms;
 use stokehold_queue::registry::{Actor, Change, Which};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::stack::{PATIENCE, Replica, Stack, sha256};
@@ -380,4 +382,29 @@ async fn a_log_keeps_so_many_changes_and_no_more() {
     assert!((10_000..10_300).contains(&kept), "{kept}");
     let newest = registry.audit(Some("acme"), Which::Before(None), 1).await.unwrap();
     assert!(newest.changes[0].change.object.parse::<usize>().unwrap() >= 10_000);
+}
+
+#[tokio::test]
+async fn a_change_whose_asker_hangs_up_is_not_left_open() {
+    let stack = Stack::start().await;
+    let redis = redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let until_open = async |wanted: usize| {
+        let mut redis = redis.clone();
+        let look = async {
+            while redis::cmd("HLEN").arg("{stoke:registry}:changes").query_async::<usize>(&mut redis).await.unwrap() != wanted {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, look).await.expect("so many are open");
+    };
+    // Half of a body: its handler waits for the rest.
+    let mut line = TcpStream::connect(stack.url.trim_start_matches("http://")).await.unwrap();
+    let head = format!(
+        "PUT /v1/secrets/A HTTP/1.1\r\nhost: api\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
+        stack.token
+    );
+    line.write_all(head.as_bytes()).await.unwrap();
+    until_open(1).await;
+    drop(line);
+    until_open(0).await;
 }

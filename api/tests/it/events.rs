@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use serde_json::{Value, json};
+use stokehold_api::token::Scope;
 use tokio::time::timeout;
 
 use crate::stack::{PATIENCE, Stack, steady};
@@ -100,4 +101,18 @@ async fn more_is_kept_than_one_page() {
     worker.succeed(&lease, json!(1)).await;
     let seen = read(&stack, &id, None, |_| false).await;
     assert!(!seen.iter().any(|event| event.data["text"] == "stolen"), "an event without its lease is dropped");
+}
+
+#[tokio::test]
+async fn a_revoked_token_hears_no_more_of_a_job() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let id = stack.submit("waits").await;
+    let token = stack.token_of("acme", &[Scope::JobsRead], None).await;
+    let follow = stack.client.get(format!("{}/v1/jobs/{id}/events", stack.url)).bearer_auth(&token);
+    let mut bytes = follow.send().await.unwrap().bytes_stream();
+    let first = bytes.next().await.unwrap().unwrap();
+    assert!(first.starts_with(b"event: state"), "{first:?}");
+    assert!(stack.queue.registry().delete_token(token.split('_').nth(1).unwrap()).await.unwrap());
+    timeout(PATIENCE, async { while bytes.next().await.is_some() {} }).await.expect("the stream ends");
 }

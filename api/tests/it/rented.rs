@@ -175,3 +175,17 @@ async fn a_worker_of_a_machine_that_is_to_be_stopped_gets_nothing_and_ends_what_
     let told = rented.stack.json(post(&rented.stack, "finish", &worker, &json!({"finish": [report]}))).await;
     assert_eq!(told["finished"], json!(["ok"]), "after {given} more");
 }
+
+#[tokio::test]
+async fn a_host_that_may_not_run_an_endpoint_is_not_shown_its_code() {
+    let rented = Rented::start().await;
+    let worker = text(&rented.joined(&rented.invite().await).await, "token");
+    for (trust, version, status) in [("owned", 1, 404), ("community", 2, 200)] {
+        let mut endpoint = echo();
+        endpoint["demands"] = json!({"min_trust": trust});
+        rented.stack.deploy(endpoint).await;
+        let url = format!("{}/worker/v1/endpoints/acme/echo/{version}", rented.stack.url);
+        let shown = rented.stack.client.get(url).bearer_auth(&worker).send().await.unwrap();
+        assert_eq!(shown.status(), status, "{trust}");
+    }
+}

@@ -95,7 +95,7 @@ pub(super) fn after(plan: &Plan) -> Vec<Vec<&'static str>> {
     let again: Vec<_> = plan.services.iter().copied().filter(reads_changed).collect();
     let mut commands = vec![systemctl(&["daemon-reload"], &[])];
     if plan.changed.contains(&SYSCTL) {
-        commands.push(vec!["sysctl", "--quiet", "--load", "/etc/sysctl.d/60-stokehold.conf"]);
+        commands.push(systemctl(&["restart"], &["systemd-sysctl.service"]));
     }
     if !plan.idle.is_empty() {
         commands.push(systemctl(&["disable", "--quiet", "--now"], &plan.idle));

@@ -15,7 +15,7 @@ use stokehold_queue::batches::{Batch, BatchBudget, BatchSpec, LineFormat, NewBat
 use stokehold_queue::budgets::AtBudget;
 use stokehold_queue::job::{Hook, HookEvent, Idempotency, Priority};
 use stokehold_queue::now_ms;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -41,6 +41,9 @@ const BODY_IDLE: Duration = Duration::from_secs(30);
 
 /// How long a body waits for its turn: each that comes in holds two parts of 8 MiB.
 const TURN: Duration = Duration::from_secs(10);
+
+/// Between two looks at whether the tenant's own others have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Many inputs for one endpoint. Instead of JSON the lines themselves may be sent, as `application/jsonl`; all else are query
 /// parameters then.
@@ -141,7 +144,7 @@ pub(crate) async fn create(
         if declared.is_some_and(|bytes| bytes > INPUT_BYTES_MAX) {
             return Err(too_large());
         }
-        receive(&app, &input, body, &mut hash).await?;
+        receive(&app, &caller.tenant, &input, body, &mut hash).await?;
     } else if let Some(lines) = &wanted.lines {
         let text = jsonl(lines);
         hash.update(&text);
@@ -333,11 +336,18 @@ fn too_large() -> Problem {
 }
 
 /// Streams a body to S3. Once this returns, it is durable.
-async fn receive(app: &App, key: &str, mut body: Body, hash: &mut Sha256) -> Result<(), Problem> {
-    let turn = timeout(TURN, app.uploads.acquire()).await;
-    let Ok(Ok(_turn)) = turn else {
-        return Err(Problem::new(Code::RateLimited, "too many batches are being sent at once; try again"));
+async fn receive(app: &App, tenant: &str, key: &str, mut body: Body, hash: &mut Sha256) -> Result<(), Problem> {
+    let too_many = || Problem::new(Code::RateLimited, "too many batches are being sent at once; try again");
+    let turn = async {
+        let share = loop {
+            match app.upload_shares.take(tenant) {
+                Some(share) => break share,
+                None => sleep(LOOK_EVERY).await,
+            }
+        };
+        Some((share, app.uploads.acquire().await.ok()?))
     };
+    let Ok(Some(_turn)) = timeout(TURN, turn).await else { return Err(too_many()) };
     let mut upload = app.objects.upload(key, "application/jsonl");
     let mut bytes = 0;
     loop {

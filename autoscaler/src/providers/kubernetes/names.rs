@@ -68,8 +68,14 @@ impl Rented {
 /// Labels of a machine.
 pub(super) fn labels(owner: &str, pool: &str, label: &str) -> BTreeMap<String, String> {
     // The last two are what network policies go by, as deploy/kubernetes/network.yaml does.
-    let labels =
-        [(MANAGED_BY, STOKEHOLD), (OWNER, owner), (POOL, pool), (MACHINE, label), (NAME, STOKEHOLD), (COMPONENT, "worker")];
+    let labels = [
+        (MANAGED_BY, STOKEHOLD),
+        (OWNER, owner),
+        (POOL, pool),
+        (MACHINE, label),
+        (NAME, STOKEHOLD),
+        (COMPONENT, "worker"),
+    ];
     labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
