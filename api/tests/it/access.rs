@@ -391,7 +391,9 @@ async fn a_change_whose_asker_hangs_up_is_not_left_open() {
     let until_open = async |wanted: usize| {
         let mut redis = redis.clone();
         let look = async {
-            while redis::cmd("HLEN").arg("{stoke:registry}:changes").query_async::<usize>(&mut redis).await.unwrap() != wanted {
+            while redis::cmd("HLEN").arg("{stoke:registry}:changes").query_async::<usize>(&mut redis).await.unwrap()
+                != wanted
+            {
                 sleep(Duration::from_millis(20)).await;
             }
         };
