@@ -17,7 +17,8 @@ test.setTimeout(300_000);
 async function busy(api: Api): Promise<void> {
   await crowd(api);
   await api.until("the fleet does not fill", "/v1/fleet", ({ machines }: Schemas["Fleet"]) => machines.filter((machine) => machine.state === "ready" && machine.running > 0).length >= 3, BUSY_MS);
-  await api.until("little is done", "/v1/jobs?endpoint=draw&state=succeeded&limit=100", ({ jobs }: Schemas["JobList"]) => jobs.length >= DRAWN_MIN, BUSY_MS);
+  const drawn = ({ versions }: Schemas["EndpointStats"]) => versions.reduce((sum, version) => sum + version.succeeded, 0);
+  await api.until("little is done", "/v1/endpoints/draw/stats", (stats: Schemas["EndpointStats"]) => drawn(stats) >= DRAWN_MIN, BUSY_MS);
 }
 
 async function take(page: Page, name: string): Promise<void> {
