@@ -163,9 +163,9 @@ async fn a_large_model_is_not_starved_by_small_ones_that_always_fit() {
     let cards = card(24);
     let _worker = worker(&stack, "one-card", &cards);
     known(&api, "one-card", |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(20_000)).await;
-    // More of the small ones than a minute is long: two run at any time.
+    // Small ones for two minutes, of which two run at any time: a large one that has waited for a minute has a card held for it.
     for name in ["left", "right"] {
-        api.submit_many(name, (0..400).map(|_| json!({}))).await;
+        api.submit_many(name, (0..700).map(|_| json!({}))).await;
     }
     known(&api, "one-card", |worker| worker["running"] == 2).await;
     let large = api.submit("large", json!({})).await;
