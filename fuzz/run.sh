@@ -2,6 +2,7 @@
 # Builds the targets and runs each for FUZZ_SECONDS, FUZZ_JOBS beside each other; stops at the first finding. What was reached before is
 # gone on from, see target/fuzz/corpus. `make fuzz` is the way in.
 set -euo pipefail
+unset CARGO_TARGET_DIR
 cd "$(dirname "$0")"
 targets=${FUZZ_TARGETS:-cursors frames job_json lines tokens url_policy webhook_secrets}
 

@@ -2,6 +2,7 @@
 # `make worker-dist`: everything that a machine needs to be a worker, for any glibc from GLIBC on, as one archive. Wants ZIG_BIN (the folder of
 # cargo-zigbuild and maturin), UV, GLIBC and OUT.
 set -euo pipefail
+unset CARGO_TARGET_DIR
 cd "$(dirname "$0")/../.."
 arch=$(uname -m)
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
