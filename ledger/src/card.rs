@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::gateway::ModelOnCard;
-use stokehold_queue::vram::{held_of_card_mib, reserve_mib, usable_mib};
+use stokehold_queue::gateway::{Gpu, ModelOnCard};
+use stokehold_queue::vram::{reserve_mib, usable_mib};
 
 use super::{Line, Need, Ticket, Verdict};
 
@@ -24,7 +24,7 @@ pub(super) struct Card {
     pub(super) is_open: bool,
     /// Somebody wants it for itself.
     pub(super) is_claimed: bool,
-    total_mib: u64,
+    gpu: Gpu,
     is_looked_at: bool,
     /// In use by nobody of ours.
     foreign_mib: u64,
@@ -56,12 +56,12 @@ struct Hold {
 }
 
 impl Card {
-    pub(super) fn new(index: u32, total_mib: u64, is_looked_at: bool) -> Self {
+    pub(super) fn new(gpu: &Gpu, is_looked_at: bool) -> Self {
         Self {
-            index,
+            index: gpu.index,
             is_open: true,
             is_claimed: false,
-            total_mib,
+            gpu: gpu.clone(),
             is_looked_at,
             foreign_mib: 0,
             unclaimed_mib: 0,
@@ -70,14 +70,18 @@ impl Card {
         }
     }
 
+    pub(super) fn total_mib(&self) -> u64 {
+        self.gpu.vram_mib
+    }
+
     /// What may be held at the most.
     pub(super) fn usable_mib(&self) -> u64 {
-        usable_mib(self.total_mib)
+        usable_mib(self.gpu.vram_mib)
     }
 
     /// Whether it could hold a model that needs so much, if nothing else were here.
-    pub(super) fn could_hold(&self, need_mib: u64) -> bool {
-        self.asked_mib(need_mib) <= self.usable_mib()
+    pub(super) fn could_hold(&self, need: &Need) -> bool {
+        self.asked_mib(need) <= self.usable_mib()
     }
 
     pub(super) fn is_clearing(&self) -> bool {
@@ -85,8 +89,9 @@ impl Card {
     }
 
     /// What a model that needs so much holds here.
-    pub(super) fn asked_mib(&self, need_mib: u64) -> u64 {
-        held_of_card_mib(need_mib, self.total_mib)
+    pub(super) fn asked_mib(&self, need: &Need) -> u64 {
+        let asked_mib = need.vram.on(&self.gpu);
+        if need.is_all && need.vram.is_of_gpu() { asked_mib.max(self.usable_mib()) } else { asked_mib }
     }
 
     /// What is held, also by those whose memory is not yet seen to be free.
@@ -100,7 +105,7 @@ impl Card {
 
     /// What others use beyond the reserve, which is there for them.
     fn excess_mib(&self) -> u64 {
-        self.foreign_mib.saturating_sub(reserve_mib(self.total_mib))
+        self.foreign_mib.saturating_sub(reserve_mib(self.gpu.vram_mib))
     }
 
     pub(super) fn free_mib(&self) -> u64 {
@@ -124,19 +129,19 @@ impl Card {
     }
 
     /// What is free for such a need without these holders.
-    pub(super) fn free_for_mib(&self, need: Need, gone: &[Ticket]) -> u64 {
+    pub(super) fn free_for_mib(&self, need: &Need, gone: &[Ticket]) -> u64 {
         if need.is_whole() { self.whole_without_mib(gone) } else { self.room_without_mib(gone) }
     }
 
     /// Whether there is room for so much, for the one who has claimed the card.
-    pub(super) fn has_room_claimed(&self, need: Need) -> bool {
+    pub(super) fn has_room_claimed(&self, need: &Need) -> bool {
         let is_had = !need.is_whole() || self.held.is_empty() && self.leaving.is_none();
         let room_mib = self.usable_mib().saturating_sub(self.excess_mib() + self.held_mib());
-        self.is_open && is_had && room_mib >= self.asked_mib(need.mib)
+        self.is_open && is_had && room_mib >= self.asked_mib(need)
     }
 
     /// What will be free for such a need once those who have left are seen to be gone.
-    pub(super) fn room_after_mib(&self, need: Need) -> u64 {
+    pub(super) fn room_after_mib(&self, need: &Need) -> u64 {
         if !self.is_open || need.is_whole() && !self.held.is_empty() { 0 } else { self.free_mib() + self.leaving_mib() }
     }
 
@@ -149,8 +154,8 @@ impl Card {
         Some(ModelOnCard { index: self.index, held_mib: hold.mib, seen_mib: hold.seen_mib })
     }
 
-    pub(super) fn hold(&mut self, ticket: Ticket, need: Need) {
-        let (mib, is_whole) = (self.asked_mib(need.mib), need.is_whole());
+    pub(super) fn hold(&mut self, ticket: Ticket, need: &Need) {
+        let (mib, is_whole) = (self.asked_mib(need), need.is_whole());
         self.held.insert(ticket, Hold { mib, is_whole, group: None, seen_mib: None, peak_mib: None });
     }
 
@@ -176,10 +181,16 @@ impl Card {
         more.saturating_sub(room)
     }
 
-    /// What a holder was seen to use at the most, and the margin.
+    /// What a holder was seen to use at the most, and the margin, as far as the card has one to give.
     pub(super) fn need_mib(&self, ticket: Ticket) -> Option<u64> {
         let peak_mib = self.held.get(&ticket)?.peak_mib?;
-        Some(peak_mib + MARGIN_MIB.max(peak_mib / 20))
+        Some((peak_mib + MARGIN_MIB.max(peak_mib / 20)).min(self.usable_mib()))
+    }
+
+    pub(super) fn forget_peak(&mut self, ticket: Ticket) {
+        if let Some(hold) = self.held.get_mut(&ticket) {
+            hold.peak_mib = None;
+        }
     }
 
     pub(super) fn settle(&mut self, ticket: Ticket) -> Option<u64> {
@@ -247,8 +258,8 @@ impl Card {
     }
 
     /// The first of these holders without which there is room, and none of them for nothing.
-    pub(super) fn victims(&self, need: Need, idle: &[Ticket]) -> Vec<Ticket> {
-        let (mib, mut gone) = (self.asked_mib(need.mib), Vec::new());
+    pub(super) fn victims(&self, need: &Need, idle: &[Ticket]) -> Vec<Ticket> {
+        let (mib, mut gone) = (self.asked_mib(need), Vec::new());
         for ticket in idle.iter().filter(|ticket| self.held.contains_key(ticket)) {
             if self.free_for_mib(need, &gone) >= mib {
                 break;

@@ -83,10 +83,10 @@ impl Card {
         if !policy.packs {
             self.models.clear();
         }
-        let part = self.ledger.reserve(Need::part(vram_mib), &ALL).unwrap_or_else(|| {
-            let victims = self.ledger.victims(Need::part(vram_mib), &ALL, &self.idle(now_ms)).unwrap();
+        let part = self.ledger.reserve(&Need::part(vram_mib), &ALL).unwrap_or_else(|| {
+            let victims = self.ledger.victims(&Need::part(vram_mib), &ALL, &self.idle(now_ms)).unwrap();
             self.models.retain(|_, model| !victims.contains(&model.part.ticket));
-            self.ledger.reserve(Need::part(vram_mib), &ALL).unwrap()
+            self.ledger.reserve(&Need::part(vram_mib), &ALL).unwrap()
         });
         let load_ms = load_ms(&mut self.on_disk, endpoint, vram_mib);
         self.models.insert(endpoint.to_owned(), Model { part, lane, load_ms, used_ms: now_ms });

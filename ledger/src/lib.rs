@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stokehold_queue::gateway::{CardReach, Gpu, ModelOnCard};
-use stokehold_queue::vram::CLASSES_GIB;
+use stokehold_queue::vram::{VramNeed, reach_of_room_gib};
 
 use card::Card;
 use tokio::sync::Notify;
@@ -18,22 +18,30 @@ use tokio::sync::Notify;
 pub type Ticket = u64;
 
 /// What a model takes: a part of one card, or several cards of which it has each for itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Need {
     /// Of each card.
-    pub mib: u64,
+    pub vram: VramNeed,
     /// How many cards; more than one are had whole.
     pub cards: usize,
+    /// It takes all that each card has, because what it needs is not known.
+    pub is_all: bool,
 }
 
 impl Need {
     /// A part of one card.
     #[cfg(test)]
     pub(crate) fn part(mib: u64) -> Self {
-        Self { mib, cards: 1 }
+        Self::of_mib(mib, 1)
     }
 
-    fn is_whole(self) -> bool {
+    /// So much of each of these cards, whatever their kind.
+    #[must_use]
+    pub fn of_mib(mib: u64, cards: usize) -> Self {
+        Self { vram: VramNeed::of_mib(mib), cards, is_all: false }
+    }
+
+    fn is_whole(&self) -> bool {
         self.cards > 1
     }
 }
@@ -100,15 +108,15 @@ impl Reservation {
 impl Ledger {
     /// An empty ledger for these cards. Cards that are looked at have what is released believed only when a look has shown it.
     pub fn new(gpus: &[Gpu], are_looked_at: bool) -> Self {
-        let cards = gpus.iter().map(|gpu| Card::new(gpu.index, gpu.vram_mib, are_looked_at)).collect();
+        let cards = gpus.iter().map(|gpu| Card::new(gpu, are_looked_at)).collect();
         Self(Arc::new(Mutex::new(Cards { cards, tickets: 0 })))
     }
 
     /// Reserves on those of these cards where the least is left over (ties: the lower index). `None` when there is no room; nothing is
     /// reserved then.
-    pub fn reserve(&self, need: Need, on: &[u32]) -> Option<Reservation> {
+    pub fn reserve(&self, need: &Need, on: &[u32]) -> Option<Reservation> {
         let mut this = self.lock();
-        let left = |card: &Card| card.free_for_mib(need, &[]).checked_sub(card.asked_mib(need.mib));
+        let left = |card: &Card| card.free_for_mib(need, &[]).checked_sub(card.asked_mib(need));
         let able = this.cards.iter().filter(|card| on.contains(&card.index));
         let mut fitting: Vec<(u64, u32)> = able.filter_map(|card| Some((left(card)?, card.index))).collect();
         fitting.sort_unstable();
@@ -123,12 +131,12 @@ impl Ledger {
 
     /// Claims those of these cards on which the most is free, of those that are large enough and not claimed. `ended` is told when the
     /// claim ends.
-    pub fn claim(&self, need: Need, on: &[u32], ended: &Arc<Notify>) -> Option<Claim> {
+    pub fn claim(&self, need: &Need, on: &[u32], ended: &Arc<Notify>) -> Option<Claim> {
         let mut this = self.lock();
         let able = this
             .cards
             .iter_mut()
-            .filter(|card| on.contains(&card.index) && card.is_open && !card.is_claimed && card.could_hold(need.mib));
+            .filter(|card| on.contains(&card.index) && card.is_open && !card.is_claimed && card.could_hold(need));
         let mut able: Vec<&mut Card> = able.collect();
         able.sort_by_key(|card| Reverse(card.free_mib()));
         able.truncate(need.cards);
@@ -142,12 +150,12 @@ impl Ledger {
     }
 
     /// Whether there is room for it on the claimed cards.
-    pub fn has_room_claimed(&self, claim: &Claim, need: Need) -> bool {
+    pub fn has_room_claimed(&self, claim: &Claim, need: &Need) -> bool {
         self.lock().has_room_claimed(claim, need)
     }
 
     /// Reserves on the claimed cards, once there is room. The claim stays.
-    pub fn reserve_claimed(&self, claim: &Claim, need: Need) -> Option<Reservation> {
+    pub fn reserve_claimed(&self, claim: &Claim, need: &Need) -> Option<Reservation> {
         let mut this = self.lock();
         if !this.has_room_claimed(claim, need) {
             return None;
@@ -178,9 +186,9 @@ impl Ledger {
     }
 
     /// Whether there will be room on these cards as soon as a look has shown that those who have left are gone.
-    pub fn is_about_to_fit(&self, need: Need, on: &[u32]) -> bool {
+    pub fn is_about_to_fit(&self, need: &Need, on: &[u32]) -> bool {
         let this = self.lock();
-        this.of(on).filter(|card| card.room_after_mib(need) >= card.asked_mib(need.mib)).count() >= need.cards
+        this.of(on).filter(|card| card.room_after_mib(need) >= card.asked_mib(need)).count() >= need.cards
             && this.of(on).any(Card::is_clearing)
     }
 
@@ -203,21 +211,23 @@ impl Ledger {
     /// For each card the largest VRAM class, GiB, of which every model would fit it if these idle holders were gone, and that of which
     /// every model could have it whole. 0: nothing does.
     pub fn reach(&self, idle: &[Ticket]) -> Vec<CardReach> {
-        let class_gib = |card: &Card, room_mib: u64| {
-            let fits = |class: &u32| card.asked_mib(u64::from(*class) * 1024) <= room_mib;
-            CLASSES_GIB.into_iter().rfind(fits).unwrap_or(0)
-        };
         let reach = |card: &Card| CardReach {
             index: card.index,
-            reach_gib: class_gib(card, card.room_without_mib(idle)),
-            whole_gib: class_gib(card, card.whole_without_mib(idle)),
+            reach_gib: reach_of_room_gib(card.total_mib(), card.room_without_mib(idle)),
+            whole_gib: reach_of_room_gib(card.total_mib(), card.whole_without_mib(idle)),
         };
         self.lock().cards.iter().map(reach).collect()
     }
 
     /// Whether these cards could hold a model that needs so much, if nothing else were on them.
-    pub fn could_hold(&self, need: Need, on: &[u32]) -> bool {
-        self.lock().of(on).filter(|card| card.could_hold(need.mib)).count() >= need.cards
+    pub fn could_hold(&self, need: &Need, on: &[u32]) -> bool {
+        self.lock().of(on).filter(|card| card.could_hold(need)).count() >= need.cards
+    }
+
+    /// Whether a model holds more of one of these cards than the class of its jobs says.
+    pub fn needs_more_than_its_class(&self, need: &Need, on: &[u32]) -> bool {
+        let class_mib = need.vram.class_gib().map_or(u64::MAX, |class| u64::from(class) * 1024);
+        self.lock().of(on).any(|card| card.is_open && card.could_hold(need) && card.asked_mib(need) > class_mib)
     }
 
     /// What a model could hold of each of so many of these cards at the most, alone on the largest that take work.
@@ -237,9 +247,14 @@ impl Ledger {
         self.lock().cards.iter().filter_map(|card| card.need_mib(ticket)).max()
     }
 
+    /// Forgets the most that a holder was seen to use: from now on counts what it uses from now on. What it holds stays.
+    pub fn forget_peak(&self, ticket: Ticket) {
+        self.lock().cards.iter_mut().for_each(|card| card.forget_peak(ticket));
+    }
+
     /// Which of these idle holders to evict so that `need` fits these cards, where the least is lost. `None` when it does not fit
     /// without all of them.
-    pub fn victims(&self, need: Need, on: &[u32], idle: &[Idle]) -> Option<Vec<Ticket>> {
+    pub fn victims(&self, need: &Need, on: &[u32], idle: &[Idle]) -> Option<Vec<Ticket>> {
         let this = self.lock();
         let mut cheapest_first = idle.to_vec();
         cheapest_first.sort_by(|a, b| a.value.total_cmp(&b.value));
@@ -247,7 +262,7 @@ impl Ledger {
         let value_of = |tickets: &[Ticket]| -> f64 {
             idle.iter().filter(|idle| tickets.contains(&idle.ticket)).map(|idle| idle.value).sum()
         };
-        let possible = this.of(on).filter(|card| card.free_for_mib(need, &gone) >= card.asked_mib(need.mib));
+        let possible = this.of(on).filter(|card| card.free_for_mib(need, &gone) >= card.asked_mib(need));
         let mut choices: Vec<Vec<Ticket>> = possible.map(|card| card.victims(need, &gone)).collect();
         choices.sort_by(|a, b| value_of(a).total_cmp(&value_of(b)));
         if choices.len() < need.cards {
@@ -299,12 +314,12 @@ impl Cards {
         self.cards.iter().filter(|card| indices.contains(&card.index))
     }
 
-    fn has_room_claimed(&self, claim: &Claim, need: Need) -> bool {
+    fn has_room_claimed(&self, claim: &Claim, need: &Need) -> bool {
         self.of(&claim.cards).all(|card| card.has_room_claimed(need))
     }
 
     /// Holds what is needed of each of these cards.
-    fn hold(&mut self, indices: &[u32], need: Need) -> Ticket {
+    fn hold(&mut self, indices: &[u32], need: &Need) -> Ticket {
         let ticket = self.tickets;
         self.tickets += 1;
         self.cards.iter_mut().filter(|card| indices.contains(&card.index)).for_each(|card| card.hold(ticket, need));

@@ -124,11 +124,11 @@ impl Machine {
             (model.is_busy, model.used_ms) = (true, now_ms);
             return (model.part.ticket, 0);
         }
-        let need = Need::part(request.vram_mib);
+        let need = &Need::part(request.vram_mib);
         let free = |ledger: &Ledger, card: u32| {
             let lines = ledger.lock();
             let card = lines.cards.iter().find(|it| it.index == card).unwrap();
-            (card.free_mib() >= card.asked_mib(need.mib)).then(|| card.free_mib())
+            (card.free_mib() >= card.asked_mib(need)).then(|| card.free_mib())
         };
         let fitting: Vec<(u32, u64)> =
             open.iter().filter_map(|card| Some((*card, free(&self.ledger, *card)?))).collect();
@@ -137,7 +137,7 @@ impl Machine {
             self.models.retain(|model| !victims.contains(&model.part.ticket));
             self.ledger.reserve(need, &open)
         } else {
-            let card = self.choose(need.mib, &fitting);
+            let card = self.choose(request.vram_mib, &fitting);
             self.ledger.reserve(need, &[card])
         };
         let part = part.expect("there is room");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::demands::Demands;
 use crate::job::{Priority, RetryPolicy};
-use crate::vram::{CLASSES_GIB, class_of_gib, class_of_need_gib, mib_of_gib};
+use crate::vram::{VramNeed, mib_of_gib};
 
 /// One deployed version of a model. Immutable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,27 +70,14 @@ impl FromStr for Traffic {
 }
 
 impl EndpointSpec {
-    /// What it needs of a card, MiB: what is declared, until its warm-up inputs have shown more or less of it, or its jobs more. 0 runs on
-    /// the CPU.
+    /// What it needs of a GPU, with what was learned of it by GPU model, MiB.
     #[must_use]
-    pub fn need_mib(&self, seen_mib: Option<u64>) -> u64 {
-        let declared_mib = mib_of_gib(self.vram_gib);
-        match seen_mib {
-            Some(seen_mib) if declared_mib > 0 && self.warmup.is_empty() => declared_mib.max(seen_mib),
-            Some(seen_mib) if declared_mib > 0 => seen_mib,
-            _ => declared_mib,
-        }
-    }
-
-    /// The class of card that its jobs are for, GiB; `None` when no single card is large enough.
-    #[must_use]
-    pub fn vram_class_gib(&self, seen_mib: Option<u64>) -> Option<u32> {
-        let declared = class_of_gib(self.vram_gib);
-        match seen_mib.filter(|_| self.vram_gib > 0.0).map(class_of_need_gib) {
-            None => declared,
-            Some(seen) if self.warmup.is_empty() => declared.zip(seen).map(|(declared, seen)| declared.max(seen)),
-            // A model that turned out to use nothing of a card has still asked for one.
-            Some(seen) => seen.map(|class| class.max(CLASSES_GIB[1])),
+    pub fn vram_need(&self, learned_mib: BTreeMap<String, u64>) -> VramNeed {
+        VramNeed {
+            declared_mib: mib_of_gib(self.vram_gib),
+            fraction: self.vram_fraction,
+            is_shown: !self.warmup.is_empty(),
+            learned_mib,
         }
     }
 }
@@ -136,6 +123,9 @@ pub struct EndpointSpec {
     /// Declared VRAM need, GiB; 0 runs on the CPU.
     #[serde(default)]
     pub vram_gib: f64,
+    /// The share of a card's memory that it takes on every card, 0 to 1; `vram_gib` is then the least that it runs with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vram_fraction: Option<f64>,
     /// What else it asks of its worker.
     #[serde(default, skip_serializing_if = "Demands::ask_nothing")]
     pub demands: Demands,

@@ -1,17 +1,39 @@
-//! The sizes that cards come in, and what of a card models may hold. API and workers reckon with the same numbers.
+//! What a GPU can hold, and what a model needs of it. API, workers, ledger and autoscaler all compute with these functions, in MiB.
+//!
+//! Jobs wait in lanes by their *class*: the VRAM that they need, GiB, rounded up. A class is an index, so that a lease reads no lane of jobs
+//! that are too large. It is the least that the model needs of any GPU; what it needs of a certain one is [`VramNeed::on`].
+
+use std::collections::BTreeMap;
 
 use crate::gateway::Gpu;
 
-/// The VRAM sizes that real cards come in, GiB; 0 is "no GPU". A job stands on the shelf of the smallest that fits it.
-pub const CLASSES_GIB: [u32; 15] = [0, 4, 6, 8, 10, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192];
+/// The memory sizes that cards are sold with, GiB.
+pub const SOLD_GIB: [u32; 21] = [4, 6, 8, 10, 11, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 141, 180, 192, 256, 288];
+
+/// What a card must report of the size that it was sold with, percent. An A10 that was sold with 24 GiB reports 22,731 MiB with older drivers,
+/// 92.5 %: ECC takes 6.25 %, the firmware the rest.
+const REPORTED_MIN_PERCENT: u64 = 92;
+
+/// The most VRAM of one card that an endpoint may declare, GiB.
+pub const DECLARED_MAX_GIB: u32 = 384;
 
 /// Kept free on each card for the driver and the display: the larger of this and a twentieth of the card.
 const RESERVE_MIB: u64 = 512;
 
-/// The smallest class that holds what an endpoint declares, or `None` when no single card does.
+/// The kind under which [`VramNeed::learned_mib`] keeps the least need of any card: what has outgrown a card needs more than that card has.
+pub const ANY_KIND: &str = "*";
+
+/// The class of what an endpoint declares, or `None` when that is more than [`DECLARED_MAX_GIB`] or no size at all.
 #[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be 0 to 384")]
 pub fn class_of_gib(declared_gib: f64) -> Option<u32> {
-    CLASSES_GIB.into_iter().find(|class| f64::from(*class) >= declared_gib)
+    (0.0..=f64::from(DECLARED_MAX_GIB)).contains(&declared_gib).then(|| declared_gib.ceil() as u32)
+}
+
+/// The class of a need, or `None` when no card has so much.
+#[must_use]
+pub fn class_of_mib(need_mib: u64) -> Option<u32> {
+    u32::try_from(need_mib.div_ceil(1024)).ok().filter(|class| *class <= DECLARED_MAX_GIB)
 }
 
 /// What is kept free of a card.
@@ -26,22 +48,21 @@ pub fn usable_mib(total_mib: u64) -> u64 {
     total_mib - reserve_mib(total_mib)
 }
 
-/// What models may hold at least of every card of a class. Cards of one class differ by some MiB in what they report: 2 % are forgiven.
+/// The largest class that an empty card takes: the size that it was sold with, though it reports less and a part stays free.
 #[must_use]
-pub fn usable_of_class_mib(class_gib: u32) -> u64 {
-    usable_mib(u64::from(class_gib) * 1024 * 98 / 100)
+pub fn sold_gib(total_mib: u64) -> u32 {
+    let is_sold_as = |gib: &u32| total_mib.saturating_mul(100) >= u64::from(*gib) * 1024 * REPORTED_MIN_PERCENT;
+    let sold = SOLD_GIB.into_iter().rfind(is_sold_as).unwrap_or(0);
+    sold.max(u32::try_from(total_mib / 1024).unwrap_or(u32::MAX).min(DECLARED_MAX_GIB))
 }
 
-/// The class of a card: the largest whose need it can always meet.
+/// The largest class of which every model fits so much room on a card.
 #[must_use]
-pub fn class_of_card_gib(total_mib: u64) -> u32 {
-    CLASSES_GIB.into_iter().rfind(|class| usable_of_class_mib(*class) <= usable_mib(total_mib)).unwrap_or(0)
-}
-
-/// The smallest class whose cards have room for a model that was seen to need so much, or `None` when no single card has.
-#[must_use]
-pub fn class_of_need_gib(need_mib: u64) -> Option<u32> {
-    CLASSES_GIB.into_iter().find(|class| usable_of_class_mib(*class) >= need_mib)
+pub fn reach_of_room_gib(total_mib: u64, room_mib: u64) -> u32 {
+    if room_mib > 0 && room_mib >= usable_mib(total_mib) {
+        return sold_gib(total_mib);
+    }
+    u32::try_from(room_mib / 1024).unwrap_or(u32::MAX).min(DECLARED_MAX_GIB)
 }
 
 /// GiB, as people declare them, in MiB.
@@ -51,12 +72,102 @@ pub fn mib_of_gib(gib: f64) -> u64 {
     (gib.max(0.0) * 1024.0).ceil() as u64
 }
 
-/// What a model that needs so much holds of a card of this size; more than [`usable_mib`] when it does not fit. One that asks for a card by
-/// its name, 24 GiB on a card of the class 24, means that card and not the last of its bytes: it holds all that there is.
+/// What a model that needs so much holds of a card of this size; more than [`usable_mib`] when it does not fit. One that asks for the size that
+/// the card was sold with means the card and not the last of its bytes: it holds all that is usable.
 #[must_use]
 pub fn held_of_card_mib(need_mib: u64, total_mib: u64) -> u64 {
-    let nominal_mib = u64::from(class_of_card_gib(total_mib)) * 1024;
-    if need_mib <= nominal_mib { need_mib.min(usable_mib(total_mib)) } else { need_mib }
+    if need_mib <= u64::from(sold_gib(total_mib)) * 1024 { need_mib.min(usable_mib(total_mib)) } else { need_mib }
+}
+
+/// What a model needs of a GPU, which may differ by the kind of GPU.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct VramNeed {
+    /// What its endpoint declares, MiB; 0 runs on the CPU.
+    pub declared_mib: u64,
+    /// The share of a card's memory that it takes, whatever the card, 0 to 1; at least `declared_mib`. `None`: it takes what it needs.
+    pub fraction: Option<f64>,
+    /// Warm-up inputs have shown all that it needs, so that less than what is declared is believed as well.
+    pub is_shown: bool,
+    /// By GPU model, as the driver names it, what it was seen to need there, MiB, and under [`ANY_KIND`] the least that it needs anywhere.
+    pub learned_mib: BTreeMap<String, u64>,
+}
+
+impl VramNeed {
+    /// So much of every GPU.
+    #[must_use]
+    pub fn of_mib(mib: u64) -> Self {
+        Self { declared_mib: mib, ..Self::default() }
+    }
+
+    /// Whether it needs a GPU.
+    #[must_use]
+    pub fn is_of_gpu(&self) -> bool {
+        self.declared_mib > 0
+    }
+
+    /// What it holds of this GPU, MiB; more than [`usable_mib`] when it does not fit. What it was seen to need on one kind of GPU decides for that
+    /// kind, and is never more than what such a GPU can give.
+    #[must_use]
+    pub fn on(&self, gpu: &Gpu) -> u64 {
+        if !self.is_of_gpu() {
+            return 0;
+        }
+        let (least_mib, usable_mib) = (self.least_mib(), usable_mib(gpu.vram_mib));
+        let least_held_mib = held_of_card_mib(least_mib, gpu.vram_mib);
+        if let Some(fraction) = self.fraction {
+            return least_held_mib.max(share_mib(fraction, gpu.vram_mib).min(usable_mib));
+        }
+        match self.learned_mib.get(&gpu.name).map(|learned_mib| (*learned_mib).min(usable_mib)) {
+            Some(learned_mib) if self.is_shown => learned_mib.max(self.floor_mib()),
+            Some(learned_mib) => least_held_mib.max(learned_mib),
+            None => least_held_mib,
+        }
+    }
+
+    /// Whether it fits so much room on this GPU.
+    #[must_use]
+    pub fn fits(&self, gpu: &Gpu, room_mib: u64) -> bool {
+        self.on(gpu) <= room_mib
+    }
+
+    /// Whether it fits this GPU when nothing else is on it.
+    #[must_use]
+    pub fn fits_empty(&self, gpu: &Gpu) -> bool {
+        self.fits(gpu, usable_mib(gpu.vram_mib))
+    }
+
+    /// The class of its jobs, GiB: the least that it needs of any GPU. `None`: no card has so much.
+    #[must_use]
+    pub fn class_gib(&self) -> Option<u32> {
+        if !self.is_of_gpu() {
+            return Some(0);
+        }
+        let kinds = self.learned_mib.iter().filter(|(kind, _)| *kind != ANY_KIND);
+        let seen_mib = kinds.map(|(_, mib)| *mib).min().filter(|_| self.is_shown && self.fraction.is_none());
+        let least_mib = seen_mib.map_or(self.least_mib(), |mib| mib.min(self.declared_mib).max(self.floor_mib()));
+        // A model that turned out to use nothing of a card has still asked for one.
+        class_of_mib(least_mib.max(1))
+    }
+
+    /// The least that it runs with, on a GPU of which nothing was learned, MiB.
+    #[must_use]
+    pub fn least_mib(&self) -> u64 {
+        self.declared_mib.max(self.floor_mib())
+    }
+
+    fn floor_mib(&self) -> u64 {
+        self.learned_mib.get(ANY_KIND).copied().unwrap_or(0)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a part of a card"
+)]
+fn share_mib(fraction: f64, total_mib: u64) -> u64 {
+    (fraction.clamp(0.0, 1.0) * total_mib as f64).floor() as u64
 }
 
 /// A kind of card, as prices and speeds are kept by it: its name as its driver tells it without what all have, `RTX 4090` of `NVIDIA
@@ -64,7 +175,7 @@ pub fn held_of_card_mib(need_mib: u64, total_mib: u64) -> u64 {
 #[must_use]
 pub fn kind_of_card(gpu: &Gpu) -> String {
     if gpu.uuid.starts_with("fake-") {
-        return format!("fake {} GiB", class_of_card_gib(gpu.vram_mib));
+        return format!("fake {} GiB", sold_gib(gpu.vram_mib));
     }
     let words = gpu.name.split_whitespace().filter(|word| !matches!(*word, "NVIDIA" | "GeForce" | "AMD" | "Radeon"));
     let kind: Vec<&str> = words.collect();
@@ -88,11 +199,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cards_are_of_the_class_that_their_name_says() {
-        // As NVML tells them: a GTX 1660 Ti, RTX 3060, RTX 4090, A100 40 and 80, H200.
-        let told = [6_144, 12_288, 24_564, 40_960, 81_920, 143_771];
-        assert_eq!(told.map(class_of_card_gib), [6, 12, 24, 40, 80, 141]);
-        assert_eq!(class_of_card_gib(0), 0);
+    fn a_card_takes_the_size_that_it_was_sold_with() {
+        // A GTX 1660 Ti, RTX 3060, T4, A10 with an old driver, RTX 4090, A40, A100 40 and 80, H200.
+        let reported = [6_144, 12_288, 15_360, 22_731, 24_564, 46_068, 40_960, 81_920, 143_771];
+        assert_eq!(reported.map(sold_gib), [6, 12, 16, 24, 24, 48, 40, 80, 141]);
+        assert_eq!(sold_gib(0), 0);
+        assert_eq!(sold_gib(22 * 1024), 22, "a size that no card is sold with");
+        assert_eq!(sold_gib(u64::MAX), DECLARED_MAX_GIB);
     }
 
     #[test]
@@ -106,22 +219,60 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_fits_a_card_of_its_class() {
-        for class in CLASSES_GIB {
-            let total_mib = u64::from(class) * 1024 * 98 / 100;
-            assert!(held_of_card_mib(u64::from(class) * 1024, total_mib) <= usable_mib(total_mib));
-            assert_eq!(class_of_need_gib(usable_of_class_mib(class)), Some(class));
-        }
-        assert_eq!(held_of_card_mib(24 * 1024, 24_564), 24_564 - 24_564 / 20, "the whole card");
-        assert_eq!(held_of_card_mib(10 * 1024, 24_564), 10 * 1024);
-        assert_eq!(held_of_card_mib(32 * 1024, 24_564), 32 * 1024, "which does not fit");
+    fn what_is_declared_fits_by_the_mebibyte() {
+        // An A10 has 21,877 MiB to give.
+        let a10 = 23_028;
+        assert_eq!(held_of_card_mib(18 * 1024, a10), 18 * 1024);
+        assert_eq!(held_of_card_mib(24 * 1024, a10), usable_mib(a10), "the whole card");
+        assert_eq!(held_of_card_mib(25 * 1024, a10), 25 * 1024, "which does not fit");
+        assert_eq!(reach_of_room_gib(a10, usable_mib(a10)), 24);
+        assert_eq!(reach_of_room_gib(a10, usable_mib(a10) - 1), 21);
+        assert_eq!((reach_of_room_gib(a10, 0), reach_of_room_gib(0, 0)), (0, 0));
     }
 
     #[test]
-    fn a_need_goes_to_the_class_that_has_room_for_it() {
-        assert_eq!(class_of_need_gib(0), Some(0));
-        assert_eq!(class_of_need_gib(9 * 1024), Some(10));
-        assert_eq!(class_of_need_gib(10 * 1024), Some(12));
-        assert_eq!(class_of_need_gib(1 << 20), None);
+    fn classes_are_whole_gib() {
+        assert_eq!([0.0, 0.1, 18.0, 18.5, 384.0].map(class_of_gib), [Some(0), Some(1), Some(18), Some(19), Some(384)]);
+        assert_eq!([-1.0, 384.1, f64::NAN, f64::INFINITY].map(class_of_gib), [None; 4]);
+        assert_eq!([0, 1, 10 * 1024, 10 * 1024 + 1].map(class_of_mib), [Some(0), Some(1), Some(10), Some(11)]);
+        assert_eq!(class_of_mib(1 << 40), None);
+    }
+
+    fn gpu(name: &str, vram_mib: u64) -> Gpu {
+        Gpu { name: name.to_owned(), vram_mib, ..Gpu::default() }
+    }
+
+    #[test]
+    fn what_was_seen_on_one_kind_decides_for_that_kind() {
+        let (small, large) = (gpu("NVIDIA GeForce RTX 4090", 24_564), gpu("NVIDIA H200", 143_771));
+        let learned = |kind: &str, mib| BTreeMap::from([(kind.to_owned(), mib)]);
+        // An engine that takes nine tenths of whatever card it is on, and a margin.
+        let engine = VramNeed { learned_mib: learned(&large.name, 135_860), ..VramNeed::of_mib(16 * 1024) };
+        assert_eq!((engine.on(&small), engine.class_gib()), (16 * 1024, Some(16)));
+        let past = VramNeed { learned_mib: learned(&large.name, 150_000), ..engine.clone() };
+        assert_eq!(past.on(&large), usable_mib(large.vram_mib), "never more than such a card can give");
+        assert!(past.fits_empty(&large) && !past.fits(&large, 100_000) && past.fits_empty(&small));
+        let grown = VramNeed { learned_mib: learned(&small.name, 13_000), ..VramNeed::of_mib(10 * 1024) };
+        assert_eq!((grown.on(&small), grown.on(&large)), (13_000, 10 * 1024));
+        let shown =
+            VramNeed { is_shown: true, learned_mib: learned(&small.name, 9_000), ..VramNeed::of_mib(20 * 1024) };
+        assert_eq!((shown.on(&small), shown.on(&large), shown.class_gib()), (9_000, 20 * 1024, Some(9)));
+        let outgrown = VramNeed { learned_mib: learned(ANY_KIND, 25 * 1024), ..VramNeed::of_mib(10 * 1024) };
+        assert!(!outgrown.fits_empty(&small) && outgrown.fits_empty(&large));
+        assert_eq!(outgrown.class_gib(), Some(25));
+    }
+
+    #[test]
+    fn a_share_of_a_card_is_that_of_every_card_and_is_never_learned_upwards() {
+        let card = gpu("NVIDIA A10", 23_028);
+        let engine = VramNeed { fraction: Some(0.9), ..VramNeed::of_mib(12 * 1024) };
+        assert_eq!((engine.on(&card), engine.class_gib()), (20_725, Some(12)));
+        let seen = VramNeed { learned_mib: BTreeMap::from([(card.name.clone(), 21_800)]), ..engine.clone() };
+        assert_eq!(seen.on(&card), 20_725);
+        let all = VramNeed { fraction: Some(1.0), ..engine };
+        assert_eq!(all.on(&card), usable_mib(card.vram_mib));
+        let small = gpu("NVIDIA GeForce GTX 1660 Ti", 6_144);
+        assert!(!all.fits_empty(&small), "it needs 12 GiB at the least");
+        assert_eq!(VramNeed::default().on(&card), 0);
     }
 }

@@ -45,10 +45,13 @@ pub struct JobSpec {
     pub endpoint: String,
     /// The endpoint version, fixed at submit.
     pub version: u32,
+    /// Whether the submitter asked for this version, rather than for the current one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub pinned: bool,
     /// How urgent it is.
     #[serde(default)]
     pub priority: Priority,
-    /// VRAM class in GiB (see [`crate::vram::CLASSES_GIB`]): the smallest card it may run on; 0 is a CPU job.
+    /// VRAM class, GiB (see [`crate::vram`]): the least that it needs of any GPU, rounded up; 0 is a CPU job.
     #[serde(default)]
     pub vram_class_gib: u32,
     /// What it asks of its worker beside memory: the number of its endpoint's demands (see [`crate::demands`]).
@@ -120,6 +123,11 @@ impl JobSpec {
     pub fn class(&self) -> u32 {
         class_of(self.demands, self.vram_class_gib)
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
