@@ -1,11 +1,37 @@
 #!lua flags=allow-oom
--- demand: the number of a set of demands, which it keeps for ever; equal demands have the same. 0 is for those that ask for nothing.
--- KEYS  1 demands
--- ARGV  1 the demands, JSON | 2 most numbers
--- Reply {the number, "" when there are too many already}
-local number = redis.call('HGET', KEYS[1], ARGV[1])
-if number then return {number} end
-local next = redis.call('HLEN', KEYS[1]) + 1
-if next > tonumber(ARGV[2]) then return {''} end
-redis.call('HSET', KEYS[1], ARGV[1], next)
-return {tostring(next)}
+-- demand: the number of a requirement set; equal sets have the same number. 0 is the empty set and is never asked for. Notes that the
+-- tenant uses the set, so that it keeps its number (demand_free.lua).
+-- KEYS  1 demands HASH (set JSON -> number) | 2 demands_of, without a tenant | 3 demand_users, without a number
+-- ARGV  1 set JSON | 2 tenant | 3 most numbers | 4 most sets of a tenant | 5 "1" = the tenant deploys with it | 6 how stale the note of
+--       the tenant's use may get, ms
+-- Reply {"number", number} | {"tenant_full", number of its sets} | {"full", number of sets}
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- A number that nothing uses any more keeps a set in the HASH which no worker meets and no tenant can ask for: the release before gives
+-- out HLEN + 1 as the next number, which must be a new one.
+local function unused(number) return '{"regions":["\\u0000free ' .. number .. '"]}' end
+
+local set, tenant = ARGV[1], ARGV[2]
+local own = KEYS[2] .. ':' .. tenant
+local number = redis.call('HGET', KEYS[1], set)
+local is_known = number and redis.call('SISMEMBER', own, number) == 1
+local sets = redis.call('SCARD', own)
+-- A set that has a number stays usable for what is deployed; only a deploy, or a number that has to be made, is refused.
+if not is_known and sets >= tonumber(ARGV[4]) and (not number or ARGV[5] == '1') then return {'tenant_full', tostring(sets)} end
+if not number then
+  local known, used = redis.call('HGETALL', KEYS[1]), 0
+  for n = 1, #known, 2 do
+    if known[n] == unused(known[n + 1]) then number = known[n + 1] else used = used + 1 end
+  end
+  if used >= tonumber(ARGV[3]) then return {'full', tostring(used)} end
+  if number then redis.call('HDEL', KEYS[1], unused(number)) else number = tostring(#known / 2 + 1) end
+  redis.call('HSET', KEYS[1], set, number)
+end
+local users = KEYS[3] .. ':' .. number
+local seen = tonumber(redis.call('ZSCORE', users, tenant) or 0)
+if not is_known or now - seen >= tonumber(ARGV[6]) then
+  redis.call('SADD', own, number)
+  redis.call('ZADD', users, now, tenant)
+end
+return {'number', number}

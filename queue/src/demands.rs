@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::gateway::Gpu;
+use crate::gpus::is_model;
 
 /// Names in one list, at most.
 pub const NAMES_MAX: usize = 16;
@@ -144,13 +145,28 @@ pub struct Offer<'a> {
     /// Its cards.
     pub gpus: &'a [Gpu],
     /// The newest CUDA that its driver serves.
-    pub cuda: Option<&'a str>,
+    pub cuda: Option<Version>,
     /// Where it stands.
     pub region: &'a str,
     /// Whose it is.
     pub trust: Trust,
     /// How far it shuts its handlers in.
     pub sandbox: SandboxLevel,
+}
+
+/// A requirement that an offer does not meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmet {
+    /// [`Demands::min_trust`].
+    Trust,
+    /// [`Demands::min_sandbox`].
+    Sandbox,
+    /// [`Demands::regions`].
+    Region,
+    /// [`Demands::min_cuda`], which is this.
+    Cuda(Version),
+    /// [`Demands::gpus`], [`Demands::gpu_models`] or [`Demands::min_compute_capability`].
+    Cards,
 }
 
 impl Demands {
@@ -163,30 +179,47 @@ impl Demands {
     /// Why no card of this worker will do, whatever is free of it; `None` when it could run there.
     #[must_use]
     pub fn refusal(&self, offer: &Offer<'_>) -> Option<String> {
+        let met = offer.gpus.iter().filter(|gpu| self.is_met_by(gpu)).count();
+        Some(match self.unmet(offer, met)? {
+            Unmet::Trust => format!("it asks for a machine that is {}", self.min_trust.as_str()),
+            Unmet::Sandbox => format!("it asks for sandbox {} or more", self.min_sandbox),
+            Unmet::Region => format!("it asks for region {}", self.regions.join(" or ")),
+            Unmet::Cuda(wanted) => format!("it asks for CUDA {wanted} or more"),
+            Unmet::Cards => self.asked_of_cards(),
+        })
+    }
+
+    /// The first requirement that an offer does not meet, of whose cards so many are of those asked for ([`Demands::is_met_by_kind`]).
+    #[must_use]
+    pub fn unmet(&self, offer: &Offer<'_>, met_cards: usize) -> Option<Unmet> {
         if offer.trust < self.min_trust {
-            return Some(format!("it asks for a machine that is {}", self.min_trust.as_str()));
+            return Some(Unmet::Trust);
         }
         if offer.sandbox < self.min_sandbox {
-            return Some(format!("it asks for sandbox {} or more", self.min_sandbox));
+            return Some(Unmet::Sandbox);
         }
         if !self.regions.is_empty() && self.regions.iter().all(|region| region != offer.region) {
-            return Some(format!("it asks for region {}", self.regions.join(" or ")));
+            return Some(Unmet::Region);
         }
         if let Some(wanted) = self.min_cuda
-            && offer.cuda.and_then(|cuda| cuda.parse().ok()).is_none_or(|cuda: Version| cuda < wanted)
+            && offer.cuda.is_none_or(|cuda| cuda < wanted)
         {
-            return Some(format!("it asks for CUDA {wanted} or more"));
+            return Some(Unmet::Cuda(wanted));
         }
-        let met = offer.gpus.iter().filter(|gpu| self.is_met_by(gpu)).count();
-        (self.asks_of_cards() && met < self.gpus as usize).then(|| self.asked_of_cards())
+        (self.asks_of_cards() && met_cards < self.gpus as usize).then_some(Unmet::Cards)
     }
 
     /// Whether a card is one of those asked for.
     #[must_use]
     pub fn is_met_by(&self, gpu: &Gpu) -> bool {
-        let capability = || gpu.compute_capability.as_deref()?.parse().ok();
-        (self.gpu_models.is_empty() || self.gpu_models.iter().any(|model| is_model(&gpu.name, model)))
-            && self.min_compute_capability.is_none_or(|wanted| capability().is_some_and(|it: Version| it >= wanted))
+        self.is_met_by_kind(&gpu.name, || gpu.compute_capability.as_deref()?.parse().ok())
+    }
+
+    /// Whether a card is one of those asked for, by its name, as its driver or a market calls it, and its compute capability.
+    #[must_use]
+    pub fn is_met_by_kind(&self, name: &str, capability: impl FnOnce() -> Option<Version>) -> bool {
+        (self.gpu_models.is_empty() || self.gpu_models.iter().any(|model| is_model(name, model)))
+            && self.min_compute_capability.is_none_or(|wanted| capability().is_some_and(|it| it >= wanted))
     }
 
     /// Whether it is particular about its card.
@@ -208,16 +241,6 @@ impl Demands {
         }
         asked
     }
-}
-
-/// Whether a card's name, as its driver tells it, holds the words of a model's in a row: `NVIDIA A100-SXM4-80GB` is an `A100`, and no `A10`.
-fn is_model(name: &str, model: &str) -> bool {
-    let words = |text: &str| -> Vec<String> {
-        let split = text.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty());
-        split.map(str::to_lowercase).collect()
-    };
-    let (name, model) = (words(name), words(model));
-    !model.is_empty() && name.windows(model.len()).any(|part| part == model)
 }
 
 /// How far a worker shuts its handlers in; what each is, is in `docs/sandbox.md`.
@@ -266,25 +289,11 @@ mod tests {
     fn refusal(demands: &Demands, gpus: &[Gpu]) -> Option<String> {
         demands.refusal(&Offer {
             gpus,
-            cuda: Some("12.8"),
+            cuda: "12.8".parse().ok(),
             region: "eu",
             trust: Trust::Datacenter,
             sandbox: SandboxLevel::L1,
         })
-    }
-
-    #[test]
-    fn a_model_is_known_by_its_words() {
-        for (name, model, is) in [
-            ("NVIDIA GeForce RTX 4090", "RTX 4090", true),
-            ("NVIDIA GeForce RTX 4090", "rtx-4090", true),
-            ("NVIDIA A100-SXM4-80GB", "A100", true),
-            ("NVIDIA A100-SXM4-80GB", "A10", false),
-            ("NVIDIA A100-SXM4-80GB", "A100 80GB", false),
-            ("NVIDIA H200", "", false),
-        ] {
-            assert_eq!(is_model(name, model), is, "{name} {model}");
-        }
     }
 
     #[test]

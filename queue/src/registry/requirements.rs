@@ -1,0 +1,179 @@
+//! The numbers of requirement sets. A set is what an endpoint asks of its worker beside memory ([`Demands`]); its number is part of the class
+//! of every job of that endpoint (`reach.rs`).
+//!
+//! Each tenant has a bounded number of sets, and tenants with equal sets share a number. A number is given back when no tenant has used
+//! it for a while: no submit or deploy has asked for it, no job that has not ended is of its class, and no version with traffic has the set.
+
+use std::collections::{BTreeMap, HashMap};
+
+use redis::AsyncCommands;
+
+use super::{LIST_MAX, Registry, parsed_traffic, readable, to_json};
+use crate::demands::Demands;
+use crate::endpoint::EndpointVersion;
+use crate::error::Error;
+use crate::scripts;
+
+/// Requirement sets with a number, at most: the reach of every worker is computed for each of them.
+pub const REQUIREMENT_SETS_MAX: u32 = 1_000;
+
+/// Requirement sets that one tenant may have, at most.
+pub const REQUIREMENT_SETS_OF_TENANT_MAX: u32 = 50;
+
+/// How stale the note of a tenant's last use of a set may get, milliseconds.
+const NOTE_EVERY_MS: u64 = 60_000;
+
+/// Uses that one sweep looks at, at most.
+const IDLE_MAX: usize = 1_000;
+
+/// The number of a requirement set, or why it has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequirementNumber {
+    /// This one; 0 for the empty set.
+    Number(u32),
+    /// The tenant has this many sets, and may have no more.
+    TenantFull(u32),
+    /// The installation has this many sets, and may have no more.
+    Full(u32),
+}
+
+/// A tenant's use of a requirement set.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequirementUse {
+    /// The number of the set.
+    pub number: u32,
+    /// The tenant; `*` stands for tenants that are not known, of a set numbered by the release before.
+    pub tenant: String,
+}
+
+impl Registry {
+    /// The number of a requirement set of a tenant. Equal sets have the same number. Notes that the tenant uses the set. `deploys`: a
+    /// version with this set is about to be added, which counts against the tenant's bound.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn number_demands(
+        &self,
+        tenant: &str,
+        demands: &Demands,
+        deploys: bool,
+    ) -> Result<RequirementNumber, Error> {
+        if demands.ask_nothing() {
+            return Ok(RequirementNumber::Number(0));
+        }
+        let keys = [self.keys.demands(), self.keys.demands_of(), self.keys.demand_users()];
+        let mut call = scripts::DEMAND.call(&keys.each_ref().map(String::as_str));
+        call.arg(to_json("number a requirement set", demands)?).arg(tenant);
+        call.arg(REQUIREMENT_SETS_MAX).arg(REQUIREMENT_SETS_OF_TENANT_MAX).arg(u8::from(deploys)).arg(NOTE_EVERY_MS);
+        let (word, number): (String, u32) = self.connection.eval(&scripts::DEMAND, &call).await?;
+        Ok(match word.as_str() {
+            "number" => RequirementNumber::Number(number),
+            "tenant_full" => RequirementNumber::TenantFull(number),
+            "full" => RequirementNumber::Full(number),
+            _ => return Err(scripts::unexpected(&scripts::DEMAND, &word)),
+        })
+    }
+
+    /// Every requirement set that has a number, by number; the first is the empty set. A set that this release cannot read is left out:
+    /// no worker is offered its jobs by this replica.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn demands(&self) -> Result<BTreeMap<u32, Demands>, Error> {
+        let numbers: HashMap<String, u32> = self
+            .connection
+            .redis()
+            .hgetall(self.keys.demands())
+            .await
+            .map_err(Error::redis("read the requirement sets"))?;
+        let mut all = BTreeMap::from([(0, Demands::default())]);
+        for (text, number) in numbers {
+            match serde_json::from_str::<Demands>(&text) {
+                Ok(demands) if is_unused(&demands) => {}
+                Ok(demands) => drop(all.insert(number, demands)),
+                Err(error) => tracing::error!(number, %error, "requirement set cannot be read, its jobs wait"),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The uses that nothing has noted for `idle_ms`, at most 1,000, and the time before which that was, unix milliseconds.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn idle_requirements(&self, idle_ms: u64) -> Result<(Vec<RequirementUse>, u64), Error> {
+        let mut call = scripts::DEMAND_IDLE.call(&[&self.keys.demands(), &self.keys.demand_users()]);
+        call.arg(idle_ms).arg(IDLE_MAX);
+        let reply: Vec<String> = self.connection.eval(&scripts::DEMAND_IDLE, &call).await?;
+        let unexpected = || scripts::unexpected(&scripts::DEMAND_IDLE, &reply);
+        let (cutoff, uses) = reply.split_first().ok_or_else(unexpected)?;
+        let read = |pair: &[String]| {
+            let [number, tenant] = pair else { return None };
+            Some(RequirementUse { number: number.parse().ok()?, tenant: tenant.clone() })
+        };
+        Ok((uses.chunks(2).filter_map(read).collect(), cutoff.parse().map_err(|_| unexpected())?))
+    }
+
+    /// Notes that these uses go on.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: safe to repeat.
+    pub async fn keep_requirements(&self, uses: &[RequirementUse]) -> Result<(), Error> {
+        for uses in uses.chunks(IDLE_MAX) {
+            let mut call = scripts::DEMAND_KEEP.call(&[&self.keys.demand_users(), &self.keys.demands_of()]);
+            for one in uses {
+                call.arg(one.number).arg(&one.tenant);
+            }
+            let _: Vec<String> = self.connection.eval(&scripts::DEMAND_KEEP, &call).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the uses that nothing has noted since `cutoff_ms`. Answers how many sets, then without any use, gave their number back.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: safe to repeat.
+    pub async fn free_requirements(&self, uses: &[RequirementUse], cutoff_ms: u64) -> Result<u32, Error> {
+        let mut freed = 0;
+        for uses in uses.chunks(IDLE_MAX) {
+            let keys = [self.keys.demands(), self.keys.demand_users(), self.keys.demands_of()];
+            let mut call = scripts::DEMAND_FREE.call(&keys.each_ref().map(String::as_str));
+            call.arg(cutoff_ms);
+            for one in uses {
+                call.arg(one.number).arg(&one.tenant);
+            }
+            let (more,): (u32,) = self.connection.eval(&scripts::DEMAND_FREE, &call).await?;
+            freed += more;
+        }
+        Ok(freed)
+    }
+
+    /// The requirement sets of the versions of a tenant that new jobs run on.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn routed_demands(&self, tenant: &str) -> Result<Vec<Demands>, Error> {
+        let (mut redis, step) = (self.connection.redis(), "read the versions with traffic");
+        let pointers: HashMap<String, String> =
+            redis.hgetall(self.keys.endpoints(tenant)).await.map_err(Error::redis(step))?;
+        let mut pipe = redis::pipe();
+        for (name, pointer) in pointers.iter().take(LIST_MAX) {
+            let Ok(traffic) = parsed_traffic(pointer) else { continue };
+            for (version, _) in traffic.parts() {
+                pipe.hget(self.keys.versions(tenant, name), version);
+            }
+        }
+        if pipe.is_empty() {
+            return Ok(Vec::new());
+        }
+        let texts: Vec<Option<String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        let versions = texts.iter().flatten().filter_map(|text| readable::<EndpointVersion>(step, text));
+        Ok(versions.map(|version| version.spec.demands).collect())
+    }
+}
+
+/// Whether this stands for a number that nothing uses (demand.lua). No tenant can ask for such a set: a region's name has no control
+/// character.
+fn is_unused(demands: &Demands) -> bool {
+    demands.regions.iter().any(|region| region.starts_with('\0'))
+}
