@@ -3,24 +3,32 @@
 -- can appear once this has answered; its worker learns at the next extend.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 tenant | then per job: id
--- Reply {"cancelled" | "not_found" | "ended <state>", ...} in order
+-- Reply {"cancelled" | "not_found" | "ended <state>" | "quarantined" (its record cannot be read), ...} in order
 local now, tenant, reply = clock(ARGV[1]), ARGV[3], {}
 local OPEN = {scheduled = true, blocked = true, queued = true, running = true}
-for n = 4, #ARGV do
-  local job = load(ARGV[n])
-  if not job or job.tenant ~= tenant then
-    reply[#reply + 1] = 'not_found'
+
+local function cancel(id)
+  local job = load(id)
+  if not job then
+    local kept = redis.call('HMGET', job_key(id), 'quarantined', 'lane')
+    return kept[1] and select(3, parts_of(kept[2] or '')) == tenant and 'quarantined' or 'not_found'
+  elseif job.tenant ~= tenant then
+    return 'not_found'
   elseif not OPEN[job.state] then
-    reply[#reply + 1] = 'ended ' .. job.state
-  else
-    depart(job, now)
-    local fence = fence_counter(job.fence) + 1
-    if job.state == 'running' then
-      bury(job, 'cancelled', now, ARGV[2], 'fence', fence, closed_attempt(job, now, 'cancelled', ''))
-    else
-      bury(job, 'cancelled', now, ARGV[2], 'fence', fence)
-    end
-    reply[#reply + 1] = 'cancelled'
+    return 'ended ' .. job.state
   end
+  depart(job, now)
+  local fence = fence_counter(job.fence) + 1
+  if job.state == 'running' then
+    bury(job, 'cancelled', now, ARGV[2], 'fence', fence, closed_attempt(job, now, 'cancelled', ''))
+  else
+    bury(job, 'cancelled', now, ARGV[2], 'fence', fence)
+  end
+  return 'cancelled'
+end
+
+for n = 4, #ARGV do
+  local done, word = guarded(ARGV[n], nil, cancel, ARGV[n])
+  reply[#reply + 1] = done and word or 'quarantined'
 end
 return reply

@@ -5,16 +5,21 @@
 -- Reply {number forgotten}
 local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = true}
 local forgotten, touched = 0, {}
-for _, id in ipairs(ARGV) do
-  local job = redis.call('HMGET', job_key(id), 'state', 'ix', 'lane')
-  if not job[1] or not job[3] then
+local function forget(id)
+  local job = redis.call('HMGET', job_key(id), 'state', 'ix', 'lane', 'quarantined')
+  local tenant = job[3] and select(3, parts_of(job[3]))
+  if job[4] then
+    -- Somebody has to look at it first.
+    redis.call('ZREM', ROOT .. ':ended', id)
+  elseif not job[1] or not job[3] then
     -- Deleted before, by a sweep whose answer was lost; or the rest of a record that a power cut has left (record.rs).
-    redis.call('DEL', job_key(id), events_key(id))
+    redis.call('DEL', job_key(id), events_key(id), outputs_key(id))
     redis.call('ZREM', ROOT .. ':ended', id)
+  elseif not tenant then
+    error('the field "lane" cannot be read', 0)
   elseif TERMINAL[job[1]] then
-    redis.call('DEL', job_key(id), events_key(id))
+    redis.call('DEL', job_key(id), events_key(id), outputs_key(id))
     redis.call('ZREM', ROOT .. ':ended', id)
-    local tenant = select(3, parts_of(job[3]))
     redis.call('ZREM', ROOT .. ':dead:' .. tenant, id)
     if job[2] then
       redis.call('XDEL', ROOT .. ':index:' .. tenant, job[2])
@@ -23,6 +28,7 @@ for _, id in ipairs(ARGV) do
     forgotten = forgotten + 1
   end
 end
+for _, id in ipairs(ARGV) do guarded(id, nil, forget, id) end
 -- An empty stream would keep its memory.
 for tenant in pairs(touched) do
   local index = ROOT .. ':index:' .. tenant

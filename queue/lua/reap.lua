@@ -4,7 +4,7 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 max_infra_attempts | 5 error JSON for a job whose budget is spent
 -- Reply {number moved, next_due_ms ("" = none)}
 local now, moved, classes = clock(ARGV[1]), 0, {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 'LIMIT', 0, ARGV[2])) do
+local function reap(id)
   local job = load(id)
   if job and job.state == 'running' then
     local attempt, entry = closed_attempt(job, now, 'lost', '0,0,0,0,0 {"error":' .. ARGV[5] .. '}')
@@ -21,6 +21,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 
     stopped[#stopped + 1] = id
   end
 end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':leases', '-inf', now, 'LIMIT', 0, ARGV[2])) do guarded(id, nil, reap, id) end
 flush()
 for class, lane in pairs(classes) do wake(class, lane) end
 local next_due = redis.call('ZRANGE', ROOT .. ':leases', 0, 0, 'WITHSCORES')

@@ -1,13 +1,15 @@
 #!lua flags=allow-oom
 -- recover: looks at the next records, tenant by tenant in order of submit, and puts back what one should stand in and does not. The
--- record is believed; it moves to no other state. Nothing is found in a healthy queue, since every script leaves it whole.
+-- record is believed; it moves to no other state. One that cannot be read goes to the quarantine. At its end a sweep compares `:open`,
+-- `:running` and `:ready` with what it has counted, and writes what two sweeps in a row found wrong by the same number: the release
+-- before does not count for a sweep what it moves meanwhile. Nothing is found in a healthy queue, since every script leaves it whole.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 lease_ms | 4 retention_ms | 5 tenant ("" = begin) | 6 entry of its index after which to
 --       go on ("" = begin)
 -- Reply {tenant to go on with ("" = that was all), entry, number looked at, then per kind of repair: word, number}
 local now, most, lease_ms, retention = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
-local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep'}
+local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep', 'quarantined'}
 local repairs, kinds, classes, known_lanes = {}, {}, {}, {}
 
 local function repaired(kind)
@@ -61,13 +63,14 @@ local function check_queued(id, job)
   if job.entry == 'k' then
     local gate, member = key_gate(tenant, job.ckey), id .. ' ' .. job.lane
     if stands_in(waiting_key(gate), member) then return end
-    redis.call('HSETNX', job_key(id), 'line', redis.call('INCR', ROOT .. ':turn'))
-    redis.call('ZADD', waiting_key(gate), redis.call('HGET', job_key(id), 'line'), member)
+    line_up(id, job.lane, gate)
     repaired('waiting')
     -- What it waited for may have stopped while it was not there to be let on.
     if not redis.call('HGET', ROOT .. ':running', gate) then next_in_key(gate) end
     return
   end
+  -- Not counted: the release before has only those in line that are set aside.
+  if job.ckey then line_up(id, job.lane, key_gate(tenant, job.ckey)) end
   local front = string.match(job.entry or '', '^f(.*)$')
   local at = front or job.entry or job.ix
   local found = at and redis.call('XRANGE', front and front_key(job.lane) or lane_key(job.lane), at, at)[1]
@@ -118,10 +121,24 @@ local function check_ended(id, job)
   end
 end
 
+-- Whether this sweep counts: it does from its first step on, unless another has come between.
+local counts_anew = tenant == '' and entry == ''
+if counts_anew then
+  redis.call('DEL', RECOUNT)
+else
+  local at = redis.call('HMGET', RECOUNT, ':tenant', ':at')
+  counts_anew = at[1] == tenant and at[2] == entry
+  if not counts_anew then redis.call('DEL', RECOUNT) end
+end
+
 local function check(id)
   local values, job = redis.call('HMGET', job_key(id), unpack(FIELDS_HERE)), {}
-  if not values[1] then return end
   for n, field in ipairs(FIELDS_HERE) do job[field] = values[n] or nil end
+  if job.quarantined and not job.state and not stands_in(QUARANTINE, id) then
+    redis.call('ZADD', QUARANTINE, now, id)
+    repaired('quarantine')
+  end
+  if not job.state then return end
   if job.ended then return check_ended(id, job) end
   if job.state == 'queued' then
     check_queued(id, job)
@@ -140,6 +157,43 @@ local function check(id)
     redis.call('ZADD', ROOT .. ':deadlines', due, id)
     repaired('deadline')
   end
+  if counts_anew then recount(job.state, job.lane, job.ckey, 1) end
+end
+
+local DRIFT = ROOT .. ':drift' -- "<open|running|ready> <field>" -> by how much the last sweep found it too large
+local DRIFT_MS = 20 * 60000 -- of two sweeps in a row one begins that long before the other ends
+local FIELDS_MAX = 20000 -- of one hash: more are not compared, since that would hold Redis too long
+
+local function hash_of(key)
+  local fields, hash = redis.call('HGETALL', key), {}
+  for n = 1, #fields, 2 do hash[fields[n]] = tonumber(fields[n + 1]) or fields[n + 1] end
+  return hash
+end
+
+local function compare()
+  local sums, before = hash_of(RECOUNT), hash_of(DRIFT)
+  redis.call('DEL', RECOUNT, DRIFT)
+  for _, what in ipairs({'open', 'running', 'ready'}) do
+    local key = ROOT .. ':' .. what
+    if redis.call('HLEN', key) > FIELDS_MAX then return end
+    local counts = hash_of(key)
+    for named in pairs(sums) do
+      local field = string.match(named, '^' .. what .. ' (.*)$')
+      if field then counts[field] = counts[field] or 0 end
+    end
+    for field, number in pairs(counts) do
+      local name, sum = what .. ' ' .. field, sums[what .. ' ' .. field] or 0
+      local drift = (tonumber(number) or 0) - sum
+      if drift ~= 0 and before[name] == drift then
+        if sum > 0 then redis.call('HSET', key, field, sum) else redis.call('HDEL', key, field) end
+        repaired(what)
+        if what == 'running' then attempt('gate', resume, field) end
+      elseif drift ~= 0 then
+        redis.call('HSET', DRIFT, name, drift)
+      end
+    end
+  end
+  redis.call('PEXPIRE', DRIFT, DRIFT_MS)
 end
 
 local function next_tenant(after)
@@ -152,7 +206,8 @@ if tenant ~= '' then
   local index = ROOT .. ':index:' .. tenant
   local entries = redis.call('XRANGE', index, entry == '' and '-' or '(' .. entry, '+', 'COUNT', most)
   for _, found in ipairs(entries) do
-    check(id_of(found[2][2]))
+    local id = id_of(found[2][2])
+    guarded(id, nil, check, id)
     entry = found[1]
   end
   looked = #entries
@@ -160,6 +215,13 @@ if tenant ~= '' then
     if redis.call('EXISTS', index) == 0 then redis.call('ZREM', ROOT .. ':tenants', tenant) end
     tenant, entry = next_tenant(tenant), ''
   end
+end
+if counts_anew and tenant == '' then
+  flush()
+  compare()
+elseif counts_anew then
+  redis.call('HSET', RECOUNT, ':tenant', tenant, ':at', entry)
+  redis.call('PEXPIRE', RECOUNT, DRIFT_MS)
 end
 for class in pairs(classes) do wake(class) end
 local reply = {tenant, entry, tostring(looked)}

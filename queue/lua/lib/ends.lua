@@ -39,10 +39,8 @@ local function depart(job, now)
   elseif job.state == 'queued' then
     count(ROOT .. ':ready', job.lane, -1)
     local gate = job.ckey and key_gate(job.tenant, job.ckey)
-    if job.entry == 'k' then
-      redis.call('ZREM', waiting_key(gate), job.id .. ' ' .. job.lane)
-      return
-    end
+    if gate then leave_line(job.id, job.lane, gate) end
+    if job.entry == 'k' then return end
     local entry = job.entry or redis.call('HGET', job_key(job.id), 'ix')
     local front = string.match(entry, '^f(.*)$')
     redis.call('XDEL', front and front_key(job.lane) or lane_key(job.lane), front or entry)
@@ -56,6 +54,7 @@ end
 local function requeue(job, now, ...)
   local key = job_key(job.id)
   redis.call('HSET', key, 'state', 'queued', 'fence', fence_counter(job.fence) + 1, 'entry', enqueue(raw_of(job.id), job.lane, true), ...)
+  if job.ckey then line_up(job.id, job.lane, key_gate(job.tenant, job.ckey)) end
   redis.call('HDEL', key, 'run', 'progress')
   notify(job.id, job.watch, now)
 end

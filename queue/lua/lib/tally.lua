@@ -13,14 +13,26 @@ local function free(gate)
   freed[#freed + 1] = gate
 end
 
+local journal = {} -- key, field, change, ... as counted, so that the counts of a job that fails can be taken back
+
 -- A number in a hash that goes with its last unit, so that a drained queue leaves nothing behind.
 local function count(key, field, by)
-  local fields = tallies[key]
+  local fields, n = tallies[key], #journal
   if not fields then
     fields = {}
     tallies[key] = fields
   end
   fields[field] = (fields[field] or 0) + by
+  journal[n + 1], journal[n + 2], journal[n + 3] = key, field, by
+end
+
+-- Takes back what was counted since the journal had `length` entries.
+local function uncount(length)
+  for n = #journal, length + 1, -3 do
+    local fields = tallies[journal[n - 2]]
+    if fields then fields[journal[n - 1]] = fields[journal[n - 1]] - journal[n] end
+    journal[n], journal[n - 1], journal[n - 2] = nil, nil, nil
+  end
 end
 
 -- What such a number is at this point of the call.
@@ -47,7 +59,7 @@ local function flush_counts()
     if #set > 0 then redis.call('HSET', key, unpack(set)) end
     if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
   end
-  tallies = {}
+  tallies, journal = {}, {}
 end
 
 local FLOW_MAX = 200000 -- fields: endpoints by kinds of card, which workers name
@@ -117,7 +129,8 @@ local function flush_spent()
       local words, n = {}, 0
       for number in string.gmatch(before or '0 0 0 0', '%d+') do
         n = n + 1
-        words[n] = text(tonumber(number) + by[n])
+        -- Words that a later release adds stay as they are.
+        words[n] = by[n] and text(tonumber(number) + by[n]) or number
       end
       redis.call('HSET', key, field, table.concat(words, ' '))
       if not before then redis.call('EXPIRE', key, SPENT_S) end

@@ -27,6 +27,7 @@ impl Cancel<'_> {
         let answer = |word: &String| match word.as_str() {
             "cancelled" => Ok(CancelAnswer::Cancelled),
             "not_found" => Ok(CancelAnswer::NotFound),
+            "quarantined" => Ok(CancelAnswer::Quarantined),
             ended => match ended.strip_prefix("ended ").and_then(JobState::from_word) {
                 Some(state) => Ok(CancelAnswer::AlreadyEnded(state)),
                 None => Err(unexpected(&CANCEL, &word)),

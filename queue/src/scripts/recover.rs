@@ -7,11 +7,11 @@ use crate::keys::Keys;
 /// Records a call looks at: well below 2 ms of Redis.
 const STEP_MAX: usize = 50;
 
-/// Where a recovery sweep goes on.
+/// Where a sweep over all records goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
-    tenant: String,
-    entry: String,
+    pub(crate) tenant: String,
+    pub(crate) entry: String,
 }
 
 /// What one step of a recovery sweep did.

@@ -9,7 +9,7 @@ use crate::queue::Swept;
 use crate::retry::MAX_INFRA_ATTEMPTS;
 
 /// A script must not hold Redis for long: this many jobs a call.
-const SWEEP_MAX: u32 = 100;
+pub(crate) const SWEEP_MAX: u32 = 100;
 
 /// Call of `promote.lua`.
 pub(crate) struct Promote<'a> {
@@ -30,13 +30,19 @@ pub(crate) struct Reap<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
     pub(crate) retention_ms: u64,
+    /// At most this many, those first that ended first.
+    pub(crate) most: u32,
 }
 
 impl Reap<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Swept, Error> {
         let error = json(&JobError::worker_lost())?;
         let mut call = REAP.call(&[self.keys.root()]);
-        call.arg(self.clock.script_arg()).arg(SWEEP_MAX).arg(self.retention_ms).arg(MAX_INFRA_ATTEMPTS).arg(error);
+        call.arg(self.clock.script_arg())
+            .arg(self.most.min(SWEEP_MAX))
+            .arg(self.retention_ms)
+            .arg(MAX_INFRA_ATTEMPTS)
+            .arg(error);
         swept(&REAP, connection.eval(&REAP, &call).await?)
     }
 }

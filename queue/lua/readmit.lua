@@ -1,0 +1,57 @@
+#!lua flags=allow-oom
+-- readmit: a job in the quarantine -> queued (at the front, also if it ran) | scheduled | blocked; one that had ended goes back to the ended.
+-- KEYS  1 root
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 id
+-- Reply {"ok", state} | {"not_found"} | {"unreadable", why}: it stays
+local now, retention, id = clock(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local key = job_key(id)
+local was, state
+
+local function must(holds, field) return holds or error('the field "' .. field .. '" cannot be read', 0) end
+
+local function readmit()
+  local record = redis.call('HMGET', key, 'quarantined', 'lane', 'spec', 'input', 'run_after', 'ended', 'keep')
+  was = must(record[1], 'quarantined')
+  must(parts_of(record[2] or ''), 'lane')
+  must(record[3] and pcall(cjson.decode, record[3]), 'spec')
+  must(record[4], 'input')
+  touch(id, nil, record[2])
+  state = was == 'running' and 'queued' or was
+  redis.call('HSET', key, 'state', state)
+  redis.call('HDEL', key, 'quarantined')
+  local job = load(id)
+  if OPEN_STATES[state] then
+    count(ROOT .. ':open', 't:' .. job.tenant, 1)
+    count(ROOT .. ':open', 'e:' .. job.tenant .. ':' .. job.endpoint, 1)
+    local due = math.min(tonumber(job.deadline or math.huge), tonumber(job.start_by or math.huge))
+    if due < math.huge then redis.call('ZADD', ROOT .. ':deadlines', due, id) end
+  end
+  if state == 'queued' then
+    redis.call('HDEL', key, 'run', 'progress', 'run_after', 'waits')
+    redis.call('HSET', key, 'entry', enqueue(raw_of(id), job.lane, true))
+    if job.ckey then line_up(id, job.lane, key_gate(job.tenant, job.ckey)) end
+    wake(job.class, job.lane)
+  elseif state == 'scheduled' then
+    redis.call('ZADD', ROOT .. ':scheduled', must(tonumber(record[5] or now), 'run_after'), id)
+  elseif state == 'blocked' then
+    redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. id)
+    announce('settle')
+  else
+    redis.call('ZADD', ROOT .. ':ended', must(tonumber(record[6] or now), 'ended') + (tonumber(record[7]) or retention), id)
+  end
+  notify(id, job.watch, now)
+end
+
+if not redis.call('ZSCORE', QUARANTINE, id) then return {'not_found'} end
+local done, raised = pcall(readmit)
+if done then
+  redis.call('ZREM', QUARANTINE, id)
+  redis.call('HDEL', WHY, id)
+  return {'ok', state}
+end
+uncount(0)
+if was then
+  redis.call('HSET', key, 'quarantined', was)
+  redis.call('HDEL', key, 'state')
+end
+return {'unreadable', why_of(raised)}

@@ -1,0 +1,156 @@
+//! Jobs whose records cannot be read. A script that fails at one takes it out of everything that would come back to it
+//! (lua/lib/jobs.lua) and goes on with the others; it waits here until an operator puts it back or ends it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use redis::AsyncCommands;
+
+use crate::clock::Clock;
+use crate::connection::Connection;
+use crate::error::Error;
+use crate::id::JobId;
+use crate::job::JobState;
+use crate::keys::{self, Keys};
+use crate::record;
+use crate::scripts;
+
+/// Most jobs that one [`Quarantine::list`] reads.
+pub const LIST_MAX: usize = 1_000;
+
+/// A job in the quarantine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quarantined {
+    /// The job.
+    pub id: JobId,
+    /// Since when, unix milliseconds.
+    pub since_ms: u64,
+    /// What could not be read, or the error that was raised; at most 300 bytes.
+    pub why: String,
+    /// The state it was in, where its record says so.
+    pub state: Option<JobState>,
+    /// Whose it is, where its record says so.
+    pub tenant: Option<String>,
+    /// Its endpoint, where its record says so.
+    pub endpoint: Option<String>,
+}
+
+/// What became of [`Quarantine::readmit`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readmitted {
+    /// It is in this state now.
+    Ok(JobState),
+    /// Its record still cannot be read, and why. It stays.
+    Unreadable(String),
+    /// It is not in the quarantine.
+    NotFound,
+}
+
+/// What became of [`Quarantine::discard`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discarded {
+    /// It has failed, and whoever waits for it is told.
+    Failed,
+    /// Its record did not allow even that, or it had ended before: it is deleted.
+    Deleted,
+    /// It is not in the quarantine.
+    NotFound,
+}
+
+/// The quarantine of one shard. Clones share its connection.
+#[derive(Clone)]
+pub struct Quarantine {
+    connection: Connection,
+    keys: Keys,
+    clock: Clock,
+    retention_ms: u64,
+}
+
+impl Quarantine {
+    pub(crate) fn new(connection: Connection, keys: Keys, clock: Clock, retention_ms: u64) -> Self {
+        Self { connection, keys, clock, retention_ms }
+    }
+
+    /// How many jobs are in it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn count(&self) -> Result<u64, Error> {
+        let jobs = self.connection.redis().zcard(self.keys.quarantine()).await;
+        jobs.map_err(Error::redis("count quarantined jobs"))
+    }
+
+    /// How often a part of a script that is no single job's has failed, by its name.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn faults(&self) -> Result<BTreeMap<String, u64>, Error> {
+        self.connection.redis().hgetall(self.keys.faults()).await.map_err(Error::redis("count faults of scripts"))
+    }
+
+    /// The jobs in it that came first, at most `most` ([`LIST_MAX`]).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn list(&self, most: usize) -> Result<Vec<Quarantined>, Error> {
+        let (mut redis, step) = (self.connection.redis(), "list quarantined jobs");
+        let last = most.min(LIST_MAX).cast_signed() - 1;
+        let rows: Vec<(String, f64)> = match last {
+            ..0 => Vec::new(),
+            _ => redis.zrange_withscores(self.keys.quarantine(), 0, last).await.map_err(Error::redis(step))?,
+        };
+        // Only scripts write here, and they write ids.
+        let rows: Vec<(JobId, f64)> = rows.iter().filter_map(|(id, since)| Some((id.parse().ok()?, *since))).collect();
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipe = redis::pipe();
+        pipe.cmd("HMGET").arg(self.keys.quarantine_why());
+        for (id, _) in &rows {
+            pipe.arg(id.to_string());
+        }
+        let (whys,): (Vec<Option<String>>,) = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        let mut jobs = Vec::with_capacity(rows.len());
+        for ((id, since), why) in rows.into_iter().zip(whys) {
+            // One at a time: a record that is no hash fails its own read only.
+            let [state, lane]: [Option<String>; 2] =
+                redis.hmget(self.keys.job(id), &["quarantined", "lane"]).await.unwrap_or_default();
+            let lane = lane.as_deref().and_then(keys::parse_lane);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "unix ms fits a double's 53 bits"
+            )]
+            let since_ms = since as u64;
+            jobs.push(Quarantined {
+                id,
+                since_ms,
+                why: why.unwrap_or_default(),
+                state: state.as_deref().and_then(JobState::from_word),
+                tenant: lane.map(|(.., tenant, _)| tenant.to_owned()),
+                endpoint: lane.map(|(.., endpoint)| endpoint.to_owned()),
+            });
+        }
+        Ok(jobs)
+    }
+
+    /// Puts a job back where it can run: at the front of its lane, also when it ran. What kept it from being read must have been mended, or
+    /// have been no fault of its record.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, safe to repeat.
+    pub async fn readmit(&self, id: JobId) -> Result<Readmitted, Error> {
+        let Self { connection, keys, clock, retention_ms } = self;
+        scripts::Readmit { keys, clock, retention_ms: *retention_ms, id }.run(connection).await
+    }
+
+    /// Ends a job as failed. A record that does not allow that is deleted with all that names it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, safe to repeat.
+    pub async fn discard(&self, id: JobId) -> Result<Discarded, Error> {
+        let Self { connection, keys, clock, retention_ms } = self;
+        let fields: Result<HashMap<String, String>, _> = connection.redis().hgetall(keys.job(id)).await;
+        let delete = !record::is_readable_once_failed(id, fields.unwrap_or_default());
+        scripts::Discard { keys, clock, retention_ms: *retention_ms, id, delete }.run(connection).await
+    }
+}

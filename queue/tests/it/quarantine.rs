@@ -1,0 +1,316 @@
+//! Records that cannot be read: each stops nobody but itself, and waits where an operator sees it.
+
+use redis::aio::MultiplexedConnection;
+use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer};
+use stokehold_queue::job::{ErrorCode, JobSpec, JobState, NewJob};
+use stokehold_queue::quarantine::{Discarded, Quarantined, Readmitted};
+use stokehold_queue::queue::{CancelAnswer, Gate, Lease, ListFilter, Usage};
+use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
+use stokehold_tests::redis_server::RedisServer;
+use tempfile::TempDir;
+
+use crate::conformance::{LEASE_MS, START_MS, fail, held, job, keyed, of, query, spec, succeed};
+use crate::redis::{queue, raw, server};
+
+struct Fixture {
+    queue: RedisQueue,
+    clock: ManualClock,
+    redis: MultiplexedConnection,
+    _server: (RedisServer, TempDir),
+}
+
+async fn fixture() -> Fixture {
+    let (server, dir) = server(&[]);
+    let clock = ManualClock::new(START_MS);
+    let queue = queue(&server, Clock::Manual(clock.clone())).await;
+    let redis = raw(&server).await;
+    Fixture { queue, clock, redis, _server: (server, dir) }
+}
+
+impl Fixture {
+    async fn key(&mut self, pattern: &str) -> String {
+        let keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut self.redis).await.unwrap();
+        assert_eq!(keys.len(), 1, "{pattern}");
+        keys[0].clone()
+    }
+
+    async fn set(&mut self, id: JobId, field: &str, value: &str) {
+        let key = self.key(&format!("*:j:{id}")).await;
+        let _: u32 = redis::cmd("HSET").arg(key).arg(field).arg(value).query_async(&mut self.redis).await.unwrap();
+    }
+
+    async fn submit(&self, jobs: impl IntoIterator<Item = NewJob>) -> Vec<JobId> {
+        let jobs = self.queue.submit(jobs.into_iter().collect()).await.unwrap();
+        jobs.into_iter().map(|job| job.id()).collect()
+    }
+
+    async fn lease(&self, want: u32) -> Vec<Lease> {
+        self.queue.lease(query(want, 0)).await.unwrap()
+    }
+
+    async fn usage(&self) -> Usage {
+        self.queue.usage(&Gate::Tenant("acme".into())).await.unwrap().1
+    }
+
+    async fn quarantined(&self) -> Vec<Quarantined> {
+        let jobs = self.queue.quarantine().list(100).await.unwrap();
+        assert_eq!(jobs.len() as u64, self.queue.quarantine().count().await.unwrap());
+        jobs
+    }
+
+    async fn ready(&self) -> u64 {
+        self.queue.depth().await.unwrap().iter().map(|lane| lane.jobs).sum()
+    }
+
+    /// Two sweeps in a row, as many as it takes to write a number anew: what the second one put back.
+    async fn repairs(&self) -> Vec<(String, u32)> {
+        let mut repairs = Vec::new();
+        for _ in 0..2 {
+            let mut place = None;
+            repairs.clear();
+            loop {
+                let step = self.queue.recover(place.as_ref()).await.unwrap();
+                repairs.extend(step.repairs);
+                place = step.next;
+                if place.is_none() {
+                    break;
+                }
+            }
+        }
+        repairs
+    }
+
+    /// Nothing is left over: no count, no place, no drift between the two.
+    async fn is_whole(&mut self) {
+        assert_eq!(self.repairs().await, []);
+        let drifts: Vec<String> = redis::cmd("KEYS").arg("*:drift").query_async(&mut self.redis).await.unwrap();
+        assert!(drifts.is_empty(), "{drifts:?}");
+        assert_eq!(self.queue.quarantine().faults().await.unwrap(), Default::default());
+    }
+}
+
+#[tokio::test]
+async fn the_reaper_goes_on_behind_a_running_record_that_it_cannot_read() {
+    for broken in ["", "w1", "w1 soon 0 0"] {
+        let mut all = fixture().await;
+        let ids = all.submit((0..5).map(|_| job("echo"))).await;
+        let leases = all.lease(5).await;
+        assert_eq!(leases.len(), 5);
+        all.set(ids[2], "run", broken).await;
+        all.clock.advance_ms(LEASE_MS + 1);
+        assert_eq!(all.queue.reap().await.unwrap().jobs, 4, "{broken:?}");
+        assert_eq!(all.queue.reap().await.unwrap().jobs, 0);
+        assert_eq!(all.usage().await, Usage { open: 4, running: 0 });
+        assert_eq!(all.ready().await, 4);
+
+        let found = all.quarantined().await;
+        let [bad] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((bad.id, bad.since_ms, bad.state), (ids[2], START_MS + LEASE_MS + 1, Some(JobState::Running)));
+        assert_eq!((bad.tenant.as_deref(), bad.endpoint.as_deref()), (Some("acme"), Some("echo")));
+        assert_eq!(bad.why, "the field \"run\" cannot be read");
+
+        // Its owner sees it, and that nothing moves it; whoever ran it has lost it.
+        assert_eq!(all.queue.get(ids[2]).await.unwrap().unwrap().state, JobState::Blocked);
+        assert_eq!(all.queue.list("acme", &ListFilter::default(), None, 100).await.unwrap().jobs.len(), 5);
+        assert_eq!(all.queue.extend(&[held(&leases[2])]).await.unwrap(), [ExtendAnswer::Lost]);
+        assert_eq!(all.queue.finish(&[succeed(&leases[2])]).await.unwrap(), [FinishAnswer::NotFound]);
+        assert_eq!(all.queue.cancel("acme", &[ids[2]]).await.unwrap(), [CancelAnswer::Quarantined]);
+        assert_eq!(all.queue.cancel("zoo", &[ids[2]]).await.unwrap(), [CancelAnswer::NotFound]);
+        all.is_whole().await;
+
+        // Nothing but `run` was wrong, and one that is queued has none.
+        let quarantine = all.queue.quarantine();
+        assert_eq!(quarantine.readmit(ids[2]).await.unwrap(), Readmitted::Ok(JobState::Queued));
+        assert_eq!(quarantine.readmit(ids[2]).await.unwrap(), Readmitted::NotFound);
+        assert_eq!(all.usage().await, Usage { open: 5, running: 0 });
+        all.is_whole().await;
+        let again = all.lease(5).await;
+        assert_eq!(again.len(), 5);
+        all.queue.finish(&again.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
+        assert_eq!(all.usage().await, Usage { open: 0, running: 0 });
+        all.is_whole().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_of_many_ends_all_that_can_be_read() {
+    let mut all = fixture().await;
+    let ids = all.submit([of(keyed("k", 2)), of(keyed("k", 2)), of(keyed("k", 2))]).await;
+    all.set(ids[1], "ckey", "no number").await;
+    let answers = all.queue.cancel("acme", &ids).await.unwrap();
+    assert_eq!(answers, [CancelAnswer::Cancelled, CancelAnswer::Quarantined, CancelAnswer::Cancelled]);
+    assert_eq!(all.usage().await, Usage { open: 0, running: 0 });
+    assert_eq!(all.ready().await, 0);
+    assert_eq!(all.quarantined().await.len(), 1);
+    all.is_whole().await;
+
+    assert_eq!(
+        all.queue.quarantine().readmit(ids[1]).await.unwrap(),
+        Readmitted::Unreadable("the field \"ckey\" cannot be read".into())
+    );
+    assert_eq!((all.usage().await.open, all.ready().await), (0, 0));
+    assert_eq!(all.queue.quarantine().discard(ids[1]).await.unwrap(), Discarded::Failed);
+    let ended = all.queue.get(ids[1]).await.unwrap().unwrap();
+    assert_eq!((ended.state, ended.error.unwrap().code), (JobState::Failed, ErrorCode::Infra));
+    assert_eq!(all.quarantined().await, []);
+    all.is_whole().await;
+}
+
+#[tokio::test]
+async fn promote_and_expire_go_on_behind_a_record_that_they_cannot_read() {
+    let mut all = fixture().await;
+    let later = || NewJob { run_after_ms: START_MS + 10, ..job("echo") };
+    let due = || of(JobSpec { deadline_ms: Some(START_MS + 20), ..spec("echo") });
+    let ids = all.submit([later(), later(), later(), due(), due(), due()]).await;
+    all.set(ids[0], "lane", "nowhere").await;
+    all.set(ids[3], "fence", "none").await;
+    all.clock.advance_ms(10);
+    assert_eq!(all.queue.promote().await.unwrap().jobs, 2);
+    all.clock.advance_ms(10);
+    assert_eq!(all.queue.expire().await.unwrap().jobs, 2);
+    let found = all.quarantined().await;
+    assert_eq!(found.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[0], ids[3]]);
+    assert_eq!(found[0].tenant, None);
+    // The first one's lane says no more which counts it was in: two sweeps count them anew.
+    assert!(all.repairs().await.iter().any(|(kind, _)| kind == "open"));
+    all.is_whole().await;
+    assert_eq!(all.usage().await, Usage { open: 2, running: 0 });
+    assert_eq!(all.queue.quarantine().discard(ids[0]).await.unwrap(), Discarded::Deleted);
+    assert_eq!(all.queue.quarantine().discard(ids[3]).await.unwrap(), Discarded::Failed);
+    assert!(all.queue.get(ids[0]).await.unwrap().is_none());
+    all.is_whole().await;
+}
+
+#[tokio::test]
+async fn a_report_of_one_that_cannot_be_read_keeps_no_other_from_its_end() {
+    let mut all = fixture().await;
+    let ids = all.submit((0..4).map(|_| job("echo"))).await;
+    let leases = all.lease(4).await;
+    all.set(ids[0], "spec", "{").await;
+    all.set(ids[2], "run", "w1").await;
+    let reports = [fail(&leases[0], ErrorCode::HandlerError), succeed(&leases[1])];
+    assert_eq!(all.queue.finish(&reports).await.unwrap(), [FinishAnswer::StaleFence, FinishAnswer::Ok]);
+    let released = all.queue.release(&[held(&leases[2]), held(&leases[3])]).await.unwrap();
+    assert_eq!(released, [FinishAnswer::StaleFence, FinishAnswer::Ok]);
+    assert_eq!(all.usage().await, Usage { open: 1, running: 0 });
+    assert_eq!(all.quarantined().await.len(), 2);
+    all.is_whole().await;
+}
+
+#[tokio::test]
+async fn a_lease_goes_on_behind_a_record_that_cannot_be_read() {
+    for (field, value) in [("spec", "{"), ("input", "nothing"), ("ckey", "none"), ("deadline", "soon")] {
+        let mut all = fixture().await;
+        let specs = (0..3).map(|_| of(JobSpec { deadline_ms: Some(START_MS + 90_000), ..keyed("k", 3) }));
+        let ids = all.submit(specs).await;
+        all.set(ids[1], field, value).await;
+        let leased: Vec<JobId> = all.lease(3).await.iter().map(|lease| lease.job_id).collect();
+        assert_eq!(leased, [ids[0], ids[2]], "{field}");
+        assert_eq!(all.usage().await, Usage { open: 2, running: 2 }, "{field}");
+        let found = all.quarantined().await;
+        assert!(found.len() == 1 && found[0].id == ids[1], "{field}: {found:?}");
+        assert_eq!(all.ready().await, 0, "{field}");
+        all.is_whole().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_record_at_all_stops_nobody() {
+    let mut all = fixture().await;
+    let ids = all.submit((0..3).map(|_| job("echo"))).await;
+    let leases = all.lease(3).await;
+    let key = all.key(&format!("*:j:{}", ids[1])).await;
+    let _: () = redis::pipe().del(&key).ignore().set(&key, "text").ignore().query_async(&mut all.redis).await.unwrap();
+    let extended = all.queue.extend(&leases.iter().map(held).collect::<Vec<_>>()).await.unwrap();
+    assert_eq!(extended, [ExtendAnswer::Held, ExtendAnswer::Lost, ExtendAnswer::Held]);
+    all.clock.advance_ms(LEASE_MS + 1);
+    assert_eq!(all.queue.reap().await.unwrap().jobs, 2);
+    let found = all.quarantined().await;
+    assert!(found.len() == 1 && found[0].why.contains("WRONGTYPE"), "{found:?}");
+    assert_eq!(all.queue.quarantine().discard(ids[1]).await.unwrap(), Discarded::Deleted);
+    assert_eq!(all.quarantined().await, []);
+    // What it counted in cannot be known: two sweeps count anew.
+    all.repairs().await;
+    all.repairs().await;
+    assert_eq!(all.usage().await, Usage { open: 2, running: 0 });
+    all.is_whole().await;
+}
+
+/// A release that adds a word to a field runs beside this one for a while, or before it.
+#[tokio::test]
+async fn fields_may_grow_by_words_that_this_release_does_not_know() {
+    let mut all = fixture().await;
+    let ids = all.submit((0..6).map(|_| job("echo"))).await;
+    let leases = all.lease(6).await;
+    for id in &ids {
+        let key = all.key(&format!("*:j:{id}")).await;
+        let run: String = redis::cmd("HGET").arg(key).arg("run").query_async(&mut all.redis).await.unwrap();
+        all.set(*id, "run", &format!("{run} new 5")).await;
+    }
+    let running = all.queue.get(ids[0]).await.unwrap().unwrap();
+    assert_eq!(running.attempts[0].worker_id, "w1");
+    assert_eq!(all.queue.running().await.unwrap().len(), 6);
+    let reports = [succeed(&leases[0]), fail(&leases[1], ErrorCode::HandlerError)];
+    assert_eq!(all.queue.finish(&reports).await.unwrap(), [FinishAnswer::Ok, FinishAnswer::Ok]);
+    assert_eq!(all.queue.release(&[held(&leases[2])]).await.unwrap(), [FinishAnswer::Ok]);
+    assert_eq!(all.queue.cancel("acme", &[ids[3]]).await.unwrap(), [CancelAnswer::Cancelled]);
+    all.clock.advance_ms(LEASE_MS + 1);
+    assert_eq!(all.queue.reap().await.unwrap().jobs, 2);
+    for id in &ids {
+        let job = all.queue.get(*id).await.unwrap().unwrap();
+        assert_eq!(job.attempts.len(), 1);
+        let key = all.key(&format!("*:j:{id}")).await;
+        let entry: String = redis::cmd("HGET").arg(key).arg("h1").query_async(&mut all.redis).await.unwrap();
+        let grown = match entry.rsplit_once(' ').unwrap() {
+            _ if entry.contains('{') => format!("{entry} new"),
+            (_, "") => entry,
+            _ => format!("{entry},0,0,9"),
+        };
+        all.set(*id, "h1", &grown).await;
+        assert_eq!(all.queue.get(*id).await.unwrap().unwrap().attempts, job.attempts);
+    }
+    assert_eq!(all.quarantined().await, []);
+    all.is_whole().await;
+}
+
+#[tokio::test]
+async fn counts_that_leaked_are_counted_anew_by_the_second_sweep() {
+    let mut all = fixture().await;
+    let ids = all.submit((0..120).map(|_| job("echo"))).await;
+    all.submit([of(keyed("k", 1)), of(keyed("k", 1))]).await;
+    let leases = all.lease(10).await;
+    all.queue.finish(&leases[..2].iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
+    let root = all.key("*:leases").await.replace(":leases", "");
+    let lane = all.queue.depth().await.unwrap()[0].lane.clone();
+    for (hash, field, by) in
+        [("running", "t:acme", 5), ("open", "e:acme:echo", -3), ("ready", &*lane, 7), ("running", "k:acme:gone", 1)]
+    {
+        let _: i64 = redis::cmd("HINCRBY")
+            .arg(format!("{root}:{hash}"))
+            .arg(field)
+            .arg(by)
+            .query_async(&mut all.redis)
+            .await
+            .unwrap();
+    }
+    // While a sweep is under way everything goes on, and what it has seen may change.
+    let mut place = all.queue.recover(None).await.unwrap().next;
+    all.queue.finish(&leases[2..4].iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
+    all.queue.cancel("acme", &[ids[50], ids[119]]).await.unwrap();
+    all.submit([job("echo"), job("later")]).await;
+    all.queue.release(&[held(&leases[5])]).await.unwrap();
+    all.lease(3).await;
+    while place.is_some() {
+        let step = all.queue.recover(place.as_ref()).await.unwrap();
+        assert_eq!(step.repairs, []);
+        place = step.next;
+    }
+    assert_eq!(all.usage().await.running, 5 + 10 - 4 - 1 + 3);
+    let mut repairs = all.repairs().await;
+    assert_eq!(repairs, [], "the first of these two has put everything right");
+    repairs = all.repairs().await;
+    assert_eq!(repairs, []);
+    assert_eq!(all.usage().await, Usage { open: 120 + 2 - 4 - 2 + 2, running: 8 });
+    assert_eq!(all.ready().await, 120 + 2 - 4 - 2 + 2 - 8);
+    all.is_whole().await;
+}
