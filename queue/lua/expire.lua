@@ -5,7 +5,7 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 retention_ms | 4 error JSON: not started in time | 5 error JSON: not ended in time
 -- Reply {number moved, next_due_ms ("" = none)}
 local now, moved = clock(ARGV[1]), 0
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':deadlines', '-inf', now, 'LIMIT', 0, ARGV[2])) do
+local function expire(id)
   redis.call('ZREM', ROOT .. ':deadlines', id)
   local job = load(id)
   if job and not redis.call('HGET', job_key(id), 'ended') then
@@ -19,6 +19,9 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':deadlines', '-inf', no
     end
     moved = moved + 1
   end
+end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':deadlines', '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  guarded(id, nil, expire, id)
 end
 local next_due = redis.call('ZRANGE', ROOT .. ':deadlines', 0, 0, 'WITHSCORES')
 return {moved, next_due[2] or ''}

@@ -6,11 +6,12 @@
 --       6 poison_workers | 7 error JSON of a poison job | then per report:
 --       id | fence | kind (inline, stored, final, model, crash, oom, infra, outgrown) | value | tail | jitter (0 to 1) | error code;
 --       of outgrown the class that it goes on at, "" when there is none | jobs that shared its time |
+--       milliseconds that it waited inside its worker |
 --       what is counted of its run: kind of card | run_ms ("" = it did not run) | loaded (cold, disk, "" = not) | load_ms;
 --       what was spent on it: machine | milliseconds of a slot without loading | micro-dollars of running | of loading
 --       value: the result JSON | its size in S3 | the error JSON; tail: the attempt's timing, cost and error, JSON
 -- Reply {"ok" | "stale_fence" | "already_ended" | "not_found", ...} in order
-local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 16
+local now, retention, PER_REPORT = clock(ARGV[1]), ARGV[2], 17
 local USUAL_ATTEMPTS = 3 -- of a spec that does not say (stored_spec.rs)
 local max_infra, max_oom, poison_crashes, poison_workers = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local poison = ARGV[7]
@@ -90,7 +91,7 @@ local function count_run(job, now, kind, run_ms, loaded, load_ms, ...)
   count_spent(job, now, ...)
 end
 
-local function finish(id, fence, kind, value, tail, jitter, code, sharers, ...)
+local function finish(id, fence, kind, value, tail, jitter, code, sharers, waited, ...)
   local job = load(id)
   if not job then return 'not_found' end
   if job.fence ~= fence then
@@ -103,7 +104,7 @@ local function finish(id, fence, kind, value, tail, jitter, code, sharers, ...)
 
   local succeeded = kind == 'inline' or kind == 'stored'
   local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
-  job.sharers = sharers
+  job.sharers, job.waited = sharers, waited
   learn_cost(job, now)
   count_run(job, now, ...)
   count_timing(job, now, succeeded, tail, ...)
@@ -129,8 +130,10 @@ end
 
 local reply = {}
 for n = 8, #ARGV, PER_REPORT do
-  reply[#reply + 1] = finish(ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]), ARGV[n + 6],
-    tonumber(ARGV[n + 7]), unpack(ARGV, n + 8, n + 15))
+  local done, word = guarded(ARGV[n], nil, finish, ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4], tonumber(ARGV[n + 5]),
+    ARGV[n + 6], tonumber(ARGV[n + 7]), tonumber(ARGV[n + 8]), unpack(ARGV, n + 9, n + 16))
+  -- One that is in the quarantine now has no holder.
+  reply[#reply + 1] = done and word or 'stale_fence'
 end
 for class, lane in pairs(classes) do wake(class, lane) end
 return reply

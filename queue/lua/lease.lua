@@ -9,9 +9,11 @@
 --       8 age_after_ms | 9 rank (0 to 999999: of waiters with the same reach the lowest is woken) | 10 patience_ms |
 --       11 the lanes of what it has loaded, without their priority, each with how many jobs more it takes:
 --          "<class>:<tenant>:<endpoint>*<jobs> ..." |
---       12 the class that it has made room for: nothing else is leased ("" = all within reach)
+--       12 the class that it has made room for: nothing else is leased ("" = all within reach) |
+--       13 bytes of specs and inputs after which no further job is added, so that one call holds neither Redis nor its reader for long
 --       reach_gib: for each set of demands that the worker meets its largest card, "<demands>:<GiB> ..."; the waiter: as wake() knows it
--- Reply {"ok" | "again", then per lease: id, lane, spec, input, attempt, fence, queued_ms}; "again": much was in the way, call once more
+-- Reply {"ok" | "again", then per lease: id, lane, spec, input, attempt, fence, queued_ms, behind}; "again": much was in the way, call
+--       once more; behind: jobs that the lane has left, as far as its limits let them start
 local now, worker, want, reach, only = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), reach_of(ARGV[4]), tonumber(ARGV[12])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local rank, patience, warm, takes, warm_of = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}, {}
@@ -24,32 +26,69 @@ end
 local PASSED_MAX = 19 -- aged work gets at least every twentieth start
 local WARM_MS = 60000 -- a waiter that lasts parks again sooner
 local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000} -- by priority: who has waited for longer starts late
+local LEASE_PARTS = 8 -- of each lease in the reply
 local IN_THE_WAY = 100 -- entries and lanes a call may clear that give no lease
-local reply, leases, taken, cleared = {'ok'}, {}, 0, 0
+local reply, leases, taken, cleared, bytes, bytes_max = {'ok'}, {}, 0, 0, 0, tonumber(ARGV[13])
 
--- A job whose key is taken waits apart, in the order of its coming. It keeps its place when it was let go on too early.
-local function wait_for_key(id, lane, gate)
-  local key = job_key(id)
-  redis.call('HSETNX', key, 'line', redis.call('INCR', ROOT .. ':turn'))
-  redis.call('ZADD', waiting_key(gate), redis.call('HGET', key, 'line'), id .. ' ' .. lane)
-  redis.call('HSET', key, 'entry', 'k')
+-- A job whose turn it is not is set aside; it keeps its place in its key's line.
+local function wait_for_key(id, lane, gate, ix)
+  redis.call('ZADD', waiting_key(gate), text(arrival(ix)), id .. ' ' .. lane)
+  redis.call('HSET', job_key(id), 'entry', 'k')
+end
+
+-- Whether this worker could take a job of this lane now, as far as the lane's class and endpoint say.
+local function serves(lane)
+  local _, class, tenant, endpoint = parts_of(lane)
+  class = tonumber(class)
+  local fits = only and class == only or not only and (is_within(reach, class) or (takes[string.match(lane, '^%d+:(.*)$')] or 0) > 0)
+  return fits and room('e:' .. tenant .. ':' .. endpoint, now) >= 1
+end
+
+-- A job with the same key that was submitted before this one, is no less urgent, and that this worker could take: it goes first, and
+-- this one is set aside until it has started; or for KEY_WAIT_MS, should it not start. One whose lane is closed, or which needs another
+-- worker, stops nobody.
+local KEY_WAIT_MS = 2000
+local to_front = {} -- id, lane, ... of those that were set aside and go first
+local function goes_after(lane, gate, ix)
+  local line, served = waiting_key(gate), {}
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '(' .. text(arrival(ix)), 'LIMIT', 0, LINE_MAX)) do
+    local id, other = string.match(member, '^(%x+) (.*)$')
+    if served[other] == nil then served[other] = string.sub(other, 1, 1) <= string.sub(lane, 1, 1) and serves(other) end
+    if served[other] then
+      local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'start_by', 'deadline')
+      if job[1] ~= 'queued' then
+        redis.call('ZREM', line, member)
+      elseif tonumber(job[3] or math.huge) > now and tonumber(job[4] or math.huge) > now then
+        if job[2] == 'k' then
+          to_front[#to_front + 1] = id
+          to_front[#to_front + 1] = other
+        end
+        redis.call('ZADD', ROOT .. ':holds', 'LT', now + KEY_WAIT_MS, gate)
+        return true
+      end
+    end
+  end
+  return false
 end
 
 -- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes all the same.
 local function take(entry, id, lane, tenant, charged)
   local key = job_key(id)
   local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry')
-  if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry or not job[3] then return false end
+  if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry then return false end
+  if not job[3] or not job[4] then error('its spec or its input is missing', 0) end
   local ckey, start_by, deadline, hook, batch
   if job[8] then ckey, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
+  touch(id, 'queued', lane, ckey)
   -- Its time is over, and `expire`, which has not come by yet, ends it.
   if tonumber(start_by or math.huge) <= now or tonumber(deadline or math.huge) <= now then return false end
   if ckey then
-    local gate, most = key_gate(tenant, ckey), tonumber(string.match(ckey, '^%d+'))
-    if counted(ROOT .. ':running', gate) >= most then
-      wait_for_key(id, lane, gate)
+    local gate = key_gate(tenant, ckey)
+    if counted(ROOT .. ':running', gate) >= key_max(ckey) or goes_after(lane, gate, job[2]) then
+      wait_for_key(id, lane, gate, job[2])
       return false
     end
+    leave_line(id, lane, gate)
     count(ROOT .. ':running', gate, 1)
   end
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
@@ -71,19 +110,27 @@ local function take(entry, id, lane, tenant, charged)
   end
   leases[#leases + 1] = expiry
   leases[#leases + 1] = id
-  for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence, text(queued)}) do reply[#reply + 1] = part end
+  bytes = bytes + #job[3] + #job[4]
+  -- The last part is filled in when the call is done.
+  for _, part in ipairs({id, lane, job[3], job[4], tostring(attempt), fence, text(queued), ''}) do reply[#reply + 1] = part end
   return true
 end
 
--- Takes up to `most` from a stream. How many jobs that gave, and whether there are more. An empty stream is deleted, since it
--- would keep its memory.
+-- Takes up to `most` from a stream, fewer when the reply is full. How many jobs that gave, and whether there are more. An empty stream is
+-- deleted, since it would keep its memory.
 local function take_from(stream, mark, lane, tenant, most, charged)
   local entries = redis.call('XRANGE', stream, '-', '+', 'COUNT', most + 1)
   local gone, jobs, left = {}, 0, #entries > most
   for n = 1, math.min(most, #entries) do
+    if bytes >= bytes_max then
+      left = true
+      break
+    end
     local entry = entries[n]
     gone[n] = entry[1]
-    if take(mark .. entry[1], id_of(entry[2][2]), lane, tenant, charged) then jobs = jobs + 1 end
+    local id = id_of(entry[2][2])
+    local _, is_taken = guarded(id, 'queued', take, mark .. entry[1], id, lane, tenant, charged)
+    if is_taken then jobs = jobs + 1 end
   end
   cleared = cleared + #gone - jobs
   if not left and #gone > 0 then
@@ -184,6 +231,8 @@ local function serve(priority, class, lead, most, warm_lane)
     lane, turn = unpack(redis.call('ZPOPMIN', lanes))
   end
   local siblings = lane and redis.call('ZCARD', lanes) or 0
+  -- It stands there no more: a job that is called forward into it later in this call has to open it again.
+  if lane then opened[lane] = nil end
   if not lane then
     leave(priority, class, tenant)
     cleared = cleared + 1
@@ -289,11 +338,26 @@ local function choose()
   end
 end
 
-while taken < want and cleared < IN_THE_WAY do
+-- Jobs that go before one with the same key are where they can be served.
+local function call_those_before()
+  for n = 1, #to_front, 2 do
+    local id, lane = to_front[n], to_front[n + 1]
+    if redis.call('HGET', job_key(id), 'entry') == 'k' then
+      local priority, class = parts_of(lane)
+      write_turns(tonumber(priority))
+      call_forward(id, lane)
+      tags_of[tonumber(priority)], tenants_on[shelf_key(priority, class)] = nil, nil
+    end
+  end
+  to_front = {}
+end
+
+while taken < want and cleared < IN_THE_WAY and bytes < bytes_max do
   local priority, class, lead, most, lane = choose()
   if not priority then break end
   local had = taken
   serve(priority, class, lead, most, lane)
+  call_those_before()
   if lane then takes[place_of(lane)] = takes[place_of(lane)] - (taken - had) end
   if taken > had then
     if priority > 0 then passed[priority] = 0 end
@@ -314,8 +378,21 @@ for priority = 1, 2 do
   end
 end
 
+-- Jobs that a lane has left, as far as its limits let them start now.
+local function jobs_behind(lane)
+  local _, _, tenant, endpoint = parts_of(lane)
+  local most = math.min(room('t:' .. tenant, now), (room('e:' .. tenant .. ':' .. endpoint, now)))
+  return text(math.max(0, math.min(most, counted(ROOT .. ':ready', lane))))
+end
+
 if taken > 0 then
   redis.call('ZADD', ROOT .. ':leases', unpack(leases))
+  local behind = {}
+  for n = 2, #reply, LEASE_PARTS do
+    local lane = reply[n + 1]
+    behind[lane] = behind[lane] or jobs_behind(lane)
+    reply[n + LEASE_PARTS - 1] = behind[lane]
+  end
   -- The wake that brought this worker here may have stood for more jobs than it took: pass it on, if only for want of room here.
   for place in pairs(takes) do takes[place] = math.huge end
   local _, more, _, _, lane = choose()

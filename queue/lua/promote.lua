@@ -5,21 +5,25 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most
 -- Reply {number moved, next_due_ms ("" = none)}
 local now, moved, classes = clock(ARGV[1]), 0, {}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':scheduled', '-inf', now, 'LIMIT', 0, ARGV[2])) do
+local function promote(id)
   redis.call('ZREM', ROOT .. ':scheduled', id)
   local job = load(id)
   if job and job.state == 'scheduled' then
     local entry = enqueue(raw_of(id), job.lane, job.attempt and true or false)
     redis.call('HSET', job_key(id), 'state', 'queued', 'entry', entry)
+    if job.ckey then line_up(id, job.lane, key_gate(job.tenant, job.ckey)) end
     redis.call('HDEL', job_key(id), 'run_after')
     notify(id, job.watch, now)
     classes[job.class] = job.lane
     moved = moved + 1
   end
 end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':scheduled', '-inf', now, 'LIMIT', 0, ARGV[2])) do
+  guarded(id, nil, promote, id)
+end
 for _, gate in ipairs(redis.call('ZRANGEBYSCORE', ROOT .. ':holds', '-inf', now, 'LIMIT', 0, ARGV[2])) do
   redis.call('ZREM', ROOT .. ':holds', gate)
-  resume(gate)
+  attempt('gate', resume, gate)
 end
 for class, lane in pairs(classes) do wake(class, lane) end
 local job_due = redis.call('ZRANGE', ROOT .. ':scheduled', 0, 0, 'WITHSCORES')[2]

@@ -3,7 +3,8 @@
 //! | key below `{prefix:shard}` | type | what | life |
 //! |---|---|---|---|
 //! | `:j:<id>` | HASH | the job record, the truth | until history has it |
-//! | `:e:<id>` | STREAM | what a job said: progress, log, output | as the record |
+//! | `:e:<id>` | STREAM | what a job said: progress, log; output where a webhook or a replica of the release before wants it | as the record |
+//! | `:o:<id>` | STREAM | outputs of a job, `<attempt>-<end>`; in memory alone, neither in the append-only file nor at replicas | an hour after the last, 1,000 entries, 1 MiB |
 //! | `:d:<id>` | LIST | jobs that wait for this one, `<id> <success or completion>` | until it has ended |
 //! | `:q:<lane>` `:f:<lane>` | STREAM | ready jobs, and those served first (reaped, released, retried) | while not empty |
 //! | `:lanes:<priority>:<class>:<tenant>` | ZSET | a tenant's lanes with ready jobs, by turn | while not empty |
@@ -23,8 +24,8 @@
 //! | `:limits` `:rate` | HASH | limits of a gate, until when it is paused (`p:<gate>`), and whether its tenant is disabled (`d:<gate>`); theoretical arrival time of its next start | for ever |
 //! | `:budgets` `:stood` | HASH | what a gate may spend on a day, how it stood when somebody looked (budgets.rs) | for ever |
 //! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
-//! | `:holds` | ZSET | gates that time opens, by due time | until then |
-//! | `:waiting:<gate>` | ZSET | jobs that wait for their concurrency key, `<id> <lane>` by turn | while not empty |
+//! | `:holds` | ZSET | gates that time opens, and concurrency keys to look at again, by due time | until then |
+//! | `:waiting:<gate>` | ZSET | the line of a concurrency key: its queued jobs, `<id> <lane>` by arrival | while not empty |
 //! | `:leases` | ZSET | running jobs by the end of their lease, unix ms | while not empty |
 //! | `:scheduled` | ZSET | waiting jobs by due time, unix ms | while not empty |
 //! | `:deadlines` | ZSET | open jobs by the time they expire, unix ms | while not empty |
@@ -35,8 +36,14 @@
 //! | `:head:<priority>:<class>` | STRING | since when, and which entry of which lane is the next one of a class that a worker has no room for | `HOLD_AFTER_MS` + `HOLD_MS` |
 //! | `:warm:<class>:<tenant>:<endpoint>` | ZSET | waiting pulls whose worker has this endpoint loaded and takes more, by rank | a minute, or while one waits |
 //! | `:parked:<demands>` | ZSET | waiting pulls `<replica>/<waiter>/<demands>.<demands>...` that meet these demands, by reach, GiB and rank | while not empty |
+//! | `:quarantine` | ZSET | jobs whose record cannot be read, by when that was found, unix ms (quarantine.rs) | until an operator decides |
+//! | `:quarantine_why` | HASH | what could not be read of them | as they |
+//! | `:faults` | HASH | how often a part of a script that is no single job's has failed, by its name | for ever |
+//! | `:recount` | HASH | how far the recovery sweep has come, and how many open jobs it has seen by gate and lane (lua/lib/jobs.lua) | while it goes on |
+//! | `:drift` | HASH | by how much the last sweep found `:open`, `:running` and `:ready` too large | 20 minutes |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |
+//! | `:i:<tenant>:s:<hash>` | STRING | `<schedule> <request hash>` of a schedule's idempotency key; the release before keeps it in `:i:<tenant>:<hash>` | 24 h |
 //! | `:b:<batch>` | HASH | a batch: its spec, its counts, how far it has come (batches.rs) | 30 days after its end |
 //! | `:b:<batch>:ended` | LIST | its ended jobs that are not written down yet | while not empty |
 //! | `:b:<batch>:parts` | LIST | names of the objects they are written down in | an hour after its end |
@@ -94,8 +101,28 @@ impl Keys {
         format!("{}:e:{id}", self.root)
     }
 
+    pub(crate) fn outputs(&self, id: JobId) -> String {
+        format!("{}:o:{id}", self.root)
+    }
+
+    pub(crate) fn tenants(&self) -> String {
+        format!("{}:tenants", self.root)
+    }
+
     pub(crate) fn index(&self, tenant: &str) -> String {
         format!("{}:index:{tenant}", self.root)
+    }
+
+    pub(crate) fn quarantine(&self) -> String {
+        format!("{}:quarantine", self.root)
+    }
+
+    pub(crate) fn quarantine_why(&self) -> String {
+        format!("{}:quarantine_why", self.root)
+    }
+
+    pub(crate) fn faults(&self) -> String {
+        format!("{}:faults", self.root)
     }
 
     pub(crate) fn ended(&self) -> String {
@@ -165,6 +192,10 @@ impl Keys {
 
     pub(crate) fn limits(&self) -> String {
         format!("{}:limits", self.root)
+    }
+
+    pub(crate) fn rate(&self) -> String {
+        format!("{}:rate", self.root)
     }
 
     pub(crate) fn open(&self) -> String {
@@ -400,14 +431,29 @@ impl RegistryKeys {
         format!("{}:secrets", self.root)
     }
 
-    /// HASH: the number of each set of demands, JSON.
+    /// HASH: the number of each requirement set, JSON.
     pub(crate) fn demands(&self) -> String {
         format!("{}:demands", self.root)
+    }
+
+    /// SET, followed by a tenant: the numbers of its requirement sets.
+    pub(crate) fn demands_of(&self) -> String {
+        format!("{}:demands_of", self.root)
+    }
+
+    /// ZSET, followed by a set's number: the tenants that use the set, by when they last did, unix milliseconds.
+    pub(crate) fn demand_users(&self) -> String {
+        format!("{}:demand_users", self.root)
     }
 
     /// HASH: `<version> <GPU model>` to the MiB that it was seen to need.
     pub(crate) fn needs(&self, tenant: &str, name: &str) -> String {
         format!("{}:needs:{tenant}:{name}", self.root)
+    }
+
+    /// HASH: `<tenant>:<endpoint>` to when what it was seen to need was forgotten, unix milliseconds; for ten minutes.
+    pub(crate) fn forgotten(&self) -> String {
+        format!("{}:forgotten", self.root)
     }
 
     pub(crate) fn versions(&self, tenant: &str, name: &str) -> String {

@@ -1,5 +1,6 @@
 //! The Lua scripts: one per verb, called by their SHA-1. One module per verb builds its call and decodes its reply.
 
+mod abandon;
 mod cancel;
 mod event;
 mod extend;
@@ -7,6 +8,7 @@ mod feedback;
 mod finish;
 mod forget;
 mod lease;
+mod quarantine;
 mod recover;
 mod release;
 mod settle;
@@ -19,6 +21,7 @@ use redis::Cmd;
 
 use crate::error::Error;
 
+pub(crate) use abandon::Abandon;
 pub(crate) use cancel::Cancel;
 pub(crate) use event::AppendEvents;
 pub(crate) use extend::Extend;
@@ -26,15 +29,16 @@ pub(crate) use feedback::Judge;
 pub(crate) use finish::Finish;
 pub(crate) use forget::Forget;
 pub(crate) use lease::TakeLeases;
+pub(crate) use quarantine::{Discard, Put, Readmit};
 pub(crate) use recover::Recover;
 pub use recover::{Cursor, Recovered};
 pub(crate) use release::Release;
 pub(crate) use settle::{Settle, TakeDue, Unblock};
 pub(crate) use submit::Submit;
-pub(crate) use sweep::{Expire, Promote, Reap};
+pub(crate) use sweep::{Expire, Promote, Reap, SWEEP_MAX};
 
 /// A script and its SHA-1. After its first line comes the shared prelude; what follows becomes a function, so that whatever way it
-/// returns, the prelude's `flush` runs last.
+/// returns, the prelude's `flush` runs last, also when it raises: what was counted up to there is written.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
     pub(crate) source: String,
@@ -46,9 +50,7 @@ impl Script {
         let source = match text.split_once('\n') {
             Some((shebang, body)) if !prelude.is_empty() => {
                 let prelude = without_comments(prelude);
-                format!(
-                    "{shebang}\n{prelude}local function main()\n{body}end\nlocal answer = main()\nflush()\nreturn answer\n"
-                )
+                format!("{shebang}\n{prelude}local function main()\n{body}end\n{RUN_MAIN}")
             }
             _ => text.to_owned(),
         };
@@ -65,6 +67,13 @@ impl Script {
         call
     }
 }
+
+/// A command that failed is raised as a table, which Redis replies as that error; anything else is a mistake of the script.
+const RUN_MAIN: &str = "local done, answer = pcall(main)
+flush()
+if done or type(answer) == 'table' then return answer end
+return {err = 'ERR ' .. tostring(answer)}
+";
 
 /// Redis keeps the text of every script: what is spliced into each goes there without what only people read.
 fn without_comments(prelude: &str) -> String {
@@ -88,6 +97,7 @@ const PRELUDE: &str = concat!(
     include_str!("../lua/lib/tally.lua"),
     include_str!("../lua/lib/signals.lua"),
     include_str!("../lua/lib/gates.lua"),
+    include_str!("../lua/lib/jobs.lua"),
     include_str!("../lua/lib/lanes.lua"),
     include_str!("../lua/lib/outbox.lua"),
     include_str!("../lua/lib/traces.lua"),
@@ -101,6 +111,7 @@ scripts! {
     SUBMIT "submit" PRELUDE;
     LEASE "lease" PRELUDE;
     EXTEND "extend" PRELUDE;
+    ABANDON "abandon" PRELUDE;
     FINISH "finish" PRELUDE;
     RELEASE "release" PRELUDE;
     CANCEL "cancel" PRELUDE;
@@ -130,6 +141,9 @@ scripts! {
     SECRET_SWAP "secret_swap" "";
     LEARN "learn" "";
     DEMAND "demand" "";
+    DEMAND_IDLE "demand_idle" "";
+    DEMAND_KEEP "demand_keep" "";
+    DEMAND_FREE "demand_free" "";
     LEAD "lead" "";
     LEAD_WRITE "lead_write" "";
     RENT "rent" "";
@@ -150,6 +164,9 @@ scripts! {
     ROLE "role" PRELUDE;
     MARK "mark" "";
     RECOVER "recover" PRELUDE;
+    QUARANTINE "quarantine" PRELUDE;
+    READMIT "readmit" PRELUDE;
+    DISCARD "discard" PRELUDE;
 }
 
 /// Every script's name and text.

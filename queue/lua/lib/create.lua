@@ -18,6 +18,7 @@ local function create(new, now)
     end
   end
 
+  touch(new.id, nil, new.lane)
   local index = append(ROOT .. ':index:' .. new.tenant, new.raw)
   local state, field, value, class = 'queued', nil, nil, nil
   if new.blocked then
@@ -37,6 +38,7 @@ local function create(new, now)
   end
   redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, unpack(new.fields))
   if field then redis.call('HSET', key, field, value) end
+  if state == 'queued' and named.ckey then line_up(new.id, new.lane, key_gate(new.tenant, named.ckey)) end
   if new.watcher ~= '' then redis.call('HSET', key, 'watch', watched_by('', new.watcher, new.watch_ms, now)) end
   if #names > 0 then redis.call('HSET', key, 'opt', table.concat(names, ' ')) end
   count(ROOT .. ':open', 't:' .. new.tenant, 1)

@@ -27,7 +27,7 @@ local function limits(gate)
       known_limits[gate] = UNLIMITED
       return UNLIMITED
     end
-    local weight, running, open, rate = string.match(stored or '|||', '^([^|]*)|([^|]*)|([^|]*)|([^|]*)$')
+    local weight, running, open, rate = string.match(stored or '|||', '^([^|]*)|([^|]*)|([^|]*)|([^|]*)')
     weight = tonumber(weight) or 1
     known_limits[gate] = {
       -- Nothing may be divided by 0: the tags it gives are no numbers, and every later script of the shelf would fail on them.
@@ -63,6 +63,9 @@ local function start_at(gate, jobs, now)
 end
 
 local function key_gate(tenant, ckey) return 'k:' .. tenant .. ':' .. string.match(ckey, '^%d+:(.*)$') end
+
+-- How many jobs with its key may run beside one with this `ckey`.
+local function key_max(ckey) return tonumber(string.match(ckey, '^%d+')) end
 
 -- Takes `member` out of the way until the gate opens: when one that runs stops, or at `due`.
 local function hold(gate, member, now, due)

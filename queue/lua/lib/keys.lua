@@ -5,6 +5,7 @@ local ROOT = KEYS[1]
 
 local function job_key(id) return ROOT .. ':j:' .. id end
 local function events_key(id) return ROOT .. ':e:' .. id end
+local function outputs_key(id) return ROOT .. ':o:' .. id end
 local function dependents_key(id) return ROOT .. ':d:' .. id end
 local function lane_key(lane) return ROOT .. ':q:' .. lane end
 local function front_key(lane) return ROOT .. ':f:' .. lane end
@@ -17,16 +18,27 @@ local function waiting_key(gate) return ROOT .. ':waiting:' .. gate end
 local function parked_key(demands) return ROOT .. ':parked:' .. demands end
 local function warm_key(place) return ROOT .. ':warm:' .. place end -- <class>:<tenant>:<endpoint>
 local function batch_key(batch) return ROOT .. ':b:' .. batch end
+local function idempotency_key(tenant, hash) return ROOT .. ':i:' .. tenant .. ':' .. hash end
+local function schedule_key_key(tenant, hash) return ROOT .. ':i:' .. tenant .. ':s:' .. hash end
+
+-- What is kept under an idempotency key: "<request hash> <job id> ..." of a submit, "<schedule id> <request hash>" of a schedule, whose hash
+-- has 64 digits. A schedule's tick is a submit whose request hash is the schedule's id.
+local function is_of_schedule(held)
+  local hash = string.match(held, '^sch_%x+ (%x+)$')
+  return hash ~= nil and #hash == 64
+end
 
 -- The clock: Redis TIME in unix ms, unless a test hands in its own.
-local MANUAL = false
+local MANUAL, asked_at = false, nil -- when this call asked last
 local function clock(given)
   if given ~= '' then
     MANUAL = given
-    return tonumber(given)
+    asked_at = tonumber(given)
+  else
+    local time = redis.call('TIME')
+    asked_at = time[1] * 1000 + math.floor(time[2] / 1000)
   end
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  return asked_at
 end
 
 -- Numbers as text: Lua would write a large one as 1.7e+12.
@@ -58,27 +70,3 @@ local function raw_of(id)
 end
 
 local function fence_counter(fence) return tonumber(string.match(fence or '0', '^%d+')) end
-
--- One job's record, as far as the scripts decide by it; nil when there is none. The rest of it is for people.
--- `ix` is its entry in the tenant's index. `entry` says where it stands while it is queued: an entry of its lane, after an `f` of
--- the front, or `k` with those that wait for its key; without `entry` the lane's entry is that of the index.
--- `run` is "<worker> <leased> <queued> <charged>" while it runs; `opt` names the fields that only some jobs have: deadline,
--- start_by, keep, ckey, hook, batch, retry_of, after. Looking for a field that is not there is what costs most.
-local function load(id)
-  local key = job_key(id)
-  local core = redis.call('HMGET', key, 'state', 'lane', 'fence', 'attempt', 'run', 'entry', 'watch', 'opt', 'deps')
-  -- Without a lane it is what a power cut has left of a record (record.rs): nothing that could be moved.
-  if not core[1] or not core[2] then return nil end
-  local job = {
-    id = id, state = core[1], lane = core[2], fence = core[3] or nil, attempt = core[4] or nil, entry = core[6] or nil,
-    watch = core[7] or nil, deps = core[9] or nil,
-  }
-  if core[5] then job.worker, job.leased, job.queued, job.charged = string.match(core[5], '^(%S+) (%S+) (%S+) (%S+)$') end
-  if core[8] then
-    local names = {}
-    for name in string.gmatch(core[8], '%S+') do names[#names + 1] = name end
-    for n, value in ipairs(redis.call('HMGET', key, unpack(names))) do job[names[n]] = value or nil end
-  end
-  job.priority, job.class, job.tenant, job.endpoint = parts_of(job.lane)
-  return job
-end

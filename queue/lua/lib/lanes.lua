@@ -17,8 +17,9 @@ local function expected_ms(tenant, endpoint)
   return tonumber(redis.call('HGET', ROOT .. ':cost', tenant .. ':' .. endpoint) or EXPECTED_MS)
 end
 
--- What a run has taken: of one that shared its time with others, its part.
-local function taken_ms(job, now) return (now - tonumber(job.leased)) / (job.sharers or 1) end
+-- What a run has taken of its slot: not what it waited for one inside its worker, behind whoever ran there; and of what it shared with
+-- others, its part.
+local function taken_ms(job, now) return math.max(0, now - tonumber(job.leased) - (job.waited or 0)) / (job.sharers or 1) end
 
 -- What a run of this endpoint costs, for the next one that starts.
 local function learn_cost(job, now)
@@ -165,8 +166,57 @@ local function next_entry(priority, class)
   end
 end
 
+-- When a job was submitted, as a number that orders a tenant's jobs: from its entry in the tenant's index.
+local function arrival(ix)
+  local ms, seq = string.match(ix or '', '^(%d+)%-(%d+)$')
+  return ms and tonumber(ms) * 2048 + math.min(tonumber(seq), 2047) or 0
+end
+
+-- Every queued job with a concurrency key is in its key's line, in the order of arrival: those in lanes, and those set aside (entry `k`).
+local function line_up(id, lane, gate)
+  redis.call('ZADD', waiting_key(gate), text(arrival(redis.call('HGET', job_key(id), 'ix'))), id .. ' ' .. lane)
+end
+
+local function leave_line(id, lane, gate) redis.call('ZREM', waiting_key(gate), id .. ' ' .. lane) end
+
+-- Puts a job that was set aside back at the front of its lane.
+local function call_forward(id, lane)
+  count(ROOT .. ':ready', lane, -1)
+  redis.call('HSET', job_key(id), 'entry', enqueue(raw_of(id), lane, true))
+end
+
+local LINE_MAX = 100 -- members of a line that are looked at
+
+-- Jobs with a concurrency key may go on: of each lane as many as there are free places, in the order of arrival. Of each lane, since
+-- one lane may be closed, or have no worker, for any time; `lease` keeps the order between lanes (lease.lua).
+local function next_in_key(gate)
+  local members = redis.call('ZRANGE', waiting_key(gate), 0, LINE_MAX - 1)
+  if #members == 0 then redis.call('ZREM', ROOT .. ':holds', gate) end
+  local running, in_lane, full = counted(ROOT .. ':running', gate), {}, {}
+  local function look_at(member, id, lane)
+    local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'ckey')
+    local before = in_lane[lane] or 0
+    if job[1] ~= 'queued' then
+      redis.call('ZREM', waiting_key(gate), member)
+    elseif job[2] ~= 'k' then
+      in_lane[lane] = before + 1
+    elseif running + before < key_max(job[3]) then
+      in_lane[lane] = before + 1
+      call_forward(id, lane)
+      wake(select(2, parts_of(lane)), lane)
+    else
+      full[lane] = true
+    end
+  end
+  for _, member in ipairs(members) do
+    local id, lane = string.match(member, '^(%x+) (.*)$')
+    if not full[lane] then guarded(id, nil, look_at, member, id, lane) end
+  end
+end
+
 -- Lets those held at a gate try again.
 local function resume(gate)
+  if string.sub(gate, 1, 2) == 'k:' then return next_in_key(gate) end
   local held = held_key(gate)
   local members = redis.call('ZRANGE', held, 0, 99)
   if #members == 0 then return end
@@ -183,25 +233,6 @@ local function resume(gate)
     elseif redis.call('EXISTS', lane_key(member), front_key(member)) > 0 then
       open_lane(member)
       wake(select(2, parts_of(member)), member)
-    end
-  end
-end
-
--- Jobs with a concurrency key may go on: of each lane the one that waits longest for it returns there. One of each, since one
--- lane may be closed, or have no worker, for as long as it likes; those that come too late wait again, in their old place.
-local function next_in_key(gate)
-  local seen = {}
-  for _, member in ipairs(redis.call('ZRANGE', waiting_key(gate), 0, 99)) do
-    local id, lane = string.match(member, '^(%x+) (.*)$')
-    if not seen[lane] then
-      seen[lane] = true
-      redis.call('ZREM', waiting_key(gate), member)
-      local job = redis.call('HMGET', job_key(id), 'state', 'entry')
-      if job[1] == 'queued' and job[2] == 'k' then
-        count(ROOT .. ':ready', lane, -1)
-        redis.call('HSET', job_key(id), 'entry', enqueue(raw_of(id), lane, true))
-        wake(select(2, parts_of(lane)), lane)
-      end
     end
   end
 end

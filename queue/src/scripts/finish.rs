@@ -42,7 +42,7 @@ impl Finish<'_> {
                 (FinishOutcome::Failed { .. }, Some(Outgrown::All))
                 | (FinishOutcome::Succeeded { .. } | FinishOutcome::Stored { .. }, _) => call.arg(""),
             };
-            call.arg(report.sharers());
+            call.arg(report.sharers()).arg(report.timing.turn_ms);
             let run = RunCount::of(report);
             call.arg(run.kind).arg(run.run_ms.map_or(String::new(), |ms| ms.to_string()));
             call.arg(run.load.map_or("", |load| load.word())).arg(run.load_ms);

@@ -1,6 +1,6 @@
 use serde_json::value::RawValue;
 
-use super::{LEASE, unexpected};
+use super::{LEASE, Put, unexpected};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::error::Error;
@@ -23,7 +23,14 @@ impl TakeLeases<'_> {
         loop {
             let mut reply = self.once(connection).await?.into_iter();
             match reply.next().as_deref() {
-                Some("ok") => return decode(reply),
+                Some("ok") => {
+                    let is_empty = reply.len() == 0;
+                    let leases = self.decode(reply, connection).await;
+                    // What was leased could not be read: nobody is parked, and there may be more.
+                    if is_empty || !leases.is_empty() {
+                        return Ok(leases);
+                    }
+                }
                 // Each such call clears what was in the way, so that this ends.
                 Some("again") => {}
                 word => return Err(unexpected(&LEASE, &word)),
@@ -39,27 +46,44 @@ impl TakeLeases<'_> {
         call.arg(self.lease_ms).arg(nonce()).arg(waiter).arg(self.age_after_ms);
         let warm: Vec<String> = query.warm.iter().map(WarmLane::to_string).collect();
         call.arg(query.rank).arg(query.patience_ms).arg(warm.join(" "));
-        call.arg(query.only.map_or(String::new(), |class| class.to_string()));
+        call.arg(query.only.map_or(String::new(), |class| class.to_string())).arg(query.max_bytes);
         connection.eval(&LEASE, &call).await
+    }
+
+    /// A job that cannot be read goes to the quarantine, and the others to the worker: else they would wait together for the end of their
+    /// leases, and be leased together again.
+    async fn decode(&self, mut parts: impl Iterator<Item = String>, connection: &Connection) -> Vec<Lease> {
+        let mut leases = Vec::new();
+        while let Some(id) = parts.next() {
+            match decode(&id, parts.by_ref().take(LEASE_PARTS).collect()) {
+                Ok(lease) => leases.push(lease),
+                Err(why) => {
+                    tracing::error!(job.id = %id, why, "a leased job cannot be read, and goes to the quarantine");
+                    let put = Put { keys: self.keys, clock: self.clock, id: &id, why: &why };
+                    // The others must reach the worker; this one's lease runs out, and it is met again.
+                    if let Err(error) = put.run(connection).await {
+                        tracing::warn!(error = &error as &dyn std::error::Error, "it stays where it is for now");
+                    }
+                }
+            }
+        }
+        leases
     }
 }
 
-fn decode(mut parts: impl Iterator<Item = String>) -> Result<Vec<Lease>, Error> {
-    let mut leases = Vec::new();
-    while let Some(id) = parts.next() {
-        let lease = (|| {
-            let (lane, spec, input) = (parts.next()?, parts.next()?, parts.next()?);
-            let (attempt, fence, queued_ms) = (parts.next()?, parts.next()?, parts.next()?);
-            Some(Lease {
-                job_id: id.parse().ok()?,
-                spec: stored_spec::decode(&lane, &spec).ok()?,
-                input: RawValue::from_string(input).ok()?,
-                attempt: attempt.parse().ok()?,
-                fence: Fence(fence),
-                queued_ms: queued_ms.parse().ok()?,
-            })
-        })();
-        leases.push(lease.ok_or_else(|| unexpected(&LEASE, &id))?);
-    }
-    Ok(leases)
+/// Parts of the reply that are one lease, behind its id.
+const LEASE_PARTS: usize = 7;
+
+fn decode(id: &str, parts: Vec<String>) -> Result<Lease, String> {
+    let [lane, spec, input, attempt, fence, queued_ms, behind] =
+        <[String; LEASE_PARTS]>::try_from(parts).map_err(|parts| format!("{} parts are no lease", parts.len()))?;
+    Ok(Lease {
+        job_id: id.parse().map_err(|_| "its id cannot be read".to_owned())?,
+        spec: stored_spec::decode(&lane, &spec).map_err(|why| format!("the field \"spec\" cannot be read: {why}"))?,
+        input: RawValue::from_string(input).map_err(|why| format!("the field \"input\" cannot be read: {why}"))?,
+        attempt: attempt.parse().map_err(|_| "the field \"attempt\" cannot be read".to_owned())?,
+        fence: Fence(fence),
+        queued_ms: queued_ms.parse().map_err(|_| "the field \"entry\" cannot be read".to_owned())?,
+        behind: behind.parse().map_err(|_| "what is left in its lane cannot be read".to_owned())?,
+    })
 }
