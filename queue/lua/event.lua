@@ -1,27 +1,80 @@
 #!lua
 -- event: keeps what a running job said, if its teller still holds the lease. Moves no job.
 -- KEYS  1 root
--- ARGV  1 now_ms ("" = Redis TIME) | 2 most kept | then per event: id | fence | kind (progress, log, output) |
---       progress ("" or JSON) | message JSON
+-- ARGV  1 now_ms ("" = Redis TIME) | 2 most kept | 3 outputs: most kept | 4 their bytes | 5 their life, ms |
+--       then per event: id | fence | kind (progress, log, outputs) | progress ("" or JSON); of outputs the first index |
+--       message JSON; of outputs an array of their JSON as texts, empty at the end of an attempt
 -- Reply {"ok" | "stale_fence", ...} in order
 local now, reply, told = clock(ARGV[1]), {}, {}
-for n = 3, #ARGV, 5 do
-  local id, kind = ARGV[n], ARGV[n + 2]
-  local job = redis.call('HMGET', job_key(id), 'state', 'fence', 'attempt', 'watch', 'hook', 'lane', 'told')
-  if job[1] == 'running' and job[2] == ARGV[n + 1] then
-    local entry = redis.call('XADD', events_key(id), 'MAXLEN', '~', ARGV[2], '*', 'a', job[3], 'm', ARGV[n + 4])
-    if ARGV[n + 3] ~= '' then redis.call('HSET', job_key(id), 'progress', ARGV[n + 3]) end
-    if job[5] and kind ~= 'log' and (kind == 'output' or now - tonumber(job[7] or 0) >= PROGRESS_EVERY_MS) then
-      if kind == 'progress' then redis.call('HSET', job_key(id), 'told', text(now)) end
-      tell({id = id, hook = job[5], tenant = select(3, parts_of(job[6]))}, 'job.' .. kind, entry, now)
+
+-- Outputs are kept in this server's memory alone, neither in its append-only file nor by its replicas: what a restart or a failover takes
+-- is a gap for their readers, who find it by the indexes. The caller turns replication on again. The id of an entry is `<attempt>-<end>`, so that it is found by an index.
+local function keep_outputs(id, attempt, index, count, texts)
+  local key, most, time = outputs_key(id), tonumber(ARGV[4]), redis.call('TIME')
+  redis.set_repl(redis.REPL_NONE)
+  local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+  -- `b` counts all bytes so far, so that two entries tell what lies between them.
+  local bytes = #texts + (last and tonumber(last[2][6]) or 0)
+  local entry = attempt .. '-' .. text(index + math.max(count, 1))
+  local added = redis.pcall('XADD', key, 'MAXLEN', '~', ARGV[3], entry, 't', text(time[1] * 1000 + math.floor(time[2] / 1000)),
+    'i', text(index), 'b', text(bytes), 'v', texts)
+  -- Anything else is a repetition.
+  if type(added) == 'string' then
+    while bytes > most do
+      local first = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
+      if first[1] == entry or bytes - tonumber(first[2][6]) + #first[2][8] <= most then break end
+      redis.call('XDEL', key, first[1])
     end
-    if job[4] and not told[id] then
-      told[id] = true
-      notify(id, job[4], now)
-    end
-    reply[#reply + 1] = 'ok'
-  else
-    reply[#reply + 1] = 'stale_fence'
+    redis.call('PEXPIRE', key, ARGV[5])
   end
+end
+
+-- Whether a replica of the release before watches, which reads outputs among the other events. Its name begins with `r_`.
+local function is_watched_by_older(watch)
+  for replica, until_ms in string.gmatch(watch or '', '(%S+)=(%d+)') do
+    if string.sub(replica, 1, 2) == 'r_' and tonumber(until_ms) > now then return true end
+  end
+  return false
+end
+
+local function keep(id, fence, kind, extra, message)
+  local job = redis.call('HMGET', job_key(id), 'state', 'fence', 'attempt', 'watch', 'hook', 'lane', 'told')
+  if job[1] ~= 'running' or job[2] ~= fence then return 'stale_fence' end
+  local function add(said)
+    return redis.call('XADD', events_key(id), 'MAXLEN', '~', ARGV[2], '*', 'a', job[3], 'm', said)
+  end
+  local function hook(name, entry)
+    tell({id = id, hook = job[5], tenant = select(3, parts_of(job[6]))}, 'job.' .. name, entry, now)
+  end
+  if kind == 'outputs' then
+    local texts, index = cjson.decode(message), tonumber(extra)
+    local is_kept, why = pcall(keep_outputs, id, job[3], index, #texts, message)
+    redis.set_repl(redis.REPL_ALL)
+    if not is_kept then error(why, 0) end
+    local is_hooked = job[5] and string.find(job[5], 'job.output', 1, true)
+    if is_hooked or is_watched_by_older(job[4]) then
+      for at, value in ipairs(texts) do
+        local entry = add('{"event":"output","index":' .. text(index + at - 1) .. ',"value":' .. value .. '}')
+        if is_hooked then hook('output', entry) end
+      end
+    end
+  else
+    local entry = add(message)
+    if kind == 'progress' then redis.call('HSET', job_key(id), 'progress', extra) end
+    if job[5] and kind == 'progress' and now - tonumber(job[7] or 0) >= PROGRESS_EVERY_MS then
+      redis.call('HSET', job_key(id), 'told', text(now))
+      hook(kind, entry)
+    end
+  end
+  if job[4] and not told[id] then
+    told[id] = true
+    notify(id, job[4], now)
+  end
+  return 'ok'
+end
+
+for n = 6, #ARGV, 5 do
+  -- One that cannot be kept is lost; the job goes on.
+  reply[#reply + 1] = attempt('event', keep, unpack(ARGV, n, n + 4)) or 'stale_fence'
 end
 return reply

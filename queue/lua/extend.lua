@@ -4,13 +4,15 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 lease_ms | then per lease: id | fence
 -- Reply {"held" | "lost", ...} in order
 local expiry, reply = clock(ARGV[1]) + tonumber(ARGV[2]), {}
+local function extend(id, fence)
+  local job = redis.call('HMGET', job_key(id), 'state', 'fence')
+  if job[1] ~= 'running' or job[2] ~= fence then return 'lost' end
+  redis.call('ZADD', ROOT .. ':leases', 'XX', expiry, id)
+  return 'held'
+end
+
 for n = 3, #ARGV, 2 do
-  local job = redis.call('HMGET', job_key(ARGV[n]), 'state', 'fence')
-  if job[1] == 'running' and job[2] == ARGV[n + 1] then
-    redis.call('ZADD', ROOT .. ':leases', 'XX', expiry, ARGV[n])
-    reply[#reply + 1] = 'held'
-  else
-    reply[#reply + 1] = 'lost'
-  end
+  local done, word = guarded(ARGV[n], nil, extend, ARGV[n], ARGV[n + 1])
+  reply[#reply + 1] = done and word or 'lost'
 end
 return reply
