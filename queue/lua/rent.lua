@@ -1,8 +1,8 @@
 #!lua
 -- rent: writes down a machine that is about to be asked for, if nobody has led since the caller's term, and if the limits allow it. What may
--- still cost something counts: a machine that is being given back does until it is seen to be gone.
+-- still cost something counts, at what is charged or was agreed, whichever is more: a machine that is being given back does until it is seen to be gone.
 -- KEYS  1 lead HASH | 2 machines HASH (id -> record JSON) | 3 rents ZSET (id -> when it was asked for, unix ms)
--- ARGV  1 term | 2 id | 3 record | 4 its usd_micros_per_hour | 5 most machines | 6 most usd_micros_per_hour | 7 most rents in the window |
+-- ARGV  1 term | 2 id | 3 record | 4 what an hour of it counts for | 5 most machines | 6 most usd_micros_per_hour | 7 most rents in the window |
 --       8 window_ms | 9 now_ms ("" = Redis TIME)
 -- Reply {"ok", ""} | {"stale", ""} | {"machines", there are} | {"spend", usd_micros_per_hour there are} | {"rents", lately}
 if redis.call('HGET', KEYS[1], 'term') ~= ARGV[1] then return {'stale', ''} end
@@ -15,7 +15,7 @@ local machines, spend = 0, 0
 local known = redis.call('HGETALL', KEYS[2])
 for n = 1, #known, 2 do
   local machine = cjson.decode(known[n + 1])
-  local costs = machine.usd_micros_per_hour
+  local costs = math.max(machine.usd_micros_per_hour, machine.agreed_usd_micros_per_hour or 0)
   if known[n] == id then
     -- Itself, stopped or asked for before.
   elseif machine.wanted == 'stopped' and machine.is_done then

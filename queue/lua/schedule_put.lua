@@ -7,9 +7,15 @@
 local id, tenant, due = ARGV[1], ARGV[2], ARGV[5]
 local key, list = ROOT .. ':schedule:' .. id, ROOT .. ':schedules:' .. tenant
 if redis.call('EXISTS', key) == 1 then return 'ok' end
-local known = ROOT .. ':i:' .. tenant .. ':' .. ARGV[7]
+local known, shared = schedule_key_key(tenant, ARGV[7]), idempotency_key(tenant, ARGV[7])
 if ARGV[7] ~= '' then
-  local first, hash = string.match(redis.call('GET', known) or '', '^(%S+) (.*)$')
+  local held = redis.call('GET', known)
+  if not held then
+    -- The release before keeps schedules' keys where those of submits are.
+    held = redis.call('GET', shared)
+    if held and not is_of_schedule(held) then held = nil end
+  end
+  local first, hash = string.match(held or '', '^(%S+) (.*)$')
   if first then return hash == ARGV[8] and first or 'conflict' end
 end
 if redis.call('ZCARD', list) >= tonumber(ARGV[6]) then return 'full' end
@@ -24,5 +30,9 @@ else
   redis.call('HSET', key, 'due', due)
   redis.call('ZADD', ROOT .. ':schedules', due, id)
 end
-if ARGV[7] ~= '' then redis.call('SET', known, id .. ' ' .. ARGV[8], 'PX', ARGV[9]) end
+if ARGV[7] ~= '' then
+  redis.call('SET', known, id .. ' ' .. ARGV[8], 'PX', ARGV[9])
+  -- For replicas of the release before, which look there.
+  redis.call('SET', shared, id .. ' ' .. ARGV[8], 'NX', 'PX', ARGV[9])
+end
 return 'ok'

@@ -8,48 +8,55 @@
 --       then for `step`, the job: id | its bytes | tenant | lane | spec | input | number of fields | field, value ...
 -- Reply {"ok" | "stale"}
 local now, retention, id, verb = clock(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
-local key, job = job_key(id), load(ARGV[3])
-local revision = job and (job.fence or '') .. '#' .. (redis.call('HGET', key, 'settled') or 0)
-if job and job.state == 'blocked' and revision ~= ARGV[4] then return {'stale'} end
-redis.call('ZREM', ROOT .. ':settle', 'ready ' .. id)
-if not job or job.state ~= 'blocked' then return {'stale'} end
 
-redis.call('HINCRBY', key, 'settled', 1)
-if ARGV[5] ~= '' then redis.call('HSET', key, 'steps', ARGV[5]) end
-if ARGV[7] ~= '' then redis.call('HSET', key, 'input', ARGV[7]) end
-if verb == 'queue' then
-  redis.call('HDEL', key, 'waits')
-  local run_after = tonumber(redis.call('HGET', key, 'run_after') or 0)
-  if run_after > now then
-    redis.call('HSET', key, 'state', 'scheduled')
-    redis.call('ZADD', ROOT .. ':scheduled', run_after, id)
-  else
-    redis.call('HDEL', key, 'run_after')
-    redis.call('HSET', key, 'state', 'queued', 'entry', enqueue(raw_of(id), job.lane, false))
-    wake(job.class, job.lane)
+local function settle()
+  local key, job = job_key(id), load(ARGV[3])
+  local revision = job and (job.fence or '') .. '#' .. (redis.call('HGET', key, 'settled') or 0)
+  if job and job.state == 'blocked' and revision ~= ARGV[4] then return {'stale'} end
+  redis.call('ZREM', ROOT .. ':settle', 'ready ' .. id)
+  if not job or job.state ~= 'blocked' then return {'stale'} end
+
+  redis.call('HINCRBY', key, 'settled', 1)
+  if ARGV[5] ~= '' then redis.call('HSET', key, 'steps', ARGV[5]) end
+  if ARGV[7] ~= '' then redis.call('HSET', key, 'input', ARGV[7]) end
+  if verb == 'queue' then
+    redis.call('HDEL', key, 'waits')
+    local run_after = tonumber(redis.call('HGET', key, 'run_after') or 0)
+    if run_after > now then
+      redis.call('HSET', key, 'state', 'scheduled')
+      redis.call('ZADD', ROOT .. ':scheduled', run_after, id)
+    else
+      redis.call('HDEL', key, 'run_after')
+      redis.call('HSET', key, 'state', 'queued', 'entry', enqueue(raw_of(id), job.lane, false))
+      if job.ckey then line_up(id, job.lane, key_gate(job.tenant, job.ckey)) end
+      wake(job.class, job.lane)
+    end
+    notify(id, job.watch, now)
+  elseif verb == 'step' then
+    local new = {
+      id = ARGV[9], raw = ARGV[10], tenant = ARGV[11], lane = ARGV[12], spec = ARGV[13], input = ARGV[14], run_after = 0,
+      fields = {}, depends_on = {}, watcher = '',
+    }
+    new.endpoint = select(4, parts_of(new.lane))
+    for n = 1, 2 * tonumber(ARGV[15]) do new.fields[n] = ARGV[15 + n] end
+    redis.call('HSET', key, 'waits', 1)
+    redis.call('RPUSH', dependents_key(new.id), id .. ' completion')
+    local class = create(new, now)
+    redis.call('HSET', job_key(new.id), 'deps', 1)
+    if class then wake(class, new.lane) end
+    notify(id, job.watch, now)
+  elseif verb == 'succeed' then
+    if ARGV[8] ~= '' then
+      redis.call('HDEL', key, 'stored')
+      redis.call('HSET', key, 'inline', ARGV[8])
+    end
+    bury(job, 'succeeded', now, retention)
+  elseif verb == 'fail' then
+    redis.call('HDEL', key, 'inline', 'stored')
+    bury(job, 'failed', now, retention, 'error', ARGV[8])
   end
-  notify(id, job.watch, now)
-elseif verb == 'step' then
-  local new = {
-    id = ARGV[9], raw = ARGV[10], tenant = ARGV[11], lane = ARGV[12], spec = ARGV[13], input = ARGV[14], run_after = 0,
-    fields = {}, depends_on = {}, watcher = '',
-  }
-  new.endpoint = select(4, parts_of(new.lane))
-  for n = 1, 2 * tonumber(ARGV[15]) do new.fields[n] = ARGV[15 + n] end
-  redis.call('HSET', key, 'waits', 1)
-  redis.call('RPUSH', dependents_key(new.id), id .. ' completion')
-  local class = create(new, now)
-  redis.call('HSET', job_key(new.id), 'deps', 1)
-  if class then wake(class, new.lane) end
-  notify(id, job.watch, now)
-elseif verb == 'succeed' then
-  if ARGV[8] ~= '' then
-    redis.call('HDEL', key, 'stored')
-    redis.call('HSET', key, 'inline', ARGV[8])
-  end
-  bury(job, 'succeeded', now, retention)
-elseif verb == 'fail' then
-  redis.call('HDEL', key, 'inline', 'stored')
-  bury(job, 'failed', now, retention, 'error', ARGV[8])
+  return {'ok'}
 end
-return {'ok'}
+
+local done, reply = guarded(id, nil, settle)
+return done and reply or {'stale'}

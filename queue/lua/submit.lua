@@ -31,11 +31,18 @@ while at <= #ARGV do
 end
 
 -- What has come under a job's idempotency key: the ids of its submit by their part, those of this call among them.
-local submits = {}
+local submits, moved = {}, {}
 local function submit_under(new)
-  local key = ROOT .. ':i:' .. new.tenant .. ':' .. new.idempotency_key
+  local key = idempotency_key(new.tenant, new.idempotency_key)
   if not submits[key] then
-    local request_hash, ids = string.match(redis.call('GET', key) or '', '^(%S+) (.*)$')
+    local held = redis.call('GET', key) or ''
+    local own = schedule_key_key(new.tenant, new.idempotency_key)
+    -- The same word as a schedule's key, where the release before keeps it. The schedule's stays known under its own.
+    if is_of_schedule(held) then
+      if redis.call('EXISTS', own) == 0 then moved[key] = own end
+      held = ''
+    end
+    local request_hash, ids = string.match(held, '^(%S+) (.*)$')
     submits[key] = {request_hash = request_hash or new.request_hash, ids = {}}
     for id in string.gmatch(ids or '', '%x+') do table.insert(submits[key].ids, id) end
   end
@@ -92,6 +99,7 @@ for n, new in ipairs(jobs) do
   reply[n + 1] = known[n] or new.id
 end
 for key, submit in pairs(submits) do
+  if submit.is_new and moved[key] then redis.call('RENAME', key, moved[key]) end
   if submit.is_new then redis.call('SET', key, submit.request_hash .. ' ' .. table.concat(submit.ids, ' '), 'PX', ARGV[2]) end
 end
 for class, lane in pairs(classes) do wake(class, lane) end

@@ -6,6 +6,14 @@
 -- Reply {"done" | "more"}
 local now, id = clock(ARGV[1]), ARGV[3]
 local succeeded = redis.call('HGET', job_key(id), 'state') == 'succeeded'
+local function tell_of_it(waiting, on)
+  if redis.call('HGET', job_key(waiting), 'state') ~= 'blocked' then return end
+  local left = redis.call('HINCRBY', job_key(waiting), 'waits', -1)
+  if left <= 0 or (on == 'success' and not succeeded) then
+    redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. waiting)
+  end
+end
+
 for _ = 1, tonumber(ARGV[2]) do
   local entry = redis.call('LPOP', dependents_key(id))
   if not entry then
@@ -13,11 +21,6 @@ for _ = 1, tonumber(ARGV[2]) do
     return {'done'}
   end
   local waiting, on = string.match(entry, '^(%x+) (.*)$')
-  if redis.call('HGET', job_key(waiting), 'state') == 'blocked' then
-    local left = redis.call('HINCRBY', job_key(waiting), 'waits', -1)
-    if left <= 0 or (on == 'success' and not succeeded) then
-      redis.call('ZADD', ROOT .. ':settle', now, 'ready ' .. waiting)
-    end
-  end
+  guarded(waiting, nil, tell_of_it, waiting, on)
 end
 return {'more'}

@@ -162,9 +162,10 @@ fn dependencies_are_met(blocked: &Blocked<'_>) -> Result<bool, JobError> {
     Ok(met)
 }
 
-/// The input with every reference replaced; `None` when there is none.
+/// The input with every reference replaced; `None` when there is none. A job that waits for no other refers to none: what looks like a
+/// reference in it is data, e.g. in a retried job, whose input has come together before.
 fn resolved(blocked: &Blocked<'_>) -> Result<Option<Value>, JobError> {
-    if references(&blocked.input).is_empty() {
+    if blocked.job.spec.depends_on.is_empty() || references(&blocked.input).is_empty() {
         return Ok(None);
     }
     let mut input = blocked.input.clone();

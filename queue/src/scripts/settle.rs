@@ -16,12 +16,20 @@ pub(crate) struct TakeDue<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
     pub(crate) claim_ms: u64,
+    /// Claims that go on; with none of them, whatever is due is claimed.
+    pub(crate) keep: &'a [Due],
 }
 
 impl TakeDue<'_> {
     pub(crate) async fn run(&self, connection: &Connection) -> Result<Vec<Due>, Error> {
         let mut call = DUE.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(SETTLE_MAX).arg(self.claim_ms);
+        for due in self.keep {
+            call.arg(match due {
+                Due::Ended(id) => format!("ended {id}"),
+                Due::Ready(id) => format!("ready {id}"),
+            });
+        }
         let reply: Vec<String> = connection.eval(&DUE, &call).await?;
         let due = |member: &String| match member.split_once(' ') {
             Some(("ended", id)) => id.parse().ok().map(Due::Ended),
