@@ -75,7 +75,7 @@ pub struct CardRuns {
     pub kind: String,
     /// Runs that have ended.
     pub ended: u64,
-    /// How long the handler took in them, of a call that several jobs shared an equal part.
+    /// How long the handler took in them, whoever else ran in the same process or call.
     pub run_ms: u64,
     /// Loads for which an environment or weights were fetched.
     pub cold_loads: u64,
@@ -158,8 +158,7 @@ impl<'a> RunCount<'a> {
         let load_ms = fetch_ms + timing.boot_ms + timing.load_ms + timing.warmup_ms;
         let load =
             (timing.boot_ms + timing.load_ms > 0).then_some(if fetch_ms >= COLD_MS { Load::Cold } else { Load::Disk });
-        let run_ms = timing.run_ms / u64::from(report.sharers());
-        Self { kind: &report.card_kind, run_ms: ran.then_some(run_ms), load, load_ms }
+        Self { kind: &report.card_kind, run_ms: ran.then_some(timing.run_ms), load, load_ms }
     }
 
     /// As `finish.lua` counts it.

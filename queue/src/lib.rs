@@ -27,6 +27,7 @@ mod fitness;
 #[cfg(feature = "redis")]
 pub mod flow;
 pub mod gateway;
+pub mod gpus;
 #[cfg(feature = "redis")]
 pub mod history;
 mod id;
@@ -43,6 +44,8 @@ pub mod mutants;
 pub mod outbox;
 pub mod pipeline;
 #[cfg(feature = "redis")]
+pub mod quarantine;
+#[cfg(feature = "redis")]
 pub mod queue;
 pub mod reach;
 #[cfg(feature = "redis")]
@@ -53,6 +56,8 @@ mod record;
 mod redis;
 #[cfg(feature = "redis")]
 pub mod registry;
+#[cfg(feature = "redis")]
+mod requirements;
 pub mod retry;
 #[cfg(feature = "redis")]
 pub mod schedules;

@@ -27,8 +27,8 @@ use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, J
 use crate::id::{JobId, nonce};
 use crate::job::{DependencyOn, Job, JobSpec, NewJob, Progress};
 use crate::queue::{
-    CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue, Settlement,
-    Signal, Submitted, Swept, Usage, Waiter, Work,
+    CancelAnswer, Due, Gate, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, Limits, ListFilter,
+    OutputsPlace, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter, Work,
 };
 use crate::reach::{Reach, parts_of};
 use crate::state::{self, JobEvent};
@@ -79,6 +79,8 @@ struct Inner {
     /// Instead of the system's generator.
     nonces: Option<StdRng>,
     turn: u64,
+    /// How many jobs were submitted.
+    arrived: u64,
     jobs: HashMap<JobId, Record>,
     dependents: HashMap<JobId, VecDeque<(JobId, DependencyOn)>>,
     lanes: HashMap<String, Lane>,
@@ -107,6 +109,7 @@ struct Inner {
     rates: HashMap<String, f64>,
     held: HashMap<String, Ranked<String>>,
     holds: Ranked<String>,
+    /// Queued jobs with a concurrency key, by arrival.
     waiting: HashMap<String, Ranked<(JobId, String)>>,
     leases: Ranked<JobId>,
     scheduled: Ranked<JobId>,
@@ -307,7 +310,16 @@ impl Queue for MemoryQueue {
     }
 
     async fn reap(&self) -> Result<Swept, Error> {
-        Ok(self.lock().reap())
+        Ok(self.lock().reap(SWEEP_MAX))
+    }
+
+    async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
+        let mut inner = self.lock();
+        let runs = inner.jobs.values().filter_map(Record::running);
+        let ids: Vec<JobId> = runs.filter(|run| run.worker_id == worker_id).map(|run| run.id).collect();
+        ids.iter().for_each(|id| inner.leases.put(*id, 0.0));
+        inner.reap(ids.len());
+        Ok(count(&ids))
     }
 
     async fn expire(&self) -> Result<Swept, Error> {
@@ -316,6 +328,11 @@ impl Queue for MemoryQueue {
 
     async fn due(&self, claim_ms: u64) -> Result<Vec<Due>, Error> {
         Ok(self.lock().due(claim_ms))
+    }
+
+    async fn keep_due(&self, due: &[Due], claim_ms: u64) -> Result<(), Error> {
+        self.lock().keep_due(due, claim_ms);
+        Ok(())
     }
 
     async fn unblock(&self, id: JobId) -> Result<bool, Error> {
@@ -334,6 +351,10 @@ impl Queue for MemoryQueue {
     async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
         let (inner, gate) = (self.lock(), gate.to_string());
         Ok((inner.limits_of(&gate), Usage { open: inner.open.of(&gate), running: inner.running.of(&gate) }))
+    }
+
+    async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
+        Ok(self.lock().held_by(spec))
     }
 
     async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
@@ -390,6 +411,7 @@ impl Queue for MemoryQueue {
 
     async fn append_events(&self, events: &[JobEventReport]) -> Result<(), Error> {
         let mut inner = self.lock();
+        let now = inner.now;
         for report in events {
             let Some(record) = inner.jobs.get_mut(&report.job_id).filter(|record| record.holds(&report.fence)) else {
                 continue;
@@ -397,12 +419,10 @@ impl Queue for MemoryQueue {
             if let JobMessage::Progress { fraction, message } = &report.event {
                 record.job.progress = Some(Progress { fraction: *fraction, message: message.clone() });
             }
-            record.event_count += 1;
-            // Zero-padded, so that ids sort as text the way they sort as numbers.
-            let id = format!("{:020}", record.event_count);
-            record.events.push_back(KeptEvent { id, attempt: record.attempt, message: report.event.clone() });
-            if record.events.len() > EVENTS_KEPT {
-                record.events.pop_front();
+            match &report.event {
+                JobMessage::Output { index, value } => record.keep_outputs(*index, vec![value.clone()], now),
+                JobMessage::Outputs { index, values } => record.keep_outputs(*index, values.clone(), now),
+                JobMessage::Progress { .. } | JobMessage::Log { .. } => record.keep_event(report.event.clone()),
             }
             inner.tell_watchers(report.job_id);
         }
@@ -413,6 +433,14 @@ impl Queue for MemoryQueue {
         let inner = self.lock();
         let Some(record) = inner.jobs.get(&id) else { return Ok(Vec::new()) };
         Ok(record.events.iter().filter(|event| event.id.as_str() > after).take(limit as usize).cloned().collect())
+    }
+
+    async fn read_outputs(&self, id: JobId, after: OutputsPlace, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
+        let inner = self.lock();
+        let Some(record) = inner.jobs.get(&id) else { return Ok(Vec::new()) };
+        let end = |kept: &&KeptOutputs| (kept.attempt, kept.index + (kept.values.len() as u64).max(1));
+        let later = record.outputs.iter().filter(|kept| end(kept) > (after.attempt, after.next));
+        Ok(later.take(limit as usize).cloned().collect())
     }
 
     async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {

@@ -12,7 +12,7 @@ enum Bug {
 }
 
 /// Every mutant, and what is wrong with it.
-const MUTANTS: [(&str, Bug); 17] = [
+const MUTANTS: [(&str, Bug); 20] = [
     // Whoever reports ends the attempt, whether it holds the lease or not.
     ("no-fence-check", Bug::Lua(&[("finish", "if job.fence ~= fence then", "if false then")])),
     // A report that comes after the end puts its result in the place of the one that is there.
@@ -60,7 +60,7 @@ const MUTANTS: [(&str, Bug); 17] = [
                 "elseif not OPEN[job.state] then",
                 "elseif job.state == 'running' then
     redis.call('HSET', job_key(job.id), 'state', 'cancelled', 'ended', text(now))
-    reply[#reply + 1] = 'cancelled'
+    return 'cancelled'
   elseif not OPEN[job.state] then",
             ),
             ("finish", "if TERMINAL[job.state] then", "if TERMINAL[job.state] and job.state ~= 'cancelled' then"),
@@ -106,8 +106,24 @@ const MUTANTS: [(&str, Bug); 17] = [
     ),
     // What is least urgent goes first.
     ("priority-upside-down", Bug::Lua(&[("lease", "for priority = 0, 2 do", "for priority = 2, 0, -1 do")])),
+    // One record that cannot be read ends the script for all jobs of the call.
+    (
+        "poisoned-record",
+        Bug::Lua(&[(
+            "",
+            "return conclude(id, state, #journal, #stopped, #ended, pcall(body, ...))",
+            "return true, body(...)",
+        )]),
+    ),
+    // A lease takes as many jobs as were asked for, however large they are.
+    (
+        "reply-without-bound",
+        Bug::Lua(&[("lease", "bytes >= bytes_max", "false"), ("lease", "bytes < bytes_max", "true")]),
+    ),
     // Whoever knows an id may cancel it.
-    ("cancel-by-anybody", Bug::Lua(&[("cancel", "if not job or job.tenant ~= tenant then", "if not job then")])),
+    ("cancel-by-anybody", Bug::Lua(&[("cancel", "elseif job.tenant ~= tenant then", "elseif false then")])),
+    // The duty that takes leases back panics, and nothing starts it again.
+    ("duty-not-restarted", Bug::Rust),
 ];
 
 static CHOSEN: LazyLock<Option<String>> =
@@ -119,7 +135,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Whether this is the one that was chosen.
-pub(crate) fn is(name: &str) -> bool {
+pub fn is(name: &str) -> bool {
     CHOSEN.as_deref() == Some(name)
 }
 

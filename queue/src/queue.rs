@@ -18,6 +18,10 @@ use crate::reach::Reach;
 /// How long work waits before it may go ahead of more urgent work, unless the queue is set up otherwise: 5 minutes.
 pub const AGE_AFTER_MS: u64 = 5 * 60 * 1000;
 
+/// A call of [`Queue::lease`] adds no further job once it has this many bytes of specs and inputs: 8 MiB. A hundred inputs of 1 MiB would hold Redis
+/// for half a second, and the worker that runs the first of them would wait for the last.
+pub const LEASE_BYTES: usize = 8 << 20;
+
 /// When the next job of a class stays the same for so long, since no card has room for it, a card is held.
 pub const HOLD_AFTER_MS: u64 = 20 * 1000;
 
@@ -78,6 +82,8 @@ pub struct LeaseQuery {
     pub only: Option<u32>,
     /// Of waiters with the same reach the one with the lowest rank is woken, 0 to 999,999.
     pub rank: u32,
+    /// Once the specs and inputs of its jobs have this many bytes, no further job is added; at least one job is.
+    pub max_bytes: usize,
     /// When nothing is there: remember this waiter, in the same step, so that no wake is lost in between.
     pub park: Option<Waiter>,
 }
@@ -116,6 +122,7 @@ impl LeaseQuery {
             patience_ms: 0,
             only: None,
             rank: 0,
+            max_bytes: LEASE_BYTES,
             park: None,
         }
     }
@@ -158,6 +165,8 @@ pub struct Lease {
     pub fence: Fence,
     /// How long it was ready before, milliseconds.
     pub queued_ms: u64,
+    /// Jobs that its lane has left after this call, as far as the limits of tenant and endpoint let them start.
+    pub behind: u64,
 }
 
 impl Lease {
@@ -175,6 +184,8 @@ pub enum CancelAnswer {
     Cancelled,
     /// It had already ended like this.
     AlreadyEnded(JobState),
+    /// Its record cannot be read: an operator has to look at it first (quarantine.rs).
+    Quarantined,
     /// No such job.
     NotFound,
 }
@@ -243,6 +254,12 @@ pub enum Gate {
 }
 
 impl Gate {
+    /// The gates of a job, in the order in which it passes them.
+    pub(crate) fn of(spec: &JobSpec) -> [Self; 2] {
+        let endpoint = Self::Endpoint { tenant: spec.tenant.clone(), endpoint: spec.endpoint.clone() };
+        [Self::Tenant(spec.tenant.clone()), endpoint]
+    }
+
     /// Whose it is.
     #[must_use]
     pub fn tenant(&self) -> &str {
@@ -294,6 +311,76 @@ pub struct Usage {
     pub open: u64,
     /// Jobs that run.
     pub running: u64,
+}
+
+/// What keeps a queued job from starting, whatever workers are free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeldBy {
+    /// Its tenant is disabled.
+    Disabled,
+    /// As many jobs run as the gate's `max_running` allows.
+    Running {
+        /// The tenant's or the endpoint's.
+        gate: Gate,
+        /// The limit.
+        most: u32,
+    },
+    /// The gate's `starts_per_minute` are used up.
+    Rate {
+        /// The tenant's or the endpoint's.
+        gate: Gate,
+        /// The limit.
+        per_minute: u32,
+        /// When the next one may start, unix milliseconds; `None` where none may.
+        until_ms: Option<u64>,
+    },
+    /// As many jobs with its concurrency key run as may.
+    Key {
+        /// The limit.
+        most: u32,
+    },
+}
+
+/// How a gate stands, as implementations keep it.
+#[derive(Debug, Default)]
+pub(crate) struct GateNow {
+    pub(crate) limits: Limits,
+    pub(crate) running: u64,
+    /// Theoretical arrival time of its next start, unix milliseconds.
+    pub(crate) arrival_ms: f64,
+}
+
+impl Due {
+    /// The job.
+    #[must_use]
+    pub fn id(self) -> JobId {
+        match self {
+            Self::Ended(id) | Self::Ready(id) => id,
+        }
+    }
+}
+
+impl HeldBy {
+    /// What holds a job back at one of its gates: as `room` of `lua/lib/gates.lua`, without budgets.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times")]
+    pub(crate) fn at(gate: Gate, stands: &GateNow, now_ms: u64) -> Option<Self> {
+        let limits = &stands.limits;
+        if let Some(most) = limits.max_running
+            && stands.running >= u64::from(most)
+        {
+            return Some(Self::Running { gate, most });
+        }
+        let per_minute = limits.starts_per_minute?;
+        if per_minute == 0 {
+            return Some(Self::Rate { gate, per_minute, until_ms: None });
+        }
+        let (every, burst) = (60_000.0 / f64::from(per_minute), f64::from((per_minute / 60).max(1)));
+        let now = now_ms as f64;
+        let arrival = stands.arrival_ms.max(now);
+        let allowed = ((now + burst * every - arrival) / every + 1e-6).floor();
+        let until_ms = Some((arrival + every - burst * every).ceil() as u64);
+        (allowed < 1.0).then_some(Self::Rate { gate, per_minute, until_ms })
+    }
 }
 
 /// What a round of `promote`, `reap` or `expire` did.
@@ -419,6 +506,37 @@ pub struct KeptEvent {
     pub message: JobMessage,
 }
 
+/// Of the outputs of a job that many events are kept, of several outputs each; older ones make room.
+pub const OUTPUTS_KEPT: usize = 1_000;
+
+/// Of the outputs of a job so many bytes are kept.
+pub const OUTPUTS_BYTES_KEPT: usize = 1 << 20;
+
+/// Outputs are kept for this long after the last one, milliseconds.
+pub const OUTPUTS_LIFE_MS: u64 = 60 * 60 * 1000;
+
+/// Outputs of a job, one after the other, as they are kept for its readers.
+#[derive(Debug, Clone)]
+pub struct KeptOutputs {
+    /// Which attempt yielded them.
+    pub attempt: u32,
+    /// The index of the first.
+    pub index: u64,
+    /// The items; none where the attempt has yielded all of its items, which are those below `index`.
+    pub values: Vec<Box<serde_json::value::RawValue>>,
+    /// When they were kept, unix milliseconds.
+    pub at_ms: u64,
+}
+
+/// A place among the outputs of a job: all attempts before this one, and the outputs of this one below `next`, lie before it.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OutputsPlace {
+    /// The attempt; 0 is before all.
+    pub attempt: u32,
+    /// The index of the output that comes next.
+    pub next: u64,
+}
+
 /// How full one lane is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneDepth {
@@ -479,11 +597,17 @@ pub trait Queue: Send + Sync + 'static {
     /// Takes back leases that ran out (at most 100 a call): to the front, or failed when the budget is spent.
     fn reap(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
 
+    /// Takes back the jobs of a worker that is known to have ended, as [`Queue::reap`] does when a lease ran out, and says how many.
+    fn abandon(&self, worker_id: &str) -> impl Future<Output = Result<u32, Error>> + Send;
+
     /// Ends jobs whose time is over (at most 100 a call).
     fn expire(&self) -> impl Future<Output = Result<Swept, Error>> + Send;
 
     /// What there is to settle (at most 100), claimed for `claim_ms`: what is not settled by then is given out again.
     fn due(&self, claim_ms: u64) -> impl Future<Output = Result<Vec<Due>, Error>> + Send;
+
+    /// Lets claims of [`Queue::due`] go on for so long from now. What has been settled is left as it is.
+    fn keep_due(&self, due: &[Due], claim_ms: u64) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Tells those that wait for an ended job of it (at most 100 a call). `true` when that were all.
     fn unblock(&self, id: JobId) -> impl Future<Output = Result<bool, Error>> + Send;
@@ -496,6 +620,9 @@ pub trait Queue: Send + Sync + 'static {
 
     /// What a tenant, or one of its endpoints, may take and takes now.
     fn usage(&self, gate: &Gate) -> impl Future<Output = Result<(Limits, Usage), Error>> + Send;
+
+    /// What holds a queued job of this spec back at its gates now, budgets aside.
+    fn held_by(&self, spec: &JobSpec) -> impl Future<Output = Result<Option<HeldBy>, Error>> + Send;
 
     /// The gates that have a budget, and what was spent there on this day (UTC, since 1970).
     fn budgets(&self, day: u32) -> impl Future<Output = Result<Vec<Budgeted>, Error>> + Send;
@@ -530,7 +657,8 @@ pub trait Queue: Send + Sync + 'static {
         limit: u32,
     ) -> impl Future<Output = Result<JobPage, Error>> + Send;
 
-    /// Keeps what running jobs said. Events of lost leases are dropped; the last 1,000 of a job are kept.
+    /// Keeps what running jobs said. Events of lost leases are dropped; the last 1,000 of a job are kept. Outputs are kept apart, in memory
+    /// alone and within [`OUTPUTS_KEPT`] and [`OUTPUTS_BYTES_KEPT`]: whoever reads them finds gaps by their indexes.
     fn append_events(&self, events: &[JobEventReport]) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Events of a job after `after` (all when empty), oldest first, at most `limit`.
@@ -540,6 +668,14 @@ pub trait Queue: Send + Sync + 'static {
         after: &str,
         limit: u32,
     ) -> impl Future<Output = Result<Vec<KeptEvent>, Error>> + Send;
+
+    /// Kept outputs of a job that end after this place, oldest first, at most `limit` times several.
+    fn read_outputs(
+        &self,
+        id: JobId,
+        after: OutputsPlace,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<KeptOutputs>, Error>> + Send;
 
     /// How full the lanes are, the fullest 1,000.
     fn depth(&self) -> impl Future<Output = Result<Vec<LaneDepth>, Error>> + Send;

@@ -18,6 +18,8 @@ use crate::stored_spec;
 struct Rest {
     #[serde(skip_serializing_if = "Option::is_none")]
     batch_size: Option<u32>,
+    #[serde(rename = "sharers", skip_serializing_if = "Option::is_none")]
+    sharers_milli: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_usd_micros: Option<u64>,
     #[serde(rename = "turn", skip_serializing_if = "Option::is_none")]
@@ -30,9 +32,9 @@ struct Rest {
 
 impl Rest {
     fn is_empty(&self) -> bool {
-        let Self { batch_size, cost_usd_micros, turn_ms, inputs_ms, error } = self;
+        let Self { batch_size, sharers_milli, cost_usd_micros, turn_ms, inputs_ms, error } = self;
         let numbers = [*cost_usd_micros, *turn_ms, *inputs_ms];
-        batch_size.is_none() && numbers.iter().all(Option::is_none) && error.is_none()
+        batch_size.is_none() && sharers_milli.is_none() && numbers.iter().all(Option::is_none) && error.is_none()
     }
 }
 
@@ -54,7 +56,9 @@ pub(crate) fn attempt_tail(
     // Not among the numbers: a release that does not know of them would not read the record.
     let [turn_ms, inputs_ms] = [timing.turn_ms, timing.inputs_ms].map(|ms| Some(ms).filter(|ms| *ms > 0));
     let batch_size = Some(timing.batch_size).filter(|size| *size > 0);
-    let rest = Rest { batch_size, cost_usd_micros, turn_ms, inputs_ms, error: error.cloned() };
+    // Who has its process for itself has nothing to tell.
+    let sharers_milli = Some(timing.sharers_milli).filter(|sharers| *sharers > 1_000);
+    let rest = Rest { batch_size, sharers_milli, cost_usd_micros, turn_ms, inputs_ms, error: error.cloned() };
     if !rest.is_empty() {
         tail.push(' ');
         tail.push_str(&serde_json::to_string(&rest)?);
@@ -78,10 +82,13 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
     let (warmup_ms, weights_ms) = match *few {
         [] => (0, 0),
         [warmup_ms] => (warmup_ms, 0),
-        [warmup_ms, weights_ms] => (warmup_ms, weights_ms),
-        _ => return None,
+        // A later release may add numbers, and words behind the JSON.
+        [warmup_ms, weights_ms, ..] => (warmup_ms, weights_ms),
     };
-    let rest: Rest = next().map_or(Some(Rest::default()), |rest| serde_json::from_str(rest).ok())?;
+    let rest = match next() {
+        Some(rest) => serde_json::Deserializer::from_str(rest).into_iter().next()?.ok()?,
+        None => Rest::default(),
+    };
     Some(Attempt {
         attempt,
         worker_id,
@@ -101,6 +108,7 @@ fn closed_attempt(attempt: u32, text: &str, record_fence: Option<&str>) -> Optio
             run_ms,
             upload_ms,
             batch_size: rest.batch_size.unwrap_or_default(),
+            sharers_milli: rest.sharers_milli.unwrap_or_default(),
         },
         cost_usd_micros: rest.cost_usd_micros,
         error: rest.error,
@@ -124,6 +132,9 @@ const WHOLE: [&str; 4] = ["state", "lane", "spec", "input"];
 
 /// Decodes a record; `None` when there is none, or only the rest of one whose submit was lost.
 pub(crate) fn decode(id: JobId, fields: &HashMap<String, String>) -> Result<Option<Job>, Error> {
+    if let (Some(was), None) = (fields.get(QUARANTINED), fields.get("state")) {
+        return quarantined(id, was, fields);
+    }
     if WHOLE.iter().any(|field| !fields.contains_key(*field)) {
         if !fields.is_empty() {
             tracing::warn!(job.id = %id, "a power cut has taken this job's submit, and left a rest of its record");
@@ -131,6 +142,32 @@ pub(crate) fn decode(id: JobId, fields: &HashMap<String, String>) -> Result<Opti
         return Ok(None);
     }
     Decoder { id, fields }.job().map(Some)
+}
+
+/// The state of a job in the quarantine, in the place of `state` (quarantine.rs).
+const QUARANTINED: &str = "quarantined";
+
+/// A job in the quarantine, as far as it can be read. Unless it had ended it is shown as blocked: nothing moves it before an operator does.
+fn quarantined(id: JobId, was: &str, fields: &HashMap<String, String>) -> Result<Option<Job>, Error> {
+    let state = JobState::from_word(was).filter(|state| state.is_terminal()).unwrap_or(JobState::Blocked);
+    let mut fields = fields.clone();
+    fields.insert("state".to_owned(), state.as_str().to_owned());
+    if let Ok(job) = (Decoder { id, fields: &fields }).job() {
+        return Ok(Some(job));
+    }
+    // What every job has, and nothing else of it.
+    fields.retain(|name, _| WHOLE.contains(&name.as_str()));
+    decode(id, &fields)
+}
+
+/// Whether a record in the quarantine can be read once discard.lua has ended the job as failed.
+pub(crate) fn is_readable_once_failed(id: JobId, mut fields: HashMap<String, String>) -> bool {
+    for gone in [QUARANTINED, "run", "progress", "inline", "stored", "won", "steps", "error"] {
+        fields.remove(gone);
+    }
+    fields.insert("state".to_owned(), JobState::Failed.as_str().to_owned());
+    fields.insert("ended".to_owned(), "0".to_owned());
+    matches!(decode(id, &fields), Ok(Some(_)))
 }
 
 struct Decoder<'a> {
@@ -206,7 +243,10 @@ impl Decoder<'_> {
 
     /// The attempt that gave the result. One that steps had to allow was fenced off since, so it is written down apart.
     fn winner(&self) -> Result<(u32, Fence), Error> {
-        let apart = self.text("won").and_then(|won| won.split_once(' '));
+        let apart = self.text("won").and_then(|won| {
+            let mut words = won.split(' ');
+            Some((words.next()?, words.next()?))
+        });
         let (attempt, fence) = match apart {
             Some(won) => won,
             None => (self.text("attempt").unwrap_or(""), self.text("fence").unwrap_or("")),

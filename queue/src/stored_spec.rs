@@ -24,6 +24,8 @@ struct Stored {
     #[serde(skip)]
     demands: u32,
     version: u32,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pinned: bool,
     #[serde(default = "usual_timeout_ms", skip_serializing_if = "is_usual_timeout")]
     timeout_ms: u64,
     #[serde(default = "usual_attempts", skip_serializing_if = "is_usual_attempts")]
@@ -66,6 +68,10 @@ struct Stored {
 // Most jobs say nothing of these. They are stored facts, not the API's defaults: when those change, these stay.
 const USUAL_TIMEOUT_MS: u64 = 600_000;
 const USUAL_ATTEMPTS: u32 = 3; // finish.lua has it as well
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
 
 fn usual_timeout_ms() -> u64 {
     USUAL_TIMEOUT_MS
@@ -115,6 +121,7 @@ mod tests {
             vram_class_gib: 24,
             demands: 7,
             version: 3,
+            pinned: true,
             timeout_ms: 1_000,
             max_attempts: 2,
             metadata: BTreeMap::from([("who".into(), "me".into())]),
@@ -125,11 +132,12 @@ mod tests {
         let text = encode(&spec).unwrap();
         assert_eq!(
             text,
-            r#"{"version":3,"timeout_ms":1000,"max_attempts":2,"metadata":{"who":"me"},"deadline_ms":7,"sdk":4}"#
+            r#"{"version":3,"pinned":true,"timeout_ms":1000,"max_attempts":2,"metadata":{"who":"me"},"deadline_ms":7,"sdk":4}"#
         );
         assert_eq!(decode(&keys::lane(&spec), &text), Ok(spec.clone()));
 
         let usual = JobSpec {
+            pinned: false,
             timeout_ms: 600_000,
             max_attempts: 3,
             metadata: BTreeMap::new(),

@@ -42,13 +42,34 @@ pub struct Timing {
     /// How many jobs shared the call of the handler, this one among them; 0 where none can.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub batch_size: u32,
+    /// With how many runs this one shared its process on average, itself among them, in thousandths: its time over its part of that, where
+    /// each moment is parted equally among the runs under way. 0 where the worker does not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sharers_milli: u32,
 }
 
+/// Runs that one process takes at once, at most.
+const SHARERS_MAX: u32 = 1_000;
+
 impl Timing {
-    /// The time that a slot was taken, milliseconds; of a call that several jobs shared, an equal part.
+    /// How many runs shared its time: those beside it in its process, or in its call.
+    #[must_use]
+    pub fn sharers(&self) -> f64 {
+        match self.sharers_milli {
+            0 => f64::from(self.batch_size.clamp(1, SHARERS_MAX)),
+            sharers_milli => f64::from(sharers_milli.clamp(1_000, SHARERS_MAX * 1_000)) / 1_000.0,
+        }
+    }
+
+    /// The time that a slot was taken, milliseconds; of one that several runs shared, its part.
     #[must_use]
     pub fn occupied_ms(&self) -> u64 {
-        let run_ms = self.run_ms / u64::from(self.batch_size.max(1));
+        let run_ms = match self.sharers_milli {
+            0 => self.run_ms / u64::from(self.batch_size.max(1)),
+            sharers_milli => {
+                self.run_ms.saturating_mul(1_000) / u64::from(sharers_milli.clamp(1_000, SHARERS_MAX * 1_000))
+            }
+        };
         [self.loading_ms(), run_ms, self.upload_ms].into_iter().fold(0, u64::saturating_add)
     }
 

@@ -28,16 +28,16 @@ impl Inner {
         }
     }
 
-    /// What its run has taken: of one that shared its time with so many, its part.
-    fn took_ms(&mut self, id: JobId, sharers: u32) -> f64 {
+    /// What its run has taken of its slot: not what it waited for one inside its worker, and of what it shared with others, its part.
+    fn took_ms(&mut self, id: JobId, timing: &Timing) -> f64 {
         let now = self.now as f64;
         let took_ms = self.record(id).job.attempts.last().map_or(0.0, |attempt| now - attempt.leased_ms as f64);
-        took_ms / f64::from(sharers)
+        (took_ms - timing.turn_ms as f64).max(0.0) / timing.sharers()
     }
 
     /// A running job gives back its lease and its slots, and pays for what it took.
-    fn stop(&mut self, id: JobId, sharers: u32) {
-        let took = self.took_ms(id, sharers);
+    fn stop(&mut self, id: JobId, timing: &Timing) {
+        let took = self.took_ms(id, timing);
         let record = self.record(id);
         let (spec, charged) = (record.job.spec.clone(), record.charged);
         self.leases.remove(&id);
@@ -70,7 +70,7 @@ impl Inner {
         let (state, place, lane, key) =
             (record.job.state, record.place, keys::lane(&record.job.spec), key_gate(&record.job.spec));
         match state {
-            JobState::Running => self.stop(id, 1),
+            JobState::Running => self.stop(id, &Timing::default()),
             JobState::Scheduled => {
                 self.scheduled.remove(&id);
             }
@@ -79,8 +79,11 @@ impl Inner {
             }
             JobState::Queued => {
                 self.ready.take_one(&lane);
-                if let (Place::Key, Some((gate, _))) = (place, &key) {
-                    return self.leave_key(id, &lane, gate);
+                if let Some((gate, _)) = &key {
+                    self.leave_line(id, &lane, gate);
+                }
+                if place == Place::Key {
+                    return;
                 }
                 if let Some(lane) = self.lanes.get_mut(&lane) {
                     lane.front.retain(|other| *other != id);
@@ -111,7 +114,6 @@ impl Inner {
         let record = self.record(id);
         record.job.run_after_ms = None;
         record.job.error = error;
-        record.line = None;
         let (gates, batch) = (gates_of(&record.job.spec), record.job.spec.batch.is_some());
         let (tenant, endpoint) = (record.job.spec.tenant.clone(), record.job.spec.endpoint.clone());
         let has_failed = matches!(record.job.state, JobState::Failed | JobState::Expired);
@@ -209,12 +211,11 @@ impl Inner {
         };
         let outcome = if result.is_ok() { AttemptOutcome::Succeeded } else { AttemptOutcome::Failed };
         self.close_attempt(id, outcome, report.timing, result.as_ref().err().map(|error| (*error).clone()));
-        let sharers = report.sharers();
-        let took = self.took_ms(id, sharers);
+        let took = self.took_ms(id, &report.timing);
         self.learn_cost(&spec.tenant, &spec.endpoint, took);
         self.count_run(&spec, report);
         self.count_spent(id, report);
-        self.stop(id, sharers);
+        self.stop(id, &report.timing);
         if let Err(error) = &result {
             self.record(id).job.oom_events += u32::from(error.code.fault() == Fault::Oom);
         }
@@ -273,7 +274,8 @@ impl Inner {
             Some(record) if !record.holds(&lease.fence) => Err(FinishAnswer::StaleFence),
             Some(_) => {
                 self.close_attempt(id, AttemptOutcome::Released, Timing::default(), None);
-                self.stop(id, 1);
+                // All that time it has only waited.
+                self.stop(id, &Timing { turn_ms: u64::MAX, ..Timing::default() });
                 Ok(self.requeue(id, JobEvent::Release))
             }
         }
@@ -318,12 +320,12 @@ impl Inner {
         Swept { jobs, next_due_ms: self.deadlines.next_due_ms() }
     }
 
-    pub(super) fn reap(&mut self) -> Swept {
-        let ids = self.leases.due(self.now, SWEEP_MAX);
+    pub(super) fn reap(&mut self, most: usize) -> Swept {
+        let ids = self.leases.due(self.now, most);
         let mut lanes = Lanes::default();
         for id in &ids {
             self.close_attempt(*id, AttemptOutcome::Lost, Timing::default(), Some(JobError::worker_lost()));
-            self.stop(*id, 1);
+            self.stop(*id, &Timing::default());
             let record = self.record(*id);
             record.lost += 1;
             if record.lost >= MAX_INFRA_ATTEMPTS {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::Inner;
 use crate::budgets::{Budget, Budgeted, Stood};
 use crate::job::JobSpec;
-use crate::queue::{Gate, Limits};
+use crate::queue::{Gate, GateNow, HeldBy, Limits};
 
 pub(super) fn tenant_gate(tenant: &str) -> String {
     format!("t:{tenant}")
@@ -85,6 +85,23 @@ impl Inner {
         let arrival = now.max(self.rates.get(gate).copied().unwrap_or(0.0));
         let allowed = ((now + burst * every - arrival) / every + 1e-6).floor();
         (places.min(allowed), Some((arrival + every - burst * every).ceil()))
+    }
+
+    pub(super) fn held_by(&self, spec: &JobSpec) -> Option<HeldBy> {
+        if self.disabled.contains(&tenant_gate(&spec.tenant)) {
+            return Some(HeldBy::Disabled);
+        }
+        let at_gate = Gate::of(spec).into_iter().find_map(|gate| {
+            let name = gate.to_string();
+            let arrival_ms = self.rates.get(&name).copied().unwrap_or(0.0);
+            let stands = GateNow { limits: self.limits_of(&name), running: self.running.of(&name), arrival_ms };
+            HeldBy::at(gate, &stands, self.now)
+        });
+        at_gate.or_else(|| {
+            let (key, max) = key_gate(spec)?;
+            let most = spec.concurrency.as_ref()?.max;
+            (self.running.of(&key) >= max).then_some(HeldBy::Key { most })
+        })
     }
 
     pub(super) fn start_at(&mut self, gate: &str, jobs: u64) {

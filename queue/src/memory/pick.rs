@@ -9,10 +9,14 @@ use crate::job::{Attempt, AttemptOutcome, Timing};
 use crate::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, HOLD_MS, Lease, LeaseQuery};
 use crate::reach::Reach;
 use crate::state::JobEvent;
+use crate::stored_spec;
 
 const PASSED_MAX: u32 = 19;
 const PASSED_KEPT: u32 = 1_000;
 const IN_THE_WAY: usize = 100;
+
+/// How long a job is set aside for one with the same key that goes first.
+const KEY_WAIT_MS: u64 = 2_000;
 
 /// One look through the shelves.
 struct Pull<'a> {
@@ -20,17 +24,27 @@ struct Pull<'a> {
     nonce: String,
     lease_ms: u64,
     leases: Vec<Lease>,
+    /// The lane of each.
+    lanes: Vec<String>,
     /// How many jobs more each loaded model takes, by its lane without the priority; in the order of the query.
     takes: Vec<(String, usize)>,
+    /// Bytes of their specs and inputs.
+    bytes: usize,
     /// Entries and lanes out of the way that gave no lease.
     cleared: usize,
     passed: [u32; 3],
     waits: [bool; 3],
+    /// Jobs that were set aside and go before another with the same key.
+    to_front: Vec<(JobId, String)>,
 }
 
 impl Pull<'_> {
     fn left(&self) -> usize {
         self.query.want as usize - self.leases.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= self.query.max_bytes
     }
 
     fn takes(&self, lane: &str) -> usize {
@@ -61,15 +75,21 @@ impl Inner {
                 nonce: self.nonce(),
                 lease_ms,
                 leases: Vec::new(),
+                bytes: 0,
+                lanes: Vec::new(),
                 takes: query.warm.iter().map(|warm| (warm.place.clone(), warm.takes as usize)).collect(),
                 cleared: 0,
                 passed: self.passed,
                 waits: [0, 1, 2].map(|priority: usize| !self.tags[priority].is_empty()),
+                to_front: Vec::new(),
             };
             self.look(&mut pull);
             for priority in [1, 2] {
                 let passed = if pull.waits[priority] { pull.passed[priority] } else { 0 };
                 self.passed[priority] = passed.min(PASSED_KEPT);
+            }
+            for (lease, lane) in pull.leases.iter_mut().zip(&pull.lanes) {
+                lease.behind = self.jobs_behind(lane);
             }
             if !pull.leases.is_empty() {
                 // The wake that brought this worker here may have stood for more jobs than it took: pass it on, if only for want of room.
@@ -88,11 +108,25 @@ impl Inner {
         }
     }
 
+    /// Jobs that a lane has left, as far as its limits let them start now.
+    fn jobs_behind(&self, lane: &str) -> u64 {
+        let (_, tenant, endpoint) = parts_of(lane);
+        let places = self.room(&tenant_gate(tenant)).0.min(self.room(&endpoint_gate(tenant, endpoint)).0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the jobs of a lane")]
+        let behind = places.clamp(0.0, self.ready.of(lane) as f64) as u64;
+        behind
+    }
+
     fn look(&mut self, pull: &mut Pull<'_>) {
-        while pull.left() > 0 && pull.cleared < IN_THE_WAY {
+        while pull.left() > 0 && pull.cleared < IN_THE_WAY && !pull.is_full() {
             let Some(choice) = self.choose(pull) else { return };
             let (had, priority) = (pull.leases.len(), usize::from(choice.shelf.0));
             self.serve(pull, &choice);
+            for (id, lane) in std::mem::take(&mut pull.to_front) {
+                if self.record(id).place == Place::Key {
+                    self.call_forward(id, &lane);
+                }
+            }
             if let Some(lane) = &choice.lane
                 && let Some((_, takes)) = pull.takes.iter_mut().find(|(place, _)| place == place_of(lane))
             {
@@ -310,12 +344,54 @@ impl Inner {
     }
 
     fn take_from(&mut self, pull: &mut Pull<'_>, front: bool, name: &str, most: usize, charged: f64) -> usize {
-        let Some(lane) = self.lanes.get_mut(name) else { return 0 };
-        let jobs = if front { &mut lane.front } else { &mut lane.queue };
-        let ids: Vec<JobId> = jobs.drain(..most.min(jobs.len())).collect();
-        let taken = ids.iter().filter(|id| self.take(pull, **id, name, charged)).count();
-        pull.cleared += ids.len() - taken;
+        let (mut looked, mut taken) = (0, 0);
+        while looked < most && !pull.is_full() {
+            let Some(lane) = self.lanes.get_mut(name) else { break };
+            let jobs = if front { &mut lane.front } else { &mut lane.queue };
+            let Some(id) = jobs.pop_front() else { break };
+            looked += 1;
+            taken += usize::from(self.take(pull, id, name, charged));
+        }
+        pull.cleared += looked - taken;
         taken
+    }
+
+    /// Whether this worker could take a job of this lane now, as far as the lane's class and endpoint say.
+    fn serves(&self, pull: &Pull<'_>, lane: &str) -> bool {
+        let (shelf, tenant, endpoint) = parts_of(lane);
+        let fits = match pull.query.only {
+            Some(only) => shelf.1 == only,
+            None => pull.query.reach.has(shelf.1) || pull.takes(lane) > 0,
+        };
+        fits && self.room(&endpoint_gate(tenant, endpoint)).0 >= 1.0
+    }
+
+    /// Whether a job with the same key that was submitted before this one goes first.
+    fn goes_after(&mut self, pull: &mut Pull<'_>, id: JobId, lane: &str, gate: &str) -> bool {
+        let (now, urgency) = (self.now, parts_of(lane).0.0);
+        let arrival = self.record(id).arrival;
+        for (other, its_lane) in self.line(gate) {
+            if self.record(other).arrival >= arrival {
+                return false;
+            }
+            if parts_of(&its_lane).0.0 > urgency || !self.serves(pull, &its_lane) {
+                continue;
+            }
+            let record = self.record(other);
+            let is_over = |due: Option<u64>| due.is_some_and(|due| due <= now);
+            if is_over(record.start_by_ms) || is_over(record.job.spec.deadline_ms) {
+                continue;
+            }
+            if record.place == Place::Key {
+                pull.to_front.push((other, its_lane));
+            }
+            let until = (now + KEY_WAIT_MS) as f64;
+            if self.holds.score(&gate.to_owned()).is_none_or(|due| until < due) {
+                self.holds.put(gate.to_owned(), until);
+            }
+            return true;
+        }
+        false
     }
 
     /// One job: from its lane to a running attempt, unless its time is over or its key is taken.
@@ -329,10 +405,11 @@ impl Inner {
             return false;
         }
         if let Some((gate, most)) = key {
-            if self.running.of(&gate) >= most {
-                self.wait_for_key(id, lane, gate);
+            if self.running.of(&gate) >= most || self.goes_after(pull, id, lane, &gate) {
+                self.wait_for_key(id, lane);
                 return false;
             }
+            self.leave_line(id, lane, &gate);
             self.running.add(&gate, 1);
         }
         self.step(id, JobEvent::Lease);
@@ -356,6 +433,8 @@ impl Inner {
             cost_usd_micros: None,
             error: None,
         });
+        let spec_bytes = stored_spec::encode(&record.job.spec).map_or(0, |text| text.len());
+        pull.bytes += spec_bytes + record.job.input.get().len();
         pull.leases.push(Lease {
             job_id: id,
             spec: record.job.spec.clone(),
@@ -363,7 +442,9 @@ impl Inner {
             attempt: record.attempt,
             fence,
             queued_ms,
+            behind: 0,
         });
+        pull.lanes.push(lane.to_owned());
         if started_by.is_some() {
             self.deadlines.remove(&id);
             if let Some(deadline) = deadline {

@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
+use serde_json::value::RawValue;
+
+use super::EVENTS_KEPT;
 use crate::budgets::Running;
+use crate::gateway::JobMessage;
 use crate::id::Fence;
 use crate::job::{Job, JobResult, JobState, NewJob};
-use crate::queue::KeptEvent;
+use crate::queue::{KeptEvent, KeptOutputs, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT};
 
 /// Where a queued job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +28,8 @@ pub(super) struct Record {
     pub(super) fence: Option<Fence>,
     pub(super) settled: u64,
     pub(super) place: Place,
-    /// Its place among those that wait for its concurrency key, once it has waited.
-    pub(super) line: Option<f64>,
+    /// Orders the jobs by their submit.
+    pub(super) arrival: f64,
     pub(super) start_by_ms: Option<u64>,
     pub(super) ready_ms: u64,
     pub(super) charged: f64,
@@ -41,6 +45,7 @@ pub(super) struct Record {
     /// The workers it crashed on.
     pub(super) crashed: BTreeSet<String>,
     pub(super) events: VecDeque<KeptEvent>,
+    pub(super) outputs: VecDeque<KeptOutputs>,
     pub(super) event_count: u64,
     pub(super) watchers: HashSet<String>,
 }
@@ -69,7 +74,7 @@ impl Record {
             fence: None,
             settled: 0,
             place: Place::Nowhere,
-            line: None,
+            arrival: 0.0,
             ready_ms: 0,
             charged: 0.0,
             waits: 0,
@@ -81,8 +86,35 @@ impl Record {
             crashes: 0,
             crashed: BTreeSet::new(),
             events: VecDeque::new(),
+            outputs: VecDeque::new(),
             event_count: 0,
             watchers: job.watcher.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn keep_event(&mut self, message: JobMessage) {
+        self.event_count += 1;
+        // Zero-padded, so that ids sort as text the way they sort as numbers.
+        let id = format!("{:020}", self.event_count);
+        self.events.push_back(KeptEvent { id, attempt: self.attempt, message });
+        if self.events.len() > EVENTS_KEPT {
+            self.events.pop_front();
+        }
+    }
+
+    /// As `keep_outputs` of `lua/event.lua`.
+    pub(super) fn keep_outputs(&mut self, index: u64, values: Vec<Box<RawValue>>, at_ms: u64) {
+        let end = |kept: &KeptOutputs| (kept.attempt, kept.index + (kept.values.len() as u64).max(1));
+        let new = KeptOutputs { attempt: self.attempt, index, values, at_ms };
+        if self.outputs.back().is_some_and(|last| end(last) >= end(&new)) {
+            return;
+        }
+        self.outputs.push_back(new);
+        // As the array of texts that Redis keeps, near enough.
+        let size = |kept: &KeptOutputs| kept.values.iter().map(|value| value.get().len() + 3).sum::<usize>();
+        let mut bytes: usize = self.outputs.iter().map(size).sum();
+        while self.outputs.len() > OUTPUTS_KEPT || (bytes > OUTPUTS_BYTES_KEPT && self.outputs.len() > 1) {
+            bytes -= self.outputs.pop_front().as_ref().map_or(0, size);
         }
     }
 

@@ -112,6 +112,8 @@ impl Inner {
         self.index.entry(spec.tenant.clone()).or_default().push(id);
         let mut record = Record::new(new);
         record.waits = waits;
+        self.arrived += 1;
+        record.arrival = self.arrived as f64;
         if let Some(due) = due {
             self.deadlines.put(id, due as f64);
         }
@@ -144,6 +146,16 @@ impl Inner {
             self.due.put(*member, until);
         }
         found.into_iter().map(|(ready, id)| if ready { Due::Ready(id) } else { Due::Ended(id) }).collect()
+    }
+
+    pub(super) fn keep_due(&mut self, due: &[Due], claim_ms: u64) {
+        let until = (self.now + claim_ms) as f64;
+        for due in due {
+            let member = (matches!(due, Due::Ready(_)), due.id());
+            if self.due.score(&member).is_some() {
+                self.due.put(member, until);
+            }
+        }
     }
 
     pub(super) fn unblock(&mut self, id: JobId) -> bool {

@@ -1,9 +1,9 @@
 //! As `lua/lib/lanes.lua`: where ready jobs stand, and whose turn it is. Every sum is made in the same order as there, since tags
 //! decide by their last bit.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::gates::endpoint_gate;
+use super::gates::{endpoint_gate, key_gate};
 use super::ranked::Ranked;
 use super::{Inner, Place};
 use crate::flow;
@@ -153,6 +153,7 @@ impl Inner {
             self.grow(flow::arrived(&name), 1);
         }
         self.open_lane(&name);
+        self.line_up(id, &name);
         name
     }
 
@@ -189,6 +190,9 @@ impl Inner {
 
     /// Lets those held at a gate try again.
     pub(super) fn resume(&mut self, gate: &str) {
+        if gate.starts_with("k:") {
+            return self.next_in_key(gate);
+        }
         let Some(held) = self.held.remove(gate) else { return };
         self.holds.remove(&gate.to_owned());
         for (member, _) in held.iter() {
@@ -212,16 +216,22 @@ impl Inner {
         self.close_lane(shelf, tenant, lane);
     }
 
-    /// A job whose key is taken waits apart, in the order of its coming.
-    pub(super) fn wait_for_key(&mut self, id: JobId, lane: &str, gate: String) {
-        let turn = self.next_turn();
+    /// Every queued job with a concurrency key is in its key's line, in the order of arrival.
+    fn line_up(&mut self, id: JobId, lane: &str) {
         let record = self.record(id);
-        record.place = Place::Key;
-        let line = *record.line.get_or_insert(turn);
-        self.waiting.entry(gate).or_default().put((id, lane.to_owned()), line);
+        let (arrival, key) = (record.arrival, key_gate(&record.job.spec));
+        if let Some((gate, _)) = key {
+            self.waiting.entry(gate).or_default().put((id, lane.to_owned()), arrival);
+        }
     }
 
-    pub(super) fn leave_key(&mut self, id: JobId, lane: &str, gate: &str) {
+    /// A job whose turn it is not is set aside; it keeps its place in its key's line.
+    pub(super) fn wait_for_key(&mut self, id: JobId, lane: &str) {
+        self.record(id).place = Place::Key;
+        self.line_up(id, lane);
+    }
+
+    pub(super) fn leave_line(&mut self, id: JobId, lane: &str, gate: &str) {
         if let Some(waiting) = self.waiting.get_mut(gate) {
             waiting.remove(&(id, lane.to_owned()));
             if waiting.is_empty() {
@@ -230,21 +240,43 @@ impl Inner {
         }
     }
 
-    /// Of each lane the job that waits longest for this key goes on.
+    /// The first members of a key's line.
+    pub(super) fn line(&self, gate: &str) -> Vec<(JobId, String)> {
+        const LINE_MAX: usize = 100;
+        let line = self.waiting.get(gate).into_iter().flat_map(|line| line.iter());
+        line.take(LINE_MAX).map(|(member, _)| member.clone()).collect()
+    }
+
+    /// Puts a job that was set aside back at the front of its lane.
+    pub(super) fn call_forward(&mut self, id: JobId, lane: &str) {
+        self.ready.take_one(lane);
+        self.enqueue(id, true);
+    }
+
+    /// Of each lane as many jobs with this key go on as there are free places.
     pub(super) fn next_in_key(&mut self, gate: &str) {
-        const LOOKED_AT: usize = 100;
-        let Some(waiting) = self.waiting.get(gate) else { return };
-        let mut next: Vec<(JobId, String)> = Vec::new();
-        for ((id, lane), _) in waiting.iter().take(LOOKED_AT) {
-            if next.iter().all(|(_, other)| other != lane) {
-                next.push((*id, lane.clone()));
-            }
+        let line = self.line(gate);
+        if line.is_empty() {
+            self.holds.remove(&gate.to_owned());
         }
-        for (id, lane) in next {
-            self.leave_key(id, &lane, gate);
-            self.ready.take_one(&lane);
-            let lane = self.enqueue(id, true);
-            self.wake(parts_of(&lane).0.1, Some(&lane));
+        let running = self.running.of(gate);
+        let (mut in_lane, mut full) = (HashMap::<String, u64>::new(), HashSet::new());
+        for (id, lane) in line {
+            if full.contains(&lane) {
+                continue;
+            }
+            let record = self.record(id);
+            let (place, most) = (record.place, key_gate(&record.job.spec).map_or(0, |(_, most)| most));
+            let before = in_lane.entry(lane.clone()).or_default();
+            if place != Place::Key {
+                *before += 1;
+            } else if running + *before < most {
+                *before += 1;
+                self.call_forward(id, &lane);
+                self.wake(parts_of(&lane).0.1, Some(&lane));
+            } else {
+                full.insert(lane);
+            }
         }
     }
 }

@@ -10,8 +10,8 @@ use stokehold_queue::flow::Flow;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
 use stokehold_queue::job::{Job, JobSpec, NewJob, Priority};
 use stokehold_queue::queue::{
-    CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Settlement, Signal,
-    Submitted, Swept, Usage, Waiter,
+    CancelAnswer, Due, Gate, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, Limits, ListFilter,
+    OutputsPlace, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use stokehold_queue::reach::Reach;
 use stokehold_queue::{Error, JobId, ManualClock, MemoryQueue, Queue};
@@ -193,12 +193,20 @@ impl Queue for Buggy {
         }
     }
 
+    async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
+        self.inner.abandon(worker_id).await
+    }
+
     async fn expire(&self) -> Result<Swept, Error> {
         self.inner.expire().await
     }
 
     async fn due(&self, claim_ms: u64) -> Result<Vec<Due>, Error> {
         self.inner.due(claim_ms).await
+    }
+
+    async fn keep_due(&self, due: &[Due], claim_ms: u64) -> Result<(), Error> {
+        self.inner.keep_due(due, claim_ms).await
     }
 
     async fn unblock(&self, id: JobId) -> Result<bool, Error> {
@@ -215,6 +223,10 @@ impl Queue for Buggy {
 
     async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
         self.inner.usage(gate).await
+    }
+
+    async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
+        self.inner.held_by(spec).await
     }
 
     async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
@@ -261,6 +273,10 @@ impl Queue for Buggy {
 
     async fn read_events(&self, id: JobId, after: &str, limit: u32) -> Result<Vec<KeptEvent>, Error> {
         self.inner.read_events(id, after, limit).await
+    }
+
+    async fn read_outputs(&self, id: JobId, after: OutputsPlace, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
+        self.inner.read_outputs(id, after, limit).await
     }
 
     async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {
