@@ -68,7 +68,9 @@ impl fmt::Display for Budget {
 
 impl Budget {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (usd_micros_per_day, at) = text.split_once('|')?;
+        // A later release may add parts.
+        let mut parts = text.split('|');
+        let (usd_micros_per_day, at) = (parts.next()?, parts.next()?);
         Some(Self { usd_micros_per_day: usd_micros_per_day.parse().ok()?, at: AtBudget::from_word(at)? })
     }
 }

@@ -139,6 +139,14 @@ pub struct LeasedJob {
     /// The run's place in the job's trace, as W3C Trace Context writes it: a handler's own spans are parts of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// Jobs of the same endpoint and priority that could start now and were not leased with it. 0 where the gateway does not say.
+    #[serde(default, skip_serializing_if = "is_none_left")]
+    pub behind: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none_left(behind: &u64) -> bool {
+    *behind == 0
 }
 
 impl LeasedJob {
@@ -216,10 +224,10 @@ impl FinishReport {
         }
     }
 
-    /// How many jobs shared its time: those of its call of the handler.
+    /// How many jobs shared its time: those of its call of the handler, or beside it in its process.
     #[cfg(feature = "redis")]
-    pub(crate) fn sharers(&self) -> u32 {
-        self.timing.batch_size.clamp(1, BATCH_SIZE_MAX)
+    pub(crate) fn sharers(&self) -> f64 {
+        self.timing.sharers()
     }
 }
 
@@ -316,6 +324,20 @@ pub struct ExtendReply {
     /// Models that it has not loaded and whose jobs wait: their environments may be fetched ahead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<ModelRef>,
+    /// Endpoints whose needs were forgotten lately: so does the worker.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forgotten: Vec<ForgottenNeeds>,
+}
+
+/// What an endpoint's versions were seen to need of GPUs is not to be relied on any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgottenNeeds {
+    /// Whose it is.
+    pub tenant: String,
+    /// The endpoint.
+    pub endpoint: String,
+    /// When, unix milliseconds: what was seen before is forgotten, once.
+    pub at_ms: u64,
 }
 
 /// A worker is to take nothing more on one of its cards, or several, until there is room for a large job, and lease that then.
@@ -400,6 +422,13 @@ pub enum JobMessage {
         index: u64,
         /// The item.
         value: Box<RawValue>,
+    },
+    /// Items that a generator handler yielded one after the other; none at the end of an attempt, whose items are all those below `index`.
+    Outputs {
+        /// That of the first.
+        index: u64,
+        /// The items.
+        values: Vec<Box<RawValue>>,
     },
 }
 
@@ -537,6 +566,7 @@ mod wire {
         index: Option<u64>,
         #[serde(default, deserialize_with = "present")]
         value: Option<Box<RawValue>>,
+        values: Option<Vec<Box<RawValue>>>,
     }
 
     #[derive(Deserialize)]
@@ -545,6 +575,7 @@ mod wire {
         Progress,
         Log,
         Output,
+        Outputs,
     }
 
     impl TryFrom<Message> for JobMessage {
@@ -564,6 +595,10 @@ mod wire {
                     index: message.index.ok_or("missing field `index`")?,
                     value: message.value.ok_or("missing field `value`")?,
                 },
+                Kind::Outputs => Self::Outputs {
+                    index: message.index.ok_or("missing field `index`")?,
+                    values: message.values.ok_or("missing field `values`")?,
+                },
             })
         }
     }
@@ -582,14 +617,15 @@ mod wire {
         index: Option<u64>,
         #[serde(default, deserialize_with = "present")]
         value: Option<Box<RawValue>>,
+        values: Option<Vec<Box<RawValue>>>,
     }
 
     impl TryFrom<Event> for JobEventReport {
         type Error = &'static str;
 
         fn try_from(event: Event) -> Result<Self, Self::Error> {
-            let Event { job_id, fence, event, fraction, message, stream, text, index, value } = event;
-            let event = Message { event, fraction, message, stream, text, index, value }.try_into()?;
+            let Event { job_id, fence, event, fraction, message, stream, text, index, value, values } = event;
+            let event = Message { event, fraction, message, stream, text, index, value, values }.try_into()?;
             Ok(Self { job_id, fence, event })
         }
     }
@@ -651,6 +687,7 @@ mod tests {
             r#""event":"log","stream":"stderr","text":"a\nb""#,
             r#""event":"output","index":3,"value":[1.0, null]"#,
             r#""event":"output","index":4,"value":null"#,
+            r#""event":"outputs","index":5,"values":[{"a": 1.50},null]"#,
         ] {
             let report: JobEventReport =
                 serde_json::from_str(&format!(r#"{{"job_id":"{id}","fence":"1.a",{event}}}"#)).unwrap();

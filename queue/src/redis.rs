@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use redis::streams::{StreamId, StreamRangeReply};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use crate::batches::Batches;
@@ -24,9 +25,11 @@ use crate::id::JobId;
 use crate::job::{Job, JobError, JobSpec, JobState, NewJob};
 use crate::keys::{Keys, RegistryKeys};
 use crate::outbox::Outbox;
+use crate::quarantine::Quarantine;
 use crate::queue::{
-    AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, HOLD_AFTER_MS, HOLD_MS, JobPage, KeptEvent, LaneDepth, Lease,
-    LeaseQuery, Limits, ListFilter, Queue, Settlement, Signal, Submitted, Swept, Usage, WATCH_MS, Waiter,
+    AGE_AFTER_MS, BatchGuard, CancelAnswer, Due, Gate, GateNow, HOLD_AFTER_MS, HOLD_MS, HeldBy, JobPage, KeptEvent,
+    KeptOutputs, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, OutputsPlace, Queue, Settlement, Signal, Submitted,
+    Swept, Usage, WATCH_MS, Waiter,
 };
 use crate::reach::Reach;
 use crate::record;
@@ -169,6 +172,10 @@ impl RedisQueue {
         &self.connection
     }
 
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.connection.is_up()
     }
@@ -213,6 +220,13 @@ impl RedisQueue {
     #[must_use]
     pub fn retention_ms(&self) -> u64 {
         self.config.retention_ms
+    }
+
+    /// The jobs whose records cannot be read.
+    #[must_use]
+    pub fn quarantine(&self) -> Quarantine {
+        let RedisConfig { clock, retention_ms, .. } = &self.config;
+        Quarantine::new(self.connection.clone(), self.keys.clone(), clock.clone(), *retention_ms)
     }
 
     /// The schedules.
@@ -379,7 +393,7 @@ impl RedisQueue {
             pipe.hgetall(self.keys.job(*id));
         }
         let records: Vec<HashMap<String, String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
-        places.into_iter().zip(records).map(|(place, fields)| Ok((place, record::decode(place.1, &fields)?))).collect()
+        Ok(places.into_iter().zip(records).map(|(place, fields)| (place, readable(place.1, &fields))).collect())
     }
 
     async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
@@ -580,7 +594,22 @@ impl Queue for RedisQueue {
             return Ok(Swept::default());
         }
         let retention_ms = self.config.retention_ms;
-        scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms }.run(&self.connection).await
+        let most = scripts::SWEEP_MAX;
+        scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms, most }.run(&self.connection).await
+    }
+
+    async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
+        let ended = scripts::Abandon { keys: &self.keys, worker_id }.run(&self.connection).await?;
+        // Not `reap`, which holds back for a while after Redis came up: this worker will not extend its leases.
+        let (retention_ms, mut most) = (self.config.retention_ms, ended);
+        while most > 0 {
+            let reap = scripts::Reap { keys: &self.keys, clock: &self.config.clock, retention_ms, most };
+            most = match reap.run(&self.connection).await?.jobs {
+                0 => 0,
+                jobs => most.saturating_sub(jobs),
+            };
+        }
+        Ok(ended)
     }
 
     async fn expire(&self) -> Result<Swept, Error> {
@@ -589,7 +618,19 @@ impl Queue for RedisQueue {
     }
 
     async fn due(&self, claim_ms: u64) -> Result<Vec<Due>, Error> {
-        scripts::TakeDue { keys: &self.keys, clock: &self.config.clock, claim_ms }.run(&self.connection).await
+        scripts::TakeDue { keys: &self.keys, clock: &self.config.clock, claim_ms, keep: &[] }
+            .run(&self.connection)
+            .await
+    }
+
+    async fn keep_due(&self, due: &[Due], claim_ms: u64) -> Result<(), Error> {
+        if due.is_empty() {
+            return Ok(());
+        }
+        scripts::TakeDue { keys: &self.keys, clock: &self.config.clock, claim_ms, keep: due }
+            .run(&self.connection)
+            .await
+            .map(drop)
     }
 
     async fn unblock(&self, id: JobId) -> Result<bool, Error> {
@@ -625,6 +666,38 @@ impl Queue for RedisQueue {
         let usage = Usage { open: open.unwrap_or(0), running: running.unwrap_or(0) };
         let budget = budget.and_then(|text| Budget::parse(&text));
         Ok((Limits { budget, ..limits.map_or_else(Limits::default, |text| limits_of(&text)) }, usage))
+    }
+
+    async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
+        let gates = Gate::of(spec);
+        let names = gates.each_ref().map(Gate::to_string);
+        let key = spec.concurrency.as_ref();
+        let key_gate = key.map(|concurrency| format!("k:{}:{}", spec.tenant, concurrency.key)).unwrap_or_default();
+        type Read = (Vec<Option<String>>, Vec<Option<u64>>, Vec<Option<f64>>);
+        let (limits, running, rates): Read = redis::pipe()
+            .hmget(self.keys.limits(), &[&names[0], &names[1], &format!("d:{}", names[0])])
+            .hmget(self.keys.running(), &[&names[0], &names[1], &key_gate])
+            .hmget(self.keys.rate(), &names)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("read what holds a job back"))?;
+        if limits.get(2).is_some_and(Option::is_some) {
+            return Ok(Some(HeldBy::Disabled));
+        }
+        let now_ms = self.config.clock.now_ms();
+        for (n, gate) in gates.into_iter().enumerate() {
+            let stands = GateNow {
+                limits: limits.get(n).and_then(Option::as_deref).map(limits_of).unwrap_or_default(),
+                running: running.get(n).copied().flatten().unwrap_or(0),
+                arrival_ms: rates.get(n).copied().flatten().unwrap_or(0.0),
+            };
+            if let Some(held) = HeldBy::at(gate, &stands, now_ms) {
+                return Ok(Some(held));
+            }
+        }
+        let running = running.get(2).copied().flatten().unwrap_or(0);
+        let full = key.filter(|concurrency| running >= u64::from(concurrency.max));
+        Ok(full.map(|concurrency| HeldBy::Key { most: concurrency.max }))
     }
 
     async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
@@ -684,7 +757,9 @@ impl Queue for RedisQueue {
             let entries: Vec<(String, JobId)> = page.ids.iter().filter_map(index_entry).collect();
             let ids: Vec<JobId> = entries.iter().map(|(_, id)| *id).collect();
             for id in self.matching(&ids, filter).await? {
-                jobs.extend(self.record(id).await?.map(|job| (id, job)));
+                let fields: HashMap<String, String> =
+                    redis.hgetall(self.keys.job(id)).await.map_err(Error::redis("read a job"))?;
+                jobs.extend(readable(id, &fields).map(|job| (id, job)));
                 if jobs.len() == limit {
                     let (last, _) = &jobs[limit - 1];
                     let next_cursor = entries.iter().find(|(_, id)| id == last).map(|(entry, _)| entry.clone());
@@ -719,7 +794,23 @@ impl Queue for RedisQueue {
             .xrange_count(self.keys.events(id), start, "+", limit)
             .await
             .map_err(Error::redis("read events"))?;
-        reply.ids.iter().map(|entry| kept_event(id, entry)).collect()
+        let readable = |entry| {
+            kept_event(id, entry).inspect_err(|error| {
+                tracing::error!(error = error as &dyn std::error::Error, "an event is left out");
+            })
+        };
+        Ok(reply.ids.iter().filter_map(|entry| readable(entry).ok()).collect())
+    }
+
+    async fn read_outputs(&self, id: JobId, after: OutputsPlace, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
+        let start = format!("{}-{}", after.attempt, after.next.saturating_add(1));
+        let reply: StreamRangeReply = self
+            .connection
+            .redis()
+            .xrange_count(self.keys.outputs(id), start, "+", limit)
+            .await
+            .map_err(Error::redis("read outputs"))?;
+        reply.ids.iter().map(|entry| kept_outputs(id, entry)).collect()
     }
 
     async fn depth(&self) -> Result<Vec<LaneDepth>, Error> {
@@ -771,8 +862,16 @@ impl Queue for RedisQueue {
     }
 }
 
-fn index_entry(entry: &StreamId) -> Option<(String, JobId)> {
+pub(crate) fn index_entry(entry: &StreamId) -> Option<(String, JobId)> {
     Some((entry.id.clone(), JobId::from_bytes(entry.get::<Vec<u8>>("j")?.try_into().ok()?)))
+}
+
+/// A job of a list. One whose record cannot be read is left out: it must not hide the others.
+fn readable(id: JobId, fields: &HashMap<String, String>) -> Option<Job> {
+    record::decode(id, fields).unwrap_or_else(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "a job is left out of a list");
+        None
+    })
 }
 
 fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {
@@ -781,6 +880,18 @@ fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {
     let message: String = entry.get("m").ok_or_else(|| corrupt("no message".to_owned()))?;
     let message = serde_json::from_str(&message).map_err(|error| corrupt(error.to_string()))?;
     Ok(KeptEvent { id: entry.id.clone(), attempt, message })
+}
+
+fn kept_outputs(id: JobId, entry: &StreamId) -> Result<KeptOutputs, Error> {
+    let corrupt = |why: String| Error::Corrupt { key: format!("outputs {} of job {id}", entry.id), why };
+    let number = |text: &str| text.parse::<u64>().map_err(|error| corrupt(error.to_string()));
+    let field = |name: &str| entry.get::<String>(name).ok_or_else(|| corrupt(format!("no {name}")));
+    let attempt =
+        entry.id.split('-').next().unwrap_or_default().parse().map_err(|_| corrupt("no attempt".to_owned()))?;
+    let texts: Vec<String> = serde_json::from_str(&field("v")?).map_err(|error| corrupt(error.to_string()))?;
+    let values = texts.into_iter().map(RawValue::from_string).collect::<Result<_, _>>();
+    let values = values.map_err(|error| corrupt(error.to_string()))?;
+    Ok(KeptOutputs { attempt, index: number(&field("i")?)?, values, at_ms: number(&field("t")?)? })
 }
 
 /// As `lua/lib/gates.lua` reads it; the budget is written apart.

@@ -4,6 +4,7 @@ mod audit;
 mod bills;
 mod endpoints;
 mod machines;
+mod requirements;
 mod secrets;
 mod tenants;
 mod tokens;
@@ -15,18 +16,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::now_ms;
 use crate::connection::Connection;
-use crate::demands::{Demands, Offer, SandboxLevel, Trust};
+use crate::demands::{Offer, SandboxLevel, Trust};
 use crate::error::Error;
-use crate::gateway::{Gpu, WorkerStatus};
+use crate::gateway::{ForgottenNeeds, Gpu, WorkerStatus};
 use crate::keys::RegistryKeys;
 use crate::readings::{self, WorkerReading};
 use crate::scripts;
 
 pub use self::audit::{Actor, AuditPage, Change, ChangeEnd, KeptChange, Which};
 pub use self::endpoints::TrafficSet;
+use self::endpoints::parsed as parsed_traffic;
 pub use self::machines::{
     AutoscalerStatus, Caps, DECISIONS_MAX, Decision, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted,
 };
+pub use self::requirements::{REQUIREMENT_SETS_MAX, REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumber, RequirementUse};
 pub use self::secrets::{SECRETS_MAX, SealedSecret, SecretPut};
 pub use self::tenants::{Quotas, TenantRecord};
 pub use self::tokens::{SpentToken, TokenKind, TokenRecord};
@@ -34,8 +37,8 @@ pub use self::tokens::{SpentToken, TokenKind, TokenRecord};
 /// Most versions, endpoints, tokens or workers that one list answers.
 pub const LIST_MAX: usize = 10_000;
 
-/// Different sets of demands that there may be: a worker's reach is reckoned for each of them.
-const DEMANDS_MAX: u32 = 500;
+/// How long workers are told that an endpoint's needs were forgotten.
+const FORGOTTEN_FOR_MS: u64 = 600_000;
 
 /// Kinds of card, over all versions, that are remembered of one endpoint.
 const NEEDS_MAX: usize = 1_000;
@@ -98,7 +101,7 @@ impl WorkerRecord {
     pub fn offer(&self) -> Offer<'_> {
         Offer {
             gpus: &self.gpus,
-            cuda: self.cuda.as_deref(),
+            cuda: self.cuda.as_deref().and_then(|cuda| cuda.parse().ok()),
             region: &self.region,
             trust: self.trust,
             // One that does not say shuts nobody in, as far as is known.
@@ -137,36 +140,6 @@ impl Registry {
         (self.connection.clone(), self.keys.clone())
     }
 
-    /// The number of a set of demands, which it keeps for ever: equal demands have the same, and 0 are those that ask for nothing. `None`
-    /// when there are too many already.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`]: unknown, repeat.
-    pub async fn number_demands(&self, demands: &Demands) -> Result<Option<u32>, Error> {
-        if demands.ask_nothing() {
-            return Ok(Some(0));
-        }
-        let mut call = scripts::DEMAND.call(&[&self.keys.demands()]);
-        call.arg(to_json("number demands", demands)?).arg(DEMANDS_MAX);
-        let (number,): (String,) = self.connection.eval(&scripts::DEMAND, &call).await?;
-        Ok(number.parse().ok())
-    }
-
-    /// Every set of demands that has a number, by number; the first are those that ask for nothing.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`].
-    pub async fn demands(&self) -> Result<BTreeMap<u32, Demands>, Error> {
-        let step = "read the demands";
-        let numbers: HashMap<String, u32> =
-            self.connection.redis().hgetall(self.keys.demands()).await.map_err(Error::redis(step))?;
-        let mut all = BTreeMap::from([(0, Demands::default())]);
-        for (text, number) in numbers {
-            all.insert(number, from_json(step, &text)?);
-        }
-        Ok(all)
-    }
-
     /// Takes note of what a version was seen to need of a kind of card, MiB. The largest that was ever seen stands.
     ///
     /// # Errors
@@ -183,17 +156,67 @@ impl Registry {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn needs(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, Error> {
+        let all = self.all_needs(tenant, name).await?;
+        let of_version = |((number, gpu), mib)| (number == version).then_some((gpu, mib));
+        Ok(all.into_iter().filter_map(of_version).collect())
+    }
+
+    /// What all versions of an endpoint were seen to need, MiB by version and GPU model.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn all_needs(&self, tenant: &str, name: &str) -> Result<BTreeMap<(u32, String), u64>, Error> {
         let all: HashMap<String, u64> = self
             .connection
             .redis()
             .hgetall(self.keys.needs(tenant, name))
             .await
             .map_err(Error::redis("read what a version needs"))?;
-        let of_version = |(field, mib): (String, u64)| {
-            let (number, gpu) = field.split_once(' ')?;
-            (number.parse() == Ok(version)).then(|| (gpu.to_owned(), mib))
+        let need = |(field, mib): (String, u64)| {
+            let (version, gpu) = field.split_once(' ')?;
+            Some(((version.parse().ok()?, gpu.to_owned()), mib))
         };
-        Ok(all.into_iter().filter_map(of_version).collect())
+        Ok(all.into_iter().filter_map(need).collect())
+    }
+
+    /// Forgets what all versions of an endpoint were seen to need: how many needs that were.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn forget_needs(&self, tenant: &str, name: &str) -> Result<u64, Error> {
+        let needs = self.keys.needs(tenant, name);
+        let (known,): (u64,) = redis::pipe()
+            .atomic()
+            .hlen(&needs)
+            .del(&needs)
+            .ignore()
+            .hset(self.keys.forgotten(), format!("{tenant}:{name}"), now_ms())
+            .ignore()
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("forget what an endpoint needs"))?;
+        Ok(known)
+    }
+
+    /// The endpoints whose needs were forgotten lately.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn forgotten(&self) -> Result<Vec<ForgottenNeeds>, Error> {
+        let (step, mut redis) = ("read which needs are forgotten", self.connection.redis());
+        let all: HashMap<String, u64> = redis.hgetall(self.keys.forgotten()).await.map_err(Error::redis(step))?;
+        let now_ms = now_ms();
+        let (lately, over): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, at_ms)| now_ms.saturating_sub(*at_ms) < FORGOTTEN_FOR_MS);
+        if !over.is_empty() {
+            let fields: Vec<String> = over.into_iter().map(|(field, _)| field).collect();
+            let _: u64 = redis.hdel(self.keys.forgotten(), fields).await.map_err(Error::redis(step))?;
+        }
+        let forgotten = |(field, at_ms): (String, u64)| {
+            let (tenant, endpoint) = field.split_once(':')?;
+            Some(ForgottenNeeds { tenant: tenant.to_owned(), endpoint: endpoint.to_owned(), at_ms })
+        };
+        Ok(lately.into_iter().filter_map(forgotten).collect())
     }
 
     /// Stores what is known of a worker, for `ttl_ms`.
@@ -331,12 +354,19 @@ impl Registry {
         if !gone.is_empty() {
             let _: u32 = redis.srem(set, gone).await.map_err(Error::redis(step))?;
         }
-        texts.iter().flatten().map(|text| from_json(step, text)).collect()
+        Ok(texts.iter().flatten().filter_map(|text| readable(step, text)).collect())
     }
 }
 
 pub(crate) fn to_json<T: Serialize>(step: &str, value: &T) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|error| Error::Corrupt { key: step.to_owned(), why: error.to_string() })
+}
+
+/// One record of a list; `None`, and an error in the log, where this release cannot read it: one bad record must not hide the others.
+fn readable<'a, T: Deserialize<'a>>(step: &str, text: &'a str) -> Option<T> {
+    from_json(step, text)
+        .inspect_err(|error| tracing::error!(error = error as &dyn std::error::Error, "skipped a record of a list"))
+        .ok()
 }
 
 fn from_json<'a, T: Deserialize<'a>>(step: &str, text: &'a str) -> Result<T, Error> {

@@ -23,8 +23,8 @@ use crate::id::JobId;
 use crate::job::{Job, JobSpec, NewJob};
 use crate::keys::RegistryKeys;
 use crate::queue::{
-    CancelAnswer, Due, Gate, JobPage, KeptEvent, LaneDepth, Lease, LeaseQuery, Limits, ListFilter, Queue, Settlement,
-    Signal, Submitted, Swept, Usage, Waiter,
+    CancelAnswer, Due, Gate, HeldBy, JobPage, KeptEvent, KeptOutputs, LaneDepth, Lease, LeaseQuery, Limits, ListFilter,
+    OutputsPlace, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use crate::reach::Reach;
 use crate::redis::{Health, RedisConfig, RedisQueue};
@@ -254,7 +254,9 @@ impl Shards {
             let want = query.want.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX));
             let park = query.park.clone().filter(|_| leases.is_empty());
             let parks = park.is_some();
-            match shard.lease(LeaseQuery { want, park, ..query.clone() }).await {
+            let bytes: usize = leases.iter().map(|lease: &Lease| lease.input.get().len()).sum();
+            let max_bytes = query.max_bytes.saturating_sub(bytes);
+            match shard.lease(LeaseQuery { want, park, max_bytes, ..query.clone() }).await {
                 Ok(more) => {
                     if more.is_empty() && parks {
                         parked.push(shard);
@@ -265,7 +267,8 @@ impl Shards {
                 // What the others have granted must reach the worker.
                 Err(error) => outcome = outcome.or(Err(error)),
             }
-            if leases.len() >= query.want as usize {
+            let bytes: usize = leases.iter().map(|lease| lease.input.get().len()).sum();
+            if leases.len() >= query.want as usize || (!leases.is_empty() && bytes >= query.max_bytes) {
                 break;
             }
         }
@@ -366,12 +369,26 @@ impl Queue for Shards {
         self.sweep("reap", |shard| shard.reap().boxed()).await
     }
 
+    async fn abandon(&self, worker_id: &str) -> Result<u32, Error> {
+        let ended = self.everywhere("end the leases of a worker", |shard| shard.abandon(worker_id).boxed()).await?;
+        Ok(ended.iter().sum())
+    }
+
     async fn expire(&self) -> Result<Swept, Error> {
         self.sweep("expire", |shard| shard.expire().boxed()).await
     }
 
     async fn due(&self, claim_ms: u64) -> Result<Vec<Due>, Error> {
         Ok(self.everywhere("say what is due", |shard| shard.due(claim_ms).boxed()).await?.concat())
+    }
+
+    async fn keep_due(&self, due: &[Due], claim_ms: u64) -> Result<(), Error> {
+        try_join_all(self.all().iter().map(|shard| async move {
+            let its: Vec<Due> = due.iter().copied().filter(|due| due.id().shard() == shard.number()).collect();
+            shard.keep_due(&its, claim_ms).await
+        }))
+        .await
+        .map(drop)
     }
 
     async fn unblock(&self, id: JobId) -> Result<bool, Error> {
@@ -388,6 +405,10 @@ impl Queue for Shards {
 
     async fn usage(&self, gate: &Gate) -> Result<(Limits, Usage), Error> {
         self.of(gate.tenant()).await?.usage(gate).await
+    }
+
+    async fn held_by(&self, spec: &JobSpec) -> Result<Option<HeldBy>, Error> {
+        self.of(&spec.tenant).await?.held_by(spec).await
     }
 
     async fn budgets(&self, day: u32) -> Result<Vec<Budgeted>, Error> {
@@ -443,6 +464,13 @@ impl Queue for Shards {
     async fn read_events(&self, id: JobId, after: &str, limit: u32) -> Result<Vec<KeptEvent>, Error> {
         match self.holds(id) {
             Some(shard) => shard.read_events(id, after, limit).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn read_outputs(&self, id: JobId, after: OutputsPlace, limit: u32) -> Result<Vec<KeptOutputs>, Error> {
+        match self.holds(id) {
+            Some(shard) => shard.read_outputs(id, after, limit).await,
             None => Ok(Vec::new()),
         }
     }

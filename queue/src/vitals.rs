@@ -115,19 +115,25 @@ pub(crate) struct Pulse(Arc<Mutex<State>>);
 struct State {
     vitals: Vitals,
     refusal: Option<Refusal>,
-    /// When it was found to be another server, or to have been restarted, since this process knows it.
+    /// When it was found to be another server, to have been restarted, or to answer again after a pause; and when this process first knew it.
     changed_at: Option<Instant>,
+    looked_at: Option<Instant>,
 }
+
+/// Redis is looked at every second: after so long without, it or this process stood still, and nobody could extend a lease.
+const PAUSE: Duration = Duration::from_secs(10);
 
 impl Pulse {
     /// Takes note of a look. Answers whether it is another server, or another life of it, than at the look before; the first is.
     pub(crate) fn note(&self, vitals: Vitals, wanted: u32) -> bool {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = !state.vitals.run_id.is_empty();
         let is_another = state.vitals.run_id != vitals.run_id;
-        if known && is_another {
-            state.changed_at = Some(Instant::now());
+        let now = Instant::now();
+        let has_paused = state.looked_at.is_none_or(|at| now.duration_since(at) > PAUSE);
+        if is_another || has_paused {
+            state.changed_at = Some(now);
         }
+        state.looked_at = Some(now);
         state.refusal = judge(&vitals, wanted, state.refusal);
         state.vitals = vitals;
         is_another
@@ -141,7 +147,12 @@ impl Pulse {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).refusal
     }
 
-    /// Whether it has changed within `time`.
+    #[cfg(test)]
+    fn changed(&self, at: Option<Instant>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).changed_at = at;
+    }
+
+    /// Whether it has changed within `time`, or was not to be seen.
     pub(crate) fn changed_within(&self, time: Duration) -> bool {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.changed_at.is_some_and(|at| at.elapsed() < time)
@@ -179,9 +190,23 @@ mod tests {
     fn another_life_is_noticed() {
         let pulse = Pulse::default();
         let hour = Duration::from_secs(3_600);
-        assert!(pulse.note(vitals(0), 0) && !pulse.changed_within(hour));
-        assert!(!pulse.note(vitals(1), 0));
+        assert!(!pulse.changed_within(hour), "nobody has looked");
+        assert!(pulse.note(vitals(0), 0) && pulse.changed_within(hour), "nobody knows what was before");
+        pulse.changed(None);
+        assert!(!pulse.note(vitals(1), 0) && !pulse.changed_within(hour));
         assert!(pulse.note(Vitals { run_id: "b".to_owned(), ..vitals(1) }, 0) && pulse.changed_within(hour));
+    }
+
+    #[test]
+    fn a_pause_is_as_another_life() {
+        let (pulse, hour) = (Pulse::default(), Duration::from_secs(3_600));
+        pulse.note(vitals(0), 0);
+        for (pause, is_noticed) in [(Duration::from_secs(2), false), (PAUSE + Duration::from_secs(1), true)] {
+            pulse.changed(None);
+            pulse.0.lock().unwrap_or_else(PoisonError::into_inner).looked_at = Instant::now().checked_sub(pause);
+            assert!(!pulse.note(vitals(0), 0), "it is the same server");
+            assert_eq!(pulse.changed_within(hour), is_noticed, "{pause:?}");
+        }
     }
 
     #[test]

@@ -18,9 +18,11 @@ pub enum Fate {
 type Family = (&'static str, &'static str, Fate);
 
 /// Below a shard's root.
-const SHARD: [Family; 53] = [
+const SHARD: [Family; 59] = [
     ("j", "jobs", Fate::Record),
     ("e", "job events", Fate::Record),
+    // No restart keeps them either.
+    ("o", "job outputs", Fate::Moment),
     ("d", "dependents", Fate::Place),
     ("q", "lanes", Fate::Place),
     ("f", "lanes", Fate::Place),
@@ -51,6 +53,11 @@ const SHARD: [Family; 53] = [
     ("settle", "lanes", Fate::Place),
     ("ended", "lists", Fate::Place),
     ("dead", "lists", Fate::Place),
+    ("quarantine", "quarantined jobs", Fate::Place),
+    ("quarantine_why", "quarantined jobs", Fate::Place),
+    ("faults", "signals", Fate::Moment),
+    ("recount", "signals", Fate::Moment),
+    ("drift", "signals", Fate::Moment),
     // Of workers that wait, or make room.
     ("hold", "waiting workers", Fate::Moment),
     ("head", "waiting workers", Fate::Moment),
@@ -78,7 +85,7 @@ const SHARD: [Family; 53] = [
 ];
 
 /// Below the registry's root.
-const REGISTRY: [Family; 32] = [
+const REGISTRY: [Family; 35] = [
     ("homes", "tenants", Fate::Record),
     ("tenants", "lists", Fate::Place),
     ("tenant", "tenants", Fate::Record),
@@ -100,7 +107,10 @@ const REGISTRY: [Family; 32] = [
     ("versions", "endpoint versions", Fate::Record),
     ("floors", "endpoints", Fate::Record),
     ("needs", "figures", Fate::Place),
+    ("forgotten", "figures", Fate::Moment),
     ("demands", "endpoints", Fate::Record),
+    ("demands_of", "figures", Fate::Place),
+    ("demand_users", "figures", Fate::Place),
     ("webhook", "webhook generations", Fate::Record),
     ("feedback", "feedback", Fate::Record),
     ("fb", "feedback", Fate::Record),

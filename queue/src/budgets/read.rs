@@ -41,10 +41,10 @@ pub(crate) async fn read_budgets(connection: &Connection, keys: &Keys, day: u32)
     let mut all = Vec::with_capacity(gates.len());
     for ((name, spent), paused_until_ms) in gates.into_iter().zip(spent).zip(paused) {
         let read = Gate::parse(name).zip(Budget::parse(&budgets[name]));
-        let (gate, budget) = read.ok_or_else(|| Error::Corrupt {
-            key: format!("the budget of {name}"),
-            why: format!("{:?}", budgets[name]),
-        })?;
+        let Some((gate, budget)) = read else {
+            tracing::error!(gate = %name, text = %budgets[name], "a budget cannot be read");
+            continue;
+        };
         let stood = stood.get(name).and_then(|text| Stood::parse(text));
         all.push(Budgeted { gate, budget, spent_usd_micros: spent.unwrap_or(0), stood, paused_until_ms });
     }

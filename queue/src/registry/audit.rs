@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use redis::AsyncCommands;
-use redis::streams::StreamRangeReply;
+use redis::streams::{StreamId, StreamRangeReply};
 use serde::{Deserialize, Serialize};
 
-use super::{Registry, from_json, to_json};
+use super::{Registry, readable, to_json};
 use crate::error::Error;
 use crate::scripts;
 
@@ -151,7 +151,7 @@ impl Registry {
             self.connection.redis().hgetall(self.keys.changes()).await.map_err(Error::redis(step))?;
         let mut ended = 0;
         for text in open.values() {
-            let change: Change = from_json(step, text)?;
+            let Some(change) = readable::<Change>(step, text) else { continue };
             if change.at_ms < before_ms {
                 let change = Change { end: Some(ChangeEnd::Unknown), ..change };
                 ended += u32::from(self.keep(&change, "open").await?);
@@ -183,14 +183,14 @@ impl Registry {
             }
             Which::After(after) => redis.xrange_count(key, format!("({after}"), "+", count).await,
         };
-        let mut changes = Vec::with_capacity(count);
-        for entry in read.map_err(Error::redis(step))?.ids {
+        let mut entries = read.map_err(Error::redis(step))?.ids;
+        let is_more = entries.len() == count;
+        entries.truncate(limit as usize);
+        let next = entries.last().filter(|_| is_more).map(|entry| entry.id.clone());
+        let kept = |entry: StreamId| {
             let text: String = entry.get("c").unwrap_or_default();
-            changes.push(KeptChange { cursor: entry.id.clone(), change: from_json(step, &text)? });
-        }
-        let is_more = changes.len() == count;
-        changes.truncate(limit as usize);
-        let next = changes.last().filter(|_| is_more).map(|kept| kept.cursor.clone());
-        Ok(AuditPage { changes, next })
+            Some(KeptChange { change: readable(step, &text)?, cursor: entry.id })
+        };
+        Ok(AuditPage { changes: entries.into_iter().filter_map(kept).collect(), next })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use redis::AsyncCommands;
 
-use super::{Registry, Term, from_json, to_json};
+use super::{Registry, Term, from_json, readable, to_json};
 use crate::costs::MachineBill;
 use crate::error::Error;
 
@@ -29,7 +29,9 @@ impl Registry {
                 .await
                 .map_err(Error::redis(step))?;
             for (machine, text) in page {
-                bills.insert(machine, from_json(step, &text)?);
+                if let Some(bill) = readable(step, &text) {
+                    bills.insert(machine, bill);
+                }
             }
             cursor = next;
             if cursor == 0 {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::AsyncCommands;
 
-use super::{LIST_MAX, Registry, from_json, to_json};
+use super::{LIST_MAX, Registry, from_json, readable, to_json};
 use crate::clock::now_ms;
 use crate::endpoint::{EndpointSpec, EndpointVersion, Traffic};
 use crate::error::Error;
@@ -146,7 +146,7 @@ impl Registry {
             .await
             .map_err(Error::redis("list versions"))?;
         let mut versions: Vec<EndpointVersion> =
-            texts.iter().take(LIST_MAX).map(|text| from_json("list versions", text)).collect::<Result<_, _>>()?;
+            texts.iter().take(LIST_MAX).filter_map(|text| readable("list versions", text)).collect();
         versions.sort_by_key(|version| std::cmp::Reverse(version.version));
         Ok(versions)
     }
@@ -164,17 +164,23 @@ impl Registry {
         }
         let mut pipe = redis::pipe();
         for (name, pointer) in current.iter().take(LIST_MAX) {
-            pipe.hget(self.keys.versions(tenant, name), parsed(pointer)?.current);
+            match parsed(pointer) {
+                Ok(traffic) => drop(pipe.hget(self.keys.versions(tenant, name), traffic.current)),
+                Err(error) => tracing::error!(endpoint = name, %error, "skipped an endpoint of a list"),
+            }
+        }
+        if pipe.is_empty() {
+            return Ok(Vec::new());
         }
         let texts: Vec<Option<String>> = pipe.query_async(&mut redis).await.map_err(Error::redis("list endpoints"))?;
         let mut endpoints: Vec<EndpointVersion> =
-            texts.iter().flatten().map(|text| from_json("list endpoints", text)).collect::<Result<_, _>>()?;
+            texts.iter().flatten().filter_map(|text| readable("list endpoints", text)).collect();
         endpoints.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(endpoints)
     }
 }
 
-fn parsed(pointer: &str) -> Result<Traffic, Error> {
+pub(super) fn parsed(pointer: &str) -> Result<Traffic, Error> {
     let corrupt = || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} points at no version") };
     pointer.parse().map_err(|_| corrupt())
 }

@@ -48,8 +48,20 @@ pub struct MachineRecord {
     /// What becomes of it when the jobs that it has are done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Wanted>,
-    /// What an hour of it costs while it runs, all in all.
+    /// What an hour of it costs while it runs, all in all: what its provider charges, once that is known.
     pub usd_micros_per_hour: u64,
+    /// What its offer said, or what was bid, when it was rented.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed_usd_micros_per_hour: Option<u64>,
+    /// What it costs until it runs, where that is less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub booting_usd_micros_per_hour: Option<u64>,
+    /// When its provider confirmed that it is made, unix milliseconds: it is paid for since then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_ms: Option<u64>,
+    /// When its provider first confirmed that it is given back, unix milliseconds: it is paid for until then, however long it is listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_ms: Option<u64>,
     /// While it is stopped.
     #[serde(default)]
     pub stopped_usd_micros_per_hour: u64,
@@ -85,6 +97,18 @@ pub enum MachineState {
 }
 
 impl MachineRecord {
+    /// What an hour of it counts for in limits while it runs: what is charged or what was agreed, whichever is more.
+    #[must_use]
+    pub fn counted_usd_micros_per_hour(&self) -> u64 {
+        self.usd_micros_per_hour.max(self.agreed_usd_micros_per_hour.unwrap_or(0))
+    }
+
+    /// Whether more is charged for it than was agreed, by more than rounding.
+    #[must_use]
+    pub fn is_overcharged(&self) -> bool {
+        self.agreed_usd_micros_per_hour.is_some_and(|agreed| self.usd_micros_per_hour > agreed + agreed / 100)
+    }
+
     /// The worker of this machine among all of them, as it last was, if it has been heard of since the machine was last asked for.
     #[must_use]
     pub fn worker<'a>(&self, workers: &'a [WorkerRecord]) -> Option<&'a WorkerRecord> {
@@ -220,7 +244,7 @@ impl Registry {
         call.arg(term.0)
             .arg(&machine.id)
             .arg(to_json("write a machine down", machine)?)
-            .arg(machine.usd_micros_per_hour);
+            .arg(machine.counted_usd_micros_per_hour());
         call.arg(caps.machines).arg(caps.usd_micros_per_hour).arg(caps.rents).arg(caps.window_ms);
         call.arg(now_ms.map_or(String::new(), |now_ms| now_ms.to_string()));
         let (answer, figure): (String, String) = self.connection.eval(&scripts::RENT, &call).await?;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
 
-use super::{LIST_MAX, Registry, from_json, to_json};
+use super::{LIST_MAX, Registry, readable, to_json};
 use crate::error::Error;
 use crate::scripts;
 
@@ -68,7 +68,7 @@ impl Registry {
         let step = "read secrets";
         let all: HashMap<String, String> =
             self.connection.redis().hgetall(self.keys.secrets(tenant)).await.map_err(Error::redis(step))?;
-        all.into_iter().map(|(name, text)| Ok((name, from_json(step, &text)?))).collect()
+        Ok(all.into_iter().filter_map(|(name, text)| Some((name, readable(step, &text)?))).collect())
     }
 
     /// Forgets a secret. `false` when there was none.

@@ -81,13 +81,7 @@ impl Registry {
     /// [`Error::Unavailable`].
     pub async fn tenants(&self) -> Result<Vec<TenantRecord>, Error> {
         let (mut redis, step) = (self.connection.redis(), "list tenants");
-        let (made, homes): (BTreeSet<String>, BTreeSet<String>) = redis::pipe()
-            .smembers(self.keys.tenants())
-            .hkeys(self.keys.homes())
-            .query_async(&mut redis)
-            .await
-            .map_err(Error::redis(step))?;
-        let names: Vec<&String> = made.union(&homes).take(LIST_MAX).collect();
+        let names: Vec<String> = self.tenant_names().await?.into_iter().take(LIST_MAX).collect();
         let mut pipe = redis::pipe();
         for name in &names {
             pipe.hgetall(self.keys.tenant(name));
@@ -96,7 +90,22 @@ impl Registry {
             return Ok(Vec::new());
         }
         let all: Vec<HashMap<String, u64>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
-        Ok(names.into_iter().zip(&all).map(|(name, fields)| TenantRecord::new(name, fields)).collect())
+        Ok(names.iter().zip(&all).map(|(name, fields)| TenantRecord::new(name, fields)).collect())
+    }
+
+    /// The names of all tenants that were made by an operator or have ever had a job.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn tenant_names(&self) -> Result<BTreeSet<String>, Error> {
+        let (mut names, homes): (BTreeSet<String>, BTreeSet<String>) = redis::pipe()
+            .smembers(self.keys.tenants())
+            .hkeys(self.keys.homes())
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("list tenants"))?;
+        names.extend(homes);
+        Ok(names)
     }
 
     /// Disables a tenant, or enables it again. Its tokens are refused as soon as every replica knows; its jobs are the queue's matter.

@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{LIST_MAX, Registry, from_json, owned, to_json};
+use super::{LIST_MAX, Registry, from_json, owned, readable, to_json};
 use crate::demands::Trust;
 use crate::error::Error;
 use crate::scripts;
@@ -167,7 +167,7 @@ impl Registry {
                 let _: u32 = redis.srem(self.keys.tokens(), gone).await.map_err(Error::redis(step))?;
             }
             for text in texts.iter().flatten() {
-                let token: TokenRecord = from_json(step, text)?;
+                let Some(token) = readable::<TokenRecord>(step, text) else { continue };
                 if tokens.len() < LIST_MAX && is_wanted(&token) {
                     tokens.push(token);
                 }
