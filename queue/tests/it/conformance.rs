@@ -200,6 +200,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
         }
         order {
             a_lane_is_first_in_first_out
+            a_reply_with_large_inputs_ends_early_and_the_rest_keeps_its_turn
             urgent_priorities_go_first
             lanes_take_turns
             a_worker_gets_only_what_fits_and_the_biggest_first
@@ -216,6 +217,9 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_share_is_as_large_as_its_weight
             seconds_of_a_card_are_shared_and_not_jobs
             jobs_that_share_a_call_pay_their_part_of_it
+            jobs_that_share_a_process_pay_their_part_of_it
+            nobody_pays_for_waiting_inside_a_worker
+            nobody_pays_for_a_job_that_is_handed_back
             a_wrong_estimate_is_made_good_after_the_finish
             who_comes_back_is_neither_owed_nor_punished
             the_classes_of_a_priority_share_a_large_card
@@ -234,6 +238,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_gate_that_opens_wakes_a_waiter
             a_quota_refuses_all_of_a_call_and_says_why
             what_is_used_is_counted
+            what_holds_a_job_back_is_told
         }
         budgets {
             a_gate_whose_budget_is_spent_starts_nothing_until_midnight
@@ -252,6 +257,11 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_waiter_let_on_too_early_keeps_its_place
             a_long_line_for_one_key_stops_nobody_behind_it
             a_waiter_before_a_closed_endpoint_stops_nobody_else
+            jobs_of_one_key_on_several_endpoints_start_in_the_order_of_their_submit
+            every_free_place_of_a_key_is_taken_in_the_order_of_submit
+            a_job_that_comes_back_keeps_its_place_among_endpoints
+            a_job_for_another_worker_stops_nobody_with_its_key
+            a_job_set_aside_for_one_that_does_not_start_goes_on_after_a_while
         }
         time {
             a_job_that_nobody_starts_in_time_expires
@@ -267,6 +277,8 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_stale_worker_can_end_nothing
             a_report_told_twice_counts_once
             a_released_job_is_first_again_and_has_lost_nothing
+            the_jobs_of_a_worker_that_has_ended_come_back_at_once
+            a_lease_says_how_many_jobs_its_lane_has_left
         }
         retries {
             a_failed_attempt_is_retried_after_a_backoff_until_the_budget_is_spent
@@ -322,6 +334,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_watched_job_signals_each_change
             who_submits_hears_of_the_job_without_asking
             events_are_kept_in_order_and_only_from_the_holder
+            outputs_are_found_by_their_index_within_bounds_and_only_from_the_holder
         }
     }
 }

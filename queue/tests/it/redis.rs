@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::future::join_all;
+use serde_json::value::RawValue;
 use stokehold_queue::demands::Trust;
 use stokehold_queue::endpoint::EndpointSpec;
-use stokehold_queue::gateway::FinishAnswer;
+use stokehold_queue::gateway::{FinishAnswer, JobEventReport, JobMessage, LogStream};
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Idempotency, JobError, JobSpec, JobState, NewJob, Priority, Stage,
 };
-use stokehold_queue::queue::{AUTOSCALER, Due, Gate, Lease, LeaseQuery, Limits, Settlement, Signal, Verdict};
+use stokehold_queue::queue::{
+    AUTOSCALER, Due, Gate, Lease, LeaseQuery, Limits, OutputsPlace, Settlement, Signal, Verdict,
+};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, TrafficSet, Wanted};
 use stokehold_queue::{
@@ -321,6 +324,35 @@ async fn scripts_survive_a_redis_that_has_forgotten_them() {
     assert_eq!(queue.depth().await.unwrap()[0].jobs, 2);
 }
 
+#[tokio::test]
+async fn outputs_are_kept_in_memory_alone() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    queue.submit(vec![job("echo")]).await.unwrap();
+    let lease = queue.lease(LeaseQuery::new("w", 1, Reach::usual(0))).await.unwrap().remove(0);
+    let mut redis = raw(&server).await;
+    let mut written = async || {
+        let info: String = ::redis::cmd("INFO").arg("persistence").query_async(&mut redis).await.unwrap();
+        let size = info.lines().find_map(|line| line.strip_prefix("aof_current_size:")).unwrap();
+        size.trim().parse::<u64>().unwrap()
+    };
+    let say = async |event| {
+        let event = JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event };
+        queue.append_events(&[event]).await.unwrap();
+    };
+    let value = || RawValue::from_string(format!("\"{}\"", "x".repeat(1_000))).unwrap();
+    // The first call brings the script.
+    say(JobMessage::Output { index: 0, value: value() }).await;
+    let before = written().await;
+    for index in 1..100 {
+        say(JobMessage::Outputs { index: index * 10, values: (0..10).map(|_| value()).collect() }).await;
+    }
+    assert_eq!(written().await, before);
+    assert_eq!(queue.read_outputs(lease.job_id, OutputsPlace::default(), 200).await.unwrap().len(), 100);
+    say(JobMessage::Log { stream: LogStream::Stdout, text: "durable".to_owned() }).await;
+    assert!(written().await > before, "as everything else is");
+}
+
 /// Each writes and reads back a probe of its own.
 #[tokio::test]
 async fn replicas_that_start_together_are_all_fit() {
@@ -491,7 +523,7 @@ async fn a_machines_token_gives_way_to_the_next_once_and_goes_with_its_machine()
     assert_eq!(registry.tokens().await.unwrap(), []);
 }
 
-fn token(hash: &str) -> TokenRecord {
+pub(crate) fn token(hash: &str) -> TokenRecord {
     TokenRecord {
         trust: Trust::Owned,
         region: String::new(),
@@ -523,6 +555,10 @@ fn machine(id: &str) -> MachineRecord {
         drained_ms: None,
         then: None,
         usd_micros_per_hour: 0,
+        agreed_usd_micros_per_hour: None,
+        booting_usd_micros_per_hour: None,
+        made_ms: None,
+        released_ms: None,
         stopped_usd_micros_per_hour: 0,
         is_interruptible: false,
         missed_ms: None,

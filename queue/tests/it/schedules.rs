@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use redis::AsyncCommands;
 use serde_json::value::RawValue;
-use stokehold_queue::job::NewJob;
+use stokehold_queue::job::{Idempotency, NewJob};
 use stokehold_queue::queue::{Gate, Limits, ListFilter, Submitted};
 use stokehold_queue::schedules::{Due, Missed, SCHEDULES_MAX, Schedule, ScheduleSpec, TickError, Ticked};
 use stokehold_queue::{Clock, Error, ManualClock, Queue, RedisQueue, Schedules};
 
 use crate::conformance::{START_MS, job};
-use crate::redis::{queue, server};
+use crate::redis::{queue, raw, server};
 
 const EVERY_MS: u64 = 1_000;
 const TICKS: u64 = 200;
@@ -296,4 +297,64 @@ async fn schedule_lists_and_looks_are_bounded() {
         }
     }
     assert_eq!(seen.len(), 250);
+}
+
+/// Of a schedule's request.
+const HASH: &str = "f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00ba4f00b";
+
+fn keyed(hash: &str) -> Option<Idempotency> {
+    Some(Idempotency::new("once", hash))
+}
+
+/// A job under the idempotency key "once".
+async fn submits(queue: &RedisQueue, hash: &str) -> Result<Submitted, Error> {
+    let new = NewJob { idempotency: keyed(hash), ..job("echo") };
+    Ok(queue.submit(vec![new]).await?[0])
+}
+
+#[tokio::test]
+async fn a_key_of_a_submit_and_the_same_key_of_a_schedule_are_two() {
+    let (server, _dir) = server(&[]);
+    for job_first in [true, false] {
+        let queue = queue(&server, Clock::Own).await;
+        let (schedules, first) = (queue.schedules(), schedule(None));
+        let mut submitted = None;
+        if job_first {
+            submitted = Some(submits(&queue, "jobhash").await.unwrap());
+        }
+        assert_eq!(schedules.create(&first, keyed(HASH).as_ref()).await.unwrap(), None);
+        let made = match submitted {
+            Some(made) => made,
+            None => submits(&queue, "jobhash").await.unwrap(),
+        };
+        // Both are known from now on, and another request under either is a conflict.
+        assert_eq!(submits(&queue, "jobhash").await.unwrap(), Submitted::Repeat(made.id()));
+        let again = schedules.create(&schedule(None), keyed(HASH).as_ref()).await.unwrap();
+        assert_eq!(again.as_ref(), Some(&first.id));
+        assert!(matches!(submits(&queue, "other").await, Err(Error::IdempotencyConflict { .. })));
+        let other = schedules.create(&schedule(None), keyed("other").as_ref()).await;
+        assert!(matches!(other, Err(Error::IdempotencyConflict { .. })));
+    }
+}
+
+#[tokio::test]
+async fn a_schedules_key_of_the_release_before_stays_known() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Own).await;
+    let (schedules, first) = (queue.schedules(), schedule(None));
+    schedules.create(&first, keyed(HASH).as_ref()).await.unwrap();
+    // As it leaves it: only where the keys of submits are. And it finds one of this release there.
+    let mut redis = raw(&server).await;
+    let own: Vec<String> = redis::cmd("KEYS").arg("*:i:acme:s:*").query_async(&mut redis).await.unwrap();
+    let shared: String = redis.get(own[0].replace(":s:", ":")).await.unwrap();
+    assert_eq!(shared, format!("{} {HASH}", first.id));
+    let _: u32 = redis.del(&own[0]).await.unwrap();
+
+    let again = async || schedules.create(&schedule(None), keyed(HASH).as_ref()).await.unwrap();
+    assert_eq!(again().await.as_ref(), Some(&first.id));
+    let made = submits(&queue, "jobhash").await.unwrap();
+    assert_eq!(again().await.as_ref(), Some(&first.id), "a submit under the same key takes nothing from it");
+    assert_eq!(submits(&queue, "jobhash").await.unwrap(), Submitted::Repeat(made.id()));
+    let left: i64 = redis.pttl(&own[0]).await.unwrap();
+    assert!(left > 0, "and it goes in its time");
 }

@@ -198,7 +198,15 @@ pub(super) async fn what_is_not_settled_is_given_out_again<Q: Queue>(queue: &Q, 
         assert_eq!(queue.due(CLAIM_MS).await.unwrap(), [Due::Ready(second)]);
         clock.advance_ms(CLAIM_MS);
     }
+    // A claim goes on for as long as somebody says so, and what is settled does not come back by it.
+    let claimed = queue.due(CLAIM_MS).await.unwrap();
+    for _ in 0..3 {
+        clock.advance_ms(CLAIM_MS - 1);
+        queue.keep_due(&claimed, CLAIM_MS).await.unwrap();
+        assert_eq!(queue.due(CLAIM_MS).await.unwrap(), [], "the claim goes on");
+    }
     assert!(settle(queue, second).await);
+    queue.keep_due(&claimed, CLAIM_MS).await.unwrap();
     clock.advance_ms(CLAIM_MS);
     assert_eq!(queue.due(CLAIM_MS).await.unwrap(), []);
 }

@@ -133,6 +133,50 @@ pub(super) async fn a_run_is_paid_for_before_its_tenant_comes_back<Q: Queue>(que
 }
 
 pub(super) async fn jobs_that_share_a_call_pay_their_part_of_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let batch = |jobs| Timing { batch_size: jobs, ..Timing::default() };
+    jobs_pay_their_part(queue, clock, batch).await;
+}
+
+pub(super) async fn jobs_that_share_a_process_pay_their_part_of_it<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let process = |jobs| Timing { sharers_milli: jobs * 1_000, ..Timing::default() };
+    jobs_pay_their_part(queue, clock, process).await;
+}
+
+pub(super) async fn nobody_pays_for_a_job_that_is_handed_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, many("back", "echo", 20)).await;
+    submit(queue, many("stays", "echo", 20)).await;
+    let leases = queue.lease(query(4, 0)).await.unwrap();
+    // More was leased than its worker had slots for.
+    clock.advance_ms(10_000);
+    for lease in &leases {
+        if lease.spec.tenant == "back" {
+            queue.release(&[lease.named()]).await.unwrap();
+        } else {
+            let timing = Timing { turn_ms: 9_000, run_ms: 1_000, ..Timing::default() };
+            queue.finish(&[FinishReport { timing, ..succeed(lease) }]).await.unwrap();
+        }
+    }
+    let tenants = run(queue, clock, 10, |_| 1_000).await;
+    assert_eq!((share(&tenants, "back"), share(&tenants, "stays")), (6, 4), "six of each have run: {tenants:?}");
+}
+
+/// A tenant whose jobs wait for a slot of the worker, behind those of another, has had no more of the card for that.
+pub(super) async fn nobody_pays_for_waiting_inside_a_worker<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, many("behind", "echo", 100)).await;
+    submit(queue, many("before", "echo", 100)).await;
+    let mut ended = HashMap::<String, usize>::new();
+    for _ in 0..80 {
+        let lease = one(queue).await;
+        let turn_ms = if lease.spec.tenant == "behind" { 3_000 } else { 0 };
+        clock.advance_ms(turn_ms + 1_000);
+        let timing = Timing { turn_ms, run_ms: 1_000, ..Timing::default() };
+        queue.finish(&[FinishReport { timing, ..succeed(&lease) }]).await.unwrap();
+        *ended.entry(lease.spec.tenant).or_default() += 1;
+    }
+    assert!(ended["behind"].abs_diff(ended["before"]) <= 2, "{ended:?}");
+}
+
+async fn jobs_pay_their_part<Q: Queue>(queue: &Q, clock: &ManualClock, timing_of: impl Fn(u32) -> Timing) {
     submit(queue, many("together", "embed", 200)).await;
     submit(queue, many("alone", "echo", 200)).await;
     let mut ended = HashMap::<String, usize>::new();
@@ -145,7 +189,7 @@ pub(super) async fn jobs_that_share_a_call_pay_their_part_of_it<Q: Queue>(queue:
         for call in calls {
             clock.advance_ms(1_000);
             for lease in call {
-                let timing = Timing { batch_size: u32::try_from(call.len()).unwrap(), ..Timing::default() };
+                let timing = timing_of(u32::try_from(call.len()).unwrap());
                 let report = FinishReport { timing, ..succeed(lease) };
                 queue.finish(&[report]).await.unwrap();
                 *ended.entry(lease.spec.tenant.clone()).or_default() += 1;

@@ -2,11 +2,11 @@
 
 use stokehold_queue::budgets::{AtBudget, Budget};
 use stokehold_queue::job::{ErrorCode, JobSpec, JobState};
-use stokehold_queue::queue::{Gate, Limits, Signal, Usage};
+use stokehold_queue::queue::{Gate, HeldBy, Limits, Signal, Usage};
 use stokehold_queue::{Error, ManualClock, Queue};
 
 use super::{
-    LEASE_MS, cancels, fails, held, limit_tenant, of, one, owned, parking, spec, state, submit, succeeds, take,
+    LEASE_MS, cancels, fails, held, keyed, limit_tenant, of, one, owned, parking, spec, state, submit, succeeds, take,
 };
 
 fn running(most: u32) -> Limits {
@@ -230,4 +230,47 @@ pub(super) async fn what_is_used_is_counted<Q: Queue>(queue: &Q, _: &ManualClock
     }
     assert_eq!(queue.usage(&tenant).await.unwrap().1, Usage::default());
     assert_eq!(queue.usage(&endpoint("a")).await.unwrap(), (Limits::default(), Usage::default()));
+}
+
+pub(super) async fn what_holds_a_job_back_is_told<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let a = spec("a");
+    assert_eq!(queue.held_by(&a).await.unwrap(), None);
+    queue.limit(&endpoint("a"), Some(&running(1))).await.unwrap();
+    submit(queue, vec![a.clone(); 2]).await;
+    assert_eq!(queue.held_by(&a).await.unwrap(), None, "the first may start");
+    let first = take(queue, 10).await;
+    assert_eq!(first.len(), 1);
+    assert_eq!(queue.held_by(&a).await.unwrap(), Some(HeldBy::Running { gate: endpoint("a"), most: 1 }));
+    assert_eq!(queue.held_by(&spec("b")).await.unwrap(), None);
+    succeeds(queue, &first[0]).await;
+    assert_eq!(queue.held_by(&a).await.unwrap(), None);
+    succeeds(queue, &take(queue, 10).await[0]).await;
+    queue.limit(&endpoint("a"), None).await.unwrap();
+
+    limit_tenant(queue, "acme", rate(2)).await;
+    submit(queue, vec![a.clone(); 2]).await;
+    let lease = take(queue, 10).await;
+    assert_eq!(lease.len(), 1);
+    let tenant = Gate::Tenant("acme".into());
+    let until_ms = Some(clock.now_ms() + 30_000);
+    let held = Some(HeldBy::Rate { gate: tenant.clone(), per_minute: 2, until_ms });
+    assert_eq!(queue.held_by(&a).await.unwrap(), held);
+    clock.advance_ms(30_000);
+    assert_eq!(queue.held_by(&a).await.unwrap(), None);
+    succeeds(queue, &lease[0]).await;
+    succeeds(queue, &take(queue, 10).await[0]).await;
+    queue.limit(&tenant, None).await.unwrap();
+
+    let keyed = keyed("k", 1);
+    submit(queue, vec![keyed.clone(); 2]).await;
+    let lease = take(queue, 10).await;
+    assert_eq!(lease.len(), 1);
+    assert_eq!(queue.held_by(&keyed).await.unwrap(), Some(HeldBy::Key { most: 1 }));
+    succeeds(queue, &lease[0]).await;
+    assert_eq!(queue.held_by(&keyed).await.unwrap(), None);
+    succeeds(queue, &take(queue, 10).await[0]).await;
+
+    queue.disable("acme", true).await.unwrap();
+    assert_eq!(queue.held_by(&a).await.unwrap(), Some(HeldBy::Disabled));
+    queue.disable("acme", false).await.unwrap();
 }

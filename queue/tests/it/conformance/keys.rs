@@ -2,9 +2,9 @@
 
 use stokehold_queue::job::{ErrorCode, JobSpec, JobState};
 use stokehold_queue::queue::{Gate, Limits};
-use stokehold_queue::{ManualClock, Queue};
+use stokehold_queue::{JobId, ManualClock, Queue};
 
-use super::{LEASE_MS, cancels, fails, held, ids, keyed, one, spec, state, submit, succeeds, take};
+use super::{LEASE_MS, cancels, fails, held, ids, keyed, one, query, spec, state, submit, succeeds, take};
 
 pub(super) async fn jobs_of_one_key_run_one_after_the_other_in_order<Q: Queue>(queue: &Q, _: &ManualClock) {
     let jobs = submit(queue, vec![keyed("k", 1); 10]).await;
@@ -131,4 +131,94 @@ pub(super) async fn a_waiter_before_a_closed_endpoint_stops_nobody_else<Q: Queue
     assert_eq!(take(queue, 10).await.len(), 0);
     queue.limit(&closed, None).await.unwrap();
     one(queue).await;
+}
+
+fn keyed_on(endpoint: &str, max: u32) -> JobSpec {
+    JobSpec { endpoint: endpoint.into(), ..keyed("k", max) }
+}
+
+/// In which order these jobs start when a worker takes up to `want` at a time and ends them one after the other.
+async fn order_of_starts<Q: Queue>(queue: &Q, want: u32) -> Vec<JobId> {
+    let (mut started, mut running) = (Vec::new(), std::collections::VecDeque::new());
+    loop {
+        for lease in take(queue, want).await {
+            started.push(lease.job_id);
+            running.push_back(lease);
+        }
+        let Some(lease) = running.pop_front() else { return started };
+        succeeds(queue, &lease).await;
+    }
+}
+
+pub(super) async fn jobs_of_one_key_on_several_endpoints_start_in_the_order_of_their_submit<Q: Queue>(
+    queue: &Q,
+    _: &ManualClock,
+) {
+    for want in [1, 10] {
+        // Two submits in one call, calls for one endpoint, and jobs without a key in between.
+        let mut jobs = submit(queue, [keyed_on("a", 1), keyed_on("a", 1), keyed_on("b", 1)]).await;
+        submit(queue, [spec("b"), spec("c")]).await;
+        for endpoint in ["a", "c", "b", "b", "c", "a", "a", "b"] {
+            jobs.extend(submit(queue, [keyed_on(endpoint, 1)]).await);
+        }
+        let started: Vec<JobId> =
+            order_of_starts(queue, want).await.into_iter().filter(|id| jobs.contains(id)).collect();
+        assert_eq!(started, jobs, "{want} at a time");
+    }
+}
+
+pub(super) async fn every_free_place_of_a_key_is_taken_in_the_order_of_submit<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let endpoints = ["a", "a", "a", "b", "b", "a", "b", "b", "b", "a"];
+    let jobs = submit(queue, endpoints.map(|endpoint| keyed_on(endpoint, 3))).await;
+    let first = take(queue, 10).await;
+    let mut started = ids(&first);
+    started.sort_by_key(|id| jobs.iter().position(|job| job == id));
+    assert_eq!(started, jobs[..3]);
+    // Two places are free at once, and both are taken.
+    succeeds(queue, &first[0]).await;
+    succeeds(queue, &first[1]).await;
+    let mut next = ids(&take(queue, 10).await);
+    next.sort_by_key(|id| jobs.iter().position(|job| job == id));
+    assert_eq!(next, jobs[3..5]);
+}
+
+pub(super) async fn a_job_that_comes_back_keeps_its_place_among_endpoints<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let jobs = submit(queue, ["a", "b", "a", "b"].map(|endpoint| keyed_on(endpoint, 1))).await;
+    let first = one(queue).await;
+    assert_eq!(first.job_id, jobs[0]);
+    assert_eq!(take(queue, 10).await.len(), 0);
+    queue.release(&[held(&first)]).await.unwrap();
+    let first = one(queue).await;
+    assert_eq!(first.job_id, jobs[0], "before those that came later, though they were let on");
+    assert_eq!(take(queue, 10).await.len(), 0);
+    clock.advance_ms(LEASE_MS);
+    assert_eq!(queue.reap().await.unwrap().jobs, 1);
+    assert_eq!(order_of_starts(queue, 10).await, jobs);
+}
+
+pub(super) async fn a_job_for_another_worker_stops_nobody_with_its_key<Q: Queue>(queue: &Q, _: &ManualClock) {
+    let large = JobSpec { vram_class_gib: 24, ..keyed_on("large", 1) };
+    let jobs = submit(queue, [large, keyed_on("small", 1), keyed_on("small", 1)]).await;
+    for id in &jobs[1..] {
+        let lease = one(queue).await;
+        assert_eq!(lease.job_id, *id, "no card here is large enough for the first");
+        succeeds(queue, &lease).await;
+    }
+    assert_eq!(ids(&queue.lease(query(1, 24)).await.unwrap()), [jobs[0]]);
+}
+
+pub(super) async fn a_job_set_aside_for_one_that_does_not_start_goes_on_after_a_while<Q: Queue>(
+    queue: &Q,
+    clock: &ManualClock,
+) {
+    let large = |spec| JobSpec { vram_class_gib: 24, ..spec };
+    let before = submit(queue, [large(spec("large")), large(spec("large")), spec("small")]).await;
+    assert_eq!(ids(&queue.lease(query(1, 24)).await.unwrap()), [before[0]], "now it is the small ones' turn");
+    let after = submit(queue, [large(keyed_on("large", 1)), keyed_on("small", 1), spec("small")]).await;
+    assert_eq!(ids(&queue.lease(query(2, 24)).await.unwrap()), [before[2], before[1]]);
+    // The worker with the large card, which could have taken the first of the key next, is gone.
+    assert_eq!(ids(&take(queue, 10).await), [after[2]], "the second of the key was set aside for the first");
+    clock.advance_ms(2_000);
+    queue.promote().await.unwrap();
+    assert_eq!(ids(&take(queue, 10).await), [after[1]]);
 }

@@ -1,11 +1,11 @@
 //! What goes first.
 
 use stokehold_queue::job::{JobSpec, JobState, NewJob, Priority};
-use stokehold_queue::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, LeaseQuery, Signal, Waiter};
+use stokehold_queue::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, LEASE_BYTES, Lease, LeaseQuery, Signal, Waiter};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::{JobId, ManualClock, Queue};
 
-use super::{ids, job, of, one, query, spec, state, submit, take, warm};
+use super::{ids, job, of, one, query, raw, spec, state, submit, take, warm};
 
 pub(super) async fn a_lane_is_first_in_first_out<Q: Queue>(queue: &Q, _: &ManualClock) {
     let jobs: Vec<NewJob> = (0..10).map(|_| job("echo")).collect();
@@ -13,6 +13,54 @@ pub(super) async fn a_lane_is_first_in_first_out<Q: Queue>(queue: &Q, _: &Manual
     queue.submit(jobs).await.unwrap();
     let leased: Vec<JobId> = queue.lease(query(100, 0)).await.unwrap().iter().map(|lease| lease.job_id).collect();
     assert_eq!(leased, ids);
+}
+
+pub(super) async fn a_reply_with_large_inputs_ends_early_and_the_rest_keeps_its_turn<Q: Queue>(
+    queue: &Q,
+    _: &ManualClock,
+) {
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let large = |endpoint| NewJob { input: raw(&format!("\"{}\"", "x".repeat(1 << 20))), ..job(endpoint) };
+    let jobs: Vec<NewJob> = (0..12).map(|n| if n % 2 == 0 { large("echo") } else { large("other") }).collect();
+    let mut left: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+    for job in jobs {
+        queue.submit(vec![job]).await.unwrap();
+    }
+    let waiter = Waiter { replica: "api-1".into(), waiter: 7 };
+    assert!(
+        queue
+            .lease(LeaseQuery { reach: Reach::usual(0), park: Some(waiter), only: Some(24), ..query(1, 0) })
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let first = queue.lease(query(100, 0)).await.unwrap();
+    assert_eq!(first.len(), LEASE_BYTES >> 20, "each is a little more than 1 MiB");
+    assert_eq!(signals.recv().await, Some(Signal::Wake(7)), "there is more for others");
+    left.retain(|id| !ids(&first).contains(id));
+
+    // One that is larger than the rest of the reply, or than all of it, is leased all the same.
+    let tiny = LeaseQuery { max_bytes: 1, ..query(100, 0) };
+    let second = queue.lease(tiny).await.unwrap();
+    assert_eq!(second.len(), 1);
+    left.retain(|id| *id != second[0].job_id);
+    // What was not added still stands in its lane, in its order; nothing of it is lost.
+    let rest = queue.lease(query(100, 0)).await.unwrap();
+    let of = |endpoint: &str, leases: &[Lease]| -> Vec<JobId> {
+        leases.iter().filter(|lease| lease.spec.endpoint == endpoint).map(|lease| lease.job_id).collect()
+    };
+    assert_eq!(rest.len(), 3);
+    for endpoint in ["echo", "other"] {
+        let expected: Vec<JobId> = left.iter().copied().filter(|id| of(endpoint, &rest).contains(id)).collect();
+        assert_eq!(of(endpoint, &rest), expected);
+    }
+    let again: Vec<_> = rest.iter().map(|lease| lease.named()).collect();
+    queue.release(&again).await.unwrap();
+    assert_eq!(
+        ids(&queue.lease(LeaseQuery { max_bytes: 1, ..query(100, 0) }).await.unwrap()).len(),
+        1,
+        "from the front too"
+    );
 }
 
 pub(super) async fn urgent_priorities_go_first<Q: Queue>(queue: &Q, _: &ManualClock) {

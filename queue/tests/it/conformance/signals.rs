@@ -2,11 +2,11 @@
 
 use stokehold_queue::gateway::{JobEventReport, JobMessage, LogStream, Outgrown};
 use stokehold_queue::job::{JobSpec, JobState, NewJob};
-use stokehold_queue::queue::{LeaseQuery, Signal, Waiter};
+use stokehold_queue::queue::{KeptOutputs, LeaseQuery, OUTPUTS_BYTES_KEPT, OUTPUTS_KEPT, OutputsPlace, Signal, Waiter};
 use stokehold_queue::reach::Reach;
 use stokehold_queue::{Fence, ManualClock, Queue};
 
-use super::{LEASE_MS, job, of, one, outgrow, parking, query, spec, succeed, succeeds};
+use super::{LEASE_MS, job, of, one, outgrow, parking, query, raw, spec, succeed, succeeds};
 
 pub(super) async fn one_submit_wakes_one_waiter_the_smallest_that_fits<Q: Queue>(queue: &Q, _: &ManualClock) {
     let mut signals = queue.listen("api-1").await.unwrap();
@@ -163,4 +163,59 @@ pub(super) async fn events_are_kept_in_order_and_only_from_the_holder<Q: Queue>(
     assert!(matches!(&rest[..], [event] if matches!(event.message, JobMessage::Progress { .. })));
     let job = queue.get(lease.job_id).await.unwrap().unwrap();
     assert_eq!(job.progress.unwrap().message, "half");
+}
+
+pub(super) async fn outputs_are_found_by_their_index_within_bounds_and_only_from_the_holder<Q: Queue>(
+    queue: &Q,
+    clock: &ManualClock,
+) {
+    queue.submit(vec![job("echo")]).await.unwrap();
+    let first = one(queue).await;
+    let say = async |fence: &Fence, index: u64, values: &[&str]| {
+        let values = values.iter().map(|value| raw(value)).collect();
+        let event = JobMessage::Outputs { index, values };
+        queue.append_events(&[JobEventReport { job_id: first.job_id, fence: fence.clone(), event }]).await.unwrap();
+    };
+    let read = async |attempt, next| {
+        let kept = queue.read_outputs(first.job_id, OutputsPlace { attempt, next }, 2_000).await.unwrap();
+        let shown = |kept: &KeptOutputs| {
+            let values: Vec<&str> = kept.values.iter().map(|value| value.get()).collect();
+            format!("{} {} {}", kept.attempt, kept.index, values.join(" "))
+        };
+        kept.iter().map(shown).collect::<Vec<String>>()
+    };
+    say(&first.fence, 0, &["1.50", "{\"a\": \"ü\"}"]).await;
+    say(&Fence::new(first.fence.counter(), "0000000000000000"), 2, &["\"forged\""]).await;
+    let single = JobMessage::Output { index: 2, value: raw("null") };
+    let single = JobEventReport { job_id: first.job_id, fence: first.fence.clone(), event: single };
+    queue.append_events(&[single]).await.unwrap();
+    // The same once more, and what comes before it.
+    say(&first.fence, 2, &["null"]).await;
+    say(&first.fence, 0, &["1.50"]).await;
+    assert_eq!(read(0, 0).await, ["1 0 1.50 {\"a\": \"ü\"}", "1 2 null"]);
+    assert_eq!(read(1, 1).await, ["1 0 1.50 {\"a\": \"ü\"}", "1 2 null"], "the second of the first lies after it");
+    assert_eq!(read(1, 2).await, ["1 2 null"]);
+    // The end of an attempt.
+    say(&first.fence, 3, &[]).await;
+    assert_eq!(read(1, 3).await, ["1 3 "]);
+    assert!(queue.read_events(first.job_id, "", 10).await.unwrap().is_empty());
+
+    clock.advance_ms(LEASE_MS);
+    queue.reap().await.unwrap();
+    let second = one(queue).await;
+    say(&second.fence, 0, &["7"]).await;
+    assert_eq!(read(1, 3).await, ["1 3 ", "2 0 7"]);
+    let large = format!("\"{}\"", "x".repeat(OUTPUTS_BYTES_KEPT / 4));
+    for index in 1..7 {
+        say(&second.fence, index, &[&large]).await;
+    }
+    let kept = queue.read_outputs(first.job_id, OutputsPlace::default(), 10).await.unwrap();
+    assert_eq!(kept.iter().map(|kept| kept.index).collect::<Vec<_>>(), [4, 5, 6]);
+    for index in 7..2_000 {
+        say(&second.fence, index, &["0"]).await;
+    }
+    let kept = queue.read_outputs(first.job_id, OutputsPlace::default(), 2_000).await.unwrap();
+    // Redis lets whole nodes of a stream go, of 100 entries.
+    assert!((OUTPUTS_KEPT..OUTPUTS_KEPT + 100).contains(&kept.len()), "{}", kept.len());
+    assert_eq!(kept[0].index, 2_000 - kept.len() as u64);
 }

@@ -1,0 +1,64 @@
+//! Lists of the registry: one record that cannot be read hides no other.
+
+use redis::AsyncCommands;
+use stokehold_queue::registry::{Change, SealedSecret, Which};
+use stokehold_queue::{Clock, RedisConfig, RedisQueue};
+
+use crate::redis::{raw, server, token};
+use crate::requirements::endpoint;
+
+const GARBAGE: &str = r#"{"of_a_later_release":["#;
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_hides_no_other() {
+    let (server, _dir) = server(&[]);
+    let config = RedisConfig { url: server.url(), prefix: "t".into(), clock: Clock::Own, ..RedisConfig::default() };
+    let registry = RedisQueue::connect(config).await.unwrap().registry();
+    let mut redis = raw(&server).await;
+    let root = "{t:registry}";
+
+    for name in ["good", "bad", "lost"] {
+        registry.deploy("acme", name, endpoint(), 100).await.unwrap();
+    }
+    let _: u32 = redis.hset(format!("{root}:versions:acme:bad"), 1, GARBAGE).await.unwrap();
+    let _: u32 = redis.hset(format!("{root}:versions:acme:good"), 2, GARBAGE).await.unwrap();
+    let _: u32 = redis.hset(format!("{root}:endpoints:acme"), "lost", "x y").await.unwrap();
+    let endpoints = registry.endpoints("acme").await.unwrap();
+    assert_eq!(endpoints.iter().map(|version| &*version.name).collect::<Vec<_>>(), ["good"]);
+    assert_eq!(registry.versions("acme", "good").await.unwrap().len(), 1);
+    assert_eq!(registry.routed_demands("acme").await.unwrap().len(), 1);
+
+    let good = token("00");
+    registry.put_token(&good).await.unwrap();
+    registry.put_token(&token("11")).await.unwrap();
+    let ids: Vec<String> = redis.smembers(format!("{root}:tokens")).await.unwrap();
+    let other = ids.iter().find(|id| **id != good.id).unwrap();
+    let _: () = redis.set(format!("{root}:token:{other}"), GARBAGE).await.unwrap();
+    assert_eq!(registry.tokens().await.unwrap(), [good]);
+
+    let sealed = SealedSecret { key_id: "k".into(), sealed_key: "a".into(), sealed_value: "b".into(), updated_ms: 1 };
+    registry.put_secret("acme", "GOOD", &sealed).await.unwrap();
+    let _: u32 = redis.hset(format!("{root}:secrets:acme"), "BAD", GARBAGE).await.unwrap();
+    assert_eq!(registry.secrets("acme").await.unwrap().into_keys().collect::<Vec<_>>(), ["GOOD"]);
+
+    let change: Change = serde_json::from_value(serde_json::json!({
+        "id": "c1", "tenant": "acme", "at_ms": 1, "action": "PUT /v1/secrets/{name}", "object": "GOOD", "address": "",
+        "request_id": "", "end": null, "actor": {"tenant": "acme", "token_id": "", "token_name": "", "user": ""},
+    }))
+    .unwrap();
+    assert!(registry.begin_change(&change).await.unwrap());
+    let _: u32 = redis.hset(format!("{root}:changes"), "c0", GARBAGE).await.unwrap();
+    assert_eq!(registry.abandoned_changes(2).await.unwrap(), 1, "the one that can be read is ended");
+    let log = format!("{root}:audit:acme");
+    let _: String = redis::cmd("XADD").arg(log).arg(&["*", "c", GARBAGE]).query_async(&mut redis).await.unwrap();
+    let page = registry.audit(Some("acme"), Which::Before(None), 1).await.unwrap();
+    assert!(page.changes.is_empty() && page.next.is_some(), "the newest cannot be read");
+    let page = registry.audit(Some("acme"), Which::Before(page.next.as_deref()), 1).await.unwrap();
+    assert_eq!(page.changes.len(), 1);
+
+    let _: u32 = redis.sadd(format!("{root}:workers"), "w_bad").await.unwrap();
+    let _: () = redis.set(format!("{root}:worker:w_bad"), GARBAGE).await.unwrap();
+    assert!(registry.workers().await.unwrap().is_empty(), "an answer, and not an error");
+    let _: u32 = redis.hset(format!("{root}:bills"), "m_bad", GARBAGE).await.unwrap();
+    assert!(registry.bills().await.unwrap().is_empty());
+}
