@@ -10,8 +10,6 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use stokehold_queue::registry::{Actor, Change, ChangeEnd};
 use stokehold_queue::{TokenRecord, now_ms};
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -20,6 +18,7 @@ use crate::error::{Code, INTERNAL, Problem};
 use crate::observe::RequestId;
 use crate::peer::Address;
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 
 /// Routes that are no reading and leave no line: method, route, why.
 pub const UNRECORDED: [(&str, &str, &str); 12] = [
@@ -168,27 +167,23 @@ fn outcome(status: StatusCode) -> Option<ChangeEnd> {
     }
 }
 
-/// Ends what replicas that died have left open, until `shutdown`. Every replica does it; of several one is heard.
-pub(crate) async fn run(app: App, shutdown: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = sleep(ROUND) => {}
-            () = shutdown.cancelled() => return,
-        }
+/// Ends what replicas that died have left open. Every replica does it; of several one is heard.
+pub(crate) struct Abandoned(pub(crate) App);
+
+impl Duty for Abandoned {
+    const NAME: &'static str = "audit";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const FIRST: Duration = ROUND;
+    const RETRY: Duration = ROUND;
+    const VITAL: bool = false;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
         let before_ms = now_ms().saturating_sub(u64::try_from(ABANDONED_AFTER.as_millis()).unwrap_or(u64::MAX));
-        match timeout(ROUND_MAX, app.registry.abandoned_changes(before_ms)).await {
-            Ok(Ok(0)) => {}
-            Ok(Ok(changes)) => {
-                tracing::warn!(changes, "changes were left open by replicas that died; their outcome is unknown")
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "open changes could not be ended, trying again"
-                );
-            }
-            Err(_) => tracing::warn!("ending open changes took too long, trying again"),
+        let changes = self.0.registry.abandoned_changes(before_ms).await?;
+        if changes > 0 {
+            tracing::warn!(changes, "changes were left open by replicas that died; their outcome is unknown");
         }
+        Ok(ROUND)
     }
 }
 

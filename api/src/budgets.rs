@@ -11,13 +11,12 @@ use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::LeaseRef;
 use stokehold_queue::queue::Gate;
 use stokehold_queue::{BATCH_MAX, Error, Queue, RedisQueue, WorkerRecord, now_ms};
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::error::Problem;
 use crate::fleet::Waiting;
 use crate::stamp::rfc3339;
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 use stokehold_queue::costs::dollars;
 
 /// Between two looks.
@@ -69,24 +68,6 @@ impl Keeper {
         Self { app, shard }
     }
 
-    /// Rounds until `shutdown`.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let rounds = async {
-            loop {
-                match timeout(ROUND_MAX, self.run_once()).await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(error)) => {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, "looking after the budgets failed, trying again");
-                    }
-                    Err(_) => tracing::warn!("looking after the budgets timed out, trying again"),
-                }
-                sleep(ROUND.mul_f64(0.8 + 0.4 * rand::random::<f64>())).await;
-            }
-        };
-        shutdown.run_until_cancelled(rounds).await;
-    }
-
     /// One look; `None` when another replica does it.
     pub(crate) async fn run_once(&self) -> Result<Option<Summary>, Trouble> {
         if !self.shard.claim_role("budgets", &self.app.replica, ROLE_MS).await? {
@@ -123,6 +104,19 @@ impl Keeper {
             self.shard.release(leases).await?;
         }
         Ok(leases.len())
+    }
+}
+
+impl Duty for Keeper {
+    const NAME: &'static str = "budgets";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const RETRY: Duration = ROUND;
+    /// The next look does what this one did not.
+    const IS_CUT: bool = true;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        self.run_once().await?;
+        Ok(ROUND.mul_f64(0.8 + 0.4 * rand::random::<f64>()))
     }
 }
 

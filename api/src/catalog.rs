@@ -1,5 +1,6 @@
 //! Endpoint versions as a submit needs them, ready to validate inputs with.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,8 @@ use serde_json::Value;
 use stokehold_queue::Registry;
 use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::{EndpointVersion, Traffic};
+use stokehold_queue::registry::{REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumber};
+use stokehold_queue::vram::VramNeed;
 
 use crate::error::{Code, Problem};
 use crate::patience::Patience;
@@ -26,15 +29,23 @@ const PATTERN_BYTES: usize = 1 << 20;
 /// What a version was seen to need of a card is looked up again after this long.
 const NEED_FOR: Duration = Duration::from_secs(5);
 
+/// The number of a requirement set is asked for again after this long: one that nobody asks for is freed (requirements.rs).
+const NUMBER_FOR: Duration = Duration::from_secs(60);
+
+/// What a requirement set is made of.
+const SET_MEMBERS: &str = "gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox";
+
 /// One version with its schema compiled.
 pub(crate) struct Deployed {
     pub(crate) version: EndpointVersion,
     /// The class of card that jobs submitted now are for.
     pub(crate) vram_class_gib: u32,
+    /// What it needs of each GPU.
+    pub(crate) need: VramNeed,
     /// The number of its demands.
     pub(crate) demands: u32,
     pub(crate) input: Validator,
-    /// When what it needs is to be looked up again; never for what runs on the CPU.
+    /// When what it needs and its number are to be looked up again; never for what runs on any CPU.
     pub(crate) need_until: Option<Instant>,
 }
 
@@ -52,7 +63,11 @@ impl Catalog {
             registry,
             patience,
             traffic: Cache::builder().max_capacity(100_000).time_to_live(CURRENT_FOR).build(),
-            deployed: Cache::builder().max_capacity(DEPLOYED_MAX).time_to_idle(DEPLOYED_IDLE).build(),
+            deployed: Cache::builder()
+                .max_capacity(DEPLOYED_MAX)
+                .time_to_idle(DEPLOYED_IDLE)
+                .support_invalidation_closures()
+                .build(),
         }
     }
 
@@ -79,10 +94,11 @@ impl Catalog {
         let found = self.patience.ask("read an endpoint", self.registry.endpoint(tenant, name, Some(number))).await?;
         let Some(found) = found else { return Err(self.unknown_version(tenant, name, number).await?) };
         let needs_card = found.spec.vram_gib > 0.0;
-        let seen_mib = if needs_card { self.seen_mib(tenant, name, number).await? } else { None };
-        let need_until = needs_card.then(|| Instant::now() + NEED_FOR);
-        let demands = self.number(&found.spec.demands).await?;
-        let deployed = Arc::new(compile(found, seen_mib, demands, need_until)?);
+        let learned = if needs_card { self.learned(tenant, name, number).await? } else { BTreeMap::new() };
+        let demands = self.number(tenant, &found.spec.demands, false).await?;
+        let fresh_for = needs_card.then_some(NEED_FOR).or((demands > 0).then_some(NUMBER_FOR));
+        let need_until = fresh_for.map(|fresh_for| Instant::now() + fresh_for);
+        let deployed = Arc::new(compile(found, learned, demands, need_until)?);
         self.deployed.insert(key, deployed.clone());
         Ok(deployed)
     }
@@ -98,27 +114,39 @@ impl Catalog {
         Ok(found.map(|found| self.traffic.entry(key).or_insert(found).into_value()))
     }
 
-    /// What it was seen to need of whatever card, at the most.
-    async fn seen_mib(&self, tenant: &str, name: &str, version: u32) -> Result<Option<u64>, Problem> {
-        let needs = self.patience.ask("read what a version needs", self.registry.needs(tenant, name, version)).await?;
-        Ok(needs.into_values().max())
+    /// What it was seen to need, MiB, by GPU model.
+    async fn learned(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, Problem> {
+        self.patience.ask("read what a version needs", self.registry.needs(tenant, name, version)).await
     }
 
-    /// The number of a set of demands.
-    pub(crate) async fn number(&self, demands: &Demands) -> Result<u32, Problem> {
-        let number = self.patience.ask("number demands", self.registry.number_demands(demands)).await?;
-        number.ok_or_else(|| {
-            Problem::new(
-                Code::InvalidRequest,
-                "there are too many different demands already (gpu_models, min_compute_capability, min_cuda, regions, min_trust): use those of \
-                 another endpoint",
-            )
-        })
+    /// The number of a tenant's requirement set, which the tenant uses from now on. `deploys`: a version with it is about to be added.
+    pub(crate) async fn number(&self, tenant: &str, demands: &Demands, deploys: bool) -> Result<u32, Problem> {
+        let numbered = self.registry.number_demands(tenant, demands, deploys);
+        let refused = |message: String| Problem::field("/demands", message);
+        match self.patience.ask("number a requirement set", numbered).await? {
+            RequirementNumber::Number(number) => Ok(number),
+            RequirementNumber::TenantFull(sets) => Err(refused(format!(
+                "would be requirement set {} of this tenant ({SET_MEMBERS}), which may have {REQUIREMENT_SETS_OF_TENANT_MAX}: use one \
+                 that another endpoint has. A set is freed an hour after no version with traffic and no open job uses it",
+                sets + 1
+            ))),
+            RequirementNumber::Full(sets) => Err(refused(format!(
+                "would be a new requirement set ({SET_MEMBERS}), and this installation has {sets}, as many as it may: use one that \
+                 another endpoint has, or ask the operator which tenants have many"
+            ))),
+        }
     }
 
     /// It was just seen to need more: the next submit looks it up.
     pub(crate) fn learned_now(&self, tenant: &str, name: &str, version: u32) {
         self.deployed.invalidate(&(tenant.to_owned(), name.to_owned(), version));
+    }
+
+    /// What its versions were seen to need was forgotten: the next submits look it up.
+    pub(crate) fn forgotten_now(&self, tenant: &str, name: &str) {
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        // Fails only without the support for it, which the cache is built with.
+        let _ = self.deployed.invalidate_entries_if(move |(of, endpoint, _), _| *of == tenant && *endpoint == name);
     }
 
     /// A deploy, or a change of traffic, on this replica: from here on it holds.
@@ -147,7 +175,7 @@ fn unknown_endpoint(name: &str) -> Problem {
 
 fn compile(
     version: EndpointVersion,
-    seen_mib: Option<u64>,
+    learned_mib: BTreeMap<String, u64>,
     demands: u32,
     need_until: Option<Instant>,
 ) -> Result<Deployed, Problem> {
@@ -156,9 +184,9 @@ fn compile(
         Problem::new(Code::Internal, "this version of the endpoint cannot be used any more; deploy it again")
     };
     let input = validator(&version.spec.input_schema).map_err(|why| broken(&why))?;
-    let class = version.spec.vram_class_gib(seen_mib);
-    let vram_class_gib = class.ok_or_else(|| broken("it wants more VRAM than any card has"))?;
-    Ok(Deployed { version, vram_class_gib, demands, input, need_until })
+    let need = version.spec.vram_need(learned_mib);
+    let vram_class_gib = need.class_gib().ok_or_else(|| broken("it wants more VRAM than any card has"))?;
+    Ok(Deployed { version, need, vram_class_gib, demands, input, need_until })
 }
 
 /// Compiles a schema. It fetches nothing, and its patterns run in linear time.

@@ -16,10 +16,9 @@ use std::time::Duration;
 
 use metrics::gauge;
 use stokehold_queue::now_ms;
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 pub use catalogue::METRICS;
 use look::{Look, Trouble};
 
@@ -46,25 +45,6 @@ impl Teller {
         Self { app }
     }
 
-    /// Looks until `shutdown`.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
-        loop {
-            match timeout(LOOK_MAX, self.run_once()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "how the installation stands cannot be told, trying again");
-                }
-                Err(_) => tracing::warn!("how the installation stands could not be seen in time, trying again"),
-            }
-            tokio::select! {
-                () = sleep(EVERY.mul_f64(0.9 + 0.2 * rand::random::<f64>())) => {}
-                () = shutdown.cancelled() => break,
-            }
-        }
-        self.app.exposition.hide(TELLER);
-    }
-
     /// One look, if it is this replica's turn.
     async fn run_once(&self) -> Result<(), Trouble> {
         let app = &self.app;
@@ -76,6 +56,22 @@ impl Teller {
         let look = Look::at(app, now_ms()).await?;
         app.exposition.show(TELLER, METRICS, || tell(&look));
         Ok(())
+    }
+}
+
+impl Duty for Teller {
+    const NAME: &'static str = "figures";
+    const ROUND_MAX: Duration = LOOK_MAX;
+    const RETRY: Duration = EVERY;
+    const VITAL: bool = false;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        self.run_once().await?;
+        Ok(EVERY.mul_f64(0.9 + 0.2 * rand::random::<f64>()))
+    }
+
+    async fn end(&mut self) {
+        self.app.exposition.hide(TELLER);
     }
 }
 

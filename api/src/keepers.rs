@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::demands::Demands;
 use stokehold_queue::gateway::{GpuHealth, ModelRef};
-use stokehold_queue::vram::{held_of_card_mib, usable_mib};
+use stokehold_queue::vram::{VramNeed, usable_mib};
 
 use crate::fleet::{self, AllDemands};
 
@@ -14,8 +14,10 @@ use crate::fleet::{self, AllDemands};
 #[derive(Debug, Clone)]
 pub(crate) struct Floor {
     pub(crate) model: ModelRef,
-    /// What it needs of a card; 0 is the CPU.
+    /// The class of its jobs, GiB; 0 is the CPU.
     pub(crate) vram_class_gib: u32,
+    /// What it needs of each GPU.
+    pub(crate) need: VramNeed,
     /// The number of its demands.
     pub(crate) demands: u32,
     pub(crate) workers: u32,
@@ -71,12 +73,11 @@ fn take<'a>(room: &mut Room<'a>, worker: &'a WorkerRecord, floor: &Floor, demand
     if floor.vram_class_gib == 0 {
         return true;
     }
-    let need_mib = u64::from(floor.vram_class_gib) * 1024;
     let is_whole = demands.gpus > 1;
     let mut fitting: Vec<(u64, u32, u64)> = Vec::new();
     for gpu in fleet::cards(worker, floor.vram_class_gib, demands) {
         let Some(free_mib) = room.get(&(worker.worker_id.as_str(), gpu.index)).copied() else { continue };
-        let held_mib = held_of_card_mib(need_mib, gpu.vram_mib);
+        let held_mib = floor.need.on(gpu);
         let is_free = if is_whole { free_mib == usable_mib(gpu.vram_mib) } else { free_mib >= held_mib };
         if is_free && free_mib >= held_mib {
             fitting.push((free_mib - held_mib, gpu.index, if is_whole { 0 } else { free_mib - held_mib }));
@@ -102,7 +103,7 @@ mod tests {
 
     fn floor(endpoint: &str, vram_class_gib: u32, workers: u32) -> Floor {
         let model = ModelRef { tenant: "acme".to_owned(), endpoint: endpoint.to_owned(), version: 1 };
-        Floor { model, vram_class_gib, demands: 0, workers }
+        Floor { model, vram_class_gib, need: VramNeed::of_mib(u64::from(vram_class_gib) * 1024), demands: 0, workers }
     }
 
     fn machine(id: &str, cards_mib: &[u64], price: u64, loaded: &[&str]) -> WorkerRecord {

@@ -4,20 +4,23 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stokehold_queue::{Error, RedisQueue};
+use stokehold_queue::{Cursor, Error, RedisQueue};
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 
 const EVERY: Duration = Duration::from_secs(300);
 
 /// Who has swept keeps the role a little longer than that, so that the others need not; a new life of Redis has a role of its own.
 const ROLE_MS: u64 = 330_000;
 
-/// The role is asked for again after so many steps.
+/// Steps of a round, which asks for the role again.
 const STEPS: usize = 100;
+
+/// The timeout of a round: far more than its steps and rests take, far less than the role lasts.
+const ROUND_MAX: Duration = Duration::from_secs(120);
 
 /// A sweep takes at most this part of Redis: it rests so many times as long as a step took.
 const REST: u32 = 19;
@@ -25,69 +28,77 @@ const REST_MAX: Duration = Duration::from_millis(100);
 
 /// What a sweep did.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+struct Summary {
     /// Records looked at.
-    pub looked: u64,
+    looked: u64,
     /// What was put back, by kind.
-    pub repaired: BTreeMap<String, u64>,
+    repaired: BTreeMap<String, u64>,
 }
 
 /// The loop of one shard. Every replica has one; one of them at a time works.
-pub struct Recovery {
+pub(crate) struct Recovery {
     app: App,
     shard: RedisQueue,
+    /// The sweep that is under way, and where it goes on.
+    begun: Option<(Summary, Option<Cursor>)>,
 }
 
 impl Recovery {
     /// For one of the shards of `app`.
-    #[must_use]
-    pub fn new(app: App, shard: RedisQueue) -> Self {
-        Self { app, shard }
+    pub(crate) fn new(app: App, shard: RedisQueue) -> Self {
+        Self { app, shard, begun: None }
     }
 
-    /// Sweeps at once and then until `shutdown`, which may cut one short: the next begins anew.
-    pub async fn run(self, shutdown: CancellationToken) {
-        loop {
-            let swept = tokio::select! {
-                swept = self.run_once() => swept,
-                () = shutdown.cancelled() => return,
-            };
-            if let Err(error) = swept {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the recovery sweep was cut short");
-            }
-            tokio::select! {
-                () = sleep(EVERY) => {}
-                () = self.app.redis_changed[usize::from(self.shard.number())].notified() => {}
-                () = shutdown.cancelled() => return,
-            }
-        }
-    }
-
-    /// One sweep over all records; none while another replica has the role.
+    /// Goes on with the sweep, or begins one: [`STEPS`] steps at most. `None` when it is not through; nothing is looked at while
+    /// another replica has the role.
     ///
     /// # Errors
-    /// [`Error::Unavailable`]: what it had not come to is left to the next one.
-    pub async fn run_once(&self) -> Result<Summary, Error> {
+    /// [`Error::Unavailable`]: the next sweep begins anew.
+    async fn run_once(&mut self) -> Result<Option<Summary>, Error> {
         let role = format!("recovery-{}", self.shard.health().vitals.run_id);
-        let (mut summary, mut cursor) = (Summary::default(), None);
-        while self.shard.claim_role(&role, &self.app.replica, ROLE_MS).await? {
-            for _ in 0..STEPS {
-                let began = Instant::now();
-                let step = self.shard.recover(cursor.as_ref()).await?;
-                metrics::recovered(&step);
-                summary.looked += u64::from(step.looked);
-                for (kind, records) in step.repairs {
-                    *summary.repaired.entry(kind).or_default() += u64::from(records);
-                }
-                cursor = step.next;
-                if cursor.is_none() {
-                    summary.tell();
-                    return Ok(summary);
-                }
-                sleep((began.elapsed() * REST).min(REST_MAX)).await;
-            }
+        let (mut summary, mut cursor) = self.begun.take().unwrap_or_default();
+        if !self.shard.claim_role(&role, &self.app.replica, ROLE_MS).await? {
+            return Ok(Some(summary));
         }
-        Ok(summary)
+        for _ in 0..STEPS {
+            let began = Instant::now();
+            let step = self.shard.recover(cursor.as_ref()).await?;
+            metrics::recovered(&step);
+            summary.looked += u64::from(step.looked);
+            for (kind, records) in step.repairs {
+                *summary.repaired.entry(kind).or_default() += u64::from(records);
+            }
+            cursor = step.next;
+            if cursor.is_none() {
+                summary.tell();
+                return Ok(Some(summary));
+            }
+            sleep((began.elapsed() * REST).min(REST_MAX)).await;
+        }
+        self.begun = Some((summary, cursor));
+        Ok(None)
+    }
+}
+
+impl Duty for Recovery {
+    const NAME: &'static str = "recovery";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const RETRY: Duration = EVERY;
+    /// The next sweep begins anew.
+    const IS_CUT: bool = true;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        Ok(self.run_once().await?.map_or(Duration::ZERO, |_| EVERY))
+    }
+
+    async fn rest(&mut self, pause: Duration) {
+        if pause.is_zero() {
+            return;
+        }
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = self.app.redis_changed[usize::from(self.shard.number())].notified() => {}
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::budgets::Keeper;
 use crate::config::Config;
 use crate::figures::Teller;
 use crate::history::Sweeper;
-use crate::maintenance::Maintenance;
+use crate::maintenance::{Expire, Promote, Reap, Upkeep};
 use crate::observe::{self, REQUEST_ID};
 use crate::recovery::Recovery;
 use crate::schedules::Scheduler;
@@ -30,11 +30,12 @@ use crate::series;
 use crate::serve::{self, Bounds};
 use crate::settle::Settler;
 use crate::state::App;
+use crate::supervise::supervise;
 use crate::traces::context::CALLED;
 use crate::traces::export;
 use crate::watch::Watch;
 use crate::webhooks::deliver::Deliverer;
-use crate::{audit, dashboard, descriptors, error, gateway, metrics, routes, uses};
+use crate::{audit, dashboard, descriptors, error, gateway, metrics, requirements, routes, uses};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
 const BOOT_MAX: Duration = Duration::from_secs(60);
@@ -63,37 +64,55 @@ pub async fn run_showing(
     shutdown: CancellationToken,
 ) -> Result<()> {
     metrics::install();
-    let replica = format!("r_{}", nonce());
+    // Not as before: `event.lua` knows by their names the replicas of the release before, which read outputs elsewhere.
+    let replica = format!("replica_{}", nonce());
     let (queue, fitness, heard) = queue(&config, &replica).await?;
     let objects = objects(&config).await?;
     let bounds = Bounds::of(descriptors::room_for(config.limits.connections));
     let app = App::start(config, (replica, heard), queue, objects, fitness.durability, exposition, shutdown.clone());
-    let mut loops = JoinSet::new();
-    loops.spawn(Maintenance::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Sweeper::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Settler::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(Teller::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(series::Keeper::new(app.clone()).run(shutdown.clone()));
-    loops.spawn(uses::run(app.clone(), shutdown.clone()));
-    loops.spawn(audit::run(app.clone(), shutdown.clone()));
-    for shard in app.queue.all() {
-        loops.spawn(Watch::new(app.clone(), shard.clone()).run(shutdown.clone()));
-        loops.spawn(Recovery::new(app.clone(), shard.clone()).run(shutdown.clone()));
-        loops.spawn(Deliverer::new(app.clone(), shard)?.run(shutdown.clone()));
-        loops.spawn(Keeper::new(app.clone(), shard.clone()).run(shutdown.clone()));
-        loops.spawn(Runner::new(app.clone(), shard.clone()).run(shutdown.clone()));
-        loops.spawn(Scheduler::new(app.clone(), shard).run(shutdown.clone()));
-        if let Some(exporter) = &app.config.traces.exporter {
-            loops.spawn(export::Sender::new(app.clone(), shard, exporter.clone())?.run(shutdown.clone()));
-        }
-    }
+    let duties = duties(&app, &shutdown)?;
     let address = listener.local_addr().context("failed to read the listener's address")?;
     tracing::info!(%address, durability = fitness.durability.as_str(), replicas = fitness.replicas_to_wait, "the API serves");
     serve::serve(listener, self::app(app), bounds, shutdown).await;
-    while let Some(ended) = loops.join_next().await {
-        ended.context("a background loop panicked")?;
-    }
+    let _ended = duties.join_all().await;
     Ok(())
+}
+
+/// Starts every background duty of a replica.
+fn duties(app: &App, shutdown: &CancellationToken) -> Result<JoinSet<()>> {
+    let mut duties = JoinSet::new();
+    macro_rules! start {
+        ($($duty:expr),+ $(,)?) => {
+            $(duties.spawn(supervise(app.clone(), $duty, shutdown.clone()));)+
+        };
+    }
+    start![
+        Promote(app.clone()),
+        Reap(app.clone()),
+        Expire(app.clone()),
+        Upkeep(app.clone()),
+        Sweeper::new(app.clone()),
+        Settler::new(app.clone()),
+        Teller::new(app.clone()),
+        series::Keeper::new(app.clone()),
+        uses::Writer(app.clone()),
+        audit::Abandoned(app.clone()),
+        requirements::Free(app.clone()),
+    ];
+    for shard in app.queue.all() {
+        start![
+            Watch::new(app.clone(), shard.clone()),
+            Recovery::new(app.clone(), shard.clone()),
+            Deliverer::new(app.clone(), shard)?,
+            Keeper::new(app.clone(), shard.clone()),
+            Runner::new(app.clone(), shard.clone()),
+            Scheduler::new(app.clone(), shard),
+        ];
+        if let Some(exporter) = &app.config.traces.exporter {
+            start![export::Sender::new(app.clone(), shard, exporter.clone())?];
+        }
+    }
+    Ok(duties)
 }
 
 /// Every route, around a running replica. Needs no socket.

@@ -8,12 +8,12 @@ use stokehold_queue::flow::Flow;
 use stokehold_queue::job::Priority;
 use stokehold_queue::series::{Point, STEP_MS};
 use stokehold_queue::{Error, Queue, now_ms};
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
 use crate::error::Problem;
 use crate::routes::fleet;
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 
 /// How long a step may take: less than it is long.
 const STEP_MAX: Duration = Duration::from_secs(8);
@@ -55,31 +55,14 @@ struct Stood {
 pub(crate) struct Keeper {
     app: App,
     before: Option<Stood>,
+    /// When the step ends that is written next, unix milliseconds.
+    at_ms: u64,
 }
 
 impl Keeper {
     /// For all tenants of `app`.
     pub(crate) fn new(app: App) -> Self {
-        Self { app, before: None }
-    }
-
-    /// Steps until `shutdown`.
-    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
-        loop {
-            let at_ms = (now_ms() / STEP_MS + 1) * STEP_MS;
-            tokio::select! {
-                () = sleep(Duration::from_millis(at_ms.saturating_sub(now_ms()))) => {}
-                () = shutdown.cancelled() => return,
-            }
-            match timeout(STEP_MAX, self.step(at_ms)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "a step of the series is missing");
-                }
-                Err(_) => tracing::warn!("a step of the series took too long and is missing"),
-            }
-        }
+        Self { app, before: None, at_ms: 0 }
     }
 
     /// The step that ends at `at_ms`, if it is this replica's to write.
@@ -98,6 +81,23 @@ impl Keeper {
         }
         self.before = Some(stood);
         Ok(())
+    }
+}
+
+impl Duty for Keeper {
+    const NAME: &'static str = "series";
+    const ROUND_MAX: Duration = STEP_MAX;
+    const VITAL: bool = false;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        self.step(self.at_ms).await?;
+        Ok(Duration::ZERO)
+    }
+
+    /// Until the step that is under way ends.
+    async fn rest(&mut self, _: Duration) {
+        self.at_ms = (now_ms() / STEP_MS + 1) * STEP_MS;
+        sleep(Duration::from_millis(self.at_ms.saturating_sub(now_ms()))).await;
     }
 }
 

@@ -1,36 +1,67 @@
 //! One subscription per replica: what the queue says without being asked, handed to whoever waits for it.
 
+use std::time::Duration;
+
 use stokehold_queue::queue::{Signal, Work};
 use tokio::sync::mpsc;
 
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 
-/// Hands signals on until the subscription or the replica ends.
-pub(crate) async fn run(app: App, mut heard: mpsc::Receiver<Signal>) {
-    loop {
-        let signal = tokio::select! {
-            signal = heard.recv() => signal,
-            () = app.shutdown.cancelled() => return,
-        };
+/// The timeout of a round, which waits for nothing.
+const ROUND_MAX: Duration = Duration::from_secs(10);
+
+/// Hands signals on for as long as the subscription lasts.
+pub(crate) struct Signals {
+    app: App,
+    heard: mpsc::Receiver<Signal>,
+    next: Option<Signal>,
+}
+
+impl Signals {
+    /// For what this replica is told.
+    pub(crate) fn new(app: App, heard: mpsc::Receiver<Signal>) -> Self {
+        Self { app, heard, next: None }
+    }
+
+    fn hand_on(&self, signal: Signal) {
+        let app = &self.app;
         match signal {
-            Some(Signal::Wake(waiter)) => {
+            Signal::Wake(waiter) => {
                 if !app.pulls.wake(waiter) {
                     app.pulls.hand_on();
                 }
             }
-            Some(Signal::Job(id)) => app.waits.tell(id),
-            Some(Signal::Work(work)) => app.work.tell(work),
+            Signal::Job(id) => app.waits.tell(id),
+            Signal::Work(work) => app.work.tell(work),
             // The autoscaler's business.
-            Some(Signal::Unmet) => {}
-            Some(Signal::Missed) => {
+            Signal::Unmet => {}
+            Signal::Missed => {
                 app.waits.tell_all();
                 Work::ALL.into_iter().for_each(|work| app.work.tell(work));
                 app.pulls.wake_all();
             }
-            None => {
-                tracing::error!("the queue's signals ended; waits and pulls go on with looking every few seconds");
-                return;
-            }
+        }
+    }
+}
+
+impl Duty for Signals {
+    const NAME: &'static str = "signals";
+    const ROUND_MAX: Duration = ROUND_MAX;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        while let Some(signal) = self.next.take().or_else(|| self.heard.try_recv().ok()) {
+            self.hand_on(signal);
+        }
+        Ok(Duration::ZERO)
+    }
+
+    /// Until the next signal.
+    async fn rest(&mut self, _: Duration) {
+        self.next = self.heard.recv().await;
+        if self.next.is_none() {
+            tracing::error!("the queue's signals ended; waits and pulls go on with looking every few seconds");
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use stokehold_queue::now_ms;
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 
 /// Between two writes.
 const ROUND: Duration = Duration::from_secs(60);
@@ -38,30 +38,32 @@ impl Uses {
     }
 }
 
-/// Writes what was noted, each minute until `shutdown`, and then once more.
-pub(crate) async fn run(app: App, shutdown: CancellationToken) {
-    let mut goes_on = true;
-    while goes_on {
-        tokio::select! {
-            () = sleep(ROUND) => {}
-            () = shutdown.cancelled() => goes_on = false,
-        }
-        write(&app).await;
-    }
-}
+/// Writes what was noted, each minute and at shutdown. What fails is not tried again: the next use of a token says more.
+pub(crate) struct Writer(pub(crate) App);
 
-/// Writes what was noted. What fails is not tried again: the next use of a token says more.
-pub(crate) async fn write(app: &App) {
-    let uses = app.uses.take();
-    if uses.is_empty() {
-        return;
-    }
-    match timeout(ROUND_MAX, app.registry.note_uses(&uses)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "when tokens were used was not written down");
+impl Duty for Writer {
+    const NAME: &'static str = "uses";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const FIRST: Duration = ROUND;
+    const RETRY: Duration = ROUND;
+    const VITAL: bool = false;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        let uses = self.0.uses.take();
+        if !uses.is_empty() {
+            self.0.registry.note_uses(&uses).await?;
         }
-        Err(_) => tracing::warn!("writing down when tokens were used took too long"),
+        Ok(ROUND)
+    }
+
+    async fn end(&mut self) {
+        match timeout(ROUND_MAX, self.round()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = &*error as &dyn std::error::Error, "failed to note when tokens were last used");
+            }
+            Err(_) => tracing::warn!("noting when tokens were last used timed out"),
+        }
     }
 }
 

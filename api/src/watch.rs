@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use stokehold_queue::{Error, RedisQueue};
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::metrics;
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -15,7 +14,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// The loop of one shard. Every replica has one, and looks for itself: it is its own clients that it turns away.
-pub struct Watch {
+pub(crate) struct Watch {
     app: App,
     shard: RedisQueue,
     /// Whether admission was open at the last look.
@@ -24,33 +23,15 @@ pub struct Watch {
 
 impl Watch {
     /// For one of the shards of `app`.
-    #[must_use]
-    pub fn new(app: App, shard: RedisQueue) -> Self {
+    pub(crate) fn new(app: App, shard: RedisQueue) -> Self {
         Self { app, shard, was_open: true }
-    }
-
-    /// Looks until `shutdown`. While Redis does not answer, what it said last stands.
-    pub async fn run(mut self, shutdown: CancellationToken) {
-        loop {
-            match timeout(LOOK_MAX, self.run_once()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "Redis does not say how it is");
-                }
-                Err(_) => tracing::warn!("Redis does not say how it is in time"),
-            }
-            tokio::select! {
-                () = sleep(EVERY) => {}
-                () = shutdown.cancelled() => return,
-            }
-        }
     }
 
     /// One look.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: look again.
-    pub async fn run_once(&mut self) -> Result<(), Error> {
+    pub(crate) async fn run_once(&mut self) -> Result<(), Error> {
         let shard = self.shard.number();
         if self.shard.look().await? {
             tracing::info!(shard, "Redis has been restarted or is another than before; its records are checked");
@@ -65,5 +46,16 @@ impl Watch {
         }
         self.was_open = health.refusal.is_none();
         Ok(())
+    }
+}
+
+/// While Redis does not answer, what it said last stands.
+impl Duty for Watch {
+    const NAME: &'static str = "watch";
+    const ROUND_MAX: Duration = LOOK_MAX;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        self.run_once().await?;
+        Ok(EVERY)
     }
 }

@@ -8,10 +8,12 @@ catalogue! {
     gauge LOOKED = "stokehold_figures_timestamp_seconds", "When these figures were looked at, Unix time.";
     gauge LEFT_OUT = "stokehold_figures_left_out" by ["of"], "How many there are more of than are told one by one.";
 
-    gauge QUEUE_DEPTH = "stokehold_queue_depth_jobs" by ["priority", "vram_class_gib"], "Jobs that lack nothing but a worker; class 0 is the CPU.";
+    gauge QUEUE_DEPTH = "stokehold_queue_depth_jobs" by ["priority", "vram_class_gib"], "Jobs that lack nothing but a worker, by the smallest card that is sold and takes them, GiB; 0 is the CPU.";
     gauge QUEUE_OLDEST = "stokehold_queue_oldest_age_seconds" by ["priority"], "How long the oldest of them has waited; 0 when none does.";
     gauge JOBS_RUNNING = "stokehold_jobs_running", "Jobs that run.";
     gauge JOBS_ENDED = "stokehold_jobs_ended", "Ended jobs in Redis: those of the retention time.";
+    gauge JOBS_QUARANTINED = "stokehold_jobs_quarantined" by ["shard"], "Jobs whose records cannot be read: they wait for an operator. 0 in a healthy queue.";
+    gauge SCRIPT_FAULTS = "stokehold_script_faults" by ["part"], "How often a part of a script that is no single job's has failed in Redis, ever. 0 in a healthy queue.";
     gauge ENDPOINT_WAITING = "stokehold_endpoint_waiting_jobs" by ["tenant", "endpoint", "priority"], "Jobs of an endpoint that lack nothing but a worker. The 100 endpoints with most to do.";
     gauge ENDPOINT_OLDEST = "stokehold_endpoint_oldest_age_seconds" by ["tenant", "endpoint"], "How long the oldest of them has waited.";
     gauge ENDPOINT_RUNNING = "stokehold_endpoint_running_jobs" by ["tenant", "endpoint"], "Jobs of an endpoint that run.";

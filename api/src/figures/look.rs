@@ -1,5 +1,7 @@
 //! What is looked at.
 
+use std::collections::BTreeMap;
+
 use stokehold_queue::batches::Batch;
 use stokehold_queue::budgets::Budgeted;
 use stokehold_queue::costs::{Cost, day_of};
@@ -47,6 +49,10 @@ pub(super) struct Look {
     /// Open batches that are not among them.
     pub(super) more_batches: usize,
     pub(super) jobs_ended: u64,
+    /// Jobs whose records cannot be read, by shard.
+    pub(super) quarantined: Vec<u64>,
+    /// How often parts of scripts have failed, by their name.
+    pub(super) script_faults: BTreeMap<String, u64>,
 }
 
 impl Look {
@@ -71,7 +77,7 @@ impl Look {
         }
         let mut cost_today = Cost::default();
         lines.iter().for_each(|line| cost_today += line.cost);
-        let (jobs_ended, batches, more_batches) = kept_by_shards;
+        let OfShards { jobs_ended, batches, more_batches, quarantined, script_faults } = kept_by_shards;
         Ok(Self {
             now_ms,
             silent_ms: app.config.extend_every_ms.saturating_mul(MISSED_MAX),
@@ -84,6 +90,8 @@ impl Look {
             batches,
             more_batches,
             jobs_ended,
+            quarantined,
+            script_faults,
         })
     }
 
@@ -93,17 +101,31 @@ impl Look {
     }
 }
 
-/// Ended jobs that are kept, and open batches, of all shards.
-async fn of_shards(app: &App) -> Result<(u64, Vec<Batch>, usize), Trouble> {
-    let (mut ended, mut batches, mut more) = (0, Vec::new(), 0);
+/// What shards keep, of all of them.
+#[derive(Default)]
+struct OfShards {
+    jobs_ended: u64,
+    batches: Vec<Batch>,
+    more_batches: usize,
+    quarantined: Vec<u64>,
+    script_faults: BTreeMap<String, u64>,
+}
+
+async fn of_shards(app: &App) -> Result<OfShards, Trouble> {
+    let mut all = OfShards::default();
     for shard in app.queue.all() {
-        ended += shard.history().waiting().await?;
+        all.jobs_ended += shard.history().waiting().await?;
         let open = shard.batches().open().await?;
-        more += open.len().saturating_sub(BATCHES_MAX);
+        all.more_batches += open.len().saturating_sub(BATCHES_MAX);
         for id in open.iter().take(BATCHES_MAX) {
             // It may have ended since it was listed.
-            batches.extend(shard.batches().get(id).await?);
+            all.batches.extend(shard.batches().get(id).await?);
+        }
+        let quarantine = shard.quarantine();
+        all.quarantined.push(quarantine.count().await?);
+        for (part, times) in quarantine.faults().await? {
+            *all.script_faults.entry(part).or_default() += times;
         }
     }
-    Ok((ended, batches, more))
+    Ok(all)
 }

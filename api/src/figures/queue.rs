@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use metrics::{counter, gauge};
 use stokehold_queue::flow::Flow;
 use stokehold_queue::reach;
-use stokehold_queue::vram::CLASSES_GIB;
+use stokehold_queue::vram::{DECLARED_MAX_GIB, SOLD_GIB};
 
 use super::catalogue::{
     BATCH_LINES, BATCHES, ENDPOINT_ENDED, ENDPOINT_FAILED, ENDPOINT_OLDEST, ENDPOINT_RUNNING, ENDPOINT_WAITING,
-    JOBS_ENDED, JOBS_RUNNING, QUEUE_DEPTH, QUEUE_OLDEST,
+    JOBS_ENDED, JOBS_QUARANTINED, JOBS_RUNNING, QUEUE_DEPTH, QUEUE_OLDEST, SCRIPT_FAULTS,
 };
 use super::look::Look;
 use super::{LeftOut, float, seconds};
@@ -24,21 +24,35 @@ pub(super) fn tell(look: &Look, left_out: &mut LeftOut) {
     let mut oldest_ms = [0; 3];
     for lane in look.flows.iter().flat_map(|flow| &flow.lanes) {
         let (_, class_gib) = reach::parts_of(lane.class);
-        *depth.entry((index(lane.priority), class_gib)).or_default() += lane.waiting;
+        *depth.entry((index(lane.priority), smallest_gib(class_gib))).or_default() += lane.waiting;
         let oldest = &mut oldest_ms[index(lane.priority)];
         *oldest = lane.oldest_ms.max(*oldest);
     }
     for (n, priority) in PRIORITIES.into_iter().enumerate() {
         gauge!(QUEUE_OLDEST, "priority" => priority).set(seconds(oldest_ms[n]));
-        for class_gib in CLASSES_GIB {
+        for class_gib in [0].into_iter().chain(SOLD_GIB).chain([DECLARED_MAX_GIB]) {
             let jobs = depth.get(&(n, class_gib)).copied().unwrap_or(0);
             gauge!(QUEUE_DEPTH, "priority" => priority, "vram_class_gib" => class_gib.to_string()).set(float(jobs));
         }
     }
     gauge!(JOBS_RUNNING).set(float(look.flows.iter().map(|flow| flow.running).sum()));
     gauge!(JOBS_ENDED).set(float(look.jobs_ended));
+    for (shard, jobs) in look.quarantined.iter().enumerate() {
+        gauge!(JOBS_QUARANTINED, "shard" => shard.to_string()).set(float(*jobs));
+    }
+    for (part, times) in &look.script_faults {
+        gauge!(SCRIPT_FAULTS, "part" => part.clone()).set(float(*times));
+    }
     endpoints(look, left_out);
     batches(look, left_out);
+}
+
+/// The smallest card that is sold and takes a class, GiB: a label has few values, classes are many.
+fn smallest_gib(class_gib: u32) -> u32 {
+    if class_gib == 0 {
+        return 0;
+    }
+    SOLD_GIB.into_iter().find(|sold| *sold >= class_gib).unwrap_or(DECLARED_MAX_GIB)
 }
 
 fn endpoints(look: &Look, left_out: &mut LeftOut) {

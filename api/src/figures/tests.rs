@@ -98,6 +98,8 @@ fn house() -> Look {
         budgets: vec![Budgeted { gate, budget, spent_usd_micros: 4_500_000, stood: None, paused_until_ms: None }],
         cost_today: Cost { run: 1_500_000, ..Cost::default() },
         jobs_ended: 4,
+        quarantined: vec![0, 2],
+        script_faults: [("gate".to_owned(), 3)].into(),
         ..Look::default()
     }
 }

@@ -11,15 +11,18 @@ use stokehold_queue::job::Job;
 use stokehold_queue::{JobId, RedisQueue};
 use time::Date;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 
 use super::segment::{Line, Name, cut, day_of, day_prefix, pack};
 use super::{Error, History};
 use crate::metrics;
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 
 /// A round starts nothing more after this long; the next goes on.
 const ROUND_MAX: Duration = Duration::from_secs(60);
+
+/// The timeout of a round: what it had begun by then may run into the object store's timeouts.
+const ROUND_LIMIT: Duration = Duration::from_secs(600);
 
 /// Rounds follow each other in a twentieth of the retention, within these: a longer pause makes fewer and larger segments.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
@@ -29,9 +32,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// them would fill the queue's memory.
 const MANY: u64 = 2_000;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// After a failure.
-const PAUSE_FAILED: Duration = Duration::from_secs(1);
 
 /// Whoever sweeps keeps the role for so long without a sign; longer than a round and one write that runs into its timeouts.
 const ROLE_MS: u64 = 180_000;
@@ -77,30 +77,8 @@ impl Sweeper {
         Self { app, pause, untidy: BTreeSet::new() }
     }
 
-    /// Rounds until `shutdown`, which may cut one short. A round that fails is tried again with the next.
-    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
-        loop {
-            let round = tokio::select! {
-                round = self.run_once() => round,
-                () = shutdown.cancelled() => return,
-            };
-            let pause = match round {
-                Ok(summary) if summary.more => Duration::ZERO,
-                Ok(_) => self.pause,
-                Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "the history sweep failed, trying again");
-                    self.pause.max(PAUSE_FAILED)
-                }
-            };
-            tokio::select! {
-                () = self.rest(pause) => {}
-                () = shutdown.cancelled() => return,
-            }
-        }
-    }
-
     /// Sleeps, but not while many jobs wait to be archived.
-    async fn rest(&self, pause: Duration) {
+    async fn sleep(&self, pause: Duration) {
         let until = Instant::now() + pause;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -218,6 +196,23 @@ impl Sweeper {
             }
         }
         Ok(merges)
+    }
+}
+
+impl Duty for Sweeper {
+    const NAME: &'static str = "history";
+    const ROUND_MAX: Duration = ROUND_LIMIT;
+    /// The next round does what this one did not.
+    const IS_CUT: bool = true;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        Ok(if self.run_once().await?.more { Duration::ZERO } else { self.pause })
+    }
+
+    async fn rest(&mut self, pause: Duration) {
+        if !pause.is_zero() {
+            self.sleep(pause).await;
+        }
     }
 }
 

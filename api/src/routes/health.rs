@@ -61,14 +61,16 @@ pub(crate) struct Memory {
 }
 
 /// Whether this replica can serve.
-#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct Ready {
-    /// The queue answers, and this replica is not about to end.
+    /// The queue answers, this replica is not about to end, and no background duty that jobs depend on panics again and again.
     ready: bool,
     /// The queue answers.
     redis: bool,
     /// The object store answers. Without it results and files wait, the rest goes on: that is no reason to send requests elsewhere.
     s3: bool,
+    /// Background duties of this replica whose last five rounds failed, by name. The log has the reasons.
+    failing: Vec<&'static str>,
 }
 
 /// The latest answer.
@@ -111,11 +113,11 @@ pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
     ))]
 pub(crate) async fn readyz(State(app): State<App>) -> Response {
     let mut latest = app.ready.0.lock().await;
-    let ready = match *latest {
-        Some((at, ready)) if at.elapsed() < GOOD_FOR => ready,
+    let ready = match &*latest {
+        Some((at, ready)) if at.elapsed() < GOOD_FOR => ready.clone(),
         _ => {
             let ready = look(&app).await;
-            *latest = Some((Instant::now(), ready));
+            *latest = Some((Instant::now(), ready.clone()));
             ready
         }
     };
@@ -126,7 +128,8 @@ pub(crate) async fn readyz(State(app): State<App>) -> Response {
 async fn look(app: &App) -> Ready {
     let (redis, s3) = tokio::join!(timeout(PATIENCE, app.queue.ping()), timeout(PATIENCE, app.objects.ping()));
     let (redis, s3) = (matches!(redis, Ok(Ok(()))), matches!(s3, Ok(Ok(()))));
-    Ready { ready: redis && !app.shutdown.is_cancelled(), redis, s3 }
+    let ready = redis && !app.shutdown.is_cancelled() && !app.duties.is_broken();
+    Ready { ready, redis, s3, failing: app.duties.failing() }
 }
 
 /// Prometheus metrics

@@ -7,8 +7,7 @@ use futures::{StreamExt, TryStreamExt};
 use stokehold_queue::queue::Submitted;
 use stokehold_queue::schedules::{Due, Schedules, TickError, Ticked};
 use stokehold_queue::{Error, RedisQueue};
-use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep};
 
 use super::cron::Cron;
 use super::plan::plan;
@@ -16,6 +15,7 @@ use super::stored_job;
 use crate::error::{Code, Problem};
 use crate::metrics;
 use crate::state::App;
+use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
 
 /// The longest sleep between two rounds: another replica may have taken a schedule that ticks sooner than was known here.
 const ROUND: Duration = Duration::from_secs(1);
@@ -59,29 +59,6 @@ impl Scheduler {
         Self { app, schedules: shard.schedules(), shard: shard.number() }
     }
 
-    /// Rounds until `shutdown`. A round that fails is tried again with the next.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
-        loop {
-            let begun = Instant::now();
-            let pause = match timeout(ROUND_MAX, self.run_once()).await {
-                Ok(Ok(summary)) => pause(&summary, begun.elapsed()),
-                Ok(Err(error)) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "ticking schedules failed, trying again");
-                    ROUND
-                }
-                Err(_) => {
-                    tracing::warn!("ticking schedules timed out, trying again");
-                    ROUND
-                }
-            };
-            tokio::select! {
-                () = sleep(pause) => {}
-                () = self.app.rescheduled[usize::from(self.shard)].notified() => {}
-                () = shutdown.cancelled() => return,
-            }
-        }
-    }
-
     /// One round: every schedule that is due, up to the queue's bound.
     ///
     /// # Errors
@@ -89,11 +66,19 @@ impl Scheduler {
     pub(crate) async fn run_once(&self) -> Result<Summary, Error> {
         let round = self.schedules.due().await?;
         // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
-        let ticks: Vec<_> = round.due.iter().map(|due| self.tick(due, round.now_ms)).collect();
+        let ticks: Vec<_> = round.due.iter().map(|due| self.tick_apart(due, round.now_ms)).collect();
         let done: Vec<(u64, Option<u64>)> =
             futures::stream::iter(ticks).buffer_unordered(AT_ONCE).try_collect().await?;
         let next_due_ms = done.iter().filter_map(|(_, next_ms)| *next_ms).chain(round.next_due_ms).min();
         Ok(Summary { ticks: done.iter().map(|(ticks, _)| ticks).sum(), now_ms: round.now_ms, next_due_ms })
+    }
+
+    /// As [`Self::tick`]; a schedule whose tick panics keeps no other from ticking.
+    async fn tick_apart(&self, due: &Due, now_ms: u64) -> Result<(u64, Option<u64>), Error> {
+        match Box::pin(guarded_apart(Self::NAME, self.tick(due, now_ms))).await {
+            Ok(done) => done,
+            Err(Panicked) => self.put_off(due, now_ms + PUT_ASIDE_MS).await,
+        }
     }
 
     /// Makes the jobs of one schedule's due ticks, then moves it on. How many it made, and when to look at it next.
@@ -149,6 +134,25 @@ impl Scheduler {
             metrics::submitted(priority, 1);
         }
         Ok(submitted)
+    }
+}
+
+impl Duty for Scheduler {
+    const NAME: &'static str = "schedules";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const RETRY: Duration = ROUND;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        let begun = Instant::now();
+        let summary = self.run_once().await?;
+        Ok(pause(&summary, begun.elapsed()))
+    }
+
+    async fn rest(&mut self, pause: Duration) {
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = self.app.rescheduled[usize::from(self.shard)].notified() => {}
+        }
     }
 }
 

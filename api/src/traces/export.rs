@@ -10,8 +10,7 @@ use stokehold_queue::outbox::DeliveryState;
 use stokehold_queue::queue::Queue;
 use stokehold_queue::traces::{CLAIM_MAX, Traces};
 use stokehold_queue::{JobId, RedisQueue};
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 
 use super::collector::{Collector, Error};
 use super::story::{Story, tell};
@@ -20,9 +19,13 @@ use crate::config::traces::Exporter;
 use crate::error::Problem;
 use crate::metrics::{self, TraceDrop};
 use crate::state::App;
+use crate::supervise::{Duty, Failure};
 
 /// The sleep between two rounds; a full round is followed at once.
 const ROUND: Duration = Duration::from_secs(1);
+
+/// The timeout of a round: three tries at the longest timeout of a collector, and reading.
+const ROUND_MAX: Duration = Duration::from_secs(300);
 
 /// How long the reading of what to send may take.
 const READ_MAX: Duration = Duration::from_secs(10);
@@ -87,29 +90,6 @@ impl Sender {
     pub(crate) fn new(app: App, shard: &RedisQueue, exporter: Exporter) -> anyhow::Result<Self> {
         let collector = Collector::new(exporter.clone()).context("failed to set up the client that exports traces")?;
         Ok(Self { app, traces: shard.traces(), queue: shard.clone(), collector, exporter })
-    }
-
-    /// Rounds until `shutdown`.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
-        loop {
-            let summary = tokio::select! {
-                summary = self.run_once() => summary,
-                // What was in hand comes back to another replica.
-                () = shutdown.cancelled() => return,
-            };
-            let pause = match summary {
-                Ok(summary) if summary.is_full && !summary.is_away => Duration::ZERO,
-                Ok(_) => ROUND,
-                Err(problem) => {
-                    tracing::warn!(code = ?problem.code(), "the traces to export cannot be read, trying again");
-                    ROUND
-                }
-            };
-            tokio::select! {
-                () = sleep(pause) => {}
-                () = shutdown.cancelled() => return,
-            }
-        }
     }
 
     /// Claims what is due and sends it.
@@ -196,5 +176,22 @@ impl Sender {
             return Ok(Fate::Wait);
         }
         Ok(Fate::Send(tell(&job, &deliveries, now_ms)))
+    }
+}
+
+impl Duty for Sender {
+    const NAME: &'static str = "traces";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const RETRY: Duration = ROUND;
+    const VITAL: bool = false;
+    /// What was in hand comes back to another replica.
+    const IS_CUT: bool = true;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        match self.run_once().await {
+            Ok(summary) if summary.is_full && !summary.is_away => Ok(Duration::ZERO),
+            Ok(_) => Ok(ROUND),
+            Err(problem) => Err(problem.detail().into()),
+        }
     }
 }

@@ -96,6 +96,7 @@ fn a_cold_job_shows_every_part_of_its_way() {
         run_ms: 90,
         upload_ms: 15,
         batch_size: 4,
+        sharers_milli: 0,
     };
     let (mut job, from_ms) =
         job(vec![attempt(1, (42, 1_042), AttemptOutcome::Succeeded, timing)], JobState::Succeeded, Some(1_042));

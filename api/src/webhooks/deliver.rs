@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::http::{HeaderMap, HeaderValue};
+use futures::FutureExt;
 use stokehold_queue::outbox::{Claimed, Delivery, Message, Outbox, Outcome, Report, Try};
 use stokehold_queue::queue::Work;
 use stokehold_queue::{Error, RedisQueue, failpoint, now_ms};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::breaker::{Breakers, Gate};
@@ -21,6 +21,7 @@ use super::{payload, schedule};
 use crate::error::Problem;
 use crate::metrics;
 use crate::state::App;
+use crate::supervise::{Duty, Failure, guarded_apart};
 
 /// A claim lasts longer than a wait in a lane, the preparation, the try and its report together. Who is killed in between leaves
 /// the delivery to others after this long.
@@ -62,6 +63,8 @@ pub(crate) struct Summary {
 pub(crate) struct Deliverer {
     shared: Arc<Shared>,
     in_hand: JoinSet<()>,
+    /// There was more to do than hands at the last look.
+    full: bool,
 }
 
 impl Deliverer {
@@ -73,32 +76,7 @@ impl Deliverer {
         let client = Client::new(&app.config.webhooks).context("failed to set up the client that sends webhooks")?;
         let (outbox, number) = (shard.outbox(), shard.number());
         let shared = Shared { app, outbox, shard: number, client, breakers: Mutex::default(), lanes: Lanes::default() };
-        Ok(Self { shared: Arc::new(shared), in_hand: JoinSet::new() })
-    }
-
-    /// Looks and delivers until `shutdown`.
-    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
-        loop {
-            let summary = match timeout(STEP_MAX, self.run_once()).await {
-                Ok(Ok(summary)) => summary,
-                Ok(Err(error)) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "the outbox cannot be read, trying again");
-                    Summary::default()
-                }
-                Err(_) => {
-                    tracing::warn!("the outbox does not answer, trying again");
-                    Summary::default()
-                }
-            };
-            tokio::select! {
-                () = self.shared.app.work.wait(Work::Hooks, self.shared.shard, self.shared.pause(&summary)) => {}
-                // A free hand matters only when there is more to do.
-                Some(_) = self.in_hand.join_next(), if summary.full => {}
-                () = shutdown.cancelled() => break,
-            }
-        }
-        let _ = timeout(GRACE, async { while self.in_hand.join_next().await.is_some() {} }).await;
+        Ok(Self { shared: Arc::new(shared), in_hand: JoinSet::new(), full: false })
     }
 
     /// Claims what is due, as far as there are hands, and starts to deliver it.
@@ -119,7 +97,9 @@ impl Deliverer {
             match self.shared.admit(&claimed.delivery) {
                 Ok(place) => {
                     summary.started += 1;
-                    self.in_hand.spawn(deliver(self.shared.clone(), place, claimed));
+                    let delivery = deliver(self.shared.clone(), place, claimed);
+                    // The claim of one that panicked runs out.
+                    self.in_hand.spawn(guarded_apart(Self::NAME, delivery).map(drop));
                 }
                 Err(delay_ms) => put_off.push(report(&claimed, Outcome::PutOff { delay_ms }, None)),
             }
@@ -127,6 +107,30 @@ impl Deliverer {
         summary.put_off = put_off.len();
         self.shared.outbox.report(&put_off).await?;
         Ok(summary)
+    }
+}
+
+impl Duty for Deliverer {
+    const NAME: &'static str = "webhooks";
+    const ROUND_MAX: Duration = STEP_MAX;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        self.full = false;
+        let summary = self.run_once().await?;
+        self.full = summary.full;
+        Ok(self.shared.pause(&summary))
+    }
+
+    async fn rest(&mut self, pause: Duration) {
+        tokio::select! {
+            () = self.shared.app.work.wait(Work::Hooks, self.shared.shard, pause) => {}
+            // A free hand matters only when there is more to do.
+            Some(_) = self.in_hand.join_next(), if self.full => {}
+        }
+    }
+
+    async fn end(&mut self) {
+        let _ = timeout(GRACE, async { while self.in_hand.join_next().await.is_some() {} }).await;
     }
 }
 
