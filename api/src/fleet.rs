@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use stokehold_queue::demands::Demands;
-use stokehold_queue::gateway::{CardReach, Gpu, GpuHealth};
+use stokehold_queue::gateway::{CardReach, ForgottenNeeds, Gpu, GpuHealth};
 use stokehold_queue::reach::Reach;
-use stokehold_queue::vram::class_of_card_gib;
+use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{WorkerRecord, now_ms};
 
 use crate::error::Problem;
@@ -40,6 +40,12 @@ pub(crate) enum Waiting {
     Busy(String),
     /// The budget of its tenant or of its endpoint is spent.
     Budget(String),
+    /// A limit of its tenant or of its endpoint is reached.
+    Limit(String),
+    /// As many jobs with its concurrency key run as may.
+    Key(String),
+    /// Another job, which it waits for, has not ended.
+    Dependency(String),
     /// It is about to start.
     Soon,
 }
@@ -80,6 +86,21 @@ impl App {
         let drains = Arc::new(self.ask("read who is drained", self.registry.drains()).await?);
         self.drains.insert((), drains.clone());
         Ok(drains)
+    }
+
+    /// The endpoints whose needs were forgotten lately, as of a second ago at most.
+    pub(crate) async fn forgotten(&self) -> Result<Arc<Vec<ForgottenNeeds>>, Problem> {
+        if let Some(forgotten) = self.forgotten.get(&()) {
+            return Ok(forgotten);
+        }
+        let forgotten = self.ask("read which needs are forgotten", self.registry.forgotten()).await?;
+        // Another replica may have made its caller forget them.
+        for ForgottenNeeds { tenant, endpoint, .. } in &forgotten {
+            self.catalog.forgotten_now(tenant, endpoint);
+        }
+        let forgotten = Arc::new(forgotten);
+        self.forgotten.insert((), forgotten.clone());
+        Ok(forgotten)
     }
 
     /// A deploy on this replica asks for these demands. If they are new, the workers that wait here look again, with a reach that knows of
@@ -198,7 +219,7 @@ pub(crate) fn cards<'a>(
     demands: &'a Demands,
 ) -> impl Iterator<Item = &'a Gpu> {
     let is_met = demands.refusal(&worker.offer()).is_none();
-    let able = worker.gpus.iter().filter(move |gpu| is_met && class_of_card_gib(gpu.vram_mib) >= class_gib);
+    let able = worker.gpus.iter().filter(move |gpu| is_met && sold_gib(gpu.vram_mib) >= class_gib);
     able.filter(|gpu| demands.is_met_by(gpu))
 }
 
@@ -213,7 +234,7 @@ fn too_small(demands: &Demands, class_gib: u32, workers: &[&WorkerRecord]) -> St
         return format!("it needs {} cards of {class_gib} GiB in one machine, and none here has them", demands.gpus);
     }
     let able = workers.iter().flat_map(|worker| worker.gpus.iter().filter(|gpu| demands.is_met_by(gpu)));
-    let largest = able.map(|gpu| class_of_card_gib(gpu.vram_mib)).max();
+    let largest = able.map(|gpu| sold_gib(gpu.vram_mib)).max();
     let largest =
         largest.map_or("no worker here has a card".to_owned(), |class| format!("the largest here is of {class}"));
     format!("it needs a card of {class_gib} GiB, and {largest}")

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::{StreamExt as _, stream};
 use stokehold_queue::gateway::{CardReach, Gpu, GpuHealth, HoldCard, ModelRef, WorkerStatus};
 use stokehold_queue::reach::{Reach, class_of, parts_of};
-use stokehold_queue::vram::class_of_card_gib;
+use stokehold_queue::vram::sold_gib;
 use stokehold_queue::{Queue, WorkerRecord};
 use tokio::time::timeout;
 
@@ -79,7 +79,7 @@ fn well<'a>(worker: &'a WorkerRecord, status: &WorkerStatus) -> impl Iterator<It
 /// What it could take if nothing were on its cards.
 fn could_take(worker: &WorkerRecord, status: &WorkerStatus, demands: &AllDemands) -> Reach {
     let whole = |gpu: &Gpu| {
-        let gib = class_of_card_gib(gpu.vram_mib);
+        let gib = sold_gib(gpu.vram_mib);
         CardReach { index: gpu.index, reach_gib: gib, whole_gib: gib }
     };
     reach(worker, demands, &well(worker, status).map(whole).collect::<Vec<_>>())
@@ -106,7 +106,7 @@ async fn hold(
     Ok(asked.and_then(|class| {
         let (number, gib) = parts_of(class);
         let demands = demands.get(&number)?;
-        let able = well(worker, status).filter(|gpu| demands.is_met_by(gpu) && class_of_card_gib(gpu.vram_mib) >= gib);
+        let able = well(worker, status).filter(|gpu| demands.is_met_by(gpu) && sold_gib(gpu.vram_mib) >= gib);
         Some(HoldCard { class, gib, gpus: demands.gpus, cards: able.map(|gpu| gpu.index).collect() })
     }))
 }
@@ -137,7 +137,8 @@ impl App {
         // What cannot be looked up is left out.
         let floor = async |(model, workers): (ModelRef, u32)| {
             let deployed = self.catalog.resolve(&model.tenant, &model.endpoint, Some(model.version)).await.ok()?;
-            Some(Floor { model, vram_class_gib: deployed.vram_class_gib, demands: deployed.demands, workers })
+            let (vram_class_gib, demands) = (deployed.vram_class_gib, deployed.demands);
+            Some(Floor { model, vram_class_gib, need: deployed.need.clone(), demands, workers })
         };
         let current = async |(tenant, endpoint): (String, String)| {
             let deployed = self.catalog.resolve(&tenant, &endpoint, None).await.ok()?;

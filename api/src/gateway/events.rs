@@ -1,7 +1,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use stokehold_queue::Queue;
-use stokehold_queue::gateway::{EventsRequest, JobMessage, LogStream};
+use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LogStream};
 
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
@@ -13,6 +13,9 @@ const EVENTS_MAX: usize = 500;
 /// Longest text of one event, and largest output that is kept as one.
 const TEXT_MAX: usize = 64 << 10;
 const PROGRESS_MAX: usize = 2 << 10;
+
+/// Bytes of outputs that are put together.
+const MERGED_MAX: usize = 16 << 10;
 
 /// All of them at their longest.
 const BODY_MAX: usize = EVENTS_MAX * TEXT_MAX;
@@ -29,8 +32,32 @@ pub(super) async fn events(
     for (n, report) in request.events.iter_mut().enumerate() {
         fit(&mut report.event).map_err(|message| Problem::field(format!("/events/{n}"), message))?;
     }
+    let request = EventsRequest { events: together(request.events) };
     app.ask("keep events", app.queue.append_events(&request.events)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Outputs that follow one another become one event: workers of the release before send each by itself.
+fn together(events: Vec<JobEventReport>) -> Vec<JobEventReport> {
+    let mut out: Vec<JobEventReport> = Vec::with_capacity(events.len());
+    for mut report in events {
+        let JobMessage::Output { index, value } = report.event else {
+            out.push(report);
+            continue;
+        };
+        if let Some(JobEventReport { job_id, fence, event: JobMessage::Outputs { index: first, values } }) =
+            out.last_mut()
+            && (*job_id, &*fence) == (report.job_id, &report.fence)
+            && *first + values.len() as u64 == index
+            && values.iter().map(|value| value.get().len()).sum::<usize>() + value.get().len() <= MERGED_MAX
+        {
+            values.push(value);
+            continue;
+        }
+        report.event = JobMessage::Outputs { index, values: vec![value] };
+        out.push(report);
+    }
+    out
 }
 
 /// Makes an event fit to be kept. What a handler said may be odd and must not cost the events beside it; a text over the bound is
@@ -45,6 +72,16 @@ fn fit(event: &mut JobMessage) -> Result<(), String> {
             return Err(format!("must be at most {TEXT_MAX} bytes of text"));
         }
         JobMessage::Log { .. } => {}
+        JobMessage::Outputs { index, values } => {
+            let bytes: usize = values.iter().map(|value| value.get().len()).sum();
+            if bytes > TEXT_MAX && values.len() > 1 {
+                return Err(format!("must be at most {TEXT_MAX} bytes of outputs"));
+            }
+            if let Some(value) = values.pop_if(|_| bytes > TEXT_MAX) {
+                *event = JobMessage::Output { index: *index, value };
+                return fit(event);
+            }
+        }
         JobMessage::Output { index, value } => {
             if value.get().len() > TEXT_MAX {
                 let text = format!("output {index} is over {TEXT_MAX} bytes and is shown in the result only\n");
@@ -57,6 +94,8 @@ fn fit(event: &mut JobMessage) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use stokehold_queue::{Fence, JobId};
+
     use super::*;
 
     #[test]
@@ -68,5 +107,30 @@ mod tests {
         let mut output = JobMessage::Output { index: 3, value: large };
         fit(&mut output).unwrap();
         assert!(matches!(output, JobMessage::Log { text, .. } if text.contains("output 3")));
+        let large = serde_json::value::to_raw_value(&"x".repeat(TEXT_MAX)).unwrap();
+        let mut alone = JobMessage::Outputs { index: 4, values: vec![large.clone()] };
+        fit(&mut alone).unwrap();
+        assert!(matches!(alone, JobMessage::Log { text, .. } if text.contains("output 4")));
+        let mut several = JobMessage::Outputs { index: 5, values: vec![large.clone(), large] };
+        assert!(fit(&mut several).is_err());
+    }
+
+    #[test]
+    fn outputs_that_follow_one_another_are_kept_as_one_event() {
+        let (one, other) = (JobId::new(1), JobId::new(2));
+        let output = |job_id, index| JobEventReport {
+            job_id,
+            fence: Fence("1.a".to_owned()),
+            event: JobMessage::Output { index, value: serde_json::value::to_raw_value(&index).unwrap() },
+        };
+        let events = vec![output(one, 0), output(one, 1), output(other, 2), output(one, 2), output(one, 4)];
+        let kept: Vec<(u64, usize)> = together(events)
+            .into_iter()
+            .map(|report| match report.event {
+                JobMessage::Outputs { index, values } => (index, values.len()),
+                event => panic!("{event:?}"),
+            })
+            .collect();
+        assert_eq!(kept, [(0, 2), (2, 1), (2, 1), (4, 1)]);
     }
 }

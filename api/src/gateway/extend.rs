@@ -51,7 +51,8 @@ pub(super) async fn extend(
         tokio::try_join!(app.ask_again("extend", || app.queue.extend(&request.leases)), told, renewed(&app, &worker),)?;
     metrics::lost(leases.iter().filter(|answer| **answer == ExtendAnswer::Lost).count());
     let Advice { hold, keep, next } = advice;
-    Ok(JsonAnswer(ExtendReply { leases, token, hold, keep, next }))
+    let forgotten = app.forgotten().await.map(|forgotten| forgotten.to_vec()).unwrap_or_default();
+    Ok(JsonAnswer(ExtendReply { leases, token, hold, keep, next, forgotten }))
 }
 
 /// Notes that the worker is alive, and how it is.

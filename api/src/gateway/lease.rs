@@ -11,10 +11,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
-use stokehold_queue::BATCH_MAX;
-use stokehold_queue::gateway::{LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, WarmModel};
+use stokehold_objects::Error as ObjectsError;
+use stokehold_queue::gateway::{
+    FinishOutcome, FinishReport, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, WarmModel,
+};
+use stokehold_queue::job::{ErrorCode, JobError, Timing};
 use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::reach::{Reach, class_of};
+use stokehold_queue::{BATCH_MAX, Queue};
 use tokio::time::Instant;
 
 use super::extend::known;
@@ -26,7 +30,7 @@ use crate::offers::Offers;
 use crate::pulls::Granted;
 use crate::state::App;
 use crate::traces::context;
-use crate::{fleet, inputs, metrics};
+use crate::{fleet, inputs, json, metrics};
 
 const GPUS_MAX: usize = 64;
 
@@ -63,16 +67,21 @@ pub(super) async fn lease(
     };
     let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, finish), pull)?;
     let Some(granted) = granted else {
-        return Ok(respond(&LeaseReply { leases: Vec::new(), finished }, None));
+        return respond(&LeaseReply { leases: Vec::new(), finished }, None);
     };
     let mut leases = Vec::with_capacity(granted.leases().len());
     for lease in granted.leases() {
-        leases.push(told(&app, lease).await?);
+        match told(&app, lease).await {
+            Ok(told) => leases.push(told),
+            Err(Untold::Passing(problem)) => return Err(problem),
+            // It would come back with the next lease, and keep all others from every worker.
+            Err(Untold::Unreadable(why)) => end(&app, lease, why).await?,
+        }
     }
     for lease in granted.leases() {
         metrics::leased(lease.spec.priority, lease.queued_ms);
     }
-    Ok(respond(&LeaseReply { leases, finished }, Some(granted)))
+    respond(&LeaseReply { leases, finished }, Some(granted))
 }
 
 /// That an offer names no more than can be looked at. `at`: where it stands in the request.
@@ -122,7 +131,29 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
     })
 }
 
-async fn told(app: &App, lease: &Lease) -> Result<LeasedJob, Problem> {
+/// Why a lease cannot be given to a worker.
+enum Untold {
+    /// Something does not answer, or is not as it should be: the lease goes back.
+    Passing(Problem),
+    /// Its input cannot be read, in words.
+    Unreadable(String),
+}
+
+impl From<ObjectsError> for Untold {
+    fn from(error: ObjectsError) -> Self {
+        Self::Passing(error.into())
+    }
+}
+
+/// Ends a job whose input, which came together from others' results, cannot be read.
+async fn end(app: &App, lease: &Lease, why: String) -> Result<(), Problem> {
+    tracing::error!(job.id = %lease.job_id, why, "a job whose input cannot be read is ended");
+    let outcome = FinishOutcome::Failed { error: JobError::new(ErrorCode::DependencyFailed, why) };
+    let report = [FinishReport::new(lease.named(), Timing::default(), outcome)];
+    app.ask_again("end a job", || app.queue.finish(&report)).await.map(drop)
+}
+
+async fn told(app: &App, lease: &Lease) -> Result<LeasedJob, Untold> {
     let spec = &lease.spec;
     let ttl = (URL_TTL + Duration::from_millis(spec.timeout_ms)).min(SIGNED_MAX);
     // One after the other: signing is arithmetic, nobody is asked.
@@ -143,23 +174,25 @@ async fn told(app: &App, lease: &Lease) -> Result<LeasedJob, Problem> {
         input: lease.input.clone(),
         files,
         traceparent: Some(traceparent.to_string()),
+        behind: lease.behind,
     })
 }
 
 /// The files of a job's input. One that came together from others' results names more than was known at its submit.
-fn named_files(lease: &Lease) -> Result<Vec<String>, Problem> {
+fn named_files(lease: &Lease) -> Result<Vec<String>, Untold> {
     if lease.spec.depends_on.is_empty() && lease.spec.steps.is_empty() {
         return Ok(lease.spec.files.clone());
     }
-    let input = serde_json::from_str(lease.input.get()).unwrap_or_default();
-    inputs::files(&input, "/input")
+    let unreadable = |why: &str| Untold::Unreadable(format!("its input cannot be read: {why}"));
+    let input = serde_json::from_str(lease.input.get()).map_err(|error| unreadable(&error.to_string()))?;
+    inputs::files(&input, "/input").map_err(|problem| unreadable(problem.detail()))
 }
 
-fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Response {
-    let text = serde_json::to_vec(reply).unwrap_or_default();
+fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Result<Response, Problem> {
+    let text = json::write(reply)?;
     let mut response = Response::new(Body::new(Telling { text: Some(text.into()), granted }));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    Ok(response)
 }
 
 /// An answer that gives its leases back when it is dropped before anybody took it: the worker's connection was gone.

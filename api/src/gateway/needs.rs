@@ -1,14 +1,11 @@
 //! What models turn out to need of a card, as workers see it.
 
 use stokehold_queue::gateway::{LearnedNeed, LeaseRef, Outgrown};
-use stokehold_queue::vram::class_of_need_gib;
+use stokehold_queue::vram::{ANY_KIND, class_of_mib, sold_gib, usable_mib};
 use stokehold_queue::{Queue, WorkerRecord};
 
 use crate::error::Problem;
 use crate::state::App;
-
-/// The GPU model of a need that was found by outgrowing a card: it is that of no card yet.
-const ANY_GPU: &str = "*";
 
 /// Where a job goes on that needs more of a card than this worker's had. `None`: it may be tried again where it is.
 pub(super) async fn outgrown(
@@ -19,9 +16,12 @@ pub(super) async fn outgrown(
 ) -> Result<Option<Outgrown>, Problem> {
     // A lost lease is for `finish` itself to refuse.
     let Some((spec, _)) = app.ask("check a lease", app.queue.held(lease)).await? else { return Ok(None) };
-    // A worker knows no more than that its largest card was too small.
-    let need_mib = need_mib.min(largest_mib(worker) + 1);
-    let Some(class_gib) = class_of_need_gib(need_mib) else { return Ok(Some(Outgrown::All)) };
+    // A worker knows no more than that the largest of its cards was too small.
+    let largest =
+        worker.gpus.iter().filter(|gpu| usable_mib(gpu.vram_mib) < need_mib).map(|gpu| sold_gib(gpu.vram_mib)).max();
+    // Of several that are too small the largest decides; without one, the model was not to have the larger ones.
+    let seen_gib = class_of_mib(need_mib.min(largest_mib(worker) + 1)).unwrap_or(0);
+    let class_gib = largest.map_or(seen_gib, |gib| seen_gib.max(gib + 1));
     if class_gib <= spec.vram_class_gib {
         return Ok(None);
     }
@@ -31,7 +31,7 @@ pub(super) async fn outgrown(
     if !app.fleet().await?.has_card(class_gib, spec.demands) {
         return Ok(Some(Outgrown::All));
     }
-    learn(app, &spec.tenant, &spec.endpoint, spec.version, ANY_GPU, need_mib).await?;
+    learn(app, &spec.tenant, &spec.endpoint, spec.version, ANY_KIND, u64::from(class_gib) * 1024).await?;
     Ok(Some(Outgrown::To(class_gib)))
 }
 
@@ -40,9 +40,8 @@ pub(super) async fn outgrown(
 pub(super) async fn learned(app: &App, worker: &WorkerRecord, needs: Vec<LearnedNeed>) -> Result<(), Problem> {
     for LearnedNeed { tenant, endpoint, version, gpu, need_mib } in needs {
         let is_its_own = worker.gpus.iter().any(|card| card.name == gpu && need_mib <= card.vram_mib);
-        let is_some_cards = class_of_need_gib(need_mib).is_some();
         let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await else { continue };
-        if is_its_own && is_some_cards && deployed.version.spec.demands.refusal(&worker.offer()).is_none() {
+        if is_its_own && deployed.version.spec.demands.refusal(&worker.offer()).is_none() {
             learn(app, &tenant, &endpoint, version, &gpu, need_mib).await?;
         }
     }

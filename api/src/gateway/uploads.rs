@@ -49,7 +49,7 @@ pub(super) async fn uploads(
 fn check(n: usize, file: &UploadFile, most: u64) -> Result<(), Problem> {
     let wrong = |member: &str, message: String| Err(Problem::field(format!("/files/{n}/{member}"), message));
     if !names::is_file_name(&file.name) {
-        return wrong("name", "must be 1 to 200 letters, digits, dots, dashes or underscores".to_owned());
+        return wrong("name", "must be 1 to 200 bytes without separators and control characters".to_owned());
     }
     if file.size_bytes > most {
         return wrong("size_bytes", format!("must be at most {most}"));

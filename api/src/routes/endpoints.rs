@@ -1,6 +1,7 @@
 //! `/v1/endpoints`: deploying and seeing endpoints.
 
 mod demands;
+pub(crate) mod needs;
 mod runner;
 mod steps;
 pub(crate) mod traffic;
@@ -16,7 +17,7 @@ use stokehold_queue::demands::SandboxLevel;
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, Weight};
 use stokehold_queue::gateway::BATCH_SIZE_MAX;
 use stokehold_queue::job::Priority;
-use stokehold_queue::vram::{CLASSES_GIB, class_of_gib};
+use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
 use utoipa::ToSchema;
 
 pub(crate) use self::demands::{DemandsView, TrustWord};
@@ -91,9 +92,12 @@ pub(crate) struct DeployRequest {
     #[serde(default)]
     #[schema(value_type = serde_json::Value)]
     output_schema: Value,
-    /// VRAM it needs; 0 runs on the CPU.
+    /// VRAM that it needs of one GPU, GiB, 0 to 384; 0 runs on the CPU.
     #[serde(default)]
     vram_gib: f64,
+    /// The share of a GPU's memory that it takes on every GPU, more than 0 and at most 1, as engines do that fill the memory they are given;
+    /// `vram_gib` is then the least that it runs with. Such an endpoint's need is never learned. Default: it takes what it needs.
+    vram_fraction: Option<f64>,
     /// What else it asks of its workers.
     #[serde(default)]
     demands: DemandsView,
@@ -160,6 +164,8 @@ pub(crate) struct VersionView {
     #[schema(value_type = serde_json::Value)]
     output_schema: Value,
     vram_gib: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vram_fraction: Option<f64>,
     #[serde(skip_serializing_if = "DemandsView::is_empty")]
     demands: DemandsView,
     max_concurrency: u32,
@@ -220,6 +226,7 @@ impl From<EndpointVersion> for VersionView {
             input_schema: spec.input_schema,
             output_schema: spec.output_schema,
             vram_gib: spec.vram_gib,
+            vram_fraction: spec.vram_fraction,
             demands: spec.demands.into(),
             max_concurrency: spec.max_concurrency,
             max_batch_size: is_batched.then_some(spec.max_batch_size),
@@ -277,7 +284,7 @@ pub(crate) async fn deploy(
         }
     }
     // Before there is a version that could not be used.
-    let number = app.catalog.number(&spec.demands).await?;
+    let number = app.catalog.number(&caller.tenant, &spec.demands, true).await?;
     let deploy = || app.registry.deploy(&caller.tenant, &name, spec.clone(), percent);
     let (version, traffic, created) = app.ask_again("deploy", deploy).await?;
     if traffic.current == version.version {
@@ -383,9 +390,19 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     {
         return wrong("/output_schema", format!("is no JSON Schema that can be used: {why}"));
     }
-    if !request.vram_gib.is_finite() || request.vram_gib < 0.0 || class_of_gib(request.vram_gib).is_none() {
-        let largest = CLASSES_GIB.last().copied().unwrap_or_default();
-        return wrong("/vram_gib", format!("must be 0 to {largest}: the largest card there is"));
+    if class_of_gib(request.vram_gib).is_none() {
+        return wrong("/vram_gib", format!("must be 0 to {DECLARED_MAX_GIB}: what is needed of one GPU, GiB"));
+    }
+    if let Some(fraction) = request.vram_fraction {
+        if !(fraction > 0.0 && fraction <= 1.0) {
+            return wrong(
+                "/vram_fraction",
+                "must be more than 0 and at most 1: the share of a GPU's memory".to_owned(),
+            );
+        }
+        if request.vram_gib == 0.0 {
+            return wrong("/vram_fraction", "needs vram_gib: the least that it runs with, GiB".to_owned());
+        }
     }
     let (max_concurrency, timeout_s, max_attempts) =
         (request.max_concurrency.unwrap_or(1), request.timeout_s.unwrap_or(600), request.max_attempts.unwrap_or(3));
@@ -432,6 +449,7 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         input_schema: request.input_schema,
         output_schema: request.output_schema,
         vram_gib: request.vram_gib,
+        vram_fraction: request.vram_fraction,
         demands,
         max_concurrency,
         max_batch_size,

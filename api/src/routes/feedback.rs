@@ -18,7 +18,7 @@ use super::results::without_result;
 use crate::auth::{Caller, JobsRead, JobsSubmit};
 use crate::error::{Problem, ProblemBody};
 use crate::feedback::{self, Export, Feedback, Said};
-use crate::json::Json;
+use crate::json::{self, Json};
 use crate::names;
 use crate::path::Path;
 use crate::query::Params;
@@ -254,8 +254,7 @@ fn line(feedback: Feedback, public_url: &str) -> String {
         comment: feedback.comment,
         at: rfc3339(feedback.at_ms),
     };
-    // What was submitted may hold line breaks between its tokens, which mean nothing there.
-    let mut text = serde_json::to_string(&view).unwrap_or_default().replace(['\r', '\n'], " ");
+    let mut text = json::write_line(&view);
     text.push('\n');
     text
 }

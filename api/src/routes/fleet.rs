@@ -7,7 +7,7 @@ use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::gateway::ModelState;
 use stokehold_queue::registry::{Decision, MachineRecord, MachineState, Notice};
-use stokehold_queue::vram::{class_of_card_gib, kind_of_cards};
+use stokehold_queue::vram::{kind_of_cards, sold_gib};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
@@ -268,7 +268,7 @@ fn told(worker: &WorkerRecord, machine: MachineView) -> MachineView {
     MachineView {
         kind: kind_of_cards(&worker.gpus),
         cards: u32::try_from(worker.gpus.len()).unwrap_or(u32::MAX),
-        vram_class_gib: worker.gpus.iter().map(|gpu| class_of_card_gib(gpu.vram_mib)).min().unwrap_or(0),
+        vram_class_gib: worker.gpus.iter().map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0),
         worker_id: Some(worker.worker_id.clone()),
         slots: worker.slots,
         running: worker.status.running,

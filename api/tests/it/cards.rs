@@ -1,5 +1,6 @@
 //! Jobs that need a card: what they wait for, where they go when one is too small, and what is learned of them.
 
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::stack::{Stack, echo};
@@ -49,7 +50,7 @@ async fn a_job_that_has_outgrown_a_card_goes_on_where_there_is_a_larger_one_and_
     let worker = Worker::join(&stack).await;
     let id = stack.submit("hi").await;
     let first = lease(&stack, &worker, 6).await;
-    out_of_memory(&stack, &worker, &first, 6_000).await;
+    out_of_memory(&stack, &worker, &first, 6_200).await;
     let job = stack.job(&id).await;
     assert_eq!((&job["state"], &job["oom_events"]), (&json!("queued"), &json!(1)), "{job}");
     assert_eq!(lease(&stack, &worker, 6).await, Value::Null, "6 GiB do not reach it any more");
@@ -84,9 +85,39 @@ async fn what_workers_see_of_a_model_is_told_to_the_next_one() {
     stack.json(worker.post("extend", &json!({"leases": [], "status": {"learned": learned}}))).await;
     let spec = worker.get("endpoints/acme/echo/1");
     assert_eq!(stack.json(spec).await["needs_mib"], json!({"Test 24": 7_000}));
+    // It decides for that kind of GPU only: the class of a job stays what the endpoint declares.
     stack.submit("hi").await;
-    assert_eq!(lease(&stack, &worker, 6).await, Value::Null);
-    assert_ne!(lease(&stack, &worker, 8).await, Value::Null);
+    assert_ne!(lease(&stack, &worker, 4).await, Value::Null);
+
+    let needs = || stack.get("/v1/endpoints/echo/needs");
+    assert_eq!(stack.json(needs()).await["needs"], json!([{"version": 1, "gpu": "Test 24", "need_mib": 7_000}]));
+    let forget = || stack.request(Method::DELETE, "/v1/endpoints/echo/needs");
+    assert_eq!(stack.json(forget()).await, json!({"forgotten": 1}));
+    assert_eq!(stack.json(needs()).await["needs"], json!([]));
+    assert_eq!(stack.json(forget()).await, json!({"forgotten": 0}));
+    let told = stack.json(worker.post("extend", &json!({"leases": [], "status": {}}))).await;
+    assert_eq!((&told["forgotten"][0]["tenant"], &told["forgotten"][0]["endpoint"]), (&json!("acme"), &json!("echo")));
+    assert_eq!(stack.problem(stack.request(Method::DELETE, "/v1/endpoints/nobody/needs")).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_share_of_a_card_is_checked_and_kept() {
+    let stack = stack().await;
+    let mut engine = echo();
+    (engine["name"], engine["vram_gib"], engine["vram_fraction"]) = (json!("engine"), json!(18), json!(0.9));
+    assert_eq!(stack.deploy(engine.clone()).await["vram_fraction"], 0.9);
+    for (gib, fraction, at) in [
+        (18.0, 0.0, "/vram_fraction"),
+        (18.0, 1.1, "/vram_fraction"),
+        (0.0, 0.9, "/vram_fraction"),
+        (385.0, 0.9, "/vram_gib"),
+    ] {
+        (engine["vram_gib"], engine["vram_fraction"]) = (json!(gib), json!(fraction));
+        let answer = stack.post("/v1/endpoints", &engine).send().await.unwrap();
+        assert_eq!(answer.status(), 400, "{engine}");
+        let problem: Value = answer.json().await.unwrap();
+        assert!(problem.to_string().contains(at), "{problem}");
+    }
 }
 
 #[tokio::test]
