@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::gateway::{JobMessage, LogStream};
 use stokehold_queue::job::{Job, JobState};
-use stokehold_queue::queue::KeptEvent;
+use stokehold_queue::queue::{KeptEvent, KeptOutputs, OutputsPlace};
 use stokehold_queue::{Fence, JobId, Queue};
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -21,12 +21,16 @@ use super::jobs::{is_cursor, own};
 use super::view::JobView;
 use crate::auth::{Caller, JobsRead, while_stands};
 use crate::error::Problem;
+use crate::json;
 use crate::path::Path;
 use crate::query::Params;
 use crate::state::App;
 
 /// Events read from the queue at once.
 const PAGE: u32 = 100;
+
+/// Events of several outputs read from the queue at once.
+const OUTPUTS_PAGE: u32 = 50;
 
 /// A comment this often keeps proxies from closing the stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -41,9 +45,10 @@ const RANKS: u64 = 8;
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the document: axum writes the lines")]
 pub(crate) struct StreamEvent {
-    /// `state`, `progress`, `log`, `output` or `done`.
+    /// `state`, `progress`, `log`, `output`, `gap` or `done`.
     event: String,
-    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; at `done` the job.
+    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; at `gap` the attempt and the
+    /// outputs that are missing here, from index `from` up to, and without, index `to`; at `done` the job.
     data: String,
     /// For `Last-Event-ID`.
     id: String,
@@ -75,17 +80,25 @@ struct OutputData<'a> {
     attempt: u32,
 }
 
+#[derive(Serialize)]
+struct GapData {
+    attempt: u32,
+    from: u64,
+    to: u64,
+}
+
 /// Follow a job
 ///
-/// First the state, then what was kept of progress, logs and outputs after `Last-Event-ID` (the last 1,000), then live until
-/// `done`, which carries the job and ends the stream.
+/// First the state, then what was kept of progress, logs and outputs after `Last-Event-ID`, then live until `done`, which carries the
+/// job and ends the stream. The last 1,000 of progress and logs are kept, and of outputs the last MiB. Where outputs are missing, `gap`
+/// says which; the job's result has all of them.
 #[utoipa::path(get, operation_id = "follow_job", path = "/v1/jobs/{id}/events", tag = "jobs",
     params(
         ("id" = String, Path, description = "The job's id."),
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen."),
     ),
     responses(
-        (status = 200, description = "Events `state`, `progress`, `log`, `output`, `done`.", content_type = "text/event-stream", body = StreamEvent),
+        (status = 200, description = "Events `state`, `progress`, `log`, `output`, `gap`, `done`.", content_type = "text/event-stream", body = StreamEvent),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn events(
@@ -134,13 +147,16 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
                 yield Ok(event("state", &state).id(seen.to_string()));
             }
             loop {
+                // The outputs last: they are then as new as the events at the least, and none is told after an event that came later.
                 let Ok(kept) = app.ask("read events", app.queue.read_events(id, &seen.entry, PAGE)).await else { return };
-                let full = kept.len() == PAGE as usize;
-                for kept in kept {
-                    seen.entry.clone_from(&kept.id);
-                    yield Ok(said(&kept).id(seen.to_string()));
+                let place = seen.outputs.unwrap_or_default();
+                let outputs = app.queue.read_outputs(id, place, OUTPUTS_PAGE);
+                let Ok(outputs) = app.ask("read outputs", outputs).await else { return };
+                let (told, is_all) = seen.told(kept, outputs);
+                for event in told {
+                    yield Ok(event);
                 }
-                if !full {
+                if is_all {
                     break;
                 }
             }
@@ -162,31 +178,139 @@ fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Ite
     }
 }
 
-/// How far somebody has followed a job, which is what an event's id says: `<entry>.<rank>`. Both only grow, so that nothing
+/// How far somebody has followed a job, which is what an event's id says: `<entry>.<number>`. All of it only grows, so that nothing
 /// overtakes the end, and who comes back with the last id that it saw misses nothing and hears nothing twice.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// The last kept event; empty before the first.
     entry: String,
     /// The rank of the last state told, see [`rank`]; 0 before the first.
     rank: u64,
+    /// The outputs that were told, or told to be missing. Absent in an id of the release before, whose events had outputs among them.
+    outputs: Option<OutputsPlace>,
+}
+
+/// The number of an id holds, from its lowest bit: the rank, the attempt whose outputs were told, and one more than how many of them. To the
+/// release before, whose number is the rank alone, it is a rank that only grows, and whose last digit is right.
+const RANK_BITS: u32 = 24;
+const ATTEMPT_BITS: u32 = 12;
+const NEXT_BITS: u32 = 28;
+
+const fn most(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { entry: String::new(), rank: 0, outputs: Some(OutputsPlace::default()) }
+    }
 }
 
 impl Seen {
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (entry, rank) = text.rsplit_once('.')?;
+        let (entry, number) = text.rsplit_once('.')?;
         let entry = if entry == "0" { "" } else { entry };
         (entry.is_empty() || is_cursor(entry)).then_some(())?;
-        let seen = Self { entry: entry.to_owned(), rank: rank.parse().ok().filter(|rank| *rank < u64::MAX - RANKS)? };
+        let number: u64 = number.parse().ok().filter(|number| *number < u64::MAX - RANKS)?;
+        let (rank, outputs) = match number >> (RANK_BITS + ATTEMPT_BITS) {
+            0 => (number, None),
+            next => {
+                let attempt = u32::try_from(number >> RANK_BITS & most(ATTEMPT_BITS)).ok()?;
+                (number & most(RANK_BITS), Some(OutputsPlace { attempt, next: next - 1 }))
+            }
+        };
+        let seen = Self { entry: entry.to_owned(), rank, outputs };
         // As it was given out, and no other spelling of it.
         (seen.to_string() == text).then_some(seen)
     }
+
+    fn number(&self) -> u64 {
+        let Some(OutputsPlace { attempt, next }) = self.outputs else { return self.rank };
+        // A place beyond what fits is told again from there: 4,095 attempts, 268 million outputs.
+        let next = next.min(most(NEXT_BITS) - 2) + 1;
+        let attempt = u64::from(attempt).min(most(ATTEMPT_BITS));
+        self.rank.min(most(RANK_BITS)) | attempt << RANK_BITS | next << (RANK_BITS + ATTEMPT_BITS)
+    }
+
+    /// The events of what was kept, in the order in which it was said, and whether that is all for now.
+    fn told(&mut self, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<Event>, bool) {
+        let (more_kept, more_outputs) = (kept.len() == PAGE as usize, outputs.len() == OUTPUTS_PAGE as usize);
+        let mut outputs = outputs;
+        if self.outputs.is_none() {
+            // Told already, by a replica of the release before.
+            let since_ms = at_ms(&self.entry);
+            let old = outputs.iter().take_while(|outputs| outputs.at_ms <= since_ms).count();
+            for KeptOutputs { attempt, index, values, .. } in outputs.drain(..old) {
+                self.outputs = Some(OutputsPlace { attempt, next: index + values.len() as u64 });
+            }
+        }
+        let (mut kept, mut outputs) = (kept.into_iter().peekable(), outputs.into_iter().peekable());
+        let mut told = Vec::new();
+        loop {
+            let is_output = match (kept.peek(), outputs.peek()) {
+                (Some(event), Some(outputs)) => outputs.at_ms <= at_ms(&event.id),
+                // What comes next of the others may be older.
+                (Some(_), None) if more_outputs => break,
+                (None, Some(_)) if more_kept => break,
+                (Some(_), None) => false,
+                (None, Some(_)) => true,
+                (None, None) => break,
+            };
+            if is_output && let Some(KeptOutputs { attempt, index, values, .. }) = outputs.next() {
+                if values.is_empty() {
+                    told.extend(self.gap(attempt, index));
+                }
+                for (index, value) in (index..).zip(values) {
+                    self.output(attempt, index, &value, &mut told);
+                }
+            } else if let Some(KeptEvent { id, attempt, message }) = kept.next() {
+                self.entry = id;
+                match said(&message, attempt) {
+                    Ok(event) => told.push(event.id(self.to_string())),
+                    Err((index, value)) => self.output(attempt, index, value, &mut told),
+                }
+            }
+        }
+        (told, !more_kept && !more_outputs)
+    }
+
+    /// Once, whatever holds it: a replica of the release before keeps outputs among the other events.
+    fn output(&mut self, attempt: u32, index: u64, value: &RawValue, told: &mut Vec<Event>) {
+        let place = OutputsPlace { attempt, next: index };
+        if self.outputs.is_some_and(|seen| place < seen) {
+            return;
+        }
+        told.extend(self.gap(attempt, index));
+        self.outputs = Some(OutputsPlace { next: index + 1, ..place });
+        told.push(event("output", &OutputData { index, value, attempt }).id(self.to_string()));
+    }
+
+    /// What is missing between what was told and the output `to`, if anything is.
+    fn gap(&mut self, attempt: u32, to: u64) -> Option<Event> {
+        let from = match self.outputs {
+            Some(seen) if seen.attempt > attempt => return None,
+            Some(seen) if seen.attempt == attempt => seen.next,
+            Some(_) => 0,
+            // Where the reader was is not known.
+            None => to,
+        };
+        if from >= to {
+            return None;
+        }
+        self.outputs = Some(OutputsPlace { attempt, next: to });
+        Some(event("gap", &GapData { attempt, from, to }).id(self.to_string()))
+    }
+}
+
+/// When an event was kept: the first part of its id.
+fn at_ms(entry: &str) -> u64 {
+    entry.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0)
 }
 
 impl std::fmt::Display for Seen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let entry = if self.entry.is_empty() { "0" } else { &self.entry };
-        write!(f, "{entry}.{}", self.rank)
+        write!(f, "{entry}.{}", self.number())
     }
 }
 
@@ -205,19 +329,22 @@ fn rank(job: &Job, seen: &Seen) -> u64 {
     if job.state.is_terminal() { rank.max(seen.rank / RANKS * RANKS + order) } else { rank }
 }
 
-fn said(kept: &KeptEvent) -> Event {
-    let attempt = kept.attempt;
-    match &kept.message {
-        JobMessage::Progress { fraction, message } => event("progress", &ProgressData { fraction: *fraction, message }),
-        JobMessage::Log { stream, text } => event("log", &LogData { stream: *stream, text, attempt }),
-        JobMessage::Output { index, value } => event("output", &OutputData { index: *index, value, attempt }),
+/// A kept event as it is told; the index and value of an output.
+fn said(message: &JobMessage, attempt: u32) -> Result<Event, (u64, &RawValue)> {
+    match message {
+        JobMessage::Progress { fraction, message } => {
+            Ok(event("progress", &ProgressData { fraction: *fraction, message }))
+        }
+        JobMessage::Log { stream, text } => Ok(event("log", &LogData { stream: *stream, text, attempt })),
+        JobMessage::Output { index, value } => Err((*index, value)),
+        // Never kept among the others.
+        JobMessage::Outputs { index, .. } => Err((*index, RawValue::NULL)),
     }
 }
 
-/// One event on one line: what was submitted may hold line breaks between its tokens, which mean nothing there.
+/// One event on one line.
 fn event(name: &str, data: &impl Serialize) -> Event {
-    let text = serde_json::to_string(data).unwrap_or_default().replace(['\r', '\n'], " ");
-    Event::default().event(name).data(text)
+    Event::default().event(name).data(json::write_line(data))
 }
 
 #[cfg(test)]
@@ -226,11 +353,98 @@ mod tests {
 
     #[test]
     fn an_events_id_survives_its_text() {
-        for seen in [Seen { entry: String::new(), rank: 3 }, Seen { entry: "1700000000000-7".to_owned(), rank: 12 }] {
+        let outputs = Some(OutputsPlace { attempt: 3, next: 1_162 });
+        for seen in [
+            Seen { entry: String::new(), rank: 3, outputs: None },
+            Seen { entry: "1700000000000-7".to_owned(), rank: 12, outputs: None },
+            Seen { entry: "1700000000000-7".to_owned(), rank: 12, outputs },
+            Seen { rank: 12, outputs, ..Seen::default() },
+            Seen::default(),
+        ] {
             assert_eq!(Seen::parse(&seen.to_string()), Some(seen));
         }
         for wrong in ["", "1", "1-1", ".", ".3", "x.1", "1-1.x", "1-1.-1", "1-1.+1", "1-1.01", "01-1.1", "0-0.1"] {
             assert_eq!(Seen::parse(wrong), None, "{wrong}");
         }
+        let most = Seen {
+            rank: u64::MAX,
+            outputs: Some(OutputsPlace { attempt: u32::MAX, next: u64::MAX }),
+            ..Seen::default()
+        };
+        assert!(Seen::parse(&most.to_string()).is_some(), "also to the release before: {most}");
+    }
+
+    fn outputs(attempt: u32, index: u64, count: usize, at_ms: u64) -> KeptOutputs {
+        KeptOutputs { attempt, index, values: vec![RawValue::from_string("0".to_owned()).unwrap(); count], at_ms }
+    }
+
+    fn log(at_ms: u64) -> KeptEvent {
+        let message = JobMessage::Log { stream: LogStream::Stdout, text: "x".to_owned() };
+        KeptEvent { id: format!("{at_ms}-0"), attempt: 1, message }
+    }
+
+    fn single(at_ms: u64, index: u64) -> KeptEvent {
+        let value = RawValue::from_string("0".to_owned()).unwrap();
+        KeptEvent { id: format!("{at_ms}-0"), attempt: 1, message: JobMessage::Output { index, value } }
+    }
+
+    /// What is told, as `log`, `output 3` or `gap 3 7`, and whether that is all.
+    fn told(seen: &mut Seen, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<String>, bool) {
+        let (events, is_all) = seen.told(kept, outputs);
+        let shown = |event: &Event| {
+            let text = format!("{event:?}").replace(['\\', '"'], "");
+            let number = |name: &str| {
+                let digits = text.split_once(&format!("{name}:"))?.1;
+                Some(digits.chars().take_while(char::is_ascii_digit).collect::<String>())
+            };
+            match (number("index"), number("from"), number("to")) {
+                (Some(index), ..) => format!("output {index}"),
+                (_, Some(from), Some(to)) => format!("gap {from} {to}"),
+                _ => "log".to_owned(),
+            }
+        };
+        (events.iter().map(shown).collect(), is_all)
+    }
+
+    #[test]
+    fn missing_outputs_are_told_as_gaps_and_none_is_told_twice() {
+        let mut seen = Seen::default();
+        let kept = vec![log(10), log(30)];
+        let (events, is_all) = told(&mut seen, kept, vec![outputs(1, 0, 2, 10), outputs(1, 2, 1, 20)]);
+        assert_eq!(
+            (events, is_all),
+            (["output 0", "output 1", "log", "output 2", "log"].map(str::to_owned).into(), true)
+        );
+        // The second of these is new; then some are gone; and at the end others.
+        let rest = vec![outputs(1, 2, 2, 40), outputs(1, 7, 1, 50), outputs(1, 9, 0, 60)];
+        assert_eq!(told(&mut seen, vec![], rest).0, ["output 3", "gap 4 7", "output 7", "gap 8 9"]);
+        assert_eq!(told(&mut seen, vec![], vec![outputs(1, 9, 0, 60)]).0, [""; 0]);
+        // A retry begins again.
+        assert_eq!(told(&mut seen, vec![], vec![outputs(2, 1, 1, 70)]).0, ["gap 0 1", "output 1"]);
+        assert_eq!(seen.outputs, Some(OutputsPlace { attempt: 2, next: 2 }));
+    }
+
+    #[test]
+    fn who_comes_from_the_release_before_goes_on_where_it_was() {
+        let mut seen = Seen::parse("20-0.12").unwrap();
+        // Kept among the other events, for a replica of that release, and beside them.
+        let kept = vec![single(30, 15)];
+        let both = vec![outputs(1, 14, 1, 20), outputs(1, 15, 1, 30), outputs(1, 16, 1, 40)];
+        assert_eq!(told(&mut seen, kept, both).0, ["output 15", "output 16"]);
+        let mut seen = Seen::parse("900-0.12").unwrap();
+        let page: Vec<KeptOutputs> = (0..50).map(|index| outputs(1, index, 1, index + 1)).collect();
+        assert_eq!(told(&mut seen, vec![log(1_000)], page), (vec![], false));
+        assert_eq!(seen.outputs, Some(OutputsPlace { attempt: 1, next: 50 }), "the next page follows");
+        assert_eq!(told(&mut Seen::default(), vec![single(10, 0), single(20, 1)], vec![]).0, ["output 0", "output 1"]);
+    }
+
+    #[test]
+    fn what_is_older_on_the_next_page_is_told_first() {
+        let mut seen = Seen::default();
+        let page: Vec<KeptOutputs> = (0..50).map(|index| outputs(1, index, 1, index + 1)).collect();
+        let (events, is_all) = told(&mut seen, vec![log(70)], page);
+        assert_eq!((events.len(), is_all), (50, false));
+        let (events, is_all) = told(&mut seen, vec![log(70)], vec![outputs(1, 50, 1, 60)]);
+        assert_eq!((events, is_all), (["output 50", "log"].map(str::to_owned).into(), true));
     }
 }

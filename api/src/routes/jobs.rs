@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use stokehold_queue::job::{ErrorCode, Job, JobState};
 use stokehold_queue::queue::{CancelAnswer, ListFilter};
-use stokehold_queue::{JobId, Queue, now_ms};
+use stokehold_queue::{JobId, Queue};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
@@ -20,6 +20,7 @@ use crate::names;
 use crate::path::Path;
 use crate::query::Params;
 use crate::state::App;
+use crate::waiting;
 
 /// One page of jobs.
 #[derive(Serialize, ToSchema)]
@@ -58,11 +59,7 @@ pub(crate) async fn get(
     }
     let view = JobView::new(&job, &app.config);
     // Only who looks at a job that waits is told what for.
-    let view = if job.state == JobState::Queued {
-        view.among(&job, &app.fleet().await?, &app.budgets_of(&caller.tenant).await?, now_ms())
-    } else {
-        view
-    };
+    let view = view.waiting(waiting::of(&app, &job).await?);
     // What cannot be told now is no reason to hide the job.
     let cost = if job.state.is_terminal() { app.job_costs(std::slice::from_ref(&job)).await.ok() } else { None };
     Ok(Json(view.costing(cost.and_then(|cost| cost.first().copied()))).into_response())
@@ -175,7 +172,7 @@ fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
     params(("id" = String, Path, description = "The job's id.")),
     responses(
         (status = 200, description = "The job, cancelled.", body = JobView),
-        (status = 409, description = "`already_ended`: it had ended otherwise.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "`already_ended`: it had ended otherwise. `quarantined`: its record cannot be read.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
 pub(crate) async fn cancel(
@@ -189,6 +186,10 @@ pub(crate) async fn cancel(
     match answers.first() {
         Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled)) => {}
         Some(CancelAnswer::AlreadyEnded(state)) => return Err(already_ended(*state)),
+        Some(CancelAnswer::Quarantined) => {
+            let detail = "the job's record cannot be read: it waits for an operator, who ends it or puts it back";
+            return Err(Problem::new(Code::Quarantined, detail));
+        }
         // Unless it is archived, and then it has ended.
         None | Some(CancelAnswer::NotFound) => {}
     }

@@ -1,11 +1,14 @@
 //! `GET /v1/queue`: what is ready and has not started, and why.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use axum::Json;
 use axum::extract::State;
+use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use stokehold_queue::Queue;
 use stokehold_queue::costs::day_of;
-use stokehold_queue::job::Priority;
+use stokehold_queue::job::{JobSpec, Priority};
 use stokehold_queue::queue::LaneDepth;
 use stokehold_queue::{now_ms, reach};
 use utoipa::ToSchema;
@@ -17,6 +20,10 @@ use crate::budgets::spent_budget;
 use crate::error::Problem;
 use crate::stamp::rfc3339;
 use crate::state::App;
+use crate::waiting;
+
+/// Questions to Redis at a time.
+const AT_ONCE: usize = 32;
 
 /// What the autoscaler said longer ago is not believed, milliseconds.
 const TOLD_FOR_MS: u64 = 60_000;
@@ -73,6 +80,14 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
         let name = format!("{}/{}", lane.tenant, lane.endpoint);
         etas.iter().find(|eta| eta.endpoint == name && eta.priority == lane.priority.digit())?.seconds
     };
+    // Of each endpoint once, whatever priorities and classes wait there.
+    let named: BTreeSet<(&str, &str)> =
+        depths.iter().filter_map(|depth| parts_of_lane(&depth.lane)).map(|lane| (lane.tenant, lane.endpoint)).collect();
+    let held = named.into_iter().map(|(tenant, endpoint)| async move {
+        let spec = JobSpec { tenant: tenant.to_owned(), endpoint: endpoint.to_owned(), ..JobSpec::default() };
+        Ok::<_, Problem>(((tenant, endpoint), waiting::held_back(app, &spec).await?))
+    });
+    let held: BTreeMap<_, _> = stream::iter(held.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect().await?;
     let lane = |depth: &LaneDepth| {
         let lane = parts_of_lane(&depth.lane)?;
         let (demands, vram_class_gib) = reach::parts_of(lane.class);
@@ -85,6 +100,7 @@ pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
             jobs: depth.jobs,
             oldest_at: depth.since_ms.map(rfc3339),
             waiting: spent_budget(lane.tenant, lane.endpoint, &budgets, now)
+                .or_else(|| held.get(&(lane.tenant, lane.endpoint)).cloned().flatten())
                 .unwrap_or_else(|| fleet.why(vram_class_gib, demands))
                 .into(),
             eta_s: eta_s(&lane),

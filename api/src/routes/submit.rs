@@ -221,9 +221,10 @@ async fn prepare_bulk(
 
 async fn accepted(app: &App, job: &NewJob, wait_s: u64, follow: Option<Follow<'_>>) -> Result<Response, Problem> {
     if let Some(mut follow) = follow
-        && let Some(ended) = ended_in_time(app, &job.spec.tenant, job.id, follow.until_end(until(wait_s))).await
+        && let Some(seen) = seen_in_time(app, &job.spec.tenant, job.id, follow.until_end(until(wait_s))).await
     {
-        return Ok(durable(app, JsonAnswer(JobView::new(&ended, &app.config)).into_response()));
+        let status = if seen.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
+        return Ok(durable(app, (status, JsonAnswer(JobView::new(&seen, &app.config))).into_response()));
     }
     let view = JobView::accepted(job, now_ms());
     Ok(durable(app, (StatusCode::ACCEPTED, JsonAnswer(view)).into_response()))
@@ -233,28 +234,27 @@ fn until(wait_s: u64) -> Instant {
     Instant::now() + Duration::from_secs(wait_s)
 }
 
-/// The job is accepted, so a wait that goes wrong is no reason to say anything else.
-async fn ended_in_time(
+/// The job as it is when it ends or the wait does. It is accepted, so a wait that goes wrong is no reason to say anything else.
+async fn seen_in_time(
     app: &App,
     tenant: &str,
     id: JobId,
     wait: impl Future<Output = Result<Option<Job>, Problem>>,
 ) -> Option<Job> {
     let _held = app.hold(tenant).ok()?;
-    let job = match wait.await.ok()? {
+    match wait.await.ok()? {
         // Ended and archived since it was last looked at.
-        None => app.find_job(tenant, id).await.ok()??,
-        Some(job) => job,
-    };
-    job.state.is_terminal().then_some(job)
+        None => app.find_job(tenant, id).await.ok()?,
+        seen => seen,
+    }
 }
 
 async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Response, Problem> {
-    let ended = match wait_s {
+    let seen = match wait_s {
         0 => None,
-        _ => ended_in_time(app, tenant, id, app.waits.until_end(id, until(wait_s))).await,
+        _ => seen_in_time(app, tenant, id, app.waits.until_end(id, until(wait_s))).await,
     };
-    let job = match ended {
+    let job = match seen {
         Some(job) => Some(job),
         None => app.find_job(tenant, id).await?,
     };

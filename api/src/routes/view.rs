@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use stokehold_queue::JobId;
-use stokehold_queue::budgets::Budgeted;
 use stokehold_queue::costs::JobCost;
 use stokehold_queue::job::{
     Attempt, AttemptOutcome, Decision, DependencyOn, ErrorCode, HookEvent, Job, JobError, JobResult, JobSpec, JobState,
@@ -14,9 +13,8 @@ use stokehold_queue::job::{
 use utoipa::ToSchema;
 
 use super::costs::JobCostView;
-use crate::budgets::spent_budget;
 use crate::config::Config;
-use crate::fleet::{Fleet, Waiting};
+use crate::fleet::Waiting;
 use crate::stamp::rfc3339;
 
 /// A job.
@@ -32,7 +30,7 @@ pub(crate) struct JobView<'a> {
     /// Where it stands.
     #[schema(value_type = StateWord)]
     state: JobState,
-    /// Why it has not started, of a queued job that is asked for by its id.
+    /// Why it has not started, of a queued or blocked job that is asked for by its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<WaitingView>,
     /// How urgent it is.
@@ -175,6 +173,12 @@ pub(crate) struct TimingView {
     load_ms: u64,
     /// Running its warm-up inputs.
     warmup_ms: u64,
+    /// Waiting in the worker for a slot, or for the call of the handler that it shares; absent where it did not wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker_wait_ms: Option<u64>,
+    /// Fetching the files of the input; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inputs_ms: Option<u64>,
     /// How many jobs shared the call of the handler, this one among them; absent where it takes one at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     batch_size: Option<u32>,
@@ -184,7 +188,7 @@ pub(crate) struct TimingView {
     upload_ms: u64,
 }
 
-/// Why a job that is ready has not started.
+/// Why a job has not started.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Waiting)]
 pub(crate) struct WaitingView {
@@ -203,6 +207,12 @@ pub(crate) enum WaitingReason {
     Busy,
     /// The budget of its tenant, or of its endpoint, is spent for today.
     Budget,
+    /// A limit of its tenant, or of its endpoint, is reached: `max_running` or `starts_per_minute`; or its tenant is disabled.
+    Limit,
+    /// As many jobs with its concurrency key run as may.
+    ConcurrencyKey,
+    /// A job that it waits for, or one of its steps, has not ended.
+    Dependency,
     /// It is about to start.
     Soon,
 }
@@ -213,6 +223,9 @@ impl From<Waiting> for WaitingView {
             Waiting::Unschedulable(why) => (WaitingReason::Unschedulable, why),
             Waiting::Busy(why) => (WaitingReason::Busy, why),
             Waiting::Budget(why) => (WaitingReason::Budget, why),
+            Waiting::Limit(why) => (WaitingReason::Limit, why),
+            Waiting::Key(why) => (WaitingReason::ConcurrencyKey, why),
+            Waiting::Dependency(why) => (WaitingReason::Dependency, why),
             Waiting::Soon => (WaitingReason::Soon, "a worker that can run it is free".to_owned()),
         };
         Self { reason, message }
@@ -248,12 +261,8 @@ pub(crate) struct ErrorView<'a> {
 
 impl<'a> JobView<'a> {
     /// Why it waits, if it does.
-    pub(crate) fn among(mut self, job: &Job, fleet: &Fleet, budgets: &[Budgeted], now_ms: u64) -> Self {
-        if job.state == JobState::Queued {
-            let spent = spent_budget(&job.spec.tenant, &job.spec.endpoint, budgets, now_ms);
-            let why = spent.unwrap_or_else(|| fleet.why(job.spec.vram_class_gib, job.spec.demands));
-            self.waiting = Some(why.into());
-        }
+    pub(crate) fn waiting(mut self, why: Option<Waiting>) -> Self {
+        self.waiting = why.map(WaitingView::from);
         self
     }
 
@@ -405,6 +414,8 @@ impl TimingView {
             boot_ms: timing.boot_ms,
             load_ms: timing.load_ms,
             warmup_ms: timing.warmup_ms,
+            worker_wait_ms: Some(timing.turn_ms).filter(|ms| *ms > 0),
+            inputs_ms: Some(timing.inputs_ms).filter(|ms| *ms > 0),
             batch_size: Some(timing.batch_size).filter(|size| *size > 0),
             run_ms: timing.run_ms,
             upload_ms: timing.upload_ms,

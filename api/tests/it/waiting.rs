@@ -83,6 +83,17 @@ async fn a_wait_that_runs_out_shows_the_job_as_it_is() {
     assert_eq!(answer.status(), 202);
     let id = answer.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
     assert_eq!(stack.json(stack.get(&format!("/v1/jobs/{id}?wait_s=1"))).await["state"], "queued");
+    stack.json(stack.post(&format!("/v1/jobs/{id}/cancel"), &Value::Null)).await;
+
+    // One that has started meanwhile is shown as running.
+    let worker = Worker::join(&stack).await;
+    let submit =
+        stack.post("/v1/jobs", &json!({"endpoint": "echo", "input": {"text": "hi"}})).header("prefer", "wait=2");
+    let (answer, _lease) = tokio::join!(submit.send(), worker.lease());
+    let answer = answer.unwrap();
+    assert_eq!(answer.status(), 202);
+    let job = answer.json::<Value>().await.unwrap();
+    assert_eq!((&job["state"], job["attempts"].as_array().map(Vec::len)), (&json!("running"), Some(1)), "{job}");
 }
 
 #[tokio::test]
@@ -202,4 +213,58 @@ async fn a_pull_that_waits_goes_by_what_its_worker_offers_since() {
     let told = stack.json(worker.post("finish", &json!({"finish": [], "offer": offer(24)}))).await;
     assert_eq!(told["offer_taken"], true);
     assert_eq!(pull.await["leases"][0]["job_id"], id.as_str());
+}
+
+#[tokio::test]
+async fn what_holds_a_job_back_is_said() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let submit = async |more: Value| {
+        let mut body = json!({"endpoint": "echo", "input": {"text": "hi"}});
+        more.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
+        stack.json(stack.post("/v1/jobs", &body)).await["id"].as_str().unwrap().to_owned()
+    };
+    let waiting = async |id: &str| {
+        let waiting = &stack.job(id).await["waiting"];
+        (waiting["reason"].clone(), waiting["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let limit = async |limits: Value| {
+        stack.json(stack.request(reqwest::Method::PUT, "/v1/limits/acme").body(limits.to_string())).await
+    };
+
+    limit(json!({"max_running": 1})).await;
+    submit(json!({})).await;
+    let first = worker.lease().await;
+    let held = submit(json!({})).await;
+    let said = (json!("limit"), "tenant acme runs as many jobs as its max_running of 1 allows".to_owned());
+    assert_eq!(waiting(&held).await, said);
+    let lanes = stack.json(stack.get("/v1/queue")).await;
+    assert_eq!(lanes["lanes"][0]["waiting"]["reason"], "limit", "{lanes}");
+    worker.succeed(&first, json!("done")).await;
+    worker.succeed(&worker.lease().await, json!("done")).await;
+
+    limit(json!({"starts_per_minute": 1})).await;
+    submit(json!({})).await;
+    worker.succeed(&worker.lease().await, json!("done")).await;
+    let (reason, message) = waiting(&submit(json!({})).await).await;
+    assert_eq!(reason, "limit");
+    assert!(
+        message.starts_with("tenant acme has used up its starts_per_minute of 1; the next starts at 2"),
+        "{message}"
+    );
+    limit(json!({})).await;
+    worker.succeed(&worker.lease().await, json!("done")).await;
+
+    submit(json!({"concurrency_key": "one"})).await;
+    let first = worker.lease().await;
+    let held = submit(json!({"concurrency_key": "one"})).await;
+    let said = (json!("concurrency_key"), "1 of 1 jobs with the concurrency key \"one\" run".to_owned());
+    assert_eq!(waiting(&held).await, said);
+    worker.succeed(&first, json!("done")).await;
+
+    let blocked = submit(json!({"depends_on": [held]})).await;
+    assert_eq!(waiting(&blocked).await, (json!("dependency"), format!("it waits for job {held} (queued)")));
+    worker.succeed(&worker.lease().await, json!("done")).await;
+    worker.succeed(&worker.lease().await, json!("done")).await;
 }
