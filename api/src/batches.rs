@@ -31,20 +31,24 @@ use stokehold_queue::budgets::Running;
 use stokehold_queue::queue::Work;
 use stokehold_queue::{Error as QueueError, RedisQueue, now_ms};
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::TaskTracker;
 
 pub(crate) use budget::forecast;
 
 use crate::error::Problem;
 use crate::state::App;
+use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
 
 /// The longest sleep between two looks.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// The shortest: ends are told one by one, and come by the thousand.
 const BREATH: Duration = Duration::from_millis(100);
+
+/// How long a round waits for turns, and its timeout.
+const TURNS_MAX: Duration = Duration::from_secs(30);
+const ROUND_MAX: Duration = Duration::from_secs(60);
 
 /// Batches that one replica works on at a time. Each holds some 30 MB at most.
 const AT_ONCE: usize = 6;
@@ -63,6 +67,9 @@ const RUNNING_FOR: Duration = Duration::from_secs(2);
 
 /// After a step that did not work.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// After one that panicked.
+const PANIC_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why a step did not work. The batch stays as it is, and the step is tried again.
 #[derive(Debug, thiserror::Error)]
@@ -131,43 +138,31 @@ impl Runner {
         }
     }
 
-    /// Rounds until `shutdown`. What is under way then is dropped where it stands, as if this replica were killed.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let rounds = async {
-            loop {
-                if let Err(error) = self.run_once().await {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "looking after batches failed, trying again"
-                    );
-                }
-                sleep(BREATH).await;
-                self.app.work.wait(Work::Batches, self.shard.number(), ROUND).await;
-            }
-        };
-        shutdown.run_until_cancelled(rounds).await;
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-
     /// One round: sets to work on every open batch that nobody here works on.
     pub(crate) async fn run_once(&self) -> Result<(), Trouble> {
+        let until = Instant::now() + TURNS_MAX;
         self.tidy().await?;
         for id in self.batches.open().await? {
             if !self.lock().insert(id.clone()) {
                 continue;
             }
             let working = Working { runner: self.clone(), id };
-            let Ok(permit) = self.at_once.clone().acquire_owned().await else { return Ok(()) };
+            // Whose turn does not come in this round is the first to wait in the next.
+            let Ok(Ok(permit)) = timeout_at(until, self.at_once.clone().acquire_owned()).await else { return Ok(()) };
             self.tasks.spawn(async move {
                 let _permit = permit;
                 let (runner, id) = (&working.runner, &working.id);
                 let work = Box::pin(runner.work(id));
-                match runner.app.shutdown.run_until_cancelled(work).await {
-                    None | Some(Ok(()) | Err(Trouble::Overtaken)) => {}
-                    Some(Err(error)) => {
+                match guarded_apart(Self::NAME, runner.app.shutdown.run_until_cancelled(work)).await {
+                    Ok(None | Some(Ok(()) | Err(Trouble::Overtaken))) => {}
+                    Ok(Some(Err(error))) => {
                         report(id, &error);
                         sleep(PAUSE).await;
+                    }
+                    // The same batch may well panic again: it does not keep this replica busy.
+                    Err(Panicked) => {
+                        tracing::error!(batch.id = id, "work on a batch panicked, trying again");
+                        runner.app.shutdown.run_until_cancelled(sleep(PANIC_PAUSE)).await;
                     }
                 }
             });
@@ -253,6 +248,28 @@ impl Runner {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Duty for Runner {
+    const NAME: &'static str = "batches";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    /// What is under way at a shutdown is dropped where it stands, as if this replica were killed.
+    const IS_CUT: bool = true;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        self.run_once().await?;
+        Ok(ROUND)
+    }
+
+    async fn rest(&mut self, pause: Duration) {
+        sleep(BREATH).await;
+        self.app.work.wait(Work::Batches, self.shard.number(), pause).await;
+    }
+
+    async fn end(&mut self) {
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 

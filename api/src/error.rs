@@ -62,6 +62,8 @@ pub enum Code {
     DependencyMissing,
     /// The job cannot be tried again: it has not ended, or it succeeded.
     NotRetryable,
+    /// The job's record cannot be read; an operator decides what becomes of it.
+    Quarantined,
     /// As many jobs are open as the caller may have.
     QuotaExceeded,
     /// More would be stored than the tenant may keep.
@@ -112,6 +114,7 @@ impl Code {
             Self::FileMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A file was not uploaded"),
             Self::DependencyMissing => (StatusCode::UNPROCESSABLE_ENTITY, "A job to wait for is not there"),
             Self::NotRetryable => (StatusCode::CONFLICT, "The job cannot be tried again"),
+            Self::Quarantined => (StatusCode::CONFLICT, "The job is in the quarantine"),
             Self::QuotaExceeded => (StatusCode::TOO_MANY_REQUESTS, "Too many open jobs"),
             Self::StorageExceeded => (StatusCode::CONFLICT, "Too much is stored"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
@@ -203,7 +206,13 @@ impl Problem {
     /// One wrong field of the request.
     pub fn field(path: impl Into<String>, message: impl Into<String>) -> Self {
         let error = FieldError { path: path.into(), message: message.into() };
-        Self::new(Code::InvalidRequest, format!("{}: {}", error.path, error.message)).with_errors(vec![error])
+        let detail = match (error.path.as_str(), error.message.split(' ').next()) {
+            // The whole is wrong: there is no place to name.
+            ("", Some("must" | "has" | "is")) => format!("the JSON {}", error.message),
+            ("", _) => error.message.clone(),
+            (path, _) => format!("{path}: {}", error.message),
+        };
+        Self::new(Code::InvalidRequest, detail).with_errors(vec![error])
     }
 
     /// One wrong query parameter.
@@ -250,7 +259,11 @@ impl IntoResponse for Problem {
             detail: &self.detail,
             errors: &self.errors,
         };
-        let text = serde_json::to_vec(&body).unwrap_or_default();
+        let text = serde_json::to_vec(&body).unwrap_or_else(|error| {
+            tracing::error!(%error, "a problem cannot be written as JSON");
+            format!(r#"{{"type":"urn:stokehold:problem:internal","title":"Internal error","status":500,"code":"internal","detail":"{INTERNAL}"}}"#)
+                .into_bytes()
+        });
         let mut response =
             (status, [(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))], text).into_response();
         if let Some(seconds) = self.retry_after_s.or(self.code.retry_after_s()) {

@@ -8,13 +8,14 @@ use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_LENGTH, EXPECT};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use serde::Serialize;
 use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::error::{Code, FieldError, Problem};
+use crate::error::{Code, FieldError, INTERNAL, Problem};
 
 /// Deepest nesting of arrays and objects.
 pub(crate) const DEPTH_MAX: usize = 64;
@@ -47,8 +48,10 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
     let declared = request.headers().get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse::<u64>().ok());
     let announced = request.headers().contains_key(EXPECT);
     let mut body = request.into_body();
-    let too_large =
-        || Problem::new(Code::BodyTooLarge, format!("the body is over the {limit} bytes that this route takes"));
+    let too_large = || {
+        let upload = "upload what is large with POST /v1/files and name it in the input as {\"$file\": \"<its id>\"}";
+        Problem::new(Code::BodyTooLarge, format!("the body is over the {limit} bytes that this route takes; {upload}"))
+    };
     if declared.is_some_and(|bytes| bytes > limit as u64) {
         if !announced {
             drain(body).await;
@@ -87,6 +90,26 @@ async fn drain(mut body: Body) {
     let _ = timeout(DRAIN_FOR, discard).await;
 }
 
+/// Writes an answer. What cannot be written is a defect, and never an empty answer.
+pub(crate) fn write(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(answer).map_err(|error| {
+        tracing::error!(%error, "an answer cannot be written as JSON");
+        Problem::new(Code::Internal, INTERNAL)
+    })
+}
+
+/// As [`write`], on one line, for a stream that has begun: a line that cannot be written says so.
+pub(crate) fn write_line(data: &impl Serialize) -> String {
+    match serde_json::to_string(data) {
+        // What was submitted may hold line breaks between its tokens, which mean nothing there.
+        Ok(text) => text.replace(['\r', '\n'], " "),
+        Err(error) => {
+            tracing::error!(%error, "a line cannot be written as JSON");
+            r#"{"error":"internal"}"#.to_owned()
+        }
+    }
+}
+
 /// Parses a request's body.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if depth(body) > DEPTH_MAX {
@@ -114,10 +137,48 @@ fn refusal(path: &str, error: &serde_json::Error) -> Problem {
 /// The message without its place in the text: the pointer says where.
 fn message(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    match text.rfind(" at line ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
+    in_words(text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]))
+}
+
+/// A message of serde's, such as ``invalid type: string "soon", expected u32``, without the names that types have in Rust.
+#[must_use]
+pub fn in_words(message: &str) -> String {
+    if message.starts_with("data did not match any variant of untagged enum") {
+        return "has none of the forms that are allowed here".to_owned();
     }
+    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
+    let found = ["invalid type: ", "invalid value: ", "invalid "].iter().find_map(|kind| found.strip_prefix(kind));
+    let (Some(found), Some(expected)) = (found, kind_in_words(expected)) else { return message.to_owned() };
+    let found = match found.split_once(' ').unwrap_or((found, "")) {
+        ("integer", number) => number.trim_matches('`').to_owned(),
+        ("floating", rest) => rest.trim_start_matches("point ").trim_matches('`').to_owned(),
+        ("boolean", word) => word.trim_matches('`').to_owned(),
+        ("string", text) => text.to_owned(),
+        ("sequence", _) => "an array".to_owned(),
+        ("map", _) => "an object".to_owned(),
+        _ => found.to_owned(),
+    };
+    format!("must be {expected}, not {found}")
+}
+
+/// What serde expects, in JSON's words; `None` where the words are ours.
+fn kind_in_words(expected: &str) -> Option<String> {
+    let kind = expected.split(" with ").next().unwrap_or(expected);
+    Some(match kind.split(' ').collect::<Vec<_>>().as_slice() {
+        ["u8"] => format!("a whole number from 0 to {}", u8::MAX),
+        ["u16"] => format!("a whole number from 0 to {}", u16::MAX),
+        ["u32"] => format!("a whole number from 0 to {}", u32::MAX),
+        ["u64" | "u128" | "usize"] => "a whole number of at least 0".to_owned(),
+        ["i8" | "i16" | "i32" | "i64" | "i128" | "isize"] => "a whole number".to_owned(),
+        ["f32" | "f64"] => "a number".to_owned(),
+        ["a", "boolean"] | ["bool"] => "true or false".to_owned(),
+        ["struct" | "map", ..] | ["a", "map"] | ["internally", "tagged", ..] => "an object".to_owned(),
+        ["a", "sequence"] | ["tuple", ..] => "an array".to_owned(),
+        ["a", "string" | "borrowed"] | ["string" | "str"] | ["enum" | "variant", ..] => "a string".to_owned(),
+        ["unit"] | ["unit", "struct", ..] => "null".to_owned(),
+        ["an", "array", "of", "length", ..] | ["a", "tuple", ..] => kind.to_owned(),
+        _ => return None,
+    })
 }
 
 /// Deepest nesting of a text, counted without parsing it.
@@ -245,6 +306,45 @@ mod tests {
         assert_eq!(depth(br#"{"a": [1, {"b": 2}]}"#), 3);
         assert_eq!(depth(br#"["[[[", "\"[[["]"#), 1);
         assert_eq!(depth(b"[]]]][["), 2);
+    }
+
+    #[test]
+    fn messages_name_no_types_of_rust() {
+        for (serde, ours) in [
+            (
+                r#"invalid type: string "soon", expected u32"#,
+                r#"must be a whole number from 0 to 4294967295, not "soon""#,
+            ),
+            ("invalid value: integer `-1`, expected u64", "must be a whole number of at least 0, not -1"),
+            ("invalid type: floating point `1.5`, expected i64", "must be a whole number, not 1.5"),
+            ("invalid type: null, expected struct OwnLine", "must be an object, not null"),
+            ("invalid length 1, expected struct OwnLine with 4 elements", "must be an object, not length 1"),
+            ("invalid type: map, expected a sequence", "must be an array, not an object"),
+            ("invalid type: sequence, expected a map", "must be an object, not an array"),
+            ("invalid type: boolean `true`, expected f64", "must be a number, not true"),
+            ("data did not match any variant of untagged enum Either", "has none of the forms that are allowed here"),
+            ("unknown field `a`, expected one of `b`, `c`", "unknown field `a`, expected one of `b`, `c`"),
+            ("unknown variant `a`, expected `b` or `c`", "unknown variant `a`, expected `b` or `c`"),
+            ("missing field `input`", "missing field `input`"),
+        ] {
+            assert_eq!(in_words(serde), ours);
+        }
+        #[derive(Debug, serde::Deserialize)]
+        struct OwnLine {
+            #[expect(dead_code, reason = "it is only read into")]
+            n: Option<u32>,
+        }
+        let said = |body: &str| parse::<OwnLine>(body.as_bytes()).unwrap_err().detail().to_owned();
+        assert_eq!(said("7"), "the JSON must be an object, not 7");
+        assert_eq!(said(r#"{"n": "x"}"#), "/n: must be a whole number from 0 to 4294967295, not \"x\"");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error_and_no_empty_answer() {
+        let keys_are_no_strings = std::collections::BTreeMap::from([((1, 2), 3)]);
+        assert_eq!(write(&keys_are_no_strings).unwrap_err().code(), Code::Internal);
+        assert_eq!(write_line(&keys_are_no_strings), r#"{"error":"internal"}"#);
+        assert_eq!((write(&[1]).unwrap(), write_line(&"a")), (b"[1]".to_vec(), "\"a\"".to_owned()));
     }
 
     #[test]

@@ -7,11 +7,11 @@ pub(crate) fn is_name(text: &str) -> bool {
         && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }
 
-/// A file's name below an attempt's prefix: `[A-Za-z0-9._-]{1,200}`, and no way up.
+/// A file's name below an attempt's prefix: 1 to 200 bytes of any script, without separators and control characters, and no way up.
 pub(crate) fn is_file_name(text: &str) -> bool {
     matches!(text.len(), 1..=200)
         && !matches!(text, "." | "..")
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+        && !text.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
 }
 
 /// A SHA-256 as lower-case hex.
@@ -48,8 +48,10 @@ mod tests {
         for wrong in ["", "-a", "A", "a b", "a:b", "a/b", &"a".repeat(64)] {
             assert!(!is_name(wrong), "{wrong}");
         }
-        assert!(is_file_name("out_1.png"));
-        for wrong in ["", ".", "..", "a/b", "ä", &"a".repeat(201)] {
+        for good in ["out_1.png", "Bericht für März.pdf", "図 1.png", "a:b?*", "..."] {
+            assert!(is_file_name(good), "{good}");
+        }
+        for wrong in ["", ".", "..", "a/b", "a\\b", "a\nb", "a\0", &"a".repeat(201), &"ä".repeat(101)] {
             assert!(!is_file_name(wrong), "{wrong}");
         }
         assert!(is_file_id(&format!("file_{}", "0f".repeat(16))));

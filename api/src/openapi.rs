@@ -16,8 +16,8 @@ use self::links::Links;
 use crate::error::ProblemBody;
 use crate::routes::{
     archives, audit, batches, costs, endpoints, events, feedback, files, fleet, health, jobs, limits, live, packages,
-    queue, readings, redrive, results, schedules, secrets, series, session, stats, submit, tenants, tokens, trace,
-    webhooks, weights, workers,
+    quarantine, queue, readings, redrive, results, schedules, secrets, series, session, stats, submit, tenants, tokens,
+    trace, webhooks, weights, workers,
 };
 
 #[derive(OpenApi)]
@@ -27,10 +27,11 @@ use crate::routes::{
         submit::one, submit::bulk, jobs::list, jobs::get, jobs::cancel, events::events, results::result, results::file, trace::get,
         batches::create, batches::estimate, batches::list, batches::get, batches::cancel, batches::retry_failed, batches::results, batches::errors,
         redrive::retry, redrive::retry_many, redrive::cancel_many, redrive::dead_letters,
+        quarantine::get, quarantine::readmit, quarantine::discard,
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, weights::create, weights::sign, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        endpoints::traffic::get, endpoints::traffic::set, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
+        endpoints::traffic::get, endpoints::traffic::set, endpoints::needs::get, endpoints::needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
         tokens::create, tokens::list, tokens::rotate, tokens::revoke, tenants::create, tenants::list, tenants::disable, tenants::enable, audit::list,

@@ -14,6 +14,7 @@ pub(crate) mod jobs;
 pub(crate) mod limits;
 pub(crate) mod live;
 pub(crate) mod packages;
+pub(crate) mod quarantine;
 pub(crate) mod queue;
 pub(crate) mod readings;
 pub(crate) mod redrive;
@@ -74,6 +75,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/endpoints", post(endpoints::deploy).get(endpoints::list))
         .route("/v1/endpoints/{name}", get(endpoints::get))
         .route("/v1/endpoints/{name}/versions", get(endpoints::versions))
+        .route("/v1/endpoints/{name}/needs", get(endpoints::needs::get).delete(endpoints::needs::forget))
         .route("/v1/endpoints/{name}/traffic", get(endpoints::traffic::get).put(endpoints::traffic::set))
         .route("/v1/files", post(files::create))
         .route("/v1/files/{id}", get(files::get))
@@ -99,6 +101,9 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/worker/install.sh", get(archives::script))
         .route("/v1/worker/archives/{name}", get(archives::archive))
         .route("/v1/queue", get(queue::get))
+        .route("/v1/quarantine", get(quarantine::get))
+        .route("/v1/quarantine/readmit", post(quarantine::readmit))
+        .route("/v1/quarantine/discard", post(quarantine::discard))
         .route("/v1/session", post(session::log_in).get(session::get).delete(session::log_out))
         .route("/v1/live", get(live::follow))
         .route("/v1/series", get(series::get))

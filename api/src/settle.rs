@@ -4,25 +4,37 @@
 mod files;
 mod outcomes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::convert::Infallible;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use serde_json::Value;
+use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, JobSpec, JobState, NewJob, StepRun};
 use stokehold_queue::pipeline::{self, Blocked, Next};
 use stokehold_queue::queue::{Due, Settlement, Verdict, Work};
 use stokehold_queue::{Error, JobId, Queue};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{sleep, timeout};
 
 use crate::error::Problem;
 use crate::state::App;
+use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
 use crate::traces::context;
 use crate::traces::sampler::Sampler;
 use crate::{inputs, json, metrics};
 
-/// What is not settled in this time is given out again: longer than any settlement takes.
+/// What nobody works on for so long is given out again. A claim goes on for as long as its settlement does, which copies files and may wait
+/// for S3 for minutes.
 const CLAIM_MS: u64 = 30_000;
+const CLAIM_AGAIN: Duration = Duration::from_secs(10);
+
+/// The timeout of one settlement: several of the longest calls to S3.
+const SETTLE_MAX: Duration = Duration::from_secs(240);
+
+/// The timeout of a round: as many settlements as one of [`AT_ONCE`] may have to do, one after the other.
+const ROUND_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// A signal may be lost, so nobody waits for one longer than this.
 const RELOOK: Duration = Duration::from_secs(2);
@@ -34,56 +46,70 @@ const AT_ONCE: usize = 16;
 const INPUT_MAX: usize = json::BODY_MAX;
 
 /// The loop.
-pub struct Settler {
+pub(crate) struct Settler {
     app: App,
+    /// What this replica is settling.
+    claims: Mutex<HashSet<Due>>,
 }
 
 impl Settler {
     /// For the queue of `app`.
-    #[must_use]
-    pub fn new(app: App) -> Self {
-        Self { app }
-    }
-
-    /// Rounds until `shutdown`. A round that fails is tried again with the next.
-    pub async fn run(self, shutdown: CancellationToken) {
-        loop {
-            let more = match self.run_once().await {
-                Ok(settled) => settled > 0,
-                Err(error) => {
-                    let chain = &error as &dyn std::error::Error;
-                    tracing::warn!(error = chain, "waiting jobs could not be settled, trying again");
-                    false
-                }
-            };
-            if more && !shutdown.is_cancelled() {
-                continue;
-            }
-            tokio::select! {
-                () = self.app.work.wait(Work::Settle, 0, RELOOK) => {}
-                () = shutdown.cancelled() => return,
-            }
-        }
+    pub(crate) fn new(app: App) -> Self {
+        Self { app, claims: Mutex::default() }
     }
 
     /// One round: as much as is due, at most 100. Answers how much that was.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: what was not settled is due again after a while.
-    pub async fn run_once(&self) -> Result<usize, Error> {
+    async fn run_once(&self) -> Result<usize, Error> {
         let due = self.app.queue.due(CLAIM_MS).await?;
         let claimed = due.len();
+        *self.lock() = due.iter().copied().collect();
         let settled = due.into_iter().map(|due| async move {
-            match due {
-                Due::Ended(id) => {
-                    while !self.app.queue.unblock(id).await? {}
-                    Ok(())
-                }
-                Due::Ready(id) => Box::pin(self.settle(id)).await,
+            let done = guarded_apart(Self::NAME, timeout(SETTLE_MAX, self.settle_one(due))).await;
+            self.lock().remove(&due);
+            match done {
+                Ok(Ok(done)) => return done,
+                Ok(Err(_)) => tracing::warn!(job.id = %due.id(), "a settlement timed out"),
+                Err(Panicked) => tracing::error!(job.id = %due.id(), "a settlement panicked"),
             }
+            // It is tried again when its claim has run out.
+            Ok(())
         });
-        stream::iter(settled).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-        Ok(claimed)
+        let settled = stream::iter(settled).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+        let settled = tokio::select! {
+            settled = settled => settled,
+            never = self.keep_claims() => match never {},
+        };
+        // One that failed keeps no other from being settled.
+        settled.into_iter().collect::<Result<(), _>>().map(|()| claimed)
+    }
+
+    /// Lets the claims of what is being settled go on.
+    async fn keep_claims(&self) -> Infallible {
+        loop {
+            sleep(CLAIM_AGAIN).await;
+            let claims: Vec<Due> = self.lock().iter().copied().collect();
+            if let Err(error) = self.app.queue.keep_due(&claims, CLAIM_MS).await {
+                // Another replica may settle the same meanwhile; the queue hears one of both.
+                tracing::warn!(error = &error as &dyn std::error::Error, "failed to keep claims of waiting jobs");
+            }
+        }
+    }
+
+    async fn settle_one(&self, due: Due) -> Result<(), Error> {
+        match due {
+            Due::Ended(id) => {
+                while !self.app.queue.unblock(id).await? {}
+                Ok(())
+            }
+            Due::Ready(id) => Box::pin(self.settle(id)).await,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Due>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn settle(&self, id: JobId) -> Result<(), Error> {
@@ -97,7 +123,8 @@ impl Settler {
         let (steps, verdict) = match self.decide(&job).await {
             Ok(Some(decided)) => decided,
             Ok(None) => return Ok(()),
-            Err(problem) => {
+            Err(Trouble::Lost(why)) => (job.steps.clone(), Verdict::Fail { error: lost(&job, why) }),
+            Err(Trouble::Passing(problem)) => {
                 // It stays claimed, and is due again when the claim has run out.
                 tracing::warn!(job.id = %job.id, ?problem, "a waiting job could not be settled, trying again");
                 return Ok(());
@@ -110,6 +137,8 @@ impl Settler {
             Verdict::Fail { .. } => "fail",
         };
         let settlement = Settlement { id, revision: job.revision, steps, verdict };
+        // From here on its claim is the queue's business.
+        self.lock().remove(&Due::Ready(id));
         if self.app.queue.settle(&settlement).await? {
             metrics::settled(word);
         }
@@ -117,10 +146,11 @@ impl Settler {
     }
 
     /// `None` when something it waits for has not ended.
-    async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Problem> {
-        let input: Value = serde_json::from_str(job.input.get()).unwrap_or_default();
+    async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Trouble> {
+        let input: Value = serde_json::from_str(job.input.get())
+            .map_err(|error| Trouble::Lost(format!("its input cannot be read: {error}")))?;
         let output = match &job.held {
-            Some(held) => Some(self.portable(job, outcomes::value(&self.app, held).await?).await?),
+            Some(held) => Some(self.portable(job, outcomes::value(&self.app, job.id, held).await?).await?),
             None => None,
         };
         let dependencies = self.dependencies(job, &input).await?;
@@ -148,7 +178,7 @@ impl Settler {
         Ok(Some((steps, verdict)))
     }
 
-    async fn dependencies(&self, job: &Job, input: &Value) -> Result<BTreeMap<JobId, pipeline::Outcome>, Problem> {
+    async fn dependencies(&self, job: &Job, input: &Value) -> Result<BTreeMap<JobId, pipeline::Outcome>, Trouble> {
         let mut found = BTreeMap::new();
         if !pipeline::is_untouched(job) || pipeline::has_run(job) {
             return Ok(found);
@@ -169,7 +199,7 @@ impl Settler {
     }
 
     /// A result as another job's input: the files it names are that tenant's files now.
-    async fn portable(&self, job: &Job, result: Value) -> Result<Value, Problem> {
+    async fn portable(&self, job: &Job, result: Value) -> Result<Value, Trouble> {
         files::portable(&self.app, job, result).await
     }
 
@@ -187,6 +217,47 @@ impl Settler {
             Err(problem) => refused(format!("its input, once come together, is not valid: {}", problem.detail())),
         })
     }
+}
+
+impl Duty for Settler {
+    const NAME: &'static str = "settle";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const RETRY: Duration = RELOOK;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        Ok(if self.run_once().await? > 0 { Duration::ZERO } else { RELOOK })
+    }
+
+    async fn rest(&mut self, pause: Duration) {
+        if !pause.is_zero() {
+            self.app.work.wait(Work::Settle, 0, pause).await;
+        }
+    }
+}
+
+/// Why a waiting job cannot be decided on.
+enum Trouble {
+    /// Something does not answer: it is tried again.
+    Passing(Problem),
+    /// What it needs is gone for good, in words.
+    Lost(String),
+}
+
+impl From<Problem> for Trouble {
+    fn from(problem: Problem) -> Self {
+        Self::Passing(problem)
+    }
+}
+
+impl From<ObjectsError> for Trouble {
+    fn from(error: ObjectsError) -> Self {
+        Self::Passing(error.into())
+    }
+}
+
+/// The end of a job that something is missing of: its own result, or what it waits for.
+fn lost(job: &Job, why: String) -> JobError {
+    JobError::new(if pipeline::has_run(job) { ErrorCode::Infra } else { ErrorCode::DependencyFailed }, why)
 }
 
 fn succeed(result: Option<&Value>) -> Verdict {

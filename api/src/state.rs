@@ -7,6 +7,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use stokehold_exposition::Exposition;
 use stokehold_objects::Objects;
+use stokehold_queue::gateway::ForgottenNeeds;
 use stokehold_queue::queue::Signal;
 use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
@@ -26,8 +27,9 @@ use crate::patience::Patience;
 use crate::pulls::Pulls;
 use crate::rented::Machines;
 use crate::shares::{Share, Shares};
-use crate::signals;
+use crate::signals::Signals;
 use crate::storage::Stored;
+use crate::supervise::{Duties, supervise};
 use crate::tenants::Tenants;
 use crate::uses::Uses;
 use crate::waits::Waits;
@@ -70,6 +72,7 @@ pub struct Parts {
     pub(crate) fleets: Cache<(), Fleet>,
     pub(crate) demands: Cache<(), Arc<AllDemands>>,
     pub(crate) drains: Cache<(), Arc<Drains>>,
+    pub(crate) forgotten: Cache<(), Arc<Vec<ForgottenNeeds>>>,
     pub(crate) machines: Cache<(), Arc<Machines>>,
     pub(crate) ahead: Cache<(), Arc<Ahead>>,
     pub(crate) costs: Costs,
@@ -95,6 +98,8 @@ pub struct Parts {
     pub(crate) upload_shares: Shares,
     /// Changes of a tenant that are under way.
     pub(crate) change_shares: Shares,
+    /// How the background duties are doing.
+    pub(crate) duties: Duties,
     pub(crate) ready: crate::routes::health::Readiness,
     /// Rung when a shard's Redis is another than before, or has been restarted; one for each shard.
     pub(crate) redis_changed: Vec<Notify>,
@@ -132,6 +137,7 @@ impl App {
             fleets: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             demands: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             drains: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
+            forgotten: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             machines: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             ahead: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             costs: Costs::default(),
@@ -151,6 +157,7 @@ impl App {
             held_pulls: Arc::new(Semaphore::new(config.limits.held_requests)),
             upload_shares: Shares::new(BATCH_UPLOADS / 2),
             change_shares: Shares::new(CHANGES_OF_TENANT),
+            duties: Duties::default(),
             ready: crate::routes::health::Readiness::default(),
             patience,
             config,
@@ -160,7 +167,7 @@ impl App {
             durability,
             shutdown,
         }));
-        tokio::spawn(signals::run(app.clone(), heard));
+        tokio::spawn(supervise(app.clone(), Signals::new(app.clone(), heard), app.shutdown.clone()));
         app
     }
 

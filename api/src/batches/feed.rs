@@ -112,6 +112,7 @@ fn job(batch: &Batch, line: u64, item: Item, target: Target, retry_of: Option<Jo
             tenant: spec.tenant.clone(),
             endpoint: version.name.clone(),
             version: version.version,
+            pinned: spec.version.is_some(),
             priority: spec.priority,
             vram_class_gib: target.deployed.vram_class_gib,
             demands: target.deployed.demands,

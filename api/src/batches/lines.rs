@@ -192,7 +192,7 @@ mod tests {
             ("", "empty"),
             ("  ", "empty"),
             ("{", "not JSON"),
-            ("[1]", "invalid type"),
+            ("[1]", "must be a string, not 1"),
             (r#"{"custom_id": "a"}"#, "input"),
             (r#"{"input": 1, "inputs": 2}"#, "inputs"),
             (r#"{"input": 1, "input": 2}"#, "input"),

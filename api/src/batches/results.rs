@@ -12,6 +12,7 @@ use stokehold_queue::batches::{Batch, EndedLine, Stop};
 use stokehold_queue::job::{JobResult, JobState};
 
 use super::Trouble;
+use crate::json;
 use crate::state::App;
 
 /// The code of lines that were cancelled since their batch's budget was reached.
@@ -123,8 +124,7 @@ impl<'a> ErrorLine<'a> {
 }
 
 fn jsonl(line: &impl Serialize) -> Vec<u8> {
-    // Serialising these cannot fail: no map has keys that are no strings.
-    let mut text = serde_json::to_vec(line).unwrap_or_default();
+    let mut text = json::write_line(line).into_bytes();
     text.push(b'\n');
     text
 }

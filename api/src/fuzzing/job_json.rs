@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use stokehold_queue::JobId;
 use stokehold_queue::endpoint::EndpointVersion;
 use stokehold_queue::job::JobSpec;
+use stokehold_queue::vram::VramNeed;
 
 use crate::catalog::{Deployed, validator};
 use crate::config::Webhooks;
@@ -29,7 +30,8 @@ static TARGETS: LazyLock<[Target; 2]> = LazyLock::new(|| {
             "package_size_bytes": 0, "entry": "a.py:a", "input_schema": schema}))
             .unwrap();
         let input = validator(&version.spec.input_schema).unwrap();
-        let deployed = Deployed { version, vram_class_gib: 0, demands: 0, input, need_until: None };
+        let deployed =
+            Deployed { version, need: VramNeed::default(), vram_class_gib: 0, demands: 0, input, need_until: None };
         Target { deployed: Arc::new(deployed), steps: Vec::new(), webhooks: Webhooks::default(), shard: 0 }
     })
 });

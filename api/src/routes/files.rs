@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::auth::{Caller, FilesRead, FilesWrite};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::inputs::file_key;
-use crate::json::Json;
+use crate::json::{self, Json};
 use crate::names;
 use crate::path::Path;
 use crate::stamp::rfc3339;
@@ -109,7 +109,7 @@ pub(crate) async fn create(
     app.reserve(&caller.tenant, request.size_bytes).await?;
     let id = format!("file_{}", Uuid::new_v4().simple());
     let key = file_key(&caller.tenant, &id);
-    let text = serde_json::to_vec(&card).unwrap_or_default();
+    let text = json::write(&card)?;
     app.objects.put(&card_key(&key), text.into(), "application/json").await?;
     let announced = Announced {
         size_bytes: request.size_bytes,

@@ -8,12 +8,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use stokehold_queue::job::{ErrorCode, Idempotency, Job, JobSpec, JobState, NewJob, Priority};
+use stokehold_queue::pipeline;
 use stokehold_queue::queue::{CancelAnswer, ListFilter, Submitted};
 use stokehold_queue::{BATCH_MAX, JobId, Queue, now_ms};
 use utoipa::ToSchema;
 
 use super::jobs::own;
-use super::submit;
+use super::submit::{self, Target};
 use super::view::{ErrorWord, JobView, PriorityWord, StateWord};
 use crate::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
 use crate::error::{Code, Problem, ProblemBody};
@@ -58,6 +59,19 @@ pub(crate) struct ManyRequest {
     filter: JobFilter,
     /// 1 to 1,000, the default.
     limit: Option<u32>,
+}
+
+/// Which jobs to try again, how many at most, and on which version.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetryRequest {
+    filter: JobFilter,
+    /// 1 to 1,000, the default.
+    limit: Option<u32>,
+    /// On the version of the endpoint on which each job ran, rather than on the current one. A job that was submitted for a version
+    /// keeps it in any case.
+    #[serde(default)]
+    same_version: bool,
 }
 
 /// A job that is tried again.
@@ -114,9 +128,13 @@ impl ManyRequest {
 
 /// Try a dead job again
 ///
-/// A new job with the same input; the old one stays as it ended. Asking again within 24 hours answers the same new job.
+/// A new job with the same input; the old one stays as it ended. It runs on the endpoint's current version, unless it was submitted for
+/// a version. Asking again within 24 hours answers the same new job.
 #[utoipa::path(post, operation_id = "retry_job", path = "/v1/jobs/{id}/retry", tag = "jobs",
-    params(("id" = String, Path, description = "The job's id.")),
+    params(
+        ("id" = String, Path, description = "The job's id."),
+        ("same_version" = Option<bool>, Query, description = "`true`: on the version on which it ran, rather than on the current one."),
+    ),
     responses(
         (status = 202, description = "The new job.", body = JobView),
         (status = 200, description = "The new job of an earlier call.", body = JobView),
@@ -127,14 +145,18 @@ pub(crate) async fn retry(
     State(app): State<App>,
     caller: Caller<JobsSubmit>,
     Path(id): Path<String>,
+    mut params: Params,
 ) -> Result<Response, Problem> {
+    let same_version = params.take("same_version", "true or false", |text| text.parse().ok())?.unwrap_or(false);
+    params.finish()?;
     let job = own(&app, &caller.tenant, &id).await?;
     if !is_dead(&job) && job.state != JobState::Cancelled {
         let detail =
             format!("the job is {}; only one that failed, expired or was cancelled can be", job.state.as_str());
         return Err(Problem::new(Code::NotRetryable, detail));
     }
-    let new = again(&job, now_ms());
+    let mut new = again(&job, now_ms());
+    retarget(&app, &mut new, same_version).await?;
     match submit::enter(&app, std::slice::from_ref(&new)).await?.first() {
         Some(Submitted::Repeat(first)) => {
             let first = own(&app, &caller.tenant, &first.to_string()).await?;
@@ -145,17 +167,21 @@ pub(crate) async fn retry(
 }
 
 /// Try many dead jobs again
-#[utoipa::path(post, operation_id = "retry_jobs", path = "/v1/jobs/retry", tag = "jobs", request_body = ManyRequest,
+#[utoipa::path(post, operation_id = "retry_jobs", path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest,
     responses((status = 200, description = "Old and new ids.", body = RetriedMany), crate::openapi::Problems))]
 pub(crate) async fn retry_many(
     State(app): State<App>,
     caller: Caller<JobsSubmit>,
-    Json(request): Json<ManyRequest>,
+    Json(request): Json<RetryRequest>,
 ) -> Result<JsonAnswer<RetriedMany>, Problem> {
-    let (filter, limit) = request.checked()?;
+    let RetryRequest { filter, limit, same_version } = request;
+    let (filter, limit) = ManyRequest { filter, limit }.checked()?;
     let (dead, next) = dead_matching(&app, &caller.tenant, &filter, None, limit).await?;
     let now = now_ms();
-    let new: Vec<NewJob> = dead.iter().map(|job| again(job, now)).collect();
+    let mut new: Vec<NewJob> = dead.iter().map(|job| again(job, now)).collect();
+    for job in &mut new {
+        retarget(&app, job, same_version).await?;
+    }
     let mut retried = Vec::with_capacity(dead.len());
     for (dead, new) in dead.chunks(BATCH_MAX).zip(new.chunks(BATCH_MAX)) {
         let submitted = submit::enter(&app, new).await?;
@@ -270,7 +296,7 @@ fn is_dead(job: &Job) -> bool {
     matches!(job.state, JobState::Failed | JobState::Expired)
 }
 
-/// The same job once more. It waits for nobody: what it waited for has ended, and its input has come together or never will.
+/// The same job once more. One whose input has come together waits for no other job: what it once referred to is data now.
 fn again(job: &Job, now_ms: u64) -> NewJob {
     let spec = &job.spec;
     // The same time as the first time, from now on.
@@ -280,6 +306,7 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
         spec: JobSpec {
             start_by_ms: from_now(spec.start_by_ms),
             deadline_ms: from_now(spec.deadline_ms),
+            depends_on: if has_come_together(job) { Vec::new() } else { spec.depends_on.clone() },
             // A batch that has counted its line's end does not count it again.
             batch: None,
             retry_of: Some(job.id),
@@ -293,4 +320,49 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
         archived: Vec::new(),
         watcher: None,
     }
+}
+
+/// Whether the input of an ended job has the results in it that it refers to.
+fn has_come_together(job: &Job) -> bool {
+    let failed_before = job.error.as_ref().is_some_and(|error| error.code == ErrorCode::DependencyFailed);
+    !pipeline::is_untouched(job) && !failed_before
+}
+
+/// Puts a job on the version that it is to run on: the endpoint's current one, unless it was submitted for a version or is to keep its own.
+/// What it has from its version's defaults it gets from the new version's.
+async fn retarget(app: &App, job: &mut NewJob, same_version: bool) -> Result<(), Problem> {
+    let spec = &mut job.spec;
+    if spec.pinned || same_version {
+        return renumber(app, job).await;
+    }
+    let target = Target::resolve(app, &spec.tenant, &spec.endpoint, None).await?;
+    let (new, version) = (&target.deployed, &target.deployed.version);
+    if version.version == spec.version {
+        return renumber(app, job).await;
+    }
+    // A version that is not kept any more has no defaults: what the job has is its own then.
+    if let Ok(old) = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await {
+        let old = &old.version.spec;
+        if spec.timeout_ms == old.timeout_s * 1000 {
+            spec.timeout_ms = version.spec.timeout_s * 1000;
+        }
+        if spec.max_attempts == old.max_attempts {
+            spec.max_attempts = version.spec.max_attempts;
+        }
+    }
+    spec.version = version.version;
+    spec.retry = version.spec.retry.clone().unwrap_or_default();
+    (spec.vram_class_gib, spec.demands) = (new.vram_class_gib, new.demands);
+    spec.steps = target.steps;
+    Ok(())
+}
+
+/// The numbers of its requirement sets as they are now: those of an ended job may belong to other sets by now.
+async fn renumber(app: &App, job: &mut NewJob) -> Result<(), Problem> {
+    let spec = &mut job.spec;
+    spec.demands = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?.demands;
+    for step in &mut spec.steps {
+        step.demands = app.catalog.resolve(&spec.tenant, &step.endpoint, Some(step.version)).await?.demands;
+    }
+    Ok(())
 }

@@ -202,11 +202,14 @@ pub(crate) async fn create(
         last_job_id: None,
         last_error: None,
     };
-    let idempotency = idempotency_key(&headers, None)?.map(|key| {
-        let mut hash = Sha256::new();
-        canonical(&serde_json::from_str(body.get()).unwrap_or_default(), &mut hash);
-        Idempotency::new(key, hex::encode(hash.finalize()))
-    });
+    let idempotency = match idempotency_key(&headers, None)? {
+        Some(key) => {
+            let mut hash = Sha256::new();
+            canonical(&json::parse(body.get().as_bytes())?, &mut hash);
+            Some(Idempotency::new(key, hex::encode(hash.finalize())))
+        }
+        None => None,
+    };
     app.home(&caller.tenant).await?.admits()?;
     let created = app.ask_again("create a schedule", || schedules.create(&schedule, idempotency.as_ref()));
     if let Some(first) = created.await? {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use stokehold_queue::job::Job;
 
-use crate::error::Problem;
+use super::Trouble;
 use crate::inputs::file_key;
 use crate::names;
 use crate::state::App;
@@ -18,7 +18,7 @@ pub(super) fn portable<'a>(
     app: &'a App,
     job: &'a Job,
     value: Value,
-) -> Pin<Box<dyn Future<Output = Result<Value, Problem>> + Send + 'a>> {
+) -> Pin<Box<dyn Future<Output = Result<Value, Trouble>> + Send + 'a>> {
     Box::pin(async move {
         Ok(match value {
             Value::Object(members) => match members.get("$file") {
@@ -43,11 +43,15 @@ pub(super) fn portable<'a>(
     })
 }
 
-async fn copied(app: &App, job: &Job, name: &str) -> Result<Value, Problem> {
+async fn copied(app: &App, job: &Job, name: &str) -> Result<Value, Trouble> {
     let Some(winner) = job.winner() else { return Ok(Value::Null) };
     let from = format!("{}{name}", Job::attempt_prefix(&job.spec.tenant, job.id, winner.attempt, &winner.fence));
     let digest = Sha256::new().chain_update(job.id.to_string()).chain_update("/").chain_update(name).finalize();
     let id = format!("file_{}", hex::encode(&digest[..16]));
-    app.objects.copy(&from, &file_key(&job.spec.tenant, &id)).await?;
+    let to = file_key(&job.spec.tenant, &id);
+    // Copied before, perhaps, and the original is gone since.
+    if !app.objects.copy(&from, &to).await? && app.objects.head(&to).await?.is_none() {
+        return Err(Trouble::Lost(format!("the file {name:?} of job {} is missing from the object store", job.id)));
+    }
     Ok(serde_json::json!({"$file": id}))
 }

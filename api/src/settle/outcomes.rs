@@ -5,17 +5,17 @@ use stokehold_queue::JobId;
 use stokehold_queue::job::{Job, JobResult};
 use stokehold_queue::pipeline::Outcome;
 
-use crate::error::{Code, INTERNAL, Problem};
+use super::Trouble;
 use crate::state::App;
 
 /// The largest result that is read to become part of another job's input.
 const RESULT_MAX: u64 = 1 << 20;
 
 /// The job and its outcome, with its result if that is `wanted`; `None` when it is nowhere, or another tenant's.
-pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Problem> {
+pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Result<Option<(Job, Outcome)>, Trouble> {
     let Some(job) = app.find_job(tenant, id).await? else { return Ok(None) };
     let result = match &job.result {
-        Some(result) if wanted => Some(value(app, result).await?),
+        Some(result) if wanted => Some(value(app, id, result).await?),
         _ => None,
     };
     let outcome = Outcome {
@@ -28,15 +28,15 @@ pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Resu
     Ok(Some((job, outcome)))
 }
 
-/// A result as a value. One that is too large to be part of an input is null, which the reader's own check will refuse.
-pub(super) async fn value(app: &App, result: &JobResult) -> Result<Value, Problem> {
-    let broken = |_| Problem::new(Code::Internal, INTERNAL);
+/// The result of a job as a value. One that is too large to be part of an input is null, which the reader's own check will refuse.
+pub(super) async fn value(app: &App, id: JobId, result: &JobResult) -> Result<Value, Trouble> {
+    let broken = |error| Trouble::Lost(format!("the result of job {id} cannot be read: {error}"));
     match result {
         JobResult::Inline(text) => serde_json::from_str(text.get()).map_err(broken),
         JobResult::Object { size_bytes, .. } if *size_bytes > RESULT_MAX => Ok(Value::Null),
-        JobResult::Object { key, .. } => {
-            let bytes = app.objects.get(key, RESULT_MAX).await?.unwrap_or_default();
-            serde_json::from_slice(&bytes).map_err(broken)
-        }
+        JobResult::Object { key, .. } => match app.objects.get(key, RESULT_MAX).await? {
+            Some(bytes) => serde_json::from_slice(&bytes).map_err(broken),
+            None => Err(Trouble::Lost(format!("the result of job {id} is missing from the object store"))),
+        },
     }
 }

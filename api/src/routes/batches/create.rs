@@ -271,22 +271,43 @@ fn hook(config: &Webhooks, wanted: &BatchRequest) -> Result<Option<Hook>, Proble
 
 /// What makes two requests the same request, but for the lines.
 fn asked(wanted: &BatchRequest) -> String {
+    // Taken apart without `..`, so that no member is forgotten. The lines are hashed apart; an event list has one value only.
+    let BatchRequest {
+        endpoint,
+        version,
+        lines: _,
+        input_file: _,
+        input_key: _,
+        format,
+        priority,
+        on_invalid,
+        deadline_s,
+        timeout_s,
+        max_attempts,
+        budget_usd_micros,
+        at_budget,
+        metadata,
+        webhook,
+        webhook_events: _,
+        idempotency_key: _,
+    } = wanted;
+    let metadata = metadata.as_ref().filter(|metadata| !metadata.is_empty());
     let mut asked = serde_json::json!([
-        wanted.endpoint,
-        wanted.format,
-        wanted.priority,
-        wanted.on_invalid,
-        wanted.deadline_s,
-        wanted.timeout_s,
-        wanted.max_attempts,
-        wanted.metadata.as_ref().filter(|metadata| !metadata.is_empty()),
-        wanted.webhook,
+        endpoint,
+        format,
+        priority,
+        on_invalid,
+        deadline_s,
+        timeout_s,
+        max_attempts,
+        metadata,
+        webhook,
     ]);
     // Only where there is one: a key that came before there were budgets and versions is still known.
-    if let (Some(budget), Some(asked)) = (wanted.budget_usd_micros, asked.as_array_mut()) {
-        asked.push(serde_json::json!([budget, wanted.at_budget.unwrap_or_default()]));
+    if let (Some(budget), Some(asked)) = (budget_usd_micros, asked.as_array_mut()) {
+        asked.push(serde_json::json!([budget, at_budget.unwrap_or_default()]));
     }
-    if let (Some(version), Some(asked)) = (wanted.version, asked.as_array_mut()) {
+    if let (Some(version), Some(asked)) = (version, asked.as_array_mut()) {
         asked.push(serde_json::json!({"version": version}));
     }
     asked.to_string()

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::dependencies::{self, DependencyRequest};
 use super::target::Target;
 use crate::config::Webhooks;
-use crate::error::Problem;
+use crate::error::{Code, INTERNAL, Problem};
 use crate::routes::view::PriorityWord;
 use crate::{inputs, json, stamp, webhooks};
 
@@ -108,7 +108,7 @@ pub(crate) struct SubmitRequest {
 pub(crate) struct Checked {
     pub(crate) job: NewJob,
     input: Value,
-    /// All else that was asked for, before any default took its place: a deploy between two tries must not make them differ.
+    /// All else that was asked for ([`asked`]), before any default took its place: a deploy between two tries must not make them differ.
     asked: String,
 }
 
@@ -122,19 +122,9 @@ pub(crate) fn check(
 ) -> Result<Checked, Problem> {
     let (deployed, now) = (&target.deployed, now_ms());
     let version = &deployed.version;
-    let asked = Value::Array(vec![
-        of(&request.endpoint),
-        of(&request.version),
-        of(&request.priority),
-        of(&request.timeout_s),
-        of(&request.max_attempts),
-        of(&request.run_after),
-        of(&request.metadata),
-        of(&(request.queue_timeout_s, request.deadline_s, request.retention_s)),
-        of(&(&request.concurrency_key, request.concurrency_max)),
-        of(&request.depends_on),
-        of(&(&request.webhook, &request.webhook_events)),
-    ]);
+    let mut request = request;
+    let text = std::mem::take(&mut request.input);
+    let asked = asked(&request)?;
     let timeout_s = within(request.timeout_s, 1, TIMEOUT_MAX_S, at, "timeout_s")?.unwrap_or(version.spec.timeout_s);
     let max_attempts = within(request.max_attempts.map(u64::from), 1, u64::from(ATTEMPTS_MAX), at, "max_attempts")?
         .map_or(version.spec.max_attempts, |attempts| u32::try_from(attempts).unwrap_or(ATTEMPTS_MAX));
@@ -154,8 +144,8 @@ pub(crate) fn check(
     let hook = hook(&target.webhooks, request.webhook, request.webhook_events, at)?;
 
     let input_at = format!("{at}/input");
-    let mut input = json::strict_value(request.input.get(), &input_at)
-        .map_err(|error| Problem::field(error.path, error.message))?;
+    let mut input =
+        json::strict_value(text.get(), &input_at).map_err(|error| Problem::field(error.path, error.message))?;
     let refers = dependencies::refers(&input);
     // As it was asked for: repeating a bulk call must not make it another one because its jobs have new ids.
     let original = refers.then(|| input.clone());
@@ -163,13 +153,14 @@ pub(crate) fn check(
     // What refers to another job's result is not there yet; the handler's own check sees it when it is.
     let files =
         if refers { inputs::files(&input, &input_at)? } else { inputs::check(&deployed.input, &input, &input_at)? };
-    let raw = if refers { json::raw(&input) } else { request.input };
+    let raw = if refers { json::raw(&input) } else { text };
     let job = NewJob {
         id: JobId::new(target.shard),
         spec: JobSpec {
             tenant: tenant.to_owned(),
             endpoint: version.name.clone(),
             version: version.version,
+            pinned: request.version.is_some(),
             priority: request.priority.or(version.spec.priority).unwrap_or_default(),
             vram_class_gib: deployed.vram_class_gib,
             demands: deployed.demands,
@@ -193,11 +184,42 @@ pub(crate) fn check(
         archived: Vec::new(),
         watcher: None,
     };
-    Ok(Checked { job, input: original.unwrap_or(input), asked: asked.to_string() })
+    Ok(Checked { job, input: original.unwrap_or(input), asked })
 }
 
-fn of(value: &impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or_default()
+/// All members of a request but its input and its idempotency key, as text to be hashed. It is made from what the request serializes to, so a
+/// member that is added to [`SubmitRequest`] is part of it.
+///
+/// Keys live for a day and are shared with replicas of the release before. So the members that release has stand in its order, with null where
+/// there is none, and others follow only where there are any.
+fn asked(request: &SubmitRequest) -> Result<String, Problem> {
+    let failed = |error: &dyn std::fmt::Display| {
+        tracing::error!(%error, "failed to compute the fingerprint of a submit");
+        Problem::new(Code::Internal, INTERNAL)
+    };
+    let Value::Object(mut members) = serde_json::to_value(request).map_err(|error| failed(&error))? else {
+        return Err(failed(&"a request is no object"));
+    };
+    members.remove("input");
+    members.remove("idempotency_key");
+    let mut of = |name: &str| members.remove(name).unwrap_or_default();
+    let mut asked = vec![
+        of("endpoint"),
+        of("version"),
+        of("priority"),
+        of("timeout_s"),
+        of("max_attempts"),
+        of("run_after"),
+        of("metadata"),
+        Value::Array(vec![of("queue_timeout_s"), of("deadline_s"), of("retention_s")]),
+        Value::Array(vec![of("concurrency_key"), of("concurrency_max")]),
+        of("depends_on"),
+        Value::Array(vec![of("webhook"), of("webhook_events")]),
+    ];
+    if !members.is_empty() {
+        asked.push(Value::Object(members));
+    }
+    Ok(Value::Array(asked).to_string())
 }
 
 fn within(value: Option<u64>, least: u64, most: u64, at: &str, name: &str) -> Result<Option<u64>, Problem> {
@@ -313,6 +335,8 @@ pub(crate) fn canonical(value: &Value, hash: &mut Sha256) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -325,5 +349,84 @@ mod tests {
         assert_eq!(hash(r#"{"a": 1, "b": [true, "x"]}"#), hash(r#"{ "b":[true,"\u0078"],"a":1}"#));
         assert_ne!(hash(r#"["ab"]"#), hash(r#"["a", "b"]"#));
         assert_ne!(hash(r#"{"a": {"b": 1}}"#), hash(r#"{"a": {}, "b": 1}"#));
+    }
+
+    fn fingerprint(request: &Value) -> String {
+        asked(&serde_json::from_value(request.clone()).unwrap()).unwrap()
+    }
+
+    /// Two values of a member, by its schema.
+    fn samples(schema: &Value, document: &Value) -> [Value; 2] {
+        let resolved = |schema: &Value| match schema["$ref"].as_str() {
+            Some(path) => document.pointer(path.trim_start_matches('#')).unwrap().clone(),
+            None => schema.clone(),
+        };
+        let schema = resolved(schema);
+        let choices = ["oneOf", "anyOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
+        let schema = choices.map(resolved).find(|choice| choice["type"] != "null").unwrap_or_else(|| schema.clone());
+        if let Some(words) = schema["enum"].as_array() {
+            return [words[0].clone(), words[1].clone()];
+        }
+        let kind = match &schema["type"] {
+            Value::Array(kinds) => kinds.iter().find(|kind| *kind != "null").unwrap().clone(),
+            kind => kind.clone(),
+        };
+        match kind.as_str() {
+            Some("integer") => [1.into(), 2.into()],
+            Some("number") => [0.25.into(), 0.5.into()],
+            Some("boolean") => [true.into(), false.into()],
+            Some("string") => ["a".into(), "b".into()],
+            Some("array") if schema["items"]["type"] == "string" => {
+                [json!(["job.started"]), json!(["job.started", "job.completed"])]
+            }
+            Some("array") => {
+                let item = |on: &str| json!([{"job": JobId::new(0), "on": on}]);
+                [item("success"), item("completion")]
+            }
+            Some("object") => [json!({"k": "a"}), json!({"k": "b"})],
+            other => panic!("the test knows no value of {other:?}: {schema}"),
+        }
+    }
+
+    #[test]
+    fn every_member_of_a_request_is_part_of_its_fingerprint() {
+        let document: Value = serde_json::from_str(crate::openapi::json()).unwrap();
+        let members = document["components"]["schemas"]["SubmitRequest"]["properties"].as_object().unwrap();
+        assert!(members.len() > 15, "{members:?}");
+        let plain = json!({"endpoint": "echo", "input": {}});
+        for (name, schema) in members.iter().filter(|(name, _)| !["input", "idempotency_key"].contains(&name.as_str()))
+        {
+            let of = |value: Value| {
+                let mut request = plain.clone();
+                request[name] = value;
+                fingerprint(&request)
+            };
+            let [one, other] = samples(schema, &document).map(of);
+            assert!(
+                one != other && one != fingerprint(&plain) && other != fingerprint(&plain),
+                "{name} makes no difference"
+            );
+        }
+    }
+
+    /// The text that the release before hashes, of the members that it has.
+    #[test]
+    fn a_fingerprint_is_that_of_the_release_before() {
+        assert_eq!(
+            fingerprint(&json!({"endpoint": "echo", "input": {"a": 1}})),
+            r#"["echo",null,null,null,null,null,null,[null,null,null],[null,null],null,[null,null]]"#
+        );
+        let job = JobId::new(0).to_string();
+        let all = json!({
+            "endpoint": "echo", "version": 3, "input": [1], "priority": "batch", "timeout_s": 5, "max_attempts": 2,
+            "run_after": "2026-11-21T05:50:00Z", "queue_timeout_s": 6, "deadline_s": 7, "retention_s": 60, "concurrency_key": "k",
+            "concurrency_max": 4, "depends_on": [{"job": job, "on": "completion"}], "webhook": "https://example.org/",
+            "webhook_events": ["job.started"], "metadata": {"b": "2", "a": "1"}, "idempotency_key": "i",
+        });
+        let expected = json!([
+            "echo", 3, "batch", 5, 2, "2026-11-21T05:50:00Z", {"a": "1", "b": "2"}, [6, 7, 60], ["k", 4],
+            [{"job": job, "on": "completion"}], ["https://example.org/", ["job.started"]],
+        ]);
+        assert_eq!(fingerprint(&all), expected.to_string());
     }
 }
