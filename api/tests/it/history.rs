@@ -225,8 +225,9 @@ async fn history_leaves_nothing_of_a_job_in_redis() {
         }
     };
     let keys = timeout(PATIENCE, drained).await.expect("Redis returns to what it was");
-    // Roles, and what is counted of all jobs together.
-    assert!(keys.len() < 12, "{keys:?}");
+    // What is counted of all jobs together. How many roles background duties hold at this moment says nothing of jobs.
+    let counted = keys.iter().filter(|key| !key.contains(":role:")).count();
+    assert!(counted < 10, "{keys:?}");
     let list: Vec<String> = listed(&stack, "", 100).await;
     assert_eq!(list.len(), ids.len());
     assert_eq!(list.into_iter().collect::<BTreeSet<_>>(), ids);

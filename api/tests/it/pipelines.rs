@@ -1,6 +1,13 @@
 //! Jobs that wait for others: dependencies, references, and the steps before and after a job.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use stokehold_queue::Queue;
+use stokehold_queue::gateway::{FinishOutcome, FinishReport};
+use stokehold_queue::job::{ErrorCode, JobState, Timing};
+use stokehold_queue::queue::LeaseQuery;
+use stokehold_queue::reach::Reach;
 
 use crate::stack::{PACKAGE, Stack, sha256};
 use crate::worker::Worker;
@@ -64,6 +71,80 @@ async fn a_bulk_call_with_references_may_be_repeated() {
     ]});
     let first = stack.json(stack.post("/v1/jobs/bulk", &jobs)).await;
     assert_eq!(stack.json(stack.post("/v1/jobs/bulk", &jobs)).await, first);
+}
+
+#[tokio::test]
+async fn a_retried_job_does_not_wait_again_and_its_input_is_data() {
+    let stack = Stack::start().await;
+    stack.deploy(endpoint("any", json!({}))).await;
+    let worker = Worker::join(&stack).await;
+    let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
+    let second =
+        submit(&stack, json!({"endpoint": "any", "input": {"a": {"$job": first["id"], "pointer": "/x"}}})).await;
+    let looks_like_one = json!({"$job": "0192f0c1a2b37cde8f00112233445500"});
+    worker.succeed(&worker.lease().await, json!({"x": looks_like_one})).await;
+    let lease = worker.lease().await;
+    assert_eq!((&lease["job_id"], &lease["input"]), (&second["id"], &json!({"a": looks_like_one})));
+    worker.fail(&lease, "handler_error").await;
+
+    let again = stack.json(stack.post(&format!("/v1/jobs/{}/retry", id(&second)), &Value::Null)).await;
+    assert_eq!((&again["state"], &again["depends_on"]), (&json!("queued"), &json!([])), "{again}");
+    let lease = worker.lease().await;
+    assert_eq!((&lease["job_id"], &lease["input"]), (&again["id"], &json!({"a": looks_like_one})));
+    worker.succeed(&lease, json!(null)).await;
+
+    // One that was cancelled while it waited has its references still, and waits again.
+    let open = submit(&stack, json!({"endpoint": "any", "input": 2})).await;
+    let waits = submit(&stack, json!({"endpoint": "any", "input": {"$job": open["id"]}})).await;
+    stack.json(stack.post(&format!("/v1/jobs/{}/cancel", id(&waits)), &Value::Null)).await;
+    let again = stack.json(stack.post(&format!("/v1/jobs/{}/retry", id(&waits)), &Value::Null)).await;
+    assert_eq!(again["state"], "blocked");
+    worker.succeed(&worker.lease().await, json!("out")).await;
+    let lease = worker.lease().await;
+    assert_eq!((&lease["job_id"], &lease["input"]), (&again["id"], &json!("out")));
+    worker.succeed(&lease, json!(null)).await;
+}
+
+#[tokio::test]
+async fn a_job_whose_upstream_result_is_gone_fails_and_says_so() {
+    let stack = Stack::start().await;
+    stack.deploy(endpoint("any", json!({}))).await;
+    let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
+    let whole = submit(&stack, json!({"endpoint": "any", "input": {"$job": first["id"]}})).await;
+    let lease = stack.queue.lease(LeaseQuery::new("w", 1, Reach::usual(0))).await.unwrap().remove(0);
+    // Its result is said to lie in the object store, where nothing is.
+    let outcome = FinishOutcome::Stored { size_bytes: 5 };
+    stack.queue.finish(&[FinishReport::new(lease.named(), Timing::default(), outcome)]).await.unwrap();
+    let ended = ended(&stack, &whole).await;
+    assert_eq!((&ended["state"], &ended["error"]["code"]), (&json!("failed"), &json!("dependency_failed")), "{ended}");
+    let why = format!("the result of job {} is missing from the object store", id(&first));
+    assert_eq!(ended["error"]["message"], why);
+}
+
+#[tokio::test]
+async fn a_job_whose_input_cannot_be_read_is_ended_and_the_next_one_runs() {
+    let stack = Stack::start().await;
+    stack.deploy(endpoint("any", json!({}))).await;
+    let worker = Worker::join(&stack).await;
+    let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
+    let broken = submit(&stack, json!({"endpoint": "any", "input": 2, "depends_on": [first["id"]]})).await;
+    worker.succeed(&worker.lease().await, json!(null)).await;
+    while stack.job(&id(&broken)).await["state"] != "queued" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Deeper than what is read into memory may be.
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    stack.redis.ask::<i64>(&["HSET", &format!("{{stoke:0}}:j:{}", id(&broken)), "input", &deep]);
+    let next = submit(&stack, json!({"endpoint": "any", "input": 3})).await;
+
+    let reply = stack.json(worker.post("lease", &json!({"want": 9, "reach_gib": 0, "wait_ms": 0}))).await;
+    let leased: Vec<&Value> = reply["leases"].as_array().unwrap().iter().map(|lease| &lease["job_id"]).collect();
+    assert_eq!(leased, [&next["id"]], "{reply}");
+    // Its input is as deep for a client, so the record itself is looked at.
+    let ended = stack.queue.get(id(&broken).parse().unwrap()).await.unwrap().unwrap();
+    let error = ended.error.unwrap();
+    assert_eq!((ended.state, error.code), (JobState::Failed, ErrorCode::DependencyFailed));
+    assert!(error.message.starts_with("its input cannot be read"), "{}", error.message);
 }
 
 #[tokio::test]

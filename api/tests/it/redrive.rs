@@ -3,6 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use stokehold_api::token::Scope;
+use stokehold_queue::Queue;
 
 use crate::stack::{Stack, echo};
 use crate::worker::Worker;
@@ -35,6 +36,40 @@ async fn a_dead_job_is_tried_again_once_and_leaves_the_dead_letters() {
     assert_eq!(stack.problem(retry).await, (409, "not_retryable".to_owned()));
     worker.succeed(&worker.lease().await, json!("done")).await;
     assert_eq!(stack.job(open).await["state"], "succeeded");
+}
+
+#[tokio::test]
+async fn a_retry_runs_on_the_current_version_unless_it_is_pinned_or_told_otherwise() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let mut dead = Vec::new();
+    for text in ["a", "b", "c", "d"] {
+        dead.push(failed_job(&stack, &worker, text).await);
+    }
+    let body = json!({"endpoint": "echo", "version": 1, "input": {"text": "e"}, "max_attempts": 1, "timeout_s": 77});
+    let pinned = stack.json(stack.post("/v1/jobs", &body)).await["id"].as_str().unwrap().to_owned();
+    worker.fail(&worker.lease().await, "handler_error").await;
+    let mut mended = echo();
+    mended["timeout_s"] = json!(123);
+    assert_eq!(stack.deploy(mended).await["version"], 2);
+
+    let retry = |id: &str, query: &str| stack.post(&format!("/v1/jobs/{id}/retry{query}"), &Value::Null);
+    let spec = async |id: &Value| stack.queue.get(id.as_str().unwrap().parse().unwrap()).await.unwrap().unwrap().spec;
+    let again = spec(&stack.json(retry(&dead[0], "")).await["id"]).await;
+    assert_eq!((again.version, again.timeout_ms, again.max_attempts), (2, 123_000, 1));
+    let again = spec(&stack.json(retry(&dead[1], "?same_version=true")).await["id"]).await;
+    assert_eq!((again.version, again.timeout_ms), (1, 600_000));
+    let again = spec(&stack.json(retry(&pinned, "")).await["id"]).await;
+    assert_eq!((again.version, again.timeout_ms), (1, 77_000));
+    let wrong = retry(&dead[2], "?same_version=perhaps");
+    assert_eq!(stack.problem(wrong).await, (400, "invalid_query".to_owned()));
+
+    for (same_version, version) in [(true, 1), (false, 2)] {
+        let body = json!({"filter": {"endpoint": "echo"}, "limit": 1, "same_version": same_version});
+        let many = stack.json(stack.post("/v1/jobs/retry", &body)).await;
+        assert_eq!(spec(&many["retried"][0]["new_id"]).await.version, version, "{many}");
+    }
 }
 
 #[tokio::test]

@@ -138,7 +138,7 @@ async fn schedule_mistakes_are_refused_with_what_to_change() {
         (with("grace_s", json!(0)), 400, "/grace_s", "must be 1 to 604800 seconds"),
         (with("name", json!("")), 400, "/name", "must be 1 to 255"),
         (with("every", json!("1h")), 400, "", "unknown field `every`"),
-        (with("job", json!(null)), 400, "/job", "invalid type"),
+        (with("job", json!(null)), 400, "/job", "must be an object, not null"),
         (with("job.run_after", json!("2027-01-01T00:00:00Z")), 400, "/job/run_after", "the schedule says when"),
         (with("job.idempotency_key", json!("k")), 400, "/job/idempotency_key", "a key of its own"),
         (with("job.depends_on", json!([])), 400, "/job/depends_on", "waits for no other"),
@@ -257,4 +257,11 @@ async fn a_key_makes_one_schedule() {
     assert_eq!(again.json::<Value>().await.unwrap()["id"], first["id"]);
     let other = json!({"cron": "0 4 * * *", "job": body["job"]});
     assert_eq!(stack.problem(create(&other)).await, (422, "idempotency_conflict".to_owned()));
+
+    // A job under the same key is nothing to the schedule.
+    let job = json!({"endpoint": "echo", "input": {"text": "hi"}});
+    let submit = || stack.post("/v1/jobs", &job).header("idempotency-key", "k");
+    let job = stack.json(submit()).await;
+    assert_eq!(stack.json(submit()).await["id"], job["id"]);
+    assert_eq!(create(&body).send().await.unwrap().status(), 200);
 }

@@ -13,7 +13,7 @@ use stokehold_api::token::{Scope, TokenKey, mint};
 use stokehold_api::{Config, run};
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
-use stokehold_queue::{RedisConfig, RedisQueue, TokenKind};
+use stokehold_queue::{RedisConfig, RedisQueue, Shards, TokenKind};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -155,6 +155,11 @@ impl Stack {
         record.single_use = single_use;
         self.queue.registry().put_token(&record).await.unwrap();
         secret.expose().to_owned()
+    }
+
+    /// The queue as an API process sees it.
+    pub(crate) async fn shards(&self) -> Shards {
+        Shards::connect(self.config.redis.clone()).await.unwrap()
     }
 
     /// Deploys the endpoint `echo`, which takes `{"text": string}` and any file.

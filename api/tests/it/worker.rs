@@ -157,7 +157,7 @@ async fn files_and_large_results_lie_under_their_attempt_alone() {
     let id = stack.submit("hi").await;
     let lease = worker.lease().await;
     let file = |name: &str, bytes: &[u8]| json!({"name": name, "size_bytes": bytes.len(), "sha256": sha256(bytes), "content_type": "application/json"});
-    let files = json!([file("output.json", b"[1,2]"), file("a.png", b"png")]);
+    let files = json!([file("output.json", b"[1,2]"), file("Bericht für 図 1.png", b"png")]);
     let asked = json!({"job_id": id, "fence": lease["fence"], "files": files});
     let uploads = stack.json(worker.post("uploads", &asked)).await;
     for (upload, bytes) in uploads["uploads"].as_array().unwrap().iter().zip([b"[1,2]".as_slice(), b"png"]) {
@@ -173,7 +173,7 @@ async fn files_and_large_results_lie_under_their_attempt_alone() {
     let finished = stack.json(worker.post("finish", &json!({"finish": [report]}))).await;
     assert_eq!(finished["finished"], json!(["ok"]));
 
-    for (path, bytes) in [("result", "[1,2]"), ("files/a.png", "png")] {
+    for (path, bytes) in [("result", "[1,2]"), ("files/Bericht%20f%C3%BCr%20%E5%9B%B3%201.png", "png")] {
         let redirected = stack.get(&format!("/v1/jobs/{id}/{path}")).send().await.unwrap();
         assert_eq!(redirected.status(), 307);
         let url = redirected.headers()["location"].to_str().unwrap().to_owned();
@@ -185,6 +185,24 @@ async fn files_and_large_results_lie_under_their_attempt_alone() {
     }
     assert_eq!(stack.problem(worker.post("uploads", &asked)).await, (409, "stale_fence".to_owned()));
     insta::assert_json_snapshot!("job_stored", shown(stack.get(&format!("/v1/jobs/{id}")).send().await.unwrap()).await);
+}
+
+#[tokio::test]
+async fn the_time_that_a_job_waited_in_its_worker_is_shown() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    let id = stack.submit("hi").await;
+    let lease = worker.lease().await;
+    let timing = json!({"turn_ms": 1_234, "inputs_ms": 56, "run_ms": 7});
+    let report =
+        json!({"job_id": id, "fence": lease["fence"], "outcome": "succeeded", "result": "x", "timing": timing});
+    stack.json(worker.post("finish", &json!({"finish": [report]}))).await;
+    let job = stack.job(&id).await;
+    for timing in [&job["timing"], &job["attempts"][0]["timing"]] {
+        let parts = [&timing["worker_wait_ms"], &timing["inputs_ms"], &timing["run_ms"]];
+        assert_eq!(parts, [&json!(1_234), &json!(56), &json!(7)], "{job}");
+    }
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ function useStory(id: string, changed: () => void): string[] {
     on("state", (data) => `— ${data["state"]}, attempt ${data["attempt"]}`);
     on("log", (data) => `${data["stream"]}  ${String(data["text"]).trimEnd()}`);
     on("progress", (data) => `${Math.round(Number(data["fraction"]) * 100)} %  ${data["message"]}`);
+    on("gap", (data) => `outputs ${data["from"]} to ${Number(data["to"]) - 1} are missing here; the result has them`);
     on("output", (data) => `output ${data["index"]}  ${JSON.stringify(data["value"])}`);
     stream.addEventListener("state", changed);
     stream.addEventListener("done", () => { stream.close(); changed(); });

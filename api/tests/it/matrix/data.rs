@@ -85,7 +85,7 @@ const VIEWS: [&str; 28] = [
 ];
 
 /// What goes on by itself.
-const VOLATILE: [&str; 5] = ["tries", "next_try_at", "last_used_at", "eta_at", "newest"];
+const VOLATILE: [&str; 6] = ["tries", "next_try_at", "last_used_at", "eta_at", "newest", "rate_per_s"];
 
 impl Data {
     /// Makes a tenant's things, with a token that may.
