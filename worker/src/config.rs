@@ -42,6 +42,61 @@ pub const VARIABLES: [&str; 24] = [
     INSTANCE_KEY,
 ];
 
+/// Variables beside its settings that a worker started by another program may inherit: where things are and how to reach them. Whatever else
+/// that program has in its environment (tokens, keys of providers and buckets) is none of a worker's business, for handlers may read it in
+/// `/proc`.
+pub const INHERITED: [&str; 49] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VERSION",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+    "OMP_NUM_THREADS",
+    "RUST_BACKTRACE",
+    "STOKE_LOG",
+    "STOKE_LOG_FORMAT",
+    "STOKE_FAILPOINTS",
+    "STOKE_UV_CACHE_DIR",
+    "UV_CACHE_DIR",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_OFFLINE",
+    "UV_HTTP_TIMEOUT",
+    "UV_NATIVE_TLS",
+    "UV_PYTHON_INSTALL_DIR",
+    "UV_PYTHON_INSTALL_MIRROR",
+];
+
 /// The provider's, for the machine to destroy itself.
 const INSTANCE_KEY: &str = "CONTAINER_API_KEY";
 

@@ -1,7 +1,10 @@
 //! The gateway as a worker sees it: one method per route, each with a timeout, a bounded retry and a stated outcome.
 
+mod token;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
@@ -13,11 +16,13 @@ use stokehold_queue::gateway::{
     LeaseRequest, ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, UploadsReply,
     UploadsRequest,
 };
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::Secret;
 use crate::metrics;
 use crate::rejoin::Rejoin;
 use crate::rental::Reached;
+use token::WorkerToken;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -29,6 +34,14 @@ const LEASE_MARGIN: Duration = Duration::from_secs(10);
 const TRIES: u32 = 6;
 const WAIT_MIN: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(3);
+
+/// Longest time that a call whose token was refused waits for the next token. A gateway that refuses a token answers, so the join that
+/// follows rarely takes longer than a round trip or a restart of the gateway.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bounds of the pause after a join that failed, before its jitter of 0.5 to 1.5.
+const REJOIN_PAUSE_MIN: Duration = Duration::from_secs(1);
+const REJOIN_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Why a call did not give its answer.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +62,22 @@ pub(crate) enum Error {
     },
 }
 
+/// What is asked of which route, and for how long.
+struct Call<'a, B> {
+    method: Method,
+    path: &'a str,
+    body: Option<&'a B>,
+    timeout: Duration,
+    tries: u32,
+}
+
+impl<'a, B> Call<'a, B> {
+    /// One that is repeated.
+    fn post(path: &'a str, body: &'a B) -> Self {
+        Self { method: Method::POST, path, body: Some(body), timeout: CALL_TIMEOUT, tries: TRIES }
+    }
+}
+
 /// The connection. One per worker.
 pub(crate) struct Gateway {
     http: reqwest::Client,
@@ -59,8 +88,7 @@ pub(crate) struct Gateway {
     /// Told of every answer, where somebody has to know.
     reached: Option<Arc<Reached>>,
     join: JoinRequest,
-    /// The worker's own, once it has joined.
-    token: Mutex<Secret>,
+    token: WorkerToken,
 }
 
 impl Gateway {
@@ -72,100 +100,141 @@ impl Gateway {
         reached: Option<Arc<Reached>>,
     ) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).build()?;
-        let (base, token) = (format!("{base}/worker/v1"), Mutex::new(Secret::new("")));
-        Ok(Self { http, base, join_token, rejoin, reached, join, token })
+        let base = format!("{base}/worker/v1");
+        Ok(Self { http, base, join_token, rejoin, reached, join, token: WorkerToken::none() })
     }
 
-    /// Joins and remembers the worker's own token. Unknown outcomes are repeated: a join that was lost is a worker that never
-    /// asks for anything.
+    /// Joins and stores the worker's own token. Calls that are under way meanwhile never carry a join token. Unknown outcomes are repeated:
+    /// a join that was lost is a worker that never asks for anything.
     pub(crate) async fn join(&self) -> Result<JoinReply, Error> {
         let mut outcome = Err(Error::Unauthorized);
         for token in [self.rejoin.token(), Some(self.join_token.clone())].into_iter().flatten() {
-            self.set_token(token);
-            outcome = self.call(Method::POST, "join", Some(&self.join), CALL_TIMEOUT, TRIES).await;
+            outcome = self.repeated(&Call::post("join", &self.join), &token).await;
             // One that is spent does not stand in the way of the other.
             if !matches!(outcome, Err(Error::Unauthorized)) {
                 break;
             }
         }
         let reply: JoinReply = outcome?;
-        self.set_token(Secret::new(reply.token.clone()));
+        self.token.replace(Secret::new(reply.token.clone()));
         if let Some(token) = &reply.rejoin_token {
             self.rejoin.keep(Secret::new(token.clone())).await;
         }
         Ok(reply)
     }
 
+    /// Joins again whenever the gateway refuses the worker's token, until it succeeds: with a pause after each failure, which doubles.
+    pub(crate) async fn stay_joined(&self) -> Infallible {
+        loop {
+            self.token.refused().await;
+            tracing::warn!("the gateway refused this worker's token; joining again");
+            let mut pause = REJOIN_PAUSE_MIN;
+            while let Err(error) = self.join().await {
+                tracing::error!(%error, "cannot join again");
+                let jittered = pause.mul_f64(rand::rng().random_range(0.5..1.5));
+                sleep(jittered).await;
+                pause = (pause * 2).min(REJOIN_PAUSE_MAX);
+            }
+        }
+    }
+
+    /// Number of the current token, for [`Gateway::token_replaced`].
+    pub(crate) fn token_number(&self) -> u64 {
+        self.token.current().0
+    }
+
+    /// Waits until the token with this number has a successor.
+    pub(crate) async fn token_replaced(&self, number: u64) {
+        self.token.replaced(number).await;
+    }
+
     /// One try: an unknown outcome costs a lease period, and the caller asks again anyway.
     pub(crate) async fn lease(&self, request: &LeaseRequest) -> Result<LeaseReply, Error> {
         let timeout = Duration::from_millis(request.wait_ms) + LEASE_MARGIN;
-        self.call(Method::POST, "lease", Some(request), timeout, 1).await
+        self.call(Call { timeout, tries: 1, ..Call::post("lease", request) }).await
     }
 
     /// Repeated: the gateway answers a report it has taken before with `already_ended`.
     pub(crate) async fn finish(&self, request: &FinishRequest) -> Result<FinishReply, Error> {
-        self.call(Method::POST, "finish", Some(request), CALL_TIMEOUT, TRIES).await
+        self.call(Call::post("finish", request)).await
     }
 
-    /// One try: the next heartbeat comes soon.
+    /// One try, which does not wait for a new token either: the next heartbeat comes soon.
     pub(crate) async fn extend(&self, request: &ExtendRequest, timeout: Duration) -> Result<ExtendReply, Error> {
-        let reply: ExtendReply = self.call(Method::POST, "extend", Some(request), timeout, 1).await?;
-        if let Some(token) = &reply.token {
-            self.set_token(Secret::new(token.clone()));
+        let (number, token) = self.token.current();
+        let call = Call { timeout, tries: 1, ..Call::post("extend", request) };
+        let outcome = self.repeated(&call, &token).await;
+        match &outcome {
+            Ok(ExtendReply { token: Some(next), .. }) => self.token.renew(number, Secret::new(next.clone())),
+            Err(Error::Unauthorized) => self.token.refuse(number),
+            Ok(_) | Err(_) => {}
         }
-        Ok(reply)
+        outcome
     }
 
     /// Repeated: a lease that is already back is answered as stale.
     pub(crate) async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, Error> {
-        self.call(Method::POST, "release", Some(request), CALL_TIMEOUT, TRIES).await
+        self.call(Call::post("release", request)).await
     }
 
     /// Two tries: an event told twice is worse than one lost.
     pub(crate) async fn events(&self, request: &EventsRequest) -> Result<(), Error> {
-        self.call(Method::POST, "events", Some(request), CALL_TIMEOUT, 2).await
+        self.call(Call { tries: 2, ..Call::post("events", request) }).await
     }
 
     /// Repeated: asking for URLs changes nothing.
     pub(crate) async fn uploads(&self, request: &UploadsRequest) -> Result<UploadsReply, Error> {
-        self.call(Method::POST, "uploads", Some(request), CALL_TIMEOUT, TRIES).await
+        self.call(Call::post("uploads", request)).await
     }
 
     /// Repeated: a read.
     pub(crate) async fn runner_spec(&self, tenant: &str, name: &str, version: u32) -> Result<RunnerSpec, Error> {
         let path = format!("endpoints/{tenant}/{name}/{version}");
-        self.call(Method::GET, &path, None::<&()>, CALL_TIMEOUT, TRIES).await
+        self.call(Call::<()> { method: Method::GET, body: None, ..Call::post(&path, &()) }).await
     }
 
     /// Repeated: a read.
     pub(crate) async fn secrets(&self, request: &SecretsRequest) -> Result<Secrets, Error> {
-        let reply: SecretsReply = self.call(Method::POST, "secrets", Some(request), CALL_TIMEOUT, TRIES).await?;
+        let reply: SecretsReply = self.call(Call::post("secrets", request)).await?;
         Ok(reply.secrets)
     }
 
-    fn set_token(&self, token: Secret) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+    /// Makes a call with the worker's token. When the gateway refuses that one, the call waits for the next and is repeated with it.
+    async fn call<B: Serialize, R: DeserializeOwned>(&self, call: Call<'_, B>) -> Result<R, Error> {
+        let mut wait_until = None;
+        loop {
+            let (number, token) = self.token.current();
+            let outcome = self.repeated(&call, &token).await;
+            if !matches!(outcome, Err(Error::Unauthorized)) {
+                return outcome;
+            }
+            self.token.refuse(number);
+            let until = *wait_until.get_or_insert_with(|| Instant::now() + TOKEN_TIMEOUT);
+            let is_replaced = timeout_at(until, self.token.replaced(number)).await.is_ok();
+            // A gateway that refuses each new token too is not asked for ever.
+            if !is_replaced || Instant::now() >= until {
+                return outcome;
+            }
+        }
     }
 
-    async fn call<B: Serialize, R: DeserializeOwned>(
+    /// Repeats a call whose outcome is unknown, with a pause that doubles between the tries.
+    async fn repeated<B: Serialize, R: DeserializeOwned>(
         &self,
-        method: Method,
-        path: &str,
-        body: Option<&B>,
-        timeout: Duration,
-        tries: u32,
+        call: &Call<'_, B>,
+        token: &Secret,
     ) -> Result<R, Error> {
         let mut wait = WAIT_MIN;
-        for left in (0..tries).rev() {
-            let answer = self.once(&method, path, body, timeout).await;
+        for left in (0..call.tries).rev() {
+            let answer = self.once(call, token).await;
             if answer.is_err() {
-                metrics::gateway_failed(path);
+                metrics::gateway_failed(call.path);
             }
             match answer {
                 Err(Error::Unavailable(why)) if left > 0 => {
-                    tracing::debug!(%path, %why, "the gateway did not answer, trying again");
+                    tracing::debug!(path = call.path, %why, "the gateway did not answer, trying again");
                     let jittered = wait.mul_f64(rand::rng().random_range(0.5..1.0));
-                    tokio::time::sleep(jittered).await;
+                    sleep(jittered).await;
                     wait = (wait * 2).min(WAIT_MAX);
                 }
                 outcome => return outcome,
@@ -174,18 +243,12 @@ impl Gateway {
         Err(Error::Unavailable("no try was allowed".to_owned()))
     }
 
-    async fn once<B: Serialize, R: DeserializeOwned>(
-        &self,
-        method: &Method,
-        path: &str,
-        body: Option<&B>,
-        timeout: Duration,
-    ) -> Result<R, Error> {
-        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    async fn once<B: Serialize, R: DeserializeOwned>(&self, call: &Call<'_, B>, token: &Secret) -> Result<R, Error> {
+        let Call { method, path, body, timeout, tries: _ } = call;
         let request = self
             .http
             .request(method.clone(), format!("{}/{path}", self.base))
-            .timeout(timeout)
+            .timeout(*timeout)
             .bearer_auth(token.expose());
         let request = match body {
             Some(body) => request.json(body),

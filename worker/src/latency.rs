@@ -22,9 +22,9 @@ impl Latency {
         self.succeeded_ms = succeeded_ms.or(self.succeeded_ms);
     }
 
-    /// The mean, milliseconds; 0 before the first run.
-    pub(crate) fn mean_ms(&self) -> u64 {
-        self.runs_ms.iter().sum::<u64>() / (self.runs_ms.len() as u64).max(1)
+    /// The mean, milliseconds; `None` before the first run.
+    pub(crate) fn mean_ms(&self) -> Option<u64> {
+        self.runs_ms.iter().sum::<u64>().checked_div(self.runs_ms.len() as u64)
     }
 
     /// The mean and the 95th percentile (nearest rank), milliseconds; `None` before the first run.
@@ -32,7 +32,7 @@ impl Latency {
         let mut sorted: Vec<u64> = self.runs_ms.iter().copied().collect();
         sorted.sort_unstable();
         let rank = (sorted.len() * 95).div_ceil(100).checked_sub(1)?;
-        Some((self.mean_ms(), sorted[rank]))
+        Some((self.mean_ms()?, sorted[rank]))
     }
 }
 

@@ -33,5 +33,5 @@ pub mod uv;
 mod weights;
 mod worker;
 
-pub use config::{Config, ConfigError, RawConfig, Secret, VARIABLES, user_cache_dir};
+pub use config::{Config, ConfigError, INHERITED, RawConfig, Secret, VARIABLES, user_cache_dir};
 pub use worker::run;

@@ -147,6 +147,7 @@ pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Resu
         max_batch_size: job.max_batch_size,
         max_wait: Duration::ZERO,
         visible: job.cards.iter().map(u32::to_string).collect(),
+        vram: None,
     };
     let runner = Runner::start(&launch, None, job.load_timeout).await.map_err(start_failure)?;
     let scratch = job.scratch.join("run");

@@ -1,21 +1,29 @@
 //! What a running job says, on its way to the gateway: in batches, never in the run's way.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
-use crate::gateway::Gateway;
+use crate::gateway::{Error, Gateway};
 
-/// Waiting messages of one run; more are lost.
+/// Waiting messages of one run, and their bytes; more are lost. Outputs that were merged are one message.
 const BACKLOG: usize = 1_000;
+const BACKLOG_BYTES: usize = 8 << 20;
 
 /// What goes into one call, and how long the first waits for the others.
 const BATCH: usize = 200;
-const LINGER: Duration = Duration::from_millis(100);
+const BATCH_BYTES: usize = 1 << 20;
+const LINGER: Duration = Duration::from_millis(50);
+
+/// Outputs that come within [`LINGER`] become one message of at most this many bytes and outputs: a reader sees them a moment later, and
+/// neither the gateway nor Redis has work for each token.
+const MERGED_BYTES: usize = 16 << 10;
+const MERGED_OUTPUTS: usize = 500;
 
 /// How long a finished run waits for its last messages to be told: after its end they would be refused.
 const LAST_CALL: Duration = Duration::from_secs(10);
@@ -23,7 +31,7 @@ const LAST_CALL: Duration = Duration::from_secs(10);
 /// The way of one run's messages. Most runs never say anything, so it begins with the first one.
 pub(crate) struct Messages {
     heard_by: Hearer,
-    way: Mutex<Option<(mpsc::Sender<JobMessage>, JoinHandle<()>)>>,
+    way: Mutex<Option<(Arc<Pending>, JoinHandle<()>)>>,
 }
 
 /// Whom they are told.
@@ -62,52 +70,206 @@ impl Messages {
             Hearer::Here(ear) => return ear.send(message).is_ok(),
             Hearer::Nobody => return true,
         };
-        let mut way = self.lock();
-        let (sender, _) = way.get_or_insert_with(|| {
-            let (sender, inbox) = mpsc::channel(BACKLOG);
-            (sender, tokio::spawn(forward(Arc::clone(gateway), lease.clone(), inbox)))
+        let mut way = lock(&self.way);
+        let (pending, _) = way.get_or_insert_with(|| {
+            let pending = Arc::new(Pending::default());
+            (Arc::clone(&pending), tokio::spawn(forward(Arc::clone(gateway), lease.clone(), pending)))
         });
-        sender.try_send(message).is_ok()
+        pending.put(message)
     }
 
     /// Waits until what was said has been told, for a while. Nothing may be said afterwards.
     pub(crate) async fn told(&self) {
-        let Some((sender, task)) = self.lock().take() else { return };
-        drop(sender);
+        let Some((pending, task)) = lock(&self.way).take() else { return };
+        pending.close();
         let abort = task.abort_handle();
         if timeout(LAST_CALL, task).await.is_err() {
             tracing::warn!("the last messages of a run could not be told in time");
             abort.abort();
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<(mpsc::Sender<JobMessage>, JoinHandle<()>)>> {
-        self.way.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Messages {
+    fn drop(&mut self) {
+        if let Some((pending, _)) = &*lock(&self.way) {
+            pending.close();
+        }
     }
 }
 
-async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, mut inbox: mpsc::Receiver<JobMessage>) {
-    while let Some(first) = inbox.recv().await {
-        let (mut batch, by) = (vec![first], Instant::now() + LINGER);
-        while batch.len() < BATCH {
-            match timeout_at(by, inbox.recv()).await {
-                Ok(Some(message)) => batch.push(message),
-                Ok(None) | Err(_) => break,
+/// What waits to be told.
+#[derive(Default)]
+struct Pending {
+    waiting: Mutex<Waiting>,
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<JobMessage>,
+    bytes: usize,
+    /// Of the newest message.
+    newest_bytes: usize,
+    /// Outputs that the run has yielded, taken or not.
+    outputs: u64,
+    closed: bool,
+}
+
+impl Pending {
+    fn put(&self, message: JobMessage) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let size = size(&message);
+        if let JobMessage::Output { index, .. } = &message {
+            waiting.outputs = waiting.outputs.max(index + 1);
+        }
+        let message = match message {
+            JobMessage::Output { index, value } => {
+                let fits = waiting.newest_bytes + size <= MERGED_BYTES;
+                if let Some(JobMessage::Outputs { index: first, values }) = waiting.messages.back_mut()
+                    && fits
+                    && *first + values.len() as u64 == index
+                    && values.len() < MERGED_OUTPUTS
+                {
+                    values.push(value);
+                    waiting.bytes += size;
+                    waiting.newest_bytes += size;
+                    return true;
+                }
+                JobMessage::Outputs { index, values: vec![value] }
+            }
+            other => other,
+        };
+        if waiting.messages.len() >= BACKLOG || waiting.bytes + size > BACKLOG_BYTES {
+            return false;
+        }
+        waiting.messages.push_back(message);
+        waiting.bytes += size;
+        waiting.newest_bytes = size;
+        drop(waiting);
+        self.bell.notify_one();
+        true
+    }
+
+    fn close(&self) {
+        lock(&self.waiting).closed = true;
+        self.bell.notify_one();
+    }
+
+    /// What goes into the next call, in order; `None` when all has been told.
+    async fn batch(&self) -> Option<Vec<JobMessage>> {
+        loop {
+            let rung = self.bell.notified();
+            {
+                let waiting = lock(&self.waiting);
+                if !waiting.messages.is_empty() {
+                    break;
+                }
+                if waiting.closed {
+                    return None;
+                }
+            }
+            rung.await;
+        }
+        let is_more = || {
+            let waiting = lock(&self.waiting);
+            !waiting.closed && waiting.messages.len() < BATCH && waiting.bytes < BATCH_BYTES
+        };
+        let linger = sleep(LINGER);
+        tokio::pin!(linger);
+        while is_more() {
+            tokio::select! {
+                () = &mut linger => break,
+                () = self.bell.notified() => {}
             }
         }
-        let events = merged(batch)
-            .into_iter()
-            .map(|event| JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event })
-            .collect();
-        if let Err(error) = gateway.events(&EventsRequest { events }).await {
-            tracing::warn!(job.id = %lease.job_id, %error, "messages lost");
+        let mut waiting = lock(&self.waiting);
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < BATCH && bytes < BATCH_BYTES {
+            let Some(message) = waiting.messages.pop_front() else { break };
+            bytes += size(&message);
+            batch.push(message);
+        }
+        waiting.bytes = waiting.bytes.saturating_sub(bytes);
+        Some(batch)
+    }
+
+    /// Once nothing more comes, how many outputs there were, if any: a reader that has fewer misses some.
+    fn end(&self) -> Option<JobMessage> {
+        let waiting = lock(&self.waiting);
+        let is_over = waiting.closed && waiting.messages.is_empty() && waiting.outputs > 0;
+        is_over.then_some(JobMessage::Outputs { index: waiting.outputs, values: Vec::new() })
+    }
+}
+
+fn size(message: &JobMessage) -> usize {
+    match message {
+        JobMessage::Progress { message, .. } => message.len(),
+        JobMessage::Log { text, .. } => text.len(),
+        JobMessage::Output { value, .. } => value.get().len(),
+        JobMessage::Outputs { values, .. } => values.iter().map(|value| value.get().len()).sum(),
+    }
+}
+
+/// Whole at every unlock, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) {
+    // A gateway of the release before knows single outputs alone.
+    let mut knows_several = true;
+    while let Some(batch) = pending.batch().await {
+        let mut batch = merged(batch);
+        batch.extend(pending.end());
+        tell(&gateway, &lease, batch, &mut knows_several).await;
+    }
+}
+
+async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, knows_several: &mut bool) {
+    let request = |messages: &[JobMessage]| EventsRequest {
+        events: messages
+            .iter()
+            .map(|event| JobEventReport { job_id: lease.job_id, fence: lease.fence.clone(), event: event.clone() })
+            .collect(),
+    };
+    let lost = |error: Error| tracing::warn!(job.id = %lease.job_id, %error, "messages lost");
+    if *knows_several {
+        match gateway.events(&request(&messages)).await {
+            // Nothing of it was kept: it was not understood.
+            Err(Error::Refused { .. }) if messages.iter().any(|one| matches!(one, JobMessage::Outputs { .. })) => {
+                *knows_several = false;
+            }
+            outcome => return outcome.err().map_or((), lost),
+        }
+    }
+    for part in singly(messages).chunks(BATCH) {
+        if let Err(error) = gateway.events(&request(part)).await {
+            lost(error);
         }
     }
 }
 
-/// Neighbouring pieces of the same stream become one, within the bound of a message; of progress only the latest counts.
+/// Each output in a message of its own.
+fn singly(messages: Vec<JobMessage>) -> Vec<JobMessage> {
+    let mut out = Vec::with_capacity(messages.len());
+    for message in messages {
+        match message {
+            JobMessage::Outputs { index, values } => {
+                out.extend((index..).zip(values).map(|(index, value)| JobMessage::Output { index, value }));
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// Neighbouring pieces of the same stream become one, within the bound of a message. Progress reports stay apart, unless there are more
+/// than any run sends in the time of a batch: then of neighbours only the latest counts.
 fn merged(messages: Vec<JobMessage>) -> Vec<JobMessage> {
     const TEXT_BYTES_MAX: usize = 64 * 1024;
+    const REPORTS_MAX: usize = 20;
+    let reports = messages.iter().filter(|message| matches!(message, JobMessage::Progress { .. })).count();
     let mut out: Vec<JobMessage> = Vec::with_capacity(messages.len());
     for message in messages {
         match (out.last_mut(), message) {
@@ -116,7 +278,11 @@ fn merged(messages: Vec<JobMessage>) -> Vec<JobMessage> {
             {
                 text.push_str(&more);
             }
-            (Some(last @ JobMessage::Progress { .. }), newer @ JobMessage::Progress { .. }) => *last = newer,
+            (Some(last @ JobMessage::Progress { .. }), newer @ JobMessage::Progress { .. })
+                if reports > REPORTS_MAX =>
+            {
+                *last = newer;
+            }
             (_, JobMessage::Log { stream, text }) if text.len() > TEXT_BYTES_MAX => {
                 let mut rest = text.as_str();
                 while !rest.is_empty() {
@@ -144,10 +310,13 @@ mod tests {
     #[test]
     fn neighbours_merge_and_order_stays() {
         let progress = |fraction| JobMessage::Progress { fraction, message: String::new() };
-        let merged = merged(vec![log("a\n"), log("b\n"), progress(0.1), progress(0.2), log("c\n")]);
-        assert_eq!(merged.len(), 3);
-        assert!(matches!(&merged[0], JobMessage::Log { text, .. } if text == "a\nb\n"));
-        assert!(matches!(merged[1], JobMessage::Progress { fraction, .. } if fraction > 0.15));
+        let few = merged(vec![log("a\n"), log("b\n"), progress(0.1), progress(0.2), log("c\n")]);
+        assert_eq!(few.len(), 4);
+        assert!(matches!(&few[0], JobMessage::Log { text, .. } if text == "a\nb\n"));
+        assert!(matches!(few[1], JobMessage::Progress { fraction, .. } if fraction < 0.15));
+        assert!(matches!(few[2], JobMessage::Progress { fraction, .. } if fraction > 0.15));
+        let many = merged((0..50).map(|n| progress(f64::from(n))).collect());
+        assert!(matches!(many[..], [JobMessage::Progress { fraction, .. }] if fraction > 48.0));
     }
 
     #[test]
@@ -160,5 +329,50 @@ mod tests {
             .collect();
         assert!(merged.len() > 2);
         assert_eq!(joined, text);
+    }
+
+    fn output(index: u64, text: &str) -> JobMessage {
+        let value = serde_json::value::to_raw_value(text).unwrap();
+        JobMessage::Output { index, value }
+    }
+
+    #[tokio::test]
+    async fn outputs_that_come_together_are_one_message_within_its_bounds() {
+        let pending = Pending::default();
+        for index in 0..20_000 {
+            assert!(pending.put(output(index, "token")), "{index}");
+        }
+        assert!(pending.put(log("a line\n")) && pending.put(output(20_000, "last")));
+        pending.close();
+        let mut told = Vec::new();
+        while let Some(batch) = pending.batch().await {
+            told.extend(batch);
+        }
+        assert!(told.len() < 100, "{}", told.len());
+        assert!(told.iter().all(|message| size(message) <= MERGED_BYTES));
+        let expected: Vec<u64> = (0..=20_000).collect();
+        let singly = singly(told);
+        let indexes = |messages: &[JobMessage]| -> Vec<u64> {
+            let index = |message: &JobMessage| match message {
+                JobMessage::Output { index, .. } => Some(*index),
+                _ => None,
+            };
+            messages.iter().filter_map(index).collect()
+        };
+        assert_eq!(indexes(&singly), expected);
+        assert!(matches!(&singly[20_000], JobMessage::Log { .. }), "order stays");
+        assert!(matches!(pending.end(), Some(JobMessage::Outputs { index: 20_001, values }) if values.is_empty()));
+    }
+
+    #[tokio::test]
+    async fn what_is_too_much_is_lost_and_its_index_missing() {
+        let pending = Pending::default();
+        let large = "x".repeat(1 << 20);
+        assert_eq!((0..10).filter(|index| pending.put(output(*index, &large))).count(), 7);
+        assert!(pending.batch().await.is_some(), "and there is room again");
+        assert!(pending.put(output(10, "small")));
+        pending.close();
+        while pending.batch().await.is_some() {}
+        assert!(matches!(pending.end(), Some(JobMessage::Outputs { index: 11, .. })));
     }
 }

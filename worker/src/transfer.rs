@@ -27,7 +27,7 @@ const UPLOAD_BYTES_PER_S: u64 = 256 * 1024;
 const GET_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a job has made has cost a run, and would cost it again: a store that is away is waited for as long as a bad outage takes.
-const PUT_PATIENCE: Duration = Duration::from_secs(15 * 60);
+pub(crate) const PUT_PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 const WAIT_MIN: Duration = Duration::from_millis(200);
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -122,16 +122,22 @@ impl Transfer {
     }
 }
 
-/// The name in a `Content-Disposition` as our gateway has it signed, in characters that no path minds.
+/// The name in a `Content-Disposition` as our gateway has it signed. It keeps its letters, digits and spaces, of whatever script; only
+/// separators, control characters and leading dots are replaced.
 fn name_in(disposition: &str) -> Option<String> {
-    const CHARS_MAX: usize = 200;
+    // Less than what a file system takes.
+    const BYTES_MAX: usize = 200;
     let (_, encoded) = disposition.split_once("filename*=UTF-8''")?;
     let name = percent_decode_str(encoded).decode_utf8().ok()?;
-    let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' };
-    let name: String = name.trim_start_matches('.').chars().map(safe).collect();
     // Its end is what says of which kind it is.
-    let name = name[name.len().saturating_sub(CHARS_MAX)..].to_owned();
-    Some(name).filter(|name| !name.is_empty())
+    let mut from = name.len().saturating_sub(BYTES_MAX);
+    while !name.is_char_boundary(from) {
+        from += 1;
+    }
+    let dots = name[from..].len() - name[from..].trim_start_matches('.').len();
+    let is_unsafe = |n: usize, c: char| n < dots || c.is_control() || matches!(c, '/' | '\\');
+    let safe = name[from..].char_indices().map(|(n, c)| if is_unsafe(n, c) { '_' } else { c });
+    Some(safe.collect::<String>()).filter(|name| !name.is_empty())
 }
 
 /// Size and SHA-256 (hex) of what is still to be read of a file. Blocks on the disk.
@@ -197,8 +203,10 @@ mod tests {
     #[test]
     fn a_name_is_made_safe_and_keeps_its_end() {
         let named = |disposition: &str| name_in(disposition).unwrap_or_default();
-        assert_eq!(named("inline; filename*=UTF-8''caf%C3%A9%20menu%2Epng"), "caf__menu.png");
-        assert_eq!(named("inline; filename*=UTF-8''%2E%2E%2Fetc%2Fpasswd"), "_etc_passwd");
+        assert_eq!(named("inline; filename*=UTF-8''caf%C3%A9%20menu%2Epng"), "café menu.png");
+        assert_eq!(named("inline; filename*=UTF-8''%2E%2E%2Fetc%2Fpasswd"), "___etc_passwd");
+        assert_eq!(named("inline; filename*=UTF-8''%E5%9B%B3%01%5C1%2Epng"), "図__1.png");
+        assert!(named(&format!("inline; filename*=UTF-8''{}.wav", "%C3%A4".repeat(150))).len() <= 200);
         assert!(named(&format!("inline; filename*=UTF-8''{}.wav", "a".repeat(500))).ends_with("aaa.wav"));
         assert_eq!(name_in("attachment; filename=plain.txt"), None);
     }

@@ -1,9 +1,9 @@
 //! Whose turn it is at a runner. A runner that takes `max` runs at once is handed a few more when runs are short, so that it never
-//! waits for us between two; those wait in its own inbox. Slots count what runs at once on this worker, so only the first `max` need one;
-//! where a call of the handler takes several runs, these share one.
+//! waits for us between two; those wait in its own inbox. Slots count the processes that run something on this worker: all runs of one
+//! process share one.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub(crate) struct Slots {
     free: Arc<Semaphore>,
     /// Runs that wait for a slot.
     wanted: AtomicU32,
+    /// Slots that models have which are being loaded beside others.
+    planned: AtomicUsize,
 }
 
 /// The turns of one runner.
@@ -61,7 +63,23 @@ impl Slots {
             count: slots as usize,
             free: Arc::new(Semaphore::new(slots as usize)),
             wanted: AtomicU32::new(0),
+            planned: AtomicUsize::new(0),
         })
+    }
+
+    /// Sets free slots aside for models that are to be loaded, `most` or as many as there are.
+    pub(crate) fn plan(&self, most: usize) -> usize {
+        let mut planned = 0;
+        let _ = self.planned.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |before| {
+            planned = self.free.available_permits().saturating_sub(before).min(most);
+            Some(before + planned)
+        });
+        planned
+    }
+
+    /// So many of these models are loaded, or will not be.
+    pub(crate) fn planned(&self, models: usize) {
+        self.planned.fetch_sub(models, Ordering::SeqCst);
     }
 
     /// How many there are.
@@ -145,14 +163,14 @@ impl Turns {
     fn pass(&self, slot: Option<OwnedSemaphorePermit>) -> bool {
         let mut state = self.lock();
         state.held.extend(slot);
-        let passes = state.held.len() >= self.slots_of(state.passed + 1);
+        let passes = state.held.len() >= Self::slots_of(state.passed + 1);
         state.passed += usize::from(passes);
         passes
     }
 
-    /// The slots that so many runs need.
-    fn slots_of(&self, runs: usize) -> usize {
-        self.max.min(runs.div_ceil(self.batch))
+    /// The slots that so many runs need: those of a process share one, however many it takes at once.
+    const fn slots_of(runs: usize) -> usize {
+        if runs > 0 { 1 } else { 0 }
     }
 
     /// A run, or its part of a call, took so long. The first short one is believed.
@@ -164,7 +182,7 @@ impl Turns {
 
     /// How many runs to hold at the most, with those that are leased ahead.
     pub(crate) fn capacity(&self) -> usize {
-        self.max * self.batch + ahead(self.lock().run_s) as usize
+        self.max * self.batch + ahead(self.lock().run_s, 1) as usize
     }
 
     /// How many turns there are now.
@@ -182,7 +200,7 @@ impl Turns {
         let mut state = self.lock();
         state.taken -= 1;
         state.passed -= usize::from(passed);
-        let spare = if state.held.len() > self.slots_of(state.taken) { state.held.pop() } else { None };
+        let spare = if state.held.len() > Self::slots_of(state.taken) { state.held.pop() } else { None };
         let mut next = Vec::new();
         while state.taken < self.open(&state) {
             let Some(waiting) = state.waiting.pop_front() else { break };
@@ -264,19 +282,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_that_ends_leaves_its_slot_to_the_next_of_its_runner() {
-        let slots = Slots::new(2);
-        let (turns, other) = (Turns::new(2, 1, Arc::clone(&slots)), Turns::new(2, 1, Arc::clone(&slots)));
-        let (first, others) = (now(&turns).unwrap(), now(&other).unwrap());
-        let (mut second, mut others_second) = (Box::pin(turns.take()), Box::pin(other.take()));
-        assert!((&mut second).now_or_never().is_none());
-        assert!((&mut others_second).now_or_never().is_none(), "both slots are taken");
-        drop(first);
-        let second = second.now_or_never().unwrap().unwrap();
-        drop(others);
-        let others_second = others_second.now_or_never().unwrap().unwrap();
-        drop((second, others_second));
-        assert_eq!(slots.free.available_permits(), 2);
+    async fn the_runs_of_a_process_share_a_slot_until_the_last_has_ended() {
+        let slots = Slots::new(1);
+        let (turns, other) = (Turns::new(64, 1, Arc::clone(&slots)), Turns::new(64, 1, Arc::clone(&slots)));
+        let mut taken: Vec<Turn> = (0..64).map(|_| now(&turns).unwrap()).collect();
+        assert!(now(&turns).is_none(), "it takes no more at once");
+        let mut others = Box::pin(other.take());
+        assert!((&mut others).now_or_never().is_none(), "the slot is taken");
+        let last = taken.pop();
+        drop(taken);
+        assert!((&mut others).now_or_never().is_none(), "one of them runs still");
+        drop(last);
+        drop(others.now_or_never().unwrap().unwrap());
+        assert_eq!(slots.free.available_permits(), 1);
     }
 
     #[tokio::test]

@@ -189,7 +189,7 @@ impl Downloads {
         source: &Source<'_>,
         partial: &Arc<Partial>,
         mut range: Range<u64>,
-        opened: Option<(SemaphorePermit<'_>, Response)>,
+        opened: Option<(Option<SemaphorePermit<'_>>, Response)>,
     ) -> Result<(), Stop> {
         let generation = partial.generation();
         let (_permit, mut opened) = match opened {
@@ -251,11 +251,9 @@ impl Downloads {
         }
     }
 
-    async fn permit(&self) -> SemaphorePermit<'_> {
-        match self.permits.acquire().await {
-            Ok(permit) => permit,
-            Err(_) => unreachable!("the semaphore is never closed"),
-        }
+    /// The right to hold a connection; `None` only of a semaphore that is closed, as this one never is.
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.permits.acquire().await.ok()
     }
 
     /// Waits before another try, if there is time for one.

@@ -16,7 +16,8 @@ use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion};
 use stokehold_queue::gateway::{
     EventsRequest, ExtendAnswer, ExtendReply, ExtendRequest, FinishAnswer, FinishReply, FinishReport, FinishRequest,
     JobMessage, JoinReply, JoinRequest, LearnedNeed, LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef,
-    ReleaseReply, ReleaseRequest, RunnerSpec, Upload, UploadsReply, UploadsRequest, WorkerStatus,
+    ReleaseReply, ReleaseRequest, RunnerSpec, Secrets, SecretsReply, SecretsRequest, Upload, UploadsReply,
+    UploadsRequest, WarmModel, WorkerStatus,
 };
 use stokehold_queue::{Fence, JobId, nonce};
 use tokio::net::TcpListener;
@@ -54,6 +55,8 @@ pub(crate) struct Seen {
     /// What all of them told of models' needs.
     pub(crate) learned: Vec<LearnedNeed>,
     pub(crate) reach_gib: u32,
+    /// The loaded models of the last lease call, as `name@version`.
+    pub(crate) warm: Vec<String>,
     /// What each heartbeat's answer asks for: models that stay loaded, and those whose jobs wait.
     pub(crate) keep: Vec<ModelRef>,
     pub(crate) next: Vec<ModelRef>,
@@ -81,6 +84,16 @@ pub(crate) struct Seen {
     packages: HashMap<String, Vec<u8>>,
     /// The one token that is good; none before the first join.
     token: String,
+    /// The next call of this route finds its token refused, and so does each call after it until the worker has joined again.
+    expires_at: Option<&'static str>,
+    /// Joins wait.
+    joins_held: bool,
+    /// Calls refused for their token, by route.
+    pub(crate) unauthorized: HashMap<String, usize>,
+    /// Tokens that calls other than a join came with.
+    pub(crate) called_with: HashSet<String>,
+    /// What the secrets route answers.
+    pub(crate) secrets: Secrets,
     /// These routes answer 503.
     down: HashSet<&'static str>,
     /// What the next puts meet.
@@ -128,6 +141,7 @@ impl Gateway {
             .route("/worker/v1/release", post(release))
             .route("/worker/v1/events", post(events))
             .route("/worker/v1/uploads", post(uploads))
+            .route("/worker/v1/secrets", post(secrets))
             .route("/worker/v1/endpoints/{tenant}/{name}/{version}", get(endpoint))
             .layer(from_fn_with_state(Arc::clone(&inner), guard));
         let router = guarded
@@ -165,21 +179,32 @@ impl Gateway {
 
     /// Queues a job.
     pub(crate) fn submit(&self, endpoint: &str, input: &serde_json::Value, timeout: Duration) -> LeaseRef {
-        let lease = LeaseRef { job_id: JobId::new(0), fence: Fence::new(1, &nonce()) };
-        let job = LeasedJob {
-            job_id: lease.job_id,
+        self.queue(endpoint, input, timeout, 1).remove(0)
+    }
+
+    /// Queues many jobs at once: none is leased before all are there.
+    pub(crate) fn submit_many(&self, endpoint: &str, input: &serde_json::Value, jobs: usize) -> Vec<LeaseRef> {
+        self.queue(endpoint, input, PATIENCE, jobs)
+    }
+
+    fn queue(&self, endpoint: &str, input: &serde_json::Value, timeout: Duration, jobs: usize) -> Vec<LeaseRef> {
+        let job = |_| LeasedJob {
+            job_id: JobId::new(0),
             tenant: "default".to_owned(),
             endpoint: endpoint.to_owned(),
             version: 1,
             attempt: 1,
-            fence: lease.fence.clone(),
+            fence: Fence::new(1, &nonce()),
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap(),
             input: serde_json::value::to_raw_value(input).unwrap(),
             files: BTreeMap::new(),
             traceparent: None,
+            behind: 0,
         };
-        self.change(|seen| seen.queued.push_back(job));
-        lease
+        let jobs: Vec<LeasedJob> = (0..jobs).map(job).collect();
+        let leases = jobs.iter().map(lease_of).collect();
+        self.change(|seen| seen.queued.extend(jobs));
+        leases
     }
 
     /// Takes a lease away: the next heartbeat says so.
@@ -224,6 +249,16 @@ impl Gateway {
         self.seen().token = nonce();
     }
 
+    /// Refuses the worker's token from the next call of this route on.
+    pub(crate) fn expire_at(&self, route: &'static str) {
+        self.seen().expires_at = Some(route);
+    }
+
+    /// Holds joins back, or lets them through.
+    pub(crate) fn hold_joins(&self, held: bool) {
+        self.change(|seen| seen.joins_held = held);
+    }
+
     /// Waits until `look` finds something.
     pub(crate) async fn until<T>(&self, what: &str, mut look: impl FnMut(&Seen) -> Option<T>) -> T {
         let mut changes = self.inner.changed.subscribe();
@@ -235,7 +270,11 @@ impl Gateway {
                 changes.changed().await.unwrap();
             }
         };
-        timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
+        timeout(PATIENCE, looking).await.unwrap_or_else(|_| {
+            let seen = self.seen();
+            let (calls, ends): (_, Vec<_>) = (&seen.calls, seen.finished.values().map(|end| &end.outcome).collect());
+            panic!("waited too long for {what}; calls: {calls:?}, held: {}, ends: {ends:?}", seen.held.len())
+        })
     }
 
     /// The job's end.
@@ -247,7 +286,7 @@ impl Gateway {
     pub(crate) async fn first_log(&self, lease: &LeaseRef) -> String {
         let log = |message: &JobMessage| match message {
             JobMessage::Log { text, .. } => Some(text.clone()),
-            JobMessage::Progress { .. } | JobMessage::Output { .. } => None,
+            JobMessage::Progress { .. } | JobMessage::Output { .. } | JobMessage::Outputs { .. } => None,
         };
         self.until("a line of log", |seen| seen.events.get(&lease.job_id)?.iter().find_map(log)).await
     }
@@ -302,7 +341,16 @@ async fn guard(State(inner): App, request: Request, next: Next) -> Response {
         if seen.down.contains(route.as_str()) {
             return Some(problem(StatusCode::SERVICE_UNAVAILABLE, "unavailable"));
         }
-        (bearer != seen.token).then(|| problem(StatusCode::UNAUTHORIZED, "unauthorized"))
+        if seen.expires_at == Some(route.as_str()) {
+            seen.expires_at = None;
+            seen.token = nonce();
+        }
+        let is_refused = bearer != seen.token;
+        seen.called_with.insert(bearer);
+        is_refused.then(|| {
+            *seen.unauthorized.entry(route.clone()).or_default() += 1;
+            problem(StatusCode::UNAUTHORIZED, "unauthorized")
+        })
     });
     match refused {
         Some(refused) => refused,
@@ -321,9 +369,13 @@ fn problem(status: StatusCode, code: &str) -> Response {
 async fn join(State(inner): App, headers: HeaderMap, Json(request): Json<JoinRequest>) -> Response {
     let (token, with) = (format!("wt_{}", nonce()), bearer(&headers));
     assert!(with.starts_with("jt_"), "{with}");
+    inner.change(|seen| seen.joined_with.push(with.clone()));
+    let mut changes = inner.changed.subscribe();
+    while inner.seen.lock().unwrap().joins_held {
+        changes.changed().await.unwrap();
+    }
     let (rejoin_token, is_spent) = inner.change(|seen| {
         let is_spent = seen.spent.contains(&with);
-        seen.joined_with.push(with);
         if !is_spent {
             seen.joins.push(request);
             seen.token.clone_from(&token);
@@ -349,6 +401,8 @@ async fn lease(State(inner): App, Json(request): Json<LeaseRequest>) -> Json<Lea
     let mut changes = inner.changed.subscribe();
     let finished = inner.change(|seen| {
         seen.reach_gib = request.offer.reach_gib;
+        let named = |warm: &WarmModel| format!("{}@{}", warm.model.endpoint, warm.model.version);
+        seen.warm = request.offer.warm.iter().map(named).collect();
         seen.finish(request.finish)
     });
     let granted = async {
@@ -356,7 +410,10 @@ async fn lease(State(inner): App, Json(request): Json<LeaseRequest>) -> Json<Lea
             {
                 let mut seen = inner.seen.lock().unwrap();
                 let count = seen.queued.len().min(request.want as usize);
-                let leases: Vec<LeasedJob> = seen.queued.drain(..count).collect();
+                let mut leases: Vec<LeasedJob> = seen.queued.drain(..count).collect();
+                for job in &mut leases {
+                    job.behind = seen.queued.iter().filter(|other| other.endpoint == job.endpoint).count() as u64;
+                }
                 seen.held.extend(leases.iter().map(|job| (lease_of(job), job.clone())));
                 if !leases.is_empty() || request.want == 0 {
                     return leases;
@@ -429,6 +486,10 @@ async fn uploads(State(inner): App, Json(request): Json<UploadsRequest>) -> Resp
         ]),
     };
     Json(UploadsReply { uploads: request.files.iter().map(upload).collect() }).into_response()
+}
+
+async fn secrets(State(inner): App, Json(_): Json<SecretsRequest>) -> Json<SecretsReply> {
+    Json(SecretsReply { secrets: inner.seen.lock().unwrap().secrets.clone() })
 }
 
 async fn endpoint(State(inner): App, Path((_, name, _)): Path<(String, String, u32)>) -> Response {

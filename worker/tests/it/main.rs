@@ -16,5 +16,6 @@ mod kinds;
 mod leases;
 mod models;
 mod outputs;
+mod rejoin;
 mod rentals;
 mod stage;

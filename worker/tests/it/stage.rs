@@ -133,6 +133,7 @@ pub(crate) fn spec(object: &str) -> EndpointSpec {
         input_schema: Value::Null,
         output_schema: Value::Null,
         vram_gib: 0.0,
+        vram_fraction: None,
         demands: Demands::default(),
         max_concurrency: 1,
         max_batch_size: 1,
