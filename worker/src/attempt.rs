@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use stokehold_ledger::Claim;
 use stokehold_queue::failpoint;
-use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob, ModelRef};
+use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
@@ -50,7 +50,7 @@ pub(crate) enum End {
 pub(crate) struct Attempts {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) transfer: Transfer,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Arc<Pool>,
     /// The right to store a result while the next job runs.
     pub(crate) stores: Semaphore,
     pub(crate) load: Arc<Load>,
@@ -92,7 +92,7 @@ impl From<NotReady> for Stop {
     fn from(not_ready: NotReady) -> Self {
         match not_ready {
             NotReady::Job(error) => Self::Fail(error),
-            NotReady::NoRoom => Self::Release,
+            NotReady::NoRoom | NotReady::Closed => Self::Release,
             NotReady::Outgrown(error, need_mib) => Self::Outgrown(error, need_mib),
         }
     }
@@ -139,7 +139,7 @@ impl Attempts {
         let number = self.next_run.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let leased = Instant::now();
         let prepare = async {
-            let (model, turn, ready) = self.place(&job.model(), lease, claim, open).await?;
+            let (model, turn, ready) = self.place(&job, lease, claim, open).await?;
             let folder = RunFolder::new(&model.folder().inputs(), number);
             let fetching = Instant::now();
             let files =
@@ -193,7 +193,8 @@ impl Attempts {
         course.timing.turn_ms = millis(began.duration_since(leased)).saturating_sub(readied_ms);
         let took = began.elapsed();
         course.timing.batch_size = begun.batch_size();
-        let part = took / course.timing.batch_size.max(1);
+        course.timing.sharers_milli = begun.sharers_milli();
+        let part = took.div_f64(course.timing.sharers());
         self.load.ran(part);
         model.turns.ran(part);
         model.ran(took, matches!(end, RunEnd::Done { .. }));
@@ -249,39 +250,64 @@ impl Attempts {
     /// A model that is loaded, and the right to run on it now.
     async fn place(
         &self,
-        which: &ModelRef,
+        job: &LeasedJob,
         lease: &LeaseRef,
         mut claim: Option<Claim>,
         open: &mut Open,
     ) -> Result<(Using, Turn, Ready), Stop> {
+        let (which, mut behind) = (job.model(), Some(job.behind));
         loop {
-            let model = self.pool.model(which).await.map_err(Stop::Fail)?;
-            open.shares(model.max_batch_size());
-            let Some(turn) = self.turn(&model, open).await? else { continue };
-            match self.pool.ready(&model, Some(lease), claim.take()).await {
+            let model = self.pool.model(&which, behind.take()).await.map_err(Stop::Fail)?;
+            open.shares(model.jobs_at_once(), model.max_batch_size() > 1);
+            self.pool.grow(&model, lease);
+            let Some(turn) = self.turn(&model, lease, open).await? else { continue };
+            let (model, ready) = if model.is_ready() {
+                let ready = self.pool.ready(&model, Some(lease), claim.take()).await;
+                (model, ready)
+            } else {
+                let here = model.here();
+                let mut loading = self.pool.ready_apart(model, lease, claim.take());
+                tokio::select! {
+                    biased;
+                    ready = loading.done() => ready?,
+                    () = here.better_elsewhere() => {
+                        loading.leave();
+                        continue;
+                    }
+                }
+            };
+            match ready {
                 // There are others that it can wait for.
                 Err(NotReady::NoRoom) if model.has_siblings() => model.cannot_grow(),
-                ready => return Ok((model, turn, ready?)),
+                Err(not_ready) => return Err(not_ready.into()),
+                Ok(ready) => {
+                    // What loading takes is known now.
+                    self.pool.grow(&model, lease);
+                    return Ok((model, turn, ready));
+                }
             }
         }
     }
 
-    /// Waits for the model's turn and a free slot. `None`: it would wait for longer than another model takes to load.
-    async fn turn(&self, model: &Using, open: &mut Open) -> Result<Option<Turn>, Stop> {
-        let turn = model.turns.take();
-        tokio::pin!(turn);
+    /// Waits for the model's turn and a free slot. `None`: another model can begin it.
+    async fn turn(&self, model: &Using, lease: &LeaseRef, open: &mut Open) -> Result<Option<Turn>, Stop> {
+        let (turn, elsewhere) = (model.turns.take(), model.better_elsewhere());
+        tokio::pin!(turn, elsewhere);
         loop {
             tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return Err(Stop::Release),
                 turn = &mut turn => return turn.map(Some).ok_or(Stop::Release),
+                () = &mut elsewhere => return Ok(None),
                 () = tokio::time::sleep(PATIENCE) => {
-                    if open.is_too_many() {
+                    if open.is_too_many() || !model.may_begin() {
                         return Err(Stop::Release);
                     }
+                    // A wake may have gone to somebody who did not move.
                     if model.is_better_elsewhere() {
                         return Ok(None);
                     }
+                    self.pool.grow(model, lease);
                 }
             }
         }
@@ -335,6 +361,12 @@ impl Attempts {
                     Some(at) if at.elapsed() < limit => until = at + limit,
                     Some(_) => break None,
                 },
+                // What waits in the runner's inbox is new too.
+                () = self.pool.closed(ready), if begun.at().is_none() => {
+                    if begun.at().is_none() {
+                        break Some(Stop::Release);
+                    }
+                }
                 () = lost.cancelled() => break Some(Stop::Lost),
                 () = self.leaving.cancelled() => break Some(Stop::Release),
             }

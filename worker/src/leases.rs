@@ -5,10 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use stokehold_queue::gateway::{CardReach, ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::gateway::{Error, Gateway};
+use crate::gateway::Gateway;
+
+/// Shortest timeout of a heartbeat.
+const EXTEND_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// The leases held.
 #[derive(Default)]
@@ -21,13 +24,15 @@ struct Held {
     lost: CancellationToken,
     /// Its attempt is under way; otherwise its end is on its way to the gateway.
     is_running: bool,
+    /// When the gateway granted or extended it: the moment of the question, since the answer may have taken its time.
+    confirmed: Instant,
 }
 
 impl Leases {
     /// Takes a lease in; the token says when it is lost.
     pub(crate) fn hold(&self, lease: LeaseRef) -> CancellationToken {
         let lost = CancellationToken::new();
-        self.lock().insert(lease, Held { lost: lost.clone(), is_running: true });
+        self.lock().insert(lease, Held { lost: lost.clone(), is_running: true, confirmed: Instant::now() });
         lost
     }
 
@@ -66,8 +71,31 @@ impl Leases {
         }
     }
 
-    fn lose_all(&self) {
-        for lease in self.refs() {
+    /// The gateway has extended it, when it was asked at `asked`.
+    fn confirm(&self, lease: &LeaseRef, asked: Instant) {
+        if let Some(held) = self.lock().get_mut(lease) {
+            held.confirmed = held.confirmed.max(asked);
+        }
+    }
+
+    /// When the first of the leases was last confirmed; `None` while none is held.
+    fn oldest(&self) -> Option<Instant> {
+        self.lock().values().map(|held| held.confirmed).min()
+    }
+
+    /// Gives up the leases that were last confirmed `age` ago or earlier.
+    fn lose_older_than(&self, age: Duration) {
+        let silent: Vec<LeaseRef> = {
+            let held = self.lock();
+            held.iter().filter(|(_, held)| held.confirmed.elapsed() >= age).map(|(lease, _)| lease.clone()).collect()
+        };
+        if !silent.is_empty() {
+            tracing::error!(
+                held = silent.len(),
+                "the gateway has been silent for nearly a lease: stopping these attempts before others start them"
+            );
+        }
+        for lease in silent {
             self.lose(&lease, "the gateway is silent");
         }
     }
@@ -84,9 +112,9 @@ pub(crate) struct Rhythm {
     pub(crate) lease: Duration,
 }
 
-/// Extends all leases at once, until `shutdown`, and lets `told` know of each status that has arrived and of what
-/// was asked for with the answer. When the gateway has been silent for nearly a lease, every attempt is stopped:
-/// somebody else may get their jobs now.
+/// Extends all leases at once, until `shutdown`, and passes each status that has arrived to `told`, with the answer. An attempt whose lease
+/// was not confirmed for nearly as long as it lasts is stopped, because another worker may get its job now. That happens on time, whatever
+/// the heartbeat waits for.
 pub(crate) async fn keep(
     leases: &Leases,
     gateway: &Gateway,
@@ -96,43 +124,53 @@ pub(crate) async fn keep(
     told: impl Fn(&WorkerStatus, &ExtendReply),
     shutdown: CancellationToken,
 ) {
+    tokio::select! {
+        () = beat(leases, gateway, rhythm, status, cards, told) => {}
+        () = stop_silent(leases, rhythm) => {}
+        () = shutdown.cancelled() => {}
+    }
+}
+
+async fn beat(
+    leases: &Leases,
+    gateway: &Gateway,
+    rhythm: Rhythm,
+    status: impl Fn() -> WorkerStatus,
+    cards: impl Fn() -> Vec<CardReach>,
+    told: impl Fn(&WorkerStatus, &ExtendReply),
+) {
     let mut ticks = interval(rhythm.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut answered = Instant::now();
+    let mut token = gateway.token_number();
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = shutdown.cancelled() => return,
+            // The leases may be near their end when the worker has joined again.
+            () = gateway.token_replaced(token) => {}
         }
         let asked = Instant::now();
+        token = gateway.token_number();
         let request = ExtendRequest { leases: leases.refs(), cards: cards(), status: status() };
-        match gateway.extend(&request, rhythm.every.max(Duration::from_secs(1))).await {
+        match gateway.extend(&request, rhythm.every.max(EXTEND_TIMEOUT_MIN)).await {
             Ok(reply) => {
-                // From when it was asked: the lease runs from somewhere between the question and the answer.
-                answered = asked;
                 told(&request.status, &reply);
                 for (lease, answer) in request.leases.iter().zip(reply.leases) {
                     match answer {
-                        ExtendAnswer::Held => {}
+                        ExtendAnswer::Held => leases.confirm(lease, asked),
                         ExtendAnswer::Lost => leases.lose(lease, "stale_fence"),
                     }
                 }
             }
-            Err(Error::Unauthorized) => {
-                tracing::warn!("this worker's token is not accepted any more, joining again");
-                if let Err(error) = gateway.join().await {
-                    tracing::error!(%error, "cannot join again");
-                }
-            }
             Err(error) => tracing::warn!(%error, "heartbeat not answered"),
         }
-        let held = leases.refs().len();
-        if answered.elapsed() + rhythm.every >= rhythm.lease && held > 0 {
-            tracing::error!(
-                held,
-                "the gateway has been silent for nearly a lease: stopping every attempt before others start them"
-            );
-            leases.lose_all();
-        }
+    }
+}
+
+async fn stop_silent(leases: &Leases, rhythm: Rhythm) {
+    let age = rhythm.lease.saturating_sub(rhythm.every);
+    loop {
+        // Leases that come meanwhile are younger than these.
+        sleep_until(leases.oldest().unwrap_or_else(Instant::now) + age).await;
+        leases.lose_older_than(age);
     }
 }

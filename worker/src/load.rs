@@ -1,6 +1,6 @@
 //! How many leases to hold. A round trip per job is the dearest thing there is, so a worker whose jobs are short leases ahead; one
-//! whose jobs are long leases only what it can run, since what waits here could run elsewhere. Jobs that share a call of their handler
-//! share a slot as well: each counts as a part of one.
+//! whose jobs are long leases only what it can run, since what waits here could run elsewhere. Jobs that share a process or a call of its
+//! handler share a slot as well: each counts as a part of one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,10 +13,10 @@ const AHEAD: Duration = Duration::from_millis(50);
 /// Leases held ahead, at most.
 const AHEAD_MAX: f64 = 100.0;
 
-/// Work that is held ahead where runs take so long, in runs.
+/// Work that is held ahead where runs take so long, in runs: what so many slots end in that time.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
-pub(crate) fn ahead(run_s: f64) -> u32 {
-    (AHEAD.as_secs_f64() / run_s.max(1e-6)).min(AHEAD_MAX) as u32
+pub(crate) fn ahead(run_s: f64, slots: u32) -> u32 {
+    (f64::from(slots) * AHEAD.as_secs_f64() / run_s.max(1e-6)).min(AHEAD_MAX) as u32
 }
 
 /// A slot, in the parts that leases are counted by.
@@ -36,16 +36,23 @@ pub(crate) struct Load {
 struct State {
     /// Moving average of a run, seconds.
     run_s: f64,
+    /// Runs that it rests on. No more are leased ahead: the first jobs may be others than those that come.
+    runs: u32,
     /// Parts of slots that leases take.
     taken: u64,
-    /// Jobs that share a slot, as far as the last ones tell.
+    /// Jobs that share a slot, as far as the last ones tell; and whether they share a call of their handler.
     batch: u32,
+    is_call: bool,
 }
 
 impl Load {
     /// Starts pessimistic: nothing is leased ahead until jobs have shown to be short.
     pub(crate) fn new(slots: u32) -> Self {
-        Self { slots, state: Mutex::new(State { run_s: 1.0, taken: 0, batch: 1 }), freed: Notify::new() }
+        Self {
+            slots,
+            state: Mutex::new(State { run_s: 1.0, runs: 0, taken: 0, batch: 1, is_call: false }),
+            freed: Notify::new(),
+        }
     }
 
     /// A lease was granted; it counts until the returned value is dropped.
@@ -59,11 +66,16 @@ impl Load {
         let mut state = self.lock();
         let took = took.as_secs_f64();
         state.run_s = if state.run_s >= 1.0 { took } else { state.run_s * (1.0 - WEIGHT) + took * WEIGHT };
+        state.runs = state.runs.saturating_add(1);
     }
 
     /// Leases to hold at the most.
     pub(crate) fn capacity(&self) -> u32 {
-        self.slots + ahead(self.lock().run_s)
+        self.slots + self.ahead(&self.lock())
+    }
+
+    fn ahead(&self, state: &State) -> u32 {
+        ahead(state.run_s, self.slots).min(state.runs)
     }
 
     /// Whether another end is due within moments: leases are open, and jobs are short.
@@ -76,18 +88,18 @@ impl Load {
         u32::try_from(self.lock().taken.div_ceil(SLOT)).unwrap_or(u32::MAX)
     }
 
-    /// How many more leases to ask for, at most. While no slot is idle, none until half of what can be held is free, so that reports and
-    /// leases travel in batches; and so where several share a slot, or the first to end would be asked for alone.
+    /// How many more leases to ask for, at most. None until half of what is held ahead is free, so that reports and leases travel in batches
+    /// and a slot whose run ends finds the next one here; and where several share a call none until half of all is free, or the first to end
+    /// would be asked for alone.
     pub(crate) fn want(&self) -> u32 {
-        let capacity = u64::from(self.capacity()) * SLOT;
         let state = self.lock();
-        let free = capacity.saturating_sub(state.taken);
-        let is_slot_idle = state.batch == 1 && state.taken < u64::from(self.slots) * SLOT;
-        if is_slot_idle || free * 2 >= capacity {
-            u32::try_from(free * u64::from(state.batch) / SLOT).unwrap_or(u32::MAX)
-        } else {
-            0
-        }
+        let (slots, part) = (u64::from(self.slots) * SLOT, SLOT / u64::from(state.batch));
+        let ahead_jobs = u64::from(self.ahead(&state));
+        let capacity = slots + ahead_jobs * part;
+        let free = capacity.saturating_sub(state.taken) / part;
+        let held_ahead = if state.is_call { capacity / part } else { ahead_jobs };
+        let is_due = free > 0 && free * 2 >= held_ahead;
+        if is_due { u32::try_from(free).unwrap_or(u32::MAX) } else { 0 }
     }
 
     /// Completes when a lease counts no more though its attempt goes on.
@@ -112,20 +124,20 @@ impl Open {
     /// and is to go back; it does not count any more.
     pub(crate) fn is_too_many(&mut self) -> bool {
         let mut state = self.load.lock();
-        state.run_s = 1.0;
+        (state.run_s, state.runs) = (1.0, 0);
         if state.taken <= u64::from(self.load.slots) * SLOT {
             return false;
         }
-        state.batch = 1;
+        (state.batch, state.is_call) = (1, false);
         state.taken -= std::mem::take(&mut self.takes);
         true
     }
 
-    /// Its job shares a slot with others, so many in all.
-    pub(crate) fn shares(&mut self, batch: u32) {
+    /// Its job shares a slot with others, so many in all; `is_call`: in one call of their handler.
+    pub(crate) fn shares(&mut self, jobs: u32, is_call: bool) {
         let mut state = self.load.lock();
-        state.batch = batch.max(1);
-        let part = SLOT / u64::from(batch.max(1));
+        (state.batch, state.is_call) = (jobs.max(1), is_call);
+        let part = SLOT / u64::from(jobs.max(1));
         let spare = self.takes.saturating_sub(part);
         state.taken -= spare;
         self.takes -= spare;
@@ -165,13 +177,34 @@ mod tests {
         let load = Load::new(2);
         assert_eq!(load.capacity(), 2);
         load.ran(Duration::from_micros(100));
+        assert_eq!(load.capacity(), 3, "no more than have run");
+        for _ in 0..100 {
+            load.ran(Duration::from_micros(100));
+        }
         assert_eq!(load.capacity(), 102);
         for _ in 0..100 {
             load.ran(Duration::from_millis(10));
         }
-        assert_eq!(load.capacity(), 7);
+        assert_eq!(load.capacity(), 12);
         load.ran(Duration::from_secs(100));
         assert_eq!(load.capacity(), 2);
+    }
+
+    #[test]
+    fn the_next_job_is_here_before_a_slot_is_free() {
+        let load = Arc::new(Load::new(8));
+        let mut leases: Vec<Open> = (0..8).map(|_| load.open()).collect();
+        assert_eq!(load.want(), 0, "runs of a second are not leased ahead");
+        for _ in 0..8 {
+            load.ran(Duration::from_millis(100));
+        }
+        assert_eq!(load.want(), 4, "what 8 slots end in 50 ms");
+        leases.extend((0..4).map(|_| load.open()));
+        assert_eq!(load.want(), 0);
+        leases.pop();
+        assert_eq!(load.want(), 0, "not one by one");
+        leases.pop();
+        assert_eq!(load.want(), 2, "while every slot has a job");
     }
 
     #[test]
@@ -180,7 +213,7 @@ mod tests {
         assert_eq!(load.want(), 2);
         let share = |load: &Arc<Load>| {
             let mut lease = load.open();
-            lease.shares(16);
+            lease.shares(16, true);
             lease
         };
         let first = share(&load);
@@ -191,8 +224,27 @@ mod tests {
         assert_eq!(load.want(), 0, "not one by one");
         drop(others);
         let mut alone = load.open();
-        alone.shares(1);
+        alone.shares(1, false);
         assert_eq!(load.want(), 1, "the last job shared with nobody");
+    }
+
+    #[test]
+    fn a_process_that_takes_many_runs_at_once_is_filled_one_by_one() {
+        let load = Arc::new(Load::new(1));
+        let mut first = load.open();
+        first.shares(64, false);
+        assert_eq!(load.want(), 63);
+        let mut others: Vec<Open> = (0..63)
+            .map(|_| {
+                let mut lease = load.open();
+                lease.shares(64, false);
+                lease
+            })
+            .collect();
+        assert_eq!((load.count(), load.want()), (1, 0));
+        others.pop();
+        assert_eq!(load.want(), 1, "prompts of ten seconds do not wait for half of the others");
+        drop(first);
     }
 
     #[test]

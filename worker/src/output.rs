@@ -4,20 +4,26 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use futures::{TryStreamExt, stream};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
-use stokehold_queue::failpoint;
-use stokehold_queue::gateway::{FinishOutcome, LeaseRef, UploadFile, UploadsRequest};
+use stokehold_queue::gateway::{FinishOutcome, LeaseRef, UploadFile, UploadsReply, UploadsRequest};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, JobError, OUTPUT_NAME};
+use stokehold_queue::{JobId, failpoint};
 use stokehold_wire::OutputFile;
 use tokio::task::spawn_blocking;
 
 use crate::gateway::{Error, Gateway};
 use crate::runner::RunEnd;
 use crate::scratch::open_below;
-use crate::transfer::{FILE_BYTES_MAX, Source, Transfer, measure};
+use crate::transfer::{FILE_BYTES_MAX, PUT_PATIENCE, Source, Transfer, Tries, measure};
+
+/// What a part of a path does not hold as it is.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Small files are bound by round trips, large ones by the line: a few at once serve both.
 const UPLOADS_AT_ONCE: usize = 4;
@@ -39,6 +45,14 @@ pub(crate) fn is_stored(end: &RunEnd) -> bool {
     matches!(end, RunEnd::Done { result, files, .. } if !files.is_empty() || result.len() > INLINE_RESULT_BYTES)
 }
 
+/// A result in the form in which it is reported.
+enum Document {
+    /// Small: part of the report.
+    Inline(Box<RawValue>),
+    /// Large: goes to S3.
+    Stored { bytes: Bytes, sha256: String },
+}
+
 /// Stores a result and its files, and gives the outcome to report.
 pub(crate) async fn store(
     gateway: &Gateway,
@@ -48,25 +62,52 @@ pub(crate) async fn store(
     result: Vec<u8>,
     files: Vec<OutputFile>,
 ) -> Result<FinishOutcome, StoreError> {
-    let text = String::from_utf8(result)
-        .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not UTF-8"))?;
     let mut sources: Vec<(UploadFile, File)> = Vec::with_capacity(files.len());
     for file in files {
         sources.push(opened(scratch, file).await?);
     }
-    let text = if sources.is_empty() { text } else { completed(lease, &text, &sources)? };
-    let large = text.len() > INLINE_RESULT_BYTES;
-    if large || !sources.is_empty() {
-        let document = large.then(|| bytes::Bytes::from(text.clone()));
-        upload(gateway, transfer, lease, &sources, document).await?;
-        failpoint::reach("upload.after").await;
+    let described = sources.iter().map(|(file, _)| file.clone()).collect();
+    let document = prepared(lease.job_id, result, described).await?;
+    match document {
+        Document::Inline(result) => {
+            if !sources.is_empty() {
+                upload(gateway, transfer, lease, &sources, None).await?;
+            }
+            Ok(FinishOutcome::Succeeded { result })
+        }
+        Document::Stored { bytes, sha256 } => {
+            let size_bytes = bytes.len() as u64;
+            upload(gateway, transfer, lease, &sources, Some((bytes, sha256))).await?;
+            Ok(FinishOutcome::Stored { size_bytes })
+        }
     }
-    if large {
-        return Ok(FinishOutcome::Stored { size_bytes: text.len() as u64 });
+}
+
+/// Prepares a result for its report. Other jobs do not wait for that: a result of up to 64 MiB, or one whose files are to be completed, is
+/// read and hashed on a thread of its own.
+async fn prepared(job: JobId, result: Vec<u8>, files: Vec<UploadFile>) -> Result<Document, StoreError> {
+    if files.is_empty() && result.len() <= INLINE_RESULT_BYTES {
+        return document(result);
     }
-    let result = RawValue::from_string(text)
-        .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not JSON"))?;
-    Ok(FinishOutcome::Succeeded { result })
+    let preparing = spawn_blocking(move || document(completed(job, result, &files)?));
+    let broken = |error| Err(failed(ErrorCode::Infra, format!("the result could not be prepared: {error}")));
+    preparing.await.unwrap_or_else(broken)
+}
+
+/// Checks a result, and hashes it if it goes to S3. Slow for a large one.
+fn document(result: Vec<u8>) -> Result<Document, StoreError> {
+    let text = String::from_utf8(result)
+        .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not UTF-8"))?;
+    if text.len() <= INLINE_RESULT_BYTES {
+        return Ok(Document::Inline(RawValue::from_string(text).map_err(not_json)?));
+    }
+    serde_json::from_str::<IgnoredAny>(&text).map_err(not_json)?;
+    let sha256 = hex::encode(Sha256::digest(&text));
+    Ok(Document::Stored { bytes: text.into(), sha256 })
+}
+
+fn not_json(error: serde_json::Error) -> StoreError {
+    failed(ErrorCode::Protocol, format!("the runner sent a result that is not JSON: {error}"))
 }
 
 /// Opens a file that the runner named: a regular one, inside the run's scratch, not too large. The handler may change what lies there at
@@ -98,39 +139,56 @@ async fn upload(
     transfer: &Transfer,
     lease: &LeaseRef,
     files: &[(UploadFile, File)],
-    document: Option<bytes::Bytes>,
+    document: Option<(Bytes, String)>,
 ) -> Result<(), StoreError> {
     let mut wanted: Vec<UploadFile> = files.iter().map(|(file, _)| file.clone()).collect();
     let mut sources: Vec<Source<'_>> = files.iter().map(|(_, file)| Source::File(file)).collect();
-    if let Some(document) = document {
+    if let Some((bytes, sha256)) = document {
         wanted.push(UploadFile {
             name: OUTPUT_NAME.to_owned(),
-            size_bytes: document.len() as u64,
-            sha256: hex::encode(Sha256::digest(&document)),
+            size_bytes: bytes.len() as u64,
+            sha256,
             content_type: "application/json".to_owned(),
         });
-        sources.push(Source::Bytes(document));
+        sources.push(Source::Bytes(bytes));
     }
     let request = UploadsRequest { job_id: lease.job_id, fence: lease.fence.clone(), files: wanted };
-    let reply = match gateway.uploads(&request).await {
-        Ok(reply) => reply,
-        Err(Error::Refused { code, .. }) if code == "stale_fence" => return Err(StoreError::Stale),
-        Err(error) => return Err(failed(ErrorCode::Infra, format!("no upload URLs: {error}"))),
-    };
+    let reply = upload_urls(gateway, &request).await?;
     let puts = reply.uploads.iter().zip(sources).map(Ok);
     let stored = stream::iter(puts).try_for_each_concurrent(UPLOADS_AT_ONCE, |(upload, source)| {
         transfer.put(&upload.url, &upload.headers, source)
     });
-    stored.await.map_err(|error| failed(ErrorCode::Infra, format!("the result could not be stored: {error}")))
+    stored.await.map_err(|error| failed(ErrorCode::Infra, format!("the result could not be stored: {error}")))?;
+    failpoint::reach("upload.after").await;
+    Ok(())
 }
 
-/// Completes each `{"$file": name}` in the result with what is known of that file.
-fn completed(lease: &LeaseRef, text: &str, files: &[(UploadFile, File)]) -> Result<String, StoreError> {
-    let files: BTreeMap<&str, &UploadFile> = files.iter().map(|(file, _)| (file.name.as_str(), file)).collect();
-    let mut result: Value = serde_json::from_str(text)
-        .map_err(|_| failed(ErrorCode::Protocol, "the runner sent a result that is not JSON"))?;
-    complete(&lease.job_id.to_string(), &files, &mut result);
-    Ok(result.to_string())
+/// Asks for upload URLs. The run is over and would have to be repeated, so a gateway that is away is waited for as the store is: until the
+/// lease is lost, which ends this call from outside.
+async fn upload_urls(gateway: &Gateway, request: &UploadsRequest) -> Result<UploadsReply, StoreError> {
+    let mut tries = Tries::within(PUT_PATIENCE);
+    loop {
+        match gateway.uploads(request).await {
+            Ok(reply) => return Ok(reply),
+            Err(Error::Refused { code, .. }) if code == "stale_fence" => return Err(StoreError::Stale),
+            Err(error @ (Error::Unavailable(_) | Error::Unauthorized)) if tries.are_left() => {
+                tracing::warn!(job.id = %request.job_id, %error, "no upload URLs yet, trying again");
+                tries.pause().await;
+            }
+            Err(error) => return Err(failed(ErrorCode::Infra, format!("no upload URLs: {error}"))),
+        }
+    }
+}
+
+/// Completes each `{"$file": name}` in the result with what is known of that file. Slow for a large result.
+fn completed(job: JobId, result: Vec<u8>, files: &[UploadFile]) -> Result<Vec<u8>, StoreError> {
+    if files.is_empty() {
+        return Ok(result);
+    }
+    let files: BTreeMap<&str, &UploadFile> = files.iter().map(|file| (file.name.as_str(), file)).collect();
+    let mut result: Value = serde_json::from_slice(&result).map_err(not_json)?;
+    complete(&job.to_string(), &files, &mut result);
+    Ok(result.to_string().into_bytes())
 }
 
 fn complete(job: &str, files: &BTreeMap<&str, &UploadFile>, value: &mut Value) {
@@ -142,7 +200,7 @@ fn complete(job: &str, files: &BTreeMap<&str, &UploadFile>, value: &mut Value) {
             if let Some(file) = file {
                 *value = serde_json::json!({
                     "$file": file.name,
-                    "url": format!("/v1/jobs/{job}/files/{}", file.name),
+                    "url": format!("/v1/jobs/{job}/files/{}", utf8_percent_encode(&file.name, ESCAPED)),
                     "size_bytes": file.size_bytes,
                     "sha256": file.sha256,
                     "content_type": file.content_type,
@@ -152,5 +210,47 @@ fn complete(job: &str, files: &BTreeMap<&str, &UploadFile>, value: &mut Value) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn large() -> Vec<u8> {
+        format!("[\"{}\"]", "x".repeat(INLINE_RESULT_BYTES)).into_bytes()
+    }
+
+    /// Copying 64 MiB to learn how many bytes they are costs as much memory again.
+    #[tokio::test]
+    async fn a_large_result_goes_to_the_store_without_a_copy() {
+        let result = large();
+        let (address, size) = (result.as_ptr(), result.len());
+        let Ok(Document::Stored { bytes, .. }) = prepared(JobId::new(0), result, vec![]).await else { panic!() };
+        assert_eq!((bytes.as_ptr(), bytes.len()), (address, size));
+    }
+
+    #[tokio::test]
+    async fn only_a_small_result_is_read_on_the_workers_own_thread() {
+        let file = UploadFile {
+            name: "a.txt".to_owned(),
+            size_bytes: 1,
+            sha256: String::new(),
+            content_type: "text/plain".to_owned(),
+        };
+        let at_once = |result: &[u8], files| prepared(JobId::new(0), result.to_vec(), files).now_or_never();
+        assert!(matches!(at_once(b"[1]", vec![]), Some(Ok(Document::Inline(_)))));
+        assert!(at_once(&large(), vec![]).is_none());
+        assert!(at_once(b"{\"$file\": \"a.txt\"}", vec![file]).is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_json_is_refused_whatever_its_size() {
+        for result in [b"[1".to_vec(), [large(), b"]".to_vec()].concat(), vec![0xff; INLINE_RESULT_BYTES + 1]] {
+            let Err(StoreError::Job(error)) = prepared(JobId::new(0), result, vec![]).await else { panic!() };
+            assert_eq!(error.code, ErrorCode::Protocol);
+        }
     }
 }

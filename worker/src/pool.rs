@@ -7,18 +7,19 @@ mod room;
 mod status;
 mod warmup;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stokehold_ledger::{Claim, Idle, Ledger, Need, Reservation, Ticket};
+use stokehold_ledger::{Claim, Idle, Need, Reservation, Ticket};
 use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::Runner as RunnerKind;
-use stokehold_queue::gateway::{LeaseRef, ModelRef};
+use stokehold_queue::gateway::{Gpu, LeaseRef, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::{Notify, OnceCell, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument as _;
 
 use crate::cards::Cards;
@@ -26,13 +27,13 @@ use crate::environment::{Environment, Environments};
 use crate::failure::{infra, start_failure};
 use crate::gateway::Gateway;
 use crate::package::Packages;
-use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner};
+use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner, Vram};
 use crate::sandbox::{Level, Reach, Sandbox};
 use crate::scratch::EndpointFolder;
 use crate::turns::Slots;
 use crate::weights::{WeightSet, Weights};
 pub(crate) use endpoint::Using;
-use endpoint::{Endpoint, Model};
+use endpoint::{Endpoint, Growing, Model};
 use fetch::Fetched;
 
 /// A model's runner, with what must stay while it lives.
@@ -99,8 +100,37 @@ pub(crate) enum NotReady {
     Job(JobError),
     /// No card has room now: another worker, or this one later, may have.
     NoRoom,
+    /// It is loaded on a GPU where nothing may begin now.
+    Closed,
     /// It needs more than the largest card here has, MiB.
     Outgrown(JobError, u64),
+}
+
+/// A model that is made ready in a task of its own. Dropped before that is done, the task ends.
+pub(crate) struct Apart {
+    answer: oneshot::Receiver<(Using, Result<Ready, NotReady>)>,
+    task: Option<AbortHandle>,
+}
+
+impl Apart {
+    /// What became of it.
+    pub(crate) async fn done(&mut self) -> Result<(Using, Result<Ready, NotReady>), NotReady> {
+        let broke = |_| NotReady::Job(infra("the model's load broke".to_owned()));
+        (&mut self.answer).await.map_err(broke)
+    }
+
+    /// The job goes elsewhere, and the model is for those after it.
+    pub(crate) fn leave(&mut self) {
+        self.task = None;
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
 }
 
 /// All models of this worker.
@@ -121,6 +151,8 @@ pub(crate) struct Pool {
     crowded: Mutex<HashMap<ModelRef, Instant>>,
     /// A run has ended, or a claim of a card.
     ended: Arc<Notify>,
+    /// Models that are being loaded.
+    loads: Mutex<JoinSet<()>>,
 }
 
 /// What a pool is made of.
@@ -158,12 +190,56 @@ impl Pool {
             endpoints: Mutex::default(),
             crowded: Mutex::default(),
             ended: Arc::default(),
+            loads: Mutex::default(),
         }
     }
 
-    /// A model for one job more of this endpoint version.
-    pub(crate) async fn model(&self, which: &ModelRef) -> Result<Using, JobError> {
-        Ok(self.endpoint(which).await?.model())
+    /// A model for one job more of this endpoint version. `behind`: how many jobs wait in the queue behind it, if that is news.
+    pub(crate) async fn model(&self, which: &ModelRef, behind: Option<u64>) -> Result<Using, JobError> {
+        let endpoint = self.endpoint(which).await?;
+        if let Some(behind) = behind {
+            endpoint.has_behind(behind);
+        }
+        Ok(endpoint.model())
+    }
+
+    /// Loads as many models beside the one of this job as the jobs that wait are worth. `lease` is the job's: whoever holds a job of a model
+    /// may have its secrets. Not while there is no room for a job's own model: one that only helps others out is not to take more of it.
+    pub(crate) fn grow(self: &Arc<Self>, beside: &Using, lease: &LeaseRef) {
+        if self.is_short() {
+            return;
+        }
+        for growing in beside.endpoint().grow() {
+            let (pool, lease) = (Arc::clone(self), lease.clone());
+            self.spawn(async move { pool.load_beside(growing, &lease).await });
+        }
+    }
+
+    /// Has a model made ready in a task of its own, so that its job need not wait for it when another one is free before.
+    pub(crate) fn ready_apart(self: &Arc<Self>, model: Using, lease: &LeaseRef, claim: Option<Claim>) -> Apart {
+        let (pool, lease, (done, answer)) = (Arc::clone(self), lease.clone(), oneshot::channel());
+        let task = self.spawn(async move {
+            let ready = pool.ready(&model, Some(&lease), claim).await;
+            let _ = done.send((model, ready));
+        });
+        Apart { answer, task: Some(task) }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        let mut tasks = lock(&self.loads);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task.in_current_span())
+    }
+
+    async fn load_beside(&self, growing: Growing, lease: &LeaseRef) {
+        let version = &growing.0.spec.version;
+        let (code, message) = match self.ready(&growing.0, Some(lease), None).await {
+            Ok(_) => return,
+            Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => (Some(error.code), error.message),
+            Err(NotReady::NoRoom | NotReady::Closed) => (None, "there is no room".to_owned()),
+        };
+        growing.0.cannot_grow();
+        tracing::info!(endpoint.id = %version.name, version = version.version, ?code, message, "no model was loaded beside the others");
     }
 
     /// An endpoint version; asks the gateway the first time.
@@ -178,14 +254,13 @@ impl Pool {
         let fetch = async || {
             let ModelRef { tenant, endpoint, version } = which;
             let spec = self.gateway.runner_spec(tenant, endpoint, *version).await?;
-            let (cards, seen_mib) = (self.cards_for(&spec.version.spec.demands), self.seen_mib(&spec.needs_mib));
+            let cards = self.cards_for(&spec.version.spec.demands);
             let folder = EndpointFolder::new(&self.scratch, self.sandbox.next_uid())?;
             Ok::<_, anyhow::Error>(Endpoint::new(
                 tenant.clone(),
                 spec,
                 folder,
-                cards,
-                seen_mib,
+                (cards, self.cards.clone()),
                 Arc::clone(&self.slots),
             ))
         };
@@ -205,21 +280,35 @@ impl Pool {
         let running = if claim.is_some() { self.begin(&model.0) } else { self.enter(&model.0).await };
         let mut loaded = model.loaded.lock().await;
         if let Some(warm) = loaded.as_ref().filter(|loaded| !loaded.runner.is_gone()) {
+            self.cards.tried(&warm.cards).await;
+            // One that is being tested opens again in a moment; a hot one does not, and other workers may be cooler.
+            if !self.cards.ledger().are_open(&warm.cards) {
+                return Err(NotReady::Closed);
+            }
             return Ok(warm.ready(running, Took::default()));
         }
         *loaded = None;
+        let _loading = model.begins_to_load();
         // A card is not to stand idle while weights come in.
         let mut ahead = match model.spec.version.spec.weights.is_empty() {
             true => None,
-            false => Some(self.fetch_for(model, lease).await.map_err(NotReady::Job)?),
+            false => Some(self.fetch_for(model, lease, !model.is_growing()).await.map_err(NotReady::Job)?),
         };
         loop {
-            let reservation = self.make_room(model, claim.take()).await.inspect_err(|_| self.crowd(model.named()))?;
+            let room = self.make_room(model, claim.take()).await;
+            // A model that only helps others out keeps no other version's jobs away.
+            let reservation = room.inspect_err(|_| {
+                if !model.is_growing() {
+                    self.crowd(model.named())
+                }
+            })?;
             let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
             let on_card = !cards.is_empty();
             *lock(&model.on) = cards;
             match self.start(model, lease, &mut ahead, reservation).await {
                 Ok((new, took)) => return Ok(loaded.insert(new).ready(running, took)),
+                // The others are not to make way for one that only helps them.
+                Err(error) if error.code == ErrorCode::OomGpu && model.is_growing() => return Err(NotReady::NoRoom),
                 // Once more, with a card for itself.
                 Err(error) if error.code == ErrorCode::OomGpu && on_card => {
                     if model.has_whole_cards() || model.alone.swap(true, Ordering::SeqCst) {
@@ -309,10 +398,16 @@ impl Pool {
         }
     }
 
+    /// Waits until a run that has not begun there may not begin any more, because a GPU of the runner is hot, has failed or is being tested.
+    pub(crate) async fn closed(&self, on: &Ready) {
+        let mut changed = self.cards.changed();
+        while self.cards.ledger().are_open(&on.cards) && changed.changed().await.is_ok() {}
+    }
+
     /// A run on this runner has ended well. One that has a card for itself has shown what it needs of it.
     pub(crate) fn ran_well(&self, model: &Using, on: &Ready) {
-        let need_mib = || self.cards.ledger().need_mib(model.ticket()?);
-        if on.alone && need_mib().is_some_and(|mib| model.seen_mib.fetch_max(mib, Ordering::SeqCst) < mib) {
+        let seen = || Some((self.gpu_of(&on.cards)?, self.cards.ledger().need_mib(model.ticket()?)?));
+        if on.alone && seen().is_some_and(|(gpu, need_mib)| model.learn(&gpu.name, need_mib)) {
             model.alone.store(false, Ordering::SeqCst);
         }
     }
@@ -327,10 +422,18 @@ impl Pool {
         self.cards.gpus().iter().filter(|gpu| demands.is_met_by(gpu)).map(|gpu| gpu.index).collect()
     }
 
-    /// The most that it was seen to need of a card of a kind that is here, or of any.
-    fn seen_mib(&self, needs_mib: &BTreeMap<String, u64>) -> u64 {
-        let is_here = |gpu: &str| gpu == "*" || self.cards.gpus().iter().any(|card| card.name == gpu);
-        needs_mib.iter().filter(|(gpu, _)| is_here(gpu)).map(|(_, mib)| *mib).max().unwrap_or(0)
+    /// What a runner may use of each of its cards; `None` on the CPU.
+    fn vram_of(&self, cards: &[u32], reservation: Option<&Reservation>) -> Option<Vram> {
+        let (gpu, reservation) = (self.gpu_of(cards)?, reservation?);
+        let held = self.cards.ledger().held(reservation.ticket);
+        let held_mib = held.iter().find(|on| on.index == gpu.index)?.held_mib;
+        Some(Vram { held_mib, total_mib: gpu.vram_mib })
+    }
+
+    /// The first of these cards.
+    fn gpu_of(&self, cards: &[u32]) -> Option<&Gpu> {
+        let first = cards.first()?;
+        self.cards.gpus().iter().find(|gpu| gpu.index == *first)
     }
 
     async fn start(
@@ -344,7 +447,7 @@ impl Pool {
         let spec = &version.spec;
         let fetched = match ahead.take() {
             Some(fetched) => fetched,
-            None => self.fetch_for(model, lease).await?,
+            None => self.fetch_for(model, lease, !model.is_growing()).await?,
         };
         let Fetched { secrets, environment, package, weights, took: (environment_took, weights_took) } = fetched;
         let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
@@ -378,6 +481,7 @@ impl Pool {
             max_batch_size: spec.max_batch_size,
             max_wait: Duration::try_from_secs_f64(spec.max_wait_ms / 1_000.0).unwrap_or_default(),
             visible: self.cards.names(&cards, is_boxed),
+            vram: self.vram_of(&cards, reservation.as_ref()),
         };
         let ticket = reservation.as_ref().map(|reservation| reservation.ticket);
         let alone = model.has_whole_cards() || model.alone.load(Ordering::SeqCst);
@@ -420,6 +524,8 @@ impl Pool {
 
     /// Stops every runner.
     pub(crate) async fn stop(&self) {
+        let mut loads = std::mem::take(&mut *lock(&self.loads));
+        loads.shutdown().await;
         let stops = self.known().into_iter().map(|model| async move {
             if let Some(loaded) = model.loaded.lock().await.take() {
                 loaded.runner.stop().await;
@@ -430,15 +536,10 @@ impl Pool {
 }
 
 impl Model {
-    /// What is to be reserved for it; 0 MiB need no card.
-    fn need(&self, ledger: &Ledger) -> Need {
-        let seen_mib = Some(self.seen_mib.load(Ordering::SeqCst)).filter(|mib| *mib > 0);
-        let need = Need { mib: self.spec.version.spec.need_mib(seen_mib), cards: self.gpus() };
-        if need.mib > 0 && self.alone.load(Ordering::SeqCst) {
-            Need { mib: need.mib.max(ledger.largest_mib(need.cards, &self.cards)), ..need }
-        } else {
-            need
-        }
+    /// What is to be reserved for it; all of a card once it ran out of memory beside others.
+    fn need(&self) -> Need {
+        let vram = self.spec.version.spec.vram_need(lock(&self.learned_mib).clone());
+        Need { vram, cards: self.gpus(), is_all: self.alone.load(Ordering::SeqCst) }
     }
 
     /// What it took to load; `None` while it is not.

@@ -4,6 +4,7 @@ mod batch;
 mod driver;
 mod fill;
 mod process;
+mod shared;
 mod strays;
 mod streams;
 mod tail;
@@ -20,7 +21,7 @@ use stokehold_wire::{Failure, OutputFile};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::messages::Messages;
-pub(crate) use process::{Launch, environment, kill_group};
+pub(crate) use process::{Launch, Vram, environment, kill_group};
 
 /// How long a runner that was told to stop may take before its process group is killed.
 const STOP_GRACE: Duration = Duration::from_secs(5);
@@ -103,20 +104,33 @@ pub(crate) struct RunRequest {
 
 /// When the runner took a run out of its inbox, as far as is known here, and with how many others.
 #[derive(Default)]
-pub(crate) struct Begun(OnceLock<(Instant, u32)>);
+pub(crate) struct Begun {
+    first: OnceLock<(Instant, u32)>,
+    /// With how many runs it has shared its process on average, thousandths; known when it has ended.
+    sharers_milli: OnceLock<u32>,
+}
 
 impl Begun {
     pub(crate) fn at(&self) -> Option<Instant> {
-        self.0.get().map(|(at, _)| *at)
+        self.first.get().map(|(at, _)| *at)
     }
 
     /// Runs of the same call of the handler, this one among them; 0 where the handler takes one at a time.
     pub(crate) fn batch_size(&self) -> u32 {
-        self.0.get().map_or(0, |(_, size)| *size)
+        self.first.get().map_or(0, |(_, size)| *size)
+    }
+
+    /// With how many runs it has shared its process on average, itself among them, thousandths; 0 while that is not known.
+    pub(crate) fn sharers_milli(&self) -> u32 {
+        self.sharers_milli.get().copied().unwrap_or_default()
     }
 
     fn now(&self, batch_size: u32) {
-        let _ = self.0.set((Instant::now(), batch_size));
+        let _ = self.first.set((Instant::now(), batch_size));
+    }
+
+    fn shared(&self, sharers_milli: u32) {
+        let _ = self.sharers_milli.set(sharers_milli);
     }
 }
 

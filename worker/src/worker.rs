@@ -9,8 +9,8 @@ use std::time::Duration;
 use rand::Rng;
 use stokehold_ledger::Claim;
 use stokehold_queue::gateway::{
-    ExtendReply, FinishAnswer, FinishOutcome, FinishReport, FinishRequest, HoldCard, JoinReply, JoinRequest, LeaseRef,
-    LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
+    ExtendReply, FinishAnswer, FinishOutcome, FinishReport, FinishRequest, GpuHealth, HoldCard, JoinReply, JoinRequest,
+    LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,
 };
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
@@ -145,7 +145,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     let attempts = Attempts {
         gateway: Arc::clone(&gateway),
         transfer: Transfer::new()?,
-        pool: Pool::new(Arc::clone(&gateway), pool),
+        pool: Arc::new(Pool::new(Arc::clone(&gateway), pool)),
         stores: Semaphore::new(STORES_MAX),
         load: Arc::new(Load::new(config.slots)),
         next_run: AtomicU64::new(1),
@@ -168,6 +168,8 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     });
     let heartbeat = CancellationToken::new();
     let mut aside = JoinSet::new();
+    let gateway = Arc::clone(&worker.gateway);
+    aside.spawn(async move { match gateway.stay_joined().await {} });
     aside.spawn(Arc::clone(&worker).relieve());
     aside.spawn(Arc::clone(&worker).keep_warm());
     aside.spawn(Arc::clone(&worker).fetch_ahead());
@@ -268,6 +270,7 @@ impl Worker {
         };
         let told = |status: &WorkerStatus, reply: &ExtendReply| {
             self.attempts.pool.told(&status.learned);
+            self.attempts.pool.forget(&reply.forgotten);
             if let Some(hold) = &reply.hold {
                 // One at a time; what still waits is told of again.
                 let _ = self.holds.try_send(hold.clone());
@@ -293,6 +296,18 @@ impl Worker {
         }
         before.clone_from(&offer);
         Some(offer)
+    }
+
+    /// Whether the waiting lease call offers room on a GPU that is hot or has failed by now. Any smaller change is not worth the call: an answer
+    /// that is on its way when it is given up is lost, with its leases.
+    fn offers_closed(&self) -> bool {
+        let asked = lock(&self.asked);
+        let Some(before) = asked.as_ref() else { return false };
+        let closed: Vec<u32> = {
+            let readings = self.cards.readings();
+            readings.iter().filter(|gpu| gpu.health != GpuHealth::Well).map(|gpu| gpu.index).collect()
+        };
+        before.cards.iter().any(|card| card.reach_gib > 0 && closed.contains(&card.index))
     }
 
     /// Leases and reports until told to stop, then until nothing is left.
@@ -501,7 +516,7 @@ impl Worker {
                     self.told(&request.finish, &reply.finished);
                     reports = rest;
                 }
-                // The heartbeat joins again, and says which leases are lost.
+                // The heartbeat says which leases are lost meanwhile.
                 Err(error @ (Error::Unavailable(_) | Error::Unauthorized)) => {
                     tracing::warn!(%error, jobs = request.finish.len(), "ends cannot be told yet");
                     pause().await;

@@ -39,10 +39,15 @@ pub(super) struct Fetched {
 }
 
 impl Pool {
-    /// What a model is loaded from. The job that wants it, if one does, says how far a download is.
-    pub(super) async fn fetch_for(&self, model: &Endpoint, lease: Option<&LeaseRef>) -> Result<Fetched, JobError> {
+    /// What a model is loaded from. The job that wants it, if one does and waits for it, says how far a download is.
+    pub(super) async fn fetch_for(
+        &self,
+        model: &Endpoint,
+        lease: Option<&LeaseRef>,
+        waits: bool,
+    ) -> Result<Fetched, JobError> {
         let secrets = self.secrets(model, lease).await?;
-        let told = lease.map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
+        let told = lease.filter(|_| waits).map(|lease| Messages::new(Arc::clone(&self.gateway), lease.clone()));
         let fetched = self.fetch(model, secrets, told.as_ref()).await;
         if let Some(told) = told {
             told.told().await;

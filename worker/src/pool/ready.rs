@@ -23,7 +23,7 @@ impl Pool {
             return Ok(());
         }
         match self.ready(&endpoint.model(), None, None).await {
-            Ok(_) | Err(NotReady::NoRoom) => Ok(()),
+            Ok(_) | Err(NotReady::NoRoom | NotReady::Closed) => Ok(()),
             Err(NotReady::Job(error) | NotReady::Outgrown(error, _)) => Err(error),
         }
     }

@@ -21,9 +21,20 @@ impl Pool {
     /// Reserves what the model needs, evicting idle runners until it fits. `None`: no card needed.
     pub(super) async fn make_room(&self, model: &Using, claim: Option<Claim>) -> Result<Option<Reservation>, NotReady> {
         let ledger = self.cards.ledger();
-        let need = model.need(ledger);
-        if need.mib == 0 {
+        let need = model.need();
+        if !need.vram.is_of_gpu() {
             let mut idle = self.idle();
+            if model.is_growing() {
+                idle.retain(|model| !model.is_kept_warm() && model.is_long_unused());
+                // As many as can run at once; this one counts already.
+                let most = self.max_loaded.max(self.slots.count());
+                while self.loaded() > most {
+                    if idle.is_empty() || !self.evict(&idle.remove(0)).await {
+                        return Err(NotReady::NoRoom);
+                    }
+                }
+                return Ok(None);
+            }
             // The longest unused first, and those last that are to stay.
             idle.sort_by_key(|model| model.is_kept_warm());
             while self.loaded() >= self.max_loaded && !idle.is_empty() {
@@ -31,34 +42,43 @@ impl Pool {
             }
             return Ok(None);
         }
-        if !ledger.could_hold(need, &model.cards) {
-            let message = format!("it was seen to need {} MiB of a card, and the largest here has less", need.mib);
-            return Err(NotReady::Outgrown(failed(ErrorCode::OomGpu, message), need.mib));
+        if !ledger.could_hold(&need, &model.cards) {
+            let need_mib = need.vram.least_mib();
+            let message = format!("it needs {need_mib} MiB of a GPU, and the largest GPU of this worker has less");
+            return Err(NotReady::Outgrown(failed(ErrorCode::OomGpu, message), need_mib));
         }
         if model.alone.load(Ordering::SeqCst) {
-            return self.make_empty(model, need).await.map(Some);
+            return self.make_empty(model, &need).await.map(Some);
         }
         // It was held for the class that was known of it; if it needs more by now, it is as any other.
-        if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, need)) {
+        if let Some(reservation) = claim.and_then(|claim| ledger.reserve_claimed(&claim, &need)) {
             return Ok(Some(reservation));
         }
         loop {
-            if let Some(reservation) = ledger.reserve(need, &model.cards) {
+            if let Some(reservation) = ledger.reserve(&need, &model.cards) {
                 return Ok(Some(reservation));
             }
             // Memory of a process that is gone counts as free when the card says so.
-            if ledger.is_about_to_fit(need, &model.cards) {
+            if ledger.is_about_to_fit(&need, &model.cards) {
                 if !self.cards.look_again().await {
                     return Err(NotReady::NoRoom);
                 }
                 continue;
             }
-            let idle = self.evictable();
+            let mut idle = self.evictable();
+            if model.is_growing() {
+                idle.retain(|model| model.is_long_unused());
+            }
             let values: Vec<Idle> = idle.iter().filter_map(|model| model.value()).collect();
-            let Some(victims) = ledger.victims(need, &model.cards, &values) else {
+            let Some(victims) = ledger.victims(&need, &model.cards, &values) else {
                 // What is being tried out may be free again in a moment.
                 if self.cards.tried(&model.cards).await {
                     continue;
+                }
+                // The queue knows a model by the least that it needs of any GPU. Where it needs more of these, a lease says nothing of the room
+                // that there is, and would be taken and given back again and again: it has its turn now, so room is made.
+                if ledger.needs_more_than_its_class(&need, &model.cards) {
+                    return self.make_empty(model, &need).await.map(Some);
                 }
                 return Err(NotReady::NoRoom);
             };
@@ -69,17 +89,17 @@ impl Pool {
     }
 
     /// Claims a card for a model that is to have it for itself: nothing new begins there, what runs ends, idle models go.
-    async fn make_empty(&self, model: &Using, need: Need) -> Result<Reservation, NotReady> {
+    async fn make_empty(&self, model: &Using, need: &Need) -> Result<Reservation, NotReady> {
         let claim = self.clear(need, &model.cards, Some(&model.0)).await.ok_or(NotReady::NoRoom)?;
         self.cards.ledger().reserve_claimed(&claim, need).ok_or(NotReady::NoRoom)
     }
 
     /// Claims some of these cards and makes room there. `None` when they cannot be had.
-    pub(crate) async fn hold(&self, need: Need, on: &[u32]) -> Option<Claim> {
+    pub(crate) async fn hold(&self, need: &Need, on: &[u32]) -> Option<Claim> {
         self.clear(need, on, None).await
     }
 
-    async fn clear(&self, need: Need, on: &[u32], spared: Option<&Arc<Model>>) -> Option<Claim> {
+    async fn clear(&self, need: &Need, on: &[u32], spared: Option<&Arc<Model>>) -> Option<Claim> {
         let ledger = self.cards.ledger();
         let claim = ledger.claim(need, on, &self.ended)?;
         let until = Instant::now() + CLAIM_MAX;
@@ -194,6 +214,11 @@ impl Pool {
         let mut crowded = lock(&self.crowded);
         crowded.retain(|_, since| since.elapsed() < CROWDED);
         crowded.insert(model, Instant::now());
+    }
+
+    /// Whether there was lately no room for some model.
+    pub(super) fn is_short(&self) -> bool {
+        lock(&self.crowded).values().any(|since| since.elapsed() < CROWDED)
     }
 
     /// Whether there was lately no room for another version of this model.

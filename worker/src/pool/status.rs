@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_queue::gateway::{LearnedNeed, ModelRef, ModelState, ModelStatus, Offer, WarmModel};
-use stokehold_queue::vram::class_of_card_gib;
+use stokehold_queue::gateway::{ForgottenNeeds, LearnedNeed, ModelRef, ModelState, ModelStatus, Offer, WarmModel};
+use stokehold_queue::vram::sold_gib;
 
 use super::{Model, Pool, lock};
 
@@ -31,15 +31,16 @@ impl Pool {
         Offer { reach_gib, cards, warm, cold_ms }
     }
 
-    /// The models that are loaded and take more, the last used first, and what it took to load one, on average, milliseconds.
+    /// The models that are loaded on GPUs where runs may begin and take more, the last used first, and what it took to load one, on average, milliseconds.
     fn warm(&self) -> (Vec<WarmModel>, u64) {
         let mut took: Vec<Duration> = Vec::new();
         let mut warm: Vec<(Instant, WarmModel)> = Vec::new();
         for endpoint in self.known_endpoints() {
             let (mut takes, mut card_gib, mut used) = (0, 0, None);
+            // Of models that were loaded at the same time each took longer than one takes.
+            took.extend(endpoint.models().iter().filter_map(|model| model.took_loading()).min());
             for model in endpoint.models() {
-                took.extend(model.took_loading());
-                let more = if model.is_loaded() { self.takes(&model) } else { 0 };
+                let more = if model.is_loaded() && model.may_begin() { self.takes(&model) } else { 0 };
                 if more > 0 {
                     (takes, card_gib) = (takes + more, self.card_gib(&model).max(card_gib));
                     used = used.max(Some(*lock(&model.used)));
@@ -57,7 +58,7 @@ impl Pool {
     fn card_gib(&self, model: &Model) -> u32 {
         let on = lock(&model.on);
         let cards = self.cards.gpus().iter().filter(|gpu| on.contains(&gpu.index));
-        cards.map(|gpu| class_of_card_gib(gpu.vram_mib)).min().unwrap_or(0)
+        cards.map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)
     }
 
     /// How many jobs more a loaded model takes. None while there was lately no room for another version of it: its jobs come from the same
@@ -106,10 +107,10 @@ impl Pool {
         let learn = |model: &Arc<Model>| {
             let loaded = model.loaded.try_lock().ok()?;
             let loaded = loaded.as_ref()?;
-            let (card, need_mib) = (*loaded.cards.first()?, self.cards.ledger().need_mib(loaded.ticket?)?);
-            model.seen_mib.fetch_max(need_mib, Ordering::SeqCst);
+            let (gpu, need_mib) = (self.gpu_of(&loaded.cards)?, self.cards.ledger().need_mib(loaded.ticket?)?);
+            model.learn(&gpu.name, need_mib);
             // Another MiB with every job is no news.
-            let told_mib = model.told_mib.load(Ordering::SeqCst);
+            let told_mib = lock(&model.told_mib).get(&gpu.name).copied().unwrap_or(0);
             if need_mib <= told_mib + told_mib / 50 {
                 return None;
             }
@@ -118,21 +119,32 @@ impl Pool {
                 tenant: model.tenant.clone(),
                 endpoint: version.name.clone(),
                 version: version.version,
-                gpu: self.cards.gpus().iter().find(|gpu| gpu.index == card)?.name.clone(),
+                gpu: gpu.name.clone(),
                 need_mib,
             })
         };
         self.known().iter().filter_map(learn).collect()
     }
 
+    /// What these were seen to need is forgotten.
+    pub(crate) fn forget(&self, forgotten: &[ForgottenNeeds]) {
+        for ForgottenNeeds { tenant, endpoint: name, at_ms } in forgotten {
+            for endpoint in self.known_endpoints() {
+                if endpoint.tenant == *tenant && endpoint.spec.version.name == *name {
+                    endpoint.forget_needs(*at_ms);
+                }
+            }
+        }
+    }
+
     /// The gateway knows what these need.
     pub(crate) fn told(&self, learned: &[LearnedNeed]) {
         for need in learned {
-            let LearnedNeed { tenant, endpoint, version, .. } = need.clone();
+            let LearnedNeed { tenant, endpoint, version, gpu, need_mib } = need.clone();
             if let Some(model) =
                 lock(&self.endpoints).get(&ModelRef { tenant, endpoint, version }).and_then(|cell| cell.get())
             {
-                model.told_mib.store(need.need_mib, Ordering::SeqCst);
+                lock(&model.told_mib).insert(gpu, need_mib);
             }
         }
     }

@@ -18,6 +18,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::batch::Batch;
 use super::process::{self, Launch, Process};
+use super::shared::Shared;
 use super::streams::{Source, Streams};
 use super::tail::Tail;
 use super::{Begun, RunEnd, RunRequest, Runner, STOP_GRACE, StartError};
@@ -151,6 +152,7 @@ struct Driver {
     max_concurrency: usize,
     /// Of a handler whose calls take several: the runs of the next one, which are in `runs` as well.
     batch: Batch,
+    shared: Shared,
     /// What came on stderr outside of any run.
     stderr: Tail,
     /// What is printed outside of any run, without secrets, by [`LogStream`]; and who hears it.
@@ -185,6 +187,7 @@ impl Driver {
             runs: BTreeMap::new(),
             max_concurrency: launch.max_concurrency.max(1) as usize,
             batch: Batch::new(launch.max_batch_size, launch.max_wait),
+            shared: Shared::new(Instant::now()),
             stderr: Tail::default(),
             printed: [mask.stream(), mask.stream()],
             heard_by: launch.heard_by.clone(),
@@ -268,6 +271,7 @@ impl Driver {
         let RunRequest { job, attempt, scratch, files, input, traceparent, messages, begun } = request;
         if self.runs.len() < self.max_concurrency && !self.batch.is_on() {
             begun.now(0);
+            self.shared.begin(number, Instant::now());
         }
         let printed = [self.mask.stream(), self.mask.stream()];
         let stderr = Tail::default();
@@ -296,6 +300,7 @@ impl Driver {
         for (number, control, input) in call {
             if let Some(running) = self.runs.get(&number) {
                 running.begun.now(size);
+                self.shared.begin(number, Instant::now());
             }
             self.send(&control, input.get().as_bytes()).await?;
         }
@@ -306,13 +311,17 @@ impl Driver {
     fn ended(&mut self, run: u64) -> Option<Running> {
         let mut running = self.runs.remove(&run)?;
         running.ends();
+        if let Some(sharers_milli) = self.shared.end(run, Instant::now()) {
+            running.begun.shared(sharers_milli);
+        }
         if self.runs.is_empty() && self.is_tidied {
             self.idle_since = Some(tokio::time::Instant::now());
         }
         if !self.batch.is_on()
-            && let Some(next) = self.runs.values().nth(self.max_concurrency - 1)
+            && let Some((number, next)) = self.runs.iter().nth(self.max_concurrency - 1)
         {
             next.begun.now(0);
+            self.shared.begin(*number, Instant::now());
         }
         Some(running)
     }

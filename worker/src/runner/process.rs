@@ -32,6 +32,10 @@ const WIRE: &str = "STOKE_WIRE_FD";
 /// Where a handler is told of its weights.
 const WEIGHTS: &str = "STOKE_WEIGHTS";
 
+/// What it may use of each of its GPUs: MiB, and the same as a part of the GPU's memory.
+const VRAM_MIB: &str = "STOKE_VRAM_MIB";
+const VRAM_FRACTION: &str = "STOKE_VRAM_FRACTION";
+
 /// Variables that a handler sees of the worker's own environment. Everything else, above all tokens, stays here.
 const PASSED_ON: [&str; 14] = [
     "LANG",
@@ -81,6 +85,31 @@ pub(crate) struct Launch {
     pub(crate) max_wait: Duration,
     /// The cards that it may use, as CUDA is told; none hides all of them.
     pub(crate) visible: Vec<String>,
+    /// What it may use of each of them; `None` on the CPU.
+    pub(crate) vram: Option<Vram>,
+}
+
+/// What a runner may use of each of its GPUs, MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Vram {
+    /// What is reserved for it.
+    pub(crate) held_mib: u64,
+    /// All that the GPU has.
+    pub(crate) total_mib: u64,
+}
+
+impl Vram {
+    /// The part of the GPU that is reserved, rounded down to a thousandth, as engines take it: `0.9`.
+    #[expect(clippy::cast_precision_loss, reason = "a thousandth is enough")]
+    fn fraction(self) -> String {
+        let thousandths = self.held_mib * 1_000 / self.total_mib.max(1);
+        (thousandths as f64 / 1_000.0).to_string()
+    }
+
+    /// A text in which `{vram_mib}` and `{vram_fraction}` stand for what is reserved.
+    fn fill(self, text: &str) -> String {
+        text.replace("{vram_mib}", &self.held_mib.to_string()).replace("{vram_fraction}", &self.fraction())
+    }
 }
 
 /// A started process: its own group, its standard streams captured.
@@ -98,6 +127,14 @@ impl Process {
         ours.set_nonblocking(true)?;
         let mut variables = environment(&launch.python, &launch.home, &launch.visible, &launch.env);
         variables.insert(WIRE.to_owned(), WIRE_FD.to_string());
+        if let Some(vram) = launch.vram {
+            // Only what the endpoint wrote itself: the worker's own variables have no placeholders.
+            for name in launch.env.keys() {
+                variables.entry(name.clone()).and_modify(|value| *value = vram.fill(value));
+            }
+            variables.insert(VRAM_MIB.to_owned(), vram.held_mib.to_string());
+            variables.insert(VRAM_FRACTION.to_owned(), vram.fraction());
+        }
         if let Some(folder) = &launch.weights {
             variables.insert(WEIGHTS.to_owned(), folder.to_string_lossy().into_owned());
         }

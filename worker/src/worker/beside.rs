@@ -15,10 +15,13 @@ use super::Worker;
 const LOAD_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker {
-    /// Gives memory back whenever a card turns out to be short of it.
+    /// Gives memory back whenever a card turns out to be short of it, and takes back what was offered of one that takes no work any more.
     pub(super) async fn relieve(self: Arc<Self>) {
         let mut changed = self.cards.changed();
         while changed.changed().await.is_ok() {
+            if self.offers_closed() {
+                self.ask_again.notify_one();
+            }
             self.attempts.pool.relieve().await;
         }
     }
@@ -61,9 +64,9 @@ impl Worker {
 
     /// Makes room on a card for a job that has waited for too long, and leases it. The claim is to become its reservation.
     pub(super) async fn hold(self: Arc<Self>, hold: HoldCard) -> Option<(Vec<LeasedJob>, Claim)> {
-        let need = Need { mib: u64::from(hold.gib) * 1024, cards: hold.gpus as usize };
+        let need = Need::of_mib(u64::from(hold.gib) * 1024, hold.gpus as usize);
         let claim = tokio::select! {
-            claim = self.attempts.pool.hold(need, &hold.cards) => claim?,
+            claim = self.attempts.pool.hold(&need, &hold.cards) => claim?,
             () = self.attempts.draining.cancelled() => return None,
         };
         let reach = |index: &u32| CardReach { index: *index, reach_gib: hold.gib, whole_gib: hold.gib };

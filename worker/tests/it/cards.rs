@@ -110,6 +110,95 @@ async fn a_hot_card_takes_no_work_until_it_is_cooler() {
     reading(&stage, 0, "a cool card", |gpu| gpu.health == GpuHealth::Well && gpu.vram_free_mib > 0).await;
 }
 
+/// Heats a card, and waits until the worker knows.
+async fn heat(stage: &Stage, cards: &StandIn, index: usize) {
+    cards.change(|cards| cards.cards[index].temperature_c = 88).unwrap();
+    reading(stage, index, "a hot card", |gpu| gpu.health == GpuHealth::Hot).await;
+}
+
+async fn cool(stage: &Stage, cards: &StandIn, index: usize) {
+    cards.change(|cards| cards.cards[index].temperature_c = 60).unwrap();
+    reading(stage, index, "a cool card", |gpu| gpu.health == GpuHealth::Well).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_card_begins_no_job_of_the_model_that_is_loaded_there() {
+    let (stage, cards) = stage(&[12_288]).await;
+    run(&stage, "one", 4_000).await;
+    stage.gateway.until("the offer of the model", |seen| (seen.warm == ["one@1"]).then_some(())).await;
+    heat(&stage, &cards, 0).await;
+    // The lease call that waited is made anew: it had offered the model.
+    stage.gateway.until("an offer without it", |seen| seen.warm.is_empty().then_some(())).await;
+    // This gateway grants whatever it has: the worker gives it back, again and again.
+    let job = stage.submit_to("one", json!({"mib": 4_000}));
+    stage.gateway.until("the job to come back", |seen| (seen.released.len() >= 3).then_some(())).await;
+    assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
+    assert_eq!(stage.gateway.seen().status.loaded, ["one@1"], "it stays loaded");
+    cool(&stage, &cards, 0).await;
+    assert_eq!(result(&stage.gateway.end(&job).await), json!("0"));
+    stage.gateway.until("the offer of the model", |seen| (seen.warm == ["one@1"]).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_on_a_hot_card_goes_on_and_what_waits_behind_it_does_not_begin() {
+    // No room for a second process.
+    let (stage, cards) = stage(&[8_192]).await;
+    let runs = stage.submit_to("one", json!({"mib": 4_000, "gate": stage.gate()}));
+    stage.gateway.first_log(&runs).await;
+    let waits = stage.submit_to("one", json!({"mib": 4_000}));
+    stage.gateway.until("two leases", |seen| (seen.extended.len() == 2).then_some(())).await;
+    heat(&stage, &cards, 0).await;
+    stage
+        .gateway
+        .until("the one that waits to come back", |seen| seen.released.contains(&waits.job_id).then_some(()))
+        .await;
+    std::fs::write(stage.gate(), "").unwrap();
+    assert_eq!(result(&stage.gateway.end(&runs).await), json!("0"));
+    let released = stage.gateway.seen().released.len();
+    stage.gateway.until("it to come back again", |seen| (seen.released.len() > released).then_some(())).await;
+    assert!(!stage.gateway.seen().finished.contains_key(&waits.job_id));
+    cool(&stage, &cards, 0).await;
+    assert_eq!(result(&stage.gateway.end(&waits).await), json!("0"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_not_full_yet_does_not_begin_on_a_hot_card() {
+    let (stage, cards) = stage(&[8_192]).await;
+    let source = include_str!("handlers/batched.py").replace("@GATE@", "");
+    let batched = EndpointSpec { vram_gib: 4.0, max_batch_size: 2, max_wait_ms: 600_000.0, ..spec("batched") };
+    stage.gateway.deploy("batched", pack(&source), batched);
+    let first = stage.submit_to("batched", json!({"how": "fine"}));
+    let busy = |seen: &Seen| {
+        seen.status
+            .models
+            .iter()
+            .any(|model| model.name == "batched@1" && model.state == ModelState::Busy)
+            .then_some(())
+    };
+    stage.gateway.until("a job that waits for another", busy).await;
+    heat(&stage, &cards, 0).await;
+    stage.gateway.until("it to come back", |seen| seen.released.contains(&first.job_id).then_some(())).await;
+    cool(&stage, &cards, 0).await;
+    let second = stage.submit_to("batched", json!({"how": "fine"}));
+    for job in [first, second] {
+        assert_eq!(stage.gateway.end(&job).await.timing.batch_size, 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_on_a_hot_card_is_loaded_on_another() {
+    let (stage, cards) = stage(&[12_288, 12_288]).await;
+    assert_eq!(run(&stage, "one", 4_000).await, json!("0"));
+    heat(&stage, &cards, 0).await;
+    assert_eq!(run(&stage, "one", 4_000).await, json!("1"));
+    heat(&stage, &cards, 1).await;
+    let job = stage.submit_to("one", json!({"mib": 4_000}));
+    stage.gateway.until("the job to come back", |seen| (seen.released.len() >= 3).then_some(())).await;
+    assert!(!stage.gateway.seen().finished.contains_key(&job.job_id));
+    cool(&stage, &cards, 1).await;
+    assert_eq!(result(&stage.gateway.end(&job).await), json!("1"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_grows_beyond_the_room_makes_an_idle_one_go() {
     let (stage, _cards) = stage(&[24_576]).await;

@@ -1,7 +1,11 @@
 //! Several models of one endpoint: each a process of its own, as far as there are slots and room.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::gateway::LeaseRef;
 use tempfile::TempDir;
 
 use crate::stage::{Setup, Stage, pack, result, spec};
@@ -53,4 +57,44 @@ async fn where_there_is_no_room_for_another_they_take_turns() {
     let both = futures::future::join_all(both).await;
     let on: Vec<Value> = both.iter().map(result).collect();
     assert_eq!(on, [json!("0 2"), json!("0 2")], "the same process, and what somebody left");
+}
+
+/// A worker of four slots, with `object` of `gather.py` deployed, and 60 jobs of it.
+async fn backlog(object: &str) -> (Stage, TempDir, Vec<LeaseRef>) {
+    let variables = vec![("STOKE_SLOTS", "4".to_owned())];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    let place = tempfile::tempdir().unwrap();
+    let source = include_str!("handlers/gather.py").replace("@PLACE@", &place.path().to_string_lossy());
+    stage.gateway.deploy("backlog", pack(&source), spec(object));
+    let jobs = stage.gateway.submit_many("backlog", &json!({}), 60);
+    (stage, place, jobs)
+}
+
+async fn processes(stage: &Stage, jobs: &[LeaseRef]) -> BTreeMap<u64, usize> {
+    let mut runs = BTreeMap::new();
+    for job in jobs {
+        *runs.entry(result(&stage.gateway.end(job).await).as_u64().unwrap()).or_default() += 1;
+    }
+    runs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_loads_a_model_for_every_slot_at_once_and_keeps_them_busy() {
+    // None of them is ready before all four load.
+    let (stage, _place, jobs) = backlog("Gather").await;
+    let runs = processes(&stage, &jobs).await;
+    assert_eq!(runs.len(), 4, "{runs:?}");
+    assert!(runs.values().all(|runs| *runs >= 5), "each of the four has its part of 60 jobs: {runs:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_job_waits_for_a_model_that_is_loading_while_another_is_free() {
+    let (stage, place, jobs) = backlog("Gated").await;
+    let others = || std::fs::read_dir(place.path()).unwrap().count() == 4;
+    let runs = processes(&stage, &jobs).await;
+    assert_eq!(runs.len(), 1, "the other three are not ready: {runs:?}");
+    while !others() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    std::fs::write(place.path().join("gate"), "").unwrap();
 }

@@ -89,7 +89,10 @@ async fn what_a_job_says_is_told_once_in_order_and_before_its_end() {
     let text = |wanted: LogStream| -> String {
         let of = |message: &JobMessage| match message {
             JobMessage::Log { stream, text } if *stream == wanted => Some(text.clone()),
-            JobMessage::Log { .. } | JobMessage::Progress { .. } | JobMessage::Output { .. } => None,
+            JobMessage::Log { .. }
+            | JobMessage::Progress { .. }
+            | JobMessage::Output { .. }
+            | JobMessage::Outputs { .. } => None,
         };
         events.iter().filter_map(of).collect()
     };
@@ -99,7 +102,7 @@ async fn what_a_job_says_is_told_once_in_order_and_before_its_end() {
     assert_eq!(text(LogStream::Stderr), "from C\n");
     let last = events.iter().rev().find_map(|message| match message {
         JobMessage::Progress { fraction, message } => Some((*fraction, message.clone())),
-        JobMessage::Log { .. } | JobMessage::Output { .. } => None,
+        JobMessage::Log { .. } | JobMessage::Output { .. } | JobMessage::Outputs { .. } => None,
     });
     assert_eq!(last, Some((1.0, "200 of 200".to_owned())));
 }

@@ -21,8 +21,12 @@ class Model:
     def setup(self) -> None:
         hold(2_000)
 
-    def predict(self, mib: int, linger_s: float = 0, how: str = "fine") -> str:
+    def predict(self, mib: int, linger_s: float = 0, how: str = "fine", gate: str = "") -> str:
         hold(mib)
+        if gate:
+            print("waiting", flush=True)
+        while gate and not Path(gate).exists():
+            time.sleep(0.005)
         time.sleep(linger_s)
         if how == "crash":
             os._exit(3)
