@@ -1,6 +1,7 @@
 //! What is seen at one moment: endpoints and their work, machines, offers. Passive data, in JSON as the live loop records it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
 
 use crate::name::Name;
@@ -32,9 +33,16 @@ pub struct Endpoint {
     pub work: [Work; 3],
     /// Jobs that machines hold now.
     pub running: u64,
+    /// Jobs that one process runs at once: `max_concurrency` times `max_batch_size`. They share its slot.
+    #[serde(default = "one_at_once")]
+    pub at_once: u32,
     /// Runs that have ended, by kind of card.
     #[serde(default)]
     pub runs: Vec<Runs>,
+}
+
+const fn one_at_once() -> u32 {
+    1
 }
 
 /// The jobs of one endpoint and priority.
@@ -59,7 +67,7 @@ pub struct Runs {
     pub kind: Name,
     /// Runs that have ended.
     pub ended: u64,
-    /// Seconds of a slot that they took, without loading.
+    /// Seconds that they took, without loading, whoever else ran in the same process.
     pub run_s: f64,
     /// Loads of the model from elsewhere, and the seconds they took.
     #[serde(default)]
@@ -222,7 +230,7 @@ pub struct Offer {
     #[serde(default)]
     pub inbound_mbit_per_s: f64,
     /// Share of the time that its host was reachable, 0 to 1; 1 where nobody says.
-    #[serde(default = "one")]
+    #[serde(default = "always")]
     pub reliability: f64,
     /// How long it is listed for yet, seconds; `None` where it does not end.
     #[serde(default)]
@@ -235,6 +243,78 @@ pub struct Offer {
     pub is_owned: bool,
 }
 
-fn one() -> f64 {
+impl Offer {
+    /// An offer as it was written down, with the members that cannot be read as nothing, and whether there were any: another release may have
+    /// written it, or a file was edited. Whatever it says, its machine is there and costs money.
+    #[must_use]
+    pub(crate) fn recovered(recorded: &Value) -> (Self, bool) {
+        let unread = match Self::deserialize(recorded) {
+            Ok(offer) => return (offer, false),
+            Err(_) => Self::unknown(),
+        };
+        let Ok(mut known) = serde_json::to_value(&unread) else { return (unread, true) };
+        let mut offer = unread;
+        for (member, value) in recorded.as_object().into_iter().flatten() {
+            let before = known.get(member).cloned();
+            known[member] = value.clone();
+            match (Self::deserialize(&known), before) {
+                (Ok(read), _) => offer = read,
+                (Err(_), Some(before)) => known[member] = before,
+                (Err(_), None) => drop(known.as_object_mut().and_then(|known| known.remove(member))),
+            }
+        }
+        (offer, true)
+    }
+
+    fn unknown() -> Self {
+        Self {
+            id: Name::default(),
+            provider: Name::default(),
+            kind: Name::default(),
+            host: Name::default(),
+            count: 0,
+            cards: 0,
+            gpu_ids: Vec::new(),
+            vram_gb: 0.0,
+            slots: 0,
+            speed: 1.0,
+            usd_per_hour: 0.0,
+            min_bid_usd_per_hour: None,
+            losses_per_hour: 0.0,
+            stopped_usd_per_hour: None,
+            boot_s: 0.0,
+            inbound_usd_per_gb: 0.0,
+            inbound_mbit_per_s: 0.0,
+            reliability: 1.0,
+            listed_for_s: None,
+            traits: Traits::default(),
+            is_owned: false,
+        }
+    }
+}
+
+fn always() -> f64 {
     1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_offer_that_cannot_be_read_keeps_what_can() {
+        let recorded = json!({"id": "77", "provider": "cloud", "kind": "RTX 4090", "host": 3, "count": 1, "cards": 2, "vram_gb": "24",
+            "usd_per_hour": 0.35, "stopped_usd_per_hour": 0.01, "boot_s": 90.0, "of_a_later_release": true});
+        let (offer, is_damaged) = Offer::recovered(&recorded);
+        assert!(is_damaged);
+        assert_eq!((&*offer.kind, &*offer.host, offer.cards, offer.vram_gb), ("RTX 4090", "", 2, 0.0));
+        assert_eq!((offer.usd_per_hour, offer.stopped_usd_per_hour, offer.speed), (0.35, Some(0.01), 1.0));
+        for recorded in [json!(null), json!([1]), json!("x"), json!({})] {
+            assert_eq!(Offer::recovered(&recorded), (Offer::unknown(), true), "{recorded}");
+        }
+        let whole = serde_json::to_value(&offer).unwrap_or_default();
+        assert_eq!(Offer::recovered(&whole), (offer, false));
+    }
 }

@@ -9,11 +9,12 @@ use stokehold_queue::gateway::{GpuHealth, ModelState, ModelStatus};
 use stokehold_queue::job::Priority;
 use stokehold_queue::reach::parts_of;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
-use stokehold_queue::vram::{class_of_card_gib, kind_of_cards};
+use stokehold_queue::vram::{kind_of_cards, sold_gib};
 
 use crate::name::Name;
 use crate::observation::{Endpoint, JOINED, Machine, Observation, Offer, Phase, Runs, Traits, Work};
 use crate::provider::{Rental, RentalState};
+use crate::snapshot::Needs;
 
 /// A worker that has said nothing for so long is lost, milliseconds: five of its heartbeats.
 pub const SILENT_MS: u64 = 15_000;
@@ -25,8 +26,8 @@ const LIST_LAG_MS: u64 = 15_000;
 /// When every worker falls silent at once, it may be the gateway that is gone: nothing is believed of them for so long, milliseconds.
 const DEAF_MS: u64 = 600_000;
 
-/// For so long if there is only one.
-const DEAF_TO_ONE_MS: u64 = 60_000;
+/// For so long if there is only one: as long as a restart of the gateway, and a worker's way back, may take.
+const DEAF_TO_ONE_MS: u64 = 120_000;
 
 /// Replicas of the API give no job to a drained worker after this time at the latest, milliseconds: they ask once a second who is.
 pub const DRAIN_KNOWN_MS: u64 = 2_000;
@@ -38,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) flows: Vec<Flow>,
     /// The class of what new jobs of an endpoint run on, by `<tenant>/<name>`.
     pub(crate) classes: BTreeMap<String, u32>,
+    /// How many of these jobs one process runs at once, where that is more than one.
+    pub(crate) at_once: BTreeMap<String, u32>,
     pub(crate) demands: BTreeMap<u32, Demands>,
     pub(crate) workers: Vec<WorkerRecord>,
     pub(crate) machines: BTreeMap<String, MachineRecord>,
@@ -47,6 +50,17 @@ pub(crate) struct Seen {
     pub(crate) shunned: HashMap<String, u64>,
     /// When a worker was last seen with a job, by name, unix milliseconds.
     pub(crate) busy_ms: BTreeMap<String, u64>,
+    /// While nobody could be heard, or has had time to come back since.
+    pub(crate) pause: Option<Pause>,
+}
+
+/// Silence that is ours: the gateway or Redis stood still, or nobody looked. It is held against no worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pause {
+    /// Who was heard until then was there, unix milliseconds.
+    pub(crate) from_ms: u64,
+    /// Until then it may be heard again.
+    pub(crate) until_ms: u64,
 }
 
 impl Seen {
@@ -55,8 +69,20 @@ impl Seen {
         machine.worker(&self.workers)
     }
 
+    /// Whether nothing was heard of a worker for so long that it is lost, and nothing but itself explains it.
     pub(crate) fn is_silent(&self, worker: &WorkerRecord) -> bool {
-        self.now_ms.saturating_sub(worker.seen_ms) > SILENT_MS
+        let is_excused = |pause: Pause| self.now_ms < pause.until_ms && worker.seen_ms + SILENT_MS >= pause.from_ms;
+        !self.is_heard(worker) && !self.pause.is_some_and(is_excused)
+    }
+
+    /// Whether it has been heard of lately.
+    pub(crate) fn is_heard(&self, worker: &WorkerRecord) -> bool {
+        self.now_ms.saturating_sub(worker.seen_ms) <= SILENT_MS
+    }
+
+    /// Whether it is too soon to say of a machine that it has not come up in time.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pause.is_some_and(|pause| self.now_ms < pause.until_ms)
     }
 
     pub(crate) fn rental_of(&self, machine: &MachineRecord) -> Option<&Rental> {
@@ -91,7 +117,7 @@ impl Seen {
 
     /// Whether all workers of machines that should run fell silent, and nothing else explains it: the gateway may be gone, and they not.
     pub(crate) fn is_deaf(&self) -> bool {
-        if self.workers.iter().any(|worker| !self.is_silent(worker)) {
+        if self.workers.iter().any(|worker| self.is_heard(worker)) {
             return false;
         }
         let is_to_run = |machine: &&MachineRecord| {
@@ -116,7 +142,9 @@ impl Seen {
         if self.is_taken(machine) {
             return Some((Phase::Lost, machine.wanted_ms));
         }
-        let (state, since_ms) = machine.state(self.worker_of(machine), self.now_ms, SILENT_MS);
+        let worker = self.worker_of(machine);
+        let is_silent = worker.is_some_and(|worker| self.is_silent(worker));
+        let (state, since_ms) = machine.state(worker, self.now_ms, if is_silent { SILENT_MS } else { u64::MAX });
         let phase = match state {
             MachineState::Booting => Phase::Booting,
             MachineState::Ready => Phase::Ready,
@@ -150,6 +178,30 @@ pub(crate) fn observation(seen: &Seen) -> Observation {
     Observation { at_s: seconds(seen.now_ms), endpoints, machines, offers }
 }
 
+/// What machines must have for the endpoints that there are, those first for which something waits or runs.
+pub(crate) fn needs(seen: &Seen) -> Vec<Needs> {
+    let mut endpoints: Vec<Endpoint> = seen.flows.iter().map(|flow| endpoint(seen, flow)).collect();
+    let waiting = |endpoint: &Endpoint| endpoint.work.iter().map(|work| work.waiting).sum::<u64>();
+    endpoints.sort_by(|a, b| {
+        let urgency = |it: &Endpoint| (waiting(it) == 0, it.running == 0);
+        urgency(a).cmp(&urgency(b)).then_with(|| a.name.cmp(&b.name))
+    });
+    let mut needs: Vec<Needs> = Vec::new();
+    for Endpoint { vram_gb, demands, .. } in endpoints {
+        let of = Needs { vram_gb, demands };
+        if !needs.contains(&of) {
+            needs.push(of);
+        }
+    }
+    needs
+}
+
+/// The machines of which the offer cannot be read: until their workers say what they are, they are only partly known.
+pub(crate) fn unread(seen: &Seen) -> Vec<&str> {
+    let is_unread = |machine: &&MachineRecord| machine.wanted != Wanted::Gone && Offer::recovered(&machine.offer).1;
+    seen.machines.values().filter(is_unread).map(|machine| machine.id.as_str()).collect()
+}
+
 fn endpoint(seen: &Seen, flow: &Flow) -> Endpoint {
     let name = format!("{}/{}", flow.tenant, flow.endpoint);
     let class = class_of(flow, seen.classes.get(&name).copied());
@@ -171,12 +223,14 @@ fn endpoint(seen: &Seen, flow: &Flow) -> Endpoint {
             }
         }
     }
+    let at_once = seen.at_once.get(&name).copied().unwrap_or(1);
     Endpoint {
         name: name.into(),
         vram_gb: f64::from(gib),
         demands: seen.demands.get(&demands).cloned().unwrap_or_default(),
         work,
         running: flow.running,
+        at_once,
         runs: flow.runs.iter().map(runs).collect(),
     }
 }
@@ -205,7 +259,7 @@ fn runs(of: &CardRuns) -> Runs {
 /// A machine that we have. Until its worker has joined it is what its offer promised.
 fn rented(seen: &Seen, record: &MachineRecord) -> Option<Machine> {
     let (phase, since_ms) = seen.phase(record)?;
-    let offer: Offer = serde_json::from_value(record.offer.clone()).ok()?;
+    let (offer, _) = Offer::recovered(&record.offer);
     let as_offered = Machine {
         id: record.id.as_str().into(),
         provider: record.provider.as_str().into(),
@@ -217,7 +271,7 @@ fn rented(seen: &Seen, record: &MachineRecord) -> Option<Machine> {
         usd_per_hour: dollars(record.usd_micros_per_hour),
         stopped_usd_per_hour: dollars(record.stopped_usd_micros_per_hour),
         is_interruptible: record.is_interruptible,
-        can_stop: offer.stopped_usd_per_hour.is_some(),
+        can_stop: offer.stopped_usd_per_hour.is_some() || record.stopped_usd_micros_per_hour > 0,
         cards: offer.cards,
         vram_gb: offer.vram_gb,
         slots: offer.slots,
@@ -269,7 +323,7 @@ fn told(seen: &Seen, worker: &WorkerRecord, machine: Machine) -> Machine {
     let status = &worker.status;
     let is_fenced = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Fenced);
     let sound = worker.gpus.iter().filter(|gpu| !is_fenced(gpu.index));
-    let classes: Vec<u32> = sound.map(|gpu| class_of_card_gib(gpu.vram_mib)).collect();
+    let classes: Vec<u32> = sound.map(|gpu| sold_gib(gpu.vram_mib)).collect();
     let cards = u32::try_from(classes.len()).unwrap_or(u32::MAX);
     let is_busy = |model: &&ModelStatus| model.state == ModelState::Busy;
     let held_mib = |model: &ModelStatus| model.cards.iter().map(|card| card.held_mib).sum::<u64>();
@@ -421,6 +475,29 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_whose_offer_cannot_be_read_is_seen_paid_for_and_said() {
+        let damaged = || MachineRecord {
+            offer: json!({"id": "77", "provider": "cloud", "kind": ["RTX 4090"], "host": "box-3"}),
+            stopped_usd_micros_per_hour: 10_000,
+            ..record(Wanted::Running)
+        };
+        let [machine] = &machines(damaged(), vec![])[..] else { panic!("it is gone from the plan") };
+        assert_eq!((machine.phase, machine.usd_per_hour, &*machine.host), (Phase::Booting, 0.35, "box-3"));
+        let [machine] = &machines(damaged(), vec![worker("m-1", 0, NOW_MS)])[..] else { panic!() };
+        assert_eq!(
+            (machine.phase, machine.vram_gb, machine.cards),
+            (Phase::Ready, 24.0, 1),
+            "its worker says what it is"
+        );
+        assert!(machine.idle_since_s.is_some() && machine.can_stop, "it is given up as others are");
+        let seen =
+            |machine: MachineRecord| Seen { machines: [(machine.id.clone(), machine)].into(), ..Seen::default() };
+        assert_eq!(unread(&seen(damaged())), ["m-1"]);
+        assert_eq!(unread(&seen(record(Wanted::Running))), [""; 0]);
+        assert_eq!(unread(&seen(MachineRecord { wanted: Wanted::Gone, ..damaged() })), [""; 0]);
+    }
+
+    #[test]
     fn when_all_fall_silent_at_once_it_may_be_the_gateway() {
         let other = MachineRecord { id: "m-2".to_owned(), ..record(Wanted::Running) };
         let deaf = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
@@ -433,8 +510,25 @@ mod tests {
         assert!(!deaf(&both, vec![silent("m-1", 80), silent("m-2", 1)]), "one is heard");
         assert!(!deaf(&both, vec![]), "nobody has ever been heard");
         assert!(deaf(&both[..1], vec![silent("m-1", 30)]));
-        assert!(!deaf(&both[..1], vec![silent("m-1", 61)]), "it is likelier to be the one that is gone");
+        let old = [MachineRecord { wanted_ms: 1, ..record(Wanted::Running) }];
+        assert!(deaf(&old, vec![silent("m-1", 110)]), "a restart may take so long");
+        assert!(!deaf(&old, vec![silent("m-1", 121)]), "it is likelier to be the one that is gone");
         assert!(!deaf(&[], vec![silent("desk", 30)]), "none of ours");
+    }
+
+    #[test]
+    fn silence_that_is_ours_is_held_against_nobody_who_was_there() {
+        let at = |silent_s: u64, pause: Option<Pause>| {
+            let workers = vec![worker("m-1", 0, NOW_MS - silent_s * 1_000)];
+            let machines = [("m-1".to_owned(), record(Wanted::Running))].into();
+            let seen = Seen { now_ms: NOW_MS, machines, workers, pause, ..Seen::default() };
+            (observation(&seen).machines[0].phase, seen.is_paused())
+        };
+        let pause = |until_ms| Some(Pause { from_ms: NOW_MS - 40_000, until_ms });
+        assert_eq!(at(45, None), (Phase::Lost, false));
+        assert_eq!(at(45, pause(NOW_MS + 1)), (Phase::Ready, true), "it may come back yet");
+        assert_eq!(at(45, pause(NOW_MS)), (Phase::Lost, false), "it has not");
+        assert_eq!(at(60, pause(NOW_MS + 1)), (Phase::Lost, true), "it was gone before");
     }
 
     #[test]

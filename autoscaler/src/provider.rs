@@ -9,6 +9,7 @@ use stokehold_queue::nonce;
 
 use crate::observation::{Offer, Traits};
 use crate::secret::Secret;
+use crate::snapshot::Needs;
 
 /// Somebody who has machines.
 ///
@@ -28,6 +29,11 @@ pub trait Provider: Send + Sync {
     /// Gets a machine. Its own id of it.
     fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>>;
 
+    /// What an hour of a machine that was just made costs, dollars, where its provider says so at once; `None`: its list tells, or nothing does.
+    fn price<'a>(&'a self, _rental: &'a str) -> BoxFuture<'a, Result<Option<f64>, Failure>> {
+        Box::pin(async { Ok(None) })
+    }
+
     /// Gives its cards back and keeps its disk. Repeating it changes nothing.
     fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
@@ -46,6 +52,11 @@ pub trait Provider: Send + Sync {
     /// What it has charged for a machine so long after its end is all that it will.
     fn charges_settle_after(&self) -> Duration {
         Duration::from_secs(600)
+    }
+
+    /// Whether the cards are paid for while a machine comes up; else only its disk is until it runs.
+    fn charges_boots(&self) -> bool {
+        true
     }
 
     /// What is left to spend there, dollars. `None`: nothing is paid ahead.
@@ -89,6 +100,9 @@ pub trait Provider: Send + Sync {
 
     /// Boxes, as [`Offer::host`] names them, that are left alone: what stands there need not be offered.
     fn avoid(&self, _hosts: &BTreeSet<String>) {}
+
+    /// What machines must have that may be needed, the most pressing first: offers of others need not be searched for. Nothing: any.
+    fn look_for(&self, _needs: &[Needs]) {}
 
     /// Whether its machines are told what to join with when they are rented: [`Order::join_token`].
     fn takes_join_token(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Which offers cost the least per job.
 
 use crate::observation::{Machine, Offer};
+use crate::plan::NoBid;
 use crate::policy::Policy;
 use crate::snapshot::{Group, Learned, Snapshot};
 
@@ -31,8 +32,8 @@ pub(crate) struct Ranking<'a, 'b> {
     pub(crate) group: &'b Group,
     /// The machines of this group that are on.
     pub(crate) on: &'b [&'a Machine],
-    /// Whether an interruptible machine would do.
-    pub(crate) may_bid: bool,
+    /// Why an interruptible machine would not do; `None`: it would.
+    pub(crate) no_bid: Option<NoBid>,
 }
 
 impl<'a> Ranking<'a, '_> {
@@ -41,8 +42,9 @@ impl<'a> Ranking<'a, '_> {
         let able = self.snapshot.seen.offers.iter().filter(|offer| self.is_able(offer));
         let choices = able.flat_map(|offer| {
             let on_demand = Some(self.choice(offer, None));
-            let bid =
-                offer.min_bid_usd_per_hour.filter(|_| self.may_bid && self.policy.may_bid && self.outlasts(offer));
+            let bid = offer
+                .min_bid_usd_per_hour
+                .filter(|_| self.no_bid.is_none() && self.policy.may_bid && self.outlasts(offer));
             on_demand.into_iter().chain(bid.map(|bid| self.choice(offer, Some(bid * (1.0 + self.policy.bid_margin)))))
         });
         let mut choices: Vec<Choice<'a>> = choices.collect();
@@ -53,6 +55,17 @@ impl<'a> Ranking<'a, '_> {
                 .then(a.bid_usd_per_hour.is_some().cmp(&b.bid_usd_per_hour.is_some()))
         });
         choices
+    }
+
+    /// Why no bid was made for this offer, which is the best without one.
+    pub(crate) fn why_no_bid(&self, offer: &Offer) -> Option<NoBid> {
+        let of_offer = || match offer.min_bid_usd_per_hour {
+            None => NoBid::NotOffered,
+            Some(_) if !self.outlasts(offer) => NoBid::LongRuns,
+            Some(_) => NoBid::Dearer,
+        };
+        let could = self.policy.may_bid && !offer.is_owned && offer.usd_per_hour > 0.0;
+        could.then(|| self.no_bid.unwrap_or_else(of_offer))
     }
 
     fn is_able(&self, offer: &Offer) -> bool {

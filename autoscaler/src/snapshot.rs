@@ -115,16 +115,18 @@ impl Needs {
     }
 
     fn meet(&self, vram_gb: f64, cards: u32, kind: &Name, traits: &Traits) -> bool {
-        let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } =
-            &self.demands;
-        let has_cards = self.vram_gb <= 0.0 || vram_gb >= self.vram_gb && cards >= *gpus;
-        has_cards
-            && (gpu_models.is_empty() || gpu_models.iter().any(|model| kind.contains(model.as_str())))
-            && min_compute_capability.is_none_or(|wanted| traits.compute_capability.is_some_and(|it| it >= wanted))
-            && min_cuda.is_none_or(|wanted| traits.cuda.is_some_and(|it| it >= wanted))
-            && (regions.is_empty() || regions.contains(&traits.region))
-            && traits.trust >= *min_trust
-            && traits.sandbox >= *min_sandbox
+        let has_cards = self.vram_gb <= 0.0 || vram_gb >= self.vram_gb && cards >= self.demands.gpus;
+        // The same check as the gateway's, so that a machine which is rented is one that will lease.
+        let is_met = || self.demands.is_met_by_kind(kind, || traits.compute_capability);
+        let offer = stokehold_queue::demands::Offer {
+            gpus: &[],
+            cuda: traits.cuda,
+            region: &traits.region,
+            trust: traits.trust,
+            sandbox: traits.sandbox,
+        };
+        let met_cards = if has_cards && self.demands.asks_of_cards() && is_met() { cards as usize } else { 0 };
+        has_cards && self.demands.unmet(&offer, met_cards).is_none()
     }
 
     /// Jobs of these needs that a machine with so many cards holds at once, each on cards of its own.

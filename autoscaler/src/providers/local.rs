@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use stokehold_queue::demands::{SandboxLevel, Trust};
 use stokehold_queue::gateway::Gpu;
-use stokehold_queue::vram::{class_of_card_gib, kind_of_cards};
+use stokehold_queue::vram::{kind_of_cards, sold_gib};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -40,8 +40,8 @@ pub struct LocalConfig {
     pub program: Vec<OsString>,
     /// Environment variables: the gateway's address and the join token among them.
     pub set: BTreeMap<String, OsString>,
-    /// Environment variables that it is not to see.
-    pub unset: Vec<&'static str>,
+    /// Variables of our environment that it sees, where we have them; no others.
+    pub inherits: Vec<&'static str>,
     /// Below this each has a folder of its name.
     pub data_dir: PathBuf,
     /// At most so many at once.
@@ -92,7 +92,7 @@ impl Local {
             count,
             cards,
             gpu_ids: Vec::new(),
-            vram_gb: f64::from(gpus.iter().map(|gpu| class_of_card_gib(gpu.vram_mib)).min().unwrap_or(0)),
+            vram_gb: f64::from(gpus.iter().map(|gpu| sold_gib(gpu.vram_mib)).min().unwrap_or(0)),
             slots: slots.div_ceil(cards.max(1)),
             speed: 1.0,
             usd_per_hour: 0.0,
@@ -122,9 +122,8 @@ impl Local {
         let mut command = Command::new(program);
         command.args(arguments).arg("--name").arg(label);
         command.stdin(Stdio::piped()).process_group(0).kill_on_drop(true);
-        for name in &self.config.unset {
-            command.env_remove(name);
-        }
+        command.env_clear();
+        command.envs(self.config.inherits.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))));
         command.envs(&self.config.set).env("STOKE_DATA_DIR", self.config.data_dir.join(label));
         if let Some(log) = &self.config.log {
             command.stdout(Stdio::null()).stderr(log.try_clone()?);
@@ -275,7 +274,7 @@ mod tests {
         Local::new(LocalConfig {
             program: ["sh", "-c", script].map(OsString::from).to_vec(),
             set: BTreeMap::new(),
-            unset: Vec::new(),
+            inherits: vec!["PATH"],
             data_dir: PathBuf::new(),
             max,
             gpus: Vec::new(),
@@ -312,6 +311,23 @@ mod tests {
         assert_eq!(start(&local).await, "worker-1");
         local.leave().await;
         assert_eq!(labels(&local).await, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_worker_sees_of_our_environment_what_it_inherits_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let seen = dir.path().join("seen");
+        let mut local = local("env > \"$SEEN\"", 1);
+        local.config.set.insert("SEEN".to_owned(), seen.clone().into_os_string());
+        assert!(std::env::vars_os().count() > 2 && std::env::var_os("PATH").is_some());
+        start(&local).await;
+        let mut child = local.lock().get_mut("worker-1").unwrap().child.take().unwrap();
+        child.wait().await.unwrap();
+        let seen = std::fs::read_to_string(seen).unwrap();
+        let names: BTreeSet<&str> = seen.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+        let of_the_shell = ["PWD", "OLDPWD", "SHLVL", "_"];
+        let names: Vec<&&str> = names.iter().filter(|name| !of_the_shell.contains(name)).collect();
+        assert_eq!(names, [&"PATH", &"SEEN", &"STOKE_DATA_DIR"]);
     }
 
     #[tokio::test]

@@ -18,6 +18,32 @@ use crate::provider::{Failure, Order, Provider, Rental};
 /// What a command prints is kept so far, for the log.
 const OUTPUT_MAX: usize = 2 << 10;
 
+/// Variables of our environment that commands see, beside those that the settings name. Our own (keys of providers, tokens, Redis) are not
+/// for a script that somebody else may have written.
+const INHERITED: [&str; 21] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+    "SSH_AUTH_SOCK",
+    "SSH_AGENT_PID",
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "SSL_CERT_FILE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+
 /// The word for it.
 pub const NAME: &str = "static";
 
@@ -81,13 +107,21 @@ pub struct Static {
     hosts: Vec<Host>,
     join_limit: Duration,
     command_limit: Duration,
+    /// Variables that commands see beside [`INHERITED`].
+    inherits: Vec<String>,
 }
 
 impl Static {
     /// These hosts. A command that takes longer than `command_limit` is killed.
     #[must_use]
     pub fn new(hosts: Vec<Host>, join_limit: Duration, command_limit: Duration) -> Self {
-        Self { hosts, join_limit, command_limit }
+        Self { hosts, join_limit, command_limit, inherits: Vec::new() }
+    }
+
+    /// With more variables of our environment that commands see.
+    #[must_use]
+    pub fn inheriting(self, inherits: Vec<String>) -> Self {
+        Self { inherits, ..self }
     }
 
     fn host(&self, name: &str) -> Result<&Host, Failure> {
@@ -108,8 +142,11 @@ impl Static {
 
     async fn output_of(&self, argv: &[String]) -> Result<(), String> {
         let Some((program, arguments)) = argv.split_first() else { return Err("it is empty".to_owned()) };
+        let inherited = INHERITED.into_iter().chain(self.inherits.iter().map(String::as_str));
         let spawned = Command::new(program)
             .args(arguments)
+            .env_clear()
+            .envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -250,6 +287,7 @@ mod tests {
         let text = "name = 'desk'\nstart = []\nstop = ['true']\ncards = 1\nvram_gb = 24.0";
         let host = Host { start: argv(start), ..toml::from_str(text).unwrap() };
         Static::new(vec![host], Duration::from_secs(60), Duration::from_millis(300))
+            .inheriting(vec!["CARGO_PKG_NAME".to_owned()])
     }
 
     async fn started(start: &[&str]) -> Result<String, Failure> {
@@ -266,6 +304,21 @@ mod tests {
         assert_eq!(started(&["true"]).await.unwrap(), "desk");
         hosts(&[]).release("desk").await.unwrap();
         hosts(&[]).release("sold").await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_command_sees_nothing_of_our_environment_but_what_it_may() {
+        let Err(Failure::Unknown(why)) = started(&["sh", "-c", "env >&2; exit 3"]).await else { panic!() };
+        let names = why.lines().filter_map(|line| Some(line.rsplit(' ').next()?.split_once('=')?.0));
+        let may =
+            |name: &&str| INHERITED.contains(name) || ["CARGO_PKG_NAME", "PWD", "OLDPWD", "SHLVL", "_"].contains(name);
+        let leaked: Vec<&str> = names.clone().filter(|name| !may(name)).collect();
+        assert_eq!(leaked, [""; 0], "{why}");
+        assert!(names.clone().any(|name| name == "PATH"), "{why}");
+        assert!(
+            std::env::var_os("CARGO_PKG_NAME").is_none() || names.into_iter().any(|it| it == "CARGO_PKG_NAME"),
+            "{why}"
+        );
     }
 
     #[tokio::test]

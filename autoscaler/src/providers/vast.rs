@@ -28,7 +28,7 @@ use serde_json::json;
 use self::api::{Api, Trouble, request};
 use self::error::Refusal;
 use self::instances::Listed;
-use self::offers::Market;
+use self::offers::{Class, Market};
 use self::pace::Endpoint;
 use self::rent::Lease;
 use self::settings::Wishes;
@@ -36,6 +36,7 @@ use self::transport::{Method, Transport};
 use crate::observation::Offer;
 use crate::policy::Policy;
 use crate::provider::{Charge, Failure, Order, Provider, Rental};
+use crate::snapshot::Needs;
 
 pub use self::api::NO_CREDIT;
 pub use self::rent::TooLong;
@@ -60,6 +61,8 @@ pub struct Vast {
     market: tokio::sync::Mutex<Market>,
     /// Boxes that are left alone, by their number.
     avoided: Mutex<BTreeSet<u64>>,
+    /// What is looked for.
+    classes: Mutex<Vec<Class>>,
     /// Changes asked for: a list from before the last one is old.
     changes: AtomicU64,
 }
@@ -84,6 +87,7 @@ impl Vast {
             listed: tokio::sync::Mutex::default(),
             market: tokio::sync::Mutex::default(),
             avoided: Mutex::default(),
+            classes: Mutex::new(Class::all(&[])),
             changes: AtomicU64::new(0),
         })
     }
@@ -175,7 +179,8 @@ impl Provider for Vast {
     fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
         Box::pin(async {
             let avoided = self.avoided.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut offers = self.market.lock().await.offers(&self.api, &self.wishes, &avoided).await?;
+            let classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut offers = self.market.lock().await.offers(&self.api, &self.wishes, &classes, &avoided).await?;
             offers.retain(|offer| ask::machine_id(&offer.host).is_none_or(|id| !avoided.contains(&id)));
             Ok(offers)
         })
@@ -200,6 +205,15 @@ impl Provider for Vast {
         })
     }
 
+    fn price<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<Option<f64>, Failure>> {
+        Box::pin(async {
+            let mut asked = request(Method::Get, instance(rental)?, None);
+            asked.query.push(("owner", "me".to_owned()));
+            let answer = self.api.once(Endpoint::Show, asked).await?;
+            Ok(answer.get("instances").and_then(instances::usd_per_hour))
+        })
+    }
+
     fn stop<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(self.set_state(rental, "stopped"))
     }
@@ -214,6 +228,10 @@ impl Provider for Vast {
 
     fn charges(&self, since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, Failure>> {
         Box::pin(async move { Ok(Some(money::charges(&self.api, self.lease.prefix(), since_s).await?)) })
+    }
+
+    fn charges_boots(&self) -> bool {
+        false
     }
 
     fn credit(&self) -> BoxFuture<'_, Result<Option<f64>, Failure>> {
@@ -239,6 +257,10 @@ impl Provider for Vast {
     fn avoid(&self, hosts: &BTreeSet<String>) {
         let boxes = hosts.iter().filter_map(|host| ask::machine_id(host)).collect();
         *self.avoided.lock().unwrap_or_else(PoisonError::into_inner) = boxes;
+    }
+
+    fn look_for(&self, needs: &[Needs]) {
+        *self.classes.lock().unwrap_or_else(PoisonError::into_inner) = Class::all(needs);
     }
 
     fn takes_join_token(&self) -> bool {

@@ -6,6 +6,7 @@ mod goldens;
 mod kubernetes;
 mod large;
 mod made_up;
+mod placement;
 mod properties;
 mod recorded;
 mod replay;

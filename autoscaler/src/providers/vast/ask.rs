@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use stokehold_queue::demands::{SandboxLevel, Trust};
-use stokehold_queue::vram::class_of_card_gib;
+use stokehold_queue::vram::sold_gib;
 
 use super::NAME;
 use super::settings::Wishes;
@@ -144,7 +144,7 @@ impl Ask {
             count: 1,
             cards: self.num_gpus,
             gpu_ids: self.gpu_ids.clone(),
-            vram_gb: f64::from(class_of_card_gib(self.gpu_ram)),
+            vram_gb: f64::from(sold_gib(self.gpu_ram)),
             slots: 0,
             speed: self.speed(),
             usd_per_hour: self.dph_base + storage,

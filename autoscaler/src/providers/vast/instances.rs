@@ -144,7 +144,8 @@ fn rental(row: &Value, prefix: &str) -> Option<(u64, Option<Rental>)> {
     Some((id, rental))
 }
 
-fn usd_per_hour(row: &Value) -> Option<f64> {
+/// What an hour of a row costs as it runs, its disk included, dollars.
+pub(super) fn usd_per_hour(row: &Value) -> Option<f64> {
     let number = |member: &str| row.get(member).and_then(Value::as_f64);
     number("dph_total").or_else(|| number("dph_base")).filter(|usd| usd.is_finite() && *usd >= 0.0)
 }

@@ -1,10 +1,12 @@
-//! What is offered: searches, page by page, and what has been found by them. There may be ten searches a minute, so that each look at the
-//! market takes many calls, and what the last one found stands meanwhile.
+//! What is offered: searches, one for each class of what is looked for, page by page, and what has been found by them. There may be ten
+//! searches a minute, so that each look at the market takes many calls, and what the last one found stands meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use stokehold_queue::demands::{Demands, SandboxLevel, Trust, Version};
+use stokehold_queue::gateway::Gpu;
 use tokio::time::Instant;
 
 use super::api::{Api, Object, Trouble, request};
@@ -15,8 +17,10 @@ use super::settings::Wishes;
 use super::transport::{Method, Request};
 use crate::observation::Offer;
 use crate::provider::Failure;
+use crate::snapshot::Needs;
 
-/// What has been found stands for so long before it is looked at again.
+/// What has been found for one class stands for so long before it is looked at again; for several, so much longer: the day's searches are
+/// counted.
 const FRESH_FOR: Duration = Duration::from_secs(30);
 
 /// And for so long when it cannot be.
@@ -41,6 +45,17 @@ const AVOIDED_MAX: usize = 200;
 /// A search takes no longer: whoever asks looks after machines, too.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
+/// Classes that are searched for, at most: more would take longer than what is found stands.
+const CLASSES_MAX: usize = 8;
+
+/// Memory of a card that is asked for, MB, for each GiB that a model may need of it: a card with ECC holds 6 % less than it is sold with, and
+/// whoever decides looks at each card itself.
+const MB_PER_GIB: f64 = 1_024.0 * 0.92;
+
+/// The names of cards change so seldom; where they cannot be had, they are asked for again after this time.
+const KINDS_FOR: Duration = Duration::from_secs(86_400);
+const KINDS_RETRY: Duration = Duration::from_secs(600);
+
 /// What is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
@@ -48,28 +63,126 @@ enum Type {
     Bid,
 }
 
+/// What machines must have that are looked for, in Vast.ai's units: all of it is in the search, for the cheapest offers of all are small.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Class {
+    /// MB of a card.
+    gpu_ram: f64,
+    num_gpus: u32,
+    compute_cap: f64,
+    cuda_max_good: f64,
+    /// Two letters each; empty: anywhere.
+    countries: Vec<String>,
+    is_datacenter: bool,
+    /// As endpoints name them; empty: any.
+    models: Vec<String>,
+}
+
+impl Class {
+    /// `None` where nothing that is rented there will ever do.
+    fn of(needs: &Needs) -> Option<Self> {
+        let Demands { gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox } =
+            &needs.demands;
+        let is_country = |region: &&String| region.len() == 2 && region.bytes().all(|byte| byte.is_ascii_alphabetic());
+        let countries: Vec<String> = regions.iter().filter(is_country).map(|region| region.to_uppercase()).collect();
+        let is_hopeless = *min_trust > Trust::Datacenter
+            || *min_sandbox > SandboxLevel::default()
+            || (countries.is_empty() && !regions.is_empty());
+        let number = |version: &Option<Version>| version.and_then(|it| it.to_string().parse().ok()).unwrap_or(0.0);
+        let class = Self {
+            gpu_ram: (needs.vram_gb * MB_PER_GIB).floor(),
+            num_gpus: if needs.vram_gb > 0.0 { *gpus } else { 1 },
+            compute_cap: (number(min_compute_capability) * 100.0_f64).round(),
+            cuda_max_good: number(min_cuda),
+            countries,
+            is_datacenter: *min_trust == Trust::Datacenter,
+            models: gpu_models.clone(),
+        };
+        (!is_hopeless).then_some(class)
+    }
+
+    /// The classes to search for, the one that asks for the least first; what asks for nothing, where nothing is known.
+    pub(super) fn all(needs: &[Needs]) -> Vec<Self> {
+        let mut classes: Vec<Self> = Vec::new();
+        for class in needs.iter().filter_map(Self::of) {
+            if !classes.contains(&class) && classes.len() < CLASSES_MAX {
+                classes.push(class);
+            }
+        }
+        if needs.is_empty() {
+            classes.push(Self::default());
+        }
+        classes.sort_by(|a, b| a.gpu_ram.total_cmp(&b.gpu_ram).then(a.num_gpus.cmp(&b.num_gpus)));
+        classes
+    }
+
+    /// Whether all that it finds is found by a search for the other, too.
+    fn is_within(&self, other: &Self) -> bool {
+        let is_among = |country| other.countries.contains(country);
+        self.gpu_ram >= other.gpu_ram
+            && self.num_gpus >= other.num_gpus
+            && self.compute_cap >= other.compute_cap
+            && self.cuda_max_good >= other.cuda_max_good
+            && (self.is_datacenter || !other.is_datacenter)
+            && (other.countries.is_empty() || (!self.countries.is_empty() && self.countries.iter().all(is_among)))
+            && (other.models.is_empty() || self.models == other.models)
+    }
+
+    /// The kinds that it names, of those that there are.
+    fn kinds(&self, known: &[String]) -> Vec<String> {
+        let demands = Demands { gpu_models: self.models.clone(), ..Demands::default() };
+        let is_one = |name: &&String| demands.is_met_by(&Gpu { name: (*name).clone(), ..Gpu::default() });
+        if self.models.is_empty() { Vec::new() } else { known.iter().filter(is_one).cloned().collect() }
+    }
+}
+
 /// What is known of the market.
 #[derive(Debug, Default)]
 pub(super) struct Market {
-    found: Option<(Instant, Vec<Offer>)>,
+    parts: Vec<Part>,
+    /// The names of all kinds of card, and when they were asked for.
+    kinds: Option<(Instant, Vec<String>)>,
+}
+
+/// What is known for one class.
+#[derive(Debug, Default)]
+struct Part {
+    class: Class,
+    found: Option<Found>,
     sweep: Option<Sweep>,
     failed: Option<(Instant, Failure)>,
+    searched: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Found {
+    at: Instant,
+    offers: Vec<Offer>,
+    /// Nothing was cut off.
+    is_all: bool,
 }
 
 /// One look at it, as far as it has come.
 #[derive(Debug)]
 struct Sweep {
     began: Instant,
-    on_demand: BTreeMap<u64, Ask>,
-    bids: BTreeMap<u64, Ask>,
-    searching: Type,
-    /// Pages of it that were read.
-    pages: u32,
-    /// The next page begins at this price.
-    from: f64,
-    is_done: bool,
+    on_demand: Pages,
+    bids: Pages,
     rows: usize,
     malformed: usize,
+}
+
+/// The pages of one type.
+#[derive(Debug, Default)]
+struct Pages {
+    asks: BTreeMap<u64, Ask>,
+    /// How many were read.
+    read: u32,
+    /// The next page begins at this price; or beyond it, where all rows of a page cost that.
+    from: f64,
+    is_beyond: bool,
+    is_done: bool,
+    is_cut: bool,
 }
 
 impl Market {
@@ -78,56 +191,143 @@ impl Market {
         &mut self,
         api: &Api,
         wishes: &Wishes,
+        classes: &[Class],
         avoided: &BTreeSet<u64>,
     ) -> Result<Vec<Offer>, Failure> {
+        self.sort(classes);
+        if classes.iter().any(|class| !class.models.is_empty()) {
+            self.learn_kinds(api).await;
+        }
         let began = Instant::now();
         loop {
             let now = Instant::now();
-            let age = |at: Instant| now.duration_since(at);
-            if let Some((_, offers)) = self.found.as_ref().filter(|(at, _)| age(*at) < FRESH_FOR) {
-                return Ok(offers.clone());
+            let Some(place) = self.next(now) else { return self.known(now, wishes) };
+            let is_patient = self.parts[place].found.is_none() && now.duration_since(began) < FIRST_PATIENCE;
+            let is_any_known = self.parts.iter().any(|part| part.known(now, wishes).is_some());
+            if is_any_known && !is_patient && !api.is_free(Endpoint::Search) {
+                return self.known(now, wishes);
             }
-            self.sweep = self.sweep.take().filter(|sweep| age(sweep.began) < KNOWN_FOR);
-            let known = self.known(now, wishes);
-            if let Some((_, failure)) = self.failed.as_ref().filter(|(at, _)| age(*at) < PAUSE) {
-                return known.ok_or_else(|| failure.clone());
-            }
-            let is_patient = self.found.is_none() && age(began) < FIRST_PATIENCE;
-            if let Some(known) = known
-                && !is_patient
-                && !api.is_free(Endpoint::Search)
-            {
-                return Ok(known);
-            }
-            let sweep = self.sweep.get_or_insert_with(|| Sweep::new(now));
-            match sweep.page(api, wishes, avoided).await {
-                Ok(()) if sweep.is_done => {
-                    if sweep.malformed > 0 {
-                        let Sweep { malformed, rows, .. } = sweep;
-                        tracing::warn!(malformed, rows, "Vast.ai offers what cannot be read");
-                    }
-                    let offers = sweep.offers(wishes);
-                    (self.found, self.sweep, self.failed) = (Some((Instant::now(), offers)), None, None);
+            let kinds = match &self.kinds {
+                Some((_, known)) => self.parts[place].class.kinds(known),
+                None => Vec::new(),
+            };
+            let most_pages = wishes.pages_max.div_ceil(self.searched(now)).max(1);
+            if let Err(trouble) = self.parts[place].search(api, wishes, &kinds, avoided, most_pages).await {
+                tracing::warn!("a search for offers failed: {trouble}");
+                if is_quota(&trouble) {
+                    // There is nothing to be had, and what is there can be looked after all the same.
+                    return Ok(self.known(Instant::now(), wishes).unwrap_or_default());
                 }
-                Ok(()) => {}
-                Err(trouble) => {
-                    self.sweep = None;
-                    tracing::warn!("a search for offers failed: {trouble}");
-                    if is_quota(&trouble) {
-                        // There is nothing to be had, and what is there can be looked after all the same.
-                        return Ok(self.known(Instant::now(), wishes).unwrap_or_default());
-                    }
-                    self.failed = Some((Instant::now(), trouble.into()));
-                }
+                self.parts[place].failed = Some((Instant::now(), trouble.into()));
             }
         }
     }
 
+    /// Has a part for each of these, and no other; what is known of them stays.
+    fn sort(&mut self, classes: &[Class]) {
+        let mut before = std::mem::take(&mut self.parts);
+        let part = |class: &Class| {
+            let place = before.iter().position(|part| part.class == *class);
+            place.map_or_else(|| Part { class: class.clone(), ..Part::default() }, |place| before.swap_remove(place))
+        };
+        self.parts = classes.iter().map(part).collect();
+    }
+
+    /// The part to be searched for next: one of which nothing is known, and then the one that was searched for the longest time ago.
+    fn next(&self, now: Instant) -> Option<usize> {
+        let fresh_for = FRESH_FOR.saturating_mul(self.searched(now)).min(KNOWN_FOR);
+        let is_due = |part: &Part| {
+            let is_fresh = part.found.as_ref().is_some_and(|it| now.duration_since(it.at) < fresh_for);
+            let has_failed = part.failed.as_ref().is_some_and(|(at, _)| now.duration_since(*at) < PAUSE);
+            !is_fresh && !self.is_covered(part, now) && !has_failed
+        };
+        let due = (0..self.parts.len()).filter(|place| is_due(&self.parts[*place]));
+        due.min_by_key(|place| (self.parts[*place].found.is_some(), self.parts[*place].searched))
+    }
+
+    /// Whether another search, of which nothing was cut off, finds all that is found for this class.
+    fn is_covered(&self, part: &Part, now: Instant) -> bool {
+        let finds_all = |it: &Found| it.is_all && now.duration_since(it.at) < KNOWN_FOR;
+        let others = self.parts.iter().filter(|other| other.class != part.class);
+        others
+            .filter(|other| other.found.as_ref().is_some_and(finds_all))
+            .any(|other| part.class.is_within(&other.class))
+    }
+
+    /// How many classes are searched for.
+    fn searched(&self, now: Instant) -> u32 {
+        let searched = self.parts.iter().filter(|part| !self.is_covered(part, now)).count();
+        u32::try_from(searched).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// What was found lately, or has been found so far, for all classes.
+    fn known(&self, now: Instant, wishes: &Wishes) -> Result<Vec<Offer>, Failure> {
+        let known: Vec<Vec<Offer>> = self.parts.iter().filter_map(|part| part.known(now, wishes)).collect();
+        let failed = self.parts.iter().find_map(|part| part.failed.as_ref());
+        match failed {
+            Some((_, failure)) if known.is_empty() => return Err(failure.clone()),
+            _ => {}
+        }
+        let offers: BTreeMap<_, Offer> = known.into_iter().flatten().map(|offer| (offer.id.clone(), offer)).collect();
+        Ok(offers.into_values().collect())
+    }
+
+    /// Asks for the names of all kinds, once a day; a search without them is wider, and no less right.
+    async fn learn_kinds(&mut self, api: &Api) {
+        let is_good = |(at, known): &(Instant, Vec<String>)| {
+            at.elapsed() < if known.is_empty() { KINDS_RETRY } else { KINDS_FOR }
+        };
+        if self.kinds.as_ref().is_some_and(is_good) {
+            return;
+        }
+        let asked = request(Method::Get, "/api/v0/gpu_names/unique/", None);
+        let names = match api.once(Endpoint::User, asked).await {
+            Ok(answer) => answer.get("gpu_names").and_then(Value::as_array).cloned().unwrap_or_default(),
+            Err(trouble) => {
+                tracing::debug!("the names of cards cannot be had: {trouble}");
+                Vec::new()
+            }
+        };
+        let names = names.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+        self.kinds = Some((Instant::now(), names));
+    }
+}
+
+impl Part {
     /// What was found lately, or has been found so far.
     fn known(&self, now: Instant, wishes: &Wishes) -> Option<Vec<Offer>> {
-        let lately = self.found.as_ref().filter(|(at, _)| now.duration_since(*at) < KNOWN_FOR);
-        let so_far = || self.sweep.as_ref().filter(|sweep| sweep.rows > 0).map(|sweep| sweep.offers(wishes));
-        lately.map(|(_, offers)| offers.clone()).or_else(so_far)
+        let lately = self.found.as_ref().filter(|found| now.duration_since(found.at) < KNOWN_FOR);
+        let sweep = self.sweep.as_ref().filter(|sweep| now.duration_since(sweep.began) < KNOWN_FOR);
+        let so_far = || sweep.filter(|sweep| sweep.rows > 0).map(|sweep| sweep.offers(wishes));
+        lately.map(|found| found.offers.clone()).or_else(so_far)
+    }
+
+    /// Reads one more page.
+    async fn search(
+        &mut self,
+        api: &Api,
+        wishes: &Wishes,
+        kinds: &[String],
+        avoided: &BTreeSet<u64>,
+        most_pages: u32,
+    ) -> Result<(), Trouble> {
+        let now = Instant::now();
+        self.searched = Some(now);
+        let going_on = self.sweep.take().filter(|sweep| now.duration_since(sweep.began) < KNOWN_FOR);
+        let mut sweep = going_on.unwrap_or_else(|| Sweep::new(now, wishes.may_bid));
+        sweep.page(api, wishes, &self.class, kinds, avoided, most_pages).await?;
+        self.failed = None;
+        if !(sweep.on_demand.is_done && sweep.bids.is_done) {
+            self.sweep = Some(sweep);
+            return Ok(());
+        }
+        if sweep.malformed > 0 {
+            let Sweep { malformed, rows, .. } = sweep;
+            tracing::warn!(malformed, rows, "Vast.ai offers what cannot be read");
+        }
+        let is_all = !sweep.on_demand.is_cut && !sweep.bids.is_cut;
+        self.found = Some(Found { at: Instant::now(), offers: sweep.offers(wishes), is_all });
+        Ok(())
     }
 }
 
@@ -136,23 +336,25 @@ fn is_quota(trouble: &Trouble) -> bool {
 }
 
 impl Sweep {
-    fn new(began: Instant) -> Self {
-        Self {
-            began,
-            on_demand: BTreeMap::new(),
-            bids: BTreeMap::new(),
-            searching: Type::OnDemand,
-            pages: 0,
-            from: 0.0,
-            is_done: false,
-            rows: 0,
-            malformed: 0,
-        }
+    fn new(began: Instant, may_bid: bool) -> Self {
+        let bids = Pages { is_done: !may_bid, ..Pages::default() };
+        Self { began, on_demand: Pages::default(), bids, rows: 0, malformed: 0 }
     }
 
-    /// Reads one more page.
-    async fn page(&mut self, api: &Api, wishes: &Wishes, avoided: &BTreeSet<u64>) -> Result<(), Trouble> {
-        let request = search(self.searching, self.from, wishes, avoided);
+    /// Reads one more page: of either type in turn, so that what is known so far can be bid for.
+    async fn page(
+        &mut self,
+        api: &Api,
+        wishes: &Wishes,
+        class: &Class,
+        kinds: &[String],
+        avoided: &BTreeSet<u64>,
+        most_pages: u32,
+    ) -> Result<(), Trouble> {
+        let is_on_demand = !self.on_demand.is_done && (self.bids.is_done || self.on_demand.read <= self.bids.read);
+        let (searching, pages) =
+            if is_on_demand { (Type::OnDemand, &mut self.on_demand) } else { (Type::Bid, &mut self.bids) };
+        let request = search(searching, pages, wishes, class, kinds, avoided);
         let answer = api.once(Endpoint::Search, request).await?;
         let asks = asks(&answer)?;
         let (rows, malformed) = (asks.len(), asks.iter().filter(|ask| ask.is_none()).count());
@@ -160,36 +362,40 @@ impl Sweep {
             return Err(Problem::unreadable(format!("none of {rows} offers can be read")).into());
         }
         (self.rows, self.malformed) = (self.rows + rows, self.malformed + malformed);
-        self.pages += 1;
-        let kept = match self.searching {
-            Type::OnDemand => &mut self.on_demand,
-            Type::Bid => &mut self.bids,
-        };
-        let mut is_new = false;
-        let mut dearest = self.from;
-        for ask in asks.into_iter().flatten() {
-            dearest = dearest.max(ask.dph_total);
-            if ask.meets(wishes) && !avoided.contains(&ask.machine_id) && kept.len() < ASKS_MAX {
-                is_new |= kept.insert(ask.id, ask).is_none();
-            }
-        }
-        let is_full = rows >= ROWS_MAX || (rows > 0 && rows.is_multiple_of(ROWS_CAP));
-        // A page that tells nothing new and ends where it began goes on for ever.
-        let goes_on = is_full && (is_new || dearest > self.from) && self.pages < wishes.pages_max;
-        match self.searching {
-            _ if goes_on => self.from = dearest,
-            Type::OnDemand if wishes.may_bid => (self.searching, self.pages, self.from) = (Type::Bid, 0, 0.0),
-            _ => self.is_done = true,
-        }
+        pages.note(asks, wishes, avoided, most_pages);
         Ok(())
     }
 
     /// One that is only to be had for a bid is left out: what it costs otherwise is not known.
     fn offers(&self, wishes: &Wishes) -> Vec<Offer> {
-        let offers = self.on_demand.values().map(|ask| ask.offer(self.bids.get(&ask.id), wishes));
+        let bid = |ask: &Ask| self.bids.asks.get(&ask.id);
+        let offers = self.on_demand.asks.values().map(|ask| ask.offer(bid(ask), wishes));
         let mut offers: Vec<Offer> = offers.filter(|offer| offer.vram_gb > 0.0).collect();
         offers.sort_by(|a, b| a.id.cmp(&b.id));
         offers
+    }
+}
+
+impl Pages {
+    fn note(&mut self, asks: Vec<Option<Ask>>, wishes: &Wishes, avoided: &BTreeSet<u64>, most_pages: u32) {
+        let rows = asks.len();
+        self.read += 1;
+        let (mut is_new, mut dearest, mut is_level) = (false, self.from, true);
+        for ask in asks.into_iter().flatten() {
+            dearest = dearest.max(ask.dph_total);
+            is_level &= ask.dph_total.total_cmp(&self.from).is_eq();
+            if ask.meets(wishes) && !avoided.contains(&ask.machine_id) && self.asks.len() < ASKS_MAX {
+                is_new |= self.asks.insert(ask.id, ask).is_none();
+            }
+        }
+        let is_full = rows >= ROWS_MAX || (rows > 0 && rows.is_multiple_of(ROWS_CAP));
+        // A page of which every row costs what the page begins at says nothing of what is dearer; one that tells nothing new and ends where it
+        // began otherwise goes on for ever.
+        let is_stuck = is_full && is_level && !self.is_beyond;
+        let goes_on = is_full && (is_new || dearest > self.from || is_stuck);
+        self.is_cut = goes_on && self.read >= most_pages;
+        self.is_done = !goes_on || self.is_cut;
+        (self.from, self.is_beyond) = (dearest, is_stuck && dearest <= self.from);
     }
 }
 
@@ -200,7 +406,14 @@ fn asks(answer: &Object) -> Result<Vec<Option<Ask>>, Problem> {
     Ok(rows.iter().map(ask).collect())
 }
 
-fn search(searching: Type, from: f64, wishes: &Wishes, avoided: &BTreeSet<u64>) -> Request {
+fn search(
+    searching: Type,
+    pages: &Pages,
+    wishes: &Wishes,
+    class: &Class,
+    kinds: &[String],
+    avoided: &BTreeSet<u64>,
+) -> Request {
     let mut body = Map::new();
     let mut filter = |field: &str, condition: Value| drop(body.insert(field.to_owned(), condition));
     filter("rentable", json!({"eq": true}));
@@ -209,19 +422,34 @@ fn search(searching: Type, from: f64, wishes: &Wishes, avoided: &BTreeSet<u64>) 
     if wishes.verified_only {
         filter("verified", json!({"eq": true}));
     }
-    if wishes.datacenter_only {
+    if wishes.datacenter_only || class.is_datacenter {
         filter("datacenter", json!({"eq": true}));
     }
-    if !wishes.kinds.is_empty() {
+    // Kinds that are allowed and kinds that are wanted: those that are both, where there are any.
+    let is_allowed = |kind: &&String| wishes.kinds.is_empty() || wishes.kinds.contains(kind);
+    let wanted: Vec<&String> = kinds.iter().filter(is_allowed).collect();
+    if !wanted.is_empty() {
+        filter("gpu_name", json!({"in": wanted}));
+    } else if !wishes.kinds.is_empty() {
         filter("gpu_name", json!({"in": wishes.kinds}));
     }
+    if class.gpu_ram > 0.0 {
+        filter("gpu_ram", json!({"gte": class.gpu_ram}));
+    }
+    if class.num_gpus > 1 {
+        filter("num_gpus", json!({"gte": class.num_gpus}));
+    }
+    if !class.countries.is_empty() {
+        filter("geolocation", json!({"in": class.countries}));
+    }
     filter("reliability", json!({"gte": wishes.min_reliability}));
-    filter("cuda_max_good", json!({"gte": wishes.min_cuda}));
-    filter("compute_cap", json!({"gte": wishes.min_compute_cap}));
+    filter("cuda_max_good", json!({"gte": wishes.min_cuda.max(class.cuda_max_good)}));
+    filter("compute_cap", json!({"gte": wishes.min_compute_cap.max(class.compute_cap)}));
     filter("inet_down", json!({"gte": wishes.min_inet_down_mbit}));
     filter("duration", json!({"gte": wishes.min_duration_s}));
     filter("disk_space", json!({"gte": wishes.disk_gb}));
-    filter("dph_total", json!({"gte": from, "lte": wishes.max_usd_per_hour}));
+    let from = if pages.is_beyond { "gt" } else { "gte" };
+    filter("dph_total", json!({from: pages.from, "lte": wishes.max_usd_per_hour}));
     if !avoided.is_empty() {
         let named: Vec<u64> = avoided.iter().copied().take(AVOIDED_MAX).collect();
         filter("machine_id", json!({"notin": named}));

@@ -34,6 +34,8 @@ pub(super) enum Endpoint {
     Bid,
     /// `GET /api/v1/instances/`.
     List,
+    /// `GET /instances/{id}/`.
+    Show,
     /// `PUT /instances/{id}/`: run, stop, label.
     State,
     /// `GET /charges/`.
@@ -53,6 +55,7 @@ impl Endpoint {
             Self::Rent => 4_500,
             Self::Destroy => 3_000,
             Self::Bid => 5_500,
+            Self::Show => 2_000,
             Self::List | Self::State | Self::Charges | Self::User => 1_000,
             Self::Search => 6_000,
             Self::Logs => 1_500,
@@ -208,6 +211,7 @@ mod tests {
             (Endpoint::Destroy, 3_000),
             (Endpoint::Bid, 5_500),
             (Endpoint::List, 1_000),
+            (Endpoint::Show, 2_000),
             (Endpoint::State, 1_000),
             (Endpoint::Charges, 1_000),
             (Endpoint::Search, 6_000),

@@ -283,6 +283,82 @@ async fn pages_go_on_by_price_and_overlap_and_end() {
     assert_eq!(script.count(), 4, "max_search_pages");
 }
 
+fn needs(vram_gb: f64, demands: Value) -> Needs {
+    Needs { vram_gb, demands: serde_json::from_value(demands).unwrap() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_search_asks_for_what_is_needed() {
+    let names = r#"{"gpu_names":["RTX A1000","A100 PCIE","A100 SXM4","A10"]}"#;
+    let script = Scripted::new([answer(200, names), page(&[]), page(&[])]);
+    let vast = vast_with(settings(), &Policy::default(), &script);
+    let asked = json!({"gpus": 2, "gpu_models": ["a100"], "min_compute_capability": "8.0", "min_cuda": "12.8", "regions": ["de", "pl"],
+        "min_trust": "datacenter"});
+    vast.look_for(&[needs(80.0, asked)]);
+    assert_eq!(vast.offers().await.unwrap(), []);
+    assert_eq!(script.lines(), ["GET /api/v0/gpu_names/unique/", "POST /api/v0/bundles/"]);
+    let body = script.asked()[1].body.clone().unwrap();
+    let filters = ["gpu_ram", "num_gpus", "gpu_name", "compute_cap", "cuda_max_good", "geolocation", "datacenter"];
+    let told: Value = filters.map(|name| body[name].clone()).into_iter().collect();
+    assert_eq!(
+        told,
+        json!([{"gte": 75_366.0}, {"gte": 2}, {"in": ["A100 PCIE", "A100 SXM4"]}, {"gte": 800.0}, {"gte": 12.8},
+            {"in": ["DE", "PL"]}, {"eq": true}]),
+        "{body}"
+    );
+    // A card with ECC holds less than it is sold with.
+    for (sold_gib, mb) in [(24.0, 23_028.0), (48.0, 46_068.0), (16.0, 15_360.0), (180.0, 183_359.0)] {
+        let class = Class::all(&[needs(sold_gib, json!({}))]).remove(0);
+        let told = format!("{class:?}");
+        let least: f64 = told.split(&[' ', ','][..]).nth(3).unwrap().parse().unwrap();
+        assert!((0.9 * mb..mb).contains(&least), "{told} for {mb} MB");
+    }
+    vast.look_for(&[needs(8.0, json!({"min_trust": "owned"})), needs(8.0, json!({"regions": ["attic"]}))]);
+    assert_eq!((vast.offers().await.unwrap(), script.count()), (vec![], 2), "nothing there will ever do");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_class_is_searched_for_unless_another_has_found_all() {
+    let of = async |first: Value, answers: Vec<Sent>| {
+        let script = Scripted::new(answers);
+        let vast = vast_with(VastSettings { max_search_pages: 2, ..settings() }, &Policy::default(), &script);
+        vast.look_for(&[needs(24.0, first), needs(8.0, json!({}))]);
+        let mut offers = Vec::new();
+        for _ in 0..6 {
+            offers = vast.offers().await.unwrap();
+            tokio::time::advance(Duration::from_secs(3)).await;
+        }
+        let least = |request: &transport::Request| request.body.as_ref().unwrap()["gpu_ram"]["gte"].as_f64().unwrap();
+        (found(&offers), script.asked().iter().map(least).collect::<Vec<_>>())
+    };
+    let (offers, searches) = of(json!({}), vec![page(&many(0..10))]).await;
+    assert_eq!((offers, searches), ((0..10).collect(), vec![7_536.0]), "it has found all");
+    let (offers, searches) = of(json!({}), vec![page(&many(0..64)), page(&many(100..102))]).await;
+    assert_eq!((offers.len(), searches), (66, vec![7_536.0, 22_609.0]), "it was cut off");
+    let other = json!({"min_trust": "community"});
+    let (_, searches) = of(other, vec![page(&many(0..10)), page(&many(100..102))]).await;
+    assert_eq!(searches, [7_536.0, 22_609.0], "the other asks for less than it in one way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_of_one_price_is_gone_beyond() {
+    let level = |ids: std::ops::Range<u64>, usd: f64| {
+        let mut rows = many(ids);
+        rows.iter_mut().for_each(|row| (row["dph_base"], row["dph_total"]) = (json!(usd), json!(usd)));
+        rows
+    };
+    let same = || page(&level(0..64, 0.2));
+    let script = Scripted::new([same(), same(), page(&level(64..70, 0.3))]);
+    let offers = vast_with(settings(), &Policy::default(), &script).offers().await.unwrap();
+    assert_eq!(found(&offers), (0..70).collect());
+    let from = |request: &transport::Request| request.body.as_ref().unwrap()["dph_total"].clone();
+    let from: Vec<Value> = script.asked().iter().map(from).collect();
+    assert_eq!(
+        from,
+        [json!({"gte": 0.0, "lte": 100.0}), json!({"gte": 0.2, "lte": 100.0}), json!({"gt": 0.2, "lte": 100.0})]
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_market_is_looked_at_again_without_anybody_waiting() {
     let script = Scripted::new([page(&many(0..1)), page(&many(0..1)), page(&many(0..2)), page(&many(0..2))]);

@@ -1,0 +1,110 @@
+//! What is rented for an endpoint is what its jobs are leased to: the autoscaler's look at an offer and the gateway's look at the worker that
+//! joins from it agree, for every kind of GPU that is known.
+
+use proptest::prelude::*;
+use stokehold_autoscaler::Offer;
+use stokehold_autoscaler::observation::Traits;
+use stokehold_autoscaler::snapshot::Needs;
+use stokehold_queue::demands::{self, Demands, SandboxLevel, Trust, Version};
+use stokehold_queue::gateway::Gpu;
+use stokehold_queue::gpus::{KINDS, Kind};
+use stokehold_queue::vram::{VramNeed, mib_of_gib, sold_gib};
+
+/// Words that people write into `gpu_models`.
+const WORDS: [&str; 16] = [
+    "A10",
+    "A100",
+    "a100",
+    "rtx 4090",
+    "RTX 4090",
+    "RTX-4090",
+    "H100",
+    "H100 SXM",
+    "H200",
+    "L40",
+    "L40S",
+    "RTX 6000 Ada",
+    "RTX 6000Ada",
+    "A100-SXM4-80GB",
+    "T4",
+    "3090",
+];
+
+fn version(major: u32, minor: u32) -> Version {
+    format!("{major}.{minor}").parse().unwrap()
+}
+
+fn some_demands() -> impl Strategy<Value = Demands> {
+    let words = proptest::sample::subsequence(WORDS.to_vec(), 0..3);
+    let capability = proptest::option::of((7u32..10, 0u32..10).prop_map(|(major, minor)| version(major, minor)));
+    let cuda = proptest::option::of((11u32..14, 0u32..9).prop_map(|(major, minor)| version(major, minor)));
+    let trust = prop_oneof![Just(Trust::Community), Just(Trust::Datacenter), Just(Trust::Owned)];
+    let regions = prop_oneof![Just(vec![]), Just(vec!["eu".to_owned()]), Just(vec!["us".to_owned(), "eu".to_owned()])];
+    (words, capability, cuda, trust, regions, 1u32..5).prop_map(
+        |(words, min_compute_capability, min_cuda, min_trust, regions, gpus)| Demands {
+            gpus,
+            gpu_models: words.into_iter().map(str::to_owned).collect(),
+            min_compute_capability,
+            min_cuda,
+            regions,
+            min_trust,
+            min_sandbox: SandboxLevel::L0,
+        },
+    )
+}
+
+fn offer(kind: &Kind, cards: u32, traits: Traits) -> Offer {
+    serde_json::from_value(serde_json::json!({
+        "id": "1", "provider": "market", "kind": kind.market.unwrap_or(kind.name), "count": 1, "cards": cards,
+        "vram_gb": sold_gib(kind.reported_mib), "speed": 1.0, "usd_per_hour": 1.0, "boot_s": 60.0, "traits": traits,
+    }))
+    .unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn what_is_rented_is_what_would_lease(
+        demands in some_demands(),
+        which in 0..KINDS.len(),
+        cards in 1u32..5,
+        gib in 1u32..200,
+        capability in (7u32..10, 0u32..10),
+        cuda in (11u32..14, 0u32..9),
+        trust in prop_oneof![Just(Trust::Community), Just(Trust::Datacenter), Just(Trust::Owned)],
+        region in prop_oneof![Just("eu"), Just("us"), Just("")],
+    ) {
+        let kind = &KINDS[which];
+        let (capability, cuda) = (version(capability.0, capability.1), version(cuda.0, cuda.1));
+        let traits = Traits { compute_capability: Some(capability), cuda: Some(cuda), region: region.to_owned(), trust, sandbox: SandboxLevel::L0 };
+        let needs = Needs { vram_gb: f64::from(gib), demands: demands.clone() };
+        let is_rented = needs.are_met_by_offer(&offer(kind, cards, traits));
+
+        let gpu = |index| Gpu {
+            index,
+            name: format!("NVIDIA {}", kind.name),
+            vram_mib: kind.reported_mib,
+            compute_capability: Some(capability.to_string()),
+            ..Gpu::default()
+        };
+        let gpus: Vec<Gpu> = (0..cards).map(gpu).collect();
+        let worker = demands::Offer { gpus: &gpus, cuda: Some(cuda), region, trust, sandbox: SandboxLevel::L0 };
+        let need = VramNeed::of_mib(mib_of_gib(f64::from(gib)));
+        let able = gpus.iter().filter(|gpu| demands.is_met_by(gpu) && need.fits_empty(gpu)).count();
+        let would_lease = demands.refusal(&worker).is_none() && able >= demands.gpus as usize;
+        prop_assert_eq!(is_rented, would_lease, "{} x {:?} for {} GiB and {:?}", cards, kind, gib, demands);
+    }
+}
+
+#[test]
+fn a_model_is_matched_by_whole_words_in_any_case() {
+    let of = |name: &str| KINDS.iter().find(|kind| kind.market.unwrap_or(kind.name) == name).unwrap();
+    let wants = |model: &str| Needs {
+        vram_gb: 20.0,
+        demands: Demands { gpu_models: vec![model.to_owned()], min_trust: Trust::Community, ..Demands::default() },
+    };
+    let is_rented = |model: &str, name: &str| wants(model).are_met_by_offer(&offer(of(name), 1, Traits::default()));
+    assert!(!is_rented("A10", "A100 SXM4") && is_rented("A10", "A10") && is_rented("a100", "A100 SXM4"));
+    assert!(is_rented("rtx 4090", "RTX 4090") && is_rented("RTX 6000 Ada", "RTX 6000Ada"));
+}
