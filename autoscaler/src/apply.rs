@@ -68,7 +68,7 @@ impl Hands<'_> {
     /// One step of a plan that was made of `seen`. Machines are looked up there, and written back.
     pub(crate) async fn step(&self, seen: &mut Seen, step: &Step) -> Result<Outcome, Stop> {
         match &step.action {
-            Action::Rent { offer, bid_usd_per_hour, prefetch } => {
+            Action::Rent { offer, bid_usd_per_hour, prefetch, .. } => {
                 let found = seen.offers.iter().find(|known| known.id == *offer).cloned();
                 let Some(found) = found else { return Ok(Outcome::LeftAlone("there is no such offer by now")) };
                 let prefetch = prefetch.iter().map(ToString::to_string).collect();
@@ -127,6 +127,9 @@ impl Hands<'_> {
         let id = provider.label(&offer, &seen.machines.keys().cloned().collect());
         let now_ms = self.clock.now_ms();
         let mut machine = record(now_ms, &id, &offer, bid_usd_per_hour);
+        if !provider.charges_boots() {
+            machine.booting_usd_micros_per_hour = Some(machine.stopped_usd_micros_per_hour);
+        }
         #[cfg(test)]
         if crate::planted::is("rent-before-intent") {
             let join_token = self.invite(provider, &id, &offer).await.unwrap_or_default();
@@ -153,7 +156,9 @@ impl Hands<'_> {
         let failure = match in_time(provider, rented).await {
             Ok(rental) => {
                 (machine.rental, machine.is_done) = (Some(rental), true);
+                machine.made_ms = Some(self.clock.now_ms());
                 self.write(&machine).await?;
+                let machine = self.priced(provider, machine).await?;
                 seen.machines.insert(id.clone(), machine);
                 return Ok(Outcome::Done { machine: id });
             }
@@ -183,6 +188,24 @@ impl Hands<'_> {
         Ok(Outcome::Failed(failure.to_string()))
     }
 
+    /// With what is charged for a machine that was just made, before anything more is rented: its offer may be old by now, or false.
+    async fn priced(&self, provider: &dyn Provider, machine: MachineRecord) -> Result<MachineRecord, Stop> {
+        let rental = machine.rental.as_deref().unwrap_or_default();
+        let usd_per_hour = match in_time(provider, provider.price(rental)).await {
+            Ok(usd_per_hour) => usd_per_hour,
+            Err(failure) => {
+                tracing::debug!(machine.id = machine.id, %failure, "its price is not known yet; the list tells it");
+                None
+            }
+        };
+        let Some(charged) = usd_per_hour.map(micros).filter(|micros| *micros != machine.usd_micros_per_hour) else {
+            return Ok(machine);
+        };
+        let machine = MachineRecord { usd_micros_per_hour: charged, ..machine };
+        self.write(&machine).await?;
+        Ok(machine)
+    }
+
     /// What its worker joins with, where it is not given that otherwise.
     async fn invite(&self, provider: &dyn Provider, id: &str, offer: &Offer) -> Result<Secret, Failure> {
         match self.invites {
@@ -206,7 +229,7 @@ impl Hands<'_> {
     }
 
     /// From now on it is given no more jobs.
-    async fn drain(&self, machine: &MachineRecord, then: Option<Wanted>) -> Result<MachineRecord, Stop> {
+    pub(crate) async fn drain(&self, machine: &MachineRecord, then: Option<Wanted>) -> Result<MachineRecord, Stop> {
         let since_ms = machine.drained_ms.unwrap_or_else(|| self.clock.now_ms());
         let machine = MachineRecord { drained_ms: Some(since_ms), then, ..machine.clone() };
         self.write(&machine).await?;
@@ -264,7 +287,8 @@ impl Hands<'_> {
 
     /// As it is from now on, not asked for yet.
     fn wanted(&self, machine: MachineRecord, wanted: Wanted) -> MachineRecord {
-        MachineRecord { wanted, wanted_ms: self.clock.now_ms(), is_done: false, then: None, ..machine }
+        let released_ms = machine.released_ms.filter(|_| wanted == Wanted::Gone);
+        MachineRecord { wanted, wanted_ms: self.clock.now_ms(), is_done: false, then: None, released_ms, ..machine }
     }
 
     async fn call(&self, mut machine: MachineRecord) -> Result<(MachineRecord, Option<Failure>), Stop> {
@@ -286,6 +310,9 @@ impl Hands<'_> {
         match answer {
             Ok(()) => {
                 machine.is_done = true;
+                if machine.wanted == Wanted::Gone {
+                    machine.released_ms.get_or_insert(self.clock.now_ms());
+                }
                 self.write(&machine).await?;
                 Ok((machine, None))
             }
@@ -327,6 +354,10 @@ fn record(now_ms: u64, id: &str, offer: &Offer, bid_usd_per_hour: Option<f64>) -
         drained_ms: None,
         then: None,
         usd_micros_per_hour: micros(bid_usd_per_hour.unwrap_or(offer.usd_per_hour)),
+        agreed_usd_micros_per_hour: Some(micros(bid_usd_per_hour.unwrap_or(offer.usd_per_hour))),
+        booting_usd_micros_per_hour: None,
+        made_ms: None,
+        released_ms: None,
         stopped_usd_micros_per_hour: micros(offer.stopped_usd_per_hour.unwrap_or(0.0)),
         is_interruptible: bid_usd_per_hour.is_some(),
         missed_ms: None,
@@ -459,7 +490,7 @@ mod tests {
         }
 
         async fn rent(&mut self) -> Result<Outcome, Stop> {
-            self.does(Action::Rent { offer: "77".into(), bid_usd_per_hour: None, prefetch: vec![] }).await
+            self.does(Action::Rent { offer: "77".into(), bid_usd_per_hour: None, no_bid: None, prefetch: vec![] }).await
         }
 
         async fn only(&self) -> MachineRecord {

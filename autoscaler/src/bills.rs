@@ -5,7 +5,7 @@ pub(crate) mod books;
 use std::collections::BTreeMap;
 
 use stokehold_queue::costs::{BillState, Charged, MachineBill};
-use stokehold_queue::registry::{MachineRecord, MachineState};
+use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 
 use crate::live::chores::micros;
 use crate::observe::{SILENT_MS, Seen};
@@ -19,6 +19,9 @@ const KEPT_MS: u64 = 400 * 86_400_000;
 
 /// Bills that are kept at most: fifty machines a day for all that time.
 const BILLS_MAX: usize = 20_000;
+
+/// A list is so old, on average, when it is first seen in it that a machine runs, milliseconds.
+const LIST_LAG_MS: u64 = 3_000;
 
 /// What is to be done with a bill.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +45,15 @@ pub(crate) struct Said {
 
 /// What has changed since `known`. A bill is opened when its machine is first written down, for one whose rent was of unknown outcome is
 /// paid for if it was made; it is closed when the machine is struck off. One of which its provider has never named an id was never made.
-pub(crate) fn entries(seen: &Seen, known: &BTreeMap<String, MachineBill>, charges: &Charges) -> Vec<Entry> {
+///
+/// It ends when its provider confirmed that the machine is given back; of one that went away by itself, when it was last known to be there
+/// (`there_ms`): a list that lacks it is believed much later.
+pub(crate) fn entries(
+    seen: &Seen,
+    known: &BTreeMap<String, MachineBill>,
+    there_ms: &BTreeMap<String, u64>,
+    charges: &Charges,
+) -> Vec<Entry> {
     let mut entries = Vec::new();
     for machine in seen.machines.values() {
         let before = known.get(&machine.id);
@@ -58,8 +69,8 @@ pub(crate) fn entries(seen: &Seen, known: &BTreeMap<String, MachineBill>, charge
         }
         let mut bill = before.clone();
         if bill.ended_ms.is_none() {
-            bill.advance(seen.now_ms);
-            bill.ended_ms = Some(seen.now_ms);
+            let there_ms = there_ms.get(&bill.machine).copied().unwrap_or(seen.now_ms);
+            end(&mut bill, there_ms.min(seen.now_ms));
         }
         let bill = charged(seen, bill, charges);
         if bill != *before {
@@ -67,6 +78,23 @@ pub(crate) fn entries(seen: &Seen, known: &BTreeMap<String, MachineBill>, charge
         }
     }
     entries
+}
+
+fn end(bill: &mut MachineBill, at_ms: u64) {
+    bill.advance(at_ms);
+    bill.ended_ms = Some(at_ms.max(bill.since_ms));
+}
+
+/// Takes note of the machines that are known to be there now: they are listed, or heard.
+pub(crate) fn note_there(seen: &Seen, there_ms: &mut BTreeMap<String, u64>) {
+    for machine in seen.machines.values() {
+        let is_heard = seen.worker_of(machine).is_some_and(|worker| seen.is_heard(worker));
+        let has_list = seen.rentals.get(&machine.provider).is_some_and(Option::is_some);
+        let is_new = !there_ms.contains_key(&machine.id);
+        if is_heard || is_new || (has_list && seen.rental_of(machine).is_some()) {
+            there_ms.insert(machine.id.clone(), seen.now_ms);
+        }
+    }
 }
 
 /// The bills that are kept no longer: those that ended too long ago, and the oldest of too many.
@@ -89,22 +117,53 @@ pub(crate) fn is_awaited(bill: &MachineBill, now_ms: u64) -> bool {
 /// The bill of a machine that is there.
 fn current(seen: &Seen, machine: &MachineRecord, before: Option<&MachineBill>) -> MachineBill {
     let mut bill = before.cloned().unwrap_or_else(|| opened(machine));
+    if let (Wanted::Gone, Some(released_ms)) = (machine.wanted, machine.released_ms) {
+        bill.rental = machine.rental.clone().or(bill.rental);
+        if bill.ended_ms.is_none() {
+            end(&mut bill, released_ms);
+        }
+        return bill;
+    }
     if bill.ended_ms.take().is_some() {
         // A name that is used again: what was between is not paid for.
         bill.since_ms = machine.rented_ms.max(bill.since_ms);
         bill.charged = bill.charged.map(|charged| Charged { is_final: false, ..charged });
     }
     let state = state(seen, machine).unwrap_or(bill.state);
-    let prices = (machine.usd_micros_per_hour, machine.stopped_usd_micros_per_hour);
+    let prices = (price(seen, machine, &bill), machine.stopped_usd_micros_per_hour);
     if (bill.state, bill.usd_micros_per_hour, bill.stopped_usd_micros_per_hour) != (state, prices.0, prices.1) {
-        bill.advance(seen.now_ms);
+        let has_started =
+            machine.booting_usd_micros_per_hour.is_some_and(|less| bill.usd_micros_per_hour <= less && prices.0 > less);
+        bill.advance(seen.now_ms.saturating_sub(if has_started { LIST_LAG_MS } else { 0 }));
+        bill.on_demand_usd_micros_per_hour = on_demand(machine, prices.0);
         (bill.state, bill.usd_micros_per_hour, bill.stopped_usd_micros_per_hour) = (state, prices.0, prices.1);
     }
     bill.rental = machine.rental.clone().or(bill.rental);
     bill
 }
 
+/// What an hour of it costs now, unless it is stopped: less where it is paid for from when it runs, and does not yet.
+fn price(seen: &Seen, machine: &MachineRecord, bill: &MachineBill) -> u64 {
+    let Some(booting) = machine.booting_usd_micros_per_hour else { return machine.usd_micros_per_hour };
+    let is_heard = seen.worker_of(machine).is_some_and(|worker| seen.is_heard(worker));
+    match seen.rental_of(machine).map(|rental| rental.state) {
+        Some(RentalState::Starting) if !is_heard => booting,
+        // Where nobody lists it, it is as it was.
+        None if !is_heard && bill.usd_micros_per_hour <= booting => booting,
+        _ => machine.usd_micros_per_hour,
+    }
+}
+
+/// What it would cost on demand at a moment when it costs this.
+fn on_demand(machine: &MachineRecord, usd_micros_per_hour: u64) -> u64 {
+    if machine.booting_usd_micros_per_hour.is_some_and(|booting| usd_micros_per_hour <= booting) {
+        return usd_micros_per_hour;
+    }
+    machine.offer["usd_per_hour"].as_f64().map_or(machine.usd_micros_per_hour, micros)
+}
+
 fn opened(machine: &MachineRecord) -> MachineBill {
+    let usd_micros_per_hour = machine.booting_usd_micros_per_hour.unwrap_or(machine.usd_micros_per_hour);
     let word = |member: &str| machine.offer[member].as_str().unwrap_or_default().to_owned();
     MachineBill {
         machine: machine.id.clone(),
@@ -113,15 +172,13 @@ fn opened(machine: &MachineRecord) -> MachineBill {
         kind: word("kind"),
         host: word("host"),
         is_interruptible: machine.is_interruptible,
-        usd_micros_per_hour: machine.usd_micros_per_hour,
-        on_demand_usd_micros_per_hour: machine.offer["usd_per_hour"]
-            .as_f64()
-            .map_or(machine.usd_micros_per_hour, micros),
+        usd_micros_per_hour,
+        on_demand_usd_micros_per_hour: on_demand(machine, usd_micros_per_hour),
         stopped_usd_micros_per_hour: machine.stopped_usd_micros_per_hour,
         rented_ms: machine.rented_ms,
         ended_ms: None,
         state: BillState::Booting,
-        since_ms: machine.rented_ms,
+        since_ms: machine.made_ms.unwrap_or(machine.rented_ms),
         days: BTreeMap::new(),
         charged: None,
     }
@@ -169,7 +226,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use serde_json::json;
     use stokehold_queue::WorkerRecord;
-    use stokehold_queue::registry::Wanted;
 
     use super::*;
     use crate::provider::Rental;
@@ -214,7 +270,7 @@ mod tests {
     }
 
     fn apply(known: &mut BTreeMap<String, MachineBill>, seen: &Seen, charges: &Charges) {
-        for entry in entries(seen, known, charges) {
+        for entry in entries(seen, known, &BTreeMap::new(), charges) {
             match entry {
                 Entry::Write(bill) => drop(known.insert(bill.machine.clone(), *bill)),
                 Entry::Drop(id) => drop(known.remove(&id)),
@@ -231,7 +287,7 @@ mod tests {
     fn a_bill_follows_its_machine_and_is_written_when_that_changes() {
         let booting = seen(0, Some(machine(Wanted::Running)));
         let known = after(&[booting]);
-        assert_eq!(entries(&seen(1, Some(machine(Wanted::Running))), &known, &Charges::new()), []);
+        assert_eq!(entries(&seen(1, Some(machine(Wanted::Running))), &known, &BTreeMap::new(), &Charges::new()), []);
         let stopped = MachineRecord { wanted: Wanted::Stopped, ..machine(Wanted::Running) };
         let lived = after(&[
             seen(0, Some(machine(Wanted::Running))),
@@ -270,6 +326,58 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_charged_while_it_boots_is_not_reckoned_and_neither_is_what_comes_after_its_end() {
+        let of_vast = |wanted| MachineRecord {
+            booting_usd_micros_per_hour: Some(60_000),
+            made_ms: Some(NOW + 6_000),
+            ..machine(wanted)
+        };
+        let listed = |minutes, state| {
+            let rental = Rental { id: "9001".to_owned(), label: "m-1".to_owned(), state, usd_per_hour: None };
+            let rentals = [("cloud".to_owned(), Some(vec![rental]))].into();
+            Seen { rentals, ..seen(minutes, Some(of_vast(Wanted::Running))) }
+        };
+        let ended_at = NOW + 16 * MINUTE;
+        let ending = MachineRecord { released_ms: Some(ended_at), ..of_vast(Wanted::Gone) };
+        let never_ran = [
+            seen(0, Some(of_vast(Wanted::Running))),
+            listed(1, RentalState::Starting),
+            seen(5, Some(of_vast(Wanted::Running))),
+            seen(17, Some(ending.clone())),
+            seen(19, None),
+        ];
+        let bill = &after(&never_ran)["m-1"];
+        assert_eq!(
+            (bill.ended_ms, bill.total_usd_micros(u64::MAX)),
+            (Some(ended_at), 60_000 * (16 * MINUTE - 6_000) / 3_600_000)
+        );
+        assert_eq!(bill.by_day(u64::MAX).values().map(|day| day.on_demand).sum::<u64>(), 15_900);
+        let mut ran = never_ran;
+        ran[2] = listed(6, RentalState::Running);
+        // Ten minutes and some seconds of cards.
+        let total = after(&ran)["m-1"].total_usd_micros(u64::MAX);
+        assert!((15_900 + 50_000..15_900 + 50_300).contains(&total), "{total}");
+        let again = MachineRecord { is_done: false, ..ending };
+        let bill = &after(&[listed(0, RentalState::Running), seen(17, Some(again)), seen(30, None)])["m-1"];
+        assert_eq!(bill.ended_ms, Some(ended_at), "what is listed after its end is asked for again, and not paid for");
+    }
+
+    #[test]
+    fn one_that_went_away_by_itself_is_paid_for_until_it_was_last_known_to_be_there() {
+        let (mut there_ms, mut known) = (BTreeMap::new(), BTreeMap::new());
+        for seen in [ready(0), ready(10)] {
+            note_there(&seen, &mut there_ms);
+            apply(&mut known, &seen, &Charges::new());
+        }
+        let silent = Seen { now_ms: NOW + 20 * MINUTE, ..ready(10) };
+        note_there(&silent, &mut there_ms);
+        apply(&mut known, &silent, &Charges::new());
+        let gone = seen(25, None);
+        let [Entry::Write(bill)] = &entries(&gone, &known, &there_ms, &Charges::new())[..] else { panic!() };
+        assert_eq!((bill.ended_ms, bill.total_usd_micros(u64::MAX)), (Some(NOW + 10 * MINUTE), 60_000));
+    }
+
+    #[test]
     fn a_bid_that_is_raised_counts_from_then_on() {
         let dearer = MachineRecord { usd_micros_per_hour: 720_000, ..machine(Wanted::Running) };
         let raised = Seen { machines: [("m-1".to_owned(), dearer)].into(), ..ready(30) };
@@ -283,13 +391,17 @@ mod tests {
         apply(&mut known, &ready(1), &charges(0.2));
         let charged = known["m-1"].charged.unwrap();
         assert_eq!((charged.gpu_usd_micros, charged.disk_usd_micros, charged.is_final), (200_000, 10_000, false));
-        assert_eq!(entries(&ready(2), &known, &charges(0.2)), [], "the same again is no news");
+        assert_eq!(entries(&ready(2), &known, &BTreeMap::new(), &charges(0.2)), [], "the same again is no news");
         apply(&mut known, &seen(5, None), &charges(0.2));
         assert!(is_awaited(&known["m-1"], NOW + 14 * MINUTE));
         apply(&mut known, &seen(15, None), &charges(0.3));
         assert_eq!(known["m-1"].total_usd_micros(u64::MAX), 312_000);
         assert!(!is_awaited(&known["m-1"], NOW + 15 * MINUTE));
-        assert_eq!(entries(&seen(16, None), &known, &charges(0.9)), [], "nothing changes it any more");
+        assert_eq!(
+            entries(&seen(16, None), &known, &BTreeMap::new(), &charges(0.9)),
+            [],
+            "nothing changes it any more"
+        );
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub struct StaticSettings {
     pub join_limit_s: u64,
     /// A command that takes longer is killed, seconds.
     pub command_limit_s: u64,
+    /// Variables of the autoscaler's environment that commands see beside those of a login.
+    pub inherits: Vec<String>,
     /// They.
     pub hosts: Vec<Host>,
 }
@@ -245,6 +247,20 @@ mod tests {
         assert_eq!((config.settings.tick.as_millis(), config.redis.prefix.as_str()), (500, "b"));
         assert_eq!((config.settings.policy.max_machines, config.local.max, config.redis.shards), (3, 2, 1));
         assert_eq!(load("", &[]).unwrap().settings.policy, Policy::default());
+    }
+
+    #[test]
+    fn a_limit_that_is_not_given_is_none_and_0_is_a_limit() {
+        let limits = |file: &str| {
+            let Policy { max_usd_per_day, max_idle_s, .. } = load(file, &[]).unwrap().settings.policy;
+            (max_usd_per_day, max_idle_s)
+        };
+        assert_eq!(limits(""), (None, None));
+        assert_eq!(limits("[policy]\nmax_usd_per_day = 0\nmax_idle_s = 0.0"), (Some(0.0), Some(0.0)));
+        let policy = Policy::default().with("max_usd_per_day", "0").unwrap();
+        assert_eq!(policy.max_usd_per_day, Some(0.0));
+        assert_eq!(policy.with("max_usd_per_day", "null").unwrap().max_usd_per_day, None);
+        assert!(policy.with("max_usd_per_day", "-1").is_err());
     }
 
     #[test]

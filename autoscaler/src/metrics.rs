@@ -91,8 +91,8 @@ pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
             #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
             gauge!(led::SPENT_TODAY).set(micros as f64 / 1e6);
         }
-        if policy.max_usd_per_day > 0.0 {
-            gauge!(led::DAY_LIMIT).set(policy.max_usd_per_day);
+        if let Some(most_usd) = policy.max_usd_per_day {
+            gauge!(led::DAY_LIMIT).set(most_usd);
         }
         for (provider, is_blind) in &round.providers {
             gauge!(led::BLIND_NOW, "provider" => *provider).set(f64::from(u8::from(*is_blind)));

@@ -21,10 +21,10 @@ pub struct Policy {
     pub max_machines: u32,
     /// Machines that stay on, whatever there is to do.
     pub min_machines: u32,
-    /// What all machines together may cost while they run, dollars per hour.
+    /// What all machines together may cost while they run, dollars per hour; 0: nothing.
     pub max_usd_per_hour: f64,
-    /// What all machines together may have cost in a day, UTC, dollars; 0: as much as they do.
-    pub max_usd_per_day: f64,
+    /// What all machines together may have cost in a day, UTC, dollars; 0: nothing. No limit without.
+    pub max_usd_per_day: Option<f64>,
     /// What becomes of rented machines when that is reached.
     pub at_budget: AtBudget,
     /// Machines that cost something and are rented within one hour, at most: whatever goes wrong, no more are bought.
@@ -99,8 +99,8 @@ pub struct Policy {
     /// A host on which a boot failed is left alone for so long, seconds.
     pub host_penalty_s: f64,
     /// A machine that has been idle for so long goes, seconds, however soon the next job is thought to come: what came longer ago, and no longer
-    /// waits, asks for nothing. 0: as soon as it is not worth waiting for that.
-    pub max_idle_s: f64,
+    /// waits, asks for nothing. 0: at once. Without, as soon as it is not worth waiting for that.
+    pub max_idle_s: Option<f64>,
 }
 
 impl Default for Policy {
@@ -109,7 +109,7 @@ impl Default for Policy {
             max_machines: 64,
             min_machines: 0,
             max_usd_per_hour: 100.0,
-            max_usd_per_day: 0.0,
+            max_usd_per_day: None,
             at_budget: AtBudget::Drain,
             max_rents_per_hour: 120,
             min_credit_usd: 1.0,
@@ -144,7 +144,7 @@ impl Default for Policy {
             resume_deadline_s: 45.0,
             drain_deadline_s: 600.0,
             host_penalty_s: 3_600.0,
-            max_idle_s: 0.0,
+            max_idle_s: None,
         }
     }
 }
@@ -208,7 +208,7 @@ impl Policy {
         ];
         let not_negative = [
             ("max_usd_per_hour", self.max_usd_per_hour),
-            ("max_usd_per_day", self.max_usd_per_day),
+            ("max_usd_per_day", self.max_usd_per_day.unwrap_or_default()),
             ("min_credit_usd", self.min_credit_usd),
             ("bid_margin", self.bid_margin),
             ("late_gain", self.late_gain),
@@ -221,7 +221,7 @@ impl Policy {
             ("owned_usd_per_hour", self.owned_usd_per_hour),
             ("drain_deadline_s", self.drain_deadline_s),
             ("host_penalty_s", self.host_penalty_s),
-            ("max_idle_s", self.max_idle_s),
+            ("max_idle_s", self.max_idle_s.unwrap_or_default()),
         ];
         if let Some((key, _)) = shares.iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
             return Err((key, "it lies between 0 and 1"));

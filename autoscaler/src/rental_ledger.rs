@@ -91,6 +91,19 @@ mod tests {
         assert!(!ledger.drop_machine(stale, "m-3").await.unwrap());
         assert!(ledger.drop_machine(term, "m-3").await.unwrap());
         assert_eq!(rent("m-4").await, Granted::Yes);
+        let charged = |usd_micros_per_hour, agreed: u64| MachineRecord {
+            usd_micros_per_hour,
+            agreed_usd_micros_per_hour: Some(agreed),
+            ..machine("m-4", "running")
+        };
+        for dear in [charged(600_000, 300_000), charged(300_000, 600_000)] {
+            assert!(ledger.put_machine(term, &dear).await.unwrap());
+            assert_eq!(
+                rent("m-5").await,
+                Granted::Spend(1_100_000),
+                "the larger of what was agreed and what is charged"
+            );
+        }
         assert!(ledger.drop_machine(term, "m-4").await.unwrap());
         assert_eq!(rent("m-5").await, Granted::Rents(4), "as many as may be");
         let few = Caps { machines: 1, ..CAPS };

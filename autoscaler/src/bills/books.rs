@@ -9,7 +9,7 @@ use stokehold_queue::registry::{Registry, Term};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{Charges, Entry, Said, entries, is_awaited, outdated};
+use super::{Charges, Entry, Said, entries, is_awaited, note_there, outdated};
 use crate::observe::Seen;
 use crate::provider::in_time;
 use crate::providers::Providers;
@@ -25,6 +25,8 @@ const READ_EVERY: Duration = Duration::from_secs(3_600);
 pub(crate) struct Books {
     known: Option<(Term, BTreeMap<String, MachineBill>)>,
     read: Option<Instant>,
+    /// When each machine was last known to be there, unix milliseconds.
+    there_ms: BTreeMap<String, u64>,
     asked: Option<Instant>,
     /// Beside the rounds, which wait for no invoice.
     asking: Option<JoinHandle<Charges>>,
@@ -93,7 +95,10 @@ impl Books {
             }
         }
         let charges = self.charges(providers, &known, seen.now_ms).await;
-        for entry in entries(seen, &known, &charges) {
+        note_there(seen, &mut self.there_ms);
+        let entries = entries(seen, &known, &self.there_ms, &charges);
+        self.there_ms.retain(|id, _| seen.machines.contains_key(id));
+        for entry in entries {
             let is_ours = match entry {
                 Entry::Write(bill) => {
                     let is_ours = registry.put_bill(term, &bill).await?;

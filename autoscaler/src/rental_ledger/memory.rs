@@ -74,17 +74,17 @@ fn granted(rows: &Rows, machine: &MachineRecord, caps: Caps, now_ms: u64) -> Gra
     for known in rows.machines.values().filter(|known| known.id != machine.id) {
         match known.wanted {
             Wanted::Stopped if known.is_done => spend += known.stopped_usd_micros_per_hour,
-            Wanted::Gone if known.usd_micros_per_hour == 0 || is("given-back-not-counted") => {}
-            _ => (machines, spend) = (machines + 1, spend + known.usd_micros_per_hour),
+            Wanted::Gone if known.counted_usd_micros_per_hour() == 0 || is("given-back-not-counted") => {}
+            _ => (machines, spend) = (machines + 1, spend + known.counted_usd_micros_per_hour()),
         }
     }
     if machines + 1 > u64::from(caps.machines) {
         return Granted::Machines(machines);
     }
-    if machine.usd_micros_per_hour == 0 {
+    if machine.counted_usd_micros_per_hour() == 0 {
         return Granted::Yes;
     }
-    if spend + machine.usd_micros_per_hour > caps.usd_micros_per_hour {
+    if spend + machine.counted_usd_micros_per_hour() > caps.usd_micros_per_hour {
         return Granted::Spend(spend);
     }
     let lately = rows.rents.values().filter(|at_ms| **at_ms > now_ms.saturating_sub(caps.window_ms)).count() as u64;
@@ -105,7 +105,7 @@ impl RentalLedger for MemoryLedger {
             let granted = granted(rows, machine, caps, now_ms);
             if granted == Granted::Yes {
                 rows.machines.insert(machine.id.clone(), machine.clone());
-                if machine.usd_micros_per_hour > 0 {
+                if machine.counted_usd_micros_per_hour() > 0 {
                     rows.rents.retain(|_, at_ms| *at_ms > now_ms.saturating_sub(caps.window_ms));
                     rows.rents.insert(machine.id.clone(), now_ms);
                 }
