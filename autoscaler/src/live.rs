@@ -6,6 +6,7 @@ pub(crate) mod eta;
 mod lead;
 pub(crate) mod look;
 pub(crate) mod notices;
+pub(crate) mod pause;
 mod purse;
 pub(crate) mod round;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use crate::live::chores::micros;
 use crate::metrics::{self, Led};
 use crate::mind::Mind;
 use crate::observation::Observation;
-use crate::observe;
+use crate::observe::{self, Seen};
 use crate::plan::Plan;
 use crate::provider::{Invites, Provider};
 use crate::providers::Providers;
@@ -66,7 +67,11 @@ const TELL_EVERY_MS: u64 = 5_000;
 
 impl Settings {
     fn patience(&self) -> Patience {
-        Patience { drain_ms: millis(self.policy.drain_deadline_s), shun_ms: millis(self.policy.host_penalty_s) }
+        Patience {
+            drain_ms: millis(self.policy.drain_deadline_s),
+            shun_ms: millis(self.policy.host_penalty_s),
+            most_usd_micros_per_hour: micros(self.policy.max_usd_per_hour),
+        }
     }
 
     fn hands<'a>(
@@ -172,7 +177,9 @@ impl Autoscaler {
     /// # Errors
     /// When Redis does not answer.
     pub async fn plan(&mut self) -> anyhow::Result<Round> {
-        let look = self.eyes.look(&self.providers).await?;
+        let mut look = self.eyes.look(&self.providers).await?;
+        // Who looks once knows of no pause; it excuses nobody.
+        look.seen.pause = None;
         let seen = observe::observation(&look.seen);
         let plan = self.mind.plan(&seen);
         let blind = look.blind.iter().map(|(name, why)| format!("{name}: {why}")).collect();
@@ -198,6 +205,7 @@ impl Autoscaler {
             }
             metrics::leads(lead.term().is_some());
             if lead.term().is_none() {
+                self.eyes.lose_sight();
                 metrics::not_led(&self.exposition);
             }
             if let Some(term) = lead.term() {
@@ -219,6 +227,7 @@ impl Autoscaler {
             Ok(look) => look,
             Err(blind) => {
                 metrics::blind("redis");
+                self.eyes.lose_sight();
                 if !std::mem::replace(&mut self.was_blind, true) {
                     tracing::warn!(
                         error = &blind as &dyn std::error::Error,
@@ -243,6 +252,7 @@ impl Autoscaler {
             spent_usd_micros: look.spent_usd_micros,
             providers: self.providers.iter().map(|it| (it.name(), blind.contains(&it.name()))).collect(),
         };
+        let tied = self.tied(&look.seen);
         let (recorder, mut etas) = (&mut self.recorder, Vec::new());
         let record = |seen: &Observation, plan: &Plan| {
             led.usd_per_hour = metrics::usd_per_hour(seen);
@@ -258,9 +268,27 @@ impl Autoscaler {
             Ok(seen) => seen,
             Err(stop) => return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here"),
         };
+        for worker in tied.iter().filter(|id| seen.workers.iter().all(|worker| worker.worker_id != **id)) {
+            // What cannot be done now is done when the leases end.
+            match self.queue.abandon(worker).await {
+                Ok(0) => {}
+                Ok(jobs) => tracing::info!(worker.id = worker, jobs, "its jobs go back: its process has ended"),
+                Err(error) => tracing::warn!(worker.id = worker, %error, "its jobs cannot be given back yet"),
+            }
+        }
         metrics::led(&self.exposition, &self.settings.policy, &led);
         self.books.keep(&registry, term, &self.providers, &seen).await;
         self.tell(&registry, term, etas).await;
+    }
+
+    /// The workers on machines whose end this process sees for itself: one that is struck off has ended, whatever it had.
+    fn tied(&self, seen: &Seen) -> Vec<String> {
+        let is_tied = |name: &String| {
+            let provider = seen.machines.get(name).and_then(|machine| self.providers.get(&machine.provider));
+            provider.is_some_and(Provider::leaves_with_us)
+        };
+        let workers = seen.workers.iter().filter(|worker| is_tied(&worker.name));
+        workers.map(|worker| worker.worker_id.clone()).collect()
     }
 
     /// Says how it is, when that has changed, and every few seconds.

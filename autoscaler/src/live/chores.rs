@@ -26,6 +26,8 @@ pub(crate) struct Patience {
     pub(crate) drain_ms: u64,
     /// A host whose machine never came, or went away, is left alone for this time, milliseconds.
     pub(crate) shun_ms: u64,
+    /// What all machines together may cost, millionths of a dollar an hour.
+    pub(crate) most_usd_micros_per_hour: u64,
 }
 
 /// Something to do beside the plan.
@@ -41,6 +43,8 @@ pub(crate) enum Chore {
     },
     /// Have its provider do this.
     Ask { machine: MachineRecord, wanted: Wanted, why: &'static str },
+    /// Give it no more jobs, and give it back when it has ended those that it has.
+    Drain { machine: MachineRecord, why: &'static str },
     /// Rent nothing of this host or offer until then, unix milliseconds; 0: it may be again.
     Shun { host: String, until_ms: u64 },
 }
@@ -55,6 +59,12 @@ pub(crate) fn chores<'a>(
     for machine in seen.machines.values() {
         if let Some(provider) = provider(&machine.provider) {
             one(seen, patience, provider, machine, &mut chores);
+            chores.extend(false_offer(seen, patience, provider, machine));
+        }
+    }
+    for machine in too_dear(seen, patience.most_usd_micros_per_hour) {
+        if provider(&machine.provider).is_some() {
+            give_back(seen, machine, &mut chores);
         }
     }
     for (name, rentals) in &seen.rentals {
@@ -78,6 +88,10 @@ pub(crate) fn chores<'a>(
                     then: None,
                     // It counts towards the limits until it is gone.
                     usd_micros_per_hour: rental.usd_per_hour.map_or(0, micros),
+                    agreed_usd_micros_per_hour: None,
+                    booting_usd_micros_per_hour: None,
+                    made_ms: None,
+                    released_ms: None,
                     stopped_usd_micros_per_hour: 0,
                     is_interruptible: false,
                     missed_ms: None,
@@ -90,6 +104,61 @@ pub(crate) fn chores<'a>(
     let over = seen.shunned.iter().filter(|(_, until_ms)| **until_ms <= seen.now_ms);
     chores.extend(over.map(|(host, _)| Chore::Shun { host: host.clone(), until_ms: 0 }));
     chores
+}
+
+/// Of the machines that are charged for beyond what was agreed, those that go so that the limit holds, the worst first. What was agreed is
+/// within the limit, for nothing was rented beyond it; a limit that was lowered since gives nothing back that costs what it should.
+pub(crate) fn too_dear(seen: &Seen, most_usd_micros_per_hour: u64) -> Vec<&MachineRecord> {
+    let costs = |machine: &MachineRecord| match machine.wanted {
+        Wanted::Gone => 0,
+        Wanted::Stopped if machine.is_done => machine.stopped_usd_micros_per_hour,
+        Wanted::Stopped | Wanted::Running => machine.counted_usd_micros_per_hour(),
+    };
+    let beyond = |machine: &MachineRecord| {
+        machine.usd_micros_per_hour.saturating_sub(machine.agreed_usd_micros_per_hour.unwrap_or(u64::MAX))
+    };
+    let mut spend: u64 = seen.machines.values().map(costs).sum();
+    let mut dear: Vec<&MachineRecord> = seen
+        .machines
+        .values()
+        .filter(|machine| machine.wanted == Wanted::Running && machine.is_overcharged())
+        .collect();
+    dear.sort_by(|a, b| beyond(b).cmp(&beyond(a)).then_with(|| a.id.cmp(&b.id)));
+    dear.retain(|machine| {
+        let goes = spend > most_usd_micros_per_hour;
+        spend -= if goes { costs(machine) } else { 0 };
+        goes
+    });
+    dear
+}
+
+/// Gives back one that costs too much, unless it goes already. One that may have jobs ends them.
+fn give_back(seen: &Seen, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+    const WHY: &str = "it costs more than was agreed, and all cost more than they may";
+    let is_asked = |chore: &Chore| {
+        matches!(chore, Chore::Ask { machine: asked, .. } if asked.id == machine.id)
+            || matches!(chore, Chore::Forget { id, .. } if *id == machine.id)
+    };
+    if chores.iter().any(is_asked) || machine.then == Some(Wanted::Gone) {
+        return;
+    }
+    let noted = chores.iter().position(|chore| matches!(chore, Chore::Note(noted) if noted.id == machine.id));
+    let machine = match noted.map(|place| chores.remove(place)) {
+        Some(Chore::Note(noted)) => noted,
+        _ => machine.clone(),
+    };
+    chores.push(match seen.worker_of(&machine) {
+        Some(_) => Chore::Drain { machine, why: WHY },
+        None => Chore::Ask { machine, wanted: Wanted::Gone, why: WHY },
+    });
+}
+
+/// A box whose offers say less than is charged is left alone.
+fn false_offer(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
+    let shun = shun(seen, patience, provider, machine).filter(|_| machine.is_overcharged())?;
+    let is_shunned =
+        matches!(&shun, Chore::Shun { host, .. } if seen.shunned.get(host).is_some_and(|ms| *ms > seen.now_ms));
+    (!is_shunned).then_some(shun)
 }
 
 fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
@@ -138,8 +207,10 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
         return;
     }
     let ask = |wanted, why| Chore::Ask { machine: known.clone(), wanted, why };
-    let never_came =
-        machine.wanted == Wanted::Running && worker.is_none() && u128::from(age_ms) > provider.join_limit().as_millis();
+    let never_came = machine.wanted == Wanted::Running
+        && worker.is_none()
+        && u128::from(age_ms) > provider.join_limit().as_millis()
+        && !seen.is_paused();
     let chore = if machine.wanted == Wanted::Gone && !known.is_done && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Gone, "asked before without a certain answer"))
     } else if machine.wanted == Wanted::Gone && (rental.is_some() || is_heard) && age_ms >= ASK_AGAIN_MS {
@@ -228,7 +299,7 @@ mod tests {
     use crate::provider::{Failure, Order, Rental};
 
     const NOW_MS: u64 = 1_000_000_000;
-    const PATIENCE: Patience = Patience { drain_ms: 600_000, shun_ms: 3_600_000 };
+    const PATIENCE: Patience = Patience { drain_ms: 600_000, shun_ms: 3_600_000, most_usd_micros_per_hour: 1_000_000 };
 
     /// Says of itself what any provider with a list would.
     struct Cloud;
@@ -275,6 +346,10 @@ mod tests {
             drained_ms: None,
             then: None,
             usd_micros_per_hour: 300_000,
+            agreed_usd_micros_per_hour: Some(300_000),
+            booting_usd_micros_per_hour: None,
+            made_ms: None,
+            released_ms: None,
             stopped_usd_micros_per_hour: 10_000,
             is_interruptible: false,
             missed_ms: None,
@@ -449,6 +524,41 @@ mod tests {
             asked(&at(stopped(31), vec![worker(NOW_MS, 0, true)])).map(|(wanted, _)| wanted),
             Some(Wanted::Gone)
         );
+    }
+
+    #[test]
+    fn one_that_costs_more_than_was_agreed_goes_when_all_cost_more_than_they_may_and_its_host_is_left_alone() {
+        let of_id = |id: &str, charged: u64| MachineRecord {
+            id: id.to_owned(),
+            rental: Some(id.to_owned()),
+            offer: serde_json::json!({"id": "77", "host": format!("box of {id}")}),
+            usd_micros_per_hour: charged,
+            ..machine(60)
+        };
+        let at = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
+            let rentals = machines.iter().map(|machine| rental(&machine.id, &machine.id)).collect();
+            let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
+            of(&Seen { machines, workers, ..seen(machine(60), Some(rentals)) })
+        };
+        let shun = |id: &str| Chore::Shun { host: format!("box of {id}"), until_ms: NOW_MS + 3_600_000 };
+        assert_eq!(at(&[of_id("m-1", 303_000), of_id("m-2", 290_000)], vec![]), [], "a cent is rounding");
+        assert_eq!(at(&[of_id("m-1", 690_000), of_id("m-2", 300_000)], vec![]), [shun("m-1")], "all may cost a dollar");
+        let dear = [of_id("m-1", 420_000), of_id("m-2", 450_000), of_id("m-3", 100_000)];
+        let chores = at(&dear, vec![]);
+        let [first, second, Chore::Ask { machine: dearest, wanted: Wanted::Gone, .. }] = &chores[..] else {
+            panic!("{chores:?}")
+        };
+        assert_eq!(
+            (first, second, dearest.id.as_str()),
+            (&shun("m-1"), &shun("m-2"), "m-2"),
+            "m-3 counts as was agreed"
+        );
+        let busy = WorkerRecord { name: "m-2".to_owned(), ..worker(NOW_MS, 1, false) };
+        let chores = at(&dear, vec![busy]);
+        assert!(matches!(&chores[2..], [Chore::Drain { machine, .. }] if machine.id == "m-2"), "{chores:?}");
+        let raised = Rental { usd_per_hour: Some(0.9), ..rental("m-1", "9001") };
+        let [Chore::Note(known)] = &of(&seen(machine(60), Some(vec![raised])))[..] else { panic!() };
+        assert_eq!((known.usd_micros_per_hour, known.agreed_usd_micros_per_hour), (900_000, Some(300_000)));
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn seconds(seen: &Observation, policy: &Policy, endpoint: &Endpoint, priority: u
 fn work_s(endpoint: &Endpoint, priority: usize, policy: &Policy) -> f64 {
     let (ended, ran_s) = endpoint.runs.iter().fold((0, 0.0), |(n, s), runs| (n + runs.ended, s + runs.run_s));
     let run_s = if ended > 0 { ran_s / count(ended) } else { policy.run_prior_s };
+    let run_s = run_s / f64::from(endpoint.at_once.max(1));
     let waiting: u64 = endpoint.work[..=priority].iter().map(|work| work.waiting).sum();
     run_s * (count(waiting) + LEFT_OF_RUN * count(endpoint.running))
 }

@@ -10,8 +10,9 @@ use stokehold_queue::registry::{MachineRecord, Registry, Wanted};
 use stokehold_queue::{Error, Queue, Shards, now_ms};
 use tokio::time::{Instant, timeout};
 
+use crate::live::pause::Pauses;
 use crate::observation::Offer;
-use crate::observe::Seen;
+use crate::observe::{self, Seen};
 use crate::provider::{Failure, Provider, Rental, in_time};
 use crate::providers::Providers;
 
@@ -43,8 +44,9 @@ pub(crate) enum Blind {
 pub(crate) struct Eyes {
     queue: Shards,
     registry: Registry,
-    classes: HashMap<String, (u32, Instant)>,
+    classes: HashMap<String, ((u32, u32), Instant)>,
     busy_ms: BTreeMap<String, u64>,
+    pauses: Pauses,
     asker: Asker,
 }
 
@@ -70,7 +72,12 @@ impl Eyes {
     pub(crate) fn new(queue: Shards, min_credit_usd: f64) -> Self {
         let registry = queue.registry();
         let asker = Asker::new(min_credit_usd);
-        Self { queue, registry, classes: HashMap::new(), busy_ms: BTreeMap::new(), asker }
+        Self { queue, registry, classes: HashMap::new(), busy_ms: BTreeMap::new(), pauses: Pauses::default(), asker }
+    }
+
+    /// What is not seen from here on, until the next look, is nobody's fault but ours.
+    pub(crate) fn lose_sight(&mut self) {
+        self.pauses.lose_sight();
     }
 
     pub(crate) async fn look(&mut self, providers: &Providers) -> Result<Look, Blind> {
@@ -83,8 +90,9 @@ impl Eyes {
                 self.registry.shunned(),
             )
         };
-        let (found, answers) = tokio::join!(timeout(REDIS_LIMIT, asked), self.asker.ask(providers));
+        let found = timeout(REDIS_LIMIT, asked).await;
         let (flows, workers, machines, demands, shunned) = found.map_err(|_| Blind::Late)??;
+        // Providers take their time, in which nobody falls silent.
         let now_ms = now_ms();
         for worker in workers.iter().filter(|worker| worker.status.running > 0) {
             self.busy_ms.insert(worker.name.clone(), worker.seen_ms);
@@ -100,7 +108,9 @@ impl Eyes {
             busy_ms: self.busy_ms.clone(),
             ..Seen::default()
         };
+        self.pauses.note(&mut seen);
         self.learn_classes(&mut seen).await?;
+        let answers = self.asker.ask(providers, &seen).await;
         Ok(self.asker.look(seen, answers))
     }
 
@@ -109,18 +119,19 @@ impl Eyes {
         let now = Instant::now();
         for flow in &seen.flows {
             let name = format!("{}/{}", flow.tenant, flow.endpoint);
-            let class = match self.classes.get(&name) {
-                Some((class, since)) if now.duration_since(*since) < CLASS_FOR => Some(*class),
+            let new = match self.classes.get(&name) {
+                Some((new, since)) if now.duration_since(*since) < CLASS_FOR => Some(*new),
                 _ => {
                     let asked = class_of_new(&self.registry, &seen.demands, &flow.tenant, &flow.endpoint);
-                    let class = timeout(REDIS_LIMIT, asked).await.map_err(|_| Blind::Late)??;
-                    if let Some(class) = class {
-                        self.classes.insert(name.clone(), (class, now));
+                    let new = timeout(REDIS_LIMIT, asked).await.map_err(|_| Blind::Late)??;
+                    if let Some(new) = new {
+                        self.classes.insert(name.clone(), (new, now));
                     }
-                    class
+                    new
                 }
             };
-            if let Some(class) = class {
+            if let Some((class, at_once)) = new {
+                seen.at_once.insert(name.clone(), at_once);
                 seen.classes.insert(name, class);
             }
         }
@@ -128,18 +139,19 @@ impl Eyes {
     }
 }
 
-/// The class of an endpoint's new jobs; `None` of one that is not deployed.
+/// The class of an endpoint's new jobs, and how many of them one process runs at once; `None` of one that is not deployed.
 async fn class_of_new(
     registry: &Registry,
     demands: &BTreeMap<u32, Demands>,
     tenant: &str,
     name: &str,
-) -> Result<Option<u32>, Error> {
+) -> Result<Option<(u32, u32)>, Error> {
     let Some(current) = registry.endpoint(tenant, name, None).await? else { return Ok(None) };
     let needs = registry.needs(tenant, name, current.version).await?;
-    let gib = current.spec.vram_class_gib(needs.into_values().max());
+    let gib = current.spec.vram_need(needs).class_gib();
     let number = demands.iter().find(|(_, demands)| **demands == current.spec.demands).map(|(number, _)| *number);
-    Ok(number.zip(gib).map(|(number, gib)| class_of(number, gib)))
+    let at_once = current.spec.max_concurrency.max(1).saturating_mul(current.spec.max_batch_size.max(1));
+    Ok(number.zip(gib).map(|(number, gib)| (class_of(number, gib), at_once)))
 }
 
 /// Asks providers, and remembers what need not be asked each time.
@@ -172,7 +184,9 @@ impl Asker {
         Self { min_credit_usd, credits: HashMap::new(), bare_ms: HashMap::new() }
     }
 
-    pub(crate) async fn ask(&mut self, providers: &Providers) -> Answers {
+    pub(crate) async fn ask(&mut self, providers: &Providers, seen: &Seen) -> Answers {
+        let needs = observe::needs(seen);
+        providers.iter().for_each(|provider| provider.look_for(&needs));
         let listed = join_all(providers.iter().map(list)).await;
         let mut answers = Answers { lists: Vec::with_capacity(listed.len()), unsold: Vec::new() };
         for (provider, answer) in providers.iter().zip(listed) {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, Notice};
+use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, MachineRecord, Notice};
 
 use crate::live::look::Unsold;
 use crate::observe::dollars;
@@ -48,8 +48,33 @@ impl Notices {
         self.say(format!("{kind} {provider}"), text);
     }
 
+    pub(crate) fn unread(&mut self, machines: &[&str]) {
+        if !machines.is_empty() {
+            let text = format!(
+                "the recorded offer of {} cannot be read: until the worker of each has joined, its GPUs are not known; \
+                 it is paid for, counted and given up as others are",
+                machines.join(", ")
+            );
+            self.say("unread_offer".to_owned(), text);
+        }
+    }
+
+    pub(crate) fn overcharged(&mut self, machines: &[&MachineRecord]) {
+        let of = |machine: &&MachineRecord| {
+            let agreed = dollars(machine.agreed_usd_micros_per_hour.unwrap_or_default());
+            format!("{} costs ${:.3}/h instead of ${agreed:.3}/h", machine.id, dollars(machine.usd_micros_per_hour))
+        };
+        if !machines.is_empty() {
+            let all = machines.iter().map(of).collect::<Vec<_>>().join(", ");
+            let text = format!(
+                "more is charged than was offered: {all}; the host is left alone, and max_usd_per_hour holds against what is charged"
+            );
+            self.say("overcharged".to_owned(), text);
+        }
+    }
+
     pub(crate) fn low(&mut self, spent_usd: f64, policy: &Policy) {
-        let most_usd = policy.max_usd_per_day;
+        let most_usd = policy.max_usd_per_day.unwrap_or_default();
         self.say("budget".to_owned(), format!("${spent_usd:.2} of today's ${most_usd:.2} are spent (max_usd_per_day)"));
     }
 
@@ -58,7 +83,7 @@ impl Notices {
             AtBudget::Drain => "rented machines end their jobs and go",
             AtBudget::Stop => "rented machines go at once",
         };
-        let most_usd = policy.max_usd_per_day;
+        let most_usd = policy.max_usd_per_day.unwrap_or_default();
         let text = format!(
             "${spent_usd:.2} are spent today, and ${most_usd:.2} may be (max_usd_per_day): nothing is rented until 00:00 UTC, {goes}"
         );

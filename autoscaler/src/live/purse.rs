@@ -27,9 +27,11 @@ pub(crate) enum Standing {
 /// How it stands after so much, millionths of a dollar. `None`: not known yet.
 #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
 pub(crate) fn standing(policy: &Policy, spent_usd_micros: Option<u64>) -> Standing {
-    let Some(spent_usd) = spent_usd_micros.map(|micros| micros as f64 / 1e6) else { return Standing::Well };
-    let most_usd = policy.max_usd_per_day;
-    if most_usd <= 0.0 || spent_usd < most_usd * WARN_FROM {
+    let Some(most_usd) = policy.max_usd_per_day else { return Standing::Well };
+    let known = spent_usd_micros.map(|micros| micros as f64 / 1e6);
+    // Where nothing may be spent, what was does not matter.
+    let Some(spent_usd) = known.or((most_usd <= 0.0).then_some(0.0)) else { return Standing::Well };
+    if spent_usd < most_usd * WARN_FROM {
         Standing::Well
     } else if spent_usd < most_usd {
         Standing::Low { spent_usd }
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     fn policy(at_budget: AtBudget) -> Policy {
-        Policy { max_usd_per_day: 10.0, at_budget, ..Policy::default() }
+        Policy { max_usd_per_day: Some(10.0), at_budget, ..Policy::default() }
     }
 
     #[test]
@@ -91,6 +93,9 @@ mod tests {
         assert_eq!(at(10.0), Standing::Spent { spent_usd: 10.0 });
         assert_eq!(standing(&Policy::default(), Some(u64::MAX)), Standing::Well, "there is none");
         assert_eq!(standing(&policy(AtBudget::Stop), None), Standing::Well, "nobody knows yet");
+        let nothing = Policy { max_usd_per_day: Some(0.0), ..Policy::default() };
+        let spent = Standing::Spent { spent_usd: 0.0 };
+        assert_eq!([standing(&nothing, None), standing(&nothing, Some(0))], [spent; 2], "nothing may be spent");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use stokehold_queue::registry::{Decision, Granted};
+use stokehold_queue::registry::{Decision, Granted, Wanted};
 use tokio::time::Instant;
 
 use crate::apply::{Hands, Outcome, Stop, adopted};
-use crate::live::chores::{Chore, Patience, chores};
+use crate::live::chores::{self, Chore, Patience, chores};
 use crate::live::look::Look;
 use crate::live::notices::Notices;
 use crate::live::purse::{Standing, standing, without_money};
@@ -16,7 +16,7 @@ use crate::mind::Mind;
 use crate::name::Name;
 use crate::observation::Observation;
 use crate::observe::{self, SILENT_MS, Seen};
-use crate::plan::{Action, Plan, Step};
+use crate::plan::{Action, Plan, Reason, Step};
 use crate::policy::AtBudget;
 
 /// No step of a round is begun after this time.
@@ -38,6 +38,7 @@ pub(crate) async fn round(
     blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
     unsold.iter().for_each(|(provider, why)| notices.unsold(provider, why));
     housekeep(hands, patience, &mut seen).await?;
+    notices.unread(&observe::unread(&seen));
     let observation = observe::observation(&seen);
     let mut plan = mind.plan(&observation);
     record(&observation, &plan);
@@ -56,6 +57,18 @@ pub(crate) async fn round(
         notices.deaf();
         plan.steps.clear();
     }
+    if seen.is_paused() {
+        // Who came up meanwhile could not say so.
+        let has_failed = |reason: &Reason| matches!(reason, Reason::BootFailed { .. } | Reason::ResumeFailed { .. });
+        plan.steps.retain(|step| !has_failed(&step.reason));
+    }
+    let dear: Vec<String> =
+        chores::too_dear(&seen, patience.most_usd_micros_per_hour).iter().map(|machine| machine.id.clone()).collect();
+    // Who decides knows of prices, and not of what was agreed: it would take them back.
+    plan.steps
+        .retain(|step| !matches!(&step.action, Action::Undrain { machine } if dear.iter().any(|id| **id == **machine)));
+    let overcharged: Vec<_> = seen.machines.values().filter(|machine| machine.is_overcharged()).collect();
+    notices.overcharged(&overcharged);
     plan.withheld.iter().for_each(|withheld| notices.withheld(withheld));
     for step in &plan.steps {
         // A provider takes its time over each: what is left is decided anew, of what is seen then.
@@ -107,6 +120,11 @@ async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut Seen) -> Re
                     Some(machine) => seen.machines.insert(id, machine),
                     None => seen.machines.remove(&id),
                 };
+            }
+            Chore::Drain { machine, why } => {
+                tracing::warn!(machine.id = machine.id, "it takes no more jobs: {why}");
+                let machine = hands.drain(&machine, Some(Wanted::Gone)).await?;
+                seen.machines.insert(machine.id.clone(), machine);
             }
             Chore::Shun { host, until_ms } => {
                 hands.shun(&host, until_ms).await?;

@@ -15,6 +15,7 @@ use crate::live::notices::Notices;
 use crate::live::round::round;
 use crate::mind::Mind;
 use crate::observation::Traits;
+use crate::observe::Seen;
 use crate::policy::Policy;
 use crate::provider::{Failure, Invites, Provider};
 use crate::providers::Providers;
@@ -32,6 +33,8 @@ pub(super) struct Scaler {
     /// What it said at the end of its last round.
     pub(super) said: Vec<Notice>,
     pub(super) etas: Vec<Eta>,
+    /// What it knew then.
+    pub(super) seen: Option<Seen>,
 }
 
 struct Anybody;
@@ -57,22 +60,23 @@ impl Scaler {
             settings,
             said: Vec::new(),
             etas: Vec::new(),
+            seen: None,
         }
     }
 
     /// One round in a term that may have ended by now. What is in memory lives on if it is not killed.
     pub(super) async fn round(mut self, world: World, fleet: Fleet, term: Term) -> Self {
-        let answers = self.asker.ask(&self.providers).await;
+        let answers = self.asker.ask(&self.providers, &world.seen(&fleet)).await;
         let look = self.asker.look(world.seen(&fleet), answers);
         let clock = world.cloud.clock();
         let hands = self.settings.hands(&*world.ledger, &clock, term, &self.providers, Some(&Anybody));
         let (patience, policy) = (self.settings.patience(), &self.settings.policy);
         let told = &mut self.etas;
         // What stops a round is what it is about.
-        drop(
+        self.seen =
             round(&hands, &mut self.mind, patience, look, &mut self.notices, |seen, _| *told = etas(seen, policy))
-                .await,
-        );
+                .await
+                .ok();
         (self.said, _) = self.notices.end_round(clock.now_ms());
         self
     }

@@ -29,6 +29,16 @@ fn an_autoscaler_that_is_killed_in_the_middle_of_a_rent_leaves_a_machine_that_is
 }
 
 #[test]
+fn a_card_that_is_needed_is_found_behind_a_thousand_cheaper_ones() {
+    nothing_is_wrong(&rents::large_among_small());
+}
+
+#[test]
+fn batch_work_that_can_wait_is_bid_for_also_where_offers_fill_many_pages() {
+    nothing_is_wrong(&rents::bids_for_batch());
+}
+
+#[test]
 fn a_rent_whose_answer_is_lost_is_found_and_never_repeated() {
     nothing_is_wrong(&rents::answer_lost());
 }
@@ -71,6 +81,16 @@ fn while_the_list_is_a_page_for_people_nothing_is_rented_or_given_back_and_after
 #[test]
 fn a_budget_holds_at_every_moment_and_what_somebody_waits_for_goes_first() {
     nothing_is_wrong(&money::budget());
+}
+
+#[test]
+fn the_hourly_limit_holds_against_what_is_charged_and_hosts_that_say_less_are_left_alone() {
+    nothing_is_wrong(&money::overcharged());
+}
+
+#[test]
+fn until_the_bill_comes_estimates_are_within_two_percent_of_it() {
+    nothing_is_wrong(&money::estimates());
 }
 
 #[test]

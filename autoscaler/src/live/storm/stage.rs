@@ -1,16 +1,19 @@
 //! What scenarios are played on: a market that does what it is told, one autoscaler after the other, and what is found to be wrong.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use stokehold_fake_vast::{self as fake, Listing};
+use stokehold_fake_vast::{self as fake, Bill, Listing};
+use stokehold_queue::costs::MachineBill;
 use tokio::time::sleep;
 
 use super::LEASE_MS;
-use super::cloud::{Limits, World};
+use super::cloud::{Limits, World, id_of};
 use super::fleet::{Endpoint, Fleet};
 use super::scaler::Scaler;
+use crate::bills::{Charges, Entry, entries, note_there};
 use crate::policy::Policy;
 
 /// Between two rounds, seconds.
@@ -23,6 +26,9 @@ pub(super) struct Stage {
     pub(super) policy: Policy,
     /// The one that leads, or waits for its turn.
     pub(super) scaler: Option<Scaler>,
+    /// What is reckoned that machines cost: nobody says what is charged.
+    pub(super) bills: BTreeMap<String, MachineBill>,
+    there_ms: BTreeMap<String, u64>,
     lives: u32,
     random: StdRng,
     wrong: Vec<String>,
@@ -51,6 +57,8 @@ impl Stage {
             fleet: Fleet::of(endpoints, 0.0),
             policy,
             scaler: None,
+            bills: BTreeMap::new(),
+            there_ms: BTreeMap::new(),
             lives: 0,
             random: StdRng::seed_from_u64(seed),
             wrong: Vec::new(),
@@ -95,7 +103,32 @@ impl Stage {
             Some(term) => scaler.round(self.world.clone(), self.fleet.clone(), term).await,
             None => scaler,
         });
+        self.keep_books();
         self.world.check_limits(&mut self.wrong);
+    }
+
+    fn keep_books(&mut self) {
+        let Some(seen) = self.scaler.as_ref().and_then(|scaler| scaler.seen.as_ref()) else { return };
+        note_there(seen, &mut self.there_ms);
+        for entry in entries(seen, &self.bills, &self.there_ms, &Charges::new()) {
+            match entry {
+                Entry::Write(bill) => drop(self.bills.insert(bill.machine.clone(), *bill)),
+                Entry::Drop(id) => drop(self.bills.remove(&id)),
+            }
+        }
+    }
+
+    /// What was reckoned of machines, without traffic, which only the provider knows, is within 2 % of what is charged for them.
+    pub(super) fn claim_estimates(&mut self, what: &str, of: impl Fn(&Bill) -> bool) {
+        let invoice: Vec<Bill> = self.world.cloud.invoice().into_iter().filter(of).collect();
+        let charged: f64 = invoice.iter().map(|bill| (bill.items.gpu + bill.items.disk).usd()).sum();
+        let reckoned = |bill: &Bill| {
+            let id = id_of(bill.label.as_deref().unwrap_or_default());
+            self.bills.get(id).map_or(0, |bill| bill.total_usd_micros(u64::MAX))
+        };
+        let reckoned = invoice.iter().map(reckoned).sum::<u64>() as f64 / 1e6;
+        let is_close = !invoice.is_empty() && (reckoned - charged).abs() <= 0.02 * charged;
+        self.claim(is_close, format!("{what}: ${reckoned} for ${charged} of {} machines", invoice.len()));
     }
 
     pub(super) async fn run_for(&mut self, seconds: f64) {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use stokehold_queue::vram::class_of_card_gib;
+use stokehold_queue::vram::sold_gib;
 
 use super::{Endpoint, RUN_MS};
 
@@ -92,7 +92,7 @@ impl Jobs {
 
     /// The most urgent that wait and that its cards can hold, the oldest first.
     pub(super) fn take(&mut self, slots: &mut Slots, card_mb: u64, now_ms: u64) {
-        let class = class_of_card_gib(card_mb);
+        let class = sold_gib(card_mb);
         while slots.held.len() < slots.cards {
             let fits = |n: &usize| self.endpoints[*n].class <= class && !self.lanes[*n].waiting.is_empty();
             let of = |n: &usize| (self.endpoints[*n].priority.digit(), self.lanes[*n].waiting[0].since_ms);

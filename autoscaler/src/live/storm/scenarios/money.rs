@@ -96,6 +96,72 @@ pub(in super::super) fn destroy_fails() -> Vec<String> {
     wrong
 }
 
+/// Offers that say less than is charged.
+pub(in super::super) fn overcharged() -> Vec<String> {
+    let mut wrong = play(async {
+        // Two at the price of their offers, one at what is charged.
+        let mut stage = Stage::new(1, market(8, &listing()), a_dollar(), &[DRAW]);
+        stage.world.cloud.set_faults(vec![Rule::on(Route::Rent, Fault::ChargedTimes { factor: 1.6 })]);
+        stage.submit(0, 300);
+        stage.run_for(300.0).await;
+        let (rented, says) = (stage.world.cloud.rented(), stage.says("overcharged"));
+        stage.claim(rented == 1 && says, format!("{rented} were rented, notice: {says}"));
+        stage.run_until(6.0 * HOUR_S, "the work is done", |stage| stage.fleet.count(0) == (0, 300)).await;
+        stage.end()
+    });
+    wrong.extend(play(async {
+        // One alone breaks the limit, which nobody can know before it is rented.
+        let mut stage = Stage::new(1, market(8, &listing()), policy(), &[DRAW]);
+        stage.policy = a_dollar();
+        stage.world.cloud.set_faults(vec![Rule::on(Route::Rent, Fault::ChargedTimes { factor: 3.0 }).times(1)]);
+        stage.submit(0, 100);
+        let (mut over_since_s, mut longest_s) = (None, 0.0_f64);
+        let until_s = stage.now_s() + HOUR_S;
+        let boxes = |stage: &Stage| {
+            let number = |one: &serde_json::Value| one["machine_id"].as_u64();
+            stage.world.cloud.instances().iter().filter_map(number).collect::<Vec<_>>()
+        };
+        let (mut dear, mut again) = (None, 0);
+        while stage.fleet.count(0) != (0, 100) && stage.now_s() < until_s {
+            stage.tick().await;
+            let usd = |one: &serde_json::Value| one["dph_total"].as_f64().unwrap_or_default();
+            let now_s = stage.now_s();
+            if stage.world.cloud.instances().iter().map(usd).sum::<f64>() > 1.0 {
+                longest_s = longest_s.max(now_s - *over_since_s.get_or_insert(now_s));
+                dear = dear.or_else(|| boxes(&stage).first().copied());
+            } else {
+                over_since_s = None;
+                again += usize::from(boxes(&stage).iter().any(|it| Some(*it) == dear));
+            }
+        }
+        stage.claim(dear.is_some() && longest_s < 30.0, format!("for {longest_s} s more was spent than may be"));
+        stage.claim(again == 0, "the box that had said less was rented again");
+        stage.claim(stage.fleet.count(0) == (0, 100), "the work is not done");
+        stage.end()
+    }));
+    wrong
+}
+
+/// Boots that come to nothing, and a list that is not believed for ten minutes.
+pub(in super::super) fn estimates() -> Vec<String> {
+    play(async {
+        let mut stage = Stage::new(1, market(12, &listing()), policy(), &[DRAW]);
+        let failing = [Fault::RuntimeError, Fault::StuckLoading];
+        stage.world.cloud.set_faults(failing.into_iter().map(|fault| Rule::of(fault).times(2)).collect());
+        stage.submit(0, 400);
+        stage.run_until(HOUR_S, "some serve", |stage| stage.fleet.serving() >= 2).await;
+        stage.world.cloud.set_bare(true);
+        stage.run_for(600.0).await;
+        stage.world.cloud.set_bare(false);
+        stage.run_until(6.0 * HOUR_S, "the work is done", |stage| stage.fleet.count(0) == (0, 400)).await;
+        stage.run_until(4.0 * HOUR_S, "everything is given back", |stage| stage.world.is_empty()).await;
+        let never_ran = |bill: &fake::Bill| bill.items.gpu == fake::Money::default();
+        stage.claim_estimates("boots that failed", never_ran);
+        stage.claim_estimates("machines that served", |bill| !never_ran(bill));
+        stage.end()
+    })
+}
+
 pub(in super::super) fn credit() -> Vec<String> {
     play(async {
         let market = fake::Settings { credit_usd: 0.5, ..market(8, &listing()) };

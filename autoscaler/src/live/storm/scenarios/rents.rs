@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use stokehold_fake_vast::{Fault, Route, Rule};
+use stokehold_fake_vast::{self as fake, Fault, Listing, Route, Rule};
 
 use super::super::LEASE_MS;
 use super::super::cloud::id_of;
+use super::super::fleet::Endpoint;
 use super::super::killed::{Killed, killed_after};
 use super::super::scaler::Scaler;
 use super::super::stage::{Stage, market, play, policy};
-use super::{DRAW, listing};
+use super::{DRAW, FILM, listing};
 use crate::policy::Policy;
 
 /// An orphan is adopted or destroyed within this time, seconds.
@@ -53,6 +54,46 @@ async fn until(mut going: Going, mut more: usize, is_so: impl Fn() -> bool) -> R
             more -= 1;
         }
     }
+}
+
+/// A thousand small cards cost less than the first that would do, and an answer holds 64.
+pub(in super::super) fn large_among_small() -> Vec<String> {
+    play(async {
+        let small =
+            Listing { gpu_name: "RTX 3060".into(), usd_per_hour: 0.05, min_bid_usd_per_hour: 0.03, ..listing() };
+        let listings = [vec![small; 1_000], vec![listing(); 3]].concat();
+        let market = fake::Settings { listings, ..market(0, &listing()) };
+        let large = Endpoint { name: "write", class: 20, ..DRAW };
+        let mut stage = Stage::new(1, market, Policy { may_bid: true, ..policy() }, &[large, DRAW]);
+        stage.submit(0, 3);
+        stage.run_until(40.0, "one that holds it is rented", |stage| stage.world.cloud.rented() > 0).await;
+        stage.run_until(600.0, "the work is done", |stage| stage.fleet.count(0) == (0, 3)).await;
+        // Beside small work, which finds all of them.
+        stage.submit(1, 1);
+        stage.run_for(60.0).await;
+        stage.run_until(3_600.0, "all is given back", |stage| stage.world.is_empty()).await;
+        let before = stage.world.cloud.rented();
+        stage.submit(1, 1);
+        stage.submit(0, 1);
+        stage.run_until(60.0, "each is rented for", |stage| stage.world.cloud.rented() > before).await;
+        stage.run_until(600.0, "both are done", |stage| stage.fleet.count(0) == (0, 4)).await;
+        stage.end()
+    })
+}
+
+/// Batch work that can wait for some minutes, in a market of many pages.
+pub(in super::super) fn bids_for_batch() -> Vec<String> {
+    play(async {
+        let policy = Policy { may_bid: true, batch_target_s: 500.0, ..policy() };
+        let mut stage = Stage::new(1, market(600, &listing()), policy, &[FILM]);
+        stage.submit(0, 12);
+        stage.run_until(300.0, "one is rented", |stage| stage.world.cloud.rented() > 0).await;
+        let bids =
+            stage.world.ledger.rows().machines.values().map(|machine| machine.is_interruptible).collect::<Vec<_>>();
+        stage.claim(bids.iter().all(|is_bid| *is_bid), format!("bids: {bids:?}"));
+        stage.run_until(1_200.0, "the work is done", |stage| stage.fleet.count(0) == (0, 12)).await;
+        stage.end()
+    })
 }
 
 pub(in super::super) fn killed_in_the_middle() -> Vec<String> {

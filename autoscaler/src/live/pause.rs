@@ -1,0 +1,137 @@
+//! When silence is ours: while Redis or the gateway stood still, or nobody looked, no worker could be heard. Pure.
+
+use crate::observe::{Pause, SILENT_MS, Seen};
+
+/// Workers say something every three seconds. When nothing has been heard of several for so long, the gateway stands still, milliseconds.
+const QUIET_MS: u64 = 9_000;
+
+/// Then everybody has so long to be heard again, and the usual time after it, milliseconds: a call that hung is given up after 15 s, and is
+/// made again a little later.
+const RETURN_MS: u64 = 30_000;
+
+/// A gateway that is gone for longer is somebody's to mend, milliseconds.
+const LASTS_MS: u64 = 600_000;
+
+/// Who begins to look does not know what was before: it goes by what was heard so long ago, milliseconds.
+const UNKNOWN_MS: u64 = 120_000;
+
+/// Remembers from one look to the next whether anybody could be heard.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    /// The last look at which all was well, unix milliseconds; `None` while it is not known what was.
+    looked_ms: Option<u64>,
+    is_blind: bool,
+    pause: Option<Pause>,
+}
+
+impl Pauses {
+    /// Redis does not answer, or another one leads.
+    pub(crate) fn lose_sight(&mut self) {
+        self.is_blind = true;
+    }
+
+    /// Takes note of what is seen now, and says whether there is a pause.
+    pub(crate) fn note(&mut self, seen: &mut Seen) {
+        let now_ms = seen.now_ms;
+        let newest_ms = seen.workers.iter().map(|worker| worker.seen_ms).max().unwrap_or(0);
+        let together = seen.workers.iter().filter(|worker| worker.seen_ms + SILENT_MS >= newest_ms).count();
+        let quiet_ms = now_ms.saturating_sub(newest_ms);
+        let stands_still = together > 1 && (QUIET_MS..LASTS_MS).contains(&quiet_ms);
+        let from_ms = match self.looked_ms {
+            None => Some(now_ms.saturating_sub(UNKNOWN_MS)),
+            Some(looked_ms) if self.is_blind => Some(looked_ms),
+            Some(_) => stands_still.then_some(newest_ms),
+        };
+        if let Some(from_ms) = from_ms {
+            // One that goes on, or follows at once, began when the first did.
+            let goes_on = self.pause.filter(|pause| now_ms < pause.until_ms);
+            let from_ms = goes_on.map_or(from_ms, |pause| pause.from_ms.min(from_ms));
+            self.pause = Some(Pause { from_ms, until_ms: now_ms + RETURN_MS });
+        }
+        self.pause = self.pause.filter(|pause| now_ms < pause.until_ms);
+        (self.looked_ms, self.is_blind) = (Some(now_ms), false);
+        seen.pause = self.pause;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    const BEGAN_MS: u64 = 1_000_000_000;
+
+    /// What is seen after so many seconds, when workers were last heard after so many.
+    fn at(pauses: &mut Pauses, now_s: u64, heard_s: &[u64]) -> Vec<bool> {
+        let worker = |(n, heard_s): (usize, &u64)| {
+            serde_json::from_value(
+                json!({"worker_id": format!("w_{n}"), "name": format!("m-{n}"), "release": "", "slots": 1, "gpus": [],
+                "joined_ms": 1, "seen_ms": BEGAN_MS + heard_s * 1_000, "status": {"running": 1}}),
+            )
+            .unwrap()
+        };
+        let workers = heard_s.iter().enumerate().map(worker).collect();
+        let mut seen = Seen { now_ms: BEGAN_MS + now_s * 1_000, workers, ..Seen::default() };
+        pauses.note(&mut seen);
+        seen.workers.iter().map(|worker| seen.is_silent(worker)).collect()
+    }
+
+    /// One that has looked for long.
+    fn settled() -> Pauses {
+        let mut pauses = Pauses::default();
+        for now_s in (100..200).step_by(2) {
+            at(&mut pauses, now_s, &[now_s - 1, now_s]);
+        }
+        pauses
+    }
+
+    #[test]
+    fn a_worker_that_falls_silent_alone_is_lost_after_fifteen_seconds() {
+        let mut pauses = settled();
+        for now_s in 200..260 {
+            assert_eq!(at(&mut pauses, now_s, &[200, now_s]), [now_s > 215, false], "{now_s}");
+        }
+    }
+
+    #[test]
+    fn while_the_gateway_stands_still_and_half_a_minute_after_it_nobody_is_lost() {
+        let mut pauses = settled();
+        for now_s in 200..250 {
+            assert_eq!(at(&mut pauses, now_s, &[199, 200]), [false, false], "it stands still: {now_s}");
+        }
+        // The one comes back at once, the other 25 s later.
+        for now_s in 250..275 {
+            assert_eq!(at(&mut pauses, now_s, &[199, now_s]), [false, false], "{now_s}");
+        }
+        assert_eq!(at(&mut pauses, 275, &[275, 275]), [false, false]);
+        // One that does not come back is lost in the end, and so is one that was gone before.
+        let mut pauses = settled();
+        for now_s in 200..250 {
+            at(&mut pauses, now_s, &[199, 200, 100]);
+        }
+        let lost: Vec<u64> = (250..300).filter(|now_s| at(&mut pauses, *now_s, &[199, *now_s, 100])[0]).collect();
+        assert_eq!((lost.first(), lost.last()), (Some(&279), Some(&299)));
+        assert!(at(&mut pauses, 300, &[300, 300, 100])[2]);
+    }
+
+    #[test]
+    fn while_redis_does_not_answer_and_after_a_change_of_leaders_nobody_is_lost() {
+        let mut pauses = settled();
+        pauses.lose_sight();
+        assert_eq!(at(&mut pauses, 240, &[199, 239]), [false, false]);
+        assert_eq!(at(&mut pauses, 269, &[199, 269]), [false, false]);
+        assert_eq!(at(&mut pauses, 270, &[199, 270]), [true, false]);
+        let mut new = Pauses::default();
+        assert_eq!(at(&mut new, 240, &[199, 239, 10]), [false, false, true]);
+        assert_eq!(at(&mut new, 270, &[199, 269, 10]), [true, false, true]);
+    }
+
+    #[test]
+    fn a_gateway_that_stays_away_does_not_excuse_for_ever() {
+        let mut pauses = settled();
+        let lost = (200..1_000).find(|now_s| at(&mut pauses, *now_s, &[199, 200])[0]);
+        assert_eq!(lost, Some(829));
+    }
+}
