@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::learned::Level;
 use crate::name::Name;
 use crate::observation::{Machine, Offer, Phase};
-use crate::plan::{Action, Plan, Reason, Shortage, Step, Withheld};
+use crate::plan::{Action, NoBid, Plan, Reason, Shortage, Step, Withheld};
 use crate::policy::Policy;
 use crate::rank::{Choice, Ranking};
 use crate::snapshot::{Group, Snapshot};
@@ -47,7 +47,7 @@ pub fn decide(snapshot: &Snapshot<'_>, policy: &Policy) -> Plan {
 /// Offers as they were ranked for a group, with so many machines on: good until there are others.
 #[derive(Default)]
 struct Ranked<'a> {
-    of: Option<(usize, bool)>,
+    of: Option<(usize, Option<NoBid>)>,
     choices: Vec<Choice<'a>>,
 }
 
@@ -153,7 +153,8 @@ impl<'a> Decision<'a> {
             let group = self.snapshot.learned.groups.first().cloned().unwrap_or_default();
             let reason = Reason::Minimum { machines: self.policy.min_machines };
             let shortage = shortage(&group, self.ours(), floor);
-            if !self.resume(&group, &reason) && !self.rent(&group, &shortage, &reason, false, &mut ranked) {
+            if !self.resume(&group, &reason) && !self.rent(&group, &shortage, &reason, Some(NoBid::Stays), &mut ranked)
+            {
                 break;
             }
         }
@@ -214,7 +215,8 @@ impl<'a> Decision<'a> {
         let has_floor = group.waiting.0 == 0 && group.interactive < DEFERRED_FROM
             || self.on.iter().copied().any(|machine| is_safe(&machine))
             || !self.rented.is_empty();
-        self.resume(group, &reason) || self.rent(group, shortage, &reason, has_floor && group.urgent <= 0.0, ranked)
+        let no_bid = if !has_floor { Some(NoBid::Waited) } else { (group.urgent > 0.0).then_some(NoBid::Late) };
+        self.resume(group, &reason) || self.rent(group, shortage, &reason, no_bid, ranked)
     }
 
     fn resume(&mut self, group: &Group, reason: &Reason) -> bool {
@@ -236,13 +238,14 @@ impl<'a> Decision<'a> {
         group: &Group,
         shortage: &Shortage,
         reason: &Reason,
-        may_bid: bool,
+        no_bid: Option<NoBid>,
         ranked: &mut Ranked<'a>,
     ) -> bool {
-        if ranked.of != Some((self.on.len(), may_bid)) {
+        let (snapshot, policy) = (self.snapshot, self.policy);
+        if ranked.of != Some((self.on.len(), no_bid)) {
             let on: Vec<&Machine> = self.on.iter().copied().filter(|it| group.needs.are_met_by(it)).collect();
-            let ranking = Ranking { snapshot: self.snapshot, policy: self.policy, group, on: &on, may_bid };
-            *ranked = Ranked { of: Some((self.on.len(), may_bid)), choices: ranking.ranked() };
+            let ranking = Ranking { snapshot, policy, group, on: &on, no_bid };
+            *ranked = Ranked { of: Some((self.on.len(), no_bid)), choices: ranking.ranked() };
         }
         let most_usd_per_hour = self.policy.max_usd_per_hour;
         let left = || ranked.choices.iter().filter(|choice| self.is_left(choice.offer));
@@ -257,7 +260,9 @@ impl<'a> Decision<'a> {
             return false;
         };
         let prefetch = group.popular.clone();
-        self.step(Action::Rent { offer: offer.id.clone(), bid_usd_per_hour, prefetch }, reason.clone());
+        let ranking = Ranking { snapshot, policy, group, on: &[], no_bid };
+        let no_bid = ranking.why_no_bid(offer).filter(|_| bid_usd_per_hour.is_none());
+        self.step(Action::Rent { offer: offer.id.clone(), bid_usd_per_hour, no_bid, prefetch }, reason.clone());
         self.usd_per_hour += usd_per_hour;
         *self.taken.entry(&offer.id).or_default() += 1;
         self.taken_cards.extend(offer.gpu_ids.iter().map(|card| (&offer.host, *card)));
@@ -326,10 +331,11 @@ impl<'a> Decision<'a> {
         self.step(action, reason);
     }
 
-    /// Whether no group loses by giving up a machine that is idle: how many machines that leaves too many, and for how long they were.
-    fn is_dispensable(&self, machine: &Machine, idle_s: f64) -> Option<(usize, f64)> {
+    /// Whether no group loses by giving up a machine that is idle: how many machines that leaves too many, and for how long they were; `None`: that
+    /// many were never needed.
+    fn is_dispensable(&self, machine: &Machine, idle_s: f64) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
-        let has_time = self.policy.max_idle_s <= 0.0 || idle_s < self.policy.max_idle_s;
+        let has_time = self.policy.max_idle_s.is_none_or(|most_s| idle_s < most_s);
         let paid = if machine.usd_per_hour > 0.0 { machine.usd_per_hour } else { self.policy.owned_usd_per_hour };
         let (later_usd, saved) = if machine.can_stop && self.policy.may_stop {
             let resume_usd = self.snapshot.learned.resume_s / 3_600.0 * paid;
@@ -337,7 +343,7 @@ impl<'a> Decision<'a> {
         } else {
             (self.boot_s(machine) / 3_600.0 * paid + self.policy.boot_late * self.snapshot.learned.late_usd, paid)
         };
-        let mut seen = (self.on.len(), 0.0);
+        let mut seen = (self.on.len(), Some(0.0));
         for group in self.groups_of(machine) {
             // Work that this one cannot run would ask for another as soon as it is gone.
             let (have, need) = (self.have(group), self.need(group, None).max(self.need(group, Some(machine))));
@@ -349,7 +355,7 @@ impl<'a> Decision<'a> {
                 if has_time && level.gain_usd(now_s, later_usd * group.hour_factor, saved / 3_600.0) > 0.0 {
                     return None;
                 }
-                seen = (without + 1, level.age_s(now_s));
+                seen = (without + 1, level.unused_s(now_s));
             }
         }
         Some(seen)
@@ -373,35 +379,48 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// `None`: a stopped machine is worth its disk. Else how many machines were last needed at once so long ago.
-    fn is_worth_keeping(&self, machine: &Machine, machines: usize) -> Option<(usize, f64)> {
+    /// `None`: a stopped machine is worth its disk. Else how many machines were last needed at once so long ago, or never.
+    fn is_worth_keeping(&self, machine: &Machine, machines: usize) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
         let learned = self.snapshot.learned;
         let boot_s = self.boot_s(machine) - learned.resume_s;
         // A resume that fails has cost its deadline, and a boot comes after it.
         let fails_usd = learned.late_usd * learned.resume_s / self.boot_s(machine).max(1.0) * self.policy.boot_late;
-        let mut seen = (machines, None);
+        let since_s = machine.idle_since_s.unwrap_or(machine.since_s);
+        // Where nobody asks for what it could do, nobody has since it came to rest.
+        let mut seen = (machines, Some(now_s - machine.since_s));
+        let mut is_first = true;
         for group in self.groups_of(machine) {
             let Some(level) = group.levels.get(machines.saturating_sub(1)) else { continue };
-            let late = self.late_while(group, machine, boot_s).max(self.policy.boot_late - self.policy.resume_late);
+            // Nobody waits where nobody ever has.
+            let (late, fails_usd) = if is_interactive(group) {
+                let late = self.late_while(group, machine, boot_s).max(self.policy.boot_late - self.policy.resume_late);
+                (late, fails_usd)
+            } else {
+                (0.0, 0.0)
+            };
             let well_usd = boot_s / 3_600.0 * machine.usd_per_hour + late * learned.late_usd;
             let value_usd = learned.resumes_well * well_usd - (1.0 - learned.resumes_well) * fails_usd;
-            if level.gain_usd(now_s, value_usd, machine.stopped_usd_per_hour / 3_600.0) > 0.0 {
+            let usd_per_s = machine.stopped_usd_per_hour / 3_600.0;
+            if level.gain_since_usd(now_s, since_s, value_usd, usd_per_s) > 0.0 {
                 return None;
             }
-            let age_s = level.age_s(now_s);
-            seen.1 = Some(seen.1.map_or(age_s, |seen_s| age_s.min(seen_s)));
+            let unused_s = level.unused_s(now_s);
+            seen.1 = match (is_first, seen.1, unused_s) {
+                (true, ..) => unused_s,
+                (false, Some(seen_s), Some(unused_s)) => Some(seen_s.min(unused_s)),
+                (false, seen_s, unused_s) => seen_s.or(unused_s),
+            };
+            is_first = false;
         }
-        // Where nobody asks for what it could do, nobody has since it came to rest.
-        Some((seen.0, seen.1.unwrap_or(now_s - machine.since_s)))
+        Some(seen)
     }
 
     /// Interactive jobs that are late when a machine that is needed comes so much later: of what it could have run.
     fn late_while(&self, group: &Group, machine: &Machine, later_s: f64) -> f64 {
         let speed = self.snapshot.learned.kinds.get(&machine.kind).map_or(1.0, |kind| kind.speed);
         let run_s = group.run_s / speed + self.snapshot.learned.swap_s;
-        let is_interactive = group.levels.first().is_some_and(Level::has_been_used);
-        if is_interactive { BUSY * (later_s / run_s.max(0.1)) } else { 0.0 }
+        if is_interactive(group) { BUSY * (later_s / run_s.max(0.1)) } else { 0.0 }
     }
 
     /// Gives up stopped machines that are not worth their disks, the longest stopped first; those that this plan stops come last.
@@ -422,6 +441,11 @@ impl<'a> Decision<'a> {
             }
         }
     }
+}
+
+/// Whether anybody has ever waited for its jobs.
+fn is_interactive(group: &Group) -> bool {
+    group.levels.first().is_some_and(Level::has_been_used)
 }
 
 /// For how long a machine that is ready has held no job. One that had drained and was taken back begins anew.

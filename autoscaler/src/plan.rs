@@ -36,6 +36,9 @@ pub enum Action {
         /// For an interruptible one: what to bid, dollars per hour.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bid_usd_per_hour: Option<f64>,
+        /// Why none is made, where the policy would have bids.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        no_bid: Option<NoBid>,
         /// Endpoints whose weights it should fetch as soon as it is there, the most wanted first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         prefetch: Vec<Name>,
@@ -82,6 +85,37 @@ impl Action {
     }
 }
 
+/// Why a machine is rented that nobody can take away, though the policy would have bids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoBid {
+    /// Somebody waits for the work, and no machine that stays is there.
+    Waited,
+    /// The work is almost too late.
+    Late,
+    /// So many machines are to stay.
+    Stays,
+    /// The offer takes no bids.
+    NotOffered,
+    /// Runs are so long that too many would be lost.
+    LongRuns,
+    /// With what a loss costs, it would cost no less.
+    Dearer,
+}
+
+impl fmt::Display for NoBid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waited => "jobs are waited for, and no machine that stays is there",
+            Self::Late => "the work is almost too late",
+            Self::Stays => "it is to stay",
+            Self::NotOffered => "the offer takes none",
+            Self::LongRuns => "runs are too long to be lost",
+            Self::Dearer => "with what a loss costs it would cost no less",
+        })
+    }
+}
+
 /// Why a step is taken. What `Display` says of it is for people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
@@ -97,17 +131,19 @@ pub enum Reason {
     Idle {
         /// It has been idle for so long, seconds.
         idle_s: f64,
-        /// So many machines were last needed at once so long ago, seconds.
+        /// So many machines were last needed at once so long ago, seconds; `None`: never before.
         level: usize,
         /// See `level`.
-        unused_s: f64,
+        #[serde(default)]
+        unused_s: Option<f64>,
     },
     /// It is stopped, and keeping its disk costs more than fetching everything again.
     Forgotten {
-        /// So many machines were last needed at once so long ago, seconds.
+        /// So many machines were last needed at once so long ago, seconds; `None`: never before.
         level: usize,
         /// See `level`.
-        unused_s: f64,
+        #[serde(default)]
+        unused_s: Option<f64>,
     },
     /// Its worker has not joined within the deadline.
     BootFailed {
@@ -184,7 +220,10 @@ pub enum Withheld {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rent { offer, bid_usd_per_hour: None, .. } => write!(f, "rent {offer}"),
+            Self::Rent { offer, bid_usd_per_hour: None, no_bid: None, .. } => write!(f, "rent {offer}"),
+            Self::Rent { offer, bid_usd_per_hour: None, no_bid: Some(why), .. } => {
+                write!(f, "rent {offer}, without a bid ({why})")
+            }
             Self::Rent { offer, bid_usd_per_hour: Some(bid), .. } => write!(f, "rent {offer}, bidding ${bid:.3}/h"),
             Self::Resume { machine } => write!(f, "resume {machine}"),
             Self::Drain { machine } => write!(f, "drain {machine}"),
@@ -229,15 +268,24 @@ impl fmt::Display for Shortage {
     }
 }
 
+fn needed(f: &mut fmt::Formatter<'_>, machines: usize, unused_s: Option<f64>) -> fmt::Result {
+    write!(f, "{machines} {} ", if machines == 1 { "machine was" } else { "machines were" })?;
+    match unused_s {
+        Some(unused_s) => write!(f, "last needed {unused_s:.0} s ago"),
+        None => f.write_str("never needed before"),
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Work(shortage) => shortage.fmt(f),
             Self::Minimum { machines } => write!(f, "at least {machines} machines stay on"),
             Self::Idle { idle_s, level, unused_s } => {
-                write!(f, "idle for {idle_s:.0} s, and {level} machines were last needed {unused_s:.0} s ago")
+                write!(f, "idle for {idle_s:.0} s, and ")?;
+                needed(f, *level, *unused_s)
             }
-            Self::Forgotten { level, unused_s } => write!(f, "{level} machines were last needed {unused_s:.0} s ago"),
+            Self::Forgotten { level, unused_s } => needed(f, *level, *unused_s),
             Self::BootFailed { after_s } => write!(f, "its worker has not joined within {after_s:.0} s"),
             Self::ResumeFailed { after_s } => {
                 write!(f, "it has not resumed within {after_s:.0} s: its cards are taken")

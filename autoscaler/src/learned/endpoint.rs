@@ -23,6 +23,8 @@ pub(super) struct Memory {
     pub(super) name: Name,
     /// Seconds of a run on a machine of speed 1.
     run_s: Mean,
+    /// Runs that share the slot of their process.
+    at_once: f64,
     /// By kind: runs that had ended, and the seconds they had taken.
     runs: BTreeMap<Name, (u64, f64)>,
     /// By kind: seconds of a run there.
@@ -48,6 +50,7 @@ impl Memory {
         Self {
             name,
             run_s: Mean::prior(run_prior_s, 0.0),
+            at_once: 1.0,
             runs: BTreeMap::new(),
             on: BTreeMap::new(),
             faster: BTreeMap::new(),
@@ -57,9 +60,9 @@ impl Memory {
         }
     }
 
-    /// Seconds of a run on a machine of speed 1.
+    /// Seconds that a job takes of a slot on a machine of speed 1: while enough of them wait, as many as can share it.
     pub(super) fn run_s(&self) -> f64 {
-        self.run_s.get()
+        self.run_s.get() / self.at_once
     }
 
     /// Looks at it again, after so many seconds.
@@ -70,6 +73,7 @@ impl Memory {
         since_s: f64,
         kinds: &BTreeMap<Name, KindLearned>,
     ) -> New {
+        self.at_once = f64::from(seen.at_once.max(1));
         for runs in &seen.runs {
             let (ended, run_s) = self.runs.get(&runs.kind).copied().unwrap_or_default();
             if runs.ended > ended {
@@ -163,6 +167,7 @@ mod tests {
             demands: Default::default(),
             work: [Work::default(); 3],
             running: 0,
+            at_once: 1,
             runs: vec![runs("A", 20.0), runs("B", seconds)],
         };
         let mut memory = Memory::new("e".into(), 10.0);

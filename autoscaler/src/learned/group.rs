@@ -79,7 +79,7 @@ impl Memory {
         let (job_s, alone_s) = if jobs > 0.01 { (machine_s / jobs, alone_s / jobs) } else { (0.0, 0.0) };
         let share = if alone_s > 0.0 { job_s / alone_s } else { 1.0 };
         // Who may not be idle for long is not kept for what came long ago.
-        let most_s = if policy.max_idle_s > 0.0 { policy.max_idle_s } else { f64::INFINITY };
+        let most_s = policy.max_idle_s.unwrap_or(f64::INFINITY);
         let (memory_s, load_s) = (MEMORY_S.min(most_s), LOAD_S.min(most_s));
         let load_s = load_s.max(MEMORY_RUNS * alone_s);
         self.curve.note(now_s, work.came, memory_s.max(MEMORY_RUNS * alone_s));
@@ -88,10 +88,11 @@ impl Memory {
         self.note_day(now_s, work.came);
         group.hour_factor = self.hour_factor(now_s);
 
-        if work.came > 0.0 || work.waiting.0 > 0 {
+        let is_asked = work.came > 0.0 || work.waiting.0 > 0;
+        if is_asked {
             self.asked_s = now_s;
         }
-        let is_quiet = now_s - self.asked_s >= most_s;
+        let is_quiet = !is_asked && now_s - self.asked_s >= most_s;
         let mut curve = if is_quiet { 0.0 } else { self.curve.machines(now_s, alone_s, share, queueing_s) };
         if work.waiting.0 > 0 {
             curve = curve.max(WAITS);

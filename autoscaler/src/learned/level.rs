@@ -54,10 +54,22 @@ impl Level {
         self.gaps.iter().sum::<f64>() > PRIOR * GAPS as f64 + 0.5
     }
 
-    /// How long it has gone unused, seconds.
+    /// How long it has gone unused, seconds; `None` where it was never used.
     #[must_use]
-    pub fn age_s(&self, now_s: f64) -> f64 {
+    pub fn unused_s(&self, now_s: f64) -> Option<f64> {
+        self.has_been_used().then(|| self.age_s(now_s))
+    }
+
+    fn age_s(&self, now_s: f64) -> f64 {
         (now_s - self.used_s).max(0.0)
+    }
+
+    /// As [`Level::gain_usd`]. Where it was never used, nothing is known but that nobody has asked for it since `since_s`: it is thought to come
+    /// again as any level is before a gap of it was seen.
+    #[must_use]
+    pub fn gain_since_usd(&self, now_s: f64, since_s: f64, value_usd: f64, usd_per_s: f64) -> f64 {
+        let age_s = self.unused_s(now_s).unwrap_or((now_s - since_s).max(0.0));
+        self.gain_after_usd(age_s, value_usd, usd_per_s)
     }
 
     /// The most that can be gained, in dollars on average, by keeping a machine for it for some time more: `value_usd` if it is used before
@@ -67,7 +79,10 @@ impl Level {
     /// Algorithmica 1994): of the gaps that are longer than the present one, so many end before each horizon, and the best horizon counts.
     #[must_use]
     pub fn gain_usd(&self, now_s: f64, value_usd: f64, usd_per_s: f64) -> f64 {
-        let age_s = self.age_s(now_s);
+        self.gain_after_usd(self.age_s(now_s), value_usd, usd_per_s)
+    }
+
+    fn gain_after_usd(&self, age_s: f64, value_usd: f64, usd_per_s: f64) -> f64 {
         let rest = |bin: usize| {
             let (lo_s, hi_s) = (if bin == 0 { 1.0 } else { edge_s(bin) }, edge_s(bin + 1));
             if hi_s <= age_s {
@@ -135,6 +150,16 @@ mod tests {
         let worth_s = value_usd / usd_per_s;
         let kept_s = f64::from(kept_s.expect("it is given up"));
         assert!((0.01 * worth_s..0.8 * worth_s).contains(&kept_s), "{kept_s} of {worth_s}");
+    }
+
+    #[test]
+    fn what_was_never_used_is_kept_by_the_prior_and_not_as_if_it_had_gone_unused_for_days() {
+        let level = Level::unused(1_000.0);
+        assert_eq!(level.unused_s(1_005.0), None);
+        let gain = |idle_s: f64| level.gain_since_usd(1_000.0 + idle_s, 1_000.0, 0.01, 0.01 / 3_600.0);
+        assert!(gain(5.0) > 0.0, "a cent against a cent an hour");
+        assert!(gain(40_000.0) <= 0.0, "nobody has asked for it all day");
+        assert!(level.gain_usd(1_005.0, 0.01, 0.01 / 3_600.0) <= 0.0);
     }
 
     #[test]

@@ -384,6 +384,7 @@ mod tests {
                 demands: Default::default(),
                 work: Default::default(),
                 running: 0,
+                at_once: 1,
                 runs: Vec::new(),
             })
         };

@@ -160,12 +160,12 @@ impl Machine {
             self.running.push(ticket);
             return (ticket, Load::Resident, 0);
         }
-        let need = Need { mib: mib_of_gib(wanted.vram_gb), cards: 1 };
-        let part = self.ledger.reserve(need, &CARD).unwrap_or_else(|| {
+        let need = Need::of_mib(mib_of_gib(wanted.vram_gb), 1);
+        let part = self.ledger.reserve(&need, &CARD).unwrap_or_else(|| {
             // The job was within reach, so that idle models can make way for it; the opposite is a broken invariant.
-            let victims = self.ledger.victims(need, &CARD, &self.idle(now_ms)).expect("it is within reach");
+            let victims = self.ledger.victims(&need, &CARD, &self.idle(now_ms)).expect("it is within reach");
             self.models.retain(|model| !victims.contains(&model.part.ticket));
-            self.ledger.reserve(need, &CARD).expect("room was made")
+            self.ledger.reserve(&need, &CARD).expect("room was made")
         });
         let is_here = self.on_disk.contains(&wanted.endpoint);
         let disk_ms = ms(disk_load_s(wanted.vram_gb));

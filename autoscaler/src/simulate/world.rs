@@ -129,6 +129,7 @@ impl<'a> World<'a> {
             demands: Default::default(),
             work: [Work::default(); 3],
             running: 0,
+            at_once: 1,
             runs: Vec::new(),
         });
         let seen = Observation { endpoints: endpoints.collect(), ..Observation::default() };

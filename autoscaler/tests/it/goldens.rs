@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use stokehold_autoscaler::observation::{Traits, Work};
+use stokehold_autoscaler::observation::{Runs, Traits, Work};
 use stokehold_autoscaler::{
     Endpoint, Machine, Name, Observation, Observer, Offer, Phase, Plan, Policy, Snapshot, decide,
 };
@@ -116,6 +116,7 @@ fn endpoint(name: &str, vram_gb: f64) -> Endpoint {
         demands: Default::default(),
         work: [Work::default(); 3],
         running: 0,
+        at_once: 1,
         runs: Vec::new(),
     }
 }
@@ -315,6 +316,55 @@ fn bids() -> Morning {
     morning
 }
 
+fn bids_that_are_not_made() -> Morning {
+    let about = "Where a bid is not made though the policy would have it, the plan says why.";
+    let policy = Policy { may_bid: true, batch_target_s: 500.0, deferred_margin_s: 30.0, ..Policy::default() };
+    let mut morning = Morning::new(about, policy);
+    morning.seen.offers.truncate(1);
+    morning.arrive(0, 2, 12);
+    morning.tell_when_something_is_done();
+    morning.seen.offers[0].min_bid_usd_per_hour = Some(0.39);
+    morning.tell();
+    morning.seen.offers[0].min_bid_usd_per_hour = Some(0.20);
+    morning.tell();
+    let often_lost = &mut morning.seen.offers[0];
+    (often_lost.kind, often_lost.losses_per_hour) = ("RTX 4080".into(), 20.0);
+    morning.tell();
+    morning
+}
+
+fn what_was_never_needed_is_stopped() -> Morning {
+    let about = "No job was ever waited for: the machine that has run batch jobs is stopped where its disk is worth it, and forgotten later.";
+    let mut morning = Morning::new(about, Policy::default());
+    morning.seen.machines = vec![machine("m1", Phase::Ready, 0.0)];
+    morning.pass(4.0);
+    morning.tell();
+    morning.tell_when_something_is_done();
+    let at_s = morning.seen.at_s - MORNING_S;
+    morning.seen.machines = vec![machine("m1", Phase::Stopped, at_s)];
+    morning.pass(at_s + 2.0);
+    morning.tell_when_something_is_done();
+    morning
+}
+
+/// A thousand prompts of ten seconds, so many at once in one process.
+fn prompts(at_once: u32) -> usize {
+    let mut morning = Morning::new("A thousand prompts.", Policy::default());
+    morning.seen.endpoints[0].at_once = at_once;
+    morning.seen.offers.iter_mut().for_each(|offer| offer.count = 64);
+    morning.seen.endpoints[0].runs =
+        vec![Runs { kind: "RTX 4090".into(), ended: 500, run_s: 5_000.0, ..Runs::default() }];
+    morning.arrive(0, 0, 1_000);
+    morning.plan().steps.len()
+}
+
+#[test]
+fn prompts_that_run_64_at_once_are_not_taken_for_ones_with_a_slot_each() {
+    // 156 s of machines, of which each has ten until a prompt has waited for too long; and 10,000 s, for more machines than there may be.
+    let (shared, alone) = (prompts(64), prompts(1));
+    assert!((10..30).contains(&shared) && alone >= 60, "{shared} machines where they share, {alone} where they do not");
+}
+
 #[test]
 fn every_situation_is_decided_as_its_file_says_and_no_file_is_left_over() {
     let situations = [
@@ -330,6 +380,8 @@ fn every_situation_is_decided_as_its_file_says_and_no_file_is_left_over() {
         ("deadlines", deadlines),
         ("owned_goes_first", owned_goes_first),
         ("bids", bids),
+        ("bids_that_are_not_made", bids_that_are_not_made),
+        ("what_was_never_needed_is_stopped", what_was_never_needed_is_stopped),
     ];
     let mut named = BTreeSet::new();
     for (name, situation) in situations {

@@ -50,6 +50,7 @@ fn endpoint(number: usize) -> Endpoint {
         demands,
         work: [waiting; 3],
         running: 1,
+        at_once: 1,
         runs: Vec::new(),
     }
 }

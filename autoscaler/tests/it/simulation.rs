@@ -112,28 +112,30 @@ fn where_nobody_may_be_idle_for_long_a_burst_leaves_nothing_behind() {
     let mut jobs: Vec<Job> = (0..300).map(|n| job(0.0, n)).collect();
     jobs.extend((0..40_u32).map(|n| job(600.0 + 15.0 * f64::from(n), n)));
     jobs.push(job(86_400.0, 0));
-    let policy = Policy { max_idle_s: 20.0, may_stop: false, ..Policy::default() };
-    let (outcome, history) = simulated(&jobs, &Rules::default(), &policy);
-    assert_no_job_is_lost(&history, &jobs, "a burst");
-    let began_s = history[0].0.at_s;
-    // Seconds for which something was on, from the burst until the stragglers, and from the last of them until the next day.
-    let on_until = |from_s: f64, until_s: f64| {
-        let seen =
-            history.iter().map(|(seen, _)| seen).filter(|seen| (from_s..until_s).contains(&(seen.at_s - began_s)));
-        let on = seen.filter(|seen| !seen.machines.is_empty()).map(|seen| seen.at_s - began_s);
-        on.fold(from_s, f64::max)
-    };
-    let busy_until = |until_s: f64| {
-        let seen = history.iter().map(|(seen, _)| seen).filter(|seen| seen.at_s - began_s < until_s);
-        let busy = seen.filter(|seen| seen.machines.iter().any(|machine| machine.running > 0));
-        busy.map(|seen| seen.at_s - began_s).fold(0.0, f64::max)
-    };
-    for (from_s, until_s) in [(0.0, 600.0), (1_200.0, 86_400.0)] {
-        let (on_s, busy_s) = (on_until(from_s, until_s), busy_until(until_s));
-        assert!(on_s < busy_s + 60.0, "busy until {busy_s}, on until {on_s}");
+    for most_idle_s in [20.0, 0.0] {
+        let policy = Policy { max_idle_s: Some(most_idle_s), may_stop: false, ..Policy::default() };
+        let (outcome, history) = simulated(&jobs, &Rules::default(), &policy);
+        assert_no_job_is_lost(&history, &jobs, "a burst");
+        let began_s = history[0].0.at_s;
+        // Seconds for which something was on, from the burst until the stragglers, and from the last of them until the next day.
+        let on_until = |from_s: f64, until_s: f64| {
+            let seen =
+                history.iter().map(|(seen, _)| seen).filter(|seen| (from_s..until_s).contains(&(seen.at_s - began_s)));
+            let on = seen.filter(|seen| !seen.machines.is_empty()).map(|seen| seen.at_s - began_s);
+            on.fold(from_s, f64::max)
+        };
+        let busy_until = |until_s: f64| {
+            let seen = history.iter().map(|(seen, _)| seen).filter(|seen| seen.at_s - began_s < until_s);
+            let busy = seen.filter(|seen| seen.machines.iter().any(|machine| machine.running > 0));
+            busy.map(|seen| seen.at_s - began_s).fold(0.0, f64::max)
+        };
+        for (from_s, until_s) in [(0.0, 600.0), (1_200.0, 86_400.0)] {
+            let (on_s, busy_s) = (on_until(from_s, until_s), busy_until(until_s));
+            assert!(on_s < busy_s + 60.0, "busy until {busy_s}, on until {on_s}");
+        }
+        let most = history.iter().filter(|(seen, _)| seen.at_s - began_s > 700.0).map(|(seen, _)| seen.machines.len());
+        assert!(most.max().unwrap() < 5, "stragglers do not ask for the {} boots of the burst", outcome.boots);
     }
-    let most = history.iter().filter(|(seen, _)| seen.at_s - began_s > 700.0).map(|(seen, _)| seen.machines.len());
-    assert!(most.max().unwrap() < 5, "stragglers do not ask for the {} boots of the burst", outcome.boots);
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl World<'_> {
     pub(super) fn apply(&mut self, plan: &Plan) {
         for step in &plan.steps {
             match &step.action {
-                Action::Rent { offer, bid_usd_per_hour, prefetch } => {
+                Action::Rent { offer, bid_usd_per_hour, prefetch, .. } => {
                     self.rent(offer, bid_usd_per_hour.is_some(), prefetch);
                 }
                 Action::Resume { machine } => self.resume(machine),

@@ -1,6 +1,6 @@
 //! What is seen of the world: what decisions go by, and what pictures show.
 
-use stokehold_queue::vram::CLASSES_GIB;
+use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
 
 use super::{START_MS, World, s};
 use crate::name::Name;
@@ -15,8 +15,7 @@ impl World<'_> {
     }
 
     pub(super) fn room_class_gib(&self, kind: usize) -> u32 {
-        let room_gb = self.room_gb(kind);
-        CLASSES_GIB.into_iter().rfind(|class| f64::from(*class) <= room_gb).unwrap_or(0)
+        class_of_gib(self.room_gb(kind).min(f64::from(DECLARED_MAX_GIB)).floor()).unwrap_or(0)
     }
 
     pub(super) fn usd_per_hour(&self, kind: usize, is_interruptible: bool) -> f64 {
