@@ -52,6 +52,14 @@ test("events are typed and end with done", async () => {
   assert.equal(api.seen(ROUTE)[0]?.headers.accept, "text/event-stream");
 });
 
+test("missing outputs are told, and a resumed stream goes on after them", async () => {
+  const gap = { attempt: 1, from: 15, to: 1162 };
+  api.on(ROUTE, stream(OUTPUT, sse("gap", gap, "4-0")), stream(DONE));
+  const story = await collect(client.events(JOB_ID));
+  assert.deepEqual(story.slice(0, 2), [STORY[3], { type: "gap", ...gap }]);
+  assert.equal(api.seen(ROUTE)[1]?.headers["last-event-id"], "4-0");
+});
+
 test("a lost connection is taken up where it broke", async () => {
   const away = problem(503, "unavailable", "restarting");
   // The second connection breaks inside the event 2-0; the fifth says the known state again.

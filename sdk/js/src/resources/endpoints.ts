@@ -78,6 +78,7 @@ export interface Endpoint {
   max_concurrency: number;
   demands?: EndpointDemands;
   max_batch_size?: number;
+  vram_fraction?: number;
   max_wait_ms?: number;
   keep_warm_s?: number;
   min_warm?: number;

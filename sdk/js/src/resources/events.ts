@@ -10,12 +10,18 @@ import { textOf } from "../internal/text.js";
 import { hydrate } from "./files.js";
 import type { JobRecord, JobState } from "./record.js";
 
-/** What a job tells. `done` is always the last. A retry begins its outputs again at index 0 with a higher attempt. */
+/**
+ * What a job tells. `done` is always the last. A retry begins its outputs again at index 0 with a higher attempt.
+ *
+ * `gap`: outputs that this stream has not, from index `from` up to, and without, index `to`. The server keeps the last
+ * MiB of a job's outputs for readers that come late or come back. The job's result has all.
+ */
 export type JobEvent =
   | { type: "state"; state: JobState; attempt: number }
   | { type: "progress"; fraction: number; message: string }
   | { type: "log"; stream: "stdout" | "stderr"; text: string; attempt: number }
   | { type: "output"; index: number; value: unknown; attempt: number }
+  | { type: "gap"; attempt: number; from: number; to: number }
   | { type: "done"; job: JobRecord };
 
 /** The server sends a comment at least every 15 s, so four times that is silence. */
@@ -88,6 +94,7 @@ function decode(http: Http, { name, data }: Message): JobEvent | undefined {
       case "state":
       case "progress":
       case "log":
+      case "gap":
         return { ...raw, type: name };
       case "output":
         return { ...raw, type: name, value: hydrate(http, raw.value) };

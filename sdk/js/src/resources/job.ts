@@ -141,7 +141,7 @@ export class Job {
    * A new job that does the same again; its record's `retry_of` names this one. While that one is open, asking again
    * gives it again. Throws `NotRetryable` unless this one failed, expired or was cancelled.
    */
-  async retry(options: CallOptions = {}): Promise<Job> {
+  async retry(options: CallOptions & { sameVersion?: boolean } = {}): Promise<Job> {
     return retryJob(this.#http, this.id, options);
   }
 
@@ -163,8 +163,13 @@ export async function cancelJob(http: Http, id: string, { signal }: CallOptions)
   return http.post<JobRecord>(`${jobPath(id)}/cancel`, "", { signal });
 }
 
-export async function retryJob(http: Http, id: string, { signal }: CallOptions): Promise<Job> {
-  return new Job(http, await http.post<JobRecord>(`${jobPath(id)}/retry`, "", { signal }));
+export async function retryJob(
+  http: Http,
+  id: string,
+  { signal, sameVersion }: CallOptions & { sameVersion?: boolean },
+): Promise<Job> {
+  const path = `${jobPath(id)}/retry${sameVersion ? "?same_version=true" : ""}`;
+  return new Job(http, await http.post<JobRecord>(path, "", { signal }));
 }
 
 export function jobPath(id: string): string {

@@ -87,16 +87,23 @@ export class Jobs {
     return new Job(this.#http, await cancelJob(this.#http, id, options));
   }
 
-  /** A new job that does the same again. Throws `NotRetryable` unless it failed, expired or was cancelled. */
-  retry(id: string, options: CallOptions = {}): Promise<Job> {
+  /**
+   * A new job that does the same again, on the endpoint's current version unless `sameVersion` is set or the job was submitted
+   * for a version. Throws `NotRetryable` unless it failed, expired or was cancelled.
+   */
+  retry(id: string, options: CallOptions & { sameVersion?: boolean } = {}): Promise<Job> {
     return retryJob(this.#http, id, options);
   }
 
   /** Does all these jobs again, 1,000 with each request. The filter must say something. */
-  async retryMany(filter: JobFilter, { signal }: CallOptions = {}): Promise<RetriedJob[]> {
+  async retryMany(
+    filter: JobFilter,
+    { signal, sameVersion }: CallOptions & { sameVersion?: boolean } = {},
+  ): Promise<RetriedJob[]> {
     const all = new Map<string, RetriedJob>();
+    const options = sameVersion ? { same_version: true } : {};
     for (let more = true; more; ) {
-      const page = await this.#many<{ retried: RetriedJob[]; more: boolean }>("retry", filter, signal);
+      const page = await this.#many<{ retried: RetriedJob[]; more: boolean }>("retry", filter, signal, options);
       const before = all.size;
       for (const pair of page.retried) all.set(pair.id, pair);
       // Pages that name no other job than those before would go on for ever.
@@ -128,8 +135,8 @@ export class Jobs {
   }
 
   /** Each request has its own key: the same filter asked again is another call. */
-  #many<T>(verb: "retry" | "cancel", filter: JobFilter, signal: AbortSignal | undefined): Promise<T> {
-    const body = { filter: { ...asked(filter), metadata: filter.metadata }, limit: MANY_MAX };
+  #many<T>(verb: "retry" | "cancel", filter: JobFilter, signal: AbortSignal | undefined, options = {}): Promise<T> {
+    const body = { filter: { ...asked(filter), metadata: filter.metadata }, limit: MANY_MAX, ...options };
     return this.#http.post<T>(`/v1/jobs/${verb}`, JSON.stringify(body), { signal });
   }
 }

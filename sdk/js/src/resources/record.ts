@@ -12,6 +12,10 @@ export interface Timing {
   boot_ms: number;
   load_ms: number;
   warmup_ms: number;
+  /** The wait in the worker, for a slot or for the call of the handler that it shares; absent where there was none. */
+  worker_wait_ms?: number;
+  /** Fetching the files of the input; absent where there are none. */
+  inputs_ms?: number;
   /** How many jobs shared the call of the handler; absent where it takes one at a time. */
   batch_size?: number;
   run_ms: number;

@@ -10,8 +10,11 @@ use stokehold_wire::{FrameError, Report, Stream, encode};
 
 use crate::exit;
 
-/// A run's progress is sent at most this often; of what it says in between, the last word counts.
-const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+/// A run's progress is sent at most this often over time; of what it says beyond that, the last report counts.
+const PROGRESS_EVERY: Duration = Duration::from_millis(80);
+
+/// How far a run may be ahead of [`PROGRESS_EVERY`]: reports that are meant to be 100 ms apart are not, to the millisecond.
+const PROGRESS_AHEAD: Duration = Duration::from_millis(320);
 
 /// A line longer than this is sent in pieces.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -33,10 +36,17 @@ struct State {
     pace: HashMap<u64, Pace>,
 }
 
-/// When a run last told its progress, and what it said since.
+/// When a run's next progress report is due by its rate, and the report that waits for that.
 struct Pace {
-    sent: Instant,
+    next: Instant,
     waiting: Option<(f64, String)>,
+}
+
+impl Pace {
+    /// When a report may be sent.
+    fn open_at(&self) -> Instant {
+        self.next.checked_sub(PROGRESS_AHEAD).unwrap_or(self.next)
+    }
 }
 
 impl Outbox {
@@ -93,7 +103,7 @@ impl Outbox {
         let mut state = self.lock();
         let now = Instant::now();
         match state.pace.get_mut(&run) {
-            Some(pace) if now < pace.sent + PROGRESS_EVERY => {
+            Some(pace) if now < pace.open_at() => {
                 pace.waiting = Some((fraction, message));
                 self.put_off.notify_one();
                 Ok(())
@@ -105,13 +115,12 @@ impl Outbox {
     /// Waits until `until`, or until a progress report that was put off is due, and sends that.
     pub(crate) fn wait(&self, until: Instant) -> Result<(), FrameError> {
         let state = self.lock();
-        let due =
-            state.pace.values().filter(|pace| pace.waiting.is_some()).map(|pace| pace.sent + PROGRESS_EVERY).min();
+        let due = state.pace.values().filter(|pace| pace.waiting.is_some()).map(Pace::open_at).min();
         let wake = due.map_or(until, |due| due.min(until));
         let patience = wake.saturating_duration_since(Instant::now());
         let (mut state, _) = self.put_off.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let due = |pace: &Pace| pace.waiting.is_some() && pace.sent + PROGRESS_EVERY <= now;
+        let due = |pace: &Pace| pace.waiting.is_some() && pace.open_at() <= now;
         let runs: Vec<u64> = state.pace.iter().filter(|(_, pace)| due(pace)).map(|(run, _)| *run).collect();
         runs.into_iter().try_for_each(|run| state.flush_progress(run))
     }
@@ -146,7 +155,8 @@ impl State {
     }
 
     fn send_progress(&mut self, run: u64, fraction: f64, message: String, now: Instant) -> Result<(), FrameError> {
-        self.pace.insert(run, Pace { sent: now, waiting: None });
+        let next = self.pace.get(&run).map_or(now, |pace| pace.next.max(now)) + PROGRESS_EVERY;
+        self.pace.insert(run, Pace { next, waiting: None });
         self.send(&Report::Progress { run, fraction, message }, &[])
     }
 

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from stokehold._events import (
         DoneEvent,
         Event,
+        GapEvent,
         LogEvent,
         OutputEvent,
         ProgressEvent,
@@ -163,6 +164,7 @@ __all__ = [
     "FileInfo",
     "FileRef",
     "Forbidden",
+    "GapEvent",
     "InvalidInput",
     "InvalidLine",
     "Job",
@@ -253,6 +255,7 @@ _CLIENT_MODULES = {
     "FileInfo": "stokehold._models",
     "FileRef": "stokehold._job",
     "Forbidden": "stokehold._errors",
+    "GapEvent": "stokehold._events",
     "InvalidInput": "stokehold._errors",
     "InvalidLine": "stokehold._batches",
     "Job": "stokehold._job",

@@ -126,14 +126,18 @@ class Api(Calls):
     def cancel(self, job_id: str) -> Plan[JobRecord]:
         return JobRecord((yield from self.post_json(f"{job_path(job_id)}/cancel")))
 
-    def retry_job(self, job_id: str) -> Plan[JobRecord]:
-        return JobRecord((yield from self.post_json(f"{job_path(job_id)}/retry")))
+    def retry_job(self, job_id: str, same_version: bool) -> Plan[JobRecord]:
+        query = "?same_version=true" if same_version else ""
+        return JobRecord((yield from self.post_json(f"{job_path(job_id)}/retry{query}")))
 
-    def retry_jobs(self, selected: Mapping[str, Any], limit: int | None) -> Plan[list[Retried]]:
+    def retry_jobs(self, selected: Mapping[str, Any], limit: int | None, same_version: bool) -> Plan[list[Retried]]:
         """Request after request. Ends when one does nothing new, whatever it says of more."""
         retried: dict[str, Retried] = {}
         while limit is None or len(retried) < limit:
-            told = yield from self.post_json("/v1/jobs/retry", _selection(selected, limit, len(retried)))
+            asked = _selection(selected, limit, len(retried))
+            if same_version:
+                asked["same_version"] = True
+            told = yield from self.post_json("/v1/jobs/retry", asked)
             known = len(retried)
             retried.update((pair["id"], Retried(pair["id"], pair["new_id"])) for pair in told["retried"])
             if not told["more"] or len(retried) == known:

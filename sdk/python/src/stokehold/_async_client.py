@@ -135,20 +135,24 @@ class AsyncClient:
         """A job's events, by the job or its id; see `AsyncJob.events`."""
         return self._events(job if isinstance(job, str) else job.id)
 
-    async def retry(self, job_id: str) -> AsyncJob:
+    async def retry(self, job_id: str, *, same_version: bool = False) -> AsyncJob:
         """Does a job again that failed, expired or was cancelled: a new job, whose `retry_of` is the old one's id.
 
+        It runs on the current version of the endpoint, unless the old one was submitted for a version or `same_version`
+        is set.
         While the new one has not ended, asking again gives the same. Raises `NotRetryable`.
         """
-        return AsyncJob(self, await self._run(self._api.retry_job(job_id)))
+        return AsyncJob(self, await self._run(self._api.retry_job(job_id, same_version)))
 
-    async def retry_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> builtins.list[Retried]:
+    async def retry_jobs(
+        self, *, limit: int | None = None, same_version: bool = False, **selected: Unpack[JobFilter]
+    ) -> builtins.list[Retried]:
         """Does again what failed or expired, and was not done again yet, of the jobs that `selected` names.
 
         `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left or
-        `limit` are done.
+        `limit` are done. They run on the current version of their endpoint, as with `retry`.
         """
-        return await self._run(self._api.retry_jobs(job_filter(selected), limit))
+        return await self._run(self._api.retry_jobs(job_filter(selected), limit, same_version))
 
     async def cancel_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> int:
         """Cancels the jobs that `selected` names and that have not ended, at most `limit`; returns how many.

@@ -129,20 +129,24 @@ class Client:
         """A job's events, by the job or its id; see `Job.events`."""
         return self._events(job if isinstance(job, str) else job.id)
 
-    def retry(self, job_id: str) -> Job:
+    def retry(self, job_id: str, *, same_version: bool = False) -> Job:
         """Does a job again that failed, expired or was cancelled: a new job, whose `retry_of` is the old one's id.
 
+        It runs on the current version of the endpoint, unless the old one was submitted for a version or `same_version`
+        is set.
         While the new one has not ended, asking again gives the same. Raises `NotRetryable`.
         """
-        return Job(self, self._run(self._api.retry_job(job_id)))
+        return Job(self, self._run(self._api.retry_job(job_id, same_version)))
 
-    def retry_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> builtins.list[Retried]:
+    def retry_jobs(
+        self, *, limit: int | None = None, same_version: bool = False, **selected: Unpack[JobFilter]
+    ) -> builtins.list[Retried]:
         """Does again what failed or expired, and was not done again yet, of the jobs that `selected` names.
 
         `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left or
-        `limit` are done.
+        `limit` are done. They run on the current version of their endpoint, as with `retry`.
         """
-        return self._run(self._api.retry_jobs(job_filter(selected), limit))
+        return self._run(self._api.retry_jobs(job_filter(selected), limit, same_version))
 
     def cancel_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> int:
         """Cancels the jobs that `selected` names and that have not ended, at most `limit`; returns how many.

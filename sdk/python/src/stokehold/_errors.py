@@ -248,3 +248,8 @@ def api_error_class(status: int, code: str) -> type[ApiError]:
     if by_cause is not None:
         return by_cause
     return ServerError if status >= 500 else BadRequest
+
+
+# Known by the name that people import, in tracebacks and in logs.
+for _public in [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, StokeholdError)]:
+    _public.__module__ = "stokehold"

@@ -62,6 +62,19 @@ class OutputEvent:
 
 
 @dataclass(frozen=True)
+class GapEvent:
+    """Outputs of an attempt that this stream has not: those from index `from_index` up to, and without, `to_index`.
+
+    The server keeps the last MiB of a job's outputs for readers that come late or come back. The job's result has all.
+    """
+
+    from_index: int
+    to_index: int
+    attempt: int | None
+    type: Literal["gap"] = "gap"
+
+
+@dataclass(frozen=True)
 class DoneEvent:
     """The job ended; always the last event."""
 
@@ -69,7 +82,7 @@ class DoneEvent:
     type: Literal["done"] = "done"
 
 
-Event = Union[StateEvent, ProgressEvent, LogEvent, OutputEvent, DoneEvent]
+Event = Union[StateEvent, ProgressEvent, LogEvent, OutputEvent, GapEvent, DoneEvent]
 
 
 class EventReader:
@@ -169,6 +182,8 @@ class EventReader:
                 return LogEvent(raw["stream"], raw["text"], raw.get("attempt"))
             if self._name == "output":
                 return OutputEvent(raw["index"], self._hydrate(raw["value"]), raw.get("attempt"))
+            if self._name == "gap":
+                return GapEvent(raw["from"], raw["to"], raw.get("attempt"))
             if self._name == "done":
                 return DoneEvent(JobRecord(raw))
         except (ValueError, KeyError, TypeError) as error:

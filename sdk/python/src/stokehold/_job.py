@@ -55,12 +55,13 @@ class Job(JobRecord):
         self.raw = self._client._run(self._client._api.cancel(self.id)).raw
         return self
 
-    def retry(self) -> Job:
+    def retry(self, *, same_version: bool = False) -> Job:
         """Does it again, as a new job whose `retry_of` is this one's id. Raises `NotRetryable`.
 
         Only for one that failed, expired or was cancelled. Until the new one has ended, asking again gives the same.
+        It runs on the endpoint's current version, unless this one was submitted for a version or `same_version` is set.
         """
-        return self._client.retry(self.id)
+        return self._client.retry(self.id, same_version=same_version)
 
     def feedback(
         self,

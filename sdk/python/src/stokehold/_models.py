@@ -17,7 +17,10 @@ TERMINAL_STATES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled",
 
 @dataclass(frozen=True)
 class Timing:
-    """Where the milliseconds went. Zero where a part was not needed: a warm runner has no boot."""
+    """Where the milliseconds went. Zero where a part was not needed: a warm runner has no boot.
+
+    `worker_wait_ms` is the wait in the worker, for a slot or for the call of the handler that several jobs share.
+    """
 
     queued_ms: int = 0
     env_ms: int = 0
@@ -25,6 +28,8 @@ class Timing:
     boot_ms: int = 0
     load_ms: int = 0
     warmup_ms: int = 0
+    worker_wait_ms: int = 0
+    inputs_ms: int = 0
     run_ms: int = 0
     upload_ms: int = 0
 

@@ -8,6 +8,7 @@ from email.utils import format_datetime
 import httpx
 import pytest
 
+import stokehold
 from stokehold import (
     ApiError,
     BadRequest,
@@ -152,3 +153,9 @@ def test_retry_after_is_kept_to() -> None:
     assert delay_s is not None
     assert 0.0 < delay_s <= 30.0
     assert retry.delay_s(0, _told("soon"), 1.0) == 0.5
+
+
+def test_errors_have_the_names_that_people_import() -> None:
+    for name in ("StokeholdError", "NotFound", "JobFailed", "WaitTimeout", "WebhookVerificationError"):
+        kind = getattr(stokehold, name)
+        assert (kind.__module__, kind.__qualname__) == ("stokehold", name)

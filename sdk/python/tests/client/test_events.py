@@ -12,6 +12,7 @@ from stokehold import (
     Client,
     ConnectionFailed,
     DoneEvent,
+    GapEvent,
     LogEvent,
     NotFound,
     OutputEvent,
@@ -67,6 +68,17 @@ def test_events_are_typed_and_end_with_done(api: Server, client: Client) -> None
     assert done.job.state == "succeeded"
     assert followed.state == "succeeded", "the job knows what its stream told"
     assert api.seen(ROUTE)[0].headers["accept"] == "text/event-stream"
+
+
+def test_missing_outputs_are_told_and_a_resumed_stream_goes_on_after_them(api: Server, client: Client) -> None:
+    gap = sse("gap", {"attempt": 1, "from": 15, "to": 1_162}, "4-0")
+    api.on(f"GET /v1/jobs/{JOB_ID}", ok(job()))
+    api.on(ROUTE, stream(OUTPUT, gap), stream(DONE))
+    *story, done = client.get(JOB_ID).events()
+    assert story == [OutputEvent(0, [1], 1), GapEvent(15, 1_162, 1)]
+    assert story[1].type == "gap"
+    assert isinstance(done, DoneEvent)
+    assert api.seen(ROUTE)[1].headers["last-event-id"] == "4-0"
 
 
 def test_a_lost_connection_is_taken_up_where_it_broke(api: Server, client: Client) -> None:

@@ -135,11 +135,15 @@ def test_a_job_is_done_again(api: Server, client: Client) -> None:
         f"POST /v1/jobs/{JOB_ID}/retry",
         ok(job(id="new", retry_of=JOB_ID), 202),
         problem(409, "not_retryable", "it succeeded"),
+        ok(job(id="newer", retry_of=JOB_ID), 202),
     )
     again = client.get(JOB_ID).retry()
     assert (again.id, again.retry_of) == ("new", JOB_ID)
     with pytest.raises(NotRetryable):
         client.retry(JOB_ID)
+    assert api.requests[-1].query == {}
+    assert client.retry(JOB_ID, same_version=True).id == "newer"
+    assert api.requests[-1].query == {"same_version": "true"}
 
 
 def test_many_are_done_again_until_none_is_left(api: Server, client: Client) -> None:
@@ -157,7 +161,8 @@ def test_many_are_done_again_until_none_is_left(api: Server, client: Client) -> 
     assert [request.json() for request in api.requests] == [{"filter": selected, "limit": 1000}] * 2
     assert len(client.retry_jobs(state="failed")) == 3, "a server that always says more comes to an end"
     assert len(api.requests) == 4
-    client.retry_jobs(batch="batch_1", limit=3)
+    client.retry_jobs(batch="batch_1", limit=3, same_version=True)
+    assert api.requests[-1].json()["same_version"] is True
     assert [request.json()["limit"] for request in api.requests[4:]] == [3]
     with pytest.raises(ValueError, match="say which jobs"):
         client.retry_jobs()

@@ -17,8 +17,8 @@ PUBLIC = """
     ApiError AsyncBatch AsyncClient AsyncFileRef AsyncJob AsyncPipeline AsyncSchedule Attempt BadRequest Batch
     BatchCounts BatchOptions BatchRecord BatchState Cancelled Client Conflict ConnectionFailed Delivery DeliveryTry
     Dependee DependencyFailed DeployError DoneEvent Endpoint Event Failure Feedback FeedbackStats Field FieldProblem
-    FileInfo FileRef Forbidden InvalidInput InvalidLine Job JobCancelled JobError JobExpired JobFailed JobFilter
-    JobPoisoned OutOfGpuMemory
+    FileInfo FileRef Forbidden GapEvent InvalidInput InvalidLine Job JobCancelled JobError JobExpired JobFailed
+    JobFilter JobPoisoned OutOfGpuMemory
     JobOptions JobRecord JobRejected JobRetry JobState Limits LogEvent NotFound NotRetryable NothingToRetry OutputEvent
     PartlySubmitted Pipeline Priority Progress ProgressEvent QuotaExceeded RateLimited Reference Reject Retried Retry
     Schedule ScheduleRecord ServerError StateEvent Step StepRun StokeholdError TimedOut Timing Unauthorized Unavailable

@@ -795,6 +795,7 @@ def test_a_description_has_all_that_input_says(package: Package) -> None:
                 "extra": {"title": "Extra", "type": "object", "default": {}, "x-order": 10},
             },
             "required": ["prompt", "image", "token"],
+            "additionalProperties": False,
         },
         "output_schema": {
             "$schema": "https://json-schema.org/draft/2020-12/schema",

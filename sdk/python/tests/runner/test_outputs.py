@@ -133,6 +133,7 @@ def test_files_land_in_scratch_under_safe_names(serve: Serve, tmp_path: Path) ->
             (scratch / "deep" / "own.png").write_bytes(b"deep")
             (elsewhere / "own.png").write_bytes(b"other")
             (elsewhere / "..a b\\n?.txt").write_bytes(b"odd")
+            (elsewhere / "Bericht f\u00fcr \u56f3 1.png").write_bytes(b"any script")
             (elsewhere / ("x" * 230 + ".bin")).write_bytes(b"long")
             Path("here.json").write_text("{{}}")
             return {{
@@ -141,6 +142,7 @@ def test_files_land_in_scratch_under_safe_names(serve: Serve, tmp_path: Path) ->
                 "deep": scratch / "deep" / "own.png",
                 "other": Picture(elsewhere / "own.png"),
                 "odd": elsewhere / "..a b\\n?.txt",
+                "script": elsewhere / "Bericht f\u00fcr \u56f3 1.png",
                 "long": elsewhere / ("x" * 230 + ".bin"),
                 "relative": Path("here.json"),
             }}
@@ -158,9 +160,10 @@ def test_files_land_in_scratch_under_safe_names(serve: Serve, tmp_path: Path) ->
         return path.read_bytes()
 
     assert result["own"] == result["again"][0] == {"$file": "own.png"}
-    assert result["odd"] == {"$file": "a_b__.txt"}
-    assert len(files) == 6
-    assert all(len(name) <= 200 for name in files)
+    assert result["odd"] == {"$file": "__a b_?.txt"}
+    assert result["script"] == {"$file": "Bericht f\u00fcr \u56f3 1.png"}
+    assert len(files) == 7
+    assert all(len(name.encode()) <= 200 for name in files)
     assert [content(result[key]) for key in ("own", "deep", "odd", "long", "relative")] == [
         b"own",
         b"deep",

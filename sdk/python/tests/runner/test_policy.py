@@ -24,6 +24,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
             retry=JobRetry(backoff_s=1, backoff_max_s=60, jitter=0.5, on=["timeout", "oom_gpu"]),
             warmup=[{"prompt": "a large one"}],
             keep_warm_s=300,
+            vram_fraction=0.9,
             min_warm=1,
             vram_gib=20,
             gpus=2,
@@ -63,6 +64,7 @@ def test_describe_tells_them_as_a_deploy_names_them(package: Package) -> None:
         "min_sandbox": "L1",
     }
     assert (options["keep_warm_s"], options["min_warm"], options["network"]) == (300, 1, True)
+    assert options["vram_fraction"] == 0.9
     assert (options["secrets"], options["priority"]) == (["HF_TOKEN"], "batch")
 
 
@@ -101,6 +103,9 @@ def test_the_decorator_keeps_them() -> None:
         ({"min_trust": "me"}, "min_trust='me': use community, datacenter, owned"),
         ({"gpu_models": ["A100"]}, "ask for GPUs: say with vram_gib"),
         ({"gpus": 2}, "ask for GPUs: say with vram_gib"),
+        ({"vram_fraction": 0.9}, "vram_fraction needs vram_gib"),
+        ({"vram_gib": 8, "vram_fraction": 1.5}, r"vram_fraction=1\.5: use a number above 0 and up to 1"),
+        ({"vram_gib": 8, "vram_fraction": "all"}, "vram_fraction='all': use a number above 0"),
         ({"gpus": 17, "vram_gib": 8}, "gpus=17: use a whole number from 1 to 16"),
         ({"gpus": True, "vram_gib": 8}, "gpus=True: use a whole number"),
         ({"keep_warm_s": -1}, "keep_warm_s=-1: use a whole number from 0 to 86400"),
@@ -161,3 +166,10 @@ def test_decisions_are_what_the_api_reads() -> None:
     assert rewrite(None, scores={"x": 0.0}) == {"decision": "rewrite", "value": None, "scores": {"x": 0.0}}
     with pytest.raises(ValueError, match="give a reason"):
         reject("")
+
+
+def test_an_unknown_option_names_those_that_there_are() -> None:
+    with pytest.raises(TypeError, match=r"^@endpoint takes no colour; it takes name, vram_gib, .*, priority$"):
+        endpoint(colour=1)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"no vram_gb \(did you mean vram_gib\?\)"):
+        endpoint(vram_gb=1)  # type: ignore[call-overload]

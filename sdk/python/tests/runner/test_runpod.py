@@ -98,6 +98,36 @@ def test_a_script_that_takes_several_jobs_runs_them_at_once(script: Script) -> N
     assert [peer.end(run).json for run in runs] == [3, 3, 3]
 
 
+@pytest.mark.parametrize("apart_s", [0.0, 0.015, 0.06])
+def test_a_burst_runs_at_once_as_far_as_the_script_takes_it(script: Script, apart_s: float) -> None:
+    peer = script(
+        """
+        import asyncio, runpod
+
+        now = most = 0
+
+        async def handler(job):
+            global now, most
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(0.6)
+            now -= 1
+            return most
+
+        runpod.serverless.start({"handler": handler, "concurrency_modifier": lambda current: 4})
+        """,
+        max_concurrency=4,
+    )
+    began = time.monotonic()
+    runs = []
+    for _ in range(4):
+        runs.append(peer.start())
+        time.sleep(apart_s)
+    assert max(peer.end(run).json for run in runs) == 4
+    # A job that the package did not ask for with the others would wait for the second that it sleeps.
+    assert time.monotonic() - began < 1.6
+
+
 def test_each_of_many_jobs_gets_its_own_result(script: Script) -> None:
     peer = script(
         """
@@ -177,6 +207,26 @@ def test_progress_is_told_and_comes_to_nothing_once_the_job_has_ended(script: Sc
     assert [
         (report.header["run"], report.header["fraction"], report.header["message"]) for report in peer.seen("progress")
     ] == [(1, 0.25, "Update 1/4")]
+
+
+def test_progress_reports_100_ms_apart_all_arrive_in_order(script: Script) -> None:
+    peer = script(
+        """
+        import time, runpod
+
+        def handler(job):
+            for step in range(1, 21):
+                runpod.serverless.progress_update(job, f"step {step}/20")
+                if step < 20:
+                    time.sleep(0.1)
+            return "done"
+
+        runpod.serverless.start({"handler": handler})
+        """
+    )
+    assert peer.run().json == "done"
+    # Also the last one, which the result may overtake.
+    assert [report.header["message"] for report in peer.seen("progress")] == [f"step {n}/20" for n in range(1, 21)]
 
 
 def test_a_job_fails_with_what_was_raised_or_returned_as_its_error(script: Script) -> None:
@@ -499,6 +549,24 @@ def test_a_script_is_described_without_being_run(package: Callable[..., Path]) -
         "input_schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"},
         "output_schema": {},
     }
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        ('start({"handler": f, "concurrency_modifier": lambda current: 4})', {"max_concurrency": 4}),
+        ("start(dict(handler=f, concurrency_modifier=lambda current: current + 1))", {"max_concurrency": 16}),
+        ('def four(n):\n    return 4\nstart({"concurrency_modifier": four})', {"max_concurrency": 4}),
+        ('def some(n):\n    return min(n, 9)\nstart({"concurrency_modifier": some})', {"max_concurrency": 16}),
+        ('config = {}\nconfig["concurrency_modifier"] = lambda n: 5_000\nstart(config)', {"max_concurrency": 1_000}),
+        ('start({"handler": f})', {}),
+    ],
+)
+def test_a_script_with_a_concurrency_modifier_is_offered_several_jobs(
+    package: Callable[..., Path], source: str, options: dict[str, int]
+) -> None:
+    folder = package(f"from runpod.serverless import start\n{source}", "handler.py")
+    assert kind.describe(str(folder / "handler.py"))["options"] == options
 
 
 @pytest.mark.parametrize(

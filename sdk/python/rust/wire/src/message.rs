@@ -150,7 +150,7 @@ pub struct Failure {
 /// A file a run made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputFile {
-    /// Its name in the result, unique within the run: `[A-Za-z0-9._-]{1,200}`.
+    /// Its name in the result, unique within the run: 1 to 200 bytes without separators and control characters.
     pub name: String,
     /// Where it lies, under `scratch`.
     pub path: String,

@@ -47,7 +47,7 @@ def current_job() -> Job:
 def progress(fraction: float, message: str = "") -> None:
     """Tells how far the job is, 0 to 1. No effect outside of a job.
 
-    May be called as often as you like: about ten a second are sent, the last one always.
+    May be called as often as you like: a dozen a second are sent, and always the last one.
     """
     fraction = float(fraction)
     if math.isnan(fraction):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Callable, TypeVar, overload
 
 from stokehold.runner.policy import (
@@ -39,6 +40,7 @@ class Options:
 
     name: str | None = None
     vram_gib: float = 0
+    vram_fraction: float | None = None
     max_concurrency: int = 1
     timeout_s: int = 600
     max_attempts: int = 3
@@ -66,6 +68,12 @@ class Options:
             raise ValueError(f"endpoint name {self.name!r}: use 1 to 63 of a-z, 0-9 and -, not starting with -")
         if self.vram_gib < 0:
             raise ValueError(f"vram_gib={self.vram_gib}: use 0 for a model that needs no GPU")
+        if self.vram_fraction is not None:
+            is_number = isinstance(self.vram_fraction, (int, float)) and not isinstance(self.vram_fraction, bool)
+            if not is_number or not 0 < self.vram_fraction <= 1:
+                raise ValueError(f"vram_fraction={self.vram_fraction!r}: use a number above 0 and up to 1")
+            if self.vram_gib == 0:
+                raise ValueError("vram_fraction needs vram_gib: the least GPU memory that it runs with")
         for option in ("max_concurrency", "timeout_s", "max_attempts", "max_batch_size"):
             value = getattr(self, option)
             if not is_count(value):
@@ -104,6 +112,7 @@ def endpoint(
     *,
     name: str | None = None,
     vram_gib: float = 0,
+    vram_fraction: float | None = None,
     max_concurrency: int = 1,
     timeout_s: int = 600,
     max_attempts: int = 3,
@@ -132,7 +141,10 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
     """Marks a function, or a class with `predict()`, as what is deployed. It stays callable as before.
 
     name: defaults to the object's own, in lower case with `-` for `_`.
-    vram_gib: GPU memory it needs; 0 runs without a GPU.
+    vram_gib: GPU memory that it needs of one GPU, GiB; 0 runs without a GPU.
+    vram_fraction: the share of a GPU's memory that it takes whatever the GPU, above 0 and up to 1, for engines that
+        fill what they are given. `vram_gib` is then the least that it runs with. It finds what is reserved for it in
+        `STOKE_VRAM_MIB` and, as a share of the GPU, in `STOKE_VRAM_FRACTION`. Default: it takes what it needs.
     max_concurrency: jobs one process takes at once; more than 1 only makes sense for an async handler.
     timeout_s, max_attempts: defaults for its jobs; 600 seconds and 3.
     before, after: up to 8 steps each that look at every job's input or output, in order, and may refuse or change it.
@@ -159,6 +171,11 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
 
     Raises `ValueError` for an option that cannot be.
     """
+    allowed = [field.name for field in fields(Options)]
+    if unknown := [name for name in options if name not in allowed]:
+        close = get_close_matches(unknown[0], allowed, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise TypeError(f"@endpoint takes no {unknown[0]}{hint}; it takes {', '.join(allowed)}")
     marked = Options(**options)
 
     def mark(target: T) -> T:

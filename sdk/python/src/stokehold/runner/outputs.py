@@ -17,8 +17,9 @@ from typing import Any, Callable, NamedTuple
 from stokehold.runner.errors import BadOutput
 
 _FILES_MAX = 1_000
-_NAME_CHARS_MAX = 200
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+_NAME_BYTES_MAX = 200  # less than what a file system takes, of UTF-8
+# Separators, control characters, and the halves of surrogate pairs that stand for bytes that are not UTF-8.
+_UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\ud800-\udfff]|^\.+")
 
 _ADVICE: tuple[tuple[tuple[type, ...], str], ...] = (
     ((set, frozenset), "return a list"),
@@ -111,11 +112,12 @@ class Outputs:
         return name
 
     def _free_name(self, wanted: str, folder: Path | None) -> str:
-        """A name of safe characters that the result does not have yet, and `folder` neither."""
+        """A name that the result does not have yet, and `folder` neither: the wanted one, in safe characters."""
         taken = set(self._names.values())
-        safe = PurePath(_UNSAFE.sub("_", wanted).lstrip(".") or "file")
+        safe = PurePath(_UNSAFE.sub(lambda found: "_" * len(found[0]), wanted) or "file")
         suffix = safe.suffix[-20:]
-        stem = safe.stem[: _NAME_CHARS_MAX - len(suffix) - len(str(-_FILES_MAX))]
+        room = _NAME_BYTES_MAX - len(suffix.encode()) - len(str(-_FILES_MAX))
+        stem = safe.stem.encode()[:room].decode(errors="ignore")
         name, count = stem + suffix, 1
         while name in taken or (folder is not None and (folder / name).exists()):
             count += 1

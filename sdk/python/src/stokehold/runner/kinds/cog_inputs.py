@@ -42,6 +42,8 @@ class Inputs:
             "type": "object",
             "properties": {field.name: {**field.schema, "x-order": n} for n, field in enumerate(self._fields)},
             "required": [field.name for field in self._fields if field.is_required],
+            # A misspelt argument is refused at submit, where its caller sees it. What Cog ignores, `load` ignores.
+            "additionalProperties": False,
         }
         # The function's own: one that is inherited is Cog's, about overriding it.
         if function.__doc__:

@@ -159,6 +159,8 @@ def _policy(options: Options) -> dict[str, Any]:
     if options.max_batch_size > 1:
         found["max_batch_size"] = options.max_batch_size
         found["max_wait_ms"] = options.max_wait_ms
+    if options.vram_fraction is not None:
+        found["vram_fraction"] = options.vram_fraction
     for name in ("keep_warm_s", "min_warm"):
         if value := getattr(options, name):
             found[name] = value

@@ -29,6 +29,10 @@ _DEFAULTS = {
     "RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true",
     "RUNPOD_SKIP_GPU_CHECK": "true",
 }
+# What a script may be offered at once that sets its own concurrency, and not to a number that can be read off.
+_CONCURRENCY = 16
+# The API's bound of `max_concurrency`.
+_CONCURRENCY_MAX = 1_000
 
 
 def describe(where: str) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def describe(where: str) -> dict[str, Any]:
         "name": None,
         "entry": path.name,
         "kind": "runpod",
-        "options": {},
+        "options": _options(tree),
         "input_schema": INPUT_SCHEMA,
         "output_schema": {},
     }
@@ -168,6 +172,47 @@ def _environment(url: str) -> dict[str, str]:
         "RUNPOD_WEBHOOK_POST_OUTPUT": f"{url}/job-done/$ID?",
         "RUNPOD_WEBHOOK_POST_STREAM": f"{url}/job-stream/$ID?",
     }
+
+
+def _options(tree: ast.Module) -> dict[str, Any]:
+    """A script with a `concurrency_modifier` takes several jobs at once, without a word of it in stoke.toml."""
+    modifiers = [modifier for node in ast.walk(tree) for modifier in _modifiers(node)]
+    if not modifiers:
+        return {}
+    functions = {
+        node.name: node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    counts = [_constant(modifier, functions) for modifier in modifiers]
+    count = max(_CONCURRENCY if count is None else count for count in counts)
+    return {"max_concurrency": max(1, min(count, _CONCURRENCY_MAX))}
+
+
+def _modifiers(node: ast.AST) -> list[ast.expr]:
+    """What a dict display, `dict(...)` or an assignment to a key gives as the `concurrency_modifier`."""
+    name = "concurrency_modifier"
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values)
+        return [value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name]
+    if isinstance(node, ast.Call):
+        return [keyword.value for keyword in node.keywords if keyword.arg == name]
+    if isinstance(node, ast.Assign):
+        targets = [target.slice for target in node.targets if isinstance(target, ast.Subscript)]
+        return [node.value for key in targets if isinstance(key, ast.Constant) and key.value == name]
+    return []
+
+
+def _constant(modifier: ast.expr, functions: dict[str, Any]) -> int | None:
+    """The number that it always returns; None where that depends on something."""
+    returned: list[ast.expr | None]
+    if isinstance(modifier, ast.Lambda):
+        returned = [modifier.body]
+    elif isinstance(modifier, ast.Name) and modifier.id in functions:
+        nodes = ast.walk(functions[modifier.id])
+        returned = [node.value for node in nodes if isinstance(node, ast.Return)]
+    else:
+        return None
+    numbers = [node.value for node in returned if isinstance(node, ast.Constant) and type(node.value) is int]
+    return max(numbers) if numbers and len(numbers) == len(returned) else None
 
 
 def _imports_runpod(node: ast.AST) -> bool:

@@ -22,6 +22,16 @@ _STOP_HOLD_S = 80.0
 # A job lies in the script's own queue at first, where the package looks ten times a second. Until it has, it does not
 # heed that the job is to be stopped, and older versions do not count it among the jobs in progress.
 _PICKUP_S = 0.3
+# Until the package has looked, it counts a job twice, and asks for less than it has room for. A question that comes in
+# that time is answered with nothing once the package has looked: it asks again at once, with the right count.
+_RECOUNT_S = 0.12
+# Where the package counts its room as full, it asks for nothing for a second. What arrives together is therefore handed
+# out together: as soon as nothing more came for the first time, and no later than the second.
+_GATHER_QUIET_S = 0.01
+_GATHER_MOST_S = 0.05
+# `progress_update` posts from a thread of its own, which the result may overtake. The end of a job that has reported
+# progress waits for reports on their way; the package asks for no other job in the meantime.
+_LAST_PROGRESS_S = 0.1
 # While a job is being stopped the script is made to ask this often: only then it says whether any are in progress.
 _LOOK_S = 0.1
 # Below the worker's patience with a cancelled run, which is 2 s: it ends the runner then.
@@ -40,6 +50,8 @@ class Ticket:
         self.value = value
         self.items: list[Any] = []
         self.taken_at = 0.0
+        self.has_progressed = False
+        self.has_result = False
         self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._attempt = attempt
         self._context = contextvars.copy_context()
@@ -52,6 +64,7 @@ class Ticket:
 
     def progressed(self, said: Any) -> None:
         """Where no number can be read from it, the fraction stays what it was."""
+        self.has_progressed = True
         fraction = fraction_of(said)
         if fraction is not None:
             self._fraction = fraction
@@ -128,9 +141,34 @@ class Api:
         self.asked.set()
         if query.get("job_in_progress") == "0":
             self._find_lost()
+        recount_s = self._recount_s()
+        if recount_s > 0:
+            await asyncio.sleep(recount_s)
+            return []
         if not self._offered():
             await self._takers.wait(self._hold_s())
-        return [self._hand_out(ticket) for ticket in self._offered()[:count]]
+        if count > 1 and self._offered():
+            await self._gather(count)
+        offered = self._offered()
+        # All that there is room for; else so few that the package, which counts them twice, still sees room for more.
+        count = count if len(offered) >= count else max(1, (count - 1) // 2)
+        return [self._hand_out(ticket) for ticket in offered[:count]]
+
+    def _recount_s(self) -> float:
+        """How long the package may still count a job that it has just taken twice."""
+        if self._is_closed or not self._taken:
+            return 0.0
+        last = max(ticket.taken_at for ticket in self._taken.values())
+        return last + _RECOUNT_S - asyncio.get_running_loop().time()
+
+    async def _gather(self, count: int) -> None:
+        """Waits for the other jobs of a burst."""
+        now = asyncio.get_running_loop().time
+        until = now() + _GATHER_MOST_S
+        before = 0
+        while before < len(self._offered()) < count and now() < until:
+            before = len(self._offered())
+            await asyncio.sleep(_GATHER_QUIET_S)
 
     def _offered(self) -> list[Ticket]:
         """Without a job that was cancelled and came again, while the script has not let go of it."""
@@ -150,7 +188,8 @@ class Api:
     def _find_lost(self) -> None:
         """None of what was taken is in progress any more."""
         before = asyncio.get_running_loop().time() - _PICKUP_S
-        for ticket in [ticket for ticket in self._taken.values() if ticket.taken_at < before]:
+        lost = [ticket for ticket in self._taken.values() if ticket.taken_at < before and not ticket.has_result]
+        for ticket in lost:
             self._end(ticket, NoResult("the script ended the job without a result: its log says why"))
 
     async def _stop(self) -> dict[str, list[str]] | None:
@@ -173,15 +212,23 @@ class Api:
             self._end(ticket, error)
 
     def _finish(self, ticket: Ticket, said: dict[str, Any]) -> None:
-        self._is_retired |= bool(said.get("stopPod"))
-        if said.get("error"):
-            self._end(ticket, failure_of(said["error"]))
+        if ticket.has_result:
             return
+        ticket.has_result = True
+        self._is_retired |= bool(said.get("stopPod"))
+        error = failure_of(said["error"]) if said.get("error") else None
         output = said.get("output")
         # Unless asked to aggregate, the package posts an empty list after what it has streamed.
-        self._end(ticket, value=ticket.items if output == [] else output)
+        value = ticket.items if output == [] else output
+        delay_s = _LAST_PROGRESS_S if ticket.has_progressed else 0.0
+        if delay_s:
+            asyncio.get_running_loop().call_later(delay_s, self._end, ticket, error, value)
+        else:
+            self._end(ticket, error, value)
 
     def _end(self, ticket: Ticket, error: Exception | None = None, value: Any = None) -> None:
+        if ticket.ended.done():
+            return
         del self._taken[ticket.id]
         if error is None:
             ticket.ended.set_result(value)

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import mimetypes
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ _PASSING = {408, 425, 429}
 _METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
 # What a crash leaves time for: the watcher of the program ends this process.
 _LAST_LOOK_S = 2.0
+
+_VRAM = {"{vram_mib}": "STOKE_VRAM_MIB", "{vram_fraction}": "STOKE_VRAM_FRACTION"}
 
 
 class ServerError(Exception):
@@ -78,8 +81,9 @@ class Connection(http.client.HTTPConnection):
 class Server(Handler):
     """Forwards each job as one request.
 
-    settings: `command`, in which `{port}` stands for the port that it is to listen on, on 127.0.0.1; `ready_path`,
-    which answers 2xx once it is ready; `path`, where inputs are posted: without it a job says
+    settings: `command`, in which `{port}` stands for the port that it is to listen on, on 127.0.0.1, and `{vram_mib}`
+    and `{vram_fraction}` for what it may use of each of its GPUs (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`);
+    `ready_path`, which answers 2xx once it is ready; `path`, where inputs are posted: without it a job says
     `{"path": ..., "body": ..., "method"?: ...}`; `port`, for a server that cannot be told one.
     """
 
@@ -91,7 +95,7 @@ class Server(Handler):
         self._child: Child | None = None
 
     def start(self) -> None:
-        command = [part.replace("{port}", str(self._port)) for part in self._settings["command"]]
+        command = [self._filled(part) for part in self._settings["command"]]
         try:
             self._child = Child(command, {"PORT": str(self._port)})
         except OSError as error:
@@ -100,6 +104,15 @@ class Server(Handler):
             self._child.check()
             time.sleep(_POLL_S)
         self._child.watch()
+
+    def _filled(self, part: str) -> str:
+        for name, variable in _VRAM.items():
+            if name in part:
+                value = os.environ.get(variable)
+                if value is None:
+                    raise HandlerNotFound(f"the command has {name}, but without a vram_gib it runs on the CPU")
+                part = part.replace(name, value)
+        return part.replace("{port}", str(self._port))
 
     def close(self) -> None:
         if self._child is not None:
