@@ -66,7 +66,9 @@ async fn providers(config: &Config) -> Result<Providers> {
     if !config.hosts.hosts.is_empty() {
         let seconds = std::time::Duration::from_secs;
         let (join, command) = (seconds(config.hosts.join_limit_s), seconds(config.hosts.command_limit_s));
-        providers.push(Arc::new(Static::new(config.hosts.hosts.clone(), join, command)));
+        providers.push(Arc::new(
+            Static::new(config.hosts.hosts.clone(), join, command).inheriting(config.hosts.inherits.clone()),
+        ));
     }
     if config.local.max > 0 {
         providers.push(Arc::new(local::provider(local::LocalOptions {

@@ -48,6 +48,9 @@ enum Verb {
         /// Every one of them
         #[arg(long)]
         all: bool,
+        /// On the version of the endpoint on which each ran, rather than on the current one
+        #[arg(long)]
+        same_version: bool,
         #[command(flatten)]
         filter: FilterArgs,
     },
@@ -62,13 +65,14 @@ pub(crate) async fn run(global: &Global, args: DlqArgs) -> Result<()> {
             let jobs = pages::collect(&client, "/v1/dead-letters", &given, "jobs", limit).await?;
             list(global, &jobs)
         }
-        Some(Verb::Retry { all, filter }) => {
+        Some(Verb::Retry { all, same_version, filter }) => {
             let chosen = filter.members(&given)?;
             ensure!(
                 *all || !chosen.is_empty(),
                 "say which jobs: --all, or --endpoint, --error-code, --batch, --schedule, --priority or --metadata"
             );
-            let retried = retry(&client, filter, &given, args.limit.unwrap_or(u32::MAX)).await?;
+            let limit = args.limit.unwrap_or(u32::MAX);
+            let retried = retry(&client, filter, &given, *same_version, limit).await?;
             if global.json {
                 let pairs: Vec<Value> = retried.iter().map(|[old, new]| json!({"id": old, "new_id": new})).collect();
                 return output::json(&json!({"retried": pairs}));
@@ -82,6 +86,7 @@ async fn retry(
     client: &Client,
     filter: &FilterArgs,
     given: &[(&str, Option<&str>)],
+    same_version: bool,
     limit: u32,
 ) -> Result<Vec<[String; 2]>> {
     let spinner = progress::spinner("trying again");
@@ -91,7 +96,7 @@ async fn retry(
         let members = [given, &[("state", Some(state))]].concat();
         let before = retried.len() as u64;
         let seen = |n| spinner.set_message(format!("{} tried again", output::count(before + n)));
-        let done = filter::retry_all(client, &filter.members(&members)?, left, seen).await?;
+        let done = filter::retry_all(client, &filter.members(&members)?, same_version, left, seen).await?;
         left = left.saturating_sub(u32::try_from(done.len()).unwrap_or(u32::MAX));
         retried.extend(done);
     }
@@ -159,7 +164,7 @@ mod tests {
             Json(json!({"retried": [{"id": state, "new_id": format!("{state}-again")}], "more": false}))
         };
         let client = stub::serve(Router::new().route("/v1/jobs/retry", post(answer))).await;
-        let done = retry(&client, &FilterArgs::default(), &[("endpoint", Some("e"))], u32::MAX).await.unwrap();
+        let done = retry(&client, &FilterArgs::default(), &[("endpoint", Some("e"))], false, u32::MAX).await.unwrap();
         assert_eq!(done.len(), 2);
         let expected = ["failed", "expired"].map(|state| json!({"endpoint": "e", "state": state}));
         assert_eq!(*asked.lock().unwrap(), expected);

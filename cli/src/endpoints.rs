@@ -1,6 +1,7 @@
 //! `stoke endpoints`.
 
 mod diff;
+mod needs;
 pub(crate) mod traffic;
 
 use anyhow::Result;
@@ -26,6 +27,8 @@ enum What {
     Diff(diff::DiffArgs),
     Traffic(traffic::TrafficArgs),
     Rollback(traffic::RollbackArgs),
+    Needs(needs::NeedsArgs),
+    ForgetNeeds(needs::ForgetArgs),
 }
 
 pub(crate) async fn run(global: &Global, args: EndpointsArgs) -> Result<()> {
@@ -34,6 +37,8 @@ pub(crate) async fn run(global: &Global, args: EndpointsArgs) -> Result<()> {
         Some(What::Diff(args)) => diff::run(global, &client, &args).await,
         Some(What::Traffic(args)) => traffic::run(global, &client, &args).await,
         Some(What::Rollback(args)) => traffic::roll_back(global, &client, &args).await,
+        Some(What::Needs(args)) => needs::show(global, &client, &args).await,
+        Some(What::ForgetNeeds(args)) => needs::forget(global, &client, &args).await,
         None => list(global, &client, args.name.as_deref()).await,
     }
 }

@@ -13,7 +13,7 @@ const EVENT_BYTES_MAX: usize = 32 << 20;
 /// One event.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Event {
-    /// `state`, `progress`, `log`, `output` or `done`.
+    /// `state`, `progress`, `log`, `output`, `gap` or `done`.
     pub(crate) kind: String,
     /// What `Last-Event-ID` resumes after; kept from earlier events when it has none.
     pub(crate) id: String,

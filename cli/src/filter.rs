@@ -57,7 +57,7 @@ impl FilterArgs {
 pub(crate) async fn cancel_all(client: &Client, filter: &Map<String, Value>, seen: impl Fn(u64)) -> Result<u64> {
     let (mut total, mut pages) = (0, Pages::default());
     loop {
-        let answer = page(client, "/v1/jobs/cancel", filter, PAGE).await?;
+        let answer = page(client, "/v1/jobs/cancel", &json!({"filter": filter, "limit": PAGE})).await?;
         let cancelled = answer["cancelled"].as_u64().context("the API did not say how many it cancelled")?;
         total += cancelled;
         seen(total);
@@ -72,13 +72,22 @@ pub(crate) async fn cancel_all(client: &Client, filter: &Map<String, Value>, see
 pub(crate) async fn retry_all(
     client: &Client,
     filter: &Map<String, Value>,
+    same_version: bool,
     limit: u32,
     seen: impl Fn(u64),
 ) -> Result<Vec<[String; 2]>> {
     let (mut retried, mut made, mut pages) = (Vec::<[String; 2]>::new(), HashSet::new(), Pages::default());
     let mut left = limit;
+    let body = |limit: u32| {
+        let mut body = json!({"filter": filter, "limit": limit});
+        // Only where it is asked for: an API of the release before knows no such member.
+        if same_version {
+            body["same_version"] = true.into();
+        }
+        body
+    };
     while left > 0 {
-        let answer = page(client, "/v1/jobs/retry", filter, left.min(PAGE)).await?;
+        let answer = page(client, "/v1/jobs/retry", &body(left.min(PAGE))).await?;
         let found = answer["retried"].as_array().context("the API did not say what it tried again")?;
         let mut again = None;
         for pair in found {
@@ -106,8 +115,8 @@ pub(crate) async fn retry_all(
     Ok(retried)
 }
 
-async fn page(client: &Client, path: &str, filter: &Map<String, Value>, limit: u32) -> Result<Value> {
-    Ok(client.post(path, Some(&json!({"filter": filter, "limit": limit}))).await?.1)
+async fn page(client: &Client, path: &str, body: &Value) -> Result<Value> {
+    Ok(client.post(path, Some(body)).await?.1)
 }
 
 /// What bounds a loop that the API ends.
@@ -185,7 +194,7 @@ mod tests {
     async fn retrying_goes_on_while_there_are_more() {
         let answers = vec![retried(&[("1", "11"), ("2", "12")], true), retried(&[("3", "13")], false)];
         let (client, asked) = pages("/v1/jobs/retry", answers).await;
-        let done = retry_all(&client, &filter(), 5_000, |_| ()).await.unwrap();
+        let done = retry_all(&client, &filter(), false, 5_000, |_| ()).await.unwrap();
         assert_eq!(done, [["1", "11"], ["2", "12"], ["3", "13"]].map(|pair| pair.map(str::to_owned)));
         assert_eq!(asked.lock().unwrap().len(), 2);
     }
@@ -193,15 +202,16 @@ mod tests {
     #[tokio::test]
     async fn retrying_stops_at_the_limit() {
         let (client, asked) = pages("/v1/jobs/retry", vec![retried(&[("1", "11"), ("2", "12")], true)]).await;
-        assert_eq!(retry_all(&client, &filter(), 2, |_| ()).await.unwrap().len(), 2);
+        assert_eq!(retry_all(&client, &filter(), true, 2, |_| ()).await.unwrap().len(), 2);
         assert_eq!(asked.lock().unwrap()[0]["limit"], 2);
+        assert_eq!(asked.lock().unwrap()[0]["same_version"], true);
     }
 
     #[tokio::test]
     async fn what_fails_again_is_not_chased() {
         let answers = vec![retried(&[("1", "11")], true), retried(&[("11", "21")], true)];
         let (client, _) = pages("/v1/jobs/retry", answers).await;
-        let said = retry_all(&client, &filter(), 5_000, |_| ()).await.unwrap_err().to_string();
+        let said = retry_all(&client, &filter(), false, 5_000, |_| ()).await.unwrap_err().to_string();
         assert!(said.contains("stoke get 11"), "{said}");
     }
 }

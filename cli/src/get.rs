@@ -60,7 +60,8 @@ fn show(job: &Job) -> Result<()> {
         return Ok(());
     }
     let mut attempts = output::table([
-        "attempt", "state", "worker", "started", "queued", "env", "weights", "boot", "load", "warm-up", "run", "upload",
+        "attempt", "state", "worker", "started", "queued", "env", "weights", "boot", "load", "warm-up", "wait",
+        "inputs", "run", "upload",
     ]);
     for attempt in &job.attempts {
         let mut row = vec![
@@ -69,8 +70,10 @@ fn show(job: &Job) -> Result<()> {
             Cell::new(&attempt.worker_id),
             Cell::new(output::ago(&attempt.started_at)),
         ];
-        let Timing { queued_ms, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms } = attempt.timing;
-        let parts = [queued_ms, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, run_ms, upload_ms];
+        let Timing { queued_ms, env_ms, weights_ms, boot_ms, load_ms, warmup_ms, .. } = attempt.timing;
+        let Timing { worker_wait_ms, inputs_ms, run_ms, upload_ms, .. } = attempt.timing;
+        let before = [queued_ms, env_ms, weights_ms, boot_ms, load_ms, warmup_ms];
+        let parts = before.into_iter().chain([worker_wait_ms, inputs_ms, run_ms, upload_ms]);
         row.extend(parts.map(|ms| Cell::new(output::millis(ms))));
         attempts.add_row(row);
     }

@@ -128,6 +128,8 @@ pub(crate) struct Timing {
     pub(crate) boot_ms: u64,
     pub(crate) load_ms: u64,
     pub(crate) warmup_ms: u64,
+    pub(crate) worker_wait_ms: u64,
+    pub(crate) inputs_ms: u64,
     pub(crate) run_ms: u64,
     pub(crate) upload_ms: u64,
 }

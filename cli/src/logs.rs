@@ -77,6 +77,11 @@ fn show(event: &Event, json: bool) -> Result<()> {
             if data["stream"] == "stderr" { output::note(text) } else { output::line(text)? }
         }
         "output" => output::line(&data["value"])?,
+        "gap" => output::note(format_args!(
+            "(outputs {} to {} are missing here; the result has them)",
+            data["from"],
+            data["to"].as_u64().unwrap_or_default().saturating_sub(1)
+        )),
         "progress" => {
             let percent = data["fraction"].as_f64().unwrap_or_default() * 100.0;
             output::note(output::dim(format_args!("{percent:.0} % {}", data["message"].as_str().unwrap_or_default())));

@@ -43,6 +43,7 @@ mod pages;
 mod paths;
 mod probe;
 mod progress;
+mod quarantined;
 mod redrive;
 mod retry;
 mod run;
@@ -114,6 +115,7 @@ enum Command {
     Retry(redrive::RetryArgs),
     List(list::ListArgs),
     Dlq(dlq::DlqArgs),
+    Job(quarantined::JobArgs),
     Batch(batch::BatchArgs),
     Bench(bench::BenchArgs),
     Schedule(schedule::ScheduleArgs),
@@ -123,6 +125,7 @@ enum Command {
     Feedback(feedback::FeedbackArgs),
     Gate(gate::GateArgs),
     Limits(limits::LimitsArgs),
+    #[command(visible_alias = "endpoint")]
     Endpoints(endpoints::EndpointsArgs),
     Workers(workers::WorkersArgs),
     Simulate(simulate::SimulateArgs),
@@ -196,6 +199,7 @@ async fn run(global: &Global, command: Command) -> anyhow::Result<()> {
         Command::Cancel(args) => Box::pin(cancel::run(global, args)).await,
         Command::Retry(args) => Box::pin(redrive::run(global, args)).await,
         Command::Dlq(args) => Box::pin(dlq::run(global, args)).await,
+        Command::Job(args) => Box::pin(quarantined::run(global, args)).await,
         Command::Batch(args) => Box::pin(batch::run(global, args)).await,
         Command::Bench(args) => Box::pin(bench::run(global, args)).await,
         Command::Schedule(args) => Box::pin(schedule::run(global, args)).await,

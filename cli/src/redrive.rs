@@ -15,13 +15,17 @@ pub(crate) struct RetryArgs {
     /// The jobs' ids
     #[arg(value_name = "JOB", required = true)]
     ids: Vec<String>,
+    /// On the version of the endpoint on which they ran, rather than on the current one
+    #[arg(long)]
+    same_version: bool,
 }
 
 pub(crate) async fn run(global: &Global, args: RetryArgs) -> Result<()> {
     let client = Client::connect(global)?;
     let (mut jobs, mut failed) = (Vec::new(), 0_usize);
+    let query = if args.same_version { "?same_version=true" } else { "" };
     for id in &args.ids {
-        match client.post(&format!("/v1/jobs/{}/retry", segment(id)), None).await {
+        match client.post(&format!("/v1/jobs/{}/retry{query}", segment(id)), None).await {
             Ok((_, job)) => jobs.push((id.as_str(), job)),
             // The others are still meant.
             Err(error) if args.ids.len() > 1 => {
@@ -73,6 +77,6 @@ mod tests {
     #[test]
     fn it_wants_a_job() {
         assert!(parse("retry").is_err());
-        assert!(parse("retry 1 2").is_ok());
+        assert!(parse("retry 1 2 --same-version").is_ok());
     }
 }

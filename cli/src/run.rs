@@ -201,7 +201,7 @@ async fn show(mut heard: mpsc::UnboundedReceiver<JobMessage>, bar: &ProgressBar)
                 bar.set_message(message);
             }
             // All of them are in the result.
-            JobMessage::Output { .. } => {}
+            JobMessage::Output { .. } | JobMessage::Outputs { .. } => {}
         }
     }
 }

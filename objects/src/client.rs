@@ -16,7 +16,7 @@ use aws_sdk_s3::types::{BucketLocationConstraint, CreateBucketConfiguration, Del
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{Bytes, BytesMut};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{Error, ObjectsConfig};
 
@@ -45,6 +45,9 @@ const FOLDER_PAGES_MAX: usize = 10;
 
 /// S3's bound on a key, bytes.
 const KEY_BYTES_MAX: usize = 1024;
+
+/// What a key in `x-amz-copy-source` does not hold as it is.
+const COPY_SOURCE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// S3's bound on one PUT.
 const PUT_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
@@ -295,7 +298,7 @@ impl Objects {
     pub async fn copy(&self, from: &str, to: &str) -> Result<bool, Error> {
         check_key(from)?;
         check_key(to)?;
-        let source = format!("{}/{from}", self.bucket);
+        let source = format!("{}/{}", self.bucket, utf8_percent_encode(from, COPY_SOURCE));
         match self.client.copy_object().bucket(&self.bucket).copy_source(source).key(to).send().await {
             Ok(_) => Ok(true),
             Err(error) if status(&error) == Some(404) => Ok(false),

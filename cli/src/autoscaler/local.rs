@@ -7,18 +7,24 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use stokehold_autoscaler::providers::local::{Local, LocalConfig};
-use stokehold_worker::{RawConfig, machine};
+use stokehold_worker::{INHERITED, RawConfig, VARIABLES, machine};
 
-/// What a worker would otherwise take for itself, or is not to see.
-/// With the last one it would end the machine that it shares with us.
-pub(crate) const UNSET: [&str; 6] = [
+/// Settings of workers that are not for those of this machine: each has its own, or has it from us. With the last two it would end the machine
+/// that it shares with us.
+const ITS_OWN: [&str; 7] = [
+    "STOKE_GATEWAY_URL",
+    "STOKE_JOIN_TOKEN",
     "STOKE_METRICS_LISTEN",
     "STOKE_WORKER_NAME",
-    "STOKE_TOKEN",
-    "STOKE_REDIS_URL",
-    "STOKE_TOKEN_KEY",
+    "STOKE_DATA_DIR",
+    "CONTAINER_ID",
     "CONTAINER_API_KEY",
 ];
+
+/// The variables of our environment that a worker sees: its settings and the machine's, no tokens and no keys.
+fn inherited() -> Vec<&'static str> {
+    INHERITED.into_iter().chain(VARIABLES.into_iter().filter(|name| !ITS_OWN.contains(name))).collect()
+}
 
 /// What they are started with.
 pub(crate) struct LocalOptions {
@@ -50,11 +56,28 @@ pub(crate) fn provider(options: LocalOptions) -> Result<Local> {
     Ok(Local::new(LocalConfig {
         program,
         set,
-        unset: UNSET.to_vec(),
+        inherits: inherited(),
         data_dir: options.data_dir,
         max: options.max,
         gpus: machine::cards(&raw)?,
         slots: options.slots.unwrap_or_else(|| machine::slots(&raw)),
         log: options.log,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_of_ours_is_among_what_a_worker_inherits() {
+        let inherited = inherited();
+        let secret = ["TOKEN", "KEY", "SECRET", "PASSWORD", "REDIS", "S3", "BACKUP", "CREDENTIAL"];
+        let leaks: Vec<&&str> = inherited.iter().filter(|name| secret.iter().any(|word| name.contains(word))).collect();
+        assert_eq!(leaks, [&""; 0]);
+        for name in stokehold_autoscaler::config::ENV.map(|(name, _)| name) {
+            let is_setting = VARIABLES.contains(&name) && !ITS_OWN.contains(&name);
+            assert!(is_setting || !inherited.contains(&name), "{name} is the autoscaler's");
+        }
+    }
 }

@@ -113,7 +113,7 @@ pub(super) fn policy(WorkerRange { least, most }: WorkerRange) -> Policy {
         may_bid: true,
         may_stop: false,
         min_reliability: 0.9,
-        max_idle_s: 20.0,
+        max_idle_s: Some(20.0),
         standard_target_s: usual.interactive_target_s,
         batch_target_s: usual.interactive_target_s,
         ..usual

@@ -32,6 +32,7 @@ const ADVICE: &str =
     "Install one (`apt install redis-server`, `brew install valkey`), or give the URL of one that runs with --redis";
 
 /// A server that can be started.
+#[derive(Debug, Clone)]
 pub(crate) struct RedisBinary {
     pub(crate) path: PathBuf,
     /// As it says itself: `7.0.15`.

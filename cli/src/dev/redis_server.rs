@@ -27,8 +27,16 @@ const PAUSE: Duration = Duration::from_millis(10);
 const CALL_LIMIT: Duration = Duration::from_secs(5);
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
+/// A server that ran this long has started well; one that ends sooner, again and again, is not started for ever.
+const STEADY: Duration = Duration::from_secs(60);
+const RESTARTS_MAX: u32 = 5;
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
 /// A running server. It ends with this process.
 pub(crate) struct RedisServer {
+    binary: RedisBinary,
+    dir: PathBuf,
+    durability: Durability,
     child: Child,
     log: PathBuf,
     pub(crate) url: String,
@@ -53,13 +61,37 @@ impl RedisServer {
         let child = children::spawn(&binary.path, [&config], |command| {
             command.current_dir(dir);
         })?;
-        let mut server = Self { child, log, url };
+        let (binary, dir) = (binary.clone(), dir.to_owned());
+        let mut server = Self { binary, dir, durability, child, log, url };
         server.until_ready().await?;
         Ok(server)
     }
 
+    /// Starts the server again on its data whenever it ends by itself. Completes with why, when that is of no use.
+    pub(super) async fn supervise(&mut self) -> anyhow::Error {
+        let (mut restarts, mut started) = (0, Instant::now());
+        loop {
+            let why = self.ended().await;
+            if started.elapsed() >= STEADY {
+                restarts = 0;
+            }
+            restarts += 1;
+            if restarts > RESTARTS_MAX {
+                return why.context(format!("Redis was started again {RESTARTS_MAX} times and does not stay"));
+            }
+            tracing::warn!("{why:#}\nstarting Redis again on its data");
+            sleep(RESTART_PAUSE * (restarts - 1)).await;
+            match Self::start(&self.binary, &self.dir, self.durability).await {
+                Ok(server) => *self = server,
+                Err(error) => return error.context("Redis ended and cannot be started again"),
+            }
+            started = Instant::now();
+            tracing::info!("Redis is back");
+        }
+    }
+
     /// Completes when the server has ended by itself, with what is known of why.
-    pub(super) async fn ended(&mut self) -> anyhow::Error {
+    async fn ended(&mut self) -> anyhow::Error {
         match self.child.wait().await {
             Ok(status) => anyhow::anyhow!("Redis ended ({status}); its last lines:\n{}", self.last_lines()),
             Err(error) => anyhow::Error::new(error).context("Redis cannot be watched"),

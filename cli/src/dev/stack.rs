@@ -147,7 +147,7 @@ impl Stack {
         dashboard::link(&self.url, &queue.registry(), &self.key, TENANT, &Scope::ALL).await.map(Some)
     }
 
-    /// Watches over the parts, and starts workers again that ended. Completes with why, when a part has ended that the rest cannot do
+    /// Watches over the parts, and starts workers and our own Redis again that ended. Completes with why, when a part has ended that the rest cannot do
     /// without.
     pub(crate) async fn supervise(&mut self) -> anyhow::Error {
         let Self { workers, api, store, redis, .. } = self;
@@ -155,7 +155,7 @@ impl Stack {
             error = workers.ended() => error,
             error = api.ended() => error,
             error = async { match store { Some(store) => store.ended().await, None => std::future::pending().await } } => error,
-            error = async { match redis { Some(redis) => redis.ended().await, None => std::future::pending().await } } => error,
+            error = async { match redis { Some(redis) => redis.supervise().await, None => std::future::pending().await } } => error,
         }
     }
 

@@ -54,11 +54,13 @@ pub(super) async fn checks(global: &Global) -> Vec<Finding> {
             Finding::fail(what, "does not answer", "See the API's log lines.")
         });
     }
+    checks.push(duties(&ready));
     match unknown {
         Some(error) => checks.push(Finding::warn("token", format!("{error:#}"), "What it may do is checked with one.")),
         None => {
             checks.push(token(&client).await);
             checks.extend(deliveries(&client).await);
+            checks.extend(quarantine(&client).await);
         }
     }
     checks
@@ -66,6 +68,17 @@ pub(super) async fn checks(global: &Global) -> Vec<Finding> {
 
 fn nobody(error: &anyhow::Error) -> Finding {
     Finding::warn("API", format!("{error:#}"), "Nothing to check until there is one.")
+}
+
+/// Whether the replica that answered does its background work.
+fn duties(ready: &Value) -> Finding {
+    const WHAT: &str = "background duties";
+    let failing: Vec<&str> = ready["failing"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if failing.is_empty() {
+        Finding::ok(WHAT, "none fails again and again")
+    } else {
+        Finding::fail(WHAT, format!("fail again and again: {}", failing.join(", ")), "See the API's log lines.")
+    }
 }
 
 /// Whether the API takes new work, and how much room is left.
@@ -149,6 +162,26 @@ async fn deliveries(client: &Client) -> Option<Finding> {
         found,
         "`stoke webhook get ID` tells each try, `stoke doctor --webhook URL` tries the address.",
     ))
+}
+
+/// Jobs whose records cannot be read; `None` where the token may not see them.
+async fn quarantine(client: &Client) -> Option<Finding> {
+    const WHAT: &str = "quarantine";
+    let found = client.get("/v1/quarantine").await.ok()?;
+    let jobs = found["jobs"].as_array()?;
+    Some(match jobs.first() {
+        None => Finding::ok(WHAT, "empty: every job's record can be read"),
+        Some(first) => Finding::warn(
+            WHAT,
+            format!(
+                "{} jobs cannot be read, e.g. {}: {}",
+                output::cell(&found["total"]),
+                output::cell(&first["id"]),
+                output::cell(&first["why"])
+            ),
+            "`stoke job quarantined` lists them, and puts them back or ends them.",
+        ),
+    })
 }
 
 #[cfg(test)]

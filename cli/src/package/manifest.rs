@@ -45,7 +45,9 @@ pub(crate) struct Manifest {
     #[serde(skip_serializing)]
     pub(crate) output_schema: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    vram_gib: Option<Decimal<0, 192>>,
+    vram_gib: Option<Decimal<0, 384>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vram_fraction: Option<Decimal<0, 1>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gpus: Option<Whole<1, 16>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -321,8 +323,9 @@ impl Manifest {
 
     fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| {
-            let shown = error.to_string();
-            match unknown(error.message()).and_then(|(field, known)| closest(field, &known).map(str::to_owned)) {
+            let said = error.message();
+            let shown = error.to_string().replace(said, &stokehold_api::in_words(said));
+            match unknown(said).and_then(|(field, known)| closest(field, &known).map(str::to_owned)) {
                 Some(close) => format!("{}\ndid you mean `{close}`?", shown.trim_end()),
                 None => shown.trim_end().to_owned(),
             }
@@ -419,9 +422,9 @@ mod tests {
     fn a_mistake_is_shown_where_it_is_with_what_is_allowed() {
         for (text, place, says) in [
             ("vram_gb = 3", "line 1, column 1", "did you mean `vram_gib`?"),
-            ("name = \"a\"\nvram_gib = -1", "line 2, column 12", "use a number from 0 to 192"),
+            ("name = \"a\"\nvram_gib = -1", "line 2, column 12", "use a number from 0 to 384"),
             ("gpus = 17", "line 1, column 8", "use a whole number from 1 to 16"),
-            ("timeout_s = \"long\"", "line 1, column 13", "expected i64"),
+            ("timeout_s = \"long\"", "line 1, column 13", "must be a whole number, not \"long\""),
             ("kind = \"pyton\"", "line 1, column 8", "did you mean `python`?"),
             ("python = \"2.7\"", "line 1, column 10", "such as \"3.11\""),
             ("min_trust = \"mine\"", "line 1, column 13", "expected one of `community`, `datacenter`, `owned`"),
