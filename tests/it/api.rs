@@ -46,6 +46,11 @@ impl Api {
         Self { http, url: stack.url.clone(), token: stack.token.clone() }
     }
 
+    /// The same, as somebody else.
+    pub(crate) fn with_token(self, token: &str) -> Self {
+        Self { token: token.to_owned(), ..self }
+    }
+
     /// The same, of another replica.
     pub(crate) fn at(self, url: &str) -> Self {
         Self { url: url.to_owned(), ..self }

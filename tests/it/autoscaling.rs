@@ -133,8 +133,9 @@ fn host(stack: &Stack, dir: &std::path::Path) -> String {
         pid.display()
     );
     let stop = format!("kill $(cat {0}) 2>/dev/null; rm -f {0}", pid.display());
+    // Where the worker finds what it runs with; of the rest of the autoscaler's environment commands see nothing.
     format!(
-        "[[static.hosts]]\nname = 'desk'\nslots = 2\nstart = ['sh', '-c', '''{start}''']\nstop = ['sh', '-c', '''{stop}''']\n"
+        "[static]\ninherits = ['STOKE_UV', 'STOKE_CACHE_DIR', 'STOKE_RUNNER_WHEEL']\n[[static.hosts]]\nname = 'desk'\nslots = 2\nstart = ['sh', '-c', '''{start}''']\nstop = ['sh', '-c', '''{stop}''']\n"
     )
 }
 

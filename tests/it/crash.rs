@@ -89,6 +89,59 @@ async fn a_job_outlives_its_worker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_jobs_of_a_worker_that_stoke_dev_has_seen_die_do_not_wait_for_its_lease() {
+    let dir = tempfile::tempdir().unwrap();
+    let stack = api::start_with(dir.path(), &[], &[("STOKE_LEASE_MS", "300000")]);
+    let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
+    let api = Api::of(&stack);
+    let id = api.submit("slow", json!({"n": 1, "seconds": 2.0})).await;
+    api.running(&id, 1).await;
+    // Killed before it has taken the lease, the lease would go back.
+    while stack.runners().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let killed = std::time::Instant::now();
+    stack.workers().into_iter().for_each(|pid| signal(pid, Signal::SIGKILL));
+    let job = api.ended(&id).await;
+    assert_eq!(outcomes(&job), ["lost", "succeeded"], "{job}");
+    assert!(killed.elapsed().as_secs() < 60, "{:?}", killed.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stoke_dev_starts_its_redis_again_when_that_dies() {
+    let (stack, _dir) = api::stack(&[]);
+    let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);
+    let api = Api::of(&stack);
+    let ids = api.submit_many("slow", (0..60).map(|n| json!({"n": n, "seconds": 0.05}))).await;
+    let redis = stack.children("redis.sock");
+    if redis.is_empty() {
+        // Of the other topologies, it is not the stack's own.
+        return;
+    }
+    redis.into_iter().for_each(|pid| signal(pid, Signal::SIGKILL));
+    for (n, id) in ids.iter().enumerate() {
+        let job = ended_whatever_happens(&api, id).await;
+        assert_eq!((&job["state"], &job["result"]["n"]), (&json!("succeeded"), &json!(n)), "{job}");
+    }
+    assert!(stack.log().contains("Redis is back"), "{}", stack.log_tail());
+}
+
+/// As [`Api::ended`], of an API that may be without its Redis for some seconds.
+async fn ended_whatever_happens(api: &Api, id: &str) -> Value {
+    for _ in 0..600 {
+        if let Ok(answer) = api.request("GET", &format!("/v1/jobs/{id}")).send().await
+            && let Ok(job) = answer.json::<Value>().await
+            && !job["ended_at"].is_null()
+            && job["id"] == id
+        {
+            return job;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("job {id} does not end");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_wakes_after_its_lease_is_refused_and_never_seen() {
     let (stack, _dir) = api::stack(&["--workers", "0"]);
     let _ = stack.stoke_ok(&["deploy", &api::handler("slow.py")]);

@@ -89,3 +89,83 @@ async fn the_python_sdk_hears_everything_once_over_a_line_that_breaks() {
     });
     nothing_is_lost_and_nothing_repeated(&heard.await);
 }
+
+/// What one connection to a job's events says, as its events' names, ids and data, until it ends or `enough` says so.
+async fn follow(
+    api: &Api,
+    job: &str,
+    after: &str,
+    mut enough: impl FnMut(&str, &Value) -> bool,
+) -> Vec<(String, String, Value)> {
+    let mut request = api.request("GET", &format!("/v1/jobs/{job}/events"));
+    if !after.is_empty() {
+        request = request.header("last-event-id", after);
+    }
+    let mut response = request.send().await.unwrap().error_for_status().unwrap();
+    let (mut text, mut events) = (Vec::new(), Vec::new());
+    while let Some(piece) = response.chunk().await.unwrap() {
+        text.extend_from_slice(&piece);
+        while let Some(end) = text.windows(2).position(|two| two == b"\n\n") {
+            let whole: Vec<u8> = text.drain(..end + 2).collect();
+            let whole = String::from_utf8(whole).unwrap();
+            let field = |name: &str| {
+                let found = whole.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                found.map_or("", str::trim).to_owned()
+            };
+            let (name, id, data) = (field("event"), field("id"), field("data"));
+            let Ok(data) = serde_json::from_str(&data) else { continue };
+            let is_enough = enough(&name, &data);
+            events.push((name, id, data));
+            if is_enough {
+                return events;
+            }
+        }
+    }
+    events
+}
+
+fn indexes(events: &[(String, String, Value)]) -> Vec<u64> {
+    let outputs = events.iter().filter(|(name, ..)| name == "output");
+    outputs.map(|(.., data)| data["index"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_never_leaves_gets_each_of_20_000_outputs() {
+    let (stack, _dir) = api::stack(&[]);
+    let _ = stack.stoke_ok(&["deploy", &api::handler("tokens.py")]);
+    let api = Api::of(&stack);
+    let id = api.submit("tokens", json!({"count": 20_000})).await;
+    let events = follow(&api, &id, "", |_, _| false).await;
+    assert_eq!(indexes(&events), (0..20_000).collect::<Vec<u64>>());
+    assert!(events.iter().all(|(name, ..)| name != "gap"));
+    assert_eq!(events.last().unwrap().0, "done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_comes_back_too_late_is_told_what_it_has_missed() {
+    let (stack, _dir) = api::stack(&[]);
+    let _ = stack.stoke_ok(&["deploy", &api::handler("tokens.py")]);
+    let api = Api::of(&stack);
+    // Three times of what is kept.
+    let id = api.submit("tokens", json!({"count": 400, "size": 8_000, "every_s": 0.005})).await;
+    let early = follow(&api, &id, "", |name, data| name == "output" && data["index"] == 14).await;
+    assert_eq!(indexes(&early), (0..15).collect::<Vec<u64>>());
+    let job = api.ended(&id).await;
+    assert_eq!(job["state"], "succeeded", "{job}");
+
+    let rest = follow(&api, &id, &early.last().unwrap().1, |_, _| false).await;
+    let gaps: Vec<&Value> = rest.iter().filter(|(name, ..)| name == "gap").map(|(.., data)| data).collect();
+    let told = indexes(&rest);
+    assert_eq!(gaps, [&json!({"attempt": 1, "from": 15, "to": told[0]})]);
+    assert!(told.len() > 100, "a MiB of them is kept: {}", told.len());
+    assert_eq!(told, (told[0]..400).collect::<Vec<u64>>());
+    let result = api.request("GET", &format!("/v1/jobs/{id}/result")).send().await.unwrap();
+    let result: Value = result.error_for_status().unwrap().json().await.unwrap();
+    assert_eq!(result.as_array().unwrap().len(), 400, "the result is whole");
+
+    // What it was told once it is not told again.
+    let told = rest.iter().rev().find(|(name, ..)| name == "gap").unwrap();
+    let again = follow(&api, &id, &told.1, |_, _| false).await;
+    assert_eq!(indexes(&again), indexes(&rest));
+    assert!(again.iter().all(|(name, ..)| name != "gap"));
+}

@@ -11,7 +11,7 @@ const GIB: u64 = 1024;
 
 async fn stack() -> (Stack, TempDir, Api) {
     let (stack, dir) = api::stack(&["--workers", "0"]);
-    let _ = stack.stoke_ok(&["deploy", &api::handler("vram.py")]);
+    let _ = stack.stoke_ok(&["deploy", &format!("{}:Vram", api::handler("vram.py"))]);
     let api = Api::of(&stack);
     (stack, dir, api)
 }
@@ -199,4 +199,71 @@ async fn a_process_that_lost_its_card_is_replaced_and_a_card_that_does_not_work_
     assert_eq!(job["attempts"][0]["error"]["code"], "infra", "{job}");
     assert_eq!((attempts(&job).len(), &job["error"]["code"]), (2, &json!("handler_error")), "{job}");
     assert_eq!(api.ended(&submit(&api, json!({"mib": GIB})).await).await["result"]["card"], 1);
+}
+
+/// Five kinds, by the name and the memory that their drivers report; the largest first, so that what was learned there would keep the endpoint
+/// from the others.
+const KINDS: [(&str, u64); 5] = [
+    ("NVIDIA H200", 143_771),
+    ("NVIDIA A100-SXM4-80GB", 81_920),
+    ("NVIDIA GeForce RTX 4090", 24_564),
+    ("NVIDIA A10", 23_028),
+    ("Tesla T4", 15_360),
+];
+
+/// Ten jobs in a row of an engine that takes 90 % of whatever card it is on, alone and by turns with another model, on each of five kinds of GPU.
+async fn an_engine_runs_on_every_kind(endpoint: &str) {
+    let (stack, _dir) = api::stack(&["--workers", "0"]);
+    let api = Api::of(&stack);
+    for (object, name) in [("Engine", "engine"), ("Elastic", "elastic"), ("Vram", "vram")] {
+        if name == endpoint || name == "vram" {
+            let _ = stack.stoke_ok(&["deploy", &format!("{}:{object}", api::handler("vram.py"))]);
+        }
+    }
+    for (name, mib) in KINDS {
+        let cards = StandIn::new([Card { name: name.to_owned(), ..Card::of_mib(mib) }]).unwrap();
+        let _worker = worker(&stack, &name.replace(' ', "-"), &cards);
+        known(&api, &name.replace(' ', "-"), |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(0)).await;
+        for n in 0..20 {
+            // The second ten have another model between them.
+            if n >= 10 {
+                let other = api.ended(&submit(&api, json!({"mib": GIB})).await).await;
+                assert_eq!(
+                    (&other["state"], &other["oom_events"]),
+                    (&json!("succeeded"), &json!(0)),
+                    "{name} {n}: {other}"
+                );
+            }
+            let job = api.ended(&api.submit(endpoint, json!({})).await).await;
+            assert_eq!((&job["state"], &job["oom_events"]), (&json!("succeeded"), &json!(0)), "{name} {n}: {job}");
+            assert_eq!(attempts(&job).len(), 1, "{name} {n}: {job}");
+            assert_eq!(job["result"]["mib"], mib * 9 / 10, "{name} {n}: {job}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_fills_every_card_runs_on_five_kinds_alone_and_beside_another_model() {
+    an_engine_runs_on_every_kind("engine").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_says_its_share_runs_on_five_kinds_and_is_given_that_share() {
+    an_engine_runs_on_every_kind("elastic").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_runs_on_a_card_that_has_what_it_declares_whatever_the_card_is_sold_as() {
+    let (stack, _dir) = api::stack(&["--workers", "0"]);
+    let api = Api::of(&stack);
+    for object in ["Eighteen", "TwentyFour"] {
+        let _ = stack.stoke_ok(&["deploy", &format!("{}:{object}", api::handler("vram.py"))]);
+    }
+    let cards = StandIn::new([Card { name: "NVIDIA A10".to_owned(), ..Card::of_mib(23_028) }]).unwrap();
+    let _worker = worker(&stack, "a10", &cards);
+    known(&api, "a10", |worker| worker["gpus"][0]["vram_free_mib"].as_u64() > Some(0)).await;
+    for (endpoint, held_mib) in [("eighteen", 18 * GIB), ("twenty-four", 23_028 - 23_028 / 20)] {
+        let job = api.ended(&api.submit(endpoint, json!({"mib": held_mib})).await).await;
+        assert_eq!(job["state"], "succeeded", "{job}");
+    }
 }

@@ -98,6 +98,55 @@ async fn endpoints_with_clashing_libraries_run_side_by_side_in_one_worker() {
     assert_eq!((&old["result"], &new["result"]), (&json!("1.26.4"), &json!("2.4.0")), "{old}\n{new}");
 }
 
+/// Answers with how many of its jobs ran at once, or reports its progress ten times a second.
+const RUNPOD: &str = r#"
+import asyncio
+import runpod
+
+running = most = 0
+all_four = asyncio.Event()
+
+async def handler(job):
+    global running, most
+    steps = job["input"].get("steps", 0)
+    for step in range(1, steps + 1):
+        runpod.serverless.progress_update(job, f"step {step}/{steps}")
+        await asyncio.sleep(0.1 if step < steps else 0)
+    if steps:
+        return steps
+    running += 1
+    most = max(most, running)
+    if running == 4:
+        all_four.set()
+    try:
+        await asyncio.wait_for(all_four.wait(), 20)
+    except asyncio.TimeoutError:
+        pass
+    running -= 1
+    return most
+
+runpod.serverless.start({"handler": handler, "concurrency_modifier": lambda current: 4})
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runpod_script_needs_no_setting_to_run_jobs_at_once_and_all_of_its_progress_arrives() {
+    let (stack, dir) = api::stack(&["--slots", "4"]);
+    let folder = write(&dir.path().join("burst"), &[("handler.py", RUNPOD)]);
+    let _ = stack.stoke_ok(&["deploy", &folder, "--kind", "runpod", "--handler", "handler.py"]);
+    let api = Api::of(&stack);
+    let long = api.submit("burst", json!({"steps": 15})).await;
+    let story = api.request("GET", &format!("/v1/jobs/{long}/events")).send().await.unwrap().text().await.unwrap();
+    let told: Vec<&str> =
+        story.lines().filter_map(|line| line.split_once("\"message\":\"step ")?.1.split('/').next()).collect();
+    let steps: Vec<String> = (1..=15).map(|step| step.to_string()).collect();
+    assert_eq!(told, steps, "{story}");
+
+    let jobs = api.submit_many("burst", (0..4).map(|_| json!({"steps": 0}))).await;
+    for job in &jobs {
+        assert_eq!(api.ended(job).await["result"], 4);
+    }
+}
+
 /// Waits in its first attempt until it is killed; the second finds the mark that the first has left.
 const SLOW_ONCE: &str = r#"
 import os

@@ -31,13 +31,13 @@ struct Shelf {
 
 /// A server of files that knows ranges, and speaks as a model hub does below `/org/model`.
 #[derive(Clone)]
-struct Origin {
-    url: String,
+pub(crate) struct Origin {
+    pub(crate) url: String,
     shelf: Arc<Mutex<Shelf>>,
 }
 
 impl Origin {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let origin = Self { url: format!("http://{}", listener.local_addr().unwrap()), shelf: Arc::default() };
         let served = origin.clone();
@@ -51,7 +51,7 @@ impl Origin {
         origin
     }
 
-    fn put(&self, path: &str, bytes: &[u8]) {
+    pub(crate) fn put(&self, path: &str, bytes: &[u8]) {
         self.shelf.lock().unwrap().files.insert(path.to_owned(), bytes.to_vec());
     }
 

@@ -1,5 +1,5 @@
-//! `make bench-workers`: whether two workers do twice the work of one, and evenly; what calls for several jobs are worth; and what a
-//! worker takes for itself. Jobs sleep, so that the machine's own speed matters little. `--json` prints one document.
+//! `make bench-workers`: whether two workers do twice the work of one, and evenly; what calls for several jobs are worth; what a worker
+//! takes for itself; and whether a backlog keeps every slot of a fresh worker busy. Jobs sleep, so that the machine's own speed matters little. `--json` prints one document.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -24,10 +24,16 @@ async fn main() -> anyhow::Result<()> {
     let args = ["--workers", "0"].map(str::to_owned).to_vec();
     let bench = Bench::new(Stack::start(&dir.path().join("stack"), &StackOptions { args, env: vec![] }));
     let models = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/workers/models.py");
-    for model in ["half-second", "second", "one-by-one", "together"] {
-        let _ = bench.stack.stoke_ok(&["deploy", &format!("{models}:{}", model.replace('-', "_"))]);
+    for model in ["half-second", "second", "one-by-one", "together", "tenth", "slow-load"] {
+        let object = if model == "slow-load" { "SlowLoad".to_owned() } else { model.replace('-', "_") };
+        let _ = bench.stack.stoke_ok(&["deploy", &format!("{models}:{object}")]);
     }
-    let goals = [bench.two_workers(rounds).await?, bench.batched(rounds).await?, bench.overhead(rounds).await?];
+    let goals = [
+        bench.two_workers(rounds).await?,
+        bench.batched(rounds).await?,
+        bench.overhead(rounds).await?,
+        bench.slots(rounds).await?,
+    ];
     let goals: Vec<Goal> = goals.into_iter().flatten().collect();
     report(&goals, arguments.iter().any(|one| one == "--json")).map_err(anyhow::Error::msg)
 }
@@ -42,6 +48,18 @@ struct Run {
     took_s: f64,
     by_worker: BTreeMap<String, usize>,
     batch_sizes: Vec<u64>,
+    /// When each run began and ended, unix seconds, where its model says so.
+    spans: Vec<(f64, f64)>,
+}
+
+impl Run {
+    /// How much of the time from the first run's start to the last one's end so many slots were busy.
+    fn busy(&self, slots: usize) -> f64 {
+        let runs_s: f64 = self.spans.iter().map(|(began, ended)| ended - began).sum();
+        let first = self.spans.iter().map(|(began, _)| *began).fold(f64::INFINITY, f64::min);
+        let last = self.spans.iter().map(|(_, ended)| *ended).fold(0.0, f64::max);
+        runs_s / (slots as f64 * (last - first))
+    }
 }
 
 impl Bench {
@@ -117,6 +135,29 @@ impl Bench {
         Ok(vec![Goal { name, limit: 0.01, is_floor: false, reached: median(overheads) }])
     }
 
+    /// A backlog of an endpoint that takes one job per process, on a worker that has nothing loaded.
+    async fn slots(&self, rounds: usize) -> anyhow::Result<Vec<Goal>> {
+        const SLOTS: usize = 8;
+        let mut busy = [Vec::new(), Vec::new()];
+        for round in 1..=rounds {
+            for (n, (model, jobs)) in [("tenth", 400), ("slow-load", 240)].into_iter().enumerate() {
+                eprintln!("slots, {model}: round {round} of {rounds}");
+                let slots = SLOTS.to_string();
+                let worker = self.stack.start_worker(&format!("slots-{n}-{round}"), &[("STOKE_SLOTS", &slots)]);
+                let run = self.run(model, jobs).await?;
+                eprintln!("  {:.2} s in all, {:.3} busy", run.took_s, run.busy(SLOTS));
+                busy[n].push(run.busy(SLOTS));
+                drop(worker);
+            }
+        }
+        let names = [
+            "400 jobs of 0.1 s on 8 slots: busy from the first start",
+            "240 jobs of 0.3 s, load 3 s, on 8 slots: the same",
+        ];
+        let goal = |(name, busy)| Goal { name, limit: 0.9, is_floor: true, reached: median(busy) };
+        Ok(names.into_iter().zip(busy).map(goal).collect())
+    }
+
     /// A worker that has the model loaded.
     async fn worker(&self, name: &str, slots: usize, model: &str) -> anyhow::Result<Worker> {
         let worker = self.stack.start_worker(name, &[("STOKE_SLOTS", &slots.to_string())]);
@@ -144,7 +185,7 @@ impl Bench {
         let request = self.http.post(format!("{}/v1/jobs/bulk", self.stack.url)).bearer_auth(&self.stack.token);
         let answer: Value = request.json(&json!({"jobs": body})).send().await?.error_for_status()?.json().await?;
         let (mut first, mut last) = (u64::MAX, 0);
-        let (mut by_worker, mut batch_sizes) = (BTreeMap::new(), Vec::new());
+        let (mut by_worker, mut batch_sizes, mut spans) = (BTreeMap::new(), Vec::new(), Vec::new());
         for id in answer["ids"].as_array().context("ids")? {
             let path = format!("/v1/jobs/{}", id.as_str().context("an id")?);
             let mut job = self.get(&format!("{path}?wait_s=15")).await?;
@@ -157,10 +198,13 @@ impl Bench {
             let attempt = &job["attempts"][0];
             *by_worker.entry(attempt["worker_id"].to_string()).or_default() += 1;
             batch_sizes.extend(attempt["timing"]["batch_size"].as_u64());
+            if let (Some(began), Some(ended)) = (job["result"][0].as_f64(), job["result"][1].as_f64()) {
+                spans.push((began, ended));
+            }
         }
         const DAY_MS: u64 = 24 * 3_600 * 1_000;
         let took_ms = (last + DAY_MS - first) % DAY_MS;
-        Ok(Run { took_s: took_ms as f64 / 1e3, by_worker, batch_sizes })
+        Ok(Run { took_s: took_ms as f64 / 1e3, by_worker, batch_sizes, spans })
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<Value> {

@@ -26,3 +26,21 @@ def one_by_one(n: int) -> int:
 def together(n: list[int]) -> list[int]:
     time.sleep(0.01)
     return n
+
+
+@endpoint(name="tenth")
+def tenth() -> list[float]:
+    began = time.time()
+    time.sleep(0.1)
+    return [began, time.time()]
+
+
+@endpoint(name="slow-load")
+class SlowLoad:
+    def setup(self) -> None:
+        time.sleep(3)
+
+    def predict(self) -> list[float]:
+        began = time.time()
+        time.sleep(0.3)
+        return [began, time.time()]

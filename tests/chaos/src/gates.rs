@@ -25,7 +25,7 @@ const MUTANT_SECONDS: u64 = 30;
 const MUTANT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Planted bugs, as `stokehold-queue`'s feature `mutants` has them.
-pub const MUTANTS: [&str; 17] = [
+pub const MUTANTS: [&str; 18] = [
     "no-fence-check",
     "late-result-shown",
     "ack-before-commit",
@@ -43,6 +43,7 @@ pub const MUTANTS: [&str; 17] = [
     "failures-not-counted",
     "priority-upside-down",
     "cancel-by-anybody",
+    "duty-not-restarted",
 ];
 
 /// Gate B: seeds from `from` on, each beside the same load without faults.

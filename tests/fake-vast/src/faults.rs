@@ -62,6 +62,11 @@ pub enum Fault {
     },
     /// A rent is answered by an error that carries the instance, which is made and stopped.
     RefusedButCreated,
+    /// What is rented costs so many times what its offer said.
+    ChargedTimes {
+        /// Less than 1: it costs less.
+        factor: f64,
+    },
     /// The offer is gone.
     NoSuchAsk {
         /// 400, 404 or 410.
@@ -177,7 +182,7 @@ impl Fault {
                 matches!(point, Point::Call(Route::Search | Route::List | Route::ListOld))
             }
             Self::Varying { .. } | Self::SearchQuota => point == Point::Call(Route::Search),
-            Self::RefusedButCreated | Self::NoSuchAsk { .. } | Self::InsufficientCredit => {
+            Self::ChargedTimes { .. } | Self::RefusedButCreated | Self::NoSuchAsk { .. } | Self::InsufficientCredit => {
                 point == Point::Call(Route::Rent)
             }
             Self::QueuedStart { .. } => matches!(point, Point::Call(Route::Set | Route::SetMany)),

@@ -191,6 +191,12 @@ impl Market {
         }
         let is_refused = is_low || faults.contains(&Fault::RefusedButCreated);
         let id = self.create(ask, (machine, block), order, is_refused);
+        for fault in faults {
+            if let Fault::ChargedTimes { factor } = fault {
+                self.change(id, |one| one.price = nano_usd(crate::money::in_usd(one.price) * factor));
+                self.reprice(id);
+            }
+        }
         if is_refused { Err(too_low(Some(id))) } else { Ok(id) }
     }
 

@@ -1,0 +1,14 @@
+"""A generator as a language model is one: many small outputs, as fast as they are taken or at a pace."""
+
+import time
+from collections.abc import Iterator
+
+from stokehold import endpoint
+
+
+@endpoint(name="tokens")
+def tokens(count: int, size: int = 4, every_s: float = 0.0) -> Iterator[str]:
+    for n in range(count):
+        if every_s:
+            time.sleep(every_s)
+        yield str(n).ljust(size)
