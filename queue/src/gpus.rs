@@ -14,8 +14,7 @@ pub struct Kind {
     pub sold_gib: u32,
     /// The memory that it reports, MiB. ECC and firmware take up to 7.5 % of what is sold.
     pub reported_mib: u64,
-    /// Where `reported_mib` was read: `offers` (Vast.ai's list of offers), `nvidia-smi` or `rocm-smi`;
-    /// `unverified` where nobody has checked it against a card or a list.
+    /// Where `reported_mib` was read: `offers` (Vast.ai's list of offers), `nvidia-smi` or `rocm-smi`.
     pub source: &'static str,
 }
 
@@ -76,7 +75,7 @@ mod tests {
     #[test]
     fn every_line_of_the_table_is_read() {
         assert_eq!(KINDS.len(), include_str!("gpus.csv").lines().count() - 1);
-        assert!(KINDS.iter().all(|kind| ["offers", "nvidia-smi", "rocm-smi", "unverified"].contains(&kind.source)));
+        assert!(KINDS.iter().all(|kind| ["offers", "nvidia-smi", "rocm-smi"].contains(&kind.source)));
     }
 
     #[test]
