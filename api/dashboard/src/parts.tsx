@@ -19,14 +19,15 @@ export function Problem({ text }: { text: string | null }) { return text ? <p cl
 export function Empty({ children }: { children: ComponentChildren }) { return <div class="empty">{children}</div>; }
 export function Tile({ label, children }: { label: string; children: ComponentChildren }) { return <div><span class="quiet">{label}</span><b>{children}</b></div>; }
 
-/** A table whose figures stand right; `n` names the columns of figures, `wrap` those of sentences. */
-export function Table({ label, heads, n = [], wrap = [], rows }: { label: string; heads: string[]; n?: number[]; wrap?: number[]; rows: ComponentChildren[][] }) {
+/** A table whose figures stand right; `n` names the columns of figures, `wrap` those of sentences. Rows that can be acted on have `keys`, so that an
+ * open dialog stays with its row when others come or go. */
+export function Table({ label, heads, n = [], wrap = [], keys = [], rows }: { label: string; heads: string[]; n?: number[]; wrap?: number[]; keys?: string[]; rows: ComponentChildren[][] }) {
   const kind = (at: number) => (n.includes(at) ? "n" : wrap.includes(at) ? "wrap" : "");
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
       <table>
         <thead><tr>{heads.map((head, at) => <th key={head} scope="col" class={kind(at)}>{head}</th>)}</tr></thead>
-        <tbody>{rows.map((row, at) => <tr key={at}>{row.map((cell, column) => <td key={column} class={kind(column)}>{cell}</td>)}</tr>)}</tbody>
+        <tbody>{rows.map((row, at) => <tr key={keys[at] ?? at}>{row.map((cell, column) => <td key={column} class={kind(column)}>{cell}</td>)}</tr>)}</tbody>
       </table>
     </div>
   );

@@ -1,9 +1,14 @@
 // What every test starts from: the stack that was filled, and a page that is logged in to it.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { type BrowserContext, expect, type Page, test as base } from "@playwright/test";
+import type { AxeResults } from "axe-core";
 import type { Seeded } from "./seed";
 import { Api } from "./stack";
 
 export interface Filled { url: string; token: string; reader: string; canceller: string; seeded: Seeded }
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 export const VIEWS = ["queue", "jobs", "batches", "fleet", "endpoints", "costs"] as const;
 
@@ -22,6 +27,14 @@ export async function enter(context: BrowserContext, url: string, token: string)
 
 /** The page says that it is followed live. */
 export function live(page: Page) { return expect(page.getByRole("status").filter({ hasText: "live" })).toBeVisible(); }
+
+/** Which rules for accessibility the page breaks as it is now, with where, and how many it keeps. */
+export async function axe(page: Page): Promise<{ violations: string[]; passes: number }> {
+  // Not as a script of the page, which its policy would refuse.
+  await page.evaluate(AXE);
+  const { violations, passes } = await page.evaluate(() => (window as unknown as { axe: { run: (options: object) => Promise<AxeResults> } }).axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"] }));
+  return { violations: violations.map((each) => `${each.id}: ${each.nodes.map((node) => node.html).join(" | ").slice(0, 400)}`), passes: passes.length };
+}
 
 export const test = base.extend<{ stack: Filled; api: Api; at: (path: string) => string; inside: Page }>({
   stack: async ({}, use) => use(filled()),

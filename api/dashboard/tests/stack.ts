@@ -1,6 +1,7 @@
 // The stack that the page is tried against: `stoke dev` with data of its own, and its API as programs see it.
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createConnection } from "node:net";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
@@ -99,6 +100,21 @@ export class Stack {
   }
 
   remove(): void { rmSync(this.data, { recursive: true, force: true }); }
+
+  /** Sets a field of a job's record in the stack's own Redis, past everything that keeps records whole. */
+  async setField(job: string, field: string, value: string): Promise<void> {
+    const { redis_url, redis_prefix } = JSON.parse(readFileSync(join(this.data, "stack.json"), "utf8")) as { redis_url: string; redis_prefix: string };
+    const words = ["HSET", `{${redis_prefix}:0}:j:${job}`, field, value];
+    const socket = createConnection({ path: decodeURIComponent(new URL(redis_url).pathname), timeout: ANSWER_MS });
+    const reply = await new Promise<string>((answer, failed) => {
+      socket.once("data", (bytes) => answer(bytes.toString()));
+      socket.once("error", failed);
+      socket.once("timeout", () => failed(new Error("Redis does not answer")));
+      socket.once("close", () => failed(new Error("Redis has closed the connection")));
+      socket.write(`*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`).join("")}`);
+    }).finally(() => socket.destroy());
+    if (!reply.startsWith(":")) throw new Error(`HSET: ${reply}`);
+  }
 
   /** `stoke` with these arguments against it; what it prints. */
   async stoke(...args: string[]): Promise<string> {

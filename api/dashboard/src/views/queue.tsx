@@ -1,4 +1,4 @@
-// What waits, why the head of each lane waits, and what came and went.
+// What waits, why the head of each lane waits, what came and went, and what nothing moves.
 import { useEffect } from "preact/hooks";
 import type { Schemas } from "../api";
 import { Chart } from "../chart";
@@ -7,9 +7,10 @@ import { Empty, Problem, State, Table, Tile, useTick } from "../parts";
 import { go } from "../route";
 import { useMay } from "../session";
 import { since, span } from "../words";
+import { Quarantine } from "./quarantine";
 
 type Lane = Schemas["Lane"];
-/** There is a new point so often. */
+/** Time between two points of the chart, and between two looks at the quarantine, which the stream does not have. */
 const STEP_MS = 10_000;
 const PRIORITIES = ["interactive", "standard", "batch"] as const;
 const BY = ["lane", "priority", "endpoint", "tenant"] as const;
@@ -43,7 +44,8 @@ export function Queue({ by }: { by: string | null }) {
   const mayOperate = useMay("workers:read");
   const { data, problem } = useTopic<Schemas["QueueView"]>("queue", mayOperate ? "/v1/queue" : null);
   const series = useAsked<Schemas["Series"]>("/v1/series?minutes=60", null);
-  useEffect(() => { const timer = setInterval(series.again, STEP_MS); return () => clearInterval(timer); }, []);
+  const quarantine = useAsked<Schemas["Quarantine"]>(useMay("tenants:read") ? "/v1/quarantine" : null, null);
+  useEffect(() => { const timer = setInterval(() => { series.again(); quarantine.again(); }, STEP_MS); return () => clearInterval(timer); }, []);
   const chosen = BY.find((each) => each === by) ?? "lane";
   const lanes = data?.lanes ?? [];
   const of = (priority: string) => lanes.filter((lane) => lane.priority === priority);
@@ -51,8 +53,9 @@ export function Queue({ by }: { by: string | null }) {
   return (
     <>
       <h1>Queue</h1>
-      <Problem text={problem} />
+      <Problem text={problem ?? quarantine.problem} />
       {data && <div class="tiles">{tile("waiting", lanes)}{PRIORITIES.map((priority) => tile(priority, of(priority)))}</div>}
+      <Quarantine found={quarantine.data} again={quarantine.again} />
       <h2>The last hour</h2>
       {series.data?.points.length ? <Chart series={series.data} /> : <p class="quiet">{series.problem ?? "No figures yet."}</p>}
       {!mayOperate && <p class="quiet">What waits is of all tenants, so it is shown to a token with <code>workers:read</code>. Your own jobs that wait are in <a href="/dashboard/jobs?state=queued">Jobs</a>.</p>}
