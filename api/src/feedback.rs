@@ -77,7 +77,7 @@ pub(crate) struct Export {
 }
 
 impl Feedback {
-    fn new(job: &Job, said: Said, at_ms: u64) -> Self {
+    fn new(job: &Job, input: Box<RawValue>, said: Said, at_ms: u64) -> Self {
         let (result, result_key) = match &job.result {
             Some(JobResult::Inline(result)) => (Some(result.clone()), None),
             Some(JobResult::Object { key, .. }) => (None, Some(key.clone())),
@@ -87,7 +87,7 @@ impl Feedback {
             job_id: job.id,
             endpoint: job.spec.endpoint.clone(),
             version: job.spec.version,
-            input: job.input.clone(),
+            input,
             result,
             result_key,
             accepted: said.accepted,
@@ -105,8 +105,10 @@ impl Feedback {
 
 /// Keeps feedback of a job that succeeded, in the place of what was kept before. Repeating it is safe.
 pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result<Feedback, Problem> {
-    let feedback = Feedback::new(job, said, at_ms);
     let spec = &job.spec;
+    let input = app.whole_input(&spec.tenant, &job.input).await?;
+    let input = input.ok_or_else(|| Problem::new(Code::FileMissing, "the file that holds the job's input is gone"))?;
+    let feedback = Feedback::new(job, input.into_owned(), said, at_ms);
     let key = format!("{}{}.json", prefix(&spec.tenant, Some(&spec.endpoint), Some(spec.version)), job.id);
     let text = serde_json::to_vec(&feedback).map_err(|error| {
         tracing::error!(%error, job.id = %job.id, "feedback cannot be written");

@@ -24,6 +24,7 @@ mod history;
 mod inputs;
 mod json;
 mod keepers;
+mod large_inputs;
 mod live;
 mod maintenance;
 mod metrics;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, JobSpec, JobState, NewJob, StepRun};
 use stokehold_queue::pipeline::{self, Blocked, Next};
@@ -147,7 +148,9 @@ impl Settler {
 
     /// `None` when something it waits for has not ended.
     async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Trouble> {
-        let input: Value = serde_json::from_str(job.input.get())
+        let input = self.app.whole_input(&job.spec.tenant, &job.input).await?;
+        let input = input.ok_or_else(|| Trouble::Lost("its input is missing from the object store".to_owned()))?;
+        let input: Value = serde_json::from_str(input.get())
             .map_err(|error| Trouble::Lost(format!("its input cannot be read: {error}")))?;
         let output = match &job.held {
             Some(held) => Some(self.portable(job, outcomes::value(&self.app, job.id, held).await?).await?),
@@ -165,17 +168,28 @@ impl Settler {
             Next::Fail(error) => Verdict::Fail { error },
             Next::Queue(None) => Verdict::Queue { input: None },
             Next::Queue(Some(input)) => match self.acceptable(job, &input).await? {
-                None => Verdict::Queue { input: Some(json::raw(&input)) },
+                None => Verdict::Queue { input: Some(self.stored(job, &input).await?) },
                 Some(error) => Verdict::Fail { error },
             },
             Next::Succeed(result) => succeed(result.as_ref()),
             Next::Step { index, input, asked } => {
-                let step = step_job(&self.app.config.traces.sampler, job, index, &asked);
+                let mut step = step_job(&self.app.config.traces.sampler, job, index, &asked);
+                self.app.store_inputs(std::slice::from_mut(&mut step)).await?;
                 steps.push(StepRun::queued(step.id));
-                Verdict::Step { input: input.as_ref().map(json::raw), job: Box::new(step) }
+                let input = match &input {
+                    Some(input) => Some(self.stored(job, input).await?),
+                    None => None,
+                };
+                Verdict::Step { input, job: Box::new(step) }
             }
         };
         Ok(Some((steps, verdict)))
+    }
+
+    /// An input as it is to stand in the job's record.
+    async fn stored(&self, job: &Job, input: &Value) -> Result<Box<RawValue>, Problem> {
+        let (input, _file) = self.app.store_input(&job.spec.tenant, json::raw(input)).await?;
+        Ok(input)
     }
 
     async fn dependencies(&self, job: &Job, input: &Value) -> Result<BTreeMap<JobId, pipeline::Outcome>, Trouble> {

@@ -13,7 +13,6 @@ use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Sha
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::auth;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::costs::Costs;
@@ -34,6 +33,7 @@ use crate::tenants::Tenants;
 use crate::uses::Uses;
 use crate::waits::Waits;
 use crate::work::Bells;
+use crate::{auth, large_inputs};
 
 /// The pause before a repeat, times 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
@@ -68,6 +68,7 @@ pub struct Parts {
     pub(crate) tenants: Tenants,
     pub(crate) uses: Uses,
     pub(crate) stored: Stored,
+    pub(crate) older_replicas: Cache<(), bool>,
     pub(crate) workers: Cache<String, Arc<WorkerRecord>>,
     pub(crate) fleets: Cache<(), Fleet>,
     pub(crate) demands: Cache<(), Arc<AllDemands>>,
@@ -133,6 +134,7 @@ impl App {
             tenants: Tenants::new(),
             uses: Uses::default(),
             stored: Stored::new(),
+            older_replicas: large_inputs::older_cache(),
             workers: Cache::builder().max_capacity(10_000).time_to_idle(Duration::from_secs(60)).build(),
             fleets: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             demands: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),

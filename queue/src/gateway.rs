@@ -98,6 +98,9 @@ pub struct LeaseRequest {
     pub only: Option<u32>,
     /// How long to wait for the first lease; the gateway waits no longer than half a lease.
     pub wait_ms: u64,
+    /// It fetches large inputs from S3 (see [`crate::job::InputFile`]); without, the gateway sends them along.
+    #[serde(default)]
+    pub fetches_inputs: bool,
     /// Attempts that ended; answered before the wait when there are any and `want` is 0.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finish: Vec<FinishReport>,
@@ -131,9 +134,12 @@ pub struct LeasedJob {
     pub fence: Fence,
     /// Longest the handler may run.
     pub timeout_ms: u64,
-    /// The input, JSON text untouched since it was submitted.
+    /// The input, JSON text untouched since it was submitted. With `input_file` only a reference to it.
     pub input: Box<RawValue>,
-    /// Where to fetch the files that the input names: file id to presigned URL.
+    /// The one of `files` that holds the input: only for a worker that fetches inputs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_file: Option<String>,
+    /// Where to fetch the files that the input names, and `input_file`: file id to presigned URL.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, String>,
     /// The run's place in the job's trace, as W3C Trace Context writes it: a handler's own spans are parts of that.

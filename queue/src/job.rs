@@ -2,6 +2,7 @@
 
 mod attempt;
 mod error;
+mod input;
 mod new;
 mod spec;
 mod step;
@@ -12,6 +13,7 @@ use serde_json::value::RawValue;
 
 pub use self::attempt::{Attempt, AttemptOutcome, Timing};
 pub use self::error::{ErrorCode, Fault, JobError};
+pub use self::input::{INLINE_INPUT_BYTES, InputFile};
 pub use self::new::{Idempotency, NewJob};
 pub use self::spec::{
     BatchLine, Concurrency, Dependency, DependencyOn, Hook, HookEvent, JobSpec, Priority, RetryPolicy,

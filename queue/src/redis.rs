@@ -315,6 +315,18 @@ impl RedisQueue {
         redis::cmd("PING").query_async(&mut self.connection.redis()).await.map_err(Error::redis("ping"))
     }
 
+    /// Whether an API replica of the release before listens here: its name begins with `r_`.
+    pub(crate) async fn has_older_replicas(&self) -> Result<bool, Error> {
+        let older = self.keys.signal("r_*");
+        let listening: Vec<String> = redis::cmd("PUBSUB")
+            .arg("CHANNELS")
+            .arg(older)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("list the replicas"))?;
+        Ok(!listening.is_empty())
+    }
+
     /// Whether `replica` is the one that does `role` for the next `ttl_ms`: a sweep that needs no second pair of hands. Correctness
     /// never rests on it, since two may believe it at once.
     ///

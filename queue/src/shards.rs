@@ -94,6 +94,17 @@ impl Shards {
         Ok(&self.0.shards[usize::from(self.home(tenant).await?)])
     }
 
+    /// Whether a replica of the release before serves the same Redis. Such a replica does not know inputs that are kept as files.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn has_older_replicas(&self) -> Result<bool, Error> {
+        match self.0.shards.first() {
+            Some(shard) => shard.has_older_replicas().await,
+            None => Ok(false),
+        }
+    }
+
     /// What is deployed, who may call, which workers are here.
     #[must_use]
     pub fn registry(&self) -> Registry {

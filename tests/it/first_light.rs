@@ -50,6 +50,23 @@ async fn a_file_goes_in_and_a_file_comes_out() {
     assert_eq!(answer.text().await.unwrap(), "BE LOUD");
 }
 
+/// Over 64 KiB an input lies in S3 and the worker fetches it; its handler does not see a difference.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_input_reaches_its_handler_whole() {
+    let (stack, _dir) = api::stack(&[]);
+    let _ = stack.stoke_ok(&["deploy", &root().join("sdk/examples/echo").to_string_lossy()]);
+    let (api, text) = (Api::of(&stack), "large ".repeat(150_000));
+    let id = api.submit("echo", serde_json::json!({"text": text})).await;
+    let job = api.ended(&id).await;
+    assert_eq!((&job["state"], &job["input"]["as"]), (&Value::from("succeeded"), &Value::from("input")), "{job}");
+    assert!(job["timing"]["inputs_ms"].is_u64(), "{}", job["timing"]);
+    let answer = api.request("GET", &format!("/v1/jobs/{id}/result")).send().await.unwrap();
+    let result: Value = answer.json().await.unwrap();
+    assert!(result["text"] == text, "the text has come back whole");
+    let file = api.get(&format!("/v1/files/{}", job["input"]["$file"].as_str().unwrap())).await;
+    assert!(file["size_bytes"].as_u64().unwrap() > 900_000, "{file}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_logs_and_outputs_stream_until_done() {
     let (stack, _dir) = api::stack(&[]);

@@ -120,7 +120,7 @@ impl Attempts {
             }
             Err(Stop::Fail(error)) => {
                 let error = disk::blamed(self.pool.blamed(error, &course.cards));
-                tracing::info!(job.id = %lease.job_id, code = ?error.code, class = %error.class, "attempt failed");
+                tracing::info!(job.id = %lease.job_id, code = ?error.code, class = ?error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }
         };
@@ -129,7 +129,7 @@ impl Attempts {
 
     async fn outcome(
         &self,
-        job: LeasedJob,
+        mut job: LeasedJob,
         lease: &LeaseRef,
         open: &mut Open,
         lost: &CancellationToken,
@@ -142,16 +142,27 @@ impl Attempts {
             let (model, turn, ready) = self.place(&job, lease, claim, open).await?;
             let folder = RunFolder::new(&model.folder().inputs(), number);
             let fetching = Instant::now();
+            let mut urls = job.files.clone();
+            let input = match &job.input_file {
+                Some(id) => {
+                    let url = urls.remove(id);
+                    Some(inputs::fetch_input(&self.transfer, url.as_deref()).await.map_err(Stop::Fail)?)
+                }
+                None => None,
+            };
             let files =
-                inputs::fetch(&self.transfer, &job.files, model.folder(), folder.path()).await.map_err(Stop::Fail)?;
+                inputs::fetch(&self.transfer, &urls, model.folder(), folder.path()).await.map_err(Stop::Fail)?;
             course.timing.inputs_ms = millis(fetching.elapsed());
-            Ok::<_, Stop>((model, turn, ready, files, folder))
+            Ok::<_, Stop>((model, turn, ready, (input, files), folder))
         };
-        let (model, turn, mut ready, files, _inputs) = tokio::select! {
+        let (model, turn, mut ready, (input, files), _inputs) = tokio::select! {
             prepared = prepare => prepared?,
             () = lost.cancelled() => return Err(Stop::Lost),
             () = self.leaving.cancelled() => return Err(Stop::Release),
         };
+        if let Some(input) = input {
+            job.input = input;
+        }
         let scratch = RunFolder::new(&model.folder().work(), number);
         course.cards.clone_from(&ready.cards);
         course.timing.env_ms = millis(ready.took.environment);

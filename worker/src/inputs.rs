@@ -1,14 +1,28 @@
-//! The files that a job's input names: fetched into a folder of the run's own before it begins.
+//! A large input, which is kept as a file, and the files that an input names: fetched before the run begins.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde_json::value::RawValue;
 use stokehold_queue::job::JobError;
 use tokio::fs;
 
 use crate::failure::infra;
 use crate::scratch::EndpointFolder;
 use crate::transfer::Transfer;
+
+/// The largest input: one job of a bulk submit, which is 8 MiB.
+const INPUT_BYTES_MAX: usize = 8 << 20;
+
+/// Fetches an input that is kept as a file. Into memory: its handler must not be able to change what it is given.
+pub(crate) async fn fetch_input(transfer: &Transfer, url: Option<&str>) -> Result<Box<RawValue>, JobError> {
+    let fetched = async {
+        let url = url.ok_or_else(|| anyhow::anyhow!("the gateway gave no URL for it"))?;
+        let bytes = transfer.get_bytes(url, INPUT_BYTES_MAX).await?;
+        Ok::<_, anyhow::Error>(RawValue::from_string(String::from_utf8(bytes)?)?)
+    };
+    fetched.await.map_err(|error| infra(format!("the input cannot be fetched: {error}")))
+}
 
 /// Fetches each file, and gives them to the user that the endpoint's runners run as. Where each lies, by its id; it has the name that it was
 /// uploaded with. `folder` is made, if there is any.

@@ -94,6 +94,29 @@ impl Transfer {
         Ok(())
     }
 
+    /// Gets an object of at most `max` bytes into memory.
+    pub(crate) async fn get_bytes(&self, url: &str, max: usize) -> anyhow::Result<Vec<u8>> {
+        let mut tries = Tries::within(GET_PATIENCE);
+        loop {
+            match self.get_bytes_once(url, max).await {
+                Err(error) if tries.another(&error) => tries.pause().await,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn get_bytes_once(&self, url: &str, max: usize) -> anyhow::Result<Vec<u8>> {
+        let answer = timeout(IDLE_TIMEOUT, self.http.get(url).send()).await?;
+        let answer = checked(answer.map_err(reqwest::Error::without_url)?)?;
+        let (mut bytes, mut body) = (Vec::new(), answer.bytes_stream());
+        while let Some(piece) = timeout(IDLE_TIMEOUT, body.next()).await? {
+            let piece = piece.map_err(reqwest::Error::without_url)?;
+            anyhow::ensure!(bytes.len() + piece.len() <= max, "it is larger than {max} bytes");
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+
     /// Gets an object into a new file of at most [`FILE_BYTES_MAX`]. What whoever has uploaded it calls it, if the store says so.
     pub(crate) async fn get(&self, url: &str, into: &Path) -> anyhow::Result<Option<String>> {
         let mut tries = Tries::within(GET_PATIENCE);

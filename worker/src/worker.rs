@@ -416,7 +416,14 @@ impl Worker {
         let worker = Arc::clone(self);
         async move {
             let wait_ms = u64::try_from(LEASE_WAIT.as_millis()).unwrap_or(0);
-            let request = LeaseRequest { want, offer: worker.attempts.pool.offer(), only: None, wait_ms, finish };
+            let request = LeaseRequest {
+                want,
+                offer: worker.attempts.pool.offer(),
+                only: None,
+                wait_ms,
+                fetches_inputs: true,
+                finish,
+            };
             *lock(&worker.asked) = Some(request.offer.clone());
             let leaving = async {
                 worker.attempts.draining.cancelled().await;

@@ -11,12 +11,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use serde_json::value::RawValue;
 use stokehold_objects::Error as ObjectsError;
 use stokehold_queue::gateway::{
     FinishOutcome, FinishReport, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, WarmModel,
 };
-use stokehold_queue::job::{ErrorCode, JobError, Timing};
-use stokehold_queue::queue::{Lease, LeaseQuery, WarmLane, patience_ms};
+use stokehold_queue::job::{ErrorCode, InputFile, JobError, Timing};
+use stokehold_queue::queue::{LEASE_BYTES, Lease, LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::reach::{Reach, class_of};
 use stokehold_queue::{BATCH_MAX, Queue};
 use tokio::time::Instant;
@@ -69,10 +70,19 @@ pub(super) async fn lease(
     let Some(granted) = granted else {
         return respond(&LeaseReply { leases: Vec::new(), finished }, None);
     };
-    let mut leases = Vec::with_capacity(granted.leases().len());
+    let mut leases: Vec<LeasedJob> = Vec::with_capacity(granted.leases().len());
+    let mut fetched = 0;
     for lease in granted.leases() {
-        match told(&app, lease).await {
-            Ok(told) => leases.push(told),
+        if fetched > LEASE_BYTES {
+            // Inputs that were fetched for a worker that does not do it itself: the rest goes back, and comes with the next reply.
+            give_back(&app, lease).await?;
+            continue;
+        }
+        match told(&app, lease, request.fetches_inputs).await {
+            Ok(told) => {
+                fetched += told.input.get().len().saturating_sub(lease.input.get().len());
+                leases.push(told);
+            }
             Err(Untold::Passing(problem)) => return Err(problem),
             // It would come back with the next lease, and keep all others from every worker.
             Err(Untold::Unreadable(why)) => end(&app, lease, why).await?,
@@ -131,12 +141,28 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
     })
 }
 
+/// Gives a lease back to the queue.
+async fn give_back(app: &App, lease: &Lease) -> Result<(), Problem> {
+    let named = [lease.named()];
+    app.ask_again("release a job", || app.queue.release(&named)).await.map(drop)
+}
+
 /// Why a lease cannot be given to a worker.
 enum Untold {
     /// Something does not answer, or is not as it should be: the lease goes back.
     Passing(Problem),
     /// Its input cannot be read, in words.
     Unreadable(String),
+}
+
+impl From<Problem> for Untold {
+    fn from(problem: Problem) -> Self {
+        Self::Passing(problem)
+    }
+}
+
+fn missing() -> Untold {
+    Untold::Unreadable("its input is missing from the object store".to_owned())
 }
 
 impl From<ObjectsError> for Untold {
@@ -153,12 +179,24 @@ async fn end(app: &App, lease: &Lease, why: String) -> Result<(), Problem> {
     app.ask_again("end a job", || app.queue.finish(&report)).await.map(drop)
 }
 
-async fn told(app: &App, lease: &Lease) -> Result<LeasedJob, Untold> {
+async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJob, Untold> {
     let spec = &lease.spec;
+    let is_plain = spec.depends_on.is_empty() && spec.steps.is_empty();
+    let file = InputFile::of(&lease.input);
+    // The files that an input names which has come together are not known from its record.
+    let (input, input_file) = match &file {
+        Some(file) if is_plain && fetches_inputs => (lease.input.clone(), Some(file.id.clone())),
+        _ => (app.whole_input(&spec.tenant, &lease.input).await?.ok_or_else(missing)?.into_owned(), None),
+    };
+    let mut named = if is_plain { spec.files.clone() } else { named_files(&input)? };
+    if let (Some(file), None) = (&file, &input_file) {
+        // It is in the reply.
+        named.retain(|id| *id != file.id);
+    }
     let ttl = (URL_TTL + Duration::from_millis(spec.timeout_ms)).min(SIGNED_MAX);
     // One after the other: signing is arithmetic, nobody is asked.
     let mut files = BTreeMap::new();
-    for id in named_files(lease)? {
+    for id in named {
         let url = app.objects.presign_get(&inputs::file_key(&spec.tenant, &id), ttl).await?;
         files.insert(id, url);
     }
@@ -171,20 +209,18 @@ async fn told(app: &App, lease: &Lease) -> Result<LeasedJob, Untold> {
         attempt: lease.attempt,
         fence: lease.fence.clone(),
         timeout_ms: spec.timeout_ms,
-        input: lease.input.clone(),
+        input,
+        input_file,
         files,
         traceparent: Some(traceparent.to_string()),
         behind: lease.behind,
     })
 }
 
-/// The files of a job's input. One that came together from others' results names more than was known at its submit.
-fn named_files(lease: &Lease) -> Result<Vec<String>, Untold> {
-    if lease.spec.depends_on.is_empty() && lease.spec.steps.is_empty() {
-        return Ok(lease.spec.files.clone());
-    }
+/// The files of an input that came together from others' results: it names more than was known at its submit.
+fn named_files(input: &RawValue) -> Result<Vec<String>, Untold> {
     let unreadable = |why: &str| Untold::Unreadable(format!("its input cannot be read: {why}"));
-    let input = serde_json::from_str(lease.input.get()).map_err(|error| unreadable(&error.to_string()))?;
+    let input = serde_json::from_str(input.get()).map_err(|error| unreadable(&error.to_string()))?;
     inputs::files(&input, "/input").map_err(|problem| unreadable(problem.detail()))
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Json as JsonAnswer;
 use axum::extract::State;
 use axum::http::StatusCode;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stokehold_objects::Announced;
 use stokehold_queue::now_ms;
@@ -152,6 +153,15 @@ pub(crate) async fn get(
     let url = app.objects.presign_get(&key, URL_TTL).await?;
     let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };
     Ok(JsonAnswer(view))
+}
+
+/// Keeps JSON text of our own making as a file of this id; doing it again writes the same.
+pub(crate) async fn keep(app: &App, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Problem> {
+    const CONTENT_TYPE: &str = "application/json";
+    let key = file_key(tenant, id);
+    let card = json::write(&Card { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
+    app.objects.put(&card_key(&key), card.into(), CONTENT_TYPE).await?;
+    Ok(app.objects.put(&key, text, CONTENT_TYPE).await?)
 }
 
 fn card_key(key: &str) -> String {

@@ -157,6 +157,7 @@ pub(crate) async fn retry(
     }
     let mut new = again(&job, now_ms());
     retarget(&app, &mut new, same_version).await?;
+    name_files(&app, &job, &mut new).await?;
     match submit::enter(&app, std::slice::from_ref(&new)).await?.first() {
         Some(Submitted::Repeat(first)) => {
             let first = own(&app, &caller.tenant, &first.to_string()).await?;
@@ -179,8 +180,9 @@ pub(crate) async fn retry_many(
     let (dead, next) = dead_matching(&app, &caller.tenant, &filter, None, limit).await?;
     let now = now_ms();
     let mut new: Vec<NewJob> = dead.iter().map(|job| again(job, now)).collect();
-    for job in &mut new {
-        retarget(&app, job, same_version).await?;
+    for (job, new) in dead.iter().zip(&mut new) {
+        retarget(&app, new, same_version).await?;
+        name_files(&app, job, new).await?;
     }
     let mut retried = Vec::with_capacity(dead.len());
     for (dead, new) in dead.chunks(BATCH_MAX).zip(new.chunks(BATCH_MAX)) {
@@ -326,6 +328,14 @@ fn again(job: &Job, now_ms: u64) -> NewJob {
 fn has_come_together(job: &Job) -> bool {
     let failed_before = job.error.as_ref().is_some_and(|error| error.code == ErrorCode::DependencyFailed);
     !pipeline::is_untouched(job) && !failed_before
+}
+
+/// The files of a retried job whose input has come together from others' results: more than were known at its submit.
+async fn name_files(app: &App, job: &Job, new: &mut NewJob) -> Result<(), Problem> {
+    if !job.spec.depends_on.is_empty() && new.spec.depends_on.is_empty() {
+        new.spec.files = app.files_of_input(&job.spec.tenant, &job.input).await?;
+    }
+    Ok(())
 }
 
 /// Puts a job on the version that it is to run on: the endpoint's current one, unless it was submitted for a version or is to keep its own.

@@ -88,6 +88,7 @@ pub(crate) async fn one(
     let mut job = check(request, &target, &caller.tenant, "", &[])?.keyed(key);
     Called::of(&headers).mark(&mut job);
     inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
+    app.store_large_inputs(std::slice::from_mut(&mut job)).await?;
     // Watched from the start, so that nothing has to be asked for that the queue tells by itself.
     let follow = (wait_s > 0).then(|| app.waits.follow(job.id));
     job.watcher = follow.as_ref().map(|_| app.replica.clone());
@@ -131,6 +132,7 @@ pub(crate) async fn bulk(
     jobs.iter_mut().for_each(|job| called.mark(job));
     let files: BTreeSet<&String> = jobs.iter().flat_map(|job| &job.spec.files).collect();
     inputs::require_files(&app.objects, &caller.tenant, &files).await?;
+    app.store_large_inputs(&mut jobs).await?;
 
     let submitted = enter(&app, &jobs).await?;
     let ids = submitted.into_iter().map(|outcome| outcome.id().to_string()).collect();

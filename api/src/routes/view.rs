@@ -44,7 +44,7 @@ pub(crate) struct JobView<'a> {
     deadline_at: Option<String>,
     /// RFC 3339, once it has ended.
     ended_at: Option<String>,
-    /// The input as it was submitted.
+    /// The input as it was submitted; one over 64 KiB as `{"$file": "<id>", "as": "input"}`, and GET /v1/files/<id> says where it is.
     #[schema(value_type = serde_json::Value)]
     input: &'a RawValue,
     /// The caller's own labels.

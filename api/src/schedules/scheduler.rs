@@ -127,7 +127,8 @@ impl Scheduler {
 
     /// `None` when there is no such schedule any more.
     async fn submit(&self, due: &Due, tick_ms: u64) -> Result<Option<Submitted>, Problem> {
-        let job = stored_job(&self.app, &due.schedule.tenant, &due.schedule.job).await?;
+        let mut job = stored_job(&self.app, &due.schedule.tenant, &due.schedule.job).await?;
+        self.app.store_large_inputs(std::slice::from_mut(&mut job)).await?;
         let priority = job.spec.priority;
         let submitted = self.app.ask("submit a tick", self.schedules.submit(due, tick_ms, job)).await?;
         if let Some(Submitted::New(_)) = submitted {

@@ -16,6 +16,7 @@ mod dashboard;
 mod events;
 mod feedback;
 mod history;
+mod large_inputs;
 mod matrix;
 mod openapi;
 mod outages;

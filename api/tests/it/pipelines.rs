@@ -12,7 +12,7 @@ use stokehold_queue::reach::Reach;
 use crate::stack::{PACKAGE, Stack, sha256};
 use crate::worker::Worker;
 
-fn endpoint(name: &str, more: Value) -> Value {
+pub(crate) fn endpoint(name: &str, more: Value) -> Value {
     let mut endpoint = json!({
         "name": name, "package_sha256": sha256(PACKAGE), "package_size_bytes": PACKAGE.len(), "entry": "main.py:run",
         "input_schema": true, "max_attempts": 1,

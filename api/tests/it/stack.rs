@@ -27,7 +27,7 @@ pub(crate) struct Stack {
     pub(crate) queue: RedisQueue,
     pub(crate) key: TokenKey,
     pub(crate) redis: RedisServer,
-    config: Config,
+    pub(crate) config: Config,
     _dir: TempDir,
 }
 

@@ -72,7 +72,8 @@ impl Worker {
         let reach = |index: &u32| CardReach { index: *index, reach_gib: hold.gib, whole_gib: hold.gib };
         let cards = claim.cards.iter().map(reach).collect();
         let offer = Offer { reach_gib: hold.gib, cards, ..Offer::default() };
-        let request = LeaseRequest { want: 1, offer, only: Some(hold.class), ..LeaseRequest::default() };
+        let request =
+            LeaseRequest { want: 1, offer, only: Some(hold.class), fetches_inputs: true, ..LeaseRequest::default() };
         match self.gateway.lease(&request).await {
             Ok(reply) => Some((reply.leases, claim)),
             Err(error) => {

@@ -197,6 +197,7 @@ impl Gateway {
             fence: Fence::new(1, &nonce()),
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap(),
             input: serde_json::value::to_raw_value(input).unwrap(),
+            input_file: None,
             files: BTreeMap::new(),
             traceparent: None,
             behind: 0,
