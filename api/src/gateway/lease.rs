@@ -19,7 +19,7 @@ use stokehold_queue::gateway::{
 use stokehold_queue::job::{ErrorCode, InputFile, JobError, Timing};
 use stokehold_queue::queue::{LEASE_BYTES, Lease, LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::reach::{Reach, class_of};
-use stokehold_queue::{BATCH_MAX, Queue};
+use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
 use tokio::time::Instant;
 
 use super::extend::known;
@@ -72,7 +72,13 @@ pub(super) async fn lease(
     };
     let mut leases: Vec<LeasedJob> = Vec::with_capacity(granted.leases().len());
     let mut fetched = 0;
+    let record = known(&app, &worker.worker_id).await?;
     for lease in granted.leases() {
+        if is_refused(&app, record.as_deref(), lease).await {
+            tracing::error!(worker.id = worker.worker_id, job.id = %lease.job_id, "a job was leased to a worker that may not run it, and goes back");
+            give_back(&app, lease).await?;
+            continue;
+        }
         if fetched > LEASE_BYTES {
             // Inputs that were fetched for a worker that does not do it itself: the rest goes back, and comes with the next reply.
             give_back(&app, lease).await?;
@@ -119,9 +125,12 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
     let reach = worker.as_ref().map(|worker| fleet::reach(&demands, worker, offer.reach_gib, &offer.cards));
     let mut warm = Vec::with_capacity(offer.warm.len());
     for WarmModel { model: ModelRef { tenant, endpoint, version }, takes, card_gib } in offer.warm {
-        // One that is not deployed has no jobs.
-        if let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await
+        // One that is not deployed has no jobs. That a model is loaded is the worker's word: it is a preference among the jobs that the worker
+        // may run, never a permission.
+        if let Some(worker) = &worker
+            && let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await
             && deployed.vram_class_gib <= card_gib
+            && deployed.version.spec.demands.refusal(&worker.offer()).is_none()
         {
             let class = class_of(deployed.demands, deployed.vram_class_gib);
             let place = format!("{class}:{tenant}:{endpoint}");
@@ -145,6 +154,15 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
 async fn give_back(app: &App, lease: &Lease) -> Result<(), Problem> {
     let named = [lease.named()];
     app.ask_again("release a job", || app.queue.release(&named)).await.map(drop)
+}
+
+/// Whether an endpoint's demands forbid a worker its jobs. What the queue leases has been chosen by them; this does not rely on it, since a job
+/// has its input with it and opens its endpoint's secrets.
+async fn is_refused(app: &App, worker: Option<&WorkerRecord>, lease: &Lease) -> bool {
+    let Some(worker) = worker else { return true };
+    let spec = &lease.spec;
+    let deployed = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
+    deployed.is_ok_and(|deployed| deployed.version.spec.demands.refusal(&worker.offer()).is_some())
 }
 
 /// Why a lease cannot be given to a worker.

@@ -193,3 +193,31 @@ async fn a_host_that_may_not_run_an_endpoint_is_not_shown_its_code() {
         assert_eq!(shown.status(), status, "{trust}");
     }
 }
+
+/// That a model is loaded is the worker's word, and it may say so of any.
+#[tokio::test]
+async fn a_worker_is_leased_no_job_that_it_may_not_run_whatever_it_says_is_loaded() {
+    let rented = Rented::start().await;
+    let worker = text(&rented.joined(&rented.invite().await).await, "token");
+    let demands = [
+        json!({"min_trust": "owned"}),
+        json!({"min_trust": "community", "min_sandbox": "L2"}),
+        json!({"min_trust": "community", "regions": ["mars"]}),
+    ];
+    for (n, demands) in demands.into_iter().enumerate() {
+        let mut endpoint = echo();
+        endpoint["name"] = json!(format!("private{n}"));
+        endpoint["demands"] = demands;
+        rented.stack.deploy(endpoint).await;
+        let job = json!({"endpoint": format!("private{n}"), "input": {"text": "secret"}});
+        rented.stack.json(rented.stack.post("/v1/jobs", &job)).await;
+    }
+    let warm: Vec<Value> = (0..3)
+        .map(|n| json!({"tenant": "acme", "endpoint": format!("private{n}"), "version": 1, "takes": 5, "card_gib": 1000}))
+        .collect();
+    for reach_gib in [0, 1000] {
+        let ask = json!({"want": 10, "reach_gib": reach_gib, "wait_ms": 0, "warm": warm});
+        let reply = rented.stack.json(post(&rented.stack, "lease", &worker, &ask)).await;
+        assert_eq!(reply.get("leases"), None, "{reply}");
+    }
+}
