@@ -182,7 +182,11 @@ fn caddyfile(answers: &Answers, has_store: bool) -> String {
     let trust = if answers.tls == Tls::Internal { "\tskip_install_trust\n" } else { "" };
     // On another port there is nothing on port 80 to lead there from.
     let redirects = if answers.port == 443 { "" } else { "\tauto_https disable_redirects\n" };
-    let store = if has_store { "\thandle /stokehold/* {\n\t\treverse_proxy 127.0.0.1:7071\n\t}\n" } else { "" };
+    let store = if has_store {
+        "\thandle /stokehold/* {\n\t\theader Content-Security-Policy \"sandbox; default-src 'none'\"\n\t\theader X-Content-Type-Options nosniff\n\t\treverse_proxy 127.0.0.1:7071\n\t}\n"
+    } else {
+        ""
+    };
     format!(
         "# Written by `{BY}`.\n{{\n\tadmin off\n{email}{trust}{redirects}}}\n\n{domain}:{port} {{\n{tls}\thandle /metrics {{\n\t\trespond 404\n\t}}\n{store}\
          \thandle {{\n\t\treverse_proxy 127.0.0.1:7070\n\t}}\n}}\n",

@@ -20,6 +20,7 @@ mod disk;
 mod format;
 mod headers;
 mod index;
+mod inert;
 mod ingest;
 mod listing;
 mod multipart;

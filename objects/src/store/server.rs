@@ -5,13 +5,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use s3s::service::S3Service;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
+
+use super::inert::make_inert;
 
 const CONNECTIONS_MAX: usize = 1024;
 
@@ -46,7 +51,7 @@ pub(super) async fn run(listener: TcpListener, service: S3Service, shutdown: imp
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
             .max_headers(HEADERS_MAX)
-            .serve_connection(TokioIo::new(Box::pin(stream)), service.clone());
+            .serve_connection(TokioIo::new(Box::pin(stream)), inert(service.clone()));
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -59,6 +64,20 @@ pub(super) async fn run(listener: TcpListener, service: S3Service, shutdown: imp
     if tokio::time::timeout(STOP_TIMEOUT, graceful.shutdown()).await.is_err() {
         tracing::warn!("requests still under way after {} s are given up", STOP_TIMEOUT.as_secs());
     }
+}
+
+/// The service, whose answers a browser never takes for pages.
+fn inert(
+    service: S3Service,
+) -> impl Service<Request<Incoming>, Response = Response<s3s::Body>, Error = s3s::HttpError, Future: Send> {
+    service_fn(move |request: Request<Incoming>| {
+        let service = service.clone();
+        async move {
+            let mut answer = service.call(request.map(s3s::Body::from)).await?;
+            make_inert(answer.headers_mut());
+            Ok(answer)
+        }
+    })
 }
 
 /// The next connection, once there is room for it. Beyond the bound clients wait in the listener's backlog.
