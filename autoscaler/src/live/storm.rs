@@ -37,9 +37,10 @@ const ENDPOINTS: [Endpoint; 3] = [
     Endpoint { name: "film", class: 48, priority: Priority::Batch },
 ];
 
-/// Rounds of one storm, and at most of the calm after it, in which everything is to end.
+/// Rounds of one storm, and at most of the calm after it, in which everything is to end: a day or so, since a stopped machine that nobody asks for
+/// is kept for hours while its disk costs less than what a boot would.
 const ROUNDS: usize = 2_500;
-const CALM_ROUNDS: usize = 3_000;
+const CALM_ROUNDS: usize = 20_000;
 
 fn policy() -> Policy {
     Policy {
@@ -68,8 +69,14 @@ fn market() -> fake::Settings {
     }
 }
 
-/// What goes wrong: everything that the reliability document lists for a provider, each for a while. Lists fail for minutes now and then: never
-/// for two whiles in a row, since what serves nobody is waited for as long as nothing can be seen.
+/// Rounds in which the same things go wrong.
+const WHILE_ROUNDS: usize = 50;
+
+/// Lists fail for no longer than this: nothing is given back unseen. A bound in time, since a list that hangs makes a round last a minute.
+const BLIND_MAX: Duration = Duration::from_secs(600);
+
+/// What goes wrong: everything that the reliability document lists for a provider, each for a while. Lists fail for minutes now and then, never
+/// for two whiles in a row.
 fn faults(random: &mut StdRng, may_be_blind: bool) -> Vec<Rule> {
     let after = |random: &mut StdRng| random.random_range(30.0..600.0);
     let mut rules = vec![
@@ -138,13 +145,17 @@ async fn storm(seed: u64, rounds: usize) -> Outcome {
     let (mut scalers, mut last): ([Option<Scaler>; 2], usize) = ([None, None], 0);
     // What the longest of the last rounds took.
     let (mut lives, mut polls) = (0, 10.0_f64);
+    // The first while is one of those in which lists answer.
+    let (mut whiles, mut next, mut since) = (1, 0, tokio::time::Instant::now());
     for n in 0..rounds + CALM_ROUNDS {
         let is_calm = n >= rounds;
         if is_calm && still.is_empty() && world.is_empty() {
             break;
         }
-        if n % 50 == 0 {
-            world.cloud.set_faults(if is_calm { Vec::new() } else { faults(&mut random, n / 50 % 2 == 1) });
+        let is_blind_for_long = whiles % 2 == 1 && since.elapsed() > BLIND_MAX;
+        if n == next || n == rounds || is_blind_for_long {
+            (whiles, next, since) = (whiles + 1, n + WHILE_ROUNDS, tokio::time::Instant::now());
+            world.cloud.set_faults(if is_calm { Vec::new() } else { faults(&mut random, whiles % 2 == 1) });
         }
         tokio::time::sleep(Duration::from_secs_f64(random.random_range(1.0..10.0))).await;
         if is_calm {
