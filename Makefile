@@ -81,10 +81,15 @@ dev: stoke $(WHEEL) ## Run the stack on this machine, data under ./.stoke
 
 dashboard: $(DASHBOARD) ## Build the dashboard's page, which the next build of `stoke` carries
 
+# How `stoke` is built. For `make test` with all that it will test: cargo unifies the features of dependencies over the packages that are
+# selected, and with another selection builds most of them anew.
+BUILD_STOKE = cargo build --locked -p stokehold-cli
+test: BUILD_STOKE = cargo build --locked --workspace --lib --bins --tests
+
 # Its output goes to standard error, so that DEMO_JSON=1 leaves standard output to the document. Without npm it goes without the
 # dashboard, whose address then says so.
 stoke: $(if $(shell command -v npm),$(DASHBOARD)) ## Build target/debug/stoke, with the dashboard where there is an npm
-	@cargo build --locked -p stokehold-cli 1>&2
+	@$(BUILD_STOKE) 1>&2
 
 # --- tools -------------------------------------------------------------------------------------------------------------------
 

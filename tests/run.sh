@@ -16,21 +16,62 @@ suite() { # name, command...
     fi
 }
 
+# The test programs, "<package> <target> <folder> <program>" a line, all built at once: cargo unifies the features of dependencies over the packages
+# that are selected, and with another selection builds most of them anew.
+cargo test --locked --workspace --lib --bins --tests --no-run --message-format json-render-diagnostics >"$logs/messages" || failed=1
+python3 - "$logs/messages" >"$logs/programs" <<'EOF'
+import json, os, re, sys
+for line in open(sys.argv[1]):
+    message = json.loads(line)
+    if message.get("executable") and message["profile"]["test"]:
+        folder = os.path.dirname(message["manifest_path"])
+        package = re.search(r'^name = "(.*)"', open(message["manifest_path"]).read(), re.M).group(1)
+        print(package, message["target"]["name"], folder, message["executable"])
+EOF
+
+# Runs the programs of the packages and targets that match, with these arguments. One that fails does not keep the next from running.
+programs() { # package, target, argument...
+    local packages=$1 targets=$2 package target folder program bad=0
+    shift 2
+    while read -r -u 3 package target folder program; do
+        # Unquoted: they are patterns.
+        # shellcheck disable=SC2053
+        [[ $package == $packages && $target == $targets ]] || continue
+        echo "     Running $package $target"
+        (cd "$folder" && CARGO_MANIFEST_DIR=$folder "$program" "$@") || { echo "error: $package $target failed"; bad=1; }
+    done 3<"$logs/programs"
+    return "$bad"
+}
+
+rust() {
+    local bad=0
+    programs '!(stokehold-tests)' '*' || bad=1
+    cargo test --locked --workspace --doc --no-fail-fast || bad=1
+    return "$bad"
+}
+
+valkey() {
+    local bad=0
+    export STOKE_TEST_REDIS=$STOKE_TEST_VALKEY
+    programs stokehold-queue it || bad=1
+    programs '*' drill || bad=1
+    return "$bad"
+}
+
 # Sums the numbers before a word in the lines that a pattern picks.
 count() { # log, line pattern, word
     grep -hE "$2" "$logs/$1" 2>/dev/null | grep -oE "[0-9]+ $3" | awk '{n += $1} END {print n + 0}'
 }
 
-suite rust cargo test --locked --workspace --exclude stokehold-tests --no-fail-fast
-# The drill as it was built for the suite before: alone it would build the client of S3 anew.
-suite valkey env STOKE_TEST_REDIS="$STOKE_TEST_VALKEY" sh -c "cargo test --locked -p stokehold-queue --test it --no-fail-fast && cargo test --locked --workspace --exclude stokehold-tests --test drill"
+suite rust rust
+suite valkey valkey
 suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
 suite javascript npm --prefix sdk/js run --silent test
 suite dashboard npm --prefix api/dashboard run --silent test
-suite end-to-end cargo test --locked -p stokehold-tests --test it --test powercut --test monitoring
+suite end-to-end programs stokehold-tests '@(it|powercut|monitoring)'
 # Of the same suite what kills and restarts things: `make it TOPOLOGY=...` runs all of it.
-suite cluster env STOKE_TEST_TOPOLOGY=cluster cargo test --locked -p stokehold-tests --test it -- crash:: pipelines::
-suite failover env STOKE_TEST_TOPOLOGY=failover cargo test --locked -p stokehold-tests --test it crash::
+STOKE_TEST_TOPOLOGY=cluster suite cluster programs stokehold-tests it crash:: pipelines::
+STOKE_TEST_TOPOLOGY=failover suite failover programs stokehold-tests it crash::
 
 rust_passed=$(count rust '^test result' passed)
 rust_failed=$(count rust '^test result' failed)
