@@ -25,8 +25,7 @@ const MUTANT_SECONDS: u64 = 30;
 const MUTANT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Planted bugs, as `stokehold-queue`'s feature `mutants` has them.
-pub const MUTANTS: [&str; 18] = [
-    "no-fence-check",
+pub const MUTANTS: [&str; 17] = [
     "late-result-shown",
     "ack-before-commit",
     "count-outside-script",
