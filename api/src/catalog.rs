@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jsonschema::{PatternOptions, Validator};
 use moka::sync::Cache;
 use rand::Rng as _;
-use serde_json::Value;
 use stokehold_queue::Registry;
 use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::{EndpointVersion, Traffic};
@@ -16,15 +14,14 @@ use stokehold_queue::vram::VramNeed;
 
 use crate::error::{Code, Problem};
 use crate::patience::Patience;
+use crate::schema::Schema;
 
 /// A deploy on another replica is seen after this long at the latest; one on this replica at once.
 const CURRENT_FOR: Duration = Duration::from_secs(1);
 
-const DEPLOYED_MAX: u64 = 1_000;
+/// What compiled versions may weigh together: about a kilobyte each, and as much as thousands of usual ones.
+const DEPLOYED_WEIGHT_MAX: u64 = 100_000;
 const DEPLOYED_IDLE: Duration = Duration::from_secs(600);
-
-/// A compiled pattern may take this much memory.
-const PATTERN_BYTES: usize = 1 << 20;
 
 /// What a version was seen to need of a card is looked up again after this long.
 const NEED_FOR: Duration = Duration::from_secs(5);
@@ -44,7 +41,7 @@ pub(crate) struct Deployed {
     pub(crate) need: VramNeed,
     /// The number of its demands.
     pub(crate) demands: u32,
-    pub(crate) input: Validator,
+    pub(crate) input: Schema,
     /// When what it needs and its number are to be looked up again; never for what runs on any CPU.
     pub(crate) need_until: Option<Instant>,
 }
@@ -64,7 +61,8 @@ impl Catalog {
             patience,
             traffic: Cache::builder().max_capacity(100_000).time_to_live(CURRENT_FOR).build(),
             deployed: Cache::builder()
-                .max_capacity(DEPLOYED_MAX)
+                .weigher(|_, deployed: &Arc<Deployed>| deployed.input.weight().saturating_add(10))
+                .max_capacity(DEPLOYED_WEIGHT_MAX)
                 .time_to_idle(DEPLOYED_IDLE)
                 .support_invalidation_closures()
                 .build(),
@@ -183,33 +181,8 @@ fn compile(
         tracing::error!(endpoint = version.name, version = version.version, why, "a deployed version cannot be used");
         Problem::new(Code::Internal, "this version of the endpoint cannot be used any more; deploy it again")
     };
-    let input = validator(&version.spec.input_schema).map_err(|why| broken(&why))?;
+    let input = Schema::compile(&version.spec.input_schema).map_err(|why| broken(&why))?;
     let need = version.spec.vram_need(learned_mib);
     let vram_class_gib = need.class_gib().ok_or_else(|| broken("it wants more VRAM than any card has"))?;
     Ok(Deployed { version, need, vram_class_gib, demands, input, need_until })
-}
-
-/// Compiles a schema. It fetches nothing, and its patterns run in linear time.
-pub(crate) fn validator(schema: &Value) -> Result<Validator, String> {
-    jsonschema::options()
-        .offline()
-        .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_BYTES))
-        .build(schema)
-        .map_err(|error| format!("{}: {error}", error.instance_path()))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_schema_fetches_nothing_and_backtracks_never() {
-        assert!(validator(&json!({"$ref": "https://example.org/schema.json"})).is_err());
-        assert!(validator(&json!({"$ref": "file:///etc/passwd"})).is_err());
-        assert!(validator(&json!({"type": "strange"})).is_err());
-        let evil = validator(&json!({"type": "string", "pattern": "^(a+)+$"})).unwrap();
-        assert!(!evil.is_valid(&json!(format!("{}!", "a".repeat(100_000)))));
-    }
 }

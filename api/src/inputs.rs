@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use futures::{StreamExt, TryStreamExt};
-use jsonschema::Validator;
 use serde_json::Value;
 use stokehold_objects::Objects;
 
 use crate::error::{Code, FieldError, Problem};
 use crate::names;
+use crate::schema::Schema;
 
 /// Most places named in one answer.
 const ERRORS_MAX: usize = 20;
@@ -22,14 +22,13 @@ const FILES_MAX: usize = 100;
 const HEADS_AT_ONCE: usize = 16;
 
 /// Checks an input against its endpoint's schema and answers the ids of the files that it names. `at` is the pointer to it.
-pub(crate) fn check(schema: &Validator, input: &Value, at: &str) -> Result<Vec<String>, Problem> {
-    let errors: Vec<FieldError> = schema
-        .iter_errors(input)
-        .take(ERRORS_MAX)
-        .map(|error| FieldError {
-            path: format!("{at}{}", error.instance_path()),
-            // Masked: the value is the caller's own and may be large or secret.
-            message: error.masked().to_string().chars().take(MESSAGE_MAX).collect(),
+pub(crate) fn check(schema: &Schema, input: &Value, at: &str) -> Result<Vec<String>, Problem> {
+    let misfits = schema.check(input, ERRORS_MAX).err().unwrap_or_default();
+    let errors: Vec<FieldError> = misfits
+        .into_iter()
+        .map(|misfit| FieldError {
+            path: format!("{at}{}", misfit.path),
+            message: misfit.message.chars().take(MESSAGE_MAX).collect(),
         })
         .collect();
     if let Some(first) = errors.first() {
@@ -122,7 +121,7 @@ mod tests {
 
     #[test]
     fn files_are_found_wherever_they_are_named_and_counted_once() {
-        let any = crate::catalog::validator(&json!(true)).unwrap();
+        let any = Schema::compile(&json!(true)).unwrap();
         let (a, b) = (format!("file_{}", "a".repeat(32)), format!("file_{}", "b".repeat(32)));
         let input = json!({"x": [{"$file": b}, {"y": {"$file": a}}], "z": {"$file": a}});
         assert_eq!(check(&any, &input, "/input").unwrap(), [a, b]);
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn a_message_says_where_and_what_but_never_the_value() {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]});
-        let schema = crate::catalog::validator(&schema).unwrap();
+        let schema = Schema::compile(&schema).unwrap();
         let problem = check(&schema, &json!({"n": "canary"}), "/input").unwrap_err();
         assert_eq!(problem.code(), Code::InvalidInput);
         assert!(!format!("{problem:?}").contains("canary"));

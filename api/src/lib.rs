@@ -44,6 +44,7 @@ mod requirements;
 mod routes;
 mod run;
 mod schedules;
+mod schema;
 mod scope;
 pub mod secrets;
 mod series;

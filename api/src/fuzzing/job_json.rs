@@ -9,12 +9,13 @@ use stokehold_queue::endpoint::EndpointVersion;
 use stokehold_queue::job::JobSpec;
 use stokehold_queue::vram::VramNeed;
 
-use crate::catalog::{Deployed, validator};
+use crate::catalog::Deployed;
 use crate::config::Webhooks;
 use crate::error::Problem;
 use crate::routes::submit::{
     AHEAD_MAX_S, ATTEMPTS_MAX, Checked, SubmitRequest, TIMEOUT_MAX_S, Target, check as checked,
 };
+use crate::schema::Schema;
 use crate::{inputs, json};
 
 /// The ids that `#0` and `#1` stand for.
@@ -29,7 +30,7 @@ static TARGETS: LazyLock<[Target; 2]> = LazyLock::new(|| {
             serde_json::from_value(json!({"name": "echo", "version": 1, "created_ms": 0, "package_sha256": "",
             "package_size_bytes": 0, "entry": "a.py:a", "input_schema": schema}))
             .unwrap();
-        let input = validator(&version.spec.input_schema).unwrap();
+        let input = Schema::compile(&version.spec.input_schema).unwrap();
         let deployed =
             Deployed { version, need: VramNeed::default(), vram_class_gib: 0, demands: 0, input, need_until: None };
         Target { deployed: Arc::new(deployed), steps: Vec::new(), webhooks: Webhooks::default(), shard: 0 }

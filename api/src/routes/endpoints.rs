@@ -28,11 +28,11 @@ use super::view::PriorityWord;
 use super::weights::WeightView;
 use super::{packages, secrets, weights};
 use crate::auth::{Caller, EndpointsRead, EndpointsWrite};
-use crate::catalog;
 use crate::error::{Code, Problem, ProblemBody};
 use crate::json::Json;
 use crate::names;
 use crate::path::Path;
+use crate::schema::Schema;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
@@ -381,12 +381,12 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
         demands.min_sandbox = demands.min_sandbox.max(SandboxLevel::L1);
     }
     runner::check_secrets(&request.secrets, &request.env)?;
-    match catalog::validator(&request.input_schema) {
+    match Schema::compile(&request.input_schema) {
         Ok(input) => check_warmup(&request.warmup, &input)?,
         Err(why) => return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}")),
     }
     if !request.output_schema.is_null()
-        && let Err(why) = catalog::validator(&request.output_schema)
+        && let Err(why) = Schema::compile(&request.output_schema)
     {
         return wrong("/output_schema", format!("is no JSON Schema that can be used: {why}"));
     }
@@ -467,7 +467,7 @@ fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
     Ok((request.name, spec))
 }
 
-fn check_warmup(warmup: &[Value], input: &jsonschema::Validator) -> Result<(), Problem> {
+fn check_warmup(warmup: &[Value], input: &Schema) -> Result<(), Problem> {
     if warmup.len() > WARMUPS_MAX {
         return Err(Problem::field("/warmup", format!("must be at most {WARMUPS_MAX} inputs")));
     }
@@ -481,8 +481,10 @@ fn check_warmup(warmup: &[Value], input: &jsonschema::Validator) -> Result<(), P
         if text.contains("\"$file\"") {
             return wrong("must name no file: bring it with the package, or make it in the handler".to_owned());
         }
-        if let Err(error) = input.validate(one) {
-            return wrong(format!("does not fit the input schema at {:?}: {error}", error.instance_path().to_string()));
+        if let Err(misfits) = input.check(one, 1)
+            && let Some(misfit) = misfits.first()
+        {
+            return wrong(format!("does not fit the input schema at {:?}: {}", misfit.path, misfit.message));
         }
     }
     Ok(())

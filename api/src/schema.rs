@@ -1,0 +1,553 @@
+//! JSON Schemas of tenants. A schema is a program that the API runs on every input of its endpoint, so what one may be is bounded, and so is the
+//! work that one input makes.
+//!
+//! `jsonschema` has no bound of its own: definitions that name the next one twice, 40 times over, are 3 kB and take 2^40 steps. Before a schema is
+//! compiled, each schema within it that leads on to others is put behind a keyword of ours, which counts a step whenever it is come to. Counting
+//! to the end unwinds.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use jsonschema::{Keyword, PatternOptions, ValidationError, Validator};
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value, json};
+
+/// A schema's text, bytes.
+const TEXT_MAX: usize = 256 << 10;
+
+/// Schemas within a schema, the target of each `$ref` once.
+const SCHEMAS_MAX: usize = 4_000;
+
+/// Patterns of a schema, and what one of them and all together take compiled, bytes.
+const PATTERNS_MAX: usize = 200;
+const PATTERN_BYTES: usize = 1 << 20;
+const PATTERNS_BYTES: usize = 16 << 20;
+
+/// Steps that checking one input may take: some, some more for each byte, and never more than take half a second.
+const STEPS: u64 = 100_000;
+const STEPS_PER_BYTE: u64 = 30;
+const STEPS_MAX: u64 = 10_000_000;
+
+/// Steps in which all errors of an input are looked for; each takes some hundred bytes.
+const STEPS_OF_ERRORS: u64 = 50_000;
+
+/// Where the stack has less than this left, checking goes on on another one, which has so much, and ends when that has less than the last.
+const STACK_MIN: usize = 1 << 20;
+const STACK: usize = 32 << 20;
+const STACK_LEFT: usize = 128 << 10;
+
+/// Compiling nests as deep as references follow one another.
+const COMPILE_STACK: usize = 256 << 20;
+
+/// The keyword that counts.
+const STEP: &str = "stokehold-step";
+
+thread_local! {
+    /// Steps that are left of the check that runs on this thread.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A compiled schema.
+pub(crate) struct Schema {
+    validator: Validator,
+    weight: u32,
+}
+
+/// Where an input does not fit, and why: a JSON pointer into it and a message that does not hold its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    pub(crate) path: String,
+    pub(crate) message: String,
+}
+
+impl Schema {
+    /// Compiles a schema. It fetches nothing, and its patterns run in linear time.
+    ///
+    /// # Errors
+    /// When it is no schema, or more than may be: where and why.
+    pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
+        let bytes = schema.to_string().len();
+        if bytes > TEXT_MAX {
+            return Err(format!(": has {bytes} bytes, and at most {TEXT_MAX} are allowed"));
+        }
+        let told = |error: &ValidationError<'_>| format!("{}: {error}", error.instance_path());
+        jsonschema::meta::options().validate(schema).map_err(|error| told(&error))?;
+        let mut rewritten = Rewritten::of(schema);
+        let counted = rewritten.whole()?;
+        let share = PATTERN_BYTES.min(PATTERNS_BYTES / rewritten.patterns.max(1));
+        let patterns = PatternOptions::regex().size_limit(share).dfa_size_limit(share);
+        let options =
+            jsonschema::options().offline().with_pattern_options(patterns).with_keyword(STEP, |_, cost, _| {
+                let part = |n: usize| cost.get(n).and_then(Value::as_u64).unwrap_or(1);
+                Ok(Box::new(Step { steps: part(0), walks: part(1), is_deep: part(2) > 0 }))
+            });
+        let compiled = stacker::grow(COMPILE_STACK, || options.build(&counted).map_err(|error| told(&error)));
+        let weight = u32::try_from(rewritten.schemas + 20 * rewritten.patterns).unwrap_or(u32::MAX);
+        Ok(Self { validator: compiled?, weight })
+    }
+
+    /// How much memory it takes beside others: about a kilobyte each.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    /// Checks an input; the first `most` places where it does not fit.
+    pub(crate) fn check(&self, input: &Value, most: usize) -> Result<(), Vec<Misfit>> {
+        let steps = STEPS.saturating_add(STEPS_PER_BYTE.saturating_mul(size(input))).min(STEPS_MAX);
+        match within(steps, || self.validator.is_valid(input)) {
+            Some(true) => return Ok(()),
+            Some(false) => {}
+            None => {
+                let message = format!(
+                    "takes more than {steps} steps to check against the endpoint's input schema: send a smaller input, or simplify the schema \
+                     (anyOf, oneOf, allOf and $ref within each other)"
+                );
+                return Err(vec![Misfit { path: String::new(), message }]);
+            }
+        }
+        let told = |error: &ValidationError<'_>| Misfit {
+            path: error.instance_path().to_string(),
+            // Masked: the value is the caller's own and may be large or secret.
+            message: error.masked().to_string(),
+        };
+        let all = || self.validator.iter_errors(input).take(most).map(|error| told(&error)).collect::<Vec<_>>();
+        let first = || self.validator.validate(input).err().iter().map(told).collect::<Vec<_>>();
+        let misfits = within(STEPS_OF_ERRORS, all).or_else(|| within(steps, first));
+        Err(misfits.filter(|misfits| !misfits.is_empty()).unwrap_or_else(|| {
+            vec![Misfit { path: String::new(), message: "does not fit the endpoint's input schema".to_owned() }]
+        }))
+    }
+}
+
+/// Unwinds a check that has taken all of its steps.
+struct Exhausted;
+
+/// What `look` gives, or `None` when it takes more steps than these or more stack than there is.
+fn within<T>(steps: u64, look: impl FnOnce() -> T) -> Option<T> {
+    LEFT.set(steps);
+    match stacker::maybe_grow(STACK_MIN, STACK, || catch_unwind(AssertUnwindSafe(look))) {
+        Ok(seen) => Some(seen),
+        Err(reason) if reason.is::<Exhausted>() => None,
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
+/// The keyword: fits everything, and counts.
+struct Step {
+    steps: u64,
+    /// How often the schema goes through what an array or object has.
+    walks: u64,
+    /// Whether it goes through everything below that, too.
+    is_deep: bool,
+}
+
+impl Step {
+    fn count(&self, instance: &Value) {
+        let length = if self.is_deep {
+            size(instance)
+        } else {
+            match instance {
+                Value::Array(items) => items.len() as u64,
+                Value::Object(members) => members.len() as u64,
+                Value::String(text) => text.len() as u64 / 32,
+                _ => 0,
+            }
+        };
+        let left = LEFT.get().checked_sub(self.steps + self.walks * length / 4);
+        let has_stack = stacker::remaining_stack().is_none_or(|bytes| bytes >= STACK_LEFT);
+        match left.filter(|_| has_stack) {
+            Some(left) => LEFT.set(left),
+            None => resume_unwind(Box::new(Exhausted)),
+        }
+    }
+}
+
+impl<'i> Keyword<'i> for Step {
+    fn validate(&self, instance: &'i Value) -> Result<(), ValidationError<'i>> {
+        self.count(instance);
+        Ok(())
+    }
+
+    fn is_valid(&self, instance: &'i Value) -> bool {
+        self.count(instance);
+        true
+    }
+}
+
+/// About how many bytes a value has as JSON.
+fn size(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => text.len() as u64 + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| 1 + size(item)).sum::<u64>(),
+        Value::Object(members) => {
+            2 + members.iter().map(|(name, value)| name.len() as u64 + 4 + size(value)).sum::<u64>()
+        }
+        _ => 4,
+    }
+}
+
+/// Where a keyword has schemas.
+enum Holds {
+    One,
+    List,
+    OneOrList,
+    Named,
+}
+
+/// The keywords that lead on to schemas, of all drafts.
+fn holds(keyword: &str) -> Option<Holds> {
+    Some(match keyword {
+        "additionalItems"
+        | "additionalProperties"
+        | "contains"
+        | "contentSchema"
+        | "else"
+        | "if"
+        | "not"
+        | "propertyNames"
+        | "then"
+        | "unevaluatedItems"
+        | "unevaluatedProperties" => Holds::One,
+        "allOf" | "anyOf" | "oneOf" | "prefixItems" => Holds::List,
+        "items" => Holds::OneOrList,
+        "dependencies" | "dependentSchemas" | "patternProperties" | "properties" => Holds::Named,
+        _ => return None,
+    })
+}
+
+/// A schema as it is compiled: every schema in it that leads on counts a step before anything else, and what is referred to has a number among
+/// `$defs`, since putting one schema around another changes what a pointer leads to.
+struct Rewritten<'a> {
+    root: &'a Value,
+    /// By JSON pointer: its number.
+    targets: BTreeMap<String, usize>,
+    todo: Vec<String>,
+    schemas: usize,
+    patterns: usize,
+}
+
+impl<'a> Rewritten<'a> {
+    fn of(root: &'a Value) -> Self {
+        Self { root, targets: BTreeMap::new(), todo: Vec::new(), schemas: 0, patterns: 0 }
+    }
+
+    fn whole(&mut self) -> Result<Value, String> {
+        let Value::Object(members) = self.root else { return Ok(self.root.clone()) };
+        let mut whole = Map::new();
+        if let Some(draft) = members.get("$schema") {
+            whole.insert("$schema".to_owned(), draft.clone());
+        }
+        let root = self.target("");
+        let mut defs = Map::new();
+        while let Some(pointer) = self.todo.pop() {
+            let number = self.target(&pointer);
+            let found =
+                self.root.pointer(&pointer).ok_or_else(|| format!(": refers to \"#{pointer}\", which is not in it"))?;
+            defs.insert(number, self.schema(&pointer, found)?);
+        }
+        whole.insert("$defs".to_owned(), Value::Object(defs));
+        // `$ref` alone: drafts before 2019 ignore what is beside one.
+        whole.insert("allOf".to_owned(), json!([{"$ref": format!("#/$defs/{root}")}]));
+        Ok(Value::Object(whole))
+    }
+
+    /// The number of what a pointer leads to.
+    fn target(&mut self, pointer: &str) -> String {
+        if let Some(number) = self.targets.get(pointer) {
+            return number.to_string();
+        }
+        let number = self.targets.len();
+        self.targets.insert(pointer.to_owned(), number);
+        self.todo.push(pointer.to_owned());
+        number.to_string()
+    }
+
+    fn schema(&mut self, at: &str, schema: &Value) -> Result<Value, String> {
+        let Value::Object(members) = schema else { return Ok(schema.clone()) };
+        self.schemas += 1;
+        if self.schemas > SCHEMAS_MAX {
+            return Err(format!("{at}: more than {SCHEMAS_MAX} schemas are in it"));
+        }
+        let (mut rewritten, mut steps, mut walks, mut is_deep, mut leads_on) = (Map::new(), 1, 1, false, false);
+        for (keyword, value) in members {
+            let at = format!("{at}/{}", keyword.replace('~', "~0").replace('/', "~1"));
+            let value = match keyword.as_str() {
+                STEP | "$schema" | "$defs" | "definitions" | "$comment" | "default" | "deprecated" | "description"
+                | "examples" | "title" => continue,
+                // The root's own name; no reference needs it.
+                "$id" | "id" if at.len() == keyword.len() + 1 => continue,
+                "$id" | "$anchor" | "$dynamicAnchor" | "$dynamicRef" | "$recursiveAnchor" | "$recursiveRef" => {
+                    return Err(format!("{at}: is not understood here; refer to schemas with \"$ref\": \"#/...\""));
+                }
+                "$ref" => {
+                    leads_on = true;
+                    self.reference(&at, value)?
+                }
+                _ => match holds(keyword) {
+                    Some(holds) => {
+                        leads_on = true;
+                        let (listed, named) =
+                            (value.as_array().map_or(0, Vec::len) as u64, value.as_object().map_or(0, Map::len) as u64);
+                        walks += if keyword == "patternProperties" { named } else { 0 };
+                        steps += listed + if matches!(holds, Holds::Named) { named / 8 } else { 0 };
+                        self.held(&at, &holds, value, keyword)?
+                    }
+                    None => {
+                        let length = value.as_array().map_or(0, |_| size(value));
+                        steps += length / 64;
+                        is_deep |= keyword == "uniqueItems";
+                        self.patterns += usize::from(keyword == "pattern");
+                        value.clone()
+                    }
+                },
+            };
+            rewritten.insert(keyword.clone(), value);
+        }
+        if self.patterns > PATTERNS_MAX {
+            return Err(format!("{at}: more than {PATTERNS_MAX} patterns are in it"));
+        }
+        // What leads nowhere and is small is counted with what leads to it.
+        if !leads_on && !is_deep && steps < 4 {
+            return Ok(Value::Object(rewritten));
+        }
+        Ok(json!({"allOf": [{STEP: [steps, walks, u8::from(is_deep)]}, rewritten]}))
+    }
+
+    fn held(&mut self, at: &str, holds: &Holds, value: &Value, keyword: &str) -> Result<Value, String> {
+        Ok(match (holds, value) {
+            (Holds::List | Holds::OneOrList, Value::Array(schemas)) => {
+                let each = schemas.iter().enumerate().map(|(n, schema)| self.schema(&format!("{at}/{n}"), schema));
+                Value::Array(each.collect::<Result<_, _>>()?)
+            }
+            (Holds::Named, Value::Object(schemas)) => {
+                if keyword == "patternProperties" {
+                    self.patterns += schemas.len();
+                }
+                let mut rewritten = Map::new();
+                for (name, schema) in schemas {
+                    let at = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+                    // Of `dependencies`: names, not a schema.
+                    let schema = if schema.is_array() { schema.clone() } else { self.schema(&at, schema)? };
+                    rewritten.insert(name.clone(), schema);
+                }
+                Value::Object(rewritten)
+            }
+            _ => self.schema(at, value)?,
+        })
+    }
+
+    fn reference(&mut self, at: &str, value: &Value) -> Result<Value, String> {
+        let reference = value.as_str().ok_or_else(|| format!("{at}: must be text"))?;
+        let own = ["$id", "id"]
+            .into_iter()
+            .filter_map(|name| self.root.get(name)?.as_str())
+            .find_map(|id| reference.strip_prefix(id));
+        let pointer =
+            own.unwrap_or(reference).strip_prefix('#').filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
+        let Some(pointer) = pointer else {
+            return Err(format!(
+                "{at}: refers to {reference:?}: nothing is fetched; refer to schemas in this one, as \"#/$defs/Name\""
+            ));
+        };
+        let pointer =
+            percent_decode_str(pointer).decode_utf8().map_err(|_| format!("{at}: is not UTF-8"))?.into_owned();
+        Ok(format!("#/$defs/{}", self.target(&pointer)).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn fits(schema: Value, input: Value) -> Result<(), Vec<Misfit>> {
+        Schema::compile(&schema).unwrap().check(&input, 20)
+    }
+
+    fn refused(schema: Value) -> String {
+        Schema::compile(&schema).err().expect("it is refused")
+    }
+
+    fn paths(outcome: Result<(), Vec<Misfit>>) -> Vec<String> {
+        outcome.err().unwrap_or_default().into_iter().map(|misfit| misfit.path).collect()
+    }
+
+    #[test]
+    fn a_schema_fetches_nothing_and_backtracks_never() {
+        assert!(refused(json!({"$ref": "https://example.org/schema.json"})).contains("nothing is fetched"));
+        assert!(
+            refused(json!({"properties": {"a": {"$ref": "file:///etc/passwd"}}})).starts_with("/properties/a/$ref: ")
+        );
+        assert!(refused(json!({"type": "strange"})).starts_with("/type: "));
+        assert!(refused(json!({"$ref": "#/$defs/absent"})).contains("#/$defs/absent"));
+        assert!(refused(json!({"$defs": {"a": {"$anchor": "x"}}, "$ref": "#/$defs/a"})).contains("$anchor"));
+        let evil = json!({"type": "string", "pattern": "^(a+)+$"});
+        assert!(fits(evil, json!(format!("{}!", "a".repeat(100_000)))).is_err());
+    }
+
+    #[test]
+    fn schemas_mean_what_they_say() {
+        let node = json!({
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "$id": "https://example.org/node",
+            "definitions": {"name": {"type": "string", "minLength": 1}, "a/b": {"enum": [1, 2]}, "$ref": {"const": true}},
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"$ref": "#/definitions/name"},
+                "again": {"$ref": "#/properties/name"},
+                "child": {"$ref": "#"},
+                "self": {"$ref": "https://example.org/node#/properties/child"},
+                "n": {"$ref": "#/definitions/a~1b", "type": "string"},
+                "t": {"$ref": "#/definitions/%24ref"},
+                "pair": {"items": [{"type": "integer"}, {"type": "string"}], "additionalItems": false},
+                "default": {"type": "integer"},
+            },
+            "dependencies": {"n": ["t"], "pair": {"required": ["n"]}},
+            "additionalProperties": false,
+        });
+        let child = json!({"name": "b", "child": {"name": "c"}});
+        assert_eq!(
+            fits(node.clone(), json!({"name": "a", "child": child, "n": 1, "t": true, "pair": [1, "x"], "default": 1})),
+            Ok(())
+        );
+        assert_eq!(
+            paths(fits(node.clone(), json!({"name": "a", "child": {"name": "b", "child": {"name": 1}}}))),
+            ["/child/child/name"]
+        );
+        assert_eq!(
+            paths(fits(node.clone(), json!({"name": "a", "self": {"name": ""}, "again": ""}))),
+            ["/again", "/self/name"]
+        );
+        for wrong in [
+            json!({}),
+            json!({"name": "a", "x": 1}),
+            json!({"name": "a", "n": 3, "t": true}),
+            json!({"name": "a", "n": 1}),
+            json!({"name": "a", "n": 1, "t": true, "pair": [1, "x", 2]}),
+            json!({"name": "a", "default": "x"}),
+        ] {
+            assert!(fits(node.clone(), wrong.clone()).is_err(), "{wrong}");
+        }
+        let unevaluated = json!({
+            "allOf": [{"$ref": "#/$defs/base"}],
+            "properties": {"b": true},
+            "unevaluatedProperties": false,
+            "$defs": {"base": {"properties": {"a": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}},
+        });
+        assert_eq!(fits(unevaluated.clone(), json!({"a": 1, "b": 2})), Ok(()));
+        assert!(fits(unevaluated.clone(), json!({"c": 1})).is_err());
+        assert!(fits(unevaluated, json!({"a": "x"})).is_err());
+        assert_eq!(fits(json!(true), json!({"any": "thing"})), Ok(()));
+        assert!(fits(json!(false), json!(1)).is_err());
+        assert_eq!(fits(json!({}), json!([1])), Ok(()));
+    }
+
+    /// 40 definitions, each of which comes to the next one twice.
+    fn bomb(link: impl Fn(Value) -> Value, last: Value) -> Value {
+        let name = |n: usize| json!({"$ref": format!("#/$defs/a{n}")});
+        let mut defs: Map<String, Value> = (0..40).map(|n| (format!("a{n}"), link(name(n + 1)))).collect();
+        defs.insert("a40".to_owned(), last);
+        json!({"$ref": "#/$defs/a0", "$defs": defs})
+    }
+
+    #[test]
+    fn no_schema_makes_more_steps_than_an_input_may_take() {
+        let nested = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
+        let twice = |keyword: &'static str| move |next: Value| json!({keyword: [next, next]});
+        let mut bombs = Vec::new();
+        for last in [json!(true), json!({}), json!({"type": "string"}), json!({"type": "integer"}), json!(false)] {
+            for keyword in ["allOf", "anyOf", "oneOf"] {
+                bombs.push((bomb(twice(keyword), last.clone()), json!(1)));
+            }
+            bombs.push((bomb(|next| json!({"not": next, "if": next, "then": next}), last.clone()), json!(1)));
+            bombs.push((bomb(|next| json!({"items": next, "contains": next}), last.clone()), nested(45)));
+            bombs.push((
+                bomb(
+                    |next| json!({"properties": {"a": next}, "patternProperties": {"a": next, "^a": next}}),
+                    last.clone(),
+                ),
+                { (0..45).fold(json!(1), |inner, _| json!({"a": inner})) },
+            ));
+            bombs.push((
+                bomb(|next| json!({"dependentSchemas": {"a": next, "b": next}}), last),
+                json!({"a": 1, "b": 2}),
+            ));
+        }
+        let both_ways = json!({"$ref": "#/x/y", "x": {"y": {"allOf": [{"items": {"$ref": "#/x/y"}}, {"items": {"$ref": "#/x/y"}}]}}});
+        bombs.push((both_ways.clone(), nested(100)));
+        let mut unhappy = both_ways;
+        unhappy["x"]["y"]["allOf"][1]["not"] = json!({"type": "number"});
+        bombs.push((unhappy, nested(100)));
+        let one_in_many: Vec<Value> =
+            (0..3_000).map(|n| json!({"type": "object", "required": [n.to_string()]})).collect();
+        bombs.push((json!({"items": {"anyOf": one_in_many}}), json!(vec![1; 20_000])));
+        let names: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
+        bombs.push((json!({"items": {"enum": names}}), json!(vec![1; 20_000])));
+        let unique: Vec<Value> = (0..2_000).map(|n| json!({"uniqueItems": true, "maxItems": 1_000_000 + n})).collect();
+        bombs.push((json!({"allOf": unique}), json!((0..10_000).collect::<Vec<_>>())));
+        bombs.push((json!({"items": {"type": "string"}}), json!(vec![1; 50_000])));
+
+        let began = cpu();
+        for (schema, input) in bombs {
+            let schema = Schema::compile(&schema).unwrap();
+            // Some fit and some do not. What counts is that there is an answer.
+            let _ = schema.check(&input, 20);
+        }
+        let took = cpu() - began;
+        assert!(took < Duration::from_secs(60), "{took:?}");
+    }
+
+    /// What this thread has computed for: nothing that others do counts.
+    fn cpu() -> Duration {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
+        Duration::new(now.tv_sec() as u64, now.tv_nsec() as u32)
+    }
+
+    #[test]
+    fn references_and_inputs_nest_as_deep_as_they_may() {
+        let link = |n: usize| (format!("a{n}"), json!({"$ref": format!("#/$defs/a{}", n + 1)}));
+        let mut defs: Map<String, Value> = (0..SCHEMAS_MAX - 10).map(link).collect();
+        defs.insert(format!("a{}", SCHEMAS_MAX - 10), json!({"type": "integer"}));
+        let chain = Schema::compile(&json!({"$ref": "#/$defs/a0", "$defs": defs})).unwrap();
+        let _ = chain.check(&json!(1), 20);
+
+        let tree = json!({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#"}}]});
+        let deep = (0..120).fold(json!(1), |inner, _| json!([inner, 2]));
+        assert_eq!(fits(tree.clone(), deep), Ok(()));
+        let wrong = (0..120).fold(json!("x"), |inner, _| json!([inner, 2]));
+        assert!(fits(tree, wrong).is_err());
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_when_it_is_deployed() {
+        let many: Vec<Value> = (0..=SCHEMAS_MAX).map(|_| json!({})).collect();
+        assert!(refused(json!({"anyOf": many})).contains("more than 4000 schemas"));
+        let patterns: Map<String, Value> =
+            (0..=PATTERNS_MAX).map(|n| (format!("p{n}"), json!({"pattern": "a"}))).collect();
+        assert!(refused(json!({"properties": patterns})).contains("more than 200 patterns"));
+        let large: Map<String, Value> =
+            (0..100).map(|n| (format!("p{n}"), json!({"pattern": format!(r"[\w\W]{{300}}x{n}$")}))).collect();
+        assert!(Schema::compile(&json!({"properties": large})).is_err(), "their share of what patterns may take");
+        assert!(refused(json!({"description": "x".repeat(TEXT_MAX)})).contains("bytes"));
+    }
+
+    #[test]
+    fn large_inputs_of_usual_schemas_are_within_their_steps() {
+        let message = json!({"type": "object", "required": ["role", "content"], "properties": {
+            "role": {"enum": ["system", "user", "assistant"]},
+            "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"oneOf": [
+                {"type": "object", "properties": {"type": {"const": "text"}, "text": {"type": "string"}}, "required": ["type", "text"]},
+                {"type": "object", "properties": {"type": {"const": "image"}, "url": {"type": "string", "pattern": "^https?://"}}, "required": ["type", "url"]},
+            ]}}]},
+        }});
+        let schema = json!({"type": "object", "properties": {"messages": {"type": "array", "items": message}}, "required": ["messages"]});
+        let part = json!({"type": "text", "text": "hello there"});
+        let messages = vec![json!({"role": "user", "content": [part, part]}); 8_000];
+        assert_eq!(fits(schema, json!({"messages": messages})), Ok(()));
+        let numbers = json!({"type": "array", "items": {"type": "array", "items": {"type": "number"}}});
+        assert_eq!(fits(numbers, json!(vec![vec![0.5; 1_000]; 250])), Ok(()));
+    }
+}
