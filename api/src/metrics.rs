@@ -43,6 +43,7 @@ catalogue! {
     counter LEASES_GRANTED = "stokehold_leases_granted_total", "Leases granted to workers.";
     counter LEASES_REAPED = "stokehold_leases_reaped_total", "Leases that ran out and were taken back.";
     counter LEASES_LOST = "stokehold_leases_lost_total", "Leases that a worker believed to have, and had not any more: reaped, or the job was cancelled or has ended.";
+    counter TIMINGS_CUT = "stokehold_timings_cut_total", "Attempts whose worker reported more time than their lease was held for. They were recorded and charged for the lease's time.";
     gauge PULLS_PARKED = "stokehold_pulls_parked", "Workers' pulls that wait for a job.";
     counter ATTEMPTS_FINISHED = "stokehold_attempts_finished_total" by ["outcome", "answer"], "Reported ends of attempts, by what was reported and what became of it; `stale_fence`: by who had no right to any more.";
     counter ATTEMPTS_FAILED = "stokehold_attempts_failed_total" by ["code"], "Attempts that failed, by the code of their error.";
@@ -65,6 +66,7 @@ pub(crate) fn install() {
     LazyLock::force(&HANDLES);
     // What seldom happens is there from the start: the first time is an increase too.
     counter!(LEASES_LOST).increment(0);
+    counter!(TIMINGS_CUT).increment(0);
     counter!(QUEUE_LATE).increment(0);
     for outcome in ["delivered", "failed", "exhausted", "disabled"] {
         counter!(WEBHOOK_TRIES, "outcome" => outcome).increment(0);
@@ -132,6 +134,10 @@ pub(crate) fn reaped(leases: u32) {
 
 pub(crate) fn lost(leases: usize) {
     counter!(LEASES_LOST).increment(leases as u64);
+}
+
+pub(crate) fn timings_cut(attempts: usize) {
+    counter!(TIMINGS_CUT).increment(attempts as u64);
 }
 
 /// An attempt was reported to have ended. What it took is told of those whose end counts.

@@ -11,7 +11,7 @@ mod trace;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use self::attempt::{Attempt, AttemptOutcome, Timing};
+pub use self::attempt::{Attempt, AttemptOutcome, LOADED_AHEAD_MAX_MS, Timing};
 pub use self::error::{ErrorCode, Fault, JobError};
 pub use self::input::{INLINE_INPUT_BYTES, InputFile};
 pub use self::new::{Idempotency, NewJob};

@@ -483,6 +483,37 @@ impl RedisQueue {
         Ok(ids.iter().zip(&rows).filter(|(_, row)| matches(row)).map(|(id, _)| *id).collect())
     }
 
+    /// How long each of these leases has been held, milliseconds by the queue's own clock; `None` of one that is not held now.
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn held_ms(&self, leases: &[LeaseRef]) -> Result<Vec<Option<u64>>, Error> {
+        bounded("leases", leases.len(), BATCH_MAX)?;
+        let step = "ask how long leases have been held";
+        let mut jobs = redis::pipe();
+        for lease in leases {
+            jobs.hmget(self.keys.job(lease.job_id), &["fence", "run"]);
+        }
+        let mut redis = self.connection.redis();
+        let jobs: Vec<(Option<String>, Option<String>)> =
+            jobs.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        // Asked after the jobs, so that no lease is younger than it is.
+        let now_ms = match &self.config.clock {
+            Clock::Own => {
+                let (seconds, micros): (u64, u64) =
+                    redis::cmd("TIME").query_async(&mut redis).await.map_err(Error::redis(step))?;
+                seconds * 1_000 + micros / 1_000
+            }
+            Clock::Manual(clock) => clock.now_ms(),
+        };
+        let held = leases.iter().zip(jobs).map(|(lease, (fence, run))| {
+            let leased_ms: u64 =
+                run.filter(|_| fence.as_ref() == Some(&lease.fence.0))?.split(' ').nth(1)?.parse().ok()?;
+            Some(now_ms.saturating_sub(leased_ms))
+        });
+        Ok(held.collect())
+    }
+
     /// Milliseconds since this Redis started, as far as it says.
     async fn uptime_ms(&self) -> Result<u64, Error> {
         let info: String = redis::cmd("INFO")

@@ -182,6 +182,20 @@ impl Shards {
         self.all().get(usize::from(id.shard()))
     }
 
+    /// As [`RedisQueue::held_ms`].
+    ///
+    /// # Errors
+    /// When Redis cannot be asked.
+    pub async fn held_ms(&self, leases: &[LeaseRef]) -> Result<Vec<Option<u64>>, Error> {
+        self.each(
+            leases,
+            |lease| lease.job_id,
+            None,
+            |shard, leases| Box::pin(async move { shard.held_ms(&leases).await }),
+        )
+        .await
+    }
+
     /// Asks each shard for its own part of `items`, all at once, and puts the answers in order. What names a shard that there is
     /// not is answered `unknown`.
     async fn each<'a, T, A>(

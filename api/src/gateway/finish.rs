@@ -20,6 +20,9 @@ const MESSAGE_MAX: usize = 2 << 10;
 const TRACEBACK_MAX: usize = 16 << 10;
 const STDERR_MAX: usize = 8 << 10;
 
+/// A worker measures its attempt, the queue its lease: they may differ by this much, milliseconds.
+const CLOCKS_DIFFER_MS: u64 = 1_000;
+
 /// `finish`: only reports.
 pub(super) async fn finish(
     State(app): State<App>,
@@ -49,12 +52,30 @@ pub(super) async fn report(
     let worker = known(app, worker_id).await?;
     let checks = reports.into_iter().enumerate().map(|(n, report)| checked(app, worker.as_deref(), n, report));
     let mut reports: Vec<FinishReport> = try_join_all(checks).await?;
+    let leases: Vec<LeaseRef> =
+        reports.iter().map(|report| LeaseRef { job_id: report.job_id, fence: report.fence.clone() }).collect();
+    let held_ms = app.ask("ask how long leases were held", app.queue.held_ms(&leases)).await?;
     let card_kind = worker.as_ref().map(|worker| kind_of_cards(&worker.gpus)).unwrap_or_default();
     let machine = worker.as_ref().map(|worker| worker.name.clone()).unwrap_or_default();
-    for report in &mut reports {
+    let mut cut = 0;
+    for (report, held_ms) in reports.iter_mut().zip(held_ms) {
         report.card_kind.clone_from(&card_kind);
         report.machine.clone_from(&machine);
-        report.cost_usd_micros = worker.as_ref().and_then(|worker| worker.cost_usd_micros(report.timing.occupied_ms()));
+        // A lease that is no longer held is refused by `finish`.
+        let most_ms = held_ms.unwrap_or(0).saturating_add(CLOCKS_DIFFER_MS);
+        let told = report.timing;
+        report.timing = told.within(most_ms);
+        cut += usize::from(held_ms.is_some() && report.timing != told);
+        let occupied_ms = report.timing.occupied_ms().min(most_ms);
+        report.cost_usd_micros = worker.as_ref().and_then(|worker| worker.cost_usd_micros(occupied_ms));
+    }
+    if cut > 0 {
+        metrics::timings_cut(cut);
+        tracing::warn!(
+            worker.id = worker_id,
+            reports = cut,
+            "a worker reports more time than its leases were held for"
+        );
     }
     let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;
     for (report, answer) in reports.iter().zip(&answers) {

@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use stokehold_api::token::Scope;
 use stokehold_queue::costs::{BillState, BilledDay, Charged, MachineBill, day_of};
-use stokehold_queue::now_ms;
+use stokehold_queue::{ManualClock, now_ms};
 
 use crate::stack::Stack;
 use crate::worker::Worker;
 
 /// A stack with a machine that was rented for 3.60 dollars an hour, its worker, and a bill of a dollar for this day.
-async fn stack() -> Stack {
-    let stack = Stack::start().await;
+async fn stack() -> (Stack, ManualClock) {
+    let (stack, clock) = Stack::start_on_clock().await;
     let registry = stack.queue.registry();
     let term = registry.lead("test", 60_000).await.unwrap().unwrap();
     let offer = json!({"kind": "RTX 4090", "usd_per_hour": 7.2});
@@ -49,15 +49,20 @@ async fn stack() -> Stack {
     };
     assert!(registry.put_bill(term, &bill).await.unwrap());
     stack.deploy_echo().await;
-    stack
+    (stack, clock)
 }
 
 /// A job of `echo` that runs for 4 seconds, and loads for 2, in one of the machine's 4 slots.
-async fn runs(stack: &Stack, worker: &Worker<'_>) -> String {
+async fn runs(stack: &Stack, clock: &ManualClock, worker: &Worker<'_>) -> String {
+    runs_for(stack, clock, worker, json!({"run_ms": 4_000, "load_ms": 1_500, "env_ms": 500})).await
+}
+
+/// A job of `echo` that is held for 6 seconds, and what its worker reports of them.
+async fn runs_for(stack: &Stack, clock: &ManualClock, worker: &Worker<'_>, timing: Value) -> String {
     let id = stack.submit("hi").await;
     let lease = worker.lease().await;
-    let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": 1,
-        "timing": {"run_ms": 4_000, "load_ms": 1_500, "env_ms": 500}});
+    clock.advance_ms(6_000);
+    let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": 1, "timing": timing});
     stack.json(worker.post("finish", &json!({"finish": [report]}))).await;
     id
 }
@@ -68,9 +73,9 @@ async fn costs(stack: &Stack, query: &str) -> Value {
 
 #[tokio::test]
 async fn rows_add_up_to_what_the_provider_charges() {
-    let stack = stack().await;
+    let (stack, clock) = stack().await;
     let worker = Worker::join(&stack).await;
-    let ids = [runs(&stack, &worker).await, runs(&stack, &worker).await];
+    let ids = [runs(&stack, &clock, &worker).await, runs(&stack, &clock, &worker).await];
     let told = costs(&stack, "").await;
     let row = &told["rows"][0];
     assert_eq!((&row["name"], &row["jobs"]), (&json!("acme/echo"), &json!(2)), "{told}");
@@ -102,10 +107,10 @@ async fn rows_add_up_to_what_the_provider_charges() {
 
 #[tokio::test]
 async fn a_tenant_sees_its_own_costs_and_nobody_elses() {
-    let mut stack = stack().await;
+    let (mut stack, clock) = stack().await;
     {
         let worker = Worker::join(&stack).await;
-        runs(&stack, &worker).await;
+        runs(&stack, &clock, &worker).await;
     }
     let day = Some(Duration::from_secs(3_600));
     stack.token = stack.token_of("zoo", &[Scope::JobsRead], day).await;
@@ -122,6 +127,28 @@ async fn a_tenant_sees_its_own_costs_and_nobody_elses() {
     let told = costs(&stack, "?by=machine").await;
     assert_eq!((&told["rows"][0]["machine"], &told["total"]["total_usd_micros"]), (&json!("rack"), &json!(1_000_010)));
     assert_eq!(costs(&stack, "?tenant=zoo").await["rows"], json!([]));
+}
+
+#[tokio::test]
+async fn a_worker_cannot_charge_for_more_time_than_its_lease_was_held() {
+    let (stack, clock) = stack().await;
+    let worker = Worker::join(&stack).await;
+    let most = 1_u64 << 50;
+    for timing in [
+        json!({"run_ms": most}),
+        json!({"load_ms": most, "env_ms": most}),
+        json!({"run_ms": most, "sharers_milli": 1, "batch_size": 1}),
+    ] {
+        let id = runs_for(&stack, &clock, &worker, timing.clone()).await;
+        let job = stack.job(&id).await;
+        // 6 s of one of 4 slots at $3.60 an hour are 1,500; clocks may differ by a second.
+        let cost = job["cost_usd_micros"].as_u64().unwrap();
+        assert!((1_500..=1_750).contains(&cost), "{timing}: {cost}");
+        assert!(job["timing"]["run_ms"].as_u64().unwrap() <= 7_000, "{job}");
+    }
+    let metrics = stack.get("/metrics").send().await.unwrap().text().await.unwrap();
+    let cut = metrics.lines().find_map(|line| line.strip_prefix("stokehold_timings_cut_total ")).unwrap();
+    assert!(cut.parse::<u64>().unwrap() >= 3, "{cut}");
 }
 
 #[tokio::test]

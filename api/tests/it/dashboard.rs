@@ -389,7 +389,7 @@ async fn what_comes_and_goes_is_written_down_step_by_step() {
 
 #[tokio::test]
 async fn an_endpoint_s_figures_are_told_by_version() {
-    let stack = Stack::start().await;
+    let (stack, clock) = Stack::start_on_clock().await;
     stack.deploy_echo().await;
     assert_eq!(stack.json(stack.get("/v1/endpoints/echo/stats")).await, json!({"versions": []}));
     let worker = Worker::join(&stack).await;
@@ -398,6 +398,7 @@ async fn an_endpoint_s_figures_are_told_by_version() {
         last = stack.submit("hi").await;
         let lease = worker.lease().await;
         let timing = json!({"load_ms": if n == 0 { 20_000 } else { 0 }, "run_ms": 1_000, "upload_ms": 3});
+        clock.advance_ms(21_003);
         let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": 1, "timing": timing});
         stack.json(worker.post("finish", &json!({"finish": [report]}))).await;
     }

@@ -13,7 +13,7 @@ use stokehold_api::token::{Scope, TokenKey, mint};
 use stokehold_api::{Config, run};
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
-use stokehold_queue::{RedisConfig, RedisQueue, Shards, TokenKind};
+use stokehold_queue::{Clock, ManualClock, RedisConfig, RedisQueue, Shards, TokenKind, now_ms};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -116,6 +116,13 @@ impl Replica {
 impl Stack {
     pub(crate) async fn start() -> Self {
         Self::start_with(|_| {}).await
+    }
+
+    /// On a clock that the test moves.
+    pub(crate) async fn start_on_clock() -> (Self, ManualClock) {
+        let clock = ManualClock::new(now_ms());
+        let stack = Self::start_with(|config| config.redis.clock = Clock::Manual(clock.clone())).await;
+        (stack, clock)
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {

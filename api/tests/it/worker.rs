@@ -189,11 +189,12 @@ async fn files_and_large_results_lie_under_their_attempt_alone() {
 
 #[tokio::test]
 async fn the_time_that_a_job_waited_in_its_worker_is_shown() {
-    let stack = Stack::start().await;
+    let (stack, clock) = Stack::start_on_clock().await;
     stack.deploy_echo().await;
     let worker = Worker::join(&stack).await;
     let id = stack.submit("hi").await;
     let lease = worker.lease().await;
+    clock.advance_ms(1_300);
     let timing = json!({"turn_ms": 1_234, "inputs_ms": 56, "run_ms": 7});
     let report =
         json!({"job_id": id, "fence": lease["fence"], "outcome": "succeeded", "result": "x", "timing": timing});

@@ -51,6 +51,10 @@ pub struct Timing {
 /// Runs that one process takes at once, at most.
 const SHARERS_MAX: u32 = 1_000;
 
+/// How long a model may have been loading before the job came that first used it, milliseconds: environments and weights that were fetched
+/// ahead.
+pub const LOADED_AHEAD_MAX_MS: u64 = 3_600_000;
+
 impl Timing {
     /// How many runs shared its time: those beside it in its process, or in its call.
     #[must_use]
@@ -71,6 +75,30 @@ impl Timing {
             }
         };
         [self.loading_ms(), run_ms, self.upload_ms].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// These times as far as they are possible in a lease that was held for `held_ms`: a worker's word is not believed beyond that. Having the
+    /// model ready may have begun before the lease, by [`LOADED_AHEAD_MAX_MS`] at most.
+    #[must_use]
+    pub fn within(self, held_ms: u64) -> Self {
+        let (mut held_ms, mut loading_ms) = (held_ms, held_ms.saturating_add(LOADED_AHEAD_MAX_MS));
+        let take = |ms: u64, left: &mut u64| {
+            let taken = ms.min(*left);
+            *left -= taken;
+            taken
+        };
+        Self {
+            run_ms: take(self.run_ms, &mut held_ms),
+            upload_ms: take(self.upload_ms, &mut held_ms),
+            inputs_ms: take(self.inputs_ms, &mut held_ms),
+            turn_ms: take(self.turn_ms, &mut held_ms),
+            env_ms: take(self.env_ms, &mut loading_ms),
+            weights_ms: take(self.weights_ms, &mut loading_ms),
+            boot_ms: take(self.boot_ms, &mut loading_ms),
+            load_ms: take(self.load_ms, &mut loading_ms),
+            warmup_ms: take(self.warmup_ms, &mut loading_ms),
+            ..self
+        }
     }
 
     /// The part of it that went into having the model ready, milliseconds.
@@ -131,4 +159,25 @@ pub struct Attempt {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<JobError>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_are_possible_are_kept_and_others_are_cut_to_the_lease() {
+        let told =
+            Timing { run_ms: 4_000, upload_ms: 900, turn_ms: 50, inputs_ms: 50, load_ms: 20_000, ..Timing::default() };
+        assert_eq!(told.within(5_000), told, "loading began before the lease");
+        let cut = told.within(4_500);
+        assert_eq!((cut.run_ms, cut.upload_ms, cut.inputs_ms, cut.turn_ms, cut.load_ms), (4_000, 500, 0, 0, 20_000));
+
+        let most = u64::MAX;
+        let false_word =
+            Timing { run_ms: most, env_ms: most, load_ms: most, upload_ms: most, turn_ms: most, ..Timing::default() };
+        let cut = false_word.within(500);
+        assert_eq!((cut.run_ms, cut.upload_ms, cut.turn_ms), (500, 0, 0));
+        assert_eq!((cut.env_ms, cut.load_ms), (500 + LOADED_AHEAD_MAX_MS, 0));
+    }
 }
