@@ -153,6 +153,25 @@ async fn at_l1_files_and_debuggers_are_kept_away_without_namespaces() {
     assert_eq!(prison.got("connect", api).await, json!("PermissionError 1"));
 }
 
+/// Landlock does not look at a socket's path: at L1 it can be connected to, and takes no command without its password.
+#[tokio::test(flavor = "multi_thread")]
+async fn at_l1_no_handler_is_a_client_of_redis() {
+    let prison = Prison::new(&[("STOKE_SANDBOX", "L1")]);
+    let socket = prison.dir.path().join("redis/redis.sock");
+    if !socket.exists() {
+        // Of the other topologies, Redis is not the stack's own.
+        return;
+    }
+    let got = prison.got("redis", socket.to_str().unwrap()).await;
+    let got = got.as_str().unwrap();
+    assert!(got.starts_with("-NOAUTH") || got.contains("Error"), "{got}");
+    for holds_it in ["secrets.json", "stack.json", "redis/redis.conf"] {
+        let path = prison.dir.path().join(holds_it);
+        assert!(path.exists(), "{holds_it}");
+        assert_eq!(prison.got("read", path.to_str().unwrap()).await, json!("PermissionError 13"), "{holds_it}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn at_l1_every_kind_runs() {
     let prison = Prison::new(&[("STOKE_SANDBOX", "L1")]);

@@ -38,7 +38,8 @@ pub(super) async fn run(global: &Global, settings: Settings, args: &DrillArgs) -
     let copied = began.elapsed();
     let binary = provision::redis_binary().await?;
     let folder = tempfile::tempdir().context("no folder for a Redis to try the backup on")?;
-    let server = RedisServer::start(&binary, folder.path(), Durability::Standard).await?;
+    let password = hex::encode(rand::random::<[u8; 32]>());
+    let server = RedisServer::start(&binary, folder.path(), Durability::Standard, &password).await?;
     // Nobody's but ours, and alone.
     let redis = RedisConfig { url: server.url.clone(), replicas_to_wait: Some(0), ..settings.redis.clone() };
     let began = Instant::now();

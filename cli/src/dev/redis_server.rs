@@ -37,15 +37,22 @@ pub(crate) struct RedisServer {
     binary: RedisBinary,
     dir: PathBuf,
     durability: Durability,
+    password: String,
     child: Child,
     log: PathBuf,
+    /// Holds the password.
     pub(crate) url: String,
 }
 
 impl RedisServer {
     /// Starts `binary` on the data in `dir`, which nobody but the holder of the data directory's lock may use: a server that
     /// still answers there was left behind by a `stoke dev` that was killed, and is stopped first.
-    pub(crate) async fn start(binary: &RedisBinary, dir: &Path, durability: Durability) -> Result<Self> {
+    pub(crate) async fn start(
+        binary: &RedisBinary,
+        dir: &Path,
+        durability: Durability,
+        password: &str,
+    ) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let socket = dir.join("redis.sock");
         let length = socket.as_os_str().len();
@@ -54,15 +61,18 @@ impl RedisServer {
             "{} is too long for a socket ({length} bytes, at most {SOCKET_PATH_MAX}): give a shorter --data",
             socket.display()
         );
-        let url = socket_url(&socket)?;
-        stop_stale(&url).await.context("an earlier Redis still runs on this data and does not stop")?;
+        let bare = socket_url(&socket)?;
+        let url = format!("{bare}?pass={password}");
+        stop_stale(&socket, [&url, &bare])
+            .await
+            .context("an earlier Redis still runs on this data and does not stop")?;
         let (config, log) = (dir.join("redis.conf"), dir.join("redis.log"));
-        write_private(&config, &settings(dir, &socket, durability)?)?;
+        write_private(&config, &settings(dir, &socket, durability, password)?)?;
         let child = children::spawn(&binary.path, [&config], |command| {
             command.current_dir(dir);
         })?;
-        let (binary, dir) = (binary.clone(), dir.to_owned());
-        let mut server = Self { binary, dir, durability, child, log, url };
+        let (binary, dir, password) = (binary.clone(), dir.to_owned(), password.to_owned());
+        let mut server = Self { binary, dir, durability, password, child, log, url };
         server.until_ready().await?;
         Ok(server)
     }
@@ -81,7 +91,7 @@ impl RedisServer {
             }
             tracing::warn!("{why:#}\nstarting Redis again on its data");
             sleep(RESTART_PAUSE * (restarts - 1)).await;
-            match Self::start(&self.binary, &self.dir, self.durability).await {
+            match Self::start(&self.binary, &self.dir, self.durability, &self.password).await {
                 Ok(server) => *self = server,
                 Err(error) => return error.context("Redis ended and cannot be started again"),
             }
@@ -138,7 +148,7 @@ fn socket_url(socket: &Path) -> Result<String> {
     Ok(format!("redis+unix://{}", url.path()))
 }
 
-fn settings(dir: &Path, socket: &Path, durability: Durability) -> Result<String> {
+fn settings(dir: &Path, socket: &Path, durability: Durability, password: &str) -> Result<String> {
     let (dir, socket) = (quoted(dir)?, quoted(socket)?);
     let fsync = match durability {
         Durability::Strict => "always",
@@ -147,8 +157,9 @@ fn settings(dir: &Path, socket: &Path, durability: Durability) -> Result<String>
     let memory = memory();
     Ok(format!(
         "# Written by `stoke dev` at every start.
-# Only a socket, only for this user: no port, no password.
+# Only a socket, only for this user, and a password: Landlock does not refuse a socket's path to handlers that are shut in.
 port 0
+requirepass {password}
 unixsocket {socket}
 unixsocketperm 700
 dir {dir}
@@ -185,28 +196,29 @@ async fn ping(url: &str) -> Result<()> {
     call(url, "PING").await
 }
 
-/// Asks a server that answers at `url` to save and end, and waits until nothing answers there.
-async fn stop_stale(url: &str) -> Result<()> {
-    if !answers(url).await {
+/// Asks a server that answers on `socket` to save and end, and waits until nothing answers there. One of a release before has no password.
+async fn stop_stale(socket: &Path, urls: [&str; 2]) -> Result<()> {
+    if !answers(socket).await {
         return Ok(());
     }
     tracing::warn!("an earlier Redis still runs on this data: stopping it");
-    // It closes the connection instead of answering.
-    let _ = call(url, "SHUTDOWN").await;
+    for url in urls {
+        // It closes the connection instead of answering.
+        let _ = call(url, "SHUTDOWN").await;
+    }
     let deadline = Instant::now() + STOP_LIMIT;
-    while answers(url).await {
+    while answers(socket).await {
         ensure!(Instant::now() < deadline, "it is still there after {} s", STOP_LIMIT.as_secs());
         sleep(PAUSE).await;
     }
     Ok(())
 }
 
-/// Whether something accepts connections there, well or not.
-async fn answers(url: &str) -> bool {
-    let Ok(client) = redis::Client::open(url) else { return false };
-    match tokio::time::timeout(CALL_LIMIT, client.get_multiplexed_async_connection()).await {
+/// Whether something accepts connections there.
+async fn answers(socket: &Path) -> bool {
+    match tokio::time::timeout(CALL_LIMIT, tokio::net::UnixStream::connect(socket)).await {
         Ok(connected) => connected.is_ok(),
-        // Accepted, and then silent.
+        // Its backlog is full.
         Err(_) => true,
     }
 }
@@ -242,8 +254,9 @@ mod tests {
 
     #[test]
     fn durability_is_the_fsync_setting() {
-        let text = |durability| settings(Path::new("/d"), Path::new("/d/s"), durability).unwrap();
+        let text = |durability| settings(Path::new("/d"), Path::new("/d/s"), durability, "secret").unwrap();
         assert!(text(Durability::Strict).contains("appendfsync always\n"));
         assert!(text(Durability::Standard).contains("appendfsync everysec\n"));
+        assert!(text(Durability::Standard).contains("requirepass secret\n"));
     }
 }

@@ -17,6 +17,9 @@ pub(crate) const TENANT: &str = "default";
 pub(crate) struct Secrets {
     /// What token hashes are made with.
     pub(crate) token_key: String,
+    /// Of our own Redis: whoever reaches its socket, as a handler may that is shut in at L1, is not yet its client. Releases before had none.
+    #[serde(default)]
+    pub(crate) redis_password: String,
     pub(crate) s3_access_key_id: String,
     pub(crate) s3_secret_access_key: String,
     /// May do everything.
@@ -32,6 +35,11 @@ pub(crate) struct SavedToken {
     pub(crate) record: TokenRecord,
 }
 
+/// 256 random bits, in hexadecimal.
+fn password() -> String {
+    hex::encode(rand::random::<[u8; 32]>())
+}
+
 impl Secrets {
     /// Those of `data`, if they were made.
     pub(crate) fn load(data: &Path) -> Result<Option<Self>> {
@@ -43,6 +51,10 @@ impl Secrets {
         if let Some(mut secrets) = Self::load(data)? {
             // What a newer release can do, this machine's own token may do.
             secrets.api.record.scopes = Scope::ALL.map(|scope| scope.as_str().to_owned()).to_vec();
+            if secrets.redis_password.is_empty() {
+                secrets.redis_password = password();
+                write_secret_json(&data.join("secrets.json"), &secrets)?;
+            }
             return Ok(secrets);
         }
         let secrets = Self::make()?;
@@ -62,8 +74,9 @@ impl Secrets {
         };
         Ok(Self {
             token_key: key.to_secret().expose().to_owned(),
+            redis_password: password(),
             s3_access_key_id: format!("stoke{:016x}", rand::random::<u64>()),
-            s3_secret_access_key: hex::encode(rand::random::<[u8; 32]>()),
+            s3_secret_access_key: password(),
             api: mint(TokenKind::Api, &Scope::ALL, "stoke dev")?,
             join: mint(TokenKind::Join, &[], "workers of stoke dev")?,
         })

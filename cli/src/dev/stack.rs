@@ -102,7 +102,7 @@ impl Stack {
         let secrets = Secrets::load_or_make(&data)?;
         let last = State::load(&data)?.unwrap_or_default();
 
-        let (redis, redis_url, about_redis) = redis(&options, &data).await?;
+        let (redis, redis_url, about_redis) = redis(&options, &data, &secrets).await?;
         let listener = listen(options.listen, last.api_port).await?;
         let address = listener.local_addr()?;
         let mut config = config(&secrets, &options, address)?;
@@ -202,12 +202,16 @@ impl Part {
     }
 }
 
-async fn redis(options: &StackOptions, data: &Path) -> Result<(Option<RedisServer>, String, String)> {
+async fn redis(
+    options: &StackOptions,
+    data: &Path,
+    secrets: &Secrets,
+) -> Result<(Option<RedisServer>, String, String)> {
     if let Some(url) = &options.redis {
         return Ok((None, url.clone(), "yours".to_owned()));
     }
     let binary = provision::redis_binary().await?;
-    let server = RedisServer::start(&binary, &data.join("redis"), options.durability).await?;
+    let server = RedisServer::start(&binary, &data.join("redis"), options.durability, &secrets.redis_password).await?;
     let url = server.url.clone();
     Ok((Some(server), url, format!("{} {}", binary.path.display(), binary.version)))
 }

@@ -37,6 +37,18 @@ def try_connect(address: str) -> str:
     return "connected"
 
 
+def try_redis(path: str) -> str:
+    """The first words of a Redis on this socket, of who comes without its password."""
+    with socket.socket(socket.AF_UNIX) as redis:
+        redis.settimeout(2)
+        try:
+            redis.connect(path)
+            redis.sendall(b"KEYS *\r\n")
+            return redis.recv(100).decode()
+        except OSError as error:
+            return type(error).__name__ + f" {error.errno}"
+
+
 def try_read(path: str) -> str:
     return _told(lambda: pathlib.Path(path).read_text()[:100])
 
