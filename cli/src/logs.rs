@@ -21,6 +21,9 @@ pub(crate) struct LogsArgs {
     /// Go on until the job has ended
     #[arg(long, short)]
     follow: bool,
+    /// Print control characters as the handler wrote them: without this a terminal gets them as escapes
+    #[arg(long)]
+    raw: bool,
 }
 
 pub(crate) async fn run(global: &Global, args: LogsArgs) -> Result<()> {
@@ -58,14 +61,14 @@ async fn read(client: &Client, args: &LogsArgs, last_id: &mut String, json: bool
         let Some(event) = next else { return Ok(!args.follow) };
         *failures = 0;
         event.id.clone_into(last_id);
-        show(&event, json)?;
+        show(&event, json, args.raw)?;
         if event.kind == "done" {
             return Ok(true);
         }
     }
 }
 
-fn show(event: &Event, json: bool) -> Result<()> {
+fn show(event: &Event, json: bool, raw: bool) -> Result<()> {
     if json {
         return output::json_line(&json!({"event": event.kind, "data": event.data}));
     }
@@ -74,7 +77,12 @@ fn show(event: &Event, json: bool) -> Result<()> {
         // As the handler wrote it: standard output stays standard output, and can be piped.
         "log" => {
             let text = data["text"].as_str().unwrap_or_default().trim_end_matches('\n');
-            if data["stream"] == "stderr" { output::note(text) } else { output::line(text)? }
+            match (data["stream"].as_str(), raw) {
+                (Some("stderr"), true) => output::unescaped(std::io::stderr(), &format!("{text}\n"))?,
+                (Some("stderr"), false) => output::note(output::plain(text)),
+                (_, true) => output::unescaped(std::io::stdout(), &format!("{text}\n"))?,
+                (_, false) => output::line(text)?,
+            }
         }
         "output" => output::line(&data["value"])?,
         "gap" => output::note(format_args!(

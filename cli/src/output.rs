@@ -1,7 +1,8 @@
 //! What people and programs read: results on standard output, everything else on standard error.
 
+use std::borrow::Cow;
 use std::fmt::Display;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal as _, Write};
 
 use anyhow::Result;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
@@ -11,6 +12,8 @@ use serde_json::Value;
 /// One line, or several, on standard output.
 pub(crate) fn line(text: impl Display) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
+    let text = text.to_string();
+    let text = if may_obey(&stdout) { visible(&text) } else { Cow::Owned(text) };
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
         // The reader has seen enough: `stoke list | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
@@ -18,30 +21,126 @@ pub(crate) fn line(text: impl Display) -> Result<()> {
     }
 }
 
-/// Bytes on standard output, as they are.
+/// Bytes on standard output as they are, and on a terminal with every control character as JSON escapes it.
 pub(crate) fn raw(bytes: &[u8]) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+    let done = if stdout.is_terminal() {
+        stdout.write_all(escape_json(&String::from_utf8_lossy(bytes)).as_bytes())
+    } else {
+        stdout.write_all(bytes)
+    };
+    match done.and_then(|()| stdout.flush()) {
         // As above.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         done => Ok(done?),
     }
 }
 
+/// Text as it is, also on a terminal that would obey it: for who asks for that.
+pub(crate) fn unescaped(mut to: impl Write, text: &str) -> Result<()> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        // As above.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        done => Ok(done?),
+    }
+}
+
+/// Empties the screen of the terminal on standard output.
+pub(crate) fn clear_screen() -> Result<()> {
+    // Home, and everything after it cleared: no flicker, and nothing of the last look stays.
+    unescaped(std::io::stdout(), "\x1b[H\x1b[J")
+}
+
+/// Whether what is written there may reach a terminal with its escape sequences.
+fn may_obey<S: anstream::stream::RawStream>(stream: &anstream::AutoStream<S>) -> bool {
+    stream.is_terminal() || stream.current_choice() != anstream::ColorChoice::Never
+}
+
+/// Whether a terminal obeys it or lets it change the order of what is read: C0, DEL and C1 but for line ends and tabs, and the Unicode
+/// controls of direction.
+fn is_control(letter: char) -> bool {
+    match letter {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        letter => letter.is_control(),
+    }
+}
+
+/// Text of handlers, hosts and other people, with every control character as an escape: a terminal obeys none of it.
+pub(crate) fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escape =
+        |letter: char| if is_control(letter) { letter.escape_default().to_string() } else { letter.to_string() };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
+/// As [`plain`], but for colours, which this program writes too. The last guard of a terminal, whatever is printed.
+fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_control) {
+        return Cow::Borrowed(text);
+    }
+    let (mut shown, mut rest) = (String::with_capacity(text.len() + 16), text);
+    while let Some(letter) = rest.chars().next() {
+        let length = colour(rest).unwrap_or(letter.len_utf8());
+        if is_control(letter) && length == letter.len_utf8() {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push_str(&rest[..length]);
+        }
+        rest = &rest[length..];
+    }
+    Cow::Owned(shown)
+}
+
+/// The length of the colour that a text begins with: `ESC [ numbers m`, of those that hide nothing and do not blink.
+fn colour(text: &str) -> Option<usize> {
+    let numbers = text.strip_prefix("\x1b[")?;
+    let end = numbers.find(|letter: char| !(letter.is_ascii_digit() || letter == ';'))?;
+    let (numbers, rest) = numbers.split_at(end);
+    let is_plain =
+        |number: &str| number.is_empty() || matches!(number.parse(), Ok(0_u8..=2 | 22 | 30..=37 | 39 | 90..=97));
+    let is_known = match numbers.strip_prefix("38;5;") {
+        Some(number) => number.parse::<u8>().is_ok(),
+        None => numbers.split(';').all(is_plain),
+    };
+    (is_known && rest.starts_with('m')).then_some("\x1b[m".len() + end)
+}
+
+/// JSON with the control characters that it may hold as they are (DEL, C1 and those of direction) as its own escapes: another spelling of the
+/// same document.
+fn escape_json(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_control) {
+        return Cow::Borrowed(text);
+    }
+    let escape =
+        |letter: char| if is_control(letter) { format!("\\u{:04x}", u32::from(letter)) } else { letter.to_string() };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
 /// A JSON document on standard output.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
-    line(serde_json::to_string_pretty(value)?)
+    json_text(&serde_json::to_string_pretty(value)?)
 }
 
 /// One JSON document on one line: for streams of them.
 pub(crate) fn json_line(value: &impl Serialize) -> Result<()> {
-    line(serde_json::to_string(value)?)
+    json_text(&serde_json::to_string(value)?)
+}
+
+fn json_text(text: &str) -> Result<()> {
+    let escaped = if std::io::stdout().is_terminal() { escape_json(text) } else { Cow::Borrowed(text) };
+    line(escaped)
 }
 
 /// Something a person wants to know, on standard error, out of the way of results.
 pub(crate) fn note(text: impl Display) {
+    let mut stderr = anstream::stderr().lock();
+    let text = text.to_string();
+    let text = if may_obey(&stderr) { visible(&text) } else { Cow::Owned(text) };
     // A person who cannot be reached is no reason to stop.
-    let _ = writeln!(anstream::stderr().lock(), "{text}");
+    let _ = writeln!(stderr, "{text}");
 }
 
 /// Why the command failed.
@@ -139,12 +238,12 @@ pub(crate) fn bytes(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }
 
-/// A JSON member as text in a cell: strings without quotes, nothing as a dash.
+/// A JSON member as text in a cell: strings without quotes and control characters, nothing as a dash.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => plain(text).into_owned(),
         other => other.to_string(),
     }
 }
@@ -164,6 +263,40 @@ mod tests {
         let said = [(0, 7_000), (7_000, 0), (7_000, 6_500)].map(|(at, now)| since(at, now));
         assert_eq!(said, ["7.0 s ago", "in 7.0 s", "now"]);
         assert_eq!(count(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn a_terminal_obeys_nothing_but_colours() {
+        for hostile in [
+            "\x1b]0;title\x07",
+            "\x1b]52;c;bG9vdA==\x07",
+            "\x1b]8;;http://evil\x1b\\",
+            "\x1b[2J",
+            "\x1b[8m",
+            "\x1b[1;8m",
+            "\x1b[5m",
+            "\x1b[31",
+            "\x1bc",
+            "\x1bPq",
+            "\u{9b}2J",
+            "\u{9d}0;title\u{9c}",
+            "\r",
+            "\x08",
+            "\x7f",
+            "\u{202e}",
+            "\u{2066}",
+        ] {
+            let shown = visible(hostile);
+            assert!(!shown.contains(is_control), "{shown:?}");
+            assert!(!plain(hostile).contains(is_control));
+            let json = serde_json::to_string(hostile).unwrap();
+            let escaped = escape_json(&json);
+            assert!(!escaped.contains(is_control), "{escaped:?}");
+            assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), hostile);
+        }
+        let ours = format!("{} {}\n\t\x1b[31;1merror\x1b[0m \x1b[38;5;10mok\x1b[39m é 日本", dim("a"), bold("b"));
+        assert_eq!(visible(&ours), ours);
+        assert_eq!(plain("\x1b[31mred"), "\\u{1b}[31mred");
     }
 
     #[test]

@@ -198,7 +198,7 @@ async fn show(mut heard: mpsc::UnboundedReceiver<JobMessage>, bar: &ProgressBar)
             JobMessage::Progress { fraction, message } => {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]
                 bar.set_position((fraction * 1_000.0) as u64);
-                bar.set_message(message);
+                bar.set_message(output::plain(&message).into_owned());
             }
             // All of them are in the result.
             JobMessage::Output { .. } | JobMessage::Outputs { .. } => {}

@@ -37,8 +37,7 @@ pub(crate) async fn run(global: &Global, args: TopArgs) -> Result<()> {
             return output::json(&json!({"workers": workers["workers"], "lanes": queue["lanes"]}));
         }
         if is_live {
-            // Home, and everything after it cleared: no flicker, and nothing of the last look stays.
-            output::line("\x1b[H\x1b[J")?;
+            output::clear_screen()?;
         }
         output::line(screen(&workers, &queue))?;
         if !is_live {

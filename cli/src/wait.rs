@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::client::{Client, segment};
 use crate::job::Job;
-use crate::progress;
+use crate::{output, progress};
 
 /// How long one request is held: short where somebody watches the bar, long where nobody does.
 const HOLD_WATCHED: Duration = Duration::from_secs(1);
@@ -44,6 +44,6 @@ fn show(bar: &ProgressBar, job: &Job) {
     if let Some(progress) = &job.progress {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000")]
         bar.set_position((progress.fraction.clamp(0.0, 1.0) * 1_000.0) as u64);
-        bar.set_message(progress.message.clone());
+        bar.set_message(output::plain(&progress.message).into_owned());
     }
 }
