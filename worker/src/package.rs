@@ -59,6 +59,11 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// What was deployed is not a package: it would fail everywhere and always.
+    pub(crate) fn is_the_deployers(&self) -> bool {
+        matches!(self, Self::Differs { .. } | Self::Unpack(_))
+    }
+
     /// Another try may end differently.
     fn is_passing(&self) -> bool {
         matches!(self, Self::Fetch(_))

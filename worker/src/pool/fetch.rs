@@ -84,12 +84,16 @@ impl Pool {
         let spec = &version.spec;
         match self.packages.get(&spec.package_sha256, spec.package_size_bytes, &model.spec.package_url).await {
             Ok(package) => Ok(package),
+            Err(error) if error.is_the_deployers() => Err(failed(ErrorCode::EnvironmentFailed, error.to_string())),
             // The URL lives for an hour, the model's entry longer: a fresh one is asked for before giving up.
             Err(first) => {
                 let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
                 let url = fresh.map_err(|_| infra(format!("the package cannot be fetched: {first}")))?.package_url;
                 let again = self.packages.get(&spec.package_sha256, spec.package_size_bytes, &url).await;
-                again.map_err(|error| infra(format!("the package cannot be fetched: {error}")))
+                again.map_err(|error| match error {
+                    error if error.is_the_deployers() => failed(ErrorCode::EnvironmentFailed, error.to_string()),
+                    error => infra(format!("the package cannot be fetched: {error}")),
+                })
             }
         }
     }

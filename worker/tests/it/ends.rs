@@ -143,6 +143,20 @@ async fn requirements_that_cannot_be_met_fail_the_job_with_uvs_words() {
     assert!(error(&end, ErrorCode::EnvironmentFailed).message.contains("missing-1-py3-none-any.whl"));
 }
 
+/// Neither counts as trouble of the infrastructure, which would be tried ten times.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_package_is_the_deployers_failure() {
+    let stage = Stage::single().await;
+    stage.gateway.deploy("torn", b"not an archive".to_vec(), spec("plain"));
+    let end = stage.gateway.end(&stage.submit_to("torn", json!({}))).await;
+    assert!(error(&end, ErrorCode::EnvironmentFailed).message.contains("cannot be unpacked"));
+
+    stage.gateway.deploy("swapped", pack("# in the cache of no other test"), spec("plain"));
+    stage.gateway.swap_package("swapped", pack("# other"));
+    let end = stage.gateway.end(&stage.submit_to("swapped", json!({}))).await;
+    assert!(error(&end, ErrorCode::EnvironmentFailed).message.contains("not the one that was deployed"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_async_runner_takes_as_many_runs_at_once_as_it_says() {
     let setup = Setup { variables: vec![("STOKE_SLOTS", "3".to_owned())], ..Setup::default() };

@@ -177,6 +177,13 @@ impl Gateway {
         );
     }
 
+    /// The store has another package in the place of the one that was deployed.
+    pub(crate) fn swap_package(&self, name: &str, package: Vec<u8>) {
+        let mut seen = self.seen();
+        let sha256 = seen.endpoints[name].version.spec.package_sha256.clone();
+        seen.packages.insert(sha256, package);
+    }
+
     /// Queues a job.
     pub(crate) fn submit(&self, endpoint: &str, input: &serde_json::Value, timeout: Duration) -> LeaseRef {
         self.queue(endpoint, input, timeout, 1).remove(0)
