@@ -261,7 +261,10 @@ mod tests {
         assert!(schedule.iter().all(|planned| planned.at <= Duration::from_secs(60)));
         assert!(schedule.is_sorted_by_key(|planned| planned.at));
         let mut dropped = schedule.iter().filter(|planned| planned.fault == Fault::DropClientReply);
-        assert!(dropped.all(|planned| planned.at < Duration::from_secs(52)), "clients end at 60 s, and a drop waits for 10 s");
+        assert!(
+            dropped.all(|planned| planned.at < Duration::from_secs(52)),
+            "clients end at 60 s, and a drop waits for 10 s"
+        );
     }
 
     #[test]
