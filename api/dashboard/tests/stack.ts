@@ -104,16 +104,22 @@ export class Stack {
   /** Sets a field of a job's record in the stack's own Redis, past everything that keeps records whole. */
   async setField(job: string, field: string, value: string): Promise<void> {
     const { redis_url, redis_prefix } = JSON.parse(readFileSync(join(this.data, "stack.json"), "utf8")) as { redis_url: string; redis_prefix: string };
-    const words = ["HSET", `{${redis_prefix}:0}:j:${job}`, field, value];
-    const socket = createConnection({ path: decodeURIComponent(new URL(redis_url).pathname), timeout: ANSWER_MS });
-    const reply = await new Promise<string>((answer, failed) => {
-      socket.once("data", (bytes) => answer(bytes.toString()));
+    const at = new URL(redis_url);
+    const commands = [["AUTH", at.searchParams.get("pass") ?? ""], ["HSET", `{${redis_prefix}:0}:j:${job}`, field, value]];
+    const socket = createConnection({ path: decodeURIComponent(at.pathname), timeout: ANSWER_MS });
+    const replies = await new Promise<string[]>((answer, failed) => {
+      let text = "";
+      socket.on("data", (bytes) => {
+        text += bytes.toString();
+        const lines = text.split("\r\n");
+        if (lines.length > commands.length) answer(lines);
+      });
       socket.once("error", failed);
       socket.once("timeout", () => failed(new Error("Redis does not answer")));
       socket.once("close", () => failed(new Error("Redis has closed the connection")));
-      socket.write(`*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`).join("")}`);
+      socket.write(commands.map((words) => `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`).join("")}`).join(""));
     }).finally(() => socket.destroy());
-    if (!reply.startsWith(":")) throw new Error(`HSET: ${reply}`);
+    if (!replies[1]?.startsWith(":")) throw new Error(`HSET: ${replies.join(" ")}`);
   }
 
   /** `stoke` with these arguments against it; what it prints. */
