@@ -6,7 +6,7 @@
 local now = clock(ARGV[1])
 local hooks = ROOT .. ':hooks'
 local reply = {''}
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', hooks, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))) do
+local function claim(id)
   local key = ROOT .. ':w:' .. id
   local record = redis.call('HMGET', key, 'event', 'subject', 'tenant', 'url', 'created', 'state', 'tries', 'held', 'log',
     'body', 'trace')
@@ -20,6 +20,12 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', hooks, '-inf', now, 'LIMIT', 0, 
   else
     redis.call('ZREM', hooks, id)
   end
+  return true
+end
+
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', hooks, '-inf', now, 'LIMIT', 0, tonumber(ARGV[2]))) do
+  -- One that is no record keeps no other from being delivered.
+  if not attempt('delivery', claim, id) then redis.call('ZADD', hooks, text(now + ARGV[3]), id) end
 end
 local next_due = redis.call('ZRANGE', hooks, 0, 0, 'WITHSCORES')
 if next_due[2] then reply[1] = text(tonumber(next_due[2])) end

@@ -49,17 +49,26 @@ end
 -- worker, stops nobody.
 local KEY_WAIT_MS = 2000
 local to_front = {} -- id, lane, ... of those that were set aside and go first
+
+-- Whether a queued job may start by its own times, and where it stands; nil for one that is not queued.
+local function may_start(id)
+  local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'start_by', 'deadline')
+  if job[1] ~= 'queued' then return nil end
+  return tonumber(job[3] or math.huge) > now and tonumber(job[4] or math.huge) > now, job[2]
+end
+
 local function goes_after(lane, gate, ix)
   local line, served = waiting_key(gate), {}
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', line, '-inf', '(' .. text(arrival(ix)), 'LIMIT', 0, LINE_MAX)) do
     local id, other = string.match(member, '^(%x+) (.*)$')
     if served[other] == nil then served[other] = string.sub(other, 1, 1) <= string.sub(lane, 1, 1) and serves(other) end
     if served[other] then
-      local job = redis.call('HMGET', job_key(id), 'state', 'entry', 'start_by', 'deadline')
-      if job[1] ~= 'queued' then
+      -- One that cannot be read is itself to blame, and not the one that would wait for it.
+      local _, may, entry = guarded(id, 'queued', may_start, id)
+      if may == nil then
         redis.call('ZREM', line, member)
-      elseif tonumber(job[3] or math.huge) > now and tonumber(job[4] or math.huge) > now then
-        if job[2] == 'k' then
+      elseif may then
+        if entry == 'k' then
           to_front[#to_front + 1] = id
           to_front[#to_front + 1] = other
         end
@@ -128,9 +137,9 @@ local function take_from(stream, mark, lane, tenant, most, charged)
     end
     local entry = entries[n]
     gone[n] = entry[1]
-    local id = id_of(entry[2][2])
-    local _, is_taken = guarded(id, 'queued', take, mark .. entry[1], id, lane, tenant, charged)
-    if is_taken then jobs = jobs + 1 end
+    local id, done, is_taken = id_of(entry[2][2])
+    if id then done, is_taken = guarded(id, 'queued', take, mark .. entry[1], id, lane, tenant, charged) end
+    if done and is_taken then jobs = jobs + 1 end
   end
   cleared = cleared + #gone - jobs
   if not left and #gone > 0 then
@@ -309,7 +318,7 @@ local function warm_lane_of(priority, class)
 end
 
 local passed = redis.call('HMGET', ROOT .. ':passed', 1, 2)
-passed = {tonumber(passed[1] or 0), tonumber(passed[2] or 0)}
+passed = {tonumber(passed[1]) or 0, tonumber(passed[2]) or 0}
 local before = {passed[1], passed[2]}
 local waits = {redis.call('EXISTS', tags_key(1)) == 1, redis.call('EXISTS', tags_key(2)) == 1}
 

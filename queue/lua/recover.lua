@@ -207,7 +207,7 @@ if tenant ~= '' then
   local entries = redis.call('XRANGE', index, entry == '' and '-' or '(' .. entry, '+', 'COUNT', most)
   for _, found in ipairs(entries) do
     local id = id_of(found[2][2])
-    guarded(id, nil, check, id)
+    if id then guarded(id, nil, check, id) end
     entry = found[1]
   end
   looked = #entries

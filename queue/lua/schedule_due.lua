@@ -6,23 +6,35 @@
 -- Reply {now, when to look next ("" = unknown), {{id, first look, guard, fields and values of the record}, ...}}
 local now, bytes, due_now, whole = clock(ARGV[1]), 0, {}, true
 local ids = redis.call('ZRANGEBYSCORE', ROOT .. ':schedules', '-inf', now, 'LIMIT', 0, ARGV[2])
-for _, id in ipairs(ids) do
+local ASIDE_MS = 60000
+
+-- Adds a schedule to those that are due. False when the reply is full.
+local function look_at(id)
   local key = ROOT .. ':schedule:' .. id
   bytes = bytes + redis.call('HSTRLEN', key, 'job')
-  if bytes > tonumber(ARGV[3]) and #due_now > 0 then
-    whole = false
-    break
-  end
+  if bytes > tonumber(ARGV[3]) and #due_now > 0 then return false end
   if redis.call('HEXISTS', key, 'due') == 0 then
     redis.call('ZREM', ROOT .. ':schedules', id)
-  else
-    local seen = tonumber(redis.call('HGET', key, 'seen'))
-    if not seen or now - seen > tonumber(ARGV[4]) then
-      seen = now
-      redis.call('HSET', key, 'seen', now)
-    end
-    local guard = redis.call('HGET', ROOT .. ':b:' .. id, 'fed') or ''
-    due_now[#due_now + 1] = {id, seen, guard, redis.call('HGETALL', key)}
+    return true
+  end
+  local seen = tonumber(redis.call('HGET', key, 'seen'))
+  if not seen or now - seen > tonumber(ARGV[4]) then
+    seen = now
+    redis.call('HSET', key, 'seen', now)
+  end
+  local guard = redis.call('HGET', ROOT .. ':b:' .. id, 'fed') or ''
+  due_now[#due_now + 1] = {id, seen, guard, redis.call('HGETALL', key)}
+  return true
+end
+
+for _, id in ipairs(ids) do
+  local is_taken = attempt('schedule', look_at, id)
+  if is_taken == false then
+    whole = false
+    break
+  elseif is_taken == nil then
+    -- One that is no record keeps no other from ticking.
+    redis.call('ZADD', ROOT .. ':schedules', 'XX', now + ASIDE_MS, id)
   end
 end
 if not whole or #ids == tonumber(ARGV[2]) then return {now, tostring(0), due_now} end

@@ -88,13 +88,10 @@ impl Batches {
             for id in &ids {
                 pipe.hgetall(self.keys.batch(id));
             }
-            let rows: Vec<HashMap<String, String>> = if ids.is_empty() {
-                Vec::new()
-            } else {
-                pipe.query_async(&mut redis).await.map_err(Error::redis("list batches"))?
-            };
+            let rows: Vec<Option<HashMap<String, String>>> =
+                self.connection.read_each(&mut pipe).await.map_err(Error::redis("list batches"))?;
             for (id, row) in ids.iter().zip(&rows) {
-                let Some(batch) = record::decode(id, row)? else { continue };
+                let Some(batch) = row.as_ref().and_then(|row| readable(id, row)) else { continue };
                 if state.is_none_or(|wanted| wanted == batch.state) {
                     batches.push(batch);
                 }
@@ -163,8 +160,9 @@ impl Batches {
             for id in ids {
                 pipe.hmget(self.keys.job(*id), &record::LINE_FIELDS);
             }
-            let rows: Vec<Vec<Option<String>>> =
-                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("read ended jobs"))?;
+            let rows: Vec<Option<Vec<Option<String>>>> =
+                self.connection.read_each(&mut pipe).await.map_err(Error::redis("read ended jobs"))?;
+            let rows: Vec<Vec<Option<String>>> = rows.into_iter().map(Option::unwrap_or_default).collect();
             let later = self.later_attempts(ids, &rows).await?;
             for ((id, row), later) in ids.iter().zip(rows).zip(later) {
                 match record::ended_line(*id, row, later) {
@@ -265,6 +263,17 @@ impl Batches {
             .map_err(Error::redis("tidy a batch"))
     }
 
+    /// Looks at an ended batch again only at `at_ms`: others are waiting.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn tidy_later(&self, id: &str, at_ms: u64) -> Result<(), Error> {
+        let mut call = redis::cmd("ZADD");
+        call.arg(self.keys.batches_tidy()).arg("XX").arg(at_ms).arg(id);
+        let later: Result<u32, _> = call.query_async(&mut self.connection.redis()).await;
+        later.map(drop).map_err(Error::redis("tidy a batch"))
+    }
+
     /// Forgets an ended batch. What it has in S3 must be gone.
     ///
     /// # Errors
@@ -279,6 +288,14 @@ impl Batches {
             .await
             .map_err(Error::redis("forget a batch"))
     }
+}
+
+/// A batch of a list. One whose record cannot be read is left out: it must not hide the others.
+fn readable(id: &str, fields: &HashMap<String, String>) -> Option<Batch> {
+    record::decode(id, fields).unwrap_or_else(|error| {
+        tracing::error!(batch.id = id, error = &error as &dyn std::error::Error, "a batch is left out of a list");
+        None
+    })
 }
 
 fn job_ids(texts: &[String]) -> Result<Vec<JobId>, Error> {

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::commit::Commits;
-use crate::error::Error;
+use crate::error::{Error, WRONG_TYPE};
 use crate::scripts::{self, Script};
 use locate::{Found, Locator, refused};
 pub(crate) use place::Place;
@@ -121,6 +121,26 @@ impl Connection {
             pipe.cmd("SCRIPT").arg("LOAD").arg(&script.source).ignore();
         }
         pipe.query_async(&mut self.redis()).await.map_err(Error::redis("load the scripts"))
+    }
+
+    /// The answers of a pipeline of reads, in order. A key that holds another type than is read, or an answer that is no `T`, is `None`: it
+    /// keeps no other from being read.
+    pub(crate) async fn read_each<T: FromRedisValue>(&self, reads: &mut Pipeline) -> RedisResult<Vec<Option<T>>> {
+        if reads.is_empty() {
+            return Ok(Vec::new());
+        }
+        let answers: Vec<RedisResult<Value>> = reads.ignore_errors().query_async(&mut self.redis()).await?;
+        let read = |answer: RedisResult<Value>| match answer {
+            Ok(value) => Ok(T::from_redis_value(value)
+                .inspect_err(|error| tracing::error!(%error, "a stored value cannot be read, and is left out"))
+                .ok()),
+            Err(error) if error.code() == Some(WRONG_TYPE) => {
+                tracing::error!(%error, "a stored value cannot be read, and is left out");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        };
+        answers.into_iter().map(read).collect()
     }
 
     /// Runs a script's call whose outcome is promised to somebody: a submit, an end. Where replicas are waited for, it is not known

@@ -61,6 +61,10 @@ pub enum Error {
     TooLarge(String),
 }
 
+/// Redis's code for a key that holds another type than the command is for.
+#[cfg(feature = "redis")]
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE";
+
 #[cfg(feature = "redis")]
 impl Error {
     /// A tenant or a job is on a shard that this process was not told of.
@@ -88,6 +92,8 @@ impl Error {
                 Some("OOM") => Self::Closed("Redis is out of memory".to_owned()),
                 Some("MISCONF") => Self::Closed("Redis cannot write to its disk".to_owned()),
                 Some("NOREPLICAS") => Self::Closed("Redis has too few replicas in step".to_owned()),
+                // Asking again does not help.
+                Some(WRONG_TYPE) => Self::Corrupt { key: format!("a key needed to {step}"), why: error.to_string() },
                 _ => Self::Unavailable { step, source: Box::new(error) },
             }
         }

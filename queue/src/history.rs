@@ -78,9 +78,14 @@ impl History {
             for id in step {
                 pipe.hgetall(self.keys.job(*id));
             }
-            let records: Vec<HashMap<String, String>> =
-                pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("read ended jobs"))?;
+            let records: Vec<Option<HashMap<String, String>>> =
+                self.connection.read_each(&mut pipe).await.map_err(Error::redis("read ended jobs"))?;
             for (id, fields) in step.iter().zip(records) {
+                let Some(fields) = fields else {
+                    let why = "it is no record".to_owned();
+                    due.corrupt.push((*id, Error::Corrupt { key: format!("job {id}"), why }));
+                    continue;
+                };
                 bytes += fields.values().map(String::len).sum::<usize>();
                 match record::decode(*id, &fields) {
                     Ok(Some(job)) => due.jobs.push(job),

@@ -63,8 +63,7 @@ impl Outbox {
         let next_due: String = reply.next().map(read).transpose()?.unwrap_or_default();
         let mut deliveries = Vec::new();
         for row in reply {
-            let row: Vec<Option<String>> = read(row)?;
-            match decode_claimed(row, &claim) {
+            match read(row).and_then(|row: Vec<Option<String>>| decode_claimed(row, &claim)) {
                 Ok(claimed) => deliveries.push(claimed),
                 // One bad record must not hold up the rest; it comes back with every claim and stays in the log.
                 Err(error) => tracing::error!(%error, "a webhook delivery cannot be read"),
@@ -117,7 +116,7 @@ impl Outbox {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn get(&self, tenant: &str, id: &str) -> Result<Option<Delivery>, Error> {
-        let found = self.read(&[id.to_owned()]).await?.pop().flatten();
+        let found = self.read(&[id.to_owned()]).await?.pop().transpose()?.flatten();
         Ok(found.filter(|delivery| delivery.tenant == tenant))
     }
 
@@ -128,7 +127,7 @@ impl Outbox {
     pub async fn of_job(&self, job: JobId, attempts: impl Iterator<Item = u32>) -> Result<Vec<Delivery>, Error> {
         let mut ids: Vec<String> = attempts.map(|attempt| format!("msg_{job}_started_{attempt}")).collect();
         ids.push(format!("msg_{job}_completed"));
-        Ok(self.read(&ids).await?.into_iter().flatten().collect())
+        Ok(self.read(&ids).await?.into_iter().filter_map(readable).collect())
     }
 
     /// One page of a tenant's deliveries, newest first. `cursor` is a page's `next_cursor`.
@@ -158,10 +157,10 @@ impl Outbox {
                 let ids: Vec<String> = part.iter().map(|(id, _)| id.clone()).collect();
                 records_seen += ids.len();
                 for (row, delivery) in part.iter().zip(self.read(&ids).await?) {
-                    let Some(delivery) = delivery else {
+                    if let Ok(None) = delivery {
                         gone.push(row.0.clone());
-                        continue;
-                    };
+                    }
+                    let Some(delivery) = readable(delivery) else { continue };
                     if filter.state.is_none_or(|state| state == delivery.state) {
                         page.deliveries.push(delivery);
                     }
@@ -238,22 +237,39 @@ impl Outbox {
     }
 
     /// The records of these ids, in order.
-    async fn read(&self, ids: &[String]) -> Result<Vec<Option<Delivery>>, Error> {
+    async fn read(&self, ids: &[String]) -> Result<Vec<Result<Option<Delivery>, Error>>, Error> {
         let mut pipe = redis::pipe();
         for id in ids {
             pipe.hmget(self.keys.delivery(id), &SHOWN).zscore(self.keys.hooks(), id);
         }
-        let rows: Vec<redis::Value> =
-            pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("read webhook deliveries"))?;
+        let rows: Vec<Option<redis::Value>> =
+            self.connection.read_each(&mut pipe).await.map_err(Error::redis("read webhook deliveries"))?;
         let mut rows = rows.into_iter();
         let mut records = Vec::with_capacity(ids.len());
         for id in ids {
             let (Some(row), Some(score)) = (rows.next(), rows.next()) else { break };
-            let (row, score): (Vec<Option<String>>, Option<f64>) = (read(row)?, read(score)?);
-            records.push(if row.iter().all(Option::is_none) { None } else { Some(decode(id, whole(score), row)?) });
+            records.push(delivery(id, row, score));
         }
         Ok(records)
     }
+}
+
+/// A record, and where it stands among those that are due.
+fn delivery(id: &str, row: Option<redis::Value>, score: Option<redis::Value>) -> Result<Option<Delivery>, Error> {
+    let row: Vec<Option<String>> = read(row.ok_or_else(|| corrupt(id, "it is no record".to_owned()))?)?;
+    let score: Option<f64> = score.map(read).transpose()?.flatten();
+    if row.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    decode(id, whole(score), row).map(Some)
+}
+
+/// A delivery of a list. One whose record cannot be read is left out: it must not hide the others.
+fn readable(read: Result<Option<Delivery>, Error>) -> Option<Delivery> {
+    read.unwrap_or_else(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "a webhook delivery is left out of a list");
+        None
+    })
 }
 
 /// A score in whole milliseconds.

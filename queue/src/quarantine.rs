@@ -133,6 +133,16 @@ impl Quarantine {
         Ok(jobs)
     }
 
+    /// Takes a job whose record its reader cannot read out of everything that would come back to it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, safe to repeat.
+    pub async fn put(&self, id: JobId, why: &str) -> Result<(), Error> {
+        tracing::error!(job.id = %id, why, "a job cannot be read, and goes to the quarantine");
+        let Self { connection, keys, clock, .. } = self;
+        scripts::Put { keys, clock, id: &id.to_string(), why }.run(connection).await
+    }
+
     /// Puts a job back where it can run: at the front of its lane, also when it ran. What kept it from being read must have been mended, or
     /// have been no fault of its record.
     ///

@@ -404,8 +404,13 @@ impl RedisQueue {
         for (_, id) in &places {
             pipe.hgetall(self.keys.job(*id));
         }
-        let records: Vec<HashMap<String, String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
-        Ok(places.into_iter().zip(records).map(|(place, fields)| (place, readable(place.1, &fields))).collect())
+        let records: Vec<Option<HashMap<String, String>>> =
+            self.connection.read_each(&mut pipe).await.map_err(Error::redis(step))?;
+        let read = |(place, fields): ((u64, JobId), Option<HashMap<String, String>>)| {
+            let job = fields.map_or(Ok(None), |fields| record::decode(place.1, &fields));
+            Ok((place, readable(place.1, job)?))
+        };
+        places.into_iter().zip(records).map(read).collect()
     }
 
     async fn accept(&self, guard: Option<&BatchGuard>, jobs: &[NewJob]) -> Result<Vec<Submitted>, Error> {
@@ -469,9 +474,10 @@ impl RedisQueue {
         for id in ids {
             pipe.hmget(self.keys.job(*id), &["state", "lane", "spec", "error"]);
         }
-        let rows: Vec<[Option<String>; 4]> =
-            pipe.query_async(&mut self.connection.redis()).await.map_err(Error::redis("list jobs"))?;
-        let matches = |[state, lane, spec, error]: &[Option<String>; 4]| {
+        let rows: Vec<Option<[Option<String>; 4]>> =
+            self.connection.read_each(&mut pipe).await.map_err(Error::redis("list jobs"))?;
+        let matches = |row: &Option<[Option<String>; 4]>| {
+            let Some([state, lane, spec, error]) = row else { return false };
             // Of a large record only what was asked for is decoded.
             let error = error.as_ref().filter(|_| filter.error_code.is_some());
             let code = error.and_then(|error| serde_json::from_str::<JobError>(error).ok()).map(|error| error.code);
@@ -495,8 +501,8 @@ impl RedisQueue {
             jobs.hmget(self.keys.job(lease.job_id), &["fence", "run"]);
         }
         let mut redis = self.connection.redis();
-        let jobs: Vec<(Option<String>, Option<String>)> =
-            jobs.query_async(&mut redis).await.map_err(Error::redis(step))?;
+        let jobs: Vec<Option<(Option<String>, Option<String>)>> =
+            self.connection.read_each(&mut jobs).await.map_err(Error::redis(step))?;
         // Asked after the jobs, so that no lease is younger than it is.
         let now_ms = match &self.config.clock {
             Clock::Own => {
@@ -506,7 +512,8 @@ impl RedisQueue {
             }
             Clock::Manual(clock) => clock.now_ms(),
         };
-        let held = leases.iter().zip(jobs).map(|(lease, (fence, run))| {
+        let held = leases.iter().zip(jobs).map(|(lease, job)| {
+            let (fence, run) = job?;
             let leased_ms: u64 =
                 run.filter(|_| fence.as_ref() == Some(&lease.fence.0))?.split(' ').nth(1)?.parse().ok()?;
             Some(now_ms.saturating_sub(leased_ms))
@@ -800,9 +807,7 @@ impl Queue for RedisQueue {
             let entries: Vec<(String, JobId)> = page.ids.iter().filter_map(index_entry).collect();
             let ids: Vec<JobId> = entries.iter().map(|(_, id)| *id).collect();
             for id in self.matching(&ids, filter).await? {
-                let fields: HashMap<String, String> =
-                    redis.hgetall(self.keys.job(id)).await.map_err(Error::redis("read a job"))?;
-                jobs.extend(readable(id, &fields).map(|job| (id, job)));
+                jobs.extend(readable(id, self.record(id).await)?.map(|job| (id, job)));
                 if jobs.len() == limit {
                     let (last, _) = &jobs[limit - 1];
                     let next_cursor = entries.iter().find(|(_, id)| id == last).map(|(entry, _)| entry.clone());
@@ -879,24 +884,27 @@ impl Queue for RedisQueue {
         costs::read_spent(&self.connection, &self.keys, days, tenant).await
     }
 
+    /// A job that cannot be read goes to the quarantine, and its lease is lost with that: who reports many ends would lose all of them.
     async fn held(&self, lease: &LeaseRef) -> Result<Option<(JobSpec, u32)>, Error> {
-        let fields: [Option<String>; 5] = self
-            .connection
-            .redis()
-            .hmget(self.keys.job(lease.job_id), &["state", "fence", "attempt", "lane", "spec"])
-            .await
-            .map_err(Error::redis("check a lease"))?;
-        match fields {
-            [Some(state), Some(fence), Some(attempt), Some(lane), Some(spec)]
+        let mut read = redis::pipe();
+        read.hmget(self.keys.job(lease.job_id), &["state", "fence", "attempt", "lane", "spec"]);
+        let mut rows: Vec<Option<[Option<String>; 5]>> =
+            self.connection.read_each(&mut read).await.map_err(Error::redis("check a lease"))?;
+        let unreadable = match rows.pop().flatten() {
+            None => "it is no record".to_owned(),
+            Some([Some(state), Some(fence), Some(attempt), Some(lane), Some(spec)])
                 if state == "running" && fence == lease.fence.0 =>
             {
-                let corrupt = |why| Error::Corrupt { key: format!("job {}", lease.job_id), why };
-                let spec = stored_spec::decode(&lane, &spec).map_err(corrupt)?;
-                let attempt = attempt.parse().map_err(|_| corrupt(format!("{attempt:?} is no attempt")))?;
-                Ok(Some((spec, attempt)))
+                match (stored_spec::decode(&lane, &spec), attempt.parse()) {
+                    (Ok(spec), Ok(attempt)) => return Ok(Some((spec, attempt))),
+                    (Err(why), _) => format!("the field \"spec\" cannot be read: {why}"),
+                    (_, Err(_)) => "the field \"attempt\" cannot be read".to_owned(),
+                }
             }
-            _ => Ok(None),
-        }
+            Some(_) => return Ok(None),
+        };
+        self.quarantine().put(lease.job_id, &unreadable).await?;
+        Ok(None)
     }
 
     async fn listen(&self, replica: &str) -> Result<mpsc::Receiver<Signal>, Error> {
@@ -910,11 +918,14 @@ pub(crate) fn index_entry(entry: &StreamId) -> Option<(String, JobId)> {
 }
 
 /// A job of a list. One whose record cannot be read is left out: it must not hide the others.
-fn readable(id: JobId, fields: &HashMap<String, String>) -> Option<Job> {
-    record::decode(id, fields).unwrap_or_else(|error| {
-        tracing::error!(error = &error as &dyn std::error::Error, "a job is left out of a list");
-        None
-    })
+fn readable(id: JobId, read: Result<Option<Job>, Error>) -> Result<Option<Job>, Error> {
+    match read {
+        Err(error @ Error::Corrupt { .. }) => {
+            tracing::error!(job.id = %id, error = &error as &dyn std::error::Error, "a job is left out of a list");
+            Ok(None)
+        }
+        read => read,
+    }
 }
 
 fn kept_event(id: JobId, entry: &StreamId) -> Result<KeptEvent, Error> {

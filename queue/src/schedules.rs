@@ -214,28 +214,27 @@ impl Schedules {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn list(&self, tenant: &str, before: Option<&str>, limit: usize) -> Result<Vec<Schedule>, Error> {
-        let step = "list schedules";
-        let mut redis = self.connection.redis();
-        let from = before.map_or_else(|| "+".to_owned(), |id| format!("({id}"));
-        let ids: Vec<String> = redis::cmd("ZREVRANGEBYLEX")
-            .arg(self.keys.schedules_of(tenant))
-            .arg(from)
-            .arg("-")
-            .arg("LIMIT")
-            .arg(0)
-            .arg(limit)
-            .query_async(&mut redis)
-            .await
-            .map_err(Error::redis(step))?;
-        if ids.is_empty() {
-            return Ok(Vec::new());
+        let (step, mut redis) = ("list schedules", self.connection.redis());
+        let (mut schedules, mut from) = (Vec::new(), before.map_or_else(|| "+".to_owned(), |id| format!("({id}")));
+        loop {
+            let left = limit - schedules.len();
+            let ids: Vec<String> = redis
+                .zrevrangebylex_limit(self.keys.schedules_of(tenant), &from, "-", 0, left.cast_signed())
+                .await
+                .map_err(Error::redis(step))?;
+            let mut pipe = redis::pipe();
+            for id in &ids {
+                pipe.hgetall(self.keys.schedule(id));
+            }
+            let records: Vec<Option<HashMap<String, String>>> =
+                self.connection.read_each(&mut pipe).await.map_err(Error::redis(step))?;
+            schedules.extend(ids.iter().zip(&records).filter_map(|(id, fields)| readable(id, fields.as_ref()?)));
+            match ids.last() {
+                // In the place of those that cannot be read.
+                Some(last) if ids.len() == left && schedules.len() < limit => from = format!("({last}"),
+                _ => return Ok(schedules),
+            }
         }
-        let mut pipe = redis::pipe();
-        for id in &ids {
-            pipe.hgetall(self.keys.schedule(id));
-        }
-        let records: Vec<HashMap<String, String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
-        ids.iter().zip(&records).filter_map(|(id, fields)| decode(id, fields).transpose()).collect()
     }
 
     /// Deletes a schedule. After this has answered, no job comes of it. `false` when there was none.
@@ -282,8 +281,10 @@ impl Schedules {
         let mut due = Vec::with_capacity(rows.len());
         for row in &rows {
             let (id, seen_ms, guard, fields) =
-                <(String, u64, String, HashMap<String, String>)>::from_redis_value_ref(row)
+                <(String, u64, String, HashMap<String, Vec<u8>>)>::from_redis_value_ref(row)
                     .map_err(|error| Error::Corrupt { key: "the due schedules".to_owned(), why: error.to_string() })?;
+            let fields = fields.into_iter().map(|(name, text)| (name, String::from_utf8_lossy(&text).into_owned()));
+            let fields: HashMap<String, String> = fields.collect();
             match decode(&id, &fields) {
                 Ok(Some(schedule)) => due.extend(schedule.due_ms.map(|due_ms| Due {
                     due_ms,
@@ -383,6 +384,14 @@ fn number(ms: Option<u64>) -> String {
 
 fn corrupt(id: &str, why: &dyn std::fmt::Display) -> Error {
     Error::Corrupt { key: format!("schedule {id}"), why: why.to_string() }
+}
+
+/// A schedule of a list. One whose record cannot be read is left out: it must not hide the others.
+fn readable(id: &str, fields: &HashMap<String, String>) -> Option<Schedule> {
+    decode(id, fields).unwrap_or_else(|error| {
+        tracing::error!(schedule.id = id, error = &error as &dyn std::error::Error, "a schedule is left out of a list");
+        None
+    })
 }
 
 /// `None` when there is no such record.

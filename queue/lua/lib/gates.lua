@@ -48,7 +48,7 @@ local function room(gate, now)
   if not limit.rate or most < 1 then return most end
   if limit.rate <= 0 then return 0 end
   local every, burst = 60000 / limit.rate, math.max(1, math.floor(limit.rate / 60))
-  local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate) or 0))
+  local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate)) or 0)
   local allowed = math.floor((now + burst * every - arrival) / every + 1e-6)
   return math.min(most, allowed), math.ceil(arrival + every - burst * every)
 end
@@ -57,7 +57,7 @@ local function start_at(gate, jobs, now)
   count(ROOT .. ':running', gate, jobs)
   local rate = limits(gate).rate
   if rate and rate > 0 then
-    local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate) or 0))
+    local arrival = math.max(now, tonumber(redis.call('HGET', ROOT .. ':rate', gate)) or 0)
     redis.call('HSET', ROOT .. ':rate', gate, arrival + jobs * 60000 / rate)
   end
 end

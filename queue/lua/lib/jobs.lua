@@ -76,6 +76,7 @@ local function check_record(job)
     must(tonumber(job.leased) and tonumber(job.queued) and tonumber(job.charged), 'run')
   end
   must(not job.ckey or string.match(job.ckey, '^%d+:'), 'ckey')
+  must(not job.hook or string.match(job.hook, '^%S* '), 'hook')
   must(not job.deadline or tonumber(job.deadline), 'deadline')
   must(not job.start_by or tonumber(job.start_by), 'start_by')
   must(not job.keep or tonumber(job.keep), 'keep')
@@ -138,7 +139,11 @@ local function quarantine(id, state, why)
     redis.call('HSET', key, 'fence', (tonumber(string.match(record[5] or '', '^%d+')) or 0) + 1)
   end
   local _, _, tenant, endpoint = parts_of(record[2] or '')
-  if not endpoint or not OPEN_STATES[was] then return end
+  if not OPEN_STATES[was] then return end
+  -- The script that could not end it may have got so far.
+  redis.call('HDEL', key, 'ended', 'error')
+  if not endpoint then return end
+  redis.pcall('ZREM', ROOT .. ':dead:' .. tenant, id)
   for _, gate in ipairs({'t:' .. tenant, 'e:' .. tenant .. ':' .. endpoint}) do
     count(ROOT .. ':open', gate, -1)
     if was == 'running' then

@@ -64,7 +64,8 @@ end
 
 -- Streams hold the 16 bytes of an id, everything else its 32 hexadecimal digits.
 local HEX = string.rep('%02x', 16)
-local function id_of(raw) return string.format(HEX, string.byte(raw, 1, 16)) end
+-- nil of what is no id.
+local function id_of(raw) return raw and #raw == 16 and string.format(HEX, string.byte(raw, 1, 16)) or nil end
 local function raw_of(id)
   return (string.gsub(id, '%x%x', function(digits) return string.char(tonumber(digits, 16)) end))
 end

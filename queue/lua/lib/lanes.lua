@@ -14,7 +14,7 @@ local SMOOTHING = 0.2 -- weight of the newest run in an endpoint's expected cost
 local runs = {} -- of this call: field of `:cost`, milliseconds, ...
 
 local function expected_ms(tenant, endpoint)
-  return tonumber(redis.call('HGET', ROOT .. ':cost', tenant .. ':' .. endpoint) or EXPECTED_MS)
+  return tonumber(redis.call('HGET', ROOT .. ':cost', tenant .. ':' .. endpoint)) or EXPECTED_MS
 end
 
 -- What a run has taken of its slot: not what it waited for one inside its worker, behind whoever ran there; and of what it shared with
@@ -61,7 +61,7 @@ local function settle_charge(priority, class, tenant)
     redis.call('ZINCRBY', shelf, by, tenant)
   else
     local left_at = redis.call('HGET', fair_key(priority, class), tenant)
-    if left_at then redis.call('HSET', fair_key(priority, class), tenant, tonumber(left_at) + by) end
+    if left_at then redis.call('HSET', fair_key(priority, class), tenant, (tonumber(left_at) or 0) + by) end
   end
 end
 
@@ -83,7 +83,7 @@ local function stand(priority, class, tenant)
   if redis.call('ZSCORE', shelf, tenant) then return end
   settle_charge(priority, class, tenant)
   local fair = redis.call('HMGET', fair_key(priority, class), ':now', tenant)
-  redis.call('ZADD', shelf, math.max(tonumber(fair[1] or 0), tonumber(fair[2] or 0)), tenant)
+  redis.call('ZADD', shelf, math.max(tonumber(fair[1]) or 0, tonumber(fair[2]) or 0), tenant)
   if fair[2] then redis.call('HDEL', fair_key(priority, class), tenant) end
   if redis.call('ZCARD', shelf) == 1 then
     local first = redis.call('ZRANGE', tags_key(priority), 0, 0, 'WITHSCORES')
@@ -102,7 +102,7 @@ local function step_off(priority, class, tenant)
   if redis.call('ZCARD', shelf) == 0 then
     redis.call('ZREM', tags_key(priority), class)
     redis.call('DEL', fair)
-  elseif tonumber(tag) > tonumber(redis.call('HGET', fair, ':now') or 0) then
+  elseif tonumber(tag) > (tonumber(redis.call('HGET', fair, ':now')) or 0) then
     redis.call('HSET', fair, tenant, tag)
   end
 end

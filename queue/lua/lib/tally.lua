@@ -38,7 +38,8 @@ end
 -- What such a number is at this point of the call.
 local function counted(key, field)
   local change = tallies[key] and tallies[key][field] or 0
-  return tonumber(redis.call('HGET', key, field) or 0) + change
+  -- What is no number counts as nothing, as in `flush_counts`; recovery counts anew.
+  return (tonumber(redis.call('HGET', key, field)) or 0) + change
 end
 
 local function flush_counts()

@@ -64,9 +64,10 @@ pub(crate) async fn read_running(connection: &Connection, keys: &Keys) -> Result
         for id in &ids {
             pipe.hmget(keys.job(*id), &["run", "lane", "fence", "batch"]);
         }
-        let rows: Vec<[Option<String>; 4]> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
-        for (id, [run, lane, fence, batch]) in ids.into_iter().zip(rows) {
-            let (Some(run), Some(lane), Some(fence)) = (run, lane, fence) else { continue };
+        let rows: Vec<Option<[Option<String>; 4]>> =
+            connection.read_each(&mut pipe).await.map_err(Error::redis(step))?;
+        for (id, row) in ids.into_iter().zip(rows) {
+            let Some([Some(run), Some(lane), Some(fence), batch]) = row else { continue };
             let (mut run, mut lane) = (run.split(' '), lane.splitn(4, ':').skip(2));
             let (Some(worker), Some(leased_ms)) = (run.next(), run.next().and_then(|ms| ms.parse().ok())) else {
                 continue;

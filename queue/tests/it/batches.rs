@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use redis::AsyncCommands;
 use stokehold_queue::batches::{
     Batch, BatchSpec, BatchState, Created, LineError, LineFormat, NewBatch, OnInvalid, Place, Source, Stop, Stopped,
     Verdict,
@@ -15,7 +16,7 @@ use stokehold_queue::reach::Reach;
 use stokehold_queue::{Batches, Clock, Error, JobId, ManualClock, Queue, RedisQueue};
 
 use crate::conformance::{START_MS, fail, job, succeed};
-use crate::redis::{queue, server};
+use crate::redis::{queue, raw, server};
 
 fn spec() -> BatchSpec {
     BatchSpec {
@@ -317,4 +318,20 @@ async fn the_end_of_a_batch_is_told_once() {
         ::redis::cmd("HGETALL").arg(&keys[0]).query_async(&mut redis).await.unwrap();
     assert_eq!((message["event"].as_str(), message["tenant"].as_str()), ("batch.completed", "t"));
     assert_eq!((message["subject"].as_str(), message["url"].as_str()), (new.id.as_str(), url.as_str()));
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_read_hides_no_other() {
+    let (server, _dir) = server(&[]);
+    let queue = queue(&server, Clock::Manual(ManualClock::new(START_MS))).await;
+    let (batches, mut redis) = (queue.batches(), raw(&server).await);
+    for n in 1..4 {
+        batches.create(&new(n, None)).await.unwrap();
+    }
+    let keys: Vec<String> = redis.keys("*:b:batch_*").await.unwrap();
+    let key = |n: u8| keys.iter().find(|key| key.ends_with(&new(n, None).id)).unwrap();
+    let _: () = redis.set(key(1), "text").await.unwrap();
+    let _: u32 = redis.hset(key(2), "spec", "{").await.unwrap();
+    let page = batches.list("t", None, None, 10).await.unwrap();
+    assert_eq!(page.batches.iter().map(|batch| &batch.id).collect::<Vec<_>>(), [&new(3, None).id]);
 }

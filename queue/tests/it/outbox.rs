@@ -260,3 +260,26 @@ async fn a_list_forgets_whose_record_is_gone() {
     let due: usize = redis.zcard("{stoke:0}:hooks").await.unwrap();
     assert_eq!(due, 1);
 }
+
+#[tokio::test]
+async fn a_delivery_that_cannot_be_read_keeps_no_other_from_being_sent_or_from_a_list() {
+    let rig = Rig::start().await;
+    let mut redis = rig.redis.clone();
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(rig.seed_delivery("acme", JobId::new(0)).await);
+    }
+    let key = |id: &String| format!("{{stoke:0}}:w:{id}");
+    // No record, no event of ours, and no text.
+    let _: () = redis.set(key(&ids[0]), "text").await.unwrap();
+    let _: u32 = redis.hset(key(&ids[1]), "event", "job.vanished").await.unwrap();
+    let _: u32 = redis.hset(key(&ids[2]), "url", b"\xff".as_slice()).await.unwrap();
+    let claimed = rig.claim().await;
+    assert_eq!(claimed.iter().map(|claimed| &claimed.delivery.id).collect::<Vec<_>>(), [&ids[3]]);
+    assert!(rig.claim().await.is_empty(), "the others come back with their claims' ends");
+    let page = rig.outbox.list("acme", &DeliveryFilter::default(), None, 10).await.unwrap();
+    assert_eq!(page.deliveries.iter().map(|delivery| &delivery.id).collect::<Vec<_>>(), [&ids[3]]);
+    let listed: Vec<String> = redis.zrange("{stoke:0}:wl:acme", 0, -1).await.unwrap();
+    assert_eq!(listed.len(), 4, "what cannot be read is not forgotten");
+    assert!(rig.outbox.get("acme", &ids[1]).await.is_err());
+}

@@ -2,9 +2,9 @@
 
 use redis::aio::MultiplexedConnection;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer};
-use stokehold_queue::job::{ErrorCode, JobSpec, JobState, NewJob};
+use stokehold_queue::job::{ErrorCode, Hook, HookEvent, JobSpec, JobState, NewJob};
 use stokehold_queue::quarantine::{Discarded, Quarantined, Readmitted};
-use stokehold_queue::queue::{CancelAnswer, Gate, Lease, ListFilter, Usage};
+use stokehold_queue::queue::{CancelAnswer, Gate, Lease, Limits, ListFilter, Usage};
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -37,6 +37,12 @@ impl Fixture {
     async fn set(&mut self, id: JobId, field: &str, value: &str) {
         let key = self.key(&format!("*:j:{id}")).await;
         let _: u32 = redis::cmd("HSET").arg(key).arg(field).arg(value).query_async(&mut self.redis).await.unwrap();
+    }
+
+    /// A string where a hash is wanted.
+    async fn ruin(&mut self, id: JobId) {
+        let key = self.key(&format!("*:j:{id}")).await;
+        let _: () = redis::cmd("SET").arg(key).arg("text").query_async(&mut self.redis).await.unwrap();
     }
 
     async fn submit(&self, jobs: impl IntoIterator<Item = NewJob>) -> Vec<JobId> {
@@ -313,4 +319,125 @@ async fn counts_that_leaked_are_counted_anew_by_the_second_sweep() {
     assert_eq!(all.usage().await, Usage { open: 120 + 2 - 4 - 2 + 2, running: 8 });
     assert_eq!(all.ready().await, 120 + 2 - 4 - 2 + 2 - 8);
     all.is_whole().await;
+}
+
+#[tokio::test]
+async fn a_job_goes_on_behind_one_of_the_same_key_that_cannot_be_read() {
+    let mut all = fixture().await;
+    let of_key = |endpoint: &str| JobSpec { concurrency: keyed("k", 1).concurrency, ..spec(endpoint) };
+    // The lane of the first and the last goes first; the one before the last has the key before it, in another lane.
+    let ids = all.submit([job("echo"), of(of_key("other")), of(of_key("echo"))]).await;
+    all.set(ids[1], "start_by", "soon").await;
+    let leased: Vec<JobId> = all.lease(3).await.iter().map(|lease| lease.job_id).collect();
+    assert_eq!(leased, [ids[0], ids[2]]);
+    assert_eq!(all.quarantined().await.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[1]]);
+    assert_eq!(all.usage().await, Usage { open: 2, running: 2 });
+    all.is_whole().await;
+}
+
+#[tokio::test]
+async fn numbers_that_are_none_stop_no_lease() {
+    let mut all = fixture().await;
+    let limits = Limits { max_running: Some(5), starts_per_minute: Some(600), ..Limits::default() };
+    all.queue.limit(&Gate::Tenant("acme".into()), Some(&limits)).await.unwrap();
+    all.submit((0..3).map(|_| job("echo"))).await;
+    assert_eq!(all.lease(1).await.len(), 1);
+    let root = all.key("*:leases").await.replace(":leases", "");
+    let numbers = [("running", "t:acme"), ("running", "e:acme:echo"), ("rate", "t:acme"), ("cost", "acme:echo")];
+    for (hash, field) in numbers.into_iter().chain([("passed", "1"), ("fair:1:0", ":now"), ("ready", "1:0:acme:echo")])
+    {
+        let key = format!("{root}:{hash}");
+        let _: u32 = redis::cmd("HSET").arg(key).arg(field).arg("many").query_async(&mut all.redis).await.unwrap();
+    }
+    let leases = all.lease(2).await;
+    assert_eq!(leases.len(), 2);
+    all.queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
+    assert_eq!(all.quarantined().await, []);
+}
+
+#[tokio::test]
+async fn an_entry_that_is_no_job_stops_neither_a_lease_nor_the_recovery() {
+    let mut all = fixture().await;
+    all.submit([job("echo")]).await;
+    let lane = all.key("*:q:1:0:acme:echo").await;
+    let index = all.key("*:index:acme").await;
+    for (stream, name, value) in [(&lane, "j", "short"), (&lane, "x", "y"), (&index, "j", "short")] {
+        let _: String =
+            redis::cmd("XADD").arg(stream).arg("*").arg(name).arg(value).query_async(&mut all.redis).await.unwrap();
+    }
+    all.submit([job("echo")]).await;
+    assert_eq!(all.lease(10).await.len(), 2);
+    all.is_whole().await;
+    assert_eq!(all.queue.list("acme", &ListFilter::default(), None, 10).await.unwrap().jobs.len(), 2);
+}
+
+#[tokio::test]
+async fn a_hook_that_cannot_be_read_is_found_before_anything_is_changed() {
+    let mut all = fixture().await;
+    let hook = Hook { url: "https://example.org/".into(), events: vec![HookEvent::JobCompleted] };
+    let ids = all.submit((0..2).map(|_| of(JobSpec { hook: Some(hook.clone()), ..spec("echo") }))).await;
+    let leases = all.lease(2).await;
+    all.set(ids[0], "hook", "nowhere").await;
+    let ended = all.queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
+    assert_eq!(ended, [FinishAnswer::StaleFence, FinishAnswer::Ok]);
+    assert_eq!(all.quarantined().await[0].why, "the field \"hook\" cannot be read");
+    let unreadable = Readmitted::Unreadable("the field \"hook\" cannot be read".into());
+    assert_eq!(all.queue.quarantine().readmit(ids[0]).await.unwrap(), unreadable);
+    all.is_whole().await;
+}
+
+#[tokio::test]
+async fn a_job_that_could_not_be_ended_is_open_again_once_it_is_put_back() {
+    let mut all = fixture().await;
+    let ids = all.submit([of(JobSpec { max_attempts: 1, ..spec("echo") })]).await;
+    let leases = all.lease(1).await;
+    let dead = all.key("*:leases").await.replace(":leases", ":dead:acme");
+    let _: () = redis::cmd("SET").arg(&dead).arg("text").query_async(&mut all.redis).await.unwrap();
+    let ended = all.queue.finish(&[fail(&leases[0], ErrorCode::HandlerError)]).await.unwrap();
+    assert_eq!(ended, [FinishAnswer::StaleFence]);
+    let _: u32 = redis::cmd("DEL").arg(&dead).query_async(&mut all.redis).await.unwrap();
+    assert_eq!(all.queue.quarantine().readmit(ids[0]).await.unwrap(), Readmitted::Ok(JobState::Queued));
+    let back = all.queue.get(ids[0]).await.unwrap().unwrap();
+    assert_eq!((back.state, back.ended_ms, back.error), (JobState::Queued, None, None));
+    all.is_whole().await;
+    assert_eq!(all.lease(1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_asked_of_many_is_answered_for_those_that_can_be_read() {
+    let mut all = fixture().await;
+    let ids = all.submit((0..3).map(|_| job("echo"))).await;
+    let leases = all.lease(3).await;
+    all.ruin(ids[0]).await;
+    all.set(ids[1], "spec", "{").await;
+    all.clock.advance_ms(10);
+    let named: Vec<_> = leases.iter().map(held).collect();
+    assert_eq!(all.queue.held_ms(&named).await.unwrap(), [None, Some(10), Some(10)]);
+    let failed = ListFilter { state: Some(JobState::Running), ..ListFilter::default() };
+    for filter in [ListFilter::default(), failed] {
+        let listed = all.queue.list("acme", &filter, None, 10).await.unwrap().jobs;
+        assert_eq!(listed.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[2]]);
+    }
+    assert_eq!(all.queue.running().await.unwrap().len(), 2);
+
+    // Their leases are lost, and they wait for an operator.
+    assert!(all.queue.held(&named[0]).await.unwrap().is_none());
+    assert!(all.queue.held(&named[1]).await.unwrap().is_none());
+    assert_eq!(all.queue.held(&named[2]).await.unwrap().unwrap().1, 1);
+    let mut found: Vec<JobId> = all.quarantined().await.iter().map(|job| job.id).collect();
+    found.sort();
+    assert_eq!(found, ids[..2]);
+    assert_eq!(all.queue.extend(&named).await.unwrap(), [ExtendAnswer::Lost, ExtendAnswer::Lost, ExtendAnswer::Held]);
+}
+
+#[tokio::test]
+async fn an_ended_record_that_is_none_keeps_no_other_from_the_archive() {
+    let mut all = fixture().await;
+    let ids = all.submit((0..3).map(|_| job("echo"))).await;
+    all.queue.cancel("acme", &ids).await.unwrap();
+    all.ruin(ids[1]).await;
+    all.clock.advance_ms(1 << 40);
+    let due = all.queue.history().due(100).await.unwrap();
+    assert_eq!(due.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [ids[0], ids[2]]);
+    assert_eq!(due.corrupt.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [ids[1]]);
 }

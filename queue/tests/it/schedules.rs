@@ -358,3 +358,31 @@ async fn a_schedules_key_of_the_release_before_stays_known() {
     let left: i64 = redis.pttl(&own[0]).await.unwrap();
     assert!(left > 0, "and it goes in its time");
 }
+
+#[tokio::test]
+async fn a_schedule_that_cannot_be_read_keeps_no_other_from_ticking_or_from_a_list() {
+    let (server, _dir) = server(&[]);
+    let clock = ManualClock::new(START_MS);
+    let queue = queue(&server, Clock::Manual(clock.clone())).await;
+    let (schedules, mut redis) = (queue.schedules(), raw(&server).await);
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        let stored = schedule(Some(START_MS));
+        schedules.create(&stored, None).await.unwrap();
+        ids.push(stored.id);
+    }
+    let keys: Vec<String> = redis.keys("*:schedule:*").await.unwrap();
+    let key = |id: &str| keys.iter().find(|key| key.ends_with(id)).unwrap();
+    // No record, no JSON, and no text.
+    let _: () = redis.set(key(&ids[0]), "text").await.unwrap();
+    let _: u32 = redis.hset(key(&ids[1]), "spec", "{").await.unwrap();
+    let _: u32 = redis.hset(key(&ids[2]), "job", b"\xff".as_slice()).await.unwrap();
+    assert_eq!(one_due(&schedules).await.schedule.id, ids[3]);
+    assert_eq!(one_due(&schedules).await.schedule.id, ids[3], "the others are looked at again in a minute");
+    for limit in [1, 10] {
+        let listed = schedules.list("acme", None, limit).await.unwrap();
+        assert_eq!(listed.iter().map(|schedule| &schedule.id).collect::<Vec<_>>(), [&ids[3]]);
+    }
+    assert!(schedules.list("acme", Some(&ids[3]), 1).await.unwrap().is_empty());
+    assert_eq!(queue.quarantine().faults().await.unwrap()["schedule"], 1);
+}
