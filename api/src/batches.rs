@@ -141,7 +141,13 @@ impl Runner {
     /// One round: sets to work on every open batch that nobody here works on.
     pub(crate) async fn run_once(&self) -> Result<(), Trouble> {
         let until = Instant::now() + TURNS_MAX;
-        self.tidy().await?;
+        // What is old may stay a while longer; what is open may not.
+        if let Err(error) = self.tidy().await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "ended batches could not be tidied away, trying again"
+            );
+        }
         for id in self.batches.open().await? {
             if !self.lock().insert(id.clone()) {
                 continue;

@@ -16,6 +16,7 @@ use crate::query::LIMIT;
 use crate::routes::{batches, costs, fleet, queue};
 use crate::shares::{Share, Shares};
 use crate::state::App;
+use crate::supervise::{Panicked, guarded_apart};
 
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
@@ -104,8 +105,9 @@ impl App {
 async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
     let mut last = String::new();
     loop {
-        match timeout(LOOK_MAX, look(&app, &subject)).await {
-            Ok(Ok(seen)) if seen != last => {
+        let looked = guarded_apart("live", Box::pin(timeout(LOOK_MAX, look(&app, &subject)))).await;
+        match looked {
+            Ok(Ok(Ok(seen))) if seen != last => {
                 last = seen;
                 let text = match subject {
                     Subject::Jobs(_) => format!(r#"{{"changed_ms":{}}}"#, now_ms()),
@@ -113,10 +115,10 @@ async fn keep_looking(app: App, subject: Subject, told: watch::Sender<Told>) {
                 };
                 told.send_replace(Some(text.into()));
             }
-            Ok(Ok(_)) => {}
-            // What was seen last stands until the next look.
-            Ok(Err(problem)) => tracing::debug!(detail = problem.detail(), "what is followed cannot be looked at"),
-            Err(_) => tracing::debug!("what is followed could not be looked at in time"),
+            // What was seen last stands until the next look; a panic has been logged.
+            Ok(Ok(Ok(_))) | Err(Panicked) => {}
+            Ok(Ok(Err(problem))) => tracing::debug!(detail = problem.detail(), "what is followed cannot be looked at"),
+            Ok(Err(_)) => tracing::debug!("what is followed could not be looked at in time"),
         }
         tokio::select! {
             () = sleep(EVERY) => {}

@@ -114,7 +114,10 @@ impl Settler {
     }
 
     async fn settle(&self, id: JobId) -> Result<(), Error> {
-        let job = self.app.queue.get(id).await?;
+        let job = match self.app.queue.get(id).await {
+            Err(Error::Corrupt { key, why }) => return self.put_aside(id, &format!("{key}: {why}")).await,
+            job => job?,
+        };
         let Some(job) = job.filter(|job| job.state == JobState::Blocked) else {
             // It has moved on, or is gone: a settlement of no revision only strikes it off the list.
             let verdict = Verdict::Queue { input: None };
@@ -144,6 +147,14 @@ impl Settler {
             metrics::settled(word);
         }
         Ok(())
+    }
+
+    /// A waiting job whose record cannot be read waits for an operator, and is not looked at again and again.
+    async fn put_aside(&self, id: JobId, why: &str) -> Result<(), Error> {
+        match self.app.queue.all().get(usize::from(id.shard())) {
+            Some(shard) => shard.quarantine().put(id, why).await,
+            None => Ok(()),
+        }
     }
 
     /// `None` when something it waits for has not ended.

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use futures::Stream;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use stokehold_queue::JobId;
 use stokehold_queue::batches::{Batch, EndedLine, Stop};
 use stokehold_queue::job::{JobResult, JobState};
+use stokehold_queue::{Error as QueueError, JobId, Queue};
 
 use super::Trouble;
 use crate::json;
@@ -161,7 +161,13 @@ pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Resul
     if lines.len() < ids.len() {
         let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
         for id in ids.iter().filter(|id| !here.contains(id)) {
-            let job = app.find_job(tenant, *id).await?;
+            let job = match app.queue.get(*id).await {
+                // The queue has left it out already, and has said so.
+                Err(QueueError::Corrupt { .. }) => continue,
+                Ok(Some(job)) => Some(job),
+                Ok(None) => app.find_job(tenant, *id).await?,
+                Err(error) => return Err(error.into()),
+            };
             let found = job.and_then(|job| {
                 let run_ms = job.attempts.last().and_then(|attempt| attempt.ended_ms.and(Some(attempt.timing.run_ms)));
                 let line = job.spec.batch?;

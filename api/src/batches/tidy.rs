@@ -10,6 +10,9 @@ const KEEP_MS: u64 = 30 * 24 * 60 * 60 * 1000;
 /// One replica at a time looks, this often.
 const EVERY_MS: u64 = 60_000;
 
+/// One that could not be tidied is looked at again after this long.
+const AGAIN_MS: u64 = 60 * 60 * 1000;
+
 /// Batches tidied in one look.
 const MOST: isize = 10;
 
@@ -26,17 +29,27 @@ impl Runner {
         }
         self.tidied.store(now, std::sync::atomic::Ordering::Relaxed);
         for id in self.batches.untidy(now, MOST).await? {
-            let Some(batch) = self.batches.get(&id).await? else {
-                self.batches.forget("", &id).await?;
-                continue;
-            };
-            if batch.tidied {
-                self.delete_below(&batch.prefix()).await?;
-                self.batches.forget(&batch.spec.tenant, &id).await?;
-            } else {
-                self.delete_below(&format!("{}parts/", batch.prefix())).await?;
-                self.batches.tidied(&id, batch.ended_ms.unwrap_or(now) + KEEP_MS).await?;
+            if let Err(error) = self.tidy_one(&id, now).await {
+                // It makes way for those behind it.
+                tracing::warn!(
+                    batch.id = id,
+                    error = &error as &dyn std::error::Error,
+                    "an ended batch could not be tidied away"
+                );
+                self.batches.tidy_later(&id, now + AGAIN_MS).await?;
             }
+        }
+        Ok(())
+    }
+
+    async fn tidy_one(&self, id: &str, now: u64) -> Result<(), Trouble> {
+        let Some(batch) = self.batches.get(id).await? else { return Ok(self.batches.forget("", id).await?) };
+        if batch.tidied {
+            self.delete_below(&batch.prefix()).await?;
+            self.batches.forget(&batch.spec.tenant, id).await?;
+        } else {
+            self.delete_below(&format!("{}parts/", batch.prefix())).await?;
+            self.batches.tidied(id, batch.ended_ms.unwrap_or(now) + KEEP_MS).await?;
         }
         Ok(())
     }

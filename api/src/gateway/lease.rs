@@ -71,7 +71,7 @@ pub(super) async fn lease(
         return respond(&LeaseReply { leases: Vec::new(), finished }, None);
     };
     let mut leases: Vec<LeasedJob> = Vec::with_capacity(granted.leases().len());
-    let mut fetched = 0;
+    let (mut fetched, mut away) = (0, None);
     let record = known(&app, &worker.worker_id).await?;
     for lease in granted.leases() {
         if is_refused(&app, record.as_deref(), lease).await {
@@ -89,10 +89,19 @@ pub(super) async fn lease(
                 fetched += told.input.get().len().saturating_sub(lease.input.get().len());
                 leases.push(told);
             }
-            Err(Untold::Passing(problem)) => return Err(problem),
+            // The others need not wait for what this one needs.
+            Err(Untold::Passing(problem)) => {
+                tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be told to its worker, and goes back");
+                give_back(&app, lease).await?;
+                away = Some(problem);
+            }
             // It would come back with the next lease, and keep all others from every worker.
             Err(Untold::Unreadable(why)) => end(&app, lease, why).await?,
         }
+    }
+    // With nothing else to do, the worker is to ask again after a pause.
+    if let Some(problem) = away.filter(|_| leases.is_empty()) {
+        return Err(problem);
     }
     for lease in granted.leases() {
         metrics::leased(lease.spec.priority, lease.queued_ms);

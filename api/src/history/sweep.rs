@@ -39,7 +39,7 @@ const ROLE_MS: u64 = 180_000;
 /// Segments written at once.
 const WRITES_AT_ONCE: usize = 8;
 
-/// What is due and cannot be archived is looked at again after this long.
+/// What is due and has not ended is looked at again after this long.
 const STAYING_AGAIN_MS: u64 = 60 * 60 * 1000;
 
 /// Days tidied up in one round, and merges in one of them.
@@ -135,14 +135,14 @@ impl Sweeper {
     async fn sweep(&mut self, shard: &RedisQueue, due: Due) -> Result<Summary, Error> {
         let queue = shard.history();
         for (id, error) in &due.corrupt {
-            tracing::error!(job.id = %id, error = error as &dyn std::error::Error, "an ended job cannot be archived; it stays");
+            // It stays, and waits for an operator.
+            shard.quarantine().put(*id, &format!("it cannot be archived: {error}")).await?;
         }
         let open: Vec<JobId> = due.jobs.iter().filter(|job| !job.state.is_terminal()).map(|job| job.id).collect();
         for id in &open {
             tracing::error!(job.id = %id, "a job is due to be archived and has not ended; it stays");
         }
-        let staying: Vec<JobId> = due.corrupt.iter().map(|(id, _)| *id).chain(open).collect();
-        queue.defer(&staying, STAYING_AGAIN_MS).await?;
+        queue.defer(&open, STAYING_AGAIN_MS).await?;
         queue.forget(&due.gone).await?;
 
         let mut days: BTreeMap<(String, Date), Vec<Line>> = BTreeMap::new();

@@ -484,3 +484,28 @@ async fn a_large_batch_takes_little_memory_and_loses_nothing() {
     assert_eq!((count(&told, "invalid"), count(&told, "failed")), (total / 100, total / 50));
     assert_eq!(count(&told, "succeeded"), total - total / 100 - total / 50);
 }
+
+#[tokio::test]
+async fn a_line_whose_record_cannot_be_read_keeps_no_other_from_the_results() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let id = id_of(&send(&stack, "", &good_lines(3)).await);
+    until(&stack, &id, |batch| batch["counts"]["open"] == 3 && batch["state"] == "running").await;
+    let mut leases = Vec::new();
+    while leases.len() < 3 {
+        leases.extend(stack.queue.lease(LeaseQuery::new("w", 3, Reach::usual(0))).await.unwrap());
+    }
+    let succeed = |n: usize| {
+        let lease: &stokehold_queue::queue::Lease = &leases[n];
+        FinishReport::new(lease.named(), Timing::default(), FinishOutcome::Succeeded { result: lease.input.clone() })
+    };
+    stack.queue.finish(&[succeed(0)]).await.unwrap();
+    stack.redis.ask::<i64>(&["HSET", &format!("{{stoke:0}}:j:{}", leases[0].job_id), "spec", "{"]);
+    stack.queue.finish(&[succeed(1), succeed(2)]).await.unwrap();
+    let batch = until_ended(&stack, &id).await;
+    assert_eq!((&batch["state"], &batch["counts"]["succeeded"]), (&json!("completed"), &json!(3)), "{batch}");
+    let told = told(&stack, &id).await;
+    let mut lines: Vec<u64> = leases[1..].iter().map(|lease| lease.spec.batch.as_ref().unwrap().line).collect();
+    lines.sort_unstable();
+    assert_eq!(told.into_keys().collect::<Vec<_>>(), lines);
+}

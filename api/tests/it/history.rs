@@ -10,6 +10,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use stokehold_api::Config;
 use stokehold_api::token::Scope;
+use stokehold_queue::Queue;
+use stokehold_queue::job::JobState;
+use stokehold_queue::quarantine::Discarded;
 use tokio::time::{sleep, timeout};
 
 use crate::stack::{PATIENCE, Stack, echo};
@@ -303,4 +306,22 @@ async fn history_can_be_waited_for_and_tried_again() {
     worker.succeed(&lease, json!(null)).await;
     let again = stack.json(stack.post(&format!("/v1/jobs/{dead}/retry"), &Value::Null)).await;
     assert_eq!(again["retry_of"], dead);
+}
+
+#[tokio::test]
+async fn an_ended_job_that_cannot_be_archived_waits_for_an_operator() {
+    let stack = Stack::start_with(hasty).await;
+    stack.deploy_echo().await;
+    let (broken, whole) = (stack.submit("one").await, stack.submit("two").await);
+    stack.redis.ask::<i64>(&["HSET", &record(&broken), "spec", "{"]);
+    stack.queue.cancel("acme", &[broken.parse().unwrap(), whole.parse().unwrap()]).await.unwrap();
+    swept(&stack, &[&whole]).await;
+    let quarantine = stack.queue.quarantine();
+    while quarantine.count().await.unwrap() == 0 {
+        sleep(Duration::from_millis(20)).await;
+    }
+    let found = quarantine.list(10).await.unwrap().remove(0);
+    assert_eq!((found.id.to_string(), found.state), (broken, Some(JobState::Cancelled)));
+    assert!(found.why.contains("spec"), "{}", found.why);
+    assert_eq!(quarantine.discard(found.id).await.unwrap(), Discarded::Deleted);
 }

@@ -152,3 +152,24 @@ async fn beside_an_older_replica_large_inputs_stay_in_their_records() {
     }
     panic!("the older replica has gone, and large inputs stay in their records");
 }
+
+#[tokio::test]
+async fn a_job_whose_input_cannot_be_fetched_keeps_no_other_from_a_worker() {
+    let stack = Stack::start().await;
+    stack.deploy(endpoint("any", json!({}))).await;
+    let worker = Worker::join(&stack).await;
+    let stuck = submit(&stack, json!({"endpoint": "any", "input": large("g")})).await;
+    let kept = submit(&stack, json!({"endpoint": "any", "input": 5})).await;
+    // More than is read into memory: the object store's answer is neither the input, nor that there is none.
+    let reference: Value = serde_json::from_str(&in_redis(&stack, &stuck).await).unwrap();
+    let key = format!("inputs/acme/{}", reference["$file"].as_str().unwrap());
+    let objects = Objects::connect(stack.config.s3.clone()).await.unwrap();
+    objects.put(&key, vec![b' '; 9 << 20].into(), "application/json").await.unwrap();
+    let asked = json!({"want": 2, "reach_gib": 0, "wait_ms": 0});
+    let reply = stack.json(worker.post("lease", &asked)).await;
+    let leased: Vec<&Value> = reply["leases"].as_array().unwrap().iter().map(|lease| &lease["job_id"]).collect();
+    assert_eq!(leased, [&json!(kept)]);
+    assert_eq!(stack.job(&stuck).await["state"], "queued");
+    // Alone it is no reply: the worker asks again after a pause.
+    assert_eq!(stack.problem(worker.post("lease", &asked)).await.0, 500);
+}

@@ -13,6 +13,7 @@ mod cards;
 mod connections;
 mod costs;
 mod dashboard;
+mod duties;
 mod events;
 mod feedback;
 mod history;

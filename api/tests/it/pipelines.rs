@@ -265,3 +265,24 @@ async fn cancelling_a_job_cancels_the_step_that_it_waits_for() {
     assert_eq!(worker.succeed(&check, json!({"decision": "allow"})).await, "stale_fence");
     assert_eq!(stack.job(&id(&job)).await["state"], "cancelled");
 }
+
+/// Asked again and again, it would keep its place among what is to be settled, and nobody would know why.
+#[tokio::test]
+async fn a_waiting_job_whose_record_cannot_be_read_waits_for_an_operator() {
+    let stack = Stack::start().await;
+    stack.deploy(endpoint("any", json!({}))).await;
+    let worker = Worker::join(&stack).await;
+    let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
+    let after = json!({"endpoint": "any", "input": 2, "depends_on": [first["id"]]});
+    let (broken, whole) = (submit(&stack, after.clone()).await, submit(&stack, after).await);
+    stack.redis.ask::<i64>(&["HSET", &format!("{{stoke:0}}:j:{}", id(&broken)), "steps", "{"]);
+    worker.succeed(&worker.lease().await, json!(null)).await;
+    assert_eq!(worker.lease().await["job_id"], whole["id"]);
+    let quarantine = stack.queue.quarantine();
+    while quarantine.count().await.unwrap() == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let found = quarantine.list(10).await.unwrap().remove(0);
+    assert_eq!((found.id.to_string(), found.state), (id(&broken), Some(JobState::Blocked)));
+    assert!(found.why.contains("steps"), "{}", found.why);
+}

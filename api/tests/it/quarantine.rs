@@ -58,3 +58,32 @@ async fn a_job_that_cannot_be_read_is_listed_and_put_back_or_ended() {
     let bad = stack.post("/v1/quarantine/discard", &json!({"ids": ["nothing"]}));
     assert_eq!(stack.problem(bad).await, (400, "invalid_request".to_owned()));
 }
+
+#[tokio::test]
+async fn ends_are_taken_beside_those_of_jobs_that_cannot_be_read() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    for text in ["one", "two", "three"] {
+        stack.submit(text).await;
+    }
+    let asked = json!({"want": 3, "reach_gib": 0, "wait_ms": 0});
+    let leases = stack.json(worker.post("lease", &asked)).await["leases"].clone();
+    let record = |n: usize| format!("{{stoke:0}}:j:{}", leases[n]["job_id"].as_str().unwrap());
+    // Its result is looked for by what stands there; and one is no record at all.
+    stack.redis.ask::<i64>(&["HSET", &record(0), "spec", "{"]);
+    stack.redis.ask::<i64>(&["DEL", &record(1)]);
+    stack.redis.ask::<String>(&["SET", &record(1), "text"]);
+    let report = |n: usize, more: Value| {
+        let mut report = json!({"job_id": leases[n]["job_id"], "fence": leases[n]["fence"]});
+        report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        report
+    };
+    let stored = json!({"outcome": "stored", "size_bytes": 5});
+    let succeeded = json!({"outcome": "succeeded", "result": 1});
+    let reports = [report(0, stored.clone()), report(1, stored), report(2, succeeded)];
+    let reply = stack.json(worker.post("finish", &json!({"finish": reports}))).await;
+    assert_eq!(reply["finished"], json!(["not_found", "stale_fence", "ok"]), "{reply}");
+    assert_eq!(stack.json(stack.get("/v1/quarantine")).await["total"], 2);
+    assert_eq!(stack.json(stack.get("/v1/jobs?state=succeeded")).await["jobs"][0]["id"], leases[2]["job_id"]);
+}
