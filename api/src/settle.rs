@@ -127,7 +127,8 @@ impl Settler {
         let (steps, verdict) = match self.decide(&job).await {
             Ok(Some(decided)) => decided,
             Ok(None) => return Ok(()),
-            Err(Trouble::Lost(why)) => (job.steps.clone(), Verdict::Fail { error: lost(&job, why) }),
+            Err(Trouble::Lost(why)) => (job.steps.clone(), fails(&job, ErrorCode::Infra, why)),
+            Err(Trouble::TooLarge(why)) => (job.steps.clone(), fails(&job, ErrorCode::ResultTooLarge, why)),
             Err(Trouble::Passing(problem)) => {
                 // It stays claimed, and is due again when the claim has run out.
                 tracing::warn!(job.id = %job.id, ?problem, "a waiting job could not be settled, trying again");
@@ -266,6 +267,8 @@ enum Trouble {
     Passing(Problem),
     /// What it needs is gone for good, in words.
     Lost(String),
+    /// A result is larger than what others are shown, in words.
+    TooLarge(String),
 }
 
 impl From<Problem> for Trouble {
@@ -280,9 +283,9 @@ impl From<ObjectsError> for Trouble {
     }
 }
 
-/// The end of a job that something is missing of: its own result, or what it waits for.
-fn lost(job: &Job, why: String) -> JobError {
-    JobError::new(if pipeline::has_run(job) { ErrorCode::Infra } else { ErrorCode::DependencyFailed }, why)
+/// The end of a job that something is wrong with: its own result, which has `code`, or what it waits for.
+fn fails(job: &Job, code: ErrorCode, why: String) -> Verdict {
+    Verdict::Fail { error: JobError::new(if pipeline::has_run(job) { code } else { ErrorCode::DependencyFailed }, why) }
 }
 
 fn succeed(result: Option<&Value>) -> Verdict {

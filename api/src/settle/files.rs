@@ -44,7 +44,9 @@ pub(super) fn portable<'a>(
 }
 
 async fn copied(app: &App, job: &Job, name: &str) -> Result<Value, Trouble> {
-    let Some(winner) = job.winner() else { return Ok(Value::Null) };
+    let Some(winner) = job.winner() else {
+        return Err(Trouble::Lost(format!("no attempt of job {} has the file {name:?}", job.id)));
+    };
     let from = format!("{}{name}", Job::attempt_prefix(&job.spec.tenant, job.id, winner.attempt, &winner.fence));
     let digest = Sha256::new().chain_update(job.id.to_string()).chain_update("/").chain_update(name).finalize();
     let id = format!("file_{}", hex::encode(&digest[..16]));

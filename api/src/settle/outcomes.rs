@@ -28,12 +28,14 @@ pub(super) async fn of(app: &App, tenant: &str, id: JobId, wanted: bool) -> Resu
     Ok(Some((job, outcome)))
 }
 
-/// The result of a job as a value. One that is too large to be part of an input is null, which the reader's own check will refuse.
+/// The result of a job as a value.
 pub(super) async fn value(app: &App, id: JobId, result: &JobResult) -> Result<Value, Trouble> {
     let broken = |error| Trouble::Lost(format!("the result of job {id} cannot be read: {error}"));
     match result {
         JobResult::Inline(text) => serde_json::from_str(text.get()).map_err(broken),
-        JobResult::Object { size_bytes, .. } if *size_bytes > RESULT_MAX => Ok(Value::Null),
+        JobResult::Object { size_bytes, .. } if *size_bytes > RESULT_MAX => Err(Trouble::TooLarge(format!(
+            "the result of job {id} has {size_bytes} bytes, and others are shown {RESULT_MAX} at most; return what is large as a file"
+        ))),
         JobResult::Object { key, .. } => match app.objects.get(key, RESULT_MAX).await? {
             Some(bytes) => serde_json::from_slice(&bytes).map_err(broken),
             None => Err(Trouble::Lost(format!("the result of job {id} is missing from the object store"))),

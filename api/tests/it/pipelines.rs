@@ -121,6 +121,27 @@ async fn a_job_whose_upstream_result_is_gone_fails_and_says_so() {
     assert_eq!(ended["error"]["message"], why);
 }
 
+/// Null in its place would be an answer that nobody gave.
+#[tokio::test]
+async fn a_result_that_is_too_large_to_be_shown_ends_who_waits_for_it() {
+    let stack = Stack::start().await;
+    stack.deploy(endpoint("any", json!({}))).await;
+    let first = submit(&stack, json!({"endpoint": "any", "input": 1})).await;
+    let names = submit(&stack, json!({"endpoint": "any", "input": [{"$job": first["id"]}]})).await;
+    let waits = submit(&stack, json!({"endpoint": "any", "input": 2, "depends_on": [first["id"]]})).await;
+    let lease = stack.queue.lease(LeaseQuery::new("w", 1, Reach::usual(0))).await.unwrap().remove(0);
+    let outcome = FinishOutcome::Stored { size_bytes: (1 << 20) + 1 };
+    stack.queue.finish(&[FinishReport::new(lease.named(), Timing::default(), outcome)]).await.unwrap();
+    let names = ended(&stack, &names).await;
+    assert_eq!((&names["state"], &names["error"]["code"]), (&json!("failed"), &json!("dependency_failed")), "{names}");
+    let why = names["error"]["message"].as_str().unwrap();
+    assert!(why.contains("has 1048577 bytes") && why.contains("as a file"), "{why}");
+    // Who only waits for its end is not shown it.
+    while stack.job(&id(&waits)).await["state"] != "queued" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_job_whose_input_cannot_be_read_is_ended_and_the_next_one_runs() {
     let stack = Stack::start().await;
