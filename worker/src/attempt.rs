@@ -46,6 +46,15 @@ pub(crate) enum End {
     Lost,
 }
 
+impl End {
+    /// Of an attempt that panicked: without it, its lease would be extended for as long as this worker lives.
+    pub(crate) fn panicked(lease: &LeaseRef, panic: &str) -> Self {
+        let error = JobError::new(ErrorCode::Infra, format!("the worker panicked: {panic}"));
+        let outcome = FinishOutcome::Failed { error };
+        Self::Report(Box::new(FinishReport::new(lease.clone(), Timing::default(), outcome)))
+    }
+}
+
 /// What all attempts share.
 pub(crate) struct Attempts {
     pub(crate) gateway: Arc<Gateway>,

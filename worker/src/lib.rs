@@ -27,6 +27,7 @@ mod rental;
 mod runner;
 pub mod sandbox;
 mod scratch;
+mod supervise;
 mod transfer;
 mod turns;
 pub mod uv;

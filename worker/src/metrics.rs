@@ -19,6 +19,7 @@ catalogue! {
     histogram BUILD_SECONDS = "stokehold_worker_environment_build_seconds" in BUILD by ["outcome"], "Seconds that building an environment took: built or failed. One that was there already is not counted.";
     counter WEIGHTS = "stokehold_worker_weights_fetched_bytes_total", "Weights that were fetched and are what was pinned.";
     counter GATEWAY_ERRORS = "stokehold_worker_gateway_errors_total" by ["call"], "Tries of calls to the gateway that failed.";
+    counter PANICS = "stokehold_worker_panics_total" by ["part"], "Panics in parts of this worker: its heartbeat, what it does beside its jobs, or the run of one. It is started again; a job runs again.";
 }
 
 const OUTCOMES: [&str; 4] = ["succeeded", "failed", "released", "lost"];
@@ -42,6 +43,10 @@ pub(crate) fn ended(outcome: Outcome) {
 
 pub(crate) fn running(attempts: u32) {
     gauge!(RUNNING).set(attempts);
+}
+
+pub(crate) fn panicked(part: &'static str) {
+    counter!(PANICS, "part" => part).increment(1);
 }
 
 pub(crate) fn runner_started() {

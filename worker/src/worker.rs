@@ -35,6 +35,7 @@ use crate::rejoin::Rejoin;
 use crate::rental::Reached;
 use crate::sandbox::Sandbox;
 use crate::scratch::Scratch;
+use crate::supervise::{guarded, kept};
 use crate::transfer::Transfer;
 use crate::turns::Slots;
 use crate::uv::ensure_uv;
@@ -169,11 +170,15 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     let heartbeat = CancellationToken::new();
     let mut aside = JoinSet::new();
     let gateway = Arc::clone(&worker.gateway);
-    aside.spawn(async move { match gateway.stay_joined().await {} });
-    aside.spawn(Arc::clone(&worker).relieve());
-    aside.spawn(Arc::clone(&worker).keep_warm());
-    aside.spawn(Arc::clone(&worker).fetch_ahead());
-    let beating = tokio::spawn(Arc::clone(&worker).beat(joined, heartbeat.clone()));
+    aside.spawn(async move { match kept("join", || gateway.stay_joined()).await {} });
+    let beside = Arc::clone(&worker);
+    aside.spawn(kept("relieve", move || Arc::clone(&beside).relieve()));
+    let beside = Arc::clone(&worker);
+    aside.spawn(kept("keep_warm", move || Arc::clone(&beside).keep_warm()));
+    let beside = Arc::clone(&worker);
+    aside.spawn(kept("fetch_ahead", move || Arc::clone(&beside).fetch_ahead()));
+    let (beats, stop) = (Arc::clone(&worker), heartbeat.clone());
+    let beating = tokio::spawn(kept("heartbeat", move || Arc::clone(&beats).beat(joined.clone(), stop.clone())));
     worker.serve(held, shutdown).await;
     aside.shutdown().await;
     worker.attempts.pool.stop().await;
@@ -472,7 +477,8 @@ impl Worker {
                 trace.id = job.trace_id()
             );
             let attempt = async move {
-                let end = worker.attempts.run(job, open, lost, claim).await;
+                let run = Box::pin(worker.attempts.run(job, open, lost, claim));
+                let end = guarded("attempt", run).await.unwrap_or_else(|panic| End::panicked(&lease, &panic));
                 match end {
                     End::Report(_) | End::Release(_) => worker.leases.ended(&lease),
                     End::Lost => worker.leases.forget(&lease),

@@ -167,6 +167,16 @@ async fn an_async_runner_takes_as_many_runs_at_once_as_it_says() {
     }
 }
 
+/// Each ends only when all four are under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_takes_one_slot_however_many_runs_it_takes_at_once() {
+    let stage = Stage::single().await;
+    let jobs: Vec<_> = (0..4).map(|_| stage.submit_to("together", json!({"runs": 4}))).collect();
+    for job in &jobs {
+        assert_eq!(result(&stage.gateway.end(job).await), Value::from(4));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_that_is_free_is_filled_while_the_others_are_busy() {
     let setup = Setup { variables: vec![("STOKE_SLOTS", "4".to_owned())], ..Setup::default() };
