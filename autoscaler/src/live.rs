@@ -3,6 +3,7 @@
 
 pub(crate) mod chores;
 pub(crate) mod eta;
+mod guard;
 mod lead;
 pub(crate) mod look;
 pub(crate) mod notices;
@@ -39,6 +40,7 @@ use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 
 use chores::Patience;
+use guard::guarded;
 use lead::Lead;
 use look::{Eyes, Look};
 use notices::Notices;
@@ -46,6 +48,9 @@ use round::round;
 
 /// A wake is waited on for so long: more of them come at once, and one look is enough for all.
 const WAKE_PAUSE: Duration = Duration::from_millis(100);
+
+/// The timeout of a round. Providers take their time, and each of their calls has a timeout of its own.
+const ROUND_MAX: Duration = Duration::from_secs(600);
 
 /// What is to be given up when this process ends has so long to be written down.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
@@ -211,7 +216,11 @@ impl Autoscaler {
             if let Some(term) = lead.term() {
                 let started = Instant::now();
                 tokio::select! {
-                    () = self.round(term) => metrics::ticked(started.elapsed()),
+                    done = guarded("round", ROUND_MAX, self.round(term)) => {
+                        if done.is_some() {
+                            metrics::ticked(started.elapsed());
+                        }
+                    }
                     // A call under way is of unknown outcome, and is cleared up by the next one that leads.
                     () = shutdown.cancelled() => break,
                 }

@@ -7,6 +7,8 @@ use stokehold_queue::registry::{Registry, Term};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::guard::guarded;
+
 /// A leader that was not heard of for so long leads no more.
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -60,16 +62,17 @@ impl Drop for Lead {
 
 async fn renew(registry: Registry, holder: String, term: watch::Sender<Option<Term>>) {
     let mut renewed = Instant::now();
+    let lease_ms = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
     loop {
         let asked = Instant::now();
-        let lease_ms = u64::try_from(LEASE.as_millis()).unwrap_or(u64::MAX);
-        match timeout(RENEW_EVERY, registry.lead(&holder, lease_ms)).await {
-            Ok(Ok(led)) => {
+        match guarded("lead", RENEW_EVERY, registry.lead(&holder, lease_ms)).await {
+            Some(Ok(led)) => {
                 renewed = asked;
                 tell(&term, led);
             }
-            Ok(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "the lead cannot be renewed"),
-            Err(_) => tracing::warn!("renewing the lead takes too long"),
+            Some(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "the lead cannot be renewed"),
+            // It has been logged: renewing it takes too long.
+            None => {}
         }
         if renewed.elapsed() > LEASE {
             tell(&term, None);
