@@ -108,3 +108,13 @@ fn a_model_is_matched_by_whole_words_in_any_case() {
     assert!(!is_rented("A10", "A100 SXM4") && is_rented("A10", "A10") && is_rented("a100", "A100 SXM4"));
     assert!(is_rented("rtx 4090", "RTX 4090") && is_rented("RTX 6000 Ada", "RTX 6000Ada"));
 }
+
+#[test]
+fn every_kind_that_has_a_price_is_in_the_table_of_kinds() {
+    for line in include_str!("../../../tests/fake-vast/src/kinds.csv").lines().skip(1) {
+        let (name, rest) = line.split_once(',').unwrap();
+        let reported_mib: u64 = rest.split(',').next().unwrap().parse().unwrap();
+        let kind = KINDS.iter().find(|kind| kind.market.unwrap_or(kind.name) == name);
+        assert!(kind.is_some_and(|kind| sold_gib(reported_mib) >= kind.sold_gib), "{name}");
+    }
+}
