@@ -194,3 +194,36 @@ def test_yielded_files_are_all_told_at_the_end(serve: Serve) -> None:
     assert [file["name"] for file in done.header["files"]] == [f"{i}.txt" for i in range(1_000)]
     assert peer.seen("output")[0].json == {"$file": "0.txt"}
     assert "more than 1000 files" in peer.run({"n": 1_001}).header["error"]["message"]
+
+
+def test_two_names_never_become_the_same(serve: Serve, tmp_path: Path) -> None:
+    names = [
+        *(f"a{between}b.txt" for between in "_\n\\\t "),
+        "a-2_b.txt",
+        ".b",
+        "_b",
+        "..b",
+        "\u00e9.txt",
+        "e\u0301.txt",
+    ]
+    names += ["\u00e4" * 110 + end for end in ("1.txt", "2.txt", "3.md")]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in names:
+        (elsewhere / name).write_text(name)
+    peer = serve(
+        f"""
+        from pathlib import Path
+
+        def handler(names: list[str]):
+            return [Path({str(elsewhere)!r}) / name for name in names]
+        """
+    )
+    done = peer.run({"names": names})
+    assert done.type == "done", done.header
+    given = [file["$file"] for file in done.json]
+    assert len(set(given)) == len(names)
+    unchanged = {"a_b.txt", "a b.txt", "a-2_b.txt", "_b", "\u00e9.txt", "e\u0301.txt"}
+    assert unchanged == set(given) & set(names)
+    paths = {file["name"]: Path(file["path"]) for file in done.header["files"]}
+    assert [paths[name].read_text() for name in given] == names
