@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use stokehold_objects::ObjectsConfig;
 use stokehold_queue::costs::Hosted;
-use stokehold_queue::{Durability, RedisConfig};
+use stokehold_queue::{Durability, RedisConfig, shown_in_words};
 use toml::{Table, Value};
 
 pub use self::traces::{Exporter, Headers, Protocol, Sampler, Traces};
@@ -160,7 +160,7 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No TOML, an unknown key or a wrong type.
-    #[error("the configuration cannot be read: {0}")]
+    #[error("the configuration cannot be read: {}", shown_in_words(.0, .0.message()))]
     Toml(#[from] toml::de::Error),
     /// An environment variable of the wrong type.
     #[error("{variable} must be {wanted}")]
@@ -433,6 +433,18 @@ mod tests {
         assert_eq!((config.redis.lease_ms, config.redis.prefix.as_str(), config.extend_every_ms), (60_000, "b", 3_000));
         assert_eq!(config.limits.connections, Limits::default().connections);
         assert!(load("", &[("STOKE_EPHEMERAL", "true")]).unwrap().ephemeral);
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_is_refused_without_the_names_that_types_have_in_rust() {
+        for (file, message, place) in [
+            ("lease_ms = 'soon'", "must be a whole number of at least 0, not \"soon\"", "lease_ms"),
+            ("[redis]\nshards = 300", "must be a whole number from 0 to 255, not 300", "redis.shards"),
+            ("webhooks = 1", "must be an object, not 1", "webhooks"),
+        ] {
+            let said = load(file, &[]).unwrap_err().to_string();
+            assert!(said.contains(message) && said.contains(place), "{said}");
+        }
     }
 
     #[test]

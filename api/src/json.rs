@@ -13,6 +13,7 @@ use serde::de::{self, Deserialize, DeserializeOwned, Deserializer, MapAccess, Se
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
+use stokehold_queue::json_in_words;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{Code, FieldError, INTERNAL, Problem};
@@ -129,56 +130,9 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 
 fn refusal(path: &str, error: &serde_json::Error) -> Problem {
     if error.is_data() {
-        return Problem::field(path, message(error));
+        return Problem::field(path, json_in_words(error));
     }
     Problem::new(Code::InvalidJson, format!("the body is not JSON: {error}"))
-}
-
-/// The message without its place in the text: the pointer says where.
-fn message(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    in_words(text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]))
-}
-
-/// A message of serde's, such as ``invalid type: string "soon", expected u32``, without the names that types have in Rust.
-#[must_use]
-pub fn in_words(message: &str) -> String {
-    if message.starts_with("data did not match any variant of untagged enum") {
-        return "has none of the forms that are allowed here".to_owned();
-    }
-    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message.to_owned() };
-    let found = ["invalid type: ", "invalid value: ", "invalid "].iter().find_map(|kind| found.strip_prefix(kind));
-    let (Some(found), Some(expected)) = (found, kind_in_words(expected)) else { return message.to_owned() };
-    let found = match found.split_once(' ').unwrap_or((found, "")) {
-        ("integer", number) => number.trim_matches('`').to_owned(),
-        ("floating", rest) => rest.trim_start_matches("point ").trim_matches('`').to_owned(),
-        ("boolean", word) => word.trim_matches('`').to_owned(),
-        ("string", text) => text.to_owned(),
-        ("sequence", _) => "an array".to_owned(),
-        ("map", _) => "an object".to_owned(),
-        _ => found.to_owned(),
-    };
-    format!("must be {expected}, not {found}")
-}
-
-/// What serde expects, in JSON's words; `None` where the words are ours.
-fn kind_in_words(expected: &str) -> Option<String> {
-    let kind = expected.split(" with ").next().unwrap_or(expected);
-    Some(match kind.split(' ').collect::<Vec<_>>().as_slice() {
-        ["u8"] => format!("a whole number from 0 to {}", u8::MAX),
-        ["u16"] => format!("a whole number from 0 to {}", u16::MAX),
-        ["u32"] => format!("a whole number from 0 to {}", u32::MAX),
-        ["u64" | "u128" | "usize"] => "a whole number of at least 0".to_owned(),
-        ["i8" | "i16" | "i32" | "i64" | "i128" | "isize"] => "a whole number".to_owned(),
-        ["f32" | "f64"] => "a number".to_owned(),
-        ["a", "boolean"] | ["bool"] => "true or false".to_owned(),
-        ["struct" | "map", ..] | ["a", "map"] | ["internally", "tagged", ..] => "an object".to_owned(),
-        ["a", "sequence"] | ["tuple", ..] => "an array".to_owned(),
-        ["a", "string" | "borrowed"] | ["string" | "str"] | ["enum" | "variant", ..] => "a string".to_owned(),
-        ["unit"] | ["unit", "struct", ..] => "null".to_owned(),
-        ["an", "array", "of", "length", ..] | ["a", "tuple", ..] => kind.to_owned(),
-        _ => return None,
-    })
 }
 
 /// Deepest nesting of a text, counted without parsing it.
@@ -220,7 +174,7 @@ pub(crate) fn strict_value(text: &str, at: &str) -> Result<Value, FieldError> {
     match serde_path_to_error::deserialize::<_, Strict>(&mut deserializer) {
         Ok(Strict(value)) => Ok(value),
         Err(error) => {
-            Err(FieldError { path: format!("{at}{}", pointer(error.path())), message: message(error.inner()) })
+            Err(FieldError { path: format!("{at}{}", pointer(error.path())), message: json_in_words(error.inner()) })
         }
     }
 }
@@ -299,6 +253,8 @@ pub(crate) fn raw(value: &Value) -> Box<RawValue> {
 
 #[cfg(test)]
 mod tests {
+    use stokehold_queue::in_words;
+
     use super::*;
 
     #[test]

@@ -70,7 +70,6 @@ mod work;
 pub use config::Config;
 pub use dashboard::has_dashboard;
 pub use figures::METRICS as FIGURES;
-pub use json::in_words;
 pub use metrics::{METRICS, catalogues};
 pub use routes::archives::{Archive as WorkerArchive, list as worker_archives};
 pub use run::{app, run, run_showing};

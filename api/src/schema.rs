@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use jsonschema::{Keyword, PatternOptions, ValidationError, Validator};
@@ -69,9 +70,9 @@ impl Schema {
     pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         let bytes = schema.to_string().len();
         if bytes > TEXT_MAX {
-            return Err(format!(": has {bytes} bytes, and at most {TEXT_MAX} are allowed"));
+            return Err(format!("has {bytes} bytes, and at most {TEXT_MAX} are allowed"));
         }
-        let told = |error: &ValidationError<'_>| format!("{}: {error}", error.instance_path());
+        let told = |error: &ValidationError<'_>| placed(error.instance_path().as_str(), error);
         jsonschema::meta::options().validate(schema).map_err(|error| told(&error))?;
         let mut rewritten = Rewritten::of(schema);
         let counted = rewritten.whole()?;
@@ -118,6 +119,17 @@ impl Schema {
             vec![Misfit { path: String::new(), message: "does not fit the endpoint's input schema".to_owned() }]
         }))
     }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&placed(&self.path, &self.message))
+    }
+}
+
+/// A message with the JSON pointer to its place; the root has none to name.
+fn placed(pointer: &str, message: impl fmt::Display) -> String {
+    if pointer.is_empty() { message.to_string() } else { format!("{pointer}: {message}") }
 }
 
 /// Unwinds a check that has taken all of its steps.
@@ -243,7 +255,7 @@ impl<'a> Rewritten<'a> {
         while let Some(pointer) = self.todo.pop() {
             let number = self.target(&pointer);
             let found =
-                self.root.pointer(&pointer).ok_or_else(|| format!(": refers to \"#{pointer}\", which is not in it"))?;
+                self.root.pointer(&pointer).ok_or_else(|| format!("refers to \"#{pointer}\", which is not in it"))?;
             defs.insert(number, self.schema(&pointer, found)?);
         }
         whole.insert("$defs".to_owned(), Value::Object(defs));
@@ -267,7 +279,7 @@ impl<'a> Rewritten<'a> {
         let Value::Object(members) = schema else { return Ok(schema.clone()) };
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX {
-            return Err(format!("{at}: more than {SCHEMAS_MAX} schemas are in it"));
+            return Err(placed(at, format_args!("has more than {SCHEMAS_MAX} schemas in it")));
         }
         let (mut rewritten, mut steps, mut walks, mut is_deep, mut leads_on) = (Map::new(), 1, 1, false, false);
         for (keyword, value) in members {
@@ -305,7 +317,7 @@ impl<'a> Rewritten<'a> {
             rewritten.insert(keyword.clone(), value);
         }
         if self.patterns > PATTERNS_MAX {
-            return Err(format!("{at}: more than {PATTERNS_MAX} patterns are in it"));
+            return Err(placed(at, format_args!("has more than {PATTERNS_MAX} patterns in it")));
         }
         // What leads nowhere and is small is counted with what leads to it.
         if !leads_on && !is_deep && steps < 4 {
@@ -381,6 +393,8 @@ mod tests {
             refused(json!({"properties": {"a": {"$ref": "file:///etc/passwd"}}})).starts_with("/properties/a/$ref: ")
         );
         assert!(refused(json!({"type": "strange"})).starts_with("/type: "));
+        assert!(refused(json!("strange")).starts_with("\"strange\" is not of types"));
+        assert!(refused(json!({"description": "x".repeat(TEXT_MAX)})).starts_with("has "));
         assert!(refused(json!({"$ref": "#/$defs/absent"})).contains("#/$defs/absent"));
         assert!(refused(json!({"$defs": {"a": {"$anchor": "x"}}, "$ref": "#/$defs/a"})).contains("$anchor"));
         let evil = json!({"type": "string", "pattern": "^(a+)+$"});

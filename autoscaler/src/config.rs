@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use stokehold_queue::RedisConfig;
+use stokehold_queue::{RedisConfig, shown_in_words};
 use toml::{Table, Value};
 
 use crate::Policy;
@@ -101,7 +101,7 @@ pub struct StaticSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No TOML, an unknown key or a wrong type.
-    #[error("the configuration cannot be read: {0}")]
+    #[error("the configuration cannot be read: {}", shown_in_words(.0, .0.message()))]
     Toml(#[from] toml::de::Error),
     /// An environment variable of the wrong type.
     #[error("{0} must be a whole number")]
@@ -177,6 +177,9 @@ impl Config {
             let why = format!("there are two hosts called {:?}", raw.hosts.hosts[twice].name);
             return Err(Error::Setting { setting: "static.hosts", why });
         }
+        raw.policy
+            .check()
+            .map_err(|(setting, why)| Error::Setting { setting: "policy", why: format!("{setting}: {why}") })?;
         raw.vast.check().map_err(|(setting, why)| Error::Setting { setting, why })?;
         if let Some(why) = raw.kubernetes.fault(&raw.redis.prefix) {
             return Err(Error::Setting { setting: "kubernetes", why });
@@ -270,10 +273,24 @@ mod tests {
         assert!(refused("tick_ms = 1", &[]).starts_with("tick_ms"));
         assert!(refused("", &[("STOKE_LOCAL_MAX", "many")]).starts_with("STOKE_LOCAL_MAX"));
         assert!(refused("listen = 'here'", &[]).starts_with("listen"));
+        assert!(refused("[policy]\nmax_usd_per_day = -1", &[]).starts_with("policy: max_usd_per_day"));
+        assert!(refused("[policy]\nmax_usd_per_hour = inf", &[]).starts_with("policy: max_usd_per_hour"));
         assert!(refused("[[static.hosts]]\nname='a'\nstart=[]\nstop=['x']", &[]).starts_with("static.hosts"));
         assert!(refused("[vast]\nnamespace = 'A'", &[]).starts_with("vast.namespace"));
         let host = "[[static.hosts]]\nname='a'\nstart=['x']\nstop=['x']\n";
         assert!(refused(&format!("{host}{host}"), &[]).contains("two hosts"));
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_is_refused_without_the_names_that_types_have_in_rust() {
+        let refused = |file: &str| load(file, &[]).unwrap_err();
+        let said = refused("[policy]\nmax_machines = 'many'");
+        assert!(said.contains("must be a whole number from 0 to 4294967295, not \"many\""), "{said}");
+        assert!(said.contains("policy.max_machines"), "{said}");
+        let said = refused("static = 3");
+        assert!(said.contains("must be an object, not 3"), "{said}");
+        let said = Policy::default().with("max_machines", "1.5").unwrap_err().to_string();
+        assert!(said.ends_with("must be a whole number from 0 to 4294967295, not 1.5"), "{said}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a decision must respect, and how it weighs what it sees.
 
 use serde::{Deserialize, Serialize};
+use stokehold_queue::json_in_words;
 
 /// What becomes of rented machines when a day's budget is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -176,7 +177,7 @@ impl Policy {
             is_word.or_else(|| serde_json::from_str(value).ok()).ok_or_else(told)?
         };
         all[key] = new;
-        let policy: Self = serde_json::from_value(all).map_err(|error| no(error.to_string()))?;
+        let policy: Self = serde_json::from_value(all).map_err(|error| no(json_in_words(&error)))?;
         policy.check().map_err(|(key, why)| NoSetting { key: key.to_owned(), why: why.to_owned() })?;
         Ok(policy)
     }

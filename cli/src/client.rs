@@ -64,7 +64,10 @@ impl fmt::Display for Problem {
         }
         // With one error the detail is all of it.
         for FieldProblem { path, message } in self.errors.iter().filter(|error| !self.detail.contains(&error.message)) {
-            write!(f, "\n  {path}: {message}")?;
+            match path.as_str() {
+                "" => write!(f, "\n  {message}")?,
+                path => write!(f, "\n  {path}: {message}")?,
+            }
         }
         match self.code.as_str() {
             "unauthorized" => {
@@ -342,6 +345,12 @@ mod tests {
         )
         .expect("is one");
         assert_eq!(problem.to_string(), "the input does not match\n  /text: is required");
+        let problem: Problem = serde_json::from_str(
+            r#"{"type": "about:blank", "title": "x", "status": 400, "code": "invalid_request", "detail": "the request does not match",
+                "errors": [{"path": "", "message": "must be an object"}]}"#,
+        )
+        .expect("is one");
+        assert_eq!(problem.to_string(), "the request does not match\n  must be an object");
     }
 
     #[test]

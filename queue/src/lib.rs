@@ -79,6 +79,7 @@ pub mod traces;
 #[cfg(feature = "redis")]
 mod vitals;
 pub mod vram;
+mod words;
 
 #[cfg(feature = "redis")]
 pub use batches::Batches;
@@ -105,3 +106,4 @@ pub use scripts::{Cursor, Recovered};
 pub use shards::{SHARDS_MAX, Shards};
 #[cfg(feature = "redis")]
 pub use vitals::{Refusal, Vitals};
+pub use words::{in_words, json_in_words, shown_in_words};

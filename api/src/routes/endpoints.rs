@@ -484,7 +484,7 @@ fn check_warmup(warmup: &[Value], input: &Schema) -> Result<(), Problem> {
         if let Err(misfits) = input.check(one, 1)
             && let Some(misfit) = misfits.first()
         {
-            return wrong(format!("does not fit the input schema at {:?}: {}", misfit.path, misfit.message));
+            return wrong(format!("does not fit the input schema: {misfit}"));
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use stokehold_queue::json_in_words;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 
@@ -123,7 +124,8 @@ async fn answers(from: ChildStdout) -> Result<HashMap<u64, Judged>> {
         let said: Judged = serde_json::from_slice(&text).map_err(|error| {
             let shown = String::from_utf8_lossy(&text);
             anyhow::anyhow!(
-                "the check's {shown:?} is no answer ({error}); one looks like {{\"line\": 3, \"accepted\": false, \"comment\": \"blurred\"}}"
+                "the check's {shown:?} is no answer ({}); one looks like {{\"line\": 3, \"accepted\": false, \"comment\": \"blurred\"}}",
+                json_in_words(&error)
             )
         })?;
         judged.insert(said.line, said);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use stokehold_queue::demands::SandboxLevel;
 use stokehold_queue::job::Priority;
+use stokehold_queue::shown_in_words;
 
 /// Its name in a folder.
 pub(crate) const FILE: &str = "stoke.toml";
@@ -324,10 +325,10 @@ impl Manifest {
     fn parse(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| {
             let said = error.message();
-            let shown = error.to_string().replace(said, &stokehold_api::in_words(said));
+            let shown = shown_in_words(&error, said);
             match unknown(said).and_then(|(field, known)| closest(field, &known).map(str::to_owned)) {
-                Some(close) => format!("{}\ndid you mean `{close}`?", shown.trim_end()),
-                None => shown.trim_end().to_owned(),
+                Some(close) => format!("{shown}\ndid you mean `{close}`?"),
+                None => shown,
             }
         })
     }
