@@ -78,6 +78,14 @@ impl Messages {
         pending.put(message)
     }
 
+    /// An output of the run is not among its messages: whoever reads them is to know that it is missing.
+    pub(crate) fn leave_out(&self, index: u64) {
+        if let Some((pending, _)) = &*lock(&self.way) {
+            let mut waiting = lock(&pending.waiting);
+            waiting.outputs = waiting.outputs.max(index + 1);
+        }
+    }
+
     /// Waits until what was said has been told, for a while. Nothing may be said afterwards.
     pub(crate) async fn told(&self) {
         let Some((pending, task)) = lock(&self.way).take() else { return };
@@ -111,7 +119,7 @@ struct Waiting {
     bytes: usize,
     /// Of the newest message.
     newest_bytes: usize,
-    /// Outputs that the run has yielded, taken or not.
+    /// Outputs that the run has yielded, taken, left out or lost.
     outputs: u64,
     closed: bool,
 }
@@ -219,14 +227,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 async fn forward(gateway: Arc<Gateway>, lease: LeaseRef, pending: Arc<Pending>) {
     // A gateway of the release before knows single outputs alone.
     let mut knows_several = true;
+    let mut shown = 0;
     while let Some(batch) = pending.batch().await {
         let mut batch = merged(batch);
         batch.extend(pending.end());
-        tell(&gateway, &lease, batch, &mut knows_several).await;
+        let shows = shows(&batch);
+        if tell(&gateway, &lease, batch, &mut knows_several).await {
+            shown = shown.max(shows);
+        }
+    }
+    // The last outputs are missing, and no output follows that would show it.
+    let end = pending.end().filter(|end| shows(std::slice::from_ref(end)) > shown);
+    if let Some(end) = end
+        && knows_several
+    {
+        tell(&gateway, &lease, vec![end], &mut knows_several).await;
     }
 }
 
-async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, knows_several: &mut bool) {
+/// How many outputs of the run readers know of after these messages: each that they get, and each that they can tell is missing.
+fn shows(messages: &[JobMessage]) -> u64 {
+    let shows = |message: &JobMessage| match message {
+        JobMessage::Output { index, .. } => index + 1,
+        JobMessage::Outputs { index, values } => index + values.len() as u64,
+        JobMessage::Log { .. } | JobMessage::Progress { .. } => 0,
+    };
+    messages.iter().map(shows).max().unwrap_or(0)
+}
+
+/// Whether they were taken.
+async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, knows_several: &mut bool) -> bool {
     let request = |messages: &[JobMessage]| EventsRequest {
         events: messages
             .iter()
@@ -240,14 +270,14 @@ async fn tell(gateway: &Gateway, lease: &LeaseRef, messages: Vec<JobMessage>, kn
             Err(Error::Refused { .. }) if messages.iter().any(|one| matches!(one, JobMessage::Outputs { .. })) => {
                 *knows_several = false;
             }
-            outcome => return outcome.err().map_or((), lost),
+            outcome => return outcome.map_err(lost).is_ok(),
         }
     }
+    let mut are_taken = true;
     for part in singly(messages).chunks(BATCH) {
-        if let Err(error) = gateway.events(&request(part)).await {
-            lost(error);
-        }
+        are_taken &= gateway.events(&request(part)).await.map_err(lost).is_ok();
     }
+    are_taken
 }
 
 /// Each output in a message of its own.

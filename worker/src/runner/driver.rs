@@ -392,15 +392,17 @@ impl Driver {
                 self.tell(run, JobMessage::Progress { fraction, message });
             }
             Report::Output { run, index } => {
-                let message = if body.len() > OUTPUT_BYTES_MAX {
+                if body.len() > OUTPUT_BYTES_MAX {
                     let text =
                         format!("output {index} is over {OUTPUT_BYTES_MAX} bytes and is shown in the result only\n");
-                    JobMessage::Log { stream: LogStream::Stderr, text }
+                    self.tell(run, JobMessage::Log { stream: LogStream::Stderr, text });
+                    if let Some(running) = self.runs.get(&run) {
+                        running.messages.leave_out(index);
+                    }
                 } else {
                     let value = json(body).map_err(|why| Fatal::Broken(format!("an output is {why}")))?;
-                    JobMessage::Output { index, value }
-                };
-                self.tell(run, message);
+                    self.tell(run, JobMessage::Output { index, value });
+                }
             }
             Report::Done { run, run_ms, files } => {
                 if let Some(running) = self.ended(run) {

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use stokehold_queue::gateway::{FinishOutcome, JobMessage, LogStream};
 
-use crate::gateway::Trouble;
-use crate::stage::{Setup, Stage, result};
+use crate::gateway::{Seen, Trouble};
+use crate::stage::{Setup, Stage, pack, result, spec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_result_is_stored_before_it_is_reported() {
@@ -105,4 +105,61 @@ async fn what_a_job_says_is_told_once_in_order_and_before_its_end() {
         JobMessage::Log { .. } | JobMessage::Output { .. } | JobMessage::Outputs { .. } => None,
     });
     assert_eq!(last, Some((1.0, "200 of 200".to_owned())));
+}
+
+/// Yields its second item when the first gate is there, and returns when the second is.
+const YIELDER: &str = r#"
+import os, time
+from collections.abc import Iterator
+from stokehold import endpoint
+
+def wait(gate):
+    while not os.path.exists(gate):
+        time.sleep(0.005)
+
+@endpoint
+def yielder(gates: list[str], last: int) -> Iterator[str]:
+    yield "first"
+    wait(gates[0])
+    yield "x" * last
+    wait(gates[1])
+"#;
+
+/// What readers know of the outputs of a job whose second one is as long as this, after that was told or, while the gateway is down, was not.
+async fn ends_of_outputs(last: usize, is_down: bool) -> Vec<(u64, usize)> {
+    let stage = Stage::single().await;
+    stage.gateway.deploy("yielder", pack(YIELDER), spec("yielder"));
+    let gates = ["first", "second"].map(|name| stage.dir.path().join(name));
+    let job = stage.submit_to("yielder", json!({"gates": gates, "last": last}));
+    let outputs = |seen: &Seen| -> Vec<(u64, usize)> {
+        let of = |message: &JobMessage| match message {
+            JobMessage::Outputs { index, values } => Some((*index, values.len())),
+            JobMessage::Output { index, .. } => Some((*index, 1)),
+            JobMessage::Log { .. } | JobMessage::Progress { .. } => None,
+        };
+        seen.events.get(&job.job_id).into_iter().flatten().filter_map(of).collect()
+    };
+    stage.gateway.until("the first output", |seen| (outputs(seen).len() == 1).then_some(())).await;
+    let calls = stage.gateway.seen().calls["events"];
+    stage.gateway.down(if is_down { &["events"] } else { &[] });
+    std::fs::write(&gates[0], "").unwrap();
+    let tries = if is_down { 2 } else { 1 };
+    stage.gateway.until("the second output", |seen| (seen.calls["events"] == calls + tries).then_some(())).await;
+    stage.gateway.down(&[]);
+    std::fs::write(&gates[1], "").unwrap();
+    let end = stage.gateway.end(&job).await;
+    assert!(!matches!(end.outcome, FinishOutcome::Failed { .. }), "{:?}", end.outcome);
+    let seen = stage.gateway.seen();
+    outputs(&seen)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_run_says_how_many_outputs_there_were_where_the_last_ones_are_missing() {
+    assert_eq!(ends_of_outputs(1, false).await, [(0, 1), (1, 1)], "none is missing");
+    assert_eq!(ends_of_outputs(1, true).await, [(0, 1), (2, 0)], "the second was lost on its way");
+    assert_eq!(
+        ends_of_outputs(100_000, false).await,
+        [(0, 1), (2, 0)],
+        "the second is too large, and in the result alone"
+    );
 }
