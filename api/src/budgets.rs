@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use stokehold_queue::budgets::{AtBudget, Budgeted, Running, Standing, Stood, standing};
+use stokehold_queue::budgets::{AtBudget, Budgeted, FOREVER_MS, Running, Standing, Stood, standing};
 use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::LeaseRef;
 use stokehold_queue::queue::Gate;
@@ -159,13 +159,16 @@ pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], n
     };
     let (budget, higher) =
         (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
-    Some(Waiting::Budget(format!(
-        "{whose} budget of {} for today is spent; it goes on at {}, or raise it: stoke limits {}{at} --budget-usd-per-day {}",
-        dollars(budget),
-        rfc3339(until_ms),
-        tenant,
-        dollars(higher).trim_start_matches('$'),
-    )))
+    let raise = format!("stoke limits {tenant}{at} --budget-usd-per-day {}", dollars(higher).trim_start_matches('$'));
+    Some(Waiting::Budget(if until_ms >= FOREVER_MS {
+        format!("{whose} budget is 0, with which nothing starts; raise it: {raise}")
+    } else {
+        let resumes_at = rfc3339(until_ms);
+        format!(
+            "{whose} budget of {} for today is spent; it goes on at {resumes_at}, or raise it: {raise}",
+            dollars(budget)
+        )
+    }))
 }
 
 /// Says once a day that a budget is nearly spent, and that it is.

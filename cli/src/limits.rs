@@ -247,6 +247,9 @@ fn spent(budget: &Value) -> Option<String> {
     let (spent, of) = (money::cell(&budget["spent_today_usd_micros"]), money::cell(&budget["limit_usd_micros"]));
     match budget["state"].as_str()? {
         "warned" => Some(format!("{spent} of today's budget of {of} are spent")),
+        "reached" if budget["limit_usd_micros"] == 0 => {
+            Some("the budget is 0: nothing starts; --budget-usd-per-day raises it".to_owned())
+        }
         "reached" => Some(format!(
             "today's budget of {of} is spent ({spent}): nothing more starts before {}; --budget-usd-per-day raises it",
             budget["resumes_at"].as_str().unwrap_or("midnight, UTC")
@@ -378,6 +381,8 @@ mod tests {
         let reached = json!({"state": "reached", "resumes_at": "2026-11-23T00:00:00.000Z"});
         assert!(spent(&reached).unwrap().contains("before 2026-11-23T00:00:00.000Z"));
         assert_eq!(spent(&json!({"state": "within"})), None);
+        let nothing = json!({"state": "reached", "limit_usd_micros": 0, "resumes_at": null});
+        assert!(spent(&nothing).unwrap().starts_with("the budget is 0: nothing starts"));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 #!lua
 -- limit: sets what may pass a gate, and lets those held there try again. A pause for a budget that is spent stays until the budget is
--- raised or lifted.
+-- raised or lifted; a budget of 0 is spent from the start.
 -- KEYS  1 root
 -- ARGV  1 gate | 2 limits as "weight|max_running|max_open|starts_per_minute" ("" = none) |
 --       3 budget as "<micro-dollars a day>|<drain or stop>" ("" = none)
 -- Reply {"ok"}
+local FOREVER_MS = '253402300799000' -- the end of the year 9999, as in budgets.rs
 local gate, before = ARGV[1], redis.call('HGET', ROOT .. ':budgets', ARGV[1])
 local function per_day(budget) return tonumber(string.match(budget or '', '^%d+') or math.huge) end
 for key, value in pairs({limits = ARGV[2], budgets = ARGV[3]}) do
@@ -15,6 +16,7 @@ for key, value in pairs({limits = ARGV[2], budgets = ARGV[3]}) do
   end
 end
 if per_day(ARGV[3]) > per_day(before) then redis.call('HDEL', ROOT .. ':limits', paused_field(gate)) end
+if per_day(ARGV[3]) == 0 then redis.call('HSET', ROOT .. ':limits', paused_field(gate), FOREVER_MS) end
 if ARGV[3] == '' then redis.call('HDEL', ROOT .. ':stood', gate) end
 redis.call('HDEL', ROOT .. ':rate', gate)
 resume(gate)

@@ -22,6 +22,9 @@ pub const RUNNING_MAX: usize = 20_000;
 
 const DAY_MS: u64 = 86_400_000;
 
+/// Until when a gate with a budget of 0 is paused, unix milliseconds: the end of the year 9999.
+pub const FOREVER_MS: u64 = 253_402_300_799_000;
+
 /// What happens when a budget is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -158,7 +161,7 @@ pub struct Budgeted {
     pub spent_usd_micros: u64,
     /// How it was found to stand when somebody last looked.
     pub stood: Option<Stood>,
-    /// Until when nothing starts there, unix milliseconds.
+    /// Until when nothing starts there, unix milliseconds; [`FOREVER_MS`] where the budget is 0.
     pub paused_until_ms: Option<u64>,
 }
 

@@ -6,7 +6,7 @@ use axum::Json as JsonAnswer;
 use axum::extract::State;
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
-use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, Standing, standing};
+use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, FOREVER_MS, Standing, standing};
 use stokehold_queue::costs::day_of;
 use stokehold_queue::queue::{Gate, Limits, Usage};
 use stokehold_queue::registry::Quotas;
@@ -81,7 +81,7 @@ pub(crate) struct BudgetView {
     spent_today_usd_micros: u64,
     #[schema(value_type = BudgetStateWord)]
     state: Standing,
-    /// When jobs start again, RFC 3339; null while they do.
+    /// When jobs start again, RFC 3339; null while they do, and where the budget is 0.
     resumes_at: Option<String>,
 }
 
@@ -93,7 +93,8 @@ impl BudgetView {
         let paused = budgeted.paused_until_ms.filter(|until_ms| *until_ms > now_ms);
         let state =
             if paused.is_some() { Standing::Reached } else { standing(spent_today_usd_micros, limit_usd_micros) };
-        Self { limit_usd_micros, spent_today_usd_micros, state, resumes_at: paused.map(rfc3339) }
+        let resumes_at = paused.filter(|until_ms| *until_ms < FOREVER_MS).map(rfc3339);
+        Self { limit_usd_micros, spent_today_usd_micros, state, resumes_at }
     }
 }
 

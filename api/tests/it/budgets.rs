@@ -108,6 +108,22 @@ async fn a_tenant_whose_budget_is_spent_starts_nothing_and_is_told_why() {
 }
 
 #[tokio::test]
+async fn with_a_budget_of_nothing_nothing_starts_from_that_moment_on() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let job = stack.submit("a").await;
+    let set = put(&stack, "/v1/limits/acme", json!({"budget_usd_micros_per_day": 0})).await;
+    assert_eq!((&set["budget"]["state"], &set["budget"]["resumes_at"]), (&json!("reached"), &Value::Null), "{set}");
+    assert!(take(&stack.queue, 2).await.is_empty());
+    let waiting = stack.json(stack.get(&format!("/v1/jobs/{job}"))).await["waiting"].clone();
+    let message =
+        "its tenant's budget is 0, with which nothing starts; raise it: stoke limits acme --budget-usd-per-day 1.00";
+    assert_eq!(waiting, json!({"reason": "budget", "message": message}));
+    put(&stack, "/v1/limits/acme", json!({})).await;
+    assert_eq!(take(&stack.queue, 2).await.len(), 1);
+}
+
+#[tokio::test]
 async fn what_runs_goes_back_into_its_queue_where_that_is_asked_for() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;

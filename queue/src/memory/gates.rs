@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::Inner;
-use crate::budgets::{Budget, Budgeted, Stood};
+use crate::budgets::{Budget, Budgeted, FOREVER_MS, Stood};
 use crate::job::JobSpec;
 use crate::queue::{Gate, GateNow, HeldBy, Limits};
 
@@ -127,6 +127,9 @@ impl Inner {
         if budget.unwrap_or(u64::MAX) > before.unwrap_or(u64::MAX) {
             self.paused.remove(gate);
         }
+        if budget == Some(0) {
+            self.paused.insert(gate.to_owned(), FOREVER_MS);
+        }
         if budget.is_none() {
             self.stood.remove(gate);
         }
@@ -169,7 +172,8 @@ impl Inner {
         if self.limits_of(gate).budget != Some(*budget) {
             return None;
         }
-        if let Some(until_ms) = stood.pause_until_ms() {
+        let until_ms = if budget.usd_micros_per_day == 0 { Some(FOREVER_MS) } else { stood.pause_until_ms() };
+        if let Some(until_ms) = until_ms {
             self.paused.insert(gate.to_owned(), until_ms);
         }
         Some(self.stood.insert(gate.to_owned(), *stood))

@@ -243,6 +243,7 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
         budgets {
             a_gate_whose_budget_is_spent_starts_nothing_until_midnight
             what_runs_goes_on_and_is_told_of
+            a_budget_of_nothing_lets_nothing_start_on_any_day
             a_pause_stays_until_the_budget_is_raised_or_lifted
             a_pause_and_limits_do_not_overwrite_each_other
             what_is_spent_at_a_gate_is_told_by_day

@@ -1,6 +1,6 @@
 //! Budgets of a day, and the pause when they are spent.
 
-use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, Standing, Stood};
+use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, FOREVER_MS, Standing, Stood};
 use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::FinishReport;
 use stokehold_queue::job::{BatchLine, JobSpec, Timing};
@@ -56,6 +56,19 @@ pub(super) async fn a_gate_whose_budget_is_spent_starts_nothing_until_midnight<Q
     clock.advance_ms(1);
     queue.promote().await.unwrap();
     assert_eq!(take(queue, 10).await.len(), 3, "nobody had to lift it");
+}
+
+pub(super) async fn a_budget_of_nothing_lets_nothing_start_on_any_day<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    submit(queue, vec![spec("a"); 2]).await;
+    limit_tenant(queue, "acme", may_spend(0)).await;
+    assert_eq!(take(queue, 10).await.len(), 0, "before anybody has looked");
+    assert_eq!(budgets(queue).await[0].paused_until_ms, Some(FOREVER_MS));
+    reached(queue, &acme(), 0).await;
+    clock.advance_ms(2 * DAY_MS);
+    queue.promote().await.unwrap();
+    assert_eq!(take(queue, 10).await.len(), 0, "nor on another day");
+    limit_tenant(queue, "acme", may_spend(1)).await;
+    assert_eq!(take(queue, 10).await.len(), 2);
 }
 
 pub(super) async fn what_runs_goes_on_and_is_told_of<Q: Queue>(queue: &Q, clock: &ManualClock) {
