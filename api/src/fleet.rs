@@ -178,6 +178,14 @@ impl Fleet {
     }
 }
 
+/// Slots that a worker says it has and that are believed where no ledger knows better: more threads than machines have.
+const SLOTS_MAX: u32 = 512;
+
+/// For how many slots a worker is leased jobs at the most. How many it has is its own word.
+pub(crate) fn leased_slots(worker: &WorkerRecord) -> u32 {
+    worker.slots.min(worker.leased_slots.unwrap_or(SLOTS_MAX)).min(SLOTS_MAX)
+}
+
 /// What a worker can take now, as it says, of all that it could ever be asked for.
 pub(crate) fn reach(demands: &AllDemands, worker: &WorkerRecord, reach_gib: u32, by_card: &[CardReach]) -> Reach {
     // Of several cards the smallest decides; of all that would do, the largest are taken.
@@ -293,6 +301,7 @@ pub(crate) mod tests {
             sandbox: None,
             trust: Trust::Owned,
             region: "eu".to_owned(),
+            leased_slots: None,
             joined_ms: 0,
             seen_ms: 0,
             status: WorkerStatus { running, gpus: readings, ..WorkerStatus::default() },

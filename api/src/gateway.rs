@@ -9,6 +9,7 @@ mod finish;
 mod join;
 mod lease;
 mod needs;
+mod own;
 mod release;
 mod secrets;
 mod uploads;

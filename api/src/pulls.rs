@@ -9,7 +9,7 @@ use std::time::Duration;
 use stokehold_queue::gateway::{LeaseRef, Offer};
 use stokehold_queue::queue::{Lease, LeaseQuery, Waiter};
 use stokehold_queue::reach::Reach;
-use stokehold_queue::{Queue, Shards};
+use stokehold_queue::{Error as QueueError, Queue, Shards};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,10 @@ use crate::patience::Patience;
 
 /// A wake can be lost with its connection, so a parked pull looks again on its own.
 const RELOOK: Duration = Duration::from_secs(10);
+
+/// A worker that holds as many leases as it may looks again after this, and at last after that: when one has ended, a job is there.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
+const FULL_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// After a break of the subscription all parked pulls look again, spread over this time.
 const SPREAD: Duration = Duration::from_millis(250);
@@ -62,12 +66,24 @@ impl Pulls {
             return self.look(query().await?).await;
         };
         let mut place = Place::new(self);
+        let mut pause = FULL_PAUSE;
         loop {
             // What there is to reach may have changed while it waited.
             let now = query().await?;
             let was_parked = place.parked.replace(now.reach.clone());
             let granted = self.look(LeaseQuery { park: Some(place.waiter.clone()), ..now }).await?;
             place.chosen = false;
+            if granted.is_full {
+                // It is not parked, and what it was woken for has gone to another.
+                place.parked = was_parked;
+                tokio::select! {
+                    () = sleep(pause) => {}
+                    () = sleep_until(deadline) => return Ok(Granted::nothing()),
+                    () = self.0.shutdown.cancelled() => return Ok(Granted::nothing()),
+                }
+                pause = (pause * 2).min(FULL_PAUSE_MAX);
+                continue;
+            }
             if !granted.leases.is_empty() {
                 place.parked = was_parked;
                 return Ok(granted);
@@ -136,7 +152,11 @@ impl Pulls {
         let pulls = self.clone();
         tokio::spawn(async move {
             let outcome = pulls.0.queue.lease(query).await;
-            let granted = outcome.map(|leases| Granted { leases, queue: Some(pulls.0.queue.clone()) });
+            let granted = match outcome {
+                Ok(leases) => Ok(Granted { leases, queue: Some(pulls.0.queue.clone()), is_full: false }),
+                Err(QueueError::Full) => Ok(Granted { leases: Vec::new(), queue: None, is_full: true }),
+                Err(error) => Err(error),
+            };
             // When nobody takes the answer, dropping it gives the leases back.
             let _ = answer.send(granted);
         });
@@ -212,11 +232,13 @@ impl Drop for Place {
 pub(crate) struct Granted {
     leases: Vec<Lease>,
     queue: Option<Shards>,
+    /// Jobs are there, and the worker holds as many as it may.
+    is_full: bool,
 }
 
 impl Granted {
     fn nothing() -> Self {
-        Self { leases: Vec::new(), queue: None }
+        Self { leases: Vec::new(), queue: None, is_full: false }
     }
 
     /// What was granted.

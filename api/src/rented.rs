@@ -56,6 +56,19 @@ pub(crate) async fn to_join(app: &App, machine: &str) -> Result<MachineRecord, P
     }
 }
 
+/// Slots of a machine whose offer says nothing of them, for each of its cards.
+const SLOTS_OF_CARD: u64 = 64;
+
+/// How many slots a machine has at the most, as the ledger has it: what its offer says of each card, or of it where it has none.
+pub(crate) fn slots_of(machine: &MachineRecord) -> u32 {
+    let number = |name: &str| machine.offer.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let of_card = match number("slots") {
+        0 => SLOTS_OF_CARD,
+        slots => slots,
+    };
+    u32::try_from(of_card.saturating_mul(number("cards").max(1))).unwrap_or(u32::MAX)
+}
+
 fn refused(detail: &'static str) -> Problem {
     Problem::new(Code::Unauthorized, detail)
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use moka::sync::Cache;
 use stokehold_exposition::Exposition;
 use stokehold_objects::Objects;
-use stokehold_queue::gateway::ForgottenNeeds;
+use stokehold_queue::budgets::Running;
+use stokehold_queue::gateway::{ForgottenNeeds, ModelRef};
 use stokehold_queue::queue::Signal;
 use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Shards, TokenRecord, WorkerRecord};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
@@ -47,6 +48,9 @@ const CHANGES_OF_TENANT: usize = 64;
 /// How long the list of workers is believed.
 const FLEET_FOR: Duration = Duration::from_secs(1);
 
+/// How long a worker may be at fetching what it was told to fetch.
+const ADVISED_FOR: Duration = Duration::from_secs(3600);
+
 /// The parts of a running replica. Clones share them.
 #[derive(Clone)]
 pub struct App(Arc<Parts>);
@@ -76,6 +80,10 @@ pub struct Parts {
     pub(crate) forgotten: Cache<(), Arc<Vec<ForgottenNeeds>>>,
     pub(crate) machines: Cache<(), Arc<Machines>>,
     pub(crate) ahead: Cache<(), Arc<Ahead>>,
+    /// The models that workers were told of lately, by worker.
+    pub(crate) advised: Cache<(String, ModelRef), ()>,
+    /// What runs, as of a second ago at most.
+    pub(crate) running: Cache<(), Arc<Vec<Running>>>,
     pub(crate) costs: Costs,
     pub(crate) waits: Waits,
     pub(crate) pulls: Pulls,
@@ -142,6 +150,8 @@ impl App {
             forgotten: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             machines: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             ahead: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
+            advised: Cache::builder().max_capacity(100_000).time_to_live(ADVISED_FOR).build(),
+            running: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             costs: Costs::default(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             offers: Offers::default(),

@@ -63,6 +63,17 @@ impl TokenKey {
         self.mac_of(label).finalize().into_bytes().into()
     }
 
+    /// What only who has the key can make for this label, hex.
+    pub(crate) fn seal(&self, label: &str) -> String {
+        hex::encode(self.derive(label))
+    }
+
+    /// Whether a text is what [`Self::seal`] makes for this label. Compares in constant time.
+    pub(crate) fn is_sealed(&self, label: &str, text: &str) -> bool {
+        debug_assert!(Token::parse(label).is_none());
+        hex::decode(text).is_ok_and(|seal| self.mac_of(label).verify_slice(&seal).is_ok())
+    }
+
     fn mac(&self, token: &Token<'_>) -> Hmac<Sha256> {
         self.mac_of(token.body)
     }

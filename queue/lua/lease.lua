@@ -10,10 +10,13 @@
 --       11 the lanes of what it has loaded, without their priority, each with how many jobs more it takes:
 --          "<class>:<tenant>:<endpoint>*<jobs> ..." |
 --       12 the class that it has made room for: nothing else is leased ("" = all within reach) |
---       13 bytes of specs and inputs after which no further job is added, so that one call holds neither Redis nor its reader for long
+--       13 bytes of specs and inputs after which no further job is added, so that one call holds neither Redis nor its reader for long |
+--       14 slots of the worker: it holds no more than they run and a few ahead ("" = no bound) | 15 parts of slots that its leases on other
+--       shards take
 --       reach_gib: for each set of demands that the worker meets its largest card, "<demands>:<GiB> ..."; the waiter: as wake() knows it
--- Reply {"ok" | "again", then per lease: id, lane, spec, input, attempt, fence, queued_ms, behind}; "again": much was in the way, call
---       once more; behind: jobs that the lane has left, as far as its limits let them start
+-- Reply {"ok" | "again" | "full", then per lease: id, lane, spec, input, attempt, fence, queued_ms, behind}; "again": much was in the way,
+--       call once more; "full": the worker holds as many as it may, and is not parked; behind: jobs that the lane has left, as far as its
+--       limits let them start
 local now, worker, want, reach, only = clock(ARGV[1]), ARGV[2], tonumber(ARGV[3]), reach_of(ARGV[4]), tonumber(ARGV[12])
 local expiry, nonce, waiter, age_after = now + tonumber(ARGV[5]), ARGV[6], ARGV[7], tonumber(ARGV[8])
 local rank, patience, warm, takes, warm_of = tonumber(ARGV[9]), tonumber(ARGV[10]), {}, {}, {}
@@ -29,6 +32,46 @@ local LATE_MS = {['0'] = 30000, ['1'] = 300000, ['2'] = 3600000} -- by priority:
 local LEASE_PARTS = 8 -- of each lease in the reply
 local IN_THE_WAY = 100 -- entries and lanes a call may clear that give no lease
 local reply, leases, taken, cleared, bytes, bytes_max = {'ok'}, {}, 0, 0, 0, tonumber(ARGV[13])
+
+-- What the worker holds, in parts of slots: a job whose model takes `share` of them at once in one slot takes so much less of it. Beyond its
+-- slots it may hold a few jobs ahead: as many as it ends in a moment, and those whose ends and results are on their way.
+local SLOT, AHEAD_MS, AHEAD_MAX, SPARE = 1000000, 500, 300, 32
+local RUNS_MAX = 1000 -- leases that one heartbeat extends
+local RUNS_TTL_MS = 7 * 86400000
+local slots, is_full, ahead = tonumber(ARGV[14]), false, 0
+local given, held, held_jobs, is_checked = {}, nil, 0, false -- `given`: id, part, ... of this call
+
+-- Adds up the worker's leases. `checks`: those that it does not hold any more are struck off first, which the release before leaves there.
+local function count_held(checks)
+  local fields, gone = redis.call('HGETALL', runs_key(worker)), {}
+  held, held_jobs = tonumber(ARGV[15]), 0
+  for n = 1, #fields, 2 do
+    local job = checks and redis.call('HMGET', job_key(fields[n]), 'state', 'run')
+    if job and (job[1] ~= 'running' or string.match(job[2] or '', '^%S+') ~= worker) then
+      gone[#gone + 1] = fields[n]
+    else
+      held, held_jobs = held + tonumber(fields[n + 1]), held_jobs + 1
+    end
+  end
+  if #gone > 0 then redis.call('HDEL', runs_key(worker), unpack(gone)) end
+  for n = 2, #given, 2 do held, held_jobs = held + given[n], held_jobs + 1 end
+end
+
+local function has_place(part)
+  return held_jobs < RUNS_MAX and held + part <= slots * SLOT + ahead * part
+end
+
+-- Whether the worker may hold one more job that takes this part of a slot.
+local function may_hold(part)
+  if not slots then return true end
+  if not held then count_held(false) end
+  if has_place(part) then return true end
+  if not is_checked then
+    is_checked = true
+    count_held(true)
+  end
+  return has_place(part)
+end
 
 -- A job whose turn it is not is set aside; it keeps its place in its key's line.
 local function wait_for_key(id, lane, gate, ix)
@@ -80,12 +123,15 @@ local function goes_after(lane, gate, ix)
   return false
 end
 
--- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes all the same.
+-- One job: from its entry to a running attempt. A record that is gone or stands elsewhere is skipped; its entry goes all the same. Returns
+-- whether it was taken, and whether it stays where it is, since the worker holds as many as it may.
 local function take(entry, id, lane, tenant, charged)
   local key = job_key(id)
   local job = redis.call('HMGET', key, 'state', 'ix', 'spec', 'input', 'attempt', 'fence', 'watch', 'opt', 'entry')
   if job[1] ~= 'queued' or (job[9] or job[2]) ~= entry then return false end
   if not job[3] or not job[4] then error('its spec or its input is missing', 0) end
+  local part = math.ceil(SLOT / math.max(1, tonumber(string.match(job[3], '^{"share":(%d+)') or 1)))
+  if not may_hold(part) then return false, true end
   local ckey, start_by, deadline, hook, batch
   if job[8] then ckey, start_by, deadline, hook, batch = unpack(redis.call('HMGET', key, 'ckey', 'start_by', 'deadline', 'hook', 'batch')) end
   touch(id, 'queued', lane, ckey)
@@ -103,7 +149,9 @@ local function take(entry, id, lane, tenant, charged)
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
   local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))
   redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'run',
-    worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged)
+    worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged .. ' ' .. part)
+  given[#given + 1], given[#given + 2] = id, part
+  if held then held, held_jobs = held + part, held_jobs + 1 end
   if job[9] then redis.call('HDEL', key, 'entry') end
   if start_by then
     redis.call('HDEL', key, 'start_by')
@@ -136,9 +184,13 @@ local function take_from(stream, mark, lane, tenant, most, charged)
       break
     end
     local entry = entries[n]
+    local id, done, is_taken, stays = id_of(entry[2][2])
+    if id then done, is_taken, stays = guarded(id, 'queued', take, mark .. entry[1], id, lane, tenant, charged) end
+    if stays then
+      is_full, left = true, true
+      break
+    end
     gone[n] = entry[1]
-    local id, done, is_taken = id_of(entry[2][2])
-    if id then done, is_taken = guarded(id, 'queued', take, mark .. entry[1], id, lane, tenant, charged) end
     if done and is_taken then jobs = jobs + 1 end
   end
   cleared = cleared + #gone - jobs
@@ -259,6 +311,7 @@ local function serve(priority, class, lead, most, warm_lane)
 
   local charged = expected_ms(tenant, endpoint)
   tenants_on[shelf] = tenants_on[shelf] or redis.call('ZCARD', shelf)
+  ahead = SPARE + math.min(AHEAD_MAX, math.floor((slots or 0) * AHEAD_MS / math.max(1, charged)))
   local step, tenants = charged / limits(gate).weight, tenants_on[shelf]
   most = math.min(most, places, lane_places, math.floor(lead / (charged / tenants)) + 1)
   if rival then most = math.min(most, math.floor((rival - tag) / step) + 1) end
@@ -361,7 +414,7 @@ local function call_those_before()
   to_front = {}
 end
 
-while taken < want and cleared < IN_THE_WAY and bytes < bytes_max do
+while taken < want and cleared < IN_THE_WAY and bytes < bytes_max and not is_full do
   local priority, class, lead, most, lane = choose()
   if not priority then break end
   local had = taken
@@ -396,16 +449,25 @@ end
 
 if taken > 0 then
   redis.call('ZADD', ROOT .. ':leases', unpack(leases))
+  redis.call('HSET', runs_key(worker), unpack(given))
+  redis.call('PEXPIRE', runs_key(worker), RUNS_TTL_MS)
   local behind = {}
   for n = 2, #reply, LEASE_PARTS do
     local lane = reply[n + 1]
     behind[lane] = behind[lane] or jobs_behind(lane)
     reply[n + LEASE_PARTS - 1] = behind[lane]
   end
+end
+if taken > 0 or is_full then
   -- The wake that brought this worker here may have stood for more jobs than it took: pass it on, if only for want of room here.
   for place in pairs(takes) do takes[place] = math.huge end
   local _, more, _, _, lane = choose()
   if more then wake(more, lane) end
+end
+if taken > 0 then
+  return reply
+elseif is_full then
+  reply[1] = 'full'
 elseif cleared >= IN_THE_WAY then
   reply[1] = 'again'
 elseif waiter ~= '' then

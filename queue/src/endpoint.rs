@@ -70,6 +70,12 @@ impl FromStr for Traffic {
 }
 
 impl EndpointSpec {
+    /// Jobs that it takes at once in one slot of a worker.
+    #[must_use]
+    pub fn share(&self) -> u32 {
+        self.max_concurrency.max(1).saturating_mul(self.max_batch_size.max(1))
+    }
+
     /// What it needs of a GPU, with what was learned of it by GPU model, MiB.
     #[must_use]
     pub fn vram_need(&self, learned_mib: BTreeMap<String, u64>) -> VramNeed {

@@ -46,6 +46,9 @@ pub struct JoinRequest {
     /// How far it shuts its handlers in; absent when it does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
+    /// What an earlier join of the same life answered: the worker keeps its id, and with it its leases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<String>,
 }
 
 /// One card, as the worker reads it.
@@ -83,6 +86,9 @@ pub struct JoinReply {
     /// Of a rented machine: what its next life joins with. Good once; each join answers the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejoin_token: Option<String>,
+    /// What this life of the worker joins again with, beside its join token: it proves that it is the worker of this id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<String>,
 }
 
 /// `POST /worker/v1/lease`: report ends and ask for more, in one round trip. Held up to `wait_ms` while there is nothing to lease.

@@ -27,6 +27,7 @@
 //! | `:holds` | ZSET | gates that time opens, and concurrency keys to look at again, by due time | until then |
 //! | `:waiting:<gate>` | ZSET | the line of a concurrency key: its queued jobs, `<id> <lane>` by arrival | while not empty |
 //! | `:leases` | ZSET | running jobs by the end of their lease, unix ms | while not empty |
+//! | `:runs:<worker>` | HASH | the jobs that a worker runs, and the part of a slot that each takes, in millionths | while not empty, a week after its last lease |
 //! | `:scheduled` | ZSET | waiting jobs by due time, unix ms | while not empty |
 //! | `:deadlines` | ZSET | open jobs by the time they expire, unix ms | while not empty |
 //! | `:settle` | ZSET | `ended <id>` and `ready <id>` to settle, by time | while not empty |
@@ -179,6 +180,11 @@ impl Keys {
 
     pub(crate) fn leases(&self) -> String {
         format!("{}:leases", self.root)
+    }
+
+    /// The jobs that a worker runs, by the part of a slot that each takes.
+    pub(crate) fn runs(&self, worker_id: &str) -> String {
+        format!("{}:runs:{worker_id}", self.root)
     }
 
     /// A lane's streams: the front, which is served first, and the rest.

@@ -95,7 +95,7 @@ pub use outbox::Outbox;
 #[cfg(feature = "redis")]
 pub use queue::Queue;
 #[cfg(feature = "redis")]
-pub use redis::{BATCH_MAX, Health, RedisConfig, RedisQueue, SUBMIT_MAX};
+pub use redis::{BATCH_MAX, Health, Holding, RedisConfig, RedisQueue, SUBMIT_MAX};
 #[cfg(feature = "redis")]
 pub use registry::{Registry, SpentToken, TokenKind, TokenRecord, WebhookGeneration, WorkerRecord};
 #[cfg(feature = "redis")]

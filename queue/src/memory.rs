@@ -234,7 +234,7 @@ impl Queue for MemoryQueue {
     }
 
     async fn lease(&self, query: LeaseQuery) -> Result<Vec<Lease>, Error> {
-        Ok(self.lock().lease(&query, self.lease_ms))
+        self.lock().lease(&query, self.lease_ms)
     }
 
     async fn hold(&self, _: &str, now: &Reach, could: &Reach) -> Result<Option<u32>, Error> {

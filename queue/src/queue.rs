@@ -84,8 +84,28 @@ pub struct LeaseQuery {
     pub rank: u32,
     /// Once the specs and inputs of its jobs have this many bytes, no further job is added; at least one job is.
     pub max_bytes: usize,
+    /// How many slots it has: it is leased no more than these run at once, and a few ahead ([`ahead`]). `None`: as many as it asks for.
+    pub slots: Option<u32>,
+    /// What its leases on other shards take, in [`SLOT_PARTS`](crate::job::SLOT_PARTS).
+    pub taken_elsewhere: u64,
     /// When nothing is there: remember this waiter, in the same step, so that no wake is lost in between.
     pub park: Option<Waiter>,
+}
+
+/// Leases that a worker may hold ahead of its slots, whatever its jobs: those whose results and ends are on their way.
+const SPARE: u32 = 32;
+
+/// Work that it may hold beside: what its slots do in half a second, and at most so many jobs. Workers ask for a tenth of it.
+const AHEAD_MS: f64 = 500.0;
+const AHEAD_MAX: f64 = 300.0;
+
+/// Leases that a worker holds at the most, whatever its slots: as many as one heartbeat extends.
+pub const LEASES_MAX: usize = 1_000;
+
+/// How many leases a worker with so many slots may hold ahead, where a run is expected to take so long.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to AHEAD_MAX")]
+pub(crate) fn ahead(slots: u32, expected_ms: f64) -> u32 {
+    SPARE + (f64::from(slots) * AHEAD_MS / expected_ms.max(1.0)).floor().min(AHEAD_MAX) as u32
 }
 
 /// A lane whose model a worker has loaded.
@@ -123,6 +143,8 @@ impl LeaseQuery {
             only: None,
             rank: 0,
             max_bytes: LEASE_BYTES,
+            slots: None,
+            taken_elsewhere: 0,
             park: None,
         }
     }
@@ -561,6 +583,9 @@ pub trait Queue: Send + Sync + 'static {
     fn submit(&self, jobs: Vec<NewJob>) -> impl Future<Output = Result<Vec<Submitted>, Error>> + Send;
 
     /// Leases up to `want` ready jobs, or parks the waiter. A reply that is lost costs one lease period: the reaper returns the jobs.
+    ///
+    /// # Errors
+    /// [`Error::Full`] when a job is there, and the worker holds as many as it may: nothing is leased, and nobody parked.
     fn lease(&self, query: LeaseQuery) -> impl Future<Output = Result<Vec<Lease>, Error>> + Send;
 
     /// A class whose next job has been the same for [`HOLD_AFTER_MS`], as far as this was asked, though this worker's cards could take it,

@@ -1,5 +1,7 @@
 //! The queue in Redis: each verb one script, everything it promises kept inside that script.
 
+mod holdings;
+
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -40,6 +42,7 @@ use crate::timings::{self, VersionTimings};
 use crate::traces::Traces;
 use crate::vitals::{Pulse, Refusal, Vitals, info_field};
 use crate::{fitness, flow, signals, stored_spec};
+pub use holdings::Holding;
 
 /// Most jobs one submit takes.
 pub const SUBMIT_MAX: usize = 1_000;
@@ -487,38 +490,6 @@ impl RedisQueue {
             })
         };
         Ok(ids.iter().zip(&rows).filter(|(_, row)| matches(row)).map(|(id, _)| *id).collect())
-    }
-
-    /// How long each of these leases has been held, milliseconds by the queue's own clock; `None` of one that is not held now.
-    ///
-    /// # Errors
-    /// When Redis cannot be asked.
-    pub async fn held_ms(&self, leases: &[LeaseRef]) -> Result<Vec<Option<u64>>, Error> {
-        bounded("leases", leases.len(), BATCH_MAX)?;
-        let step = "ask how long leases have been held";
-        let mut jobs = redis::pipe();
-        for lease in leases {
-            jobs.hmget(self.keys.job(lease.job_id), &["fence", "run"]);
-        }
-        let mut redis = self.connection.redis();
-        let jobs: Vec<Option<(Option<String>, Option<String>)>> =
-            self.connection.read_each(&mut jobs).await.map_err(Error::redis(step))?;
-        // Asked after the jobs, so that no lease is younger than it is.
-        let now_ms = match &self.config.clock {
-            Clock::Own => {
-                let (seconds, micros): (u64, u64) =
-                    redis::cmd("TIME").query_async(&mut redis).await.map_err(Error::redis(step))?;
-                seconds * 1_000 + micros / 1_000
-            }
-            Clock::Manual(clock) => clock.now_ms(),
-        };
-        let held = leases.iter().zip(jobs).map(|(lease, job)| {
-            let (fence, run) = job?;
-            let leased_ms: u64 =
-                run.filter(|_| fence.as_ref() == Some(&lease.fence.0))?.split(' ').nth(1)?.parse().ok()?;
-            Some(now_ms.saturating_sub(leased_ms))
-        });
-        Ok(held.collect())
     }
 
     /// Milliseconds since this Redis started, as far as it says.

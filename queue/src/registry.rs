@@ -78,6 +78,9 @@ pub struct WorkerRecord {
     /// Where it stands, as its join token says.
     #[serde(default)]
     pub region: String,
+    /// How many of its slots it is leased jobs for at the most; `None` of a record of the release before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased_slots: Option<u32>,
     /// When it joined, unix milliseconds.
     pub joined_ms: u64,
     /// When it was last heard of, unix milliseconds.

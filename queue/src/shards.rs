@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::feedback::FeedbackCounters;
 use crate::fitness::{Durability, Fitness};
 use crate::flow::Flow;
-use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef};
+use crate::gateway::{ExtendAnswer, FinishAnswer, FinishReport, JobEventReport, LeaseRef, ModelRef};
 use crate::id::JobId;
 use crate::job::{Job, JobSpec, NewJob};
 use crate::keys::RegistryKeys;
@@ -27,7 +27,7 @@ use crate::queue::{
     OutputsPlace, Queue, Settlement, Signal, Submitted, Swept, Usage, Waiter,
 };
 use crate::reach::Reach;
-use crate::redis::{Health, RedisConfig, RedisQueue};
+use crate::redis::{Health, Holding, RedisConfig, RedisQueue};
 use crate::registry::Registry;
 use homes::Homes;
 
@@ -182,18 +182,26 @@ impl Shards {
         self.all().get(usize::from(id.shard()))
     }
 
-    /// As [`RedisQueue::held_ms`].
+    /// As [`RedisQueue::holdings`].
     ///
     /// # Errors
-    /// When Redis cannot be asked.
-    pub async fn held_ms(&self, leases: &[LeaseRef]) -> Result<Vec<Option<u64>>, Error> {
+    /// As [`RedisQueue::holdings`].
+    pub async fn holdings(&self, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Error> {
         self.each(
             leases,
             |lease| lease.job_id,
             None,
-            |shard, leases| Box::pin(async move { shard.held_ms(&leases).await }),
+            |shard, leases| Box::pin(async move { shard.holdings(&leases).await }),
         )
         .await
+    }
+
+    /// As [`RedisQueue::runs`]: a tenant's jobs are on its own shard.
+    ///
+    /// # Errors
+    /// As [`RedisQueue::runs`].
+    pub async fn runs(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Error> {
+        self.of(&model.tenant).await?.runs(worker_id, model).await
     }
 
     /// Asks each shard for its own part of `items`, all at once, and puts the answers in order. What names a shard that there is
@@ -273,15 +281,19 @@ impl Shards {
     /// Asks one shard after the other until there is enough. The waiter is parked on every shard that had nothing, unless one had
     /// something.
     async fn pull(&self, query: &LeaseQuery) -> Result<Vec<Lease>, Error> {
-        let (mut leases, mut parked) = (Vec::new(), Vec::new());
+        let (mut leases, mut parked, mut is_full) = (Vec::new(), Vec::new(), false);
         let mut outcome = Err(Error::away());
+        let taken = self.taken(query).await?;
         for shard in self.in_turn().filter(|shard| shard.is_up()) {
             let want = query.want.saturating_sub(u32::try_from(leases.len()).unwrap_or(u32::MAX));
             let park = query.park.clone().filter(|_| leases.is_empty());
             let parks = park.is_some();
             let bytes: usize = leases.iter().map(|lease: &Lease| lease.input.get().len()).sum();
             let max_bytes = query.max_bytes.saturating_sub(bytes);
-            match shard.lease(LeaseQuery { want, park, max_bytes, ..query.clone() }).await {
+            let elsewhere = taken.iter().filter(|(number, _)| *number != shard.number()).map(|(_, parts)| parts);
+            let granted: u64 = leases.iter().map(|lease| lease.spec.part()).sum();
+            let taken_elsewhere = query.taken_elsewhere + elsewhere.sum::<u64>() + granted;
+            match shard.lease(LeaseQuery { want, park, max_bytes, taken_elsewhere, ..query.clone() }).await {
                 Ok(more) => {
                     if more.is_empty() && parks {
                         parked.push(shard);
@@ -289,6 +301,7 @@ impl Shards {
                     leases.extend(more);
                     outcome = Ok(());
                 }
+                Err(Error::Full) => is_full = true,
                 // What the others have granted must reach the worker.
                 Err(error) => outcome = outcome.or(Err(error)),
             }
@@ -297,10 +310,26 @@ impl Shards {
                 break;
             }
         }
-        if let (Some(waiter), false) = (&query.park, leases.is_empty()) {
+        if let Some(waiter) = query.park.as_ref().filter(|_| is_full || !leases.is_empty()) {
             self.leave(waiter, &query.reach, parked.into_iter()).await;
         }
+        if is_full && leases.is_empty() {
+            return Err(Error::Full);
+        }
         outcome.map(|()| leases)
+    }
+
+    /// What the worker's leases take on each shard that can be asked; nothing where it may hold as many as it likes.
+    async fn taken(&self, query: &LeaseQuery) -> Result<Vec<(u8, u64)>, Error> {
+        if query.slots.is_none() {
+            return Ok(Vec::new());
+        }
+        let asked = self.all().iter().filter(|shard| shard.is_up());
+        let ask = |shard: &'_ RedisQueue| {
+            let (shard, worker_id) = (shard.clone(), query.worker_id.clone());
+            async move { Ok((shard.number(), shard.taken(&worker_id).await?)) }
+        };
+        try_join_all(asked.map(ask)).await
     }
 
     /// Takes a waiter off the lists of these shards. A wake that crosses this meets nobody and is handed on.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::id::JobId;
-use crate::job::{BatchLine, Concurrency, Dependency, Hook, JobSpec, Priority, RetryPolicy, StepSpec, TraceContext};
+use crate::job::{
+    BatchLine, Concurrency, Dependency, Hook, JobSpec, Priority, RetryPolicy, StepSpec, TraceContext, is_unshared,
+};
 use crate::keys;
 use crate::reach::parts_of;
 
@@ -23,6 +25,9 @@ struct Stored {
     vram_class_gib: u32,
     #[serde(skip)]
     demands: u32,
+    // First: lease.lua looks for it there.
+    #[serde(default, skip_serializing_if = "is_unshared")]
+    share: u32,
     version: u32,
     #[serde(default, skip_serializing_if = "is_false")]
     pinned: bool,
@@ -146,7 +151,10 @@ mod tests {
             ..spec
         };
         assert_eq!(encode(&usual).unwrap(), r#"{"version":3}"#);
-        assert_eq!(decode(&keys::lane(&usual), r#"{"version":3}"#), Ok(usual));
+        assert_eq!(decode(&keys::lane(&usual), r#"{"version":3}"#), Ok(usual.clone()));
+        let shared = JobSpec { share: 64, ..usual };
+        assert_eq!(encode(&shared).unwrap(), r#"{"share":64,"version":3}"#);
+        assert_eq!(decode(&keys::lane(&shared), r#"{"share":64,"version":3}"#), Ok(shared));
     }
 
     #[test]

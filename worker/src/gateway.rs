@@ -4,7 +4,7 @@ mod token;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::Rng;
@@ -88,6 +88,8 @@ pub(crate) struct Gateway {
     /// Told of every answer, where somebody has to know.
     reached: Option<Arc<Reached>>,
     join: JoinRequest,
+    /// What the last join answered: proves, at the next one, that this is the worker of the same id.
+    resume: Mutex<Option<String>>,
     token: WorkerToken,
 }
 
@@ -101,21 +103,27 @@ impl Gateway {
     ) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true).build()?;
         let base = format!("{base}/worker/v1");
-        Ok(Self { http, base, join_token, rejoin, reached, join, token: WorkerToken::none() })
+        Ok(Self { http, base, join_token, rejoin, reached, join, resume: Mutex::default(), token: WorkerToken::none() })
+    }
+
+    fn resume(&self) -> MutexGuard<'_, Option<String>> {
+        self.resume.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Joins and stores the worker's own token. Calls that are under way meanwhile never carry a join token. Unknown outcomes are repeated:
     /// a join that was lost is a worker that never asks for anything.
     pub(crate) async fn join(&self) -> Result<JoinReply, Error> {
         let mut outcome = Err(Error::Unauthorized);
+        let request = JoinRequest { resume: self.resume().clone(), ..self.join.clone() };
         for token in [self.rejoin.token(), Some(self.join_token.clone())].into_iter().flatten() {
-            outcome = self.repeated(&Call::post("join", &self.join), &token).await;
+            outcome = self.repeated(&Call::post("join", &request), &token).await;
             // One that is spent does not stand in the way of the other.
             if !matches!(outcome, Err(Error::Unauthorized)) {
                 break;
             }
         }
         let reply: JoinReply = outcome?;
+        self.resume().clone_from(&reply.resume);
         self.token.replace(Secret::new(reply.token.clone()));
         if let Some(token) = &reply.rejoin_token {
             self.rejoin.keep(Secret::new(token.clone())).await;

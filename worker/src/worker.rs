@@ -117,6 +117,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
         cuda,
         price_usd_micros_per_hour: config.price_usd_micros_per_hour,
         sandbox: Some(sandbox.level()),
+        resume: None,
     };
     let tokens = (config.join_token.clone(), Rejoin::open(&config.data_dir));
     let gateway = Arc::new(Gateway::new(&config.gateway_url, tokens, join, reached)?);

@@ -56,18 +56,39 @@ pub(super) async fn advice(app: &App, worker: &WorkerRecord, cards: &[CardReach]
         let (demands, ahead) = tokio::try_join!(app.demands(), app.ahead())?;
         let could = could_take(worker, status, &demands);
         let hold = hold(app, worker, cards, status, &demands, &could).await?;
-        let is_loaded = |model: &ModelRef| {
-            let name = format!("{}@{}", model.endpoint, model.version);
-            status.models.iter().any(|loaded| loaded.tenant == model.tenant && loaded.name == name)
-        };
-        let next = ahead.waiting.iter().filter(|(class, model)| could.has(*class) && !is_loaded(model));
         Ok::<_, Problem>(Advice {
             hold,
             keep: Some(ahead.keep.get(&worker.worker_id).cloned().unwrap_or_default()),
-            next: next.take(NEXT_MAX).map(|(_, model)| model.clone()).collect(),
+            next: next(&ahead, status, &could).cloned().collect(),
         })
     };
-    timeout(ADVICE_MAX, advised).await.ok().and_then(Result::ok).unwrap_or_default()
+    let advice = timeout(ADVICE_MAX, advised).await.ok().and_then(Result::ok).unwrap_or_default();
+    for model in advice.keep.iter().flatten().chain(&advice.next) {
+        app.advised.insert((worker.worker_id.clone(), model.clone()), ());
+    }
+    advice
+}
+
+/// Models that a worker has not loaded, could take, and whose jobs wait.
+fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Reach) -> impl Iterator<Item = &'a ModelRef> {
+    let is_loaded = |model: &ModelRef| {
+        let name = format!("{}@{}", model.endpoint, model.version);
+        status.models.iter().any(|loaded| loaded.tenant == model.tenant && loaded.name == name)
+    };
+    let waiting = ahead.waiting.iter().filter(move |(class, model)| could.has(*class) && !is_loaded(model));
+    waiting.take(NEXT_MAX).map(|(_, model)| model)
+}
+
+/// Whether a worker is to fetch a version ahead, as another replica may have told it.
+pub(super) async fn is_next(app: &App, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Problem> {
+    let (demands, ahead, fleet) = tokio::try_join!(app.demands(), app.ahead(), app.fleet())?;
+    // As it was last heard of.
+    let worker = fleet.workers().iter().find(|known| known.worker_id == worker.worker_id).unwrap_or(worker);
+    if worker.status.draining {
+        return Ok(false);
+    }
+    let could = could_take(worker, &worker.status, &demands);
+    Ok(next(&ahead, &worker.status, &could).any(|next| next == model))
 }
 
 /// The cards of a worker that take work.

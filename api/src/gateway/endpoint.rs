@@ -1,27 +1,38 @@
 use axum::Json;
 use axum::extract::State;
-use stokehold_queue::gateway::RunnerSpec;
+use stokehold_queue::gateway::{ModelRef, RunnerSpec};
 
 use super::URL_TTL;
 use super::extend::{known, unknown};
+use super::own::may_know;
 use crate::auth::JoinedWorker;
-use crate::error::Problem;
+use crate::error::{Code, Problem};
 use crate::path::Path;
 use crate::routes::{packages, weights};
 use crate::state::App;
 
-/// What a worker needs to start a runner. Asks for a live worker token, of a worker that jobs of this version may run on; that it holds a
-/// lease of one is not checked: workers serve all tenants, and which job comes next is not known before its lease.
+/// What a worker needs to start a runner: to whoever holds a job of this version, or is to keep it loaded or to fetch it ahead. For everybody
+/// else there is no such version.
 pub(super) async fn endpoint(
     State(app): State<App>,
     worker: JoinedWorker,
     Path((tenant, name, version)): Path<(String, String, String)>,
 ) -> Result<Json<RunnerSpec>, Problem> {
-    let missing = || Problem::not_found("endpoint version");
+    let missing = || {
+        Problem::new(
+            Code::NotFound,
+            "there is no such endpoint version, or this worker has no job of it and is to fetch no such version",
+        )
+    };
     let number = version.parse().map_err(|_| missing())?;
+    let known = known(&app, &worker.worker_id).await?.ok_or_else(unknown)?;
+    let model = ModelRef { tenant, endpoint: name, version: number };
+    if !may_know(&app, &known, &model).await? {
+        return Err(missing());
+    }
+    let ModelRef { tenant, endpoint: name, .. } = model;
     let version = app.ask("read an endpoint", app.registry.endpoint(&tenant, &name, Some(number))).await?;
     let version = version.ok_or_else(missing)?;
-    let known = known(&app, &worker.worker_id).await?.ok_or_else(unknown)?;
     // A host that is not trusted with its jobs is not shown its code either.
     if version.spec.demands.refusal(&known.offer()).is_some() {
         return Err(missing());

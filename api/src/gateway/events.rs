@@ -1,8 +1,11 @@
+use std::collections::HashSet;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use stokehold_queue::Queue;
-use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LogStream};
+use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef, LogStream};
 
+use super::own;
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
 use crate::json::Json;
@@ -23,7 +26,7 @@ const BODY_MAX: usize = EVENTS_MAX * TEXT_MAX;
 /// `events`: what running jobs say meanwhile. Not repeated when the outcome is unknown: a line twice is worse than a line less.
 pub(super) async fn events(
     State(app): State<App>,
-    _: JoinedWorker,
+    worker: JoinedWorker,
     Json(mut request): Json<EventsRequest, BODY_MAX>,
 ) -> Result<StatusCode, Problem> {
     if request.events.len() > EVENTS_MAX {
@@ -32,9 +35,29 @@ pub(super) async fn events(
     for (n, report) in request.events.iter_mut().enumerate() {
         fit(&mut report.event).map_err(|message| Problem::field(format!("/events/{n}"), message))?;
     }
-    let request = EventsRequest { events: together(request.events) };
+    let events = its_own(&app, &worker.worker_id, request.events).await?;
+    let request = EventsRequest { events: together(events) };
     app.ask("keep events", app.queue.append_events(&request.events)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Without those of leases that another worker was given.
+async fn its_own(app: &App, worker_id: &str, events: Vec<JobEventReport>) -> Result<Vec<JobEventReport>, Problem> {
+    let lease = |event: &JobEventReport| LeaseRef { job_id: event.job_id, fence: event.fence.clone() };
+    let mut leases: Vec<LeaseRef> = Vec::new();
+    for event in &events {
+        if leases.last() != Some(&lease(event)) {
+            leases.push(lease(event));
+        }
+    }
+    let holdings = own::holdings(app, &leases).await?;
+    let anothers: HashSet<&LeaseRef> = leases
+        .iter()
+        .zip(&holdings)
+        .filter(|(_, holding)| own::is_anothers(holding.as_ref(), worker_id))
+        .map(|(lease, _)| lease)
+        .collect();
+    Ok(events.into_iter().filter(|event| !anothers.contains(&lease(event))).collect())
 }
 
 /// Outputs that follow one another become one event: workers of the release before send each by itself.

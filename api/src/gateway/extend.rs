@@ -2,19 +2,23 @@ use std::sync::Arc;
 
 use axum::Json as JsonAnswer;
 use axum::extract::State;
-use stokehold_queue::gateway::{ExtendAnswer, ExtendReply, ExtendRequest, WorkerStatus};
+use stokehold_queue::gateway::{ExtendAnswer, ExtendReply, ExtendRequest, LeaseRef, WorkerStatus};
+use stokehold_queue::queue::LEASES_MAX;
 use stokehold_queue::{Queue, WorkerRecord, now_ms};
 
 use super::advice::{Advice, advice};
 use super::join::{mint, ttl_ms};
-use super::needs;
+use super::{needs, own};
 use crate::auth::JoinedWorker;
 use crate::error::{Code, Problem};
 use crate::json::Json;
 use crate::metrics;
 use crate::state::App;
 
-const LEASES_MAX: usize = 1_000;
+/// What an attempt takes at the most beside its handler's run, milliseconds: its environment and weights, the model, its turn, its result. No
+/// lease is extended for longer than that and the run's own limit.
+const BESIDE_RUN_MS: u64 = 2 * 3_600_000;
+
 const LOADED_MAX: usize = 1_000;
 const GPUS_MAX: usize = 64;
 const LEARNED_MAX: usize = 100;
@@ -48,11 +52,36 @@ pub(super) async fn extend(
         Ok::<_, Problem>(advice)
     };
     let (leases, advice, token) =
-        tokio::try_join!(app.ask_again("extend", || app.queue.extend(&request.leases)), told, renewed(&app, &worker),)?;
+        tokio::try_join!(extended(&app, &worker.worker_id, &request.leases), told, renewed(&app, &worker))?;
     metrics::lost(leases.iter().filter(|answer| **answer == ExtendAnswer::Lost).count());
     let Advice { hold, keep, next } = advice;
     let forgotten = app.forgotten().await.map(|forgotten| forgotten.to_vec()).unwrap_or_default();
     Ok(JsonAnswer(ExtendReply { leases, token, hold, keep, next, forgotten }))
+}
+
+/// Extends the worker's own leases, but for those that it has held for longer than any attempt takes: it cannot run them.
+async fn extended(app: &App, worker_id: &str, leases: &[LeaseRef]) -> Result<Vec<ExtendAnswer>, Problem> {
+    let holdings = own::holdings(app, leases).await?;
+    let mut may = Vec::with_capacity(leases.len());
+    for (lease, holding) in leases.iter().zip(&holdings) {
+        let is_over = match holding {
+            Some(holding) if holding.held_ms > BESIDE_RUN_MS => is_over(app, lease, holding.held_ms).await?,
+            _ => false,
+        };
+        if is_over {
+            tracing::warn!(worker.id = worker_id, job.id = %lease.job_id, "a job is held for longer than an attempt takes, and goes to another worker");
+        }
+        may.push(!is_over && !own::is_anothers(holding.as_ref(), worker_id));
+    }
+    let own: Vec<LeaseRef> = leases.iter().zip(&may).filter(|(_, may)| **may).map(|(lease, _)| lease.clone()).collect();
+    let mut answers = app.ask_again("extend", || app.queue.extend(&own)).await?.into_iter();
+    Ok(may.into_iter().map(|may| may.then(|| answers.next()).flatten().unwrap_or(ExtendAnswer::Lost)).collect())
+}
+
+/// Whether an attempt has had all the time that its handler may run, and that all beside that may take.
+async fn is_over(app: &App, lease: &LeaseRef, held_ms: u64) -> Result<bool, Problem> {
+    let held = app.ask("check a lease", app.queue.held(lease)).await?;
+    Ok(held.is_some_and(|(spec, _)| held_ms > spec.timeout_ms.saturating_add(BESIDE_RUN_MS)))
 }
 
 /// Notes that the worker is alive, and how it is.

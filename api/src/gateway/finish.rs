@@ -4,11 +4,11 @@ use futures::future::try_join_all;
 use stokehold_queue::gateway::{FinishAnswer, FinishOutcome, FinishReply, FinishReport, FinishRequest, LeaseRef};
 use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, OUTPUT_NAME};
 use stokehold_queue::vram::kind_of_cards;
-use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
+use stokehold_queue::{BATCH_MAX, Holding, Queue, WorkerRecord};
 
 use super::BODY_MAX;
 use super::extend::known;
-use super::{lease, needs};
+use super::{lease, needs, own};
 use crate::auth::JoinedWorker;
 use crate::error::Problem;
 use crate::json::Json;
@@ -50,18 +50,21 @@ pub(super) async fn report(
         return Err(Problem::field("/finish", format!("must be at most {BATCH_MAX} reports")));
     }
     let worker = known(app, worker_id).await?;
-    let checks = reports.into_iter().enumerate().map(|(n, report)| checked(app, worker.as_deref(), n, report));
-    let mut reports: Vec<FinishReport> = try_join_all(checks).await?;
-    let leases: Vec<LeaseRef> =
-        reports.iter().map(|report| LeaseRef { job_id: report.job_id, fence: report.fence.clone() }).collect();
-    let held_ms = app.ask("ask how long leases were held", app.queue.held_ms(&leases)).await?;
+    let leases: Vec<LeaseRef> = reports.iter().map(lease_of).collect();
+    let holdings = own::holdings(app, &leases).await?;
+    // Whose fence it is decides before anything of a report is believed.
+    let is_own: Vec<bool> = holdings.iter().map(|holding| !own::is_anothers(holding.as_ref(), worker_id)).collect();
+    let own = reports.into_iter().zip(holdings).enumerate().filter(|(n, _)| is_own[*n]);
+    let checks = own.map(|(n, (report, holding))| checked(app, worker.as_deref(), n, report, holding));
+    let mut reports: Vec<(FinishReport, Option<Holding>)> = try_join_all(checks).await?;
     let card_kind = worker.as_ref().map(|worker| kind_of_cards(&worker.gpus)).unwrap_or_default();
     let machine = worker.as_ref().map(|worker| worker.name.clone()).unwrap_or_default();
     let mut cut = 0;
-    for (report, held_ms) in reports.iter_mut().zip(held_ms) {
+    for (report, holding) in &mut reports {
         report.card_kind.clone_from(&card_kind);
         report.machine.clone_from(&machine);
         // A lease that is no longer held is refused by `finish`.
+        let held_ms = holding.as_ref().map(|holding| holding.held_ms);
         let most_ms = held_ms.unwrap_or(0).saturating_add(CLOCKS_DIFFER_MS);
         let told = report.timing;
         report.timing = told.within(most_ms);
@@ -77,6 +80,7 @@ pub(super) async fn report(
             "a worker reports more time than its leases were held for"
         );
     }
+    let reports: Vec<FinishReport> = reports.into_iter().map(|(report, _)| report).collect();
     let answers = app.ask_again("finish", || app.queue.finish(&reports)).await?;
     for (report, answer) in reports.iter().zip(&answers) {
         let has_succeeded = match &report.outcome {
@@ -90,7 +94,31 @@ pub(super) async fn report(
         };
         metrics::finished(has_succeeded, *answer, &report.timing);
     }
-    Ok(answers)
+    let anothers = is_own.iter().filter(|is_own| !**is_own).count();
+    if anothers > 0 {
+        tracing::warn!(worker.id = worker_id, reports = anothers, "a worker reports ends of leases that others hold");
+    }
+    let mut answers = answers.into_iter();
+    let answer = |is_own: bool| is_own.then(|| answers.next()).flatten().unwrap_or(FinishAnswer::StaleFence);
+    Ok(is_own.into_iter().map(answer).collect())
+}
+
+fn lease_of(report: &FinishReport) -> LeaseRef {
+    LeaseRef { job_id: report.job_id, fence: report.fence.clone() }
+}
+
+/// With how many jobs an attempt can have shared its time at the most: as many as its version takes at once, whatever its worker says.
+async fn most_sharers(app: &App, report: &FinishReport, holding: Option<&Holding>) -> Result<u32, Problem> {
+    if let Some(share) = holding.and_then(|holding| holding.share) {
+        return Ok(share);
+    }
+    // It was submitted to a release that did not write it down, or to a version that takes one at a time.
+    let Some((spec, _)) = app.ask("check a lease", app.queue.held(&lease_of(report))).await? else {
+        return Ok(u32::MAX);
+    };
+    // An end is taken whatever is known of its version.
+    let deployed = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
+    Ok(deployed.map_or(u32::MAX, |deployed| deployed.version.spec.share()))
 }
 
 async fn checked(
@@ -98,29 +126,34 @@ async fn checked(
     worker: Option<&WorkerRecord>,
     n: usize,
     mut report: FinishReport,
-) -> Result<FinishReport, Problem> {
+    holding: Option<Holding>,
+) -> Result<(FinishReport, Option<Holding>), Problem> {
+    if report.timing.batch_size > 1 || report.timing.sharers_milli > 1_000 {
+        let most = most_sharers(app, &report, holding.as_ref()).await?;
+        report.timing = report.timing.shared_by(most);
+    }
     match &mut report.outcome {
-        FinishOutcome::Succeeded { result } if result.get().len() > INLINE_RESULT_BYTES => Err(Problem::field(
-            format!("/finish/{n}/result"),
-            format!("is over {INLINE_RESULT_BYTES} bytes; put it into S3 as {OUTPUT_NAME} and report it as stored"),
-        )),
-        FinishOutcome::Succeeded { .. } => Ok(report),
+        FinishOutcome::Succeeded { result } if result.get().len() > INLINE_RESULT_BYTES => {
+            return Err(Problem::field(
+                format!("/finish/{n}/result"),
+                format!("is over {INLINE_RESULT_BYTES} bytes; put it into S3 as {OUTPUT_NAME} and report it as stored"),
+            ));
+        }
+        FinishOutcome::Succeeded { .. } => {}
         FinishOutcome::Failed { error } => {
             shorten(error);
             if let (ErrorCode::OomGpu, Some(need_mib), Some(worker)) = (error.code, report.vram_need_mib, worker) {
-                let lease = LeaseRef { job_id: report.job_id, fence: report.fence.clone() };
-                report.outgrown = needs::outgrown(app, worker, &lease, need_mib).await?;
+                report.outgrown = needs::outgrown(app, worker, &lease_of(&report), need_mib).await?;
             }
-            Ok(report)
         }
         FinishOutcome::Stored { size_bytes } => {
-            let lease = LeaseRef { job_id: report.job_id, fence: report.fence.clone() };
-            if !is_stored(app, &lease, *size_bytes).await? {
+            let size_bytes = *size_bytes;
+            if !is_stored(app, &lease_of(&report), size_bytes).await? {
                 report.outcome = FinishOutcome::Failed { error: not_stored() };
             }
-            Ok(report)
         }
     }
+    Ok((report, holding))
 }
 
 /// Whether the result that a report names is there. A lost lease is for `finish` itself to refuse.

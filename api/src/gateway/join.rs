@@ -26,17 +26,16 @@ pub(super) async fn join(
         Some(machine) => Some(rented::to_join(&app, machine).await?),
         None => None,
     };
+    let name = machine.as_ref().map_or(&request.name, |machine| &machine.id).clone();
+    let resumed = resumed(&app, &joiner.token, request.resume.as_deref());
     let rejoin_token = spend(&app, &joiner).await?;
-    // Of a machine that we rent we know these better than it does.
-    let (name, price_usd_micros_per_hour) = match &machine {
-        Some(machine) => (machine.id.clone(), machine.usd_micros_per_hour),
-        None => {
-            let price_usd_micros_per_hour = price(&app, &request).await?;
-            (request.name, price_usd_micros_per_hour)
-        }
+    // Of a machine that we rent we know this better than it does.
+    let price_usd_micros_per_hour = match &machine {
+        Some(machine) => machine.usd_micros_per_hour,
+        None => price(&app, &request).await?,
     };
     let joiner = joiner.token;
-    let worker_id = format!("w_{}", nonce());
+    let worker_id = resumed.unwrap_or_else(|| format!("w_{}", nonce()));
     let now_ms = now_ms();
     let record = WorkerRecord {
         worker_id: worker_id.clone(),
@@ -50,11 +49,14 @@ pub(super) async fn join(
         sandbox: request.sandbox,
         trust: joiner.trust,
         region: joiner.region.clone(),
+        leased_slots: machine.as_ref().map(rented::slots_of),
         joined_ms: now_ms,
         seen_ms: now_ms,
         status: WorkerStatus::default(),
     };
     app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
+    app.workers.invalidate(&worker_id);
+    let resume = format!("{worker_id}.{}", app.config.token_key.seal(&resume_label(&joiner, &worker_id)));
     let token = mint(&app, &joiner, &worker_id).await?;
     tracing::info!(worker.id = worker_id, name = record.name, release = record.release, "a worker joined");
     Ok(JsonAnswer(JoinReply {
@@ -64,7 +66,20 @@ pub(super) async fn join(
         lease_ms: app.queue.lease_ms(),
         extend_every_ms: app.config.extend_every_ms,
         rejoin_token: rejoin_token.map(|token| token.expose().to_owned()),
+        resume: Some(resume),
     }))
+}
+
+/// The id of the worker that an earlier join with this token answered, if what is shown for it was made by that. A worker that joins again
+/// keeps its id, since its leases are those of that id; nobody else can show that it is that worker.
+fn resumed(app: &App, joiner: &TokenRecord, shown: Option<&str>) -> Option<String> {
+    let (worker_id, seal) = shown?.split_once('.')?;
+    let is_its_own = app.config.token_key.is_sealed(&resume_label(joiner, worker_id), seal);
+    is_its_own.then(|| worker_id.to_owned())
+}
+
+fn resume_label(joiner: &TokenRecord, worker_id: &str) -> String {
+    format!("worker {worker_id} that joined with token {}", joiner.id)
 }
 
 /// Spends a token that is good once. That of a rented machine gives way to the next one, which is answered: a machine that was stopped, or

@@ -154,6 +154,7 @@ async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: 
         warm,
         patience_ms: patience_ms(offer.cold_ms),
         only: request.only,
+        slots: Some(worker.as_ref().map_or(0, |worker| fleet::leased_slots(worker))),
         rank: worker.map_or(0, |worker| fleet::rank(&worker)),
         ..LeaseQuery::new(worker_id, request.want, reach.unwrap_or_default())
     })

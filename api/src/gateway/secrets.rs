@@ -4,6 +4,7 @@ use stokehold_queue::Queue;
 use stokehold_queue::gateway::{ModelRef, SecretsReply, SecretsRequest};
 
 use super::BODY_MAX;
+use super::own::check_own;
 use crate::auth::JoinedWorker;
 use crate::error::{Code, Problem};
 use crate::json::Json;
@@ -18,6 +19,7 @@ pub(super) async fn secrets(
 ) -> Result<JsonAnswer<SecretsReply>, Problem> {
     let may = match &lease {
         Some(lease) => {
+            check_own(&app, &worker.worker_id, lease).await?;
             let held = app.ask("check a lease", app.queue.held(lease)).await?;
             held.is_some_and(|(spec, _)| {
                 model == ModelRef { tenant: spec.tenant, endpoint: spec.endpoint, version: spec.version }

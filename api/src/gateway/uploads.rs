@@ -5,6 +5,7 @@ use stokehold_queue::Queue;
 use stokehold_queue::gateway::{LeaseRef, Upload, UploadFile, UploadsReply, UploadsRequest};
 use stokehold_queue::job::Job;
 
+use super::own::check_own;
 use super::{BODY_MAX, URL_TTL};
 use crate::auth::JoinedWorker;
 use crate::error::{Code, Problem};
@@ -17,7 +18,7 @@ const FILES_MAX: usize = 1_000;
 /// `uploads`: where to put the files of one attempt. Only below its own prefix, only while the lease is held.
 pub(super) async fn uploads(
     State(app): State<App>,
-    _: JoinedWorker,
+    worker: JoinedWorker,
     Json(request): Json<UploadsRequest, BODY_MAX>,
 ) -> Result<JsonAnswer<UploadsReply>, Problem> {
     if request.files.len() > FILES_MAX {
@@ -27,6 +28,7 @@ pub(super) async fn uploads(
         check(n, file, app.config.limits.file_bytes)?;
     }
     let lease = LeaseRef { job_id: request.job_id, fence: request.fence };
+    check_own(&app, &worker.worker_id, &lease).await?;
     let Some((spec, attempt)) = app.ask("check a lease", app.queue.held(&lease)).await? else {
         return Err(Problem::new(Code::StaleFence, "this lease is no longer held; drop what the attempt made"));
     };

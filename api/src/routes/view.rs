@@ -179,7 +179,8 @@ pub(crate) struct TimingView {
     /// Fetching the files of the input; absent where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     inputs_ms: Option<u64>,
-    /// How many jobs shared the call of the handler, this one among them; absent where it takes one at a time.
+    /// How many jobs shared the call of the handler, this one among them, as its worker reports it: at most as many as its version takes.
+    /// Absent where it takes one at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     batch_size: Option<u32>,
     /// The handler itself.

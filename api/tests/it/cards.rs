@@ -83,6 +83,8 @@ async fn what_workers_see_of_a_model_is_told_to_the_next_one() {
     let learned =
         json!([need("Test 24", 7_000), need("Test 24", 6_000), need("Test 80", 9_000), need("Test 24", 30_000)]);
     stack.json(worker.post("extend", &json!({"leases": [], "status": {"learned": learned}}))).await;
+    stack.submit("first").await;
+    assert_ne!(lease(&stack, &worker, 4).await, Value::Null);
     let spec = worker.get("endpoints/acme/echo/1");
     assert_eq!(stack.json(spec).await["needs_mib"], json!({"Test 24": 7_000}));
     // It decides for that kind of GPU only: the class of a job stays what the endpoint declares.

@@ -33,11 +33,15 @@ impl Rented {
     }
 
     async fn want(&self, wanted: Wanted) {
+        self.want_offer(wanted, Value::Null).await;
+    }
+
+    async fn want_offer(&self, wanted: Wanted, offer: Value) {
         let machine = MachineRecord {
             id: "m-1".to_owned(),
             provider: "cloud".to_owned(),
             rental: None,
-            offer: Value::Null,
+            offer,
             wanted,
             wanted_ms: 1,
             is_done: true,
@@ -188,10 +192,36 @@ async fn a_host_that_may_not_run_an_endpoint_is_not_shown_its_code() {
         let mut endpoint = echo();
         endpoint["demands"] = json!({"min_trust": trust});
         rented.stack.deploy(endpoint).await;
+        // It says that it has the model loaded, and asks for its jobs.
+        rented.stack.submit("hi").await;
+        let warm = json!([{"tenant": "acme", "endpoint": "echo", "version": version, "takes": 5, "card_gib": 0}]);
+        let ask = json!({"want": 1, "reach_gib": 0, "wait_ms": 0, "warm": warm});
+        rented.stack.json(post(&rented.stack, "lease", &worker, &ask)).await;
         let url = format!("{}/worker/v1/endpoints/acme/echo/{version}", rented.stack.url);
         let shown = rented.stack.client.get(url).bearer_auth(&worker).send().await.unwrap();
         assert_eq!(shown.status(), status, "{trust}");
     }
+}
+
+#[tokio::test]
+async fn a_rented_machine_has_the_slots_of_the_ledger_whatever_it_says() {
+    let rented = Rented::start().await;
+    rented.want_offer(Wanted::Running, json!({"slots": 1, "cards": 1})).await;
+    let mut endpoint = echo();
+    endpoint["demands"] = json!({"min_trust": "community"});
+    rented.stack.deploy(endpoint).await;
+    let jobs: Vec<Value> = (0..305).map(|n| json!({"endpoint": "echo", "input": {"text": n.to_string()}})).collect();
+    rented.stack.json(rented.stack.post("/v1/jobs/bulk", &json!({"jobs": jobs}))).await;
+    let mut request = joining("somebody");
+    request["slots"] = json!(1_000);
+    let joined = rented.stack.json(post(&rented.stack, "join", &rented.invite().await, &request)).await;
+    let mut leases = 0;
+    for _ in 0..7 {
+        let ask = json!({"want": 100, "reach_gib": 0, "wait_ms": 0});
+        let reply = rented.stack.json(post(&rented.stack, "lease", &text(&joined, "token"), &ask)).await;
+        leases += reply["leases"].as_array().map_or(0, Vec::len);
+    }
+    assert_eq!(leases, 1 + 32);
 }
 
 /// That a model is loaded is the worker's word, and it may say so of any.

@@ -292,7 +292,11 @@ fn steady_member(name: String, value: Value) -> (String, Value) {
     let measured = name.ends_with("_ms")
         && !matches!(name.as_str(), "lease_ms" | "extend_every_ms" | "token_ttl_ms" | "timeout_ms");
     let measured = measured || name == "memory_used_bytes";
-    let value = if measured && value.is_number() { "[ms]".into() } else { steady(value) };
+    let value = match name.as_str() {
+        _ if measured && value.is_number() => "[ms]".into(),
+        "resume" if value.is_string() => "[resume]".into(),
+        _ => steady(value),
+    };
     (steady_text(&name), value)
 }
 

@@ -16,14 +16,19 @@ fn weight(path: &str, url: Option<&str>) -> Value {
     json!({"path": path, "source": "file:a", "url": url, "sha256": sha256(BYTES), "size_bytes": BYTES.len()})
 }
 
-/// What a worker is told of `echo`.
+/// What a worker is told of the first version of `echo`, of which it has a job.
 async fn spec(stack: &Stack) -> Value {
     let token = stack.join_token(false).await;
     let join = json!({"protocol": 1, "release": "0.1.0", "name": "w", "slots": 1, "gpus": []});
     let ask = |path: &str, token: &str| stack.client.post(format!("{}/worker/v1/{path}", stack.url)).bearer_auth(token);
     let joined = stack.json(ask("join", &token).body(join.to_string())).await;
+    let token = joined["token"].as_str().unwrap();
+    let job = json!({"endpoint": "echo", "version": 1, "input": {"text": "hi"}});
+    stack.json(stack.post("/v1/jobs", &job)).await;
+    let lease = json!({"want": 1, "reach_gib": 0, "wait_ms": 0});
+    assert_eq!(stack.json(ask("lease", token).body(lease.to_string())).await["leases"][0]["version"], 1);
     let url = format!("{}/worker/v1/endpoints/acme/echo/1", stack.url);
-    stack.json(stack.client.get(url).bearer_auth(joined["token"].as_str().unwrap())).await
+    stack.json(stack.client.get(url).bearer_auth(token)).await
 }
 
 #[tokio::test]

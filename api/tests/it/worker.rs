@@ -6,7 +6,7 @@ use stokehold_queue::job::Priority;
 use stokehold_queue::now_ms;
 use stokehold_queue::registry::{AutoscalerStatus, Decision, Eta, Notice};
 
-use crate::stack::{Stack, sha256, shown};
+use crate::stack::{Stack, echo, sha256, shown};
 
 /// A joined worker that runs nothing: tests say what it reports.
 pub(crate) struct Worker<'a> {
@@ -255,17 +255,191 @@ async fn a_worker_gets_what_it_needs_to_start_a_runner() {
     let stack = Stack::start().await;
     stack.deploy_echo().await;
     let worker = Worker::join(&stack).await;
-    let get =
-        |path: &str| stack.client.get(format!("{}/worker/v1/endpoints/{path}", stack.url)).bearer_auth(&worker.token);
-    let spec = get("acme/echo/1").send().await.unwrap();
+    let missing = async |path: &str| {
+        let problem = stack.problem(worker.get(&format!("endpoints/{path}"))).await;
+        assert_eq!(problem, (404, "not_found".to_owned()), "{path}");
+    };
+    missing("acme/echo/1").await;
+    stack.submit("hi").await;
+    let lease = worker.lease().await;
+    let spec = worker.get("endpoints/acme/echo/1").send().await.unwrap();
     let url = {
-        let spec = stack.json(get("acme/echo/1")).await;
+        let spec = stack.json(worker.get("endpoints/acme/echo/1")).await;
         spec["package_url"].as_str().unwrap().to_owned()
     };
     insta::assert_json_snapshot!("runner_spec", shown(spec).await);
     assert_eq!(stack.client.get(url).send().await.unwrap().bytes().await.unwrap(), crate::stack::PACKAGE);
     for path in ["acme/echo/2", "acme/echo/x", "other/echo/1"] {
-        assert_eq!(stack.problem(get(path)).await, (404, "not_found".to_owned()), "{path}");
+        missing(path).await;
+    }
+    // Another worker's lease says nothing for it, and nor does one that has ended.
+    let other = Worker::join(&stack).await;
+    assert_eq!(stack.problem(other.get("endpoints/acme/echo/1")).await, (404, "not_found".to_owned()));
+    worker.succeed(&lease, json!(1)).await;
+    missing("acme/echo/1").await;
+}
+
+#[tokio::test]
+async fn what_a_worker_is_to_fetch_ahead_it_may_know() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    stack.submit("waits").await;
+    // What waits is looked at once a second.
+    let told = async {
+        loop {
+            let beat = stack.json(worker.post("extend", &json!({"leases": [], "status": {}}))).await;
+            if beat["next"][0]["endpoint"] == "echo" {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(crate::stack::PATIENCE, told).await.expect("it is told what waits");
+    stack.json(worker.get("endpoints/acme/echo/1")).await;
+}
+
+/// All that a worker is given, however often it asks.
+async fn lease_all(stack: &Stack, worker: &Worker<'_>) -> Vec<Value> {
+    let mut leases = Vec::new();
+    loop {
+        let ask = json!({"want": 100, "reach_gib": 0, "wait_ms": 0});
+        match stack.json(worker.post("lease", &ask)).await["leases"].as_array() {
+            Some(more) if !more.is_empty() => leases.extend(more.iter().cloned()),
+            _ => return leases,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_worker_is_leased_what_its_slots_run_and_a_few_ahead() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let jobs: Vec<Value> = (0..305).map(|n| json!({"endpoint": "echo", "input": {"text": n.to_string()}})).collect();
+    stack.json(stack.post("/v1/jobs/bulk", &json!({"jobs": jobs}))).await;
+    let worker = Worker::join(&stack).await;
+    let leases = lease_all(&stack, &worker).await;
+    assert_eq!(leases.len(), 4 + 32 + 2, "four slots, what is on its way, and half a second of them");
+    // It waits for its own jobs to end rather than being told that there is nothing.
+    let held = json!({"want": 1, "reach_gib": 0, "wait_ms": 20_000});
+    let waiting = tokio::spawn(worker.post("lease", &held).send());
+    worker.succeed(&leases[0], json!(1)).await;
+    let more: Value = waiting.await.unwrap().unwrap().json().await.unwrap();
+    assert_eq!(more["leases"].as_array().map(Vec::len), Some(1), "{more}");
+}
+
+#[tokio::test]
+async fn jobs_that_share_a_slot_are_leased_together() {
+    let stack = Stack::start().await;
+    let mut endpoint = echo();
+    endpoint["max_concurrency"] = json!(64);
+    stack.deploy(endpoint).await;
+    let jobs: Vec<Value> = (0..305).map(|n| json!({"endpoint": "echo", "input": {"text": n.to_string()}})).collect();
+    stack.json(stack.post("/v1/jobs/bulk", &json!({"jobs": jobs}))).await;
+    let worker = Worker::join(&stack).await;
+    assert_eq!(lease_all(&stack, &worker).await.len(), 4 * 64 + 32 + 2);
+}
+
+#[tokio::test]
+async fn a_fence_is_good_for_the_worker_that_was_given_it() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let (worker, thief) = (Worker::join(&stack).await, Worker::join(&stack).await);
+    let id = stack.submit("hi").await;
+    let lease = worker.lease().await;
+    assert_eq!(thief.succeed(&lease, json!("forged")).await, "stale_fence");
+    assert_eq!(thief.fail(&lease, "handler_error").await, "stale_fence");
+    let held = json!([{"job_id": lease["job_id"], "fence": lease["fence"]}]);
+    let extended = stack.json(thief.post("extend", &json!({"leases": held, "status": {}}))).await;
+    assert_eq!(extended["leases"], json!(["lost"]));
+    let released = stack.json(thief.post("release", &json!({"leases": held}))).await;
+    assert_eq!(released["released"], json!(["stale_fence"]));
+    let file = json!({"name": "a.txt", "size_bytes": 1, "sha256": sha256(b"a"), "content_type": "text/plain"});
+    let uploads = json!({"job_id": lease["job_id"], "fence": lease["fence"], "files": [file]});
+    assert_eq!(stack.problem(thief.post("uploads", &uploads)).await, (409, "stale_fence".to_owned()));
+    let model = json!({"tenant": "acme", "endpoint": "echo", "version": 1});
+    let secrets = json!({"model": model, "lease": held[0]});
+    assert_eq!(stack.problem(thief.post("secrets", &secrets)).await, (409, "stale_fence".to_owned()));
+    thief.tell(&lease, json!({"event": "progress", "fraction": 0.9, "message": "forged"})).await;
+    assert!(stack.job(&id).await["progress"].is_null());
+    // Whoever was given it is bothered by none of that.
+    stack.json(worker.post("uploads", &uploads)).await;
+    stack.json(worker.post("secrets", &secrets)).await;
+    worker.tell(&lease, json!({"event": "progress", "fraction": 0.5, "message": "half"})).await;
+    assert_eq!(stack.job(&id).await["progress"]["message"], "half");
+    assert_eq!(worker.succeed(&lease, json!("real")).await, "ok");
+    assert_eq!(stack.job(&id).await["result"], "real");
+}
+
+#[tokio::test]
+async fn a_worker_that_joins_again_keeps_its_runs_and_nobody_else_gets_them() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let token = stack.join_token(false).await;
+    let join = async |resume: &Value, token: &str| -> Value {
+        let mut request = joining("rack");
+        request["resume"] = resume.clone();
+        stack.json(post(&stack, "join", token, &request)).await
+    };
+    let first = join(&Value::Null, &token).await;
+    let id = stack.submit("hi").await;
+    let ask = json!({"want": 1, "reach_gib": 0, "wait_ms": 20_000});
+    let lease = stack.json(post(&stack, "lease", first["token"].as_str().unwrap(), &ask)).await["leases"][0].clone();
+    let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "outcome": "succeeded", "result": "done"});
+    let finish = json!({"finish": [report]});
+    // The same name, the same token: another worker all the same. So is who makes a proof up, or shows it with another token.
+    let forged = json!(format!("{}.{}", first["worker_id"].as_str().unwrap(), "0".repeat(64)));
+    let other = stack.join_token(false).await;
+    for (resume, token) in [(&Value::Null, &token), (&forged, &token), (&first["resume"], &other)] {
+        let another = join(resume, token).await;
+        assert_ne!(another["worker_id"], first["worker_id"]);
+        let told = stack.json(post(&stack, "finish", another["token"].as_str().unwrap(), &finish)).await;
+        assert_eq!(told["finished"], json!(["stale_fence"]));
+    }
+    let again = join(&first["resume"], &token).await;
+    assert_eq!(again["worker_id"], first["worker_id"]);
+    let told = stack.json(post(&stack, "finish", again["token"].as_str().unwrap(), &finish)).await;
+    assert_eq!(told["finished"], json!(["ok"]));
+    assert_eq!(stack.job(&id).await["result"], "done");
+}
+
+#[tokio::test]
+async fn a_lease_is_not_extended_for_ever() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    stack.submit("hi").await;
+    let lease = worker.lease().await;
+    let held = json!({"leases": [{"job_id": lease["job_id"], "fence": lease["fence"]}], "status": {}});
+    let key = format!("{{stoke:0}}:j:{}", lease["job_id"].as_str().unwrap());
+    let run: String = stack.redis.ask(&["HGET", &key, "run"]);
+    // As if it had been leased so long ago.
+    let leased = async |ago_s: u64| {
+        let mut words: Vec<String> = run.split(' ').map(str::to_owned).collect();
+        words[1] = (now_ms() - ago_s * 1_000).to_string();
+        let _: u64 = stack.redis.ask(&["HSET", &key, "run", &words.join(" ")]);
+        stack.json(worker.post("extend", &held)).await["leases"][0].clone()
+    };
+    assert_eq!(leased(2 * 3_600 + 500).await, "held", "600 s are the job's own");
+    assert_eq!(leased(2 * 3_600 + 700).await, "lost");
+}
+
+#[tokio::test]
+async fn a_job_shares_its_time_with_no_more_than_its_version_takes() {
+    let stack = Stack::start().await;
+    let mut endpoint = echo();
+    endpoint["max_batch_size"] = json!(4);
+    stack.deploy(endpoint).await;
+    stack.deploy_echo().await;
+    let worker = Worker::join(&stack).await;
+    for (version, most) in [(1, 4), (2, 1)] {
+        let job = json!({"endpoint": "echo", "version": version, "input": {"text": "hi"}});
+        let id = stack.json(stack.post("/v1/jobs", &job)).await["id"].as_str().unwrap().to_owned();
+        let lease = worker.lease().await;
+        let timing = json!({"run_ms": 1, "batch_size": 1_000, "sharers_milli": 900_000});
+        let report = json!({"job_id": lease["job_id"], "fence": lease["fence"], "timing": timing, "outcome": "succeeded", "result": 1});
+        stack.json(worker.post("finish", &json!({"finish": [report]}))).await;
+        assert_eq!(stack.job(&id).await["timing"]["batch_size"], most, "version {version}");
     }
 }
 

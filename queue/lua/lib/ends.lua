@@ -15,6 +15,8 @@ end
 -- A running job gives back its lease and its slots, and pays for what it took.
 local function stop(job, now)
   stopped[#stopped + 1] = job.id
+  local ids = left_by[job.worker] or {}
+  left_by[job.worker], ids[#ids + 1] = ids, job.id
   if job.batch then count(batch_key(job.batch), 'running', -1) end
   for _, gate in ipairs({'t:' .. job.tenant, 'e:' .. job.tenant .. ':' .. job.endpoint}) do
     count(ROOT .. ':running', gate, -1)

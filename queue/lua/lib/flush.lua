@@ -3,6 +3,7 @@ local function flush()
   attempt('count again', flush_touched)
   attempt('counts', flush_counts)
   if #stopped > 0 then redis.call('ZREM', ROOT .. ':leases', unpack(stopped)) end
+  for worker, ids in pairs(left_by) do redis.call('HDEL', runs_key(worker), unpack(ids)) end
   if #ended > 0 then redis.call('ZADD', ROOT .. ':ended', unpack(ended)) end
   attempt('charges', flush_charges)
   attempt('costs', flush_costs)
@@ -11,7 +12,7 @@ local function flush()
   attempt('timings', flush_timings)
   attempt('traces', flush_traces)
   local gates, held = freed, {}
-  stopped, ended, freed = {}, {}, {}
+  stopped, left_by, ended, freed = {}, {}, {}, {}
   for n, gate in ipairs(gates) do held[n] = held_key(gate) end
   -- Of many gates hardly one keeps somebody waiting.
   if #held == 0 or redis.call('EXISTS', unpack(held)) == 0 then return end

@@ -17,6 +17,7 @@ local function held_key(gate) return ROOT .. ':held:' .. gate end
 local function waiting_key(gate) return ROOT .. ':waiting:' .. gate end
 local function parked_key(demands) return ROOT .. ':parked:' .. demands end
 local function warm_key(place) return ROOT .. ':warm:' .. place end -- <class>:<tenant>:<endpoint>
+local function runs_key(worker) return ROOT .. ':runs:' .. worker end
 local function batch_key(batch) return ROOT .. ':b:' .. batch end
 local function idempotency_key(tenant, hash) return ROOT .. ':i:' .. tenant .. ':' .. hash end
 local function schedule_key_key(tenant, hash) return ROOT .. ':i:' .. tenant .. ':s:' .. hash end

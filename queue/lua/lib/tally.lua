@@ -2,6 +2,7 @@
 local tallies = {} -- key -> field -> change
 local ended = {} -- due, id, ... of the jobs that ended
 local stopped = {} -- ids that give their lease back
+local left_by = {} -- worker -> ids that give the lease back that it held
 local grown = {} -- field of `:flow` -> by how much
 local spent = {} -- key of a day -> field -> what was spent, of this call
 local spent_at = {} -- key of a day -> gate -> micro-dollars, of this call

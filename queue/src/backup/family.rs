@@ -18,7 +18,7 @@ pub enum Fate {
 type Family = (&'static str, &'static str, Fate);
 
 /// Below a shard's root.
-const SHARD: [Family; 59] = [
+const SHARD: [Family; 60] = [
     ("j", "jobs", Fate::Record),
     ("e", "job events", Fate::Record),
     // No restart keeps them either.
@@ -48,6 +48,7 @@ const SHARD: [Family; 59] = [
     ("holds", "gates", Fate::Place),
     ("waiting", "gates", Fate::Place),
     ("leases", "leases", Fate::Place),
+    ("runs", "leases", Fate::Place),
     ("scheduled", "lanes", Fate::Place),
     ("deadlines", "lanes", Fate::Place),
     ("settle", "lanes", Fate::Place),

@@ -101,6 +101,13 @@ impl Timing {
         }
     }
 
+    /// The same, of an attempt that shared its time with at most `most` jobs, itself among them, whatever its worker says.
+    #[must_use]
+    pub fn shared_by(self, most: u32) -> Self {
+        let most = most.clamp(1, SHARERS_MAX);
+        Self { batch_size: self.batch_size.min(most), sharers_milli: self.sharers_milli.min(most * 1_000), ..self }
+    }
+
     /// The part of it that went into having the model ready, milliseconds.
     #[must_use]
     pub fn loading_ms(&self) -> u64 {

@@ -57,6 +57,9 @@ pub struct JobSpec {
     /// What it asks of its worker beside memory: the number of its endpoint's demands (see [`crate::demands`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub demands: u32,
+    /// Jobs like it that its endpoint's version takes at once in one slot; 0 where nobody said.
+    #[serde(default, skip_serializing_if = "is_unshared")]
+    pub share: u32,
     /// Longest one attempt may run, milliseconds.
     pub timeout_ms: u64,
     /// How many attempts may fail by the model's own fault before the job fails.
@@ -118,11 +121,26 @@ impl JobSpec {
         self.trace.map_or(TraceId::of(id), |trace| trace.trace_id)
     }
 
+    /// The part of a worker's slot that it takes, in millionths.
+    #[must_use]
+    pub fn part(&self) -> u64 {
+        SLOT_PARTS.div_ceil(u64::from(self.share.max(1)))
+    }
+
     /// The class that it stands in (see [`crate::reach`]).
     #[must_use]
     pub fn class(&self) -> u32 {
         class_of(self.demands, self.vram_class_gib)
     }
+}
+
+/// What slots are counted in: jobs that share one take a part of it each.
+pub const SLOT_PARTS: u64 = 1_000_000;
+
+/// Whether a job has a slot of its own, or nobody said.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+pub(crate) fn is_unshared(share: &u32) -> bool {
+    *share <= 1
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

@@ -2,11 +2,12 @@
 
 use super::gates::{endpoint_gate, key_gate, tenant_gate};
 use super::shelves::{ShelfName, parts_of};
-use super::{Inner, Parked, Place};
+use super::{Inner, Parked, Place, Record};
+use crate::error::Error;
 use crate::flow;
 use crate::id::{Fence, JobId};
-use crate::job::{Attempt, AttemptOutcome, Timing};
-use crate::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, HOLD_MS, Lease, LeaseQuery};
+use crate::job::{Attempt, AttemptOutcome, SLOT_PARTS, Timing};
+use crate::queue::{AGE_AFTER_MS, HOLD_AFTER_MS, HOLD_MS, LEASES_MAX, Lease, LeaseQuery, ahead};
 use crate::reach::Reach;
 use crate::state::JobEvent;
 use crate::stored_spec;
@@ -36,6 +37,10 @@ struct Pull<'a> {
     waits: [bool; 3],
     /// Jobs that were set aside and go before another with the same key.
     to_front: Vec<(JobId, String)>,
+    /// How many leases the worker holds, and what they take of its slots.
+    held: (usize, u64),
+    /// A job stays where it is, since the worker holds as many as it may.
+    is_full: bool,
 }
 
 impl Pull<'_> {
@@ -43,8 +48,15 @@ impl Pull<'_> {
         self.query.want as usize - self.leases.len()
     }
 
-    fn is_full(&self) -> bool {
+    fn is_large(&self) -> bool {
         self.bytes >= self.query.max_bytes
+    }
+
+    /// Whether the worker may hold one more job that takes `part` of a slot, of an endpoint whose runs are expected to take so long.
+    fn may_hold(&self, part: u64, expected_ms: f64) -> bool {
+        let Some(slots) = self.query.slots else { return true };
+        let most = u64::from(slots) * SLOT_PARTS + u64::from(ahead(slots, expected_ms)) * part;
+        self.held.0 < LEASES_MAX && self.held.1 + part <= most
     }
 
     fn takes(&self, lane: &str) -> usize {
@@ -68,7 +80,7 @@ fn place_of(lane: &str) -> &str {
 }
 
 impl Inner {
-    pub(super) fn lease(&mut self, query: &LeaseQuery, lease_ms: u64) -> Vec<Lease> {
+    pub(super) fn lease(&mut self, query: &LeaseQuery, lease_ms: u64) -> Result<Vec<Lease>, Error> {
         loop {
             let mut pull = Pull {
                 query,
@@ -82,6 +94,8 @@ impl Inner {
                 passed: self.passed,
                 waits: [0, 1, 2].map(|priority: usize| !self.tags[priority].is_empty()),
                 to_front: Vec::new(),
+                held: self.leases_of(query),
+                is_full: false,
             };
             self.look(&mut pull);
             for priority in [1, 2] {
@@ -91,11 +105,14 @@ impl Inner {
             for (lease, lane) in pull.leases.iter_mut().zip(&pull.lanes) {
                 lease.behind = self.jobs_behind(lane);
             }
-            if !pull.leases.is_empty() {
+            if !pull.leases.is_empty() || pull.is_full {
                 // The wake that brought this worker here may have stood for more jobs than it took: pass it on, if only for want of room.
                 pull.takes.iter_mut().for_each(|(_, takes)| *takes = usize::MAX);
                 if let Some(more) = self.choose(&pull) {
                     self.wake(more.shelf.1, more.lane.as_deref());
+                }
+                if pull.leases.is_empty() {
+                    return Err(Error::Full);
                 }
             } else if pull.cleared >= IN_THE_WAY {
                 continue;
@@ -104,8 +121,20 @@ impl Inner {
                 let warm = query.warm.iter().map(|warm| warm.place.clone()).collect();
                 self.parked.insert(waiter.listed(&reach), Parked { reach, rank, warm });
             }
-            return pull.leases;
+            return Ok(pull.leases);
         }
+    }
+
+    /// How many leases a worker holds, and what they take of its slots.
+    fn leases_of(&self, query: &LeaseQuery) -> (usize, u64) {
+        let (mut jobs, mut parts) = (0, query.taken_elsewhere);
+        if query.slots.is_some() {
+            let its_own = |record: &&Record| record.running().is_some_and(|run| run.worker_id == query.worker_id);
+            for record in self.jobs.values().filter(its_own) {
+                (jobs, parts) = (jobs + 1, parts + record.job.spec.part());
+            }
+        }
+        (jobs, parts)
     }
 
     /// Jobs that a lane has left, as far as its limits let them start now.
@@ -118,7 +147,7 @@ impl Inner {
     }
 
     fn look(&mut self, pull: &mut Pull<'_>) {
-        while pull.left() > 0 && pull.cleared < IN_THE_WAY && !pull.is_full() {
+        while pull.left() > 0 && pull.cleared < IN_THE_WAY && !pull.is_large() && !pull.is_full {
             let Some(choice) = self.choose(pull) else { return };
             let (had, priority) = (pull.leases.len(), usize::from(choice.shelf.0));
             self.serve(pull, &choice);
@@ -345,10 +374,22 @@ impl Inner {
 
     fn take_from(&mut self, pull: &mut Pull<'_>, front: bool, name: &str, most: usize, charged: f64) -> usize {
         let (mut looked, mut taken) = (0, 0);
-        while looked < most && !pull.is_full() {
-            let Some(lane) = self.lanes.get_mut(name) else { break };
-            let jobs = if front { &mut lane.front } else { &mut lane.queue };
-            let Some(id) = jobs.pop_front() else { break };
+        while looked < most && !pull.is_large() && !pull.is_full {
+            let Some(lane) = self.lanes.get(name) else { break };
+            let jobs = if front { &lane.front } else { &lane.queue };
+            let Some(id) = jobs.front().copied() else { break };
+            let part = self.jobs.get(&id).map_or(SLOT_PARTS, |record| record.job.spec.part());
+            if !pull.may_hold(part, charged) {
+                pull.is_full = true;
+                break;
+            }
+            if let Some(lane) = self.lanes.get_mut(name) {
+                if front {
+                    lane.front.pop_front()
+                } else {
+                    lane.queue.pop_front()
+                };
+            }
             looked += 1;
             taken += usize::from(self.take(pull, id, name, charged));
         }
@@ -444,6 +485,7 @@ impl Inner {
             queued_ms,
             behind: 0,
         });
+        pull.held = (pull.held.0 + 1, pull.held.1 + record.job.spec.part());
         pull.lanes.push(lane.to_owned());
         if started_by.is_some() {
             self.deadlines.remove(&id);

@@ -31,6 +31,7 @@ impl TakeLeases<'_> {
                         return Ok(leases);
                     }
                 }
+                Some("full") => return Err(Error::Full),
                 // Each such call clears what was in the way, so that this ends.
                 Some("again") => {}
                 word => return Err(unexpected(&LEASE, &word)),
@@ -47,6 +48,7 @@ impl TakeLeases<'_> {
         let warm: Vec<String> = query.warm.iter().map(WarmLane::to_string).collect();
         call.arg(query.rank).arg(query.patience_ms).arg(warm.join(" "));
         call.arg(query.only.map_or(String::new(), |class| class.to_string())).arg(query.max_bytes);
+        call.arg(query.slots.map_or(String::new(), |slots| slots.to_string())).arg(query.taken_elsewhere);
         connection.eval(&LEASE, &call).await
     }
 

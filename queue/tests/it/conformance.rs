@@ -280,6 +280,10 @@ pub(crate) async fn exercise<Q: Queue>(fresh: impl AsyncFn() -> (Q, ManualClock)
             a_released_job_is_first_again_and_has_lost_nothing
             the_jobs_of_a_worker_that_has_ended_come_back_at_once
             a_lease_says_how_many_jobs_its_lane_has_left
+            a_worker_holds_no_more_than_its_slots_run_and_a_few_ahead
+            every_way_a_lease_ends_gives_its_place_back
+            jobs_that_share_a_slot_take_a_part_of_it
+            who_holds_as_many_as_it_may_passes_the_wake_on
         }
         retries {
             a_failed_attempt_is_retried_after_a_backoff_until_the_budget_is_spent

@@ -13,11 +13,11 @@ use stokehold_queue::costs::day_of;
 use stokehold_queue::gateway::{FinishReport, LeaseRef};
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Job, JobError, JobSpec, JobState, NewJob, Priority, RetryPolicy,
-    Stage, StepRun, Timing,
+    SLOT_PARTS, Stage, StepRun, Timing,
 };
 use stokehold_queue::queue::{Due, Gate, Lease, LeaseQuery, Settlement, Usage, Verdict, WarmLane};
 use stokehold_queue::reach::{Reach, parts_of};
-use stokehold_queue::{Clock, JobId, ManualClock, MemoryQueue, Queue, Shards};
+use stokehold_queue::{Clock, Error, JobId, ManualClock, MemoryQueue, Queue, Shards};
 
 use verbs::{ENDPOINTS, Fate, Shape, TENANTS, Verb, budget_of, busy_verb, verb};
 
@@ -69,6 +69,7 @@ impl Pair {
                     priority: Priority::ALL[*priority],
                     vram_class_gib: parts_of(*class).1,
                     demands: parts_of(*class).0,
+                    share: [1, 4, 64][*endpoint % 3],
                     max_attempts: 3,
                     ..spec(ENDPOINTS[*endpoint])
                 };
@@ -144,9 +145,23 @@ impl Pair {
         // The other one has two models loaded.
         let loaded = |(place, takes): (&str, u32)| WarmLane { place: place.to_owned(), takes };
         let warm = if worker == "w1" { WARM.map(loaded).to_vec() } else { Vec::new() };
-        let query = LeaseQuery { warm, patience_ms: 700, ..LeaseQuery::new(worker, want, reach(worker, reach_gib)) };
-        let redis = self.redis.lease(query.clone()).await.unwrap();
-        let memory = self.memory.lease(query).await.unwrap();
+        // It also has few slots; whatever is leased ahead of those, a history of this length comes to the bound.
+        let (slots, taken_elsewhere) = if worker == "w2" { (Some(1), 30 * SLOT_PARTS) } else { (None, 0) };
+        let query = LeaseQuery {
+            warm,
+            patience_ms: 700,
+            slots,
+            taken_elsewhere,
+            ..LeaseQuery::new(worker, want, reach(worker, reach_gib))
+        };
+        let redis = self.redis.lease(query.clone()).await;
+        let memory = self.memory.lease(query).await;
+        let is_full = |outcome: &Result<Vec<Lease>, Error>| matches!(outcome, Err(Error::Full));
+        assert_eq!(is_full(&redis), is_full(&memory), "both are full, or none");
+        if is_full(&redis) {
+            return;
+        }
+        let (redis, memory) = (redis.unwrap(), memory.unwrap());
         let facts = |leases: &[Lease]| -> Vec<(JobId, u32, u64)> {
             leases.iter().map(|lease| (lease.job_id, lease.attempt, lease.fence.counter())).collect()
         };

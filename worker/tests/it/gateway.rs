@@ -401,6 +401,7 @@ async fn join(State(inner): App, headers: HeaderMap, Json(request): Json<JoinReq
         lease_ms: millis(inner.rhythm.lease),
         extend_every_ms: millis(inner.rhythm.every),
         rejoin_token,
+        resume: Some("w_test.proof".to_owned()),
     };
     Json(reply).into_response()
 }

@@ -54,6 +54,8 @@ async fn survives(route: &'static str) {
     let end = stage.gateway.end(&job).await;
     assert!(matches!(end.outcome, FinishOutcome::Stored { size_bytes: 100_002 }), "{route}: {:?}", end.outcome);
     let seen = stage.gateway.seen();
+    let resumed: Vec<Option<&str>> = seen.joins.iter().map(|join| join.resume.as_deref()).collect();
+    assert_eq!(resumed, [None, Some("w_test.proof")], "it says which worker it is, so that its leases stay its own");
     let lines = seen.events[&job.job_id].iter().map(|event| match event {
         JobMessage::Log { text, .. } => text.as_str(),
         JobMessage::Progress { .. } | JobMessage::Output { .. } | JobMessage::Outputs { .. } => "",

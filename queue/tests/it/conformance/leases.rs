@@ -1,12 +1,14 @@
 //! The right to run, and how it is lost.
 
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer, LeaseRef};
-use stokehold_queue::job::{AttemptOutcome, ErrorCode, JobResult, JobState};
-use stokehold_queue::queue::{Gate, LeaseQuery, Limits};
+use stokehold_queue::job::{AttemptOutcome, ErrorCode, JobResult, JobSpec, JobState, SLOT_PARTS};
+use stokehold_queue::queue::{Gate, Lease, LeaseQuery, Limits, Signal};
 use stokehold_queue::retry::MAX_INFRA_ATTEMPTS;
-use stokehold_queue::{Fence, ManualClock, Queue};
+use stokehold_queue::{Error, Fence, ManualClock, Queue};
 
-use super::{LEASE_MS, fail, held, job, limit_tenant, one, owned, query, spec, submit, succeed, take};
+use super::{
+    LEASE_MS, cancels, fail, held, job, limit_tenant, one, owned, parking, query, spec, submit, succeed, succeeds, take,
+};
 
 pub(super) async fn an_expired_lease_goes_to_the_front_under_a_new_fence<Q: Queue>(queue: &Q, clock: &ManualClock) {
     queue.submit(vec![job("echo"), job("echo")]).await.unwrap();
@@ -117,4 +119,87 @@ pub(super) async fn a_lease_says_how_many_jobs_its_lane_has_left<Q: Queue>(queue
     let mut second = behind(take(queue, 2).await);
     second.sort();
     assert_eq!(second, [("a".into(), 1), ("b".into(), 0)]);
+}
+
+/// Leases that a worker with one slot may hold, of an endpoint that has not run yet.
+const OF_ONE_SLOT: usize = 1 + 32;
+
+fn bounded(want: u32) -> LeaseQuery {
+    LeaseQuery { slots: Some(1), ..query(want, 0) }
+}
+
+/// All that a worker is given, however often it asks.
+async fn all<Q: Queue>(queue: &Q, query: &LeaseQuery) -> Vec<Lease> {
+    let mut leases = Vec::new();
+    loop {
+        match queue.lease(query.clone()).await {
+            Ok(more) if more.is_empty() => return leases,
+            Ok(more) => leases.extend(more),
+            Err(Error::Full) => return leases,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+pub(super) async fn a_worker_holds_no_more_than_its_slots_run_and_a_few_ahead<Q: Queue>(queue: &Q, _: &ManualClock) {
+    submit(queue, vec![spec("echo"); 305]).await;
+    let leases = all(queue, &bounded(100)).await;
+    assert_eq!(leases.len(), OF_ONE_SLOT);
+    assert!(matches!(queue.lease(bounded(1)).await, Err(Error::Full)));
+    // Nobody else is kept from theirs.
+    let other = LeaseQuery { worker_id: "w2".into(), ..bounded(100) };
+    assert_eq!(all(queue, &other).await.len(), OF_ONE_SLOT);
+    let elsewhere = LeaseQuery { worker_id: "w3".into(), taken_elsewhere: 30 * SLOT_PARTS, ..bounded(100) };
+    assert_eq!(all(queue, &elsewhere).await.len(), OF_ONE_SLOT - 30);
+    assert_eq!(take(queue, 100).await.len(), 100, "without a bound it gets what it asks for");
+    // Runs that turn out to be short may be held ahead in larger numbers: a round trip for each would take longer.
+    succeeds(queue, &leases[0]).await;
+    let short = LeaseQuery { worker_id: "w4".into(), ..bounded(100) };
+    assert_eq!(queue.lease(short).await.unwrap().len(), 100);
+}
+
+pub(super) async fn every_way_a_lease_ends_gives_its_place_back<Q: Queue>(queue: &Q, clock: &ManualClock) {
+    let deadline_ms = clock.now_ms() + 1_000_000;
+    submit(queue, vec![JobSpec { deadline_ms: Some(deadline_ms), ..spec("echo") }; 400]).await;
+    let leases = all(queue, &bounded(100)).await;
+    assert_eq!(leases.len(), OF_ONE_SLOT);
+    // Runs that are not short are not held ahead.
+    clock.advance_ms(LEASE_MS - 1);
+    queue.release(&[held(&leases[0])]).await.unwrap();
+    cancels(queue, leases[1].job_id).await;
+    queue.finish(&[fail(&leases[2], ErrorCode::BadOutput)]).await.unwrap();
+    assert_eq!(all(queue, &bounded(100)).await.len(), 3);
+    queue.abandon(&bounded(1).worker_id).await.unwrap();
+    assert_eq!(all(queue, &bounded(100)).await.len(), OF_ONE_SLOT);
+    clock.advance_ms(LEASE_MS);
+    queue.reap().await.unwrap();
+    assert_eq!(all(queue, &bounded(100)).await.len(), OF_ONE_SLOT);
+    clock.advance_ms(1_000_000);
+    while queue.expire().await.unwrap().jobs > 0 {}
+    submit(queue, vec![spec("echo"); 100]).await;
+    assert_eq!(all(queue, &bounded(100)).await.len(), OF_ONE_SLOT);
+}
+
+pub(super) async fn jobs_that_share_a_slot_take_a_part_of_it<Q: Queue>(queue: &Q, _: &ManualClock) {
+    submit(queue, vec![JobSpec { share: 64, ..spec("batched") }; 200]).await;
+    assert_eq!(all(queue, &bounded(100)).await.len(), 64 + 32);
+    let other = LeaseQuery { worker_id: "w2".into(), slots: Some(2), ..query(100, 0) };
+    assert_eq!(all(queue, &other).await.len(), 104, "all that are left: 128 and 33 would be too many");
+    // They take less than two slots of it, and 33 jobs more may be held ahead.
+    submit(queue, vec![spec("alone"); 100]).await;
+    assert_eq!(all(queue, &other).await.len(), 33);
+}
+
+pub(super) async fn who_holds_as_many_as_it_may_passes_the_wake_on<Q: Queue>(queue: &Q, _: &ManualClock) {
+    submit(queue, vec![spec("echo"); OF_ONE_SLOT]).await;
+    all(queue, &bounded(100)).await;
+    let mut signals = queue.listen("api-1").await.unwrap();
+    let full = LeaseQuery { slots: Some(1), ..parking(0, 7) };
+    assert!(queue.lease(full.clone()).await.unwrap().is_empty());
+    let other = LeaseQuery { worker_id: "w2".into(), rank: 1, ..parking(0, 8) };
+    assert!(queue.lease(other).await.unwrap().is_empty());
+    submit(queue, vec![spec("echo")]).await;
+    assert_eq!(signals.recv().await, Some(Signal::Wake(7)), "the cheapest is woken, whatever it holds");
+    assert!(matches!(queue.lease(full).await, Err(Error::Full)));
+    assert_eq!(signals.recv().await, Some(Signal::Wake(8)));
 }

@@ -1,0 +1,110 @@
+//! Which leases a worker holds: to whom a fence belongs, and what its holder may see.
+
+use redis::AsyncCommands;
+
+use super::{BATCH_MAX, RedisQueue, bounded};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::gateway::{LeaseRef, ModelRef};
+use crate::id::JobId;
+use crate::job::{JobSpec, SLOT_PARTS};
+use crate::queue::LEASES_MAX;
+use crate::stored_spec;
+
+/// Who holds a lease, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// The worker that was given it.
+    pub worker_id: String,
+    /// For how long it has been held, milliseconds by the queue's own clock.
+    pub held_ms: u64,
+    /// Jobs that share a slot with it, itself among them, as its spec says; `None` where nobody said.
+    pub share: Option<u32>,
+}
+
+impl Holding {
+    /// From the field `run` of a record.
+    fn parse(run: &str, now_ms: u64) -> Option<Self> {
+        let mut words = run.split(' ');
+        let (worker_id, leased_ms) = (words.next()?.to_owned(), words.next()?.parse::<u64>().ok()?);
+        let part: Option<u64> =
+            words.nth(2).and_then(|part| part.parse().ok()).filter(|part| (1..SLOT_PARTS).contains(part));
+        let share = part.and_then(|part| u32::try_from(SLOT_PARTS.div_ceil(part)).ok());
+        Some(Self { worker_id, held_ms: now_ms.saturating_sub(leased_ms), share })
+    }
+}
+
+fn is(spec: &JobSpec, model: &ModelRef) -> bool {
+    (&spec.tenant, &spec.endpoint, spec.version) == (&model.tenant, &model.endpoint, model.version)
+}
+
+impl RedisQueue {
+    /// Who holds each of these leases, and for how long; `None` of one that is not held now.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] over [`LEASES_MAX`], [`Error::Unavailable`].
+    pub async fn holdings(&self, leases: &[LeaseRef]) -> Result<Vec<Option<Holding>>, Error> {
+        bounded("leases", leases.len(), LEASES_MAX)?;
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let step = "ask who holds leases";
+        let mut jobs = redis::pipe();
+        for lease in leases {
+            jobs.hmget(self.keys.job(lease.job_id), &["fence", "run"]);
+        }
+        let mut redis = self.connection.redis();
+        let jobs: Vec<Option<(Option<String>, Option<String>)>> =
+            self.connection.read_each(&mut jobs).await.map_err(Error::redis(step))?;
+        // Asked after the jobs, so that no lease is younger than it is.
+        let now_ms = match &self.config.clock {
+            Clock::Own => {
+                let (seconds, micros): (u64, u64) =
+                    redis::cmd("TIME").query_async(&mut redis).await.map_err(Error::redis(step))?;
+                seconds * 1_000 + micros / 1_000
+            }
+            Clock::Manual(clock) => clock.now_ms(),
+        };
+        let held = leases.iter().zip(jobs).map(|(lease, job)| {
+            let (fence, run) = job?;
+            Holding::parse(&run.filter(|_| fence.as_ref() == Some(&lease.fence.0))?, now_ms)
+        });
+        Ok(held.collect())
+    }
+
+    /// What a worker's leases take of its slots, in [`SLOT_PARTS`](crate::job::SLOT_PARTS).
+    pub(crate) async fn taken(&self, worker_id: &str) -> Result<u64, Error> {
+        let mut redis = self.connection.redis();
+        let parts: Vec<u64> =
+            redis.hvals(self.keys.runs(worker_id)).await.map_err(Error::redis("add up a worker's leases"))?;
+        Ok(parts.into_iter().sum())
+    }
+
+    /// Whether a worker holds a lease of a job of this version.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn runs(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Error> {
+        let (mut redis, step) = (self.connection.redis(), "look for a lease of a version");
+        let ids: Vec<String> = redis.hkeys(self.keys.runs(worker_id)).await.map_err(Error::redis(step))?;
+        let ids: Vec<JobId> = ids.iter().filter_map(|id| id.parse().ok()).collect();
+        for ids in ids.chunks(BATCH_MAX) {
+            let mut pipe = redis::pipe();
+            for id in ids {
+                pipe.hmget(self.keys.job(*id), &["run", "lane", "spec"]);
+            }
+            let rows: Vec<Option<[Option<String>; 3]>> =
+                self.connection.read_each(&mut pipe).await.map_err(Error::redis(step))?;
+            let is_of_it = |row: &Option<[Option<String>; 3]>| {
+                let Some([run, lane, spec]) = row else { return false };
+                let (Some(run), Some(lane), Some(spec)) = (run, lane, spec) else { return false };
+                let is_its_own = run.split(' ').next() == Some(worker_id);
+                is_its_own && stored_spec::decode(lane, spec).is_ok_and(|spec| is(&spec, model))
+            };
+            if rows.iter().any(is_of_it) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
