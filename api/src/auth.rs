@@ -13,6 +13,7 @@ use stokehold_queue::{TokenKind, TokenRecord, now_ms};
 use tokio::time::interval;
 
 use crate::error::{Code, Problem};
+use crate::evicted;
 use crate::peer::Address;
 use crate::rented;
 use crate::scope::{Scope, has};
@@ -61,7 +62,7 @@ macro_rules! asked {
 
 asked! {
     JobsRead JobsSubmit JobsCancel EndpointsRead EndpointsWrite FilesRead FilesWrite WebhooksRead WebhooksWrite SecretsRead SecretsWrite
-    TokensRead TokensWrite AuditRead SecretsRewrap WorkersRead LimitsRead LimitsWrite TenantsRead TenantsWrite
+    TokensRead TokensWrite AuditRead SecretsRewrap WorkersRead WorkersJoin LimitsRead LimitsWrite TenantsRead TenantsWrite
 }
 
 impl<S: Asked> FromRequestParts<App> for Caller<S> {
@@ -189,6 +190,7 @@ impl FromRequestParts<App> for JoinedWorker {
         if let Some(machine) = &token.machine {
             rented::check_here(app, machine).await?;
         }
+        evicted::check_stays(app, &token.name).await?;
         Ok(Self { worker_id: token.name.clone(), token })
     }
 }

@@ -302,6 +302,7 @@ pub(crate) mod tests {
             trust: Trust::Owned,
             region: "eu".to_owned(),
             leased_slots: None,
+            joined_with: None,
             joined_ms: 0,
             seen_ms: 0,
             status: WorkerStatus { running, gpus: readings, ..WorkerStatus::default() },

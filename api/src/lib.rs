@@ -14,6 +14,7 @@ mod costs;
 mod dashboard;
 mod descriptors;
 pub mod error;
+mod evicted;
 mod feedback;
 mod figures;
 mod fleet;

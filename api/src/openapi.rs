@@ -33,7 +33,7 @@ use crate::routes::{
         packages::create, weights::create, weights::sign, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
         endpoints::traffic::get, endpoints::traffic::set, endpoints::needs::get, endpoints::needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
-        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
+        webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, workers::evict, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
         tokens::create, tokens::list, tokens::rotate, tokens::revoke, tenants::create, tenants::list, tenants::disable, tenants::enable, audit::list,
         session::log_in, session::get, session::log_out, live::follow, series::get, stats::get,
         health::healthz, health::readyz, health::metrics,

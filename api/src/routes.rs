@@ -95,6 +95,7 @@ pub(crate) fn router() -> Router<App> {
         .route("/v1/tenants/{tenant}/enable", post(tenants::enable))
         .route("/v1/audit", get(audit::list))
         .route("/v1/workers", get(workers::list))
+        .route("/v1/workers/{id}/evict", post(workers::evict))
         .route("/v1/fleet", get(fleet::get))
         .route("/v1/costs", get(costs::get))
         .route("/v1/workers/{id}/readings", get(readings::list))

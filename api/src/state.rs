@@ -18,6 +18,7 @@ use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::costs::Costs;
 use crate::error::{Code, Problem};
+use crate::evicted::Evicted;
 use crate::fleet::{AllDemands, Drains, Fleet};
 use crate::gateway::advice::Ahead;
 use crate::history::History;
@@ -82,6 +83,7 @@ pub struct Parts {
     pub(crate) ahead: Cache<(), Arc<Ahead>>,
     /// The models that workers were told of lately, by worker.
     pub(crate) advised: Cache<(String, ModelRef), ()>,
+    pub(crate) evicted: Cache<(), Arc<Evicted>>,
     /// What runs, as of a second ago at most.
     pub(crate) running: Cache<(), Arc<Vec<Running>>>,
     pub(crate) costs: Costs,
@@ -152,6 +154,7 @@ impl App {
             ahead: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             advised: Cache::builder().max_capacity(100_000).time_to_live(ADVISED_FOR).build(),
             running: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
+            evicted: Cache::builder().max_capacity(1).time_to_live(FLEET_FOR).build(),
             costs: Costs::default(),
             waits: Waits::new(queue.clone(), replica.clone(), patience, shutdown.clone()),
             offers: Offers::default(),

@@ -65,6 +65,9 @@ enum Verb {
     Revoke {
         /// Its id, the part after the first _
         id: String,
+        /// Of a join token: evict the workers that have joined with it, too, as `stoke worker evict` does
+        #[arg(long)]
+        with_workers: bool,
     },
 }
 
@@ -204,16 +207,17 @@ pub(crate) async fn run(global: &Global, args: TokenArgs) -> Result<()> {
             };
             list(global, &tokens)
         }
-        Verb::Revoke { id } => {
+        Verb::Revoke { id, with_workers } => {
             let id = id_of(&id);
             match Way::new(global, place).await? {
-                Way::Api(api) => api.revoke(id).await?,
-                Way::Redis(redis) => redis.revoke(id).await?,
+                Way::Api(api) => api.revoke(id, with_workers).await?,
+                Way::Redis(redis) => redis.revoke(id, with_workers).await?,
             }
             if global.json {
-                return output::json(&json!({"revoked": id}));
+                return output::json(&json!({"revoked": id, "with_workers": with_workers}));
             }
-            output::line(format_args!("token {id} is revoked; every API refuses it within 5 s"))
+            let workers = if with_workers { ", and whatever has joined with it" } else { "" };
+            output::line(format_args!("token {id} is revoked; every API refuses it within 5 s{workers}"))
         }
     }
 }
@@ -291,7 +295,13 @@ mod tests {
 
     #[test]
     fn every_verb_parses() {
-        for line in ["list", "list --tenant acme", "rotate 00ff --overlap 1h --ttl 30d", "revoke sk_00ff_11_22"] {
+        for line in [
+            "list",
+            "list --tenant acme",
+            "rotate 00ff --overlap 1h --ttl 30d",
+            "revoke sk_00ff_11_22",
+            "revoke 00ff --with-workers",
+        ] {
             assert!(stub::parse(&format!("token {line}")).is_ok(), "{line}");
         }
         assert!(stub::parse("token create --name a --role king").is_err());

@@ -1,6 +1,7 @@
 //! `stoke worker`.
 
 mod check;
+mod evict;
 mod install;
 
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ pub(crate) struct WorkerArgs {
 #[derive(Subcommand)]
 enum Verb {
     Check(check::CheckArgs),
+    Evict(evict::EvictArgs),
     Install(install::InstallArgs),
     Uninstall(install::UninstallArgs),
 }
@@ -62,6 +64,7 @@ pub(crate) async fn run(global: &Global, args: WorkerArgs) -> Result<()> {
     match args.verb {
         None => work(args.here).await,
         Some(Verb::Check(args)) => check::run(global, args).await,
+        Some(Verb::Evict(args)) => evict::run(global, args).await,
         Some(Verb::Install(args)) => install::run(global, args).await,
         Some(Verb::Uninstall(args)) => install::remove(args).await,
     }

@@ -422,6 +422,11 @@ impl RegistryKeys {
         format!("{}:drains", self.root)
     }
 
+    /// HASH: workers that an operator has put out, JSON by id.
+    pub(crate) fn evicted(&self) -> String {
+        format!("{}:evicted", self.root)
+    }
+
     /// HASH: until when a host, or an offer, is left alone, unix milliseconds.
     pub(crate) fn shunned(&self) -> String {
         format!("{}:shunned", self.root)

@@ -3,6 +3,7 @@
 mod audit;
 mod bills;
 mod endpoints;
+mod evictions;
 mod machines;
 mod requirements;
 mod secrets;
@@ -26,6 +27,7 @@ use crate::scripts;
 pub use self::audit::{Actor, AuditPage, Change, ChangeEnd, KeptChange, Which};
 pub use self::endpoints::TrafficSet;
 use self::endpoints::parsed as parsed_traffic;
+pub use self::evictions::Eviction;
 pub use self::machines::{
     AutoscalerStatus, Caps, DECISIONS_MAX, Decision, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted,
 };
@@ -81,6 +83,9 @@ pub struct WorkerRecord {
     /// How many of its slots it is leased jobs for at the most; `None` of a record of the release before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased_slots: Option<u32>,
+    /// The public part of the token that it joined with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined_with: Option<String>,
     /// When it joined, unix milliseconds.
     pub joined_ms: u64,
     /// When it was last heard of, unix milliseconds.
@@ -245,22 +250,27 @@ impl Registry {
         readings::read(&self.connection, &self.keys, worker_id, now_ms).await
     }
 
-    /// A worker that was heard of lately.
+    /// A worker that was heard of lately and was not put out: a replica that did not know yet may have stored it since.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn worker(&self, id: &str) -> Result<Option<WorkerRecord>, Error> {
-        let text: Option<String> =
-            self.connection.redis().get(self.keys.worker(id)).await.map_err(Error::redis("read a worker"))?;
-        text.map(|text| from_json("read a worker", &text)).transpose()
+        let (text, is_evicted): (Option<String>, bool) = redis::pipe()
+            .get(self.keys.worker(id))
+            .hexists(self.keys.evicted(), id)
+            .query_async(&mut self.connection.redis())
+            .await
+            .map_err(Error::redis("read a worker"))?;
+        text.filter(|_| !is_evicted).map(|text| from_json("read a worker", &text)).transpose()
     }
 
-    /// The workers heard of lately, by name.
+    /// The workers heard of lately that were not put out, by name.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn workers(&self) -> Result<Vec<WorkerRecord>, Error> {
         let mut workers: Vec<WorkerRecord> = self.members(&self.keys.workers(), |id| self.keys.worker(id)).await?;
+        self.without_evicted(&mut workers).await?;
         workers.sort_by(|a, b| (&a.name, &a.worker_id).cmp(&(&b.name, &b.worker_id)));
         Ok(workers)
     }

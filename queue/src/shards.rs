@@ -204,6 +204,15 @@ impl Shards {
         self.of(&model.tenant).await?.runs(worker_id, model).await
     }
 
+    /// As [`RedisQueue::evict`], on every shard.
+    ///
+    /// # Errors
+    /// As [`RedisQueue::evict`].
+    pub async fn evict(&self, worker_id: &str) -> Result<u32, Error> {
+        let evicted = try_join_all(self.all().iter().map(|shard| shard.evict(worker_id))).await?;
+        Ok(evicted.into_iter().sum())
+    }
+
     /// Asks each shard for its own part of `items`, all at once, and puts the answers in order. What names a shard that there is
     /// not is answered `unknown`.
     async fn each<'a, T, A>(

@@ -6,6 +6,7 @@ use stokehold_queue::{TokenKind, TokenRecord, WorkerRecord, nonce, now_ms};
 use super::TOKEN_TTL;
 use crate::auth::Joiner;
 use crate::error::{Code, Problem};
+use crate::evicted::{check_joins, check_stays};
 use crate::json::Json;
 use crate::rented;
 use crate::state::App;
@@ -27,7 +28,11 @@ pub(super) async fn join(
         None => None,
     };
     let name = machine.as_ref().map_or(&request.name, |machine| &machine.id).clone();
+    check_joins(&app, &joiner.token.id, &name).await?;
     let resumed = resumed(&app, &joiner.token, request.resume.as_deref());
+    if let Some(worker_id) = &resumed {
+        check_stays(&app, worker_id).await?;
+    }
     let rejoin_token = spend(&app, &joiner).await?;
     // Of a machine that we rent we know this better than it does.
     let price_usd_micros_per_hour = match &machine {
@@ -50,6 +55,7 @@ pub(super) async fn join(
         trust: joiner.trust,
         region: joiner.region.clone(),
         leased_slots: machine.as_ref().map(rented::slots_of),
+        joined_with: Some(joiner.id.clone()),
         joined_ms: now_ms,
         seen_ms: now_ms,
         status: WorkerStatus::default(),

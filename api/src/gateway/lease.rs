@@ -123,9 +123,14 @@ pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
 /// What this worker asks for, as things stand now.
 async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
     let worker_id = &caller.worker_id;
-    let (demands, worker, drains, is_wanted) =
-        tokio::try_join!(app.demands(), known(app, worker_id), app.drains(), app.is_wanted(&caller.token))?;
-    if !is_wanted || worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
+    let (demands, worker, drains, is_wanted, evicted) = tokio::try_join!(
+        app.demands(),
+        known(app, worker_id),
+        app.drains(),
+        app.is_wanted(&caller.token),
+        app.evicted()
+    )?;
+    if !is_wanted || evicted.has(worker_id) || worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
         // It may look because it was woken for a job: that is for somebody else.
         app.pulls.hand_on();
         return Ok(LeaseQuery::new(worker_id, request.want, Reach::default()));

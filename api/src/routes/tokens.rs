@@ -256,23 +256,55 @@ pub(crate) async fn rotate(
 
 /// Revoke a token
 ///
-/// Every replica refuses it within five seconds.
+/// Every replica refuses it within five seconds. Workers that have joined with it stay, unless `with_workers` has them evicted, as
+/// `evict_worker` does it: also of a join token that was spent or revoked before.
 #[utoipa::path(delete, operation_id = "revoke_token", path = "/v1/tokens/{id}", tag = "access",
-    params(("id" = String, Path, description = "The token's id.")),
+    params(
+        ("id" = String, Path, description = "The token's id."),
+        ("with_workers" = Option<bool>, Query, description = "Of a join token: evict the workers that have joined with it. Default: false."),
+    ),
     responses((status = 204, description = "It is worthless."), crate::openapi::Problems))]
 pub(crate) async fn revoke(
     State(app): State<App>,
     caller: Caller<TokensWrite>,
     Path(id): Path<String>,
+    mut params: Params,
 ) -> Result<(StatusCode, Extension<Touched>), Problem> {
-    let record = reachable(&app, &caller.token, &id).await?;
-    // What is a tenant's own anybody may revoke who may revoke at all: a token that leaked must go, whoever is there to do it.
-    let wanted = Wanted::of(&record);
-    let operators = wanted.scopes.iter().copied().filter(|scope| scope.is_operators()).collect();
-    check_grant(&caller.token, &Wanted { scopes: operators, ..wanted })?;
-    app.ask_again("revoke a token", || app.registry.delete_token(&id)).await?;
-    app.tokens.invalidate(&id);
-    Ok((StatusCode::NO_CONTENT, touched(&record)))
+    let with_workers = params.take("with_workers", "true or false", |text| text.parse().ok())?.unwrap_or(false);
+    params.finish()?;
+    if with_workers {
+        demand(&caller.token, Scope::WorkersJoin)?;
+    }
+    let touched = match reachable(&app, &caller.token, &id).await {
+        Ok(record) => {
+            // What is a tenant's own anybody may revoke who may revoke at all: a token that leaked must go, whoever is there to do it.
+            let wanted = Wanted::of(&record);
+            let operators = wanted.scopes.iter().copied().filter(|scope| scope.is_operators()).collect();
+            check_grant(&caller.token, &Wanted { scopes: operators, ..wanted })?;
+            app.ask_again("revoke a token", || app.registry.delete_token(&id)).await?;
+            app.tokens.invalidate(&id);
+            touched(&record)
+        }
+        // It was spent, or revoked before; those who joined with it are here still.
+        Err(problem) if with_workers && problem.code() == Code::NotFound => {
+            Extension(Touched { object: id.clone(), tenant: caller.tenant.clone() })
+        }
+        Err(problem) => return Err(problem),
+    };
+    if with_workers {
+        evict_joined(&app, &id).await?;
+    }
+    Ok((StatusCode::NO_CONTENT, touched))
+}
+
+/// Evicts the workers that have joined with a token.
+async fn evict_joined(app: &App, token_id: &str) -> Result<(), Problem> {
+    for worker in app.ask("list workers", app.registry.workers()).await? {
+        if worker.joined_with.as_deref() == Some(token_id) {
+            app.evict(&worker).await?;
+        }
+    }
+    Ok(())
 }
 
 /// What a token is to be able to.

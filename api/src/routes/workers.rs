@@ -1,17 +1,19 @@
-//! `GET /v1/workers`: who is here to run jobs.
+//! `/v1/workers`: who is here to run jobs, and who is put out.
 
-use axum::Json;
+use axum::Json as JsonAnswer;
 use axum::extract::State;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stokehold_queue::demands::Trust;
 use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelOnCard, ModelState, ModelStatus};
 use stokehold_queue::{WorkerRecord, now_ms};
 use utoipa::ToSchema;
 
 use super::endpoints::TrustWord;
-use crate::auth::{Caller, WorkersRead};
+use crate::auth::{Caller, WorkersJoin, WorkersRead};
 use crate::error::Problem;
 use crate::fleet::is_lost;
+use crate::json::Json;
+use crate::path::Path;
 use crate::stamp::rfc3339;
 use crate::state::App;
 
@@ -238,15 +240,63 @@ impl From<GpuHealth> for GpuHealthView {
 /// Workers serve every tenant, so the scope `workers:read` is one for operators.
 #[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
     responses((status = 200, description = "The workers heard of lately.", body = WorkerList), crate::openapi::Problems))]
-pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<WorkerList>, Problem> {
+pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<JsonAnswer<WorkerList>, Problem> {
     let (mut workers, drains) = tokio::try_join!(app.ask("list workers", app.registry.workers()), app.drains())?;
     for worker in &mut workers {
         worker.status.draining |= drains.contains_key(&worker.name);
     }
     let now_ms = now_ms();
-    Ok(Json(WorkerList {
+    Ok(JsonAnswer(WorkerList {
         workers: workers.into_iter().map(|worker| view(worker, now_ms, app.config.extend_every_ms)).collect(),
     }))
+}
+
+/// How a worker is put out.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Eviction {
+    /// Revoke the token that it joined with, too: nothing joins with it any more. Workers that have joined with it stay.
+    #[serde(default)]
+    revoke_join_token: bool,
+}
+
+/// A worker that was put out.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Evicted {
+    id: String,
+    /// What its operator called it.
+    name: String,
+    /// Jobs of it that went back to the queue.
+    requeued: u32,
+    /// The id of the token that it joined with; null where that is not known.
+    join_token: Option<String>,
+    /// Whether that was revoked.
+    join_token_revoked: bool,
+}
+
+/// Evict a worker
+///
+/// Every replica refuses its token within five seconds. Its jobs go back to the queue at no cost to them, what it says of them is refused, and
+/// it does not join again under its name with the token that it joined with; a rented machine does not join again at all. A host that may lie
+/// about its name is kept out by revoking that token.
+#[utoipa::path(post, operation_id = "evict_worker", path = "/v1/workers/{id}/evict", tag = "workers",
+    params(("id" = String, Path, description = "The worker's id.")), request_body = Eviction,
+    responses((status = 200, description = "It is no worker any more.", body = Evicted), crate::openapi::Problems))]
+pub(crate) async fn evict(
+    State(app): State<App>,
+    _: Caller<WorkersJoin>,
+    Path(id): Path<String>,
+    Json(Eviction { revoke_join_token }): Json<Eviction>,
+) -> Result<JsonAnswer<Evicted>, Problem> {
+    let worker = app.ask("read a worker", app.registry.worker(&id)).await?;
+    let worker = worker.ok_or_else(|| Problem::not_found("worker"))?;
+    let join_token = worker.joined_with.clone();
+    let mut join_token_revoked = false;
+    if let Some(token_id) = join_token.as_ref().filter(|_| revoke_join_token) {
+        join_token_revoked = app.ask_again("revoke a token", || app.registry.delete_token(token_id)).await?;
+    }
+    let requeued = app.evict(&worker).await?;
+    Ok(JsonAnswer(Evicted { id, name: worker.name, requeued, join_token, join_token_revoked }))
 }
 
 fn view(worker: WorkerRecord, now_ms: u64, extend_every_ms: u64) -> WorkerView {

@@ -224,6 +224,21 @@ async fn a_rented_machine_has_the_slots_of_the_ledger_whatever_it_says() {
     assert_eq!(leases, 1 + 32);
 }
 
+#[tokio::test]
+async fn a_rented_machine_that_was_evicted_does_not_join_again() {
+    let rented = Rented::start().await;
+    let joined = rented.joined(&rented.invite().await).await;
+    let path = format!("/v1/workers/{}/evict", text(&joined, "worker_id"));
+    rented.stack.json(rented.stack.post(&path, &json!({}))).await;
+    let beat = json!({"leases": [], "status": {}});
+    rented.until(401, "extend", &text(&joined, "token"), &beat).await;
+    let refused = async |token: &str| {
+        assert_eq!(rented.stack.problem(rented.join(token)).await, (403, "forbidden".to_owned()));
+    };
+    refused(&text(&joined, "rejoin_token")).await;
+    refused(&rented.invite().await).await;
+}
+
 /// That a model is loaded is the worker's word, and it may say so of any.
 #[tokio::test]
 async fn a_worker_is_leased_no_job_that_it_may_not_run_whatever_it_says_is_loaded() {

@@ -375,6 +375,7 @@ mod tests {
             trust: stokehold_queue::demands::Trust::Datacenter,
             region: String::new(),
             leased_slots: None,
+            joined_with: None,
             joined_ms: NOW_MS - 60_000,
             seen_ms,
             status: WorkerStatus { running, draining, ..WorkerStatus::default() },

@@ -47,8 +47,9 @@ impl Api {
         Ok(found["tokens"].as_array().into_iter().flatten().map(shown).collect())
     }
 
-    pub(super) async fn revoke(&self, id: &str) -> Result<()> {
-        self.0.once(Method::DELETE, &format!("{TOKENS}/{}", segment(id)), None).await.map(|_| ())
+    pub(super) async fn revoke(&self, id: &str, with_workers: bool) -> Result<()> {
+        let path = query(&format!("{TOKENS}/{}", segment(id)), &[("with_workers", with_workers.then_some("true"))]);
+        self.0.once(Method::DELETE, &path, None).await.map(|_| ())
     }
 }
 

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use stokehold_api::token::{Role, Scope, TokenKey, mint, rotated};
 use stokehold_queue::demands::Trust;
-use stokehold_queue::registry::{Actor, Change, ChangeEnd};
-use stokehold_queue::{RedisConfig, RedisQueue, Registry, TokenKind, TokenRecord, nonce, now_ms};
+use stokehold_queue::registry::{Actor, Change, ChangeEnd, Eviction};
+use stokehold_queue::{RedisConfig, RedisQueue, Registry, Shards, TokenKind, TokenRecord, nonce, now_ms};
 
 use super::{CreateArgs, Place, RotateArgs};
 use crate::credentials::Credentials;
@@ -66,13 +66,28 @@ impl Redis {
         Ok(tokens.iter().map(|token| view(token, uses.get(&token.id).copied())).collect())
     }
 
-    pub(super) async fn revoke(&self, id: &str) -> Result<()> {
+    pub(super) async fn revoke(&self, id: &str, with_workers: bool) -> Result<()> {
         let record = self.token(id).await?;
         self.recorded("revoke", &record, async {
             self.registry.delete_token(id).await?;
+            if with_workers {
+                Box::pin(self.evict_joined(id)).await?;
+            }
             Ok(())
         })
         .await
+    }
+
+    /// Evicts the workers that have joined with a token. A lease that an API grants at this moment runs out by itself.
+    async fn evict_joined(&self, id: &str) -> Result<()> {
+        let queue = Shards::connect(self.place.queue()?).await.context("the queue cannot be reached")?;
+        for worker in self.registry.workers().await? {
+            if worker.joined_with.as_deref() == Some(id) {
+                self.registry.evict(&Eviction::of(&worker)).await?;
+                queue.evict(&worker.worker_id).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn token(&self, id: &str) -> Result<TokenRecord> {
@@ -129,19 +144,25 @@ fn view(record: &TokenRecord, used_ms: Option<u64>) -> Value {
 
 impl Place {
     pub(crate) async fn registry(&self) -> Result<Registry> {
-        let config = match &self.redis {
+        let queue = RedisQueue::connect(self.queue()?).await;
+        Ok(queue.context("Redis cannot be reached; does the API, or `stoke dev`, run?")?.registry())
+    }
+
+    /// How the API reaches its queue.
+    fn queue(&self) -> Result<RedisConfig> {
+        Ok(match &self.redis {
             Some(url) => {
                 let prefix = std::env::var("STOKE_REDIS_PREFIX").unwrap_or_else(|_| RedisConfig::default().prefix);
-                RedisConfig { url: url.clone(), prefix, ..RedisConfig::default() }
+                let shards = std::env::var("STOKE_REDIS_SHARDS").ok().and_then(|shards| shards.parse().ok());
+                let shards = shards.unwrap_or(RedisConfig::default().shards);
+                RedisConfig { url: url.clone(), prefix, shards, ..RedisConfig::default() }
             }
             None => {
                 let data = self.data()?;
                 let Some(state) = State::load(&data)? else { return Err(never_run(&data)) };
                 RedisConfig { url: state.redis_url, prefix: state.redis_prefix, ..RedisConfig::default() }
             }
-        };
-        let queue = RedisQueue::connect(config).await;
-        Ok(queue.context("Redis cannot be reached; does the API, or `stoke dev`, run?")?.registry())
+        })
     }
 
     pub(crate) fn token_key(&self) -> Result<TokenKey> {

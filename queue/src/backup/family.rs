@@ -86,7 +86,7 @@ const SHARD: [Family; 60] = [
 ];
 
 /// Below the registry's root.
-const REGISTRY: [Family; 35] = [
+const REGISTRY: [Family; 36] = [
     ("homes", "tenants", Fate::Record),
     ("tenants", "lists", Fate::Place),
     ("tenant", "tenants", Fate::Record),
@@ -124,6 +124,7 @@ const REGISTRY: [Family; 35] = [
     ("bills", "bills", Fate::Record),
     ("drains", "machines", Fate::Place),
     ("shunned", "machines", Fate::Place),
+    ("evicted", "evicted workers", Fate::Record),
     ("restoring", "signals", Fate::Moment),
 ];
 

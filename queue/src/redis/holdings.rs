@@ -1,15 +1,18 @@
-//! Which leases a worker holds: to whom a fence belongs, and what its holder may see.
+//! Which leases a worker holds: to whom a fence belongs, what its holder may see, and how all of them come back.
 
 use redis::AsyncCommands;
 
 use super::{BATCH_MAX, RedisQueue, bounded};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::gateway::{LeaseRef, ModelRef};
-use crate::id::JobId;
+use crate::gateway::{FinishAnswer, LeaseRef, ModelRef};
+use crate::id::{Fence, JobId};
 use crate::job::{JobSpec, SLOT_PARTS};
-use crate::queue::LEASES_MAX;
+use crate::queue::{LEASES_MAX, Queue};
 use crate::stored_spec;
+
+/// Leases looked at in one call.
+const PAGE: usize = 500;
 
 /// Who holds a lease, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,5 +109,48 @@ impl RedisQueue {
             }
         }
         Ok(false)
+    }
+
+    /// Hands all leases of a worker back, at no cost to their jobs, and says how many. A lease that is being granted at this moment may be
+    /// missed: call again when the worker can ask for no more.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: some may have been handed back; repeat.
+    pub async fn evict(&self, worker_id: &str) -> Result<u32, Error> {
+        let (mut redis, step) = (self.connection.redis(), "look through the leases");
+        let (mut cursor, mut released) = (0_u64, 0);
+        loop {
+            let (next, page): (u64, Vec<(String, f64)>) = redis::cmd("ZSCAN")
+                .arg(self.keys.leases())
+                .arg(cursor)
+                .arg("COUNT")
+                .arg(PAGE)
+                .query_async(&mut redis)
+                .await
+                .map_err(Error::redis(step))?;
+            let ids: Vec<JobId> = page.iter().filter_map(|(id, _)| id.parse().ok()).collect();
+            let mut pipe = redis::pipe();
+            for id in &ids {
+                pipe.hmget(self.keys.job(*id), &["fence", "run"]);
+            }
+            let rows: Vec<(Option<String>, Option<String>)> = match ids.is_empty() {
+                true => Vec::new(),
+                false => pipe.query_async(&mut redis).await.map_err(Error::redis(step))?,
+            };
+            let is_its_own =
+                |run: &Option<String>| run.as_deref().and_then(|run| run.split(' ').next()) == Some(worker_id);
+            let held = ids.iter().zip(rows).filter(|(_, (_, run))| is_its_own(run));
+            let leases: Vec<LeaseRef> =
+                held.filter_map(|(id, (fence, _))| Some(LeaseRef { job_id: *id, fence: Fence(fence?) })).collect();
+            for leases in leases.chunks(BATCH_MAX) {
+                let answers = self.release(leases).await?;
+                let done = answers.iter().filter(|answer| **answer == FinishAnswer::Ok).count();
+                released += u32::try_from(done).unwrap_or(u32::MAX);
+            }
+            cursor = next;
+            if cursor == 0 {
+                return Ok(released);
+            }
+        }
     }
 }

@@ -56,7 +56,7 @@ use Foreign::{Apart, Figures, Hidden, Open, Operators, Session};
 use Scope::{
     AuditRead, EndpointsRead, EndpointsWrite, FilesRead, FilesWrite, JobsCancel, JobsRead, JobsSubmit, LimitsRead,
     LimitsWrite, SecretsRead, SecretsRewrap, SecretsWrite, TenantsRead, TenantsWrite, TokensRead, TokensWrite,
-    WebhooksRead, WebhooksWrite, WorkersRead,
+    WebhooksRead, WebhooksWrite, WorkersJoin, WorkersRead,
 };
 
 const JOB: &str = r#"{"endpoint": "<endpoint>", "input": {"text": "again"}}"#;
@@ -139,6 +139,7 @@ pub(super) const ROWS: &[Row] = &[
     row("PUT /v1/limits/{tenant}/endpoints/{name}", "/v1/limits/<tenant>/endpoints/<endpoint>", Some(LimitsWrite), Operators, r#"{"max_open": 70}"#),
     row("GET /v1/workers", "/v1/workers", Some(WorkersRead), Operators, ""),
     row("GET /v1/workers/{id}/readings", "/v1/workers/<worker>/readings", Some(WorkersRead), Operators, ""),
+    row("POST /v1/workers/{id}/evict", "/v1/workers/<worker>/evict", Some(WorkersJoin), Operators, "{}"),
     row("GET /v1/fleet", "/v1/fleet", Some(WorkersRead), Operators, ""),
     row("GET /v1/queue", "/v1/queue", Some(WorkersRead), Operators, ""),
     row("GET /v1/quarantine", "/v1/quarantine", Some(TenantsRead), Operators, ""),

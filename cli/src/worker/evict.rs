@@ -1,0 +1,101 @@
+//! `stoke worker evict`.
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Client, segment};
+use crate::{Global, output};
+
+/// Put a worker out: its token ends within 5 seconds, and its jobs go to others
+///
+/// Its jobs lose no attempt, and what it says of them is refused. It does not join again under its name with the token that it joined with; a
+/// rented machine does not join again at all. A host that may lie about its name is kept out by --revoke-join-token.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke worker evict w_0123456789abcdef
+  stoke worker evict w_0123456789abcdef --revoke-join-token
+  stoke token revoke TOKEN --with-workers")]
+pub(crate) struct EvictArgs {
+    /// Its id, as `stoke workers` shows it
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Revoke the token that it joined with, too: nothing joins with it any more
+    #[arg(long)]
+    revoke_join_token: bool,
+}
+
+pub(crate) async fn run(global: &Global, args: EvictArgs) -> Result<()> {
+    let client = Client::connect(global)?;
+    let evicted = evict(&client, &args).await?;
+    if global.json {
+        return output::json(&evicted);
+    }
+    output::line(said(&evicted))?;
+    if !args.revoke_join_token
+        && let Some(token) = evicted["join_token"].as_str()
+    {
+        output::note(output::dim(format_args!(
+            "Others may join with its token still; `stoke token revoke {token} --with-workers` evicts all that joined with it."
+        )));
+    }
+    Ok(())
+}
+
+async fn evict(client: &Client, args: &EvictArgs) -> Result<Value> {
+    ensure!(args.id.starts_with("w_"), "a worker's id begins with w_; `stoke workers` shows it");
+    let body = json!({"revoke_join_token": args.revoke_join_token});
+    client.once(Method::POST, &format!("/v1/workers/{}/evict", segment(&args.id)), Some(&body)).await
+}
+
+fn said(evicted: &Value) -> String {
+    let (name, id) = (output::cell(&evicted["name"]), output::cell(&evicted["id"]));
+    let jobs = match evicted["requeued"].as_u64().unwrap_or(0) {
+        0 => "it ran no job".to_owned(),
+        1 => "1 job went back to the queue".to_owned(),
+        jobs => format!("{jobs} jobs went back to the queue"),
+    };
+    let token = match evicted["join_token_revoked"].as_bool() {
+        Some(true) => ", and its join token is revoked",
+        _ => "",
+    };
+    format!("worker {name} ({id}) is evicted: {jobs}{token}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use axum::routing::post;
+    use axum::{Json, Router};
+
+    use super::*;
+    use crate::stub;
+
+    #[test]
+    fn a_worker_is_evicted_by_its_id_and_works_without_a_verb_as_before() {
+        for line in ["worker evict w_1", "worker evict w_1 --revoke-join-token", "worker --gateway http://a", "worker"]
+        {
+            assert!(stub::parse(line).is_ok(), "{line}");
+        }
+        assert!(stub::parse("worker evict").is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_for_is_sent_and_told() {
+        let answer = async |Json(body): Json<Value>| {
+            let revoked = body["revoke_join_token"].clone();
+            Json(
+                json!({"id": "w_1", "name": "desk", "requeued": 2, "join_token": "00ff", "join_token_revoked": revoked}),
+            )
+        };
+        let client = stub::serve(Router::new().route("/v1/workers/w_1/evict", post(answer))).await;
+        let args = |id: &str| EvictArgs { id: id.to_owned(), revoke_join_token: true };
+        let evicted = evict(&client, &args("w_1")).await.unwrap();
+        assert_eq!(
+            said(&evicted),
+            "worker desk (w_1) is evicted: 2 jobs went back to the queue, and its join token is revoked"
+        );
+        assert!(evict(&client, &args("desk")).await.unwrap_err().to_string().contains("stoke workers"));
+    }
+}

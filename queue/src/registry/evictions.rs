@@ -1,0 +1,94 @@
+//! Workers that an operator has put out: what is theirs is refused from then on.
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+use serde::{Deserialize, Serialize};
+
+use super::{Registry, WorkerRecord, readable, to_json};
+use crate::clock::now_ms;
+use crate::error::Error;
+
+/// So many are remembered; the oldest give way.
+const EVICTIONS_MAX: usize = 10_000;
+
+/// A worker that was put out. It, and whatever joins under its name with the token that it joined with, is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Eviction {
+    /// Its id.
+    pub worker_id: String,
+    /// What it was called.
+    pub name: String,
+    /// The public part of the token that it joined with, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined_with: Option<String>,
+    /// When that was, unix milliseconds.
+    pub at_ms: u64,
+}
+
+impl Eviction {
+    /// That of a worker, now.
+    #[must_use]
+    pub fn of(worker: &WorkerRecord) -> Self {
+        Self {
+            worker_id: worker.worker_id.clone(),
+            name: worker.name.clone(),
+            joined_with: worker.joined_with.clone(),
+            at_ms: now_ms(),
+        }
+    }
+}
+
+impl Registry {
+    /// Puts a worker out: its tokens are refused from now on, and it is listed no more. Its leases are another matter
+    /// (`Shards::evict`).
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown, repeat.
+    pub async fn evict(&self, eviction: &Eviction) -> Result<(), Error> {
+        let step = "put a worker out";
+        let mut redis = self.connection.redis();
+        let _: u64 = redis
+            .hset(self.keys.evicted(), &eviction.worker_id, to_json(step, eviction)?)
+            .await
+            .map_err(Error::redis(step))?;
+        self.drop_workers(&[&eviction.worker_id]).await?;
+        let mut known = self.evictions().await?;
+        if known.len() > EVICTIONS_MAX {
+            known.sort_by_key(|eviction| eviction.at_ms);
+            let oldest: Vec<&str> =
+                known[..known.len() - EVICTIONS_MAX].iter().map(|eviction| eviction.worker_id.as_str()).collect();
+            let _: u64 = redis.hdel(self.keys.evicted(), oldest).await.map_err(Error::redis(step))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out who was put out.
+    pub(super) async fn without_evicted(&self, workers: &mut Vec<WorkerRecord>) -> Result<(), Error> {
+        if workers.is_empty() {
+            return Ok(());
+        }
+        let step = "read who was put out";
+        let mut ask = redis::cmd("HMGET");
+        ask.arg(self.keys.evicted());
+        for worker in workers.iter() {
+            ask.arg(&worker.worker_id);
+        }
+        let evicted: Vec<Option<String>> =
+            ask.query_async(&mut self.connection.redis()).await.map_err(Error::redis(step))?;
+        let mut evicted = evicted.into_iter();
+        workers.retain(|_| evicted.next().flatten().is_none());
+        Ok(())
+    }
+
+    /// The workers that were put out.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn evictions(&self) -> Result<Vec<Eviction>, Error> {
+        let step = "read who was put out";
+        let all: HashMap<String, String> =
+            self.connection.redis().hgetall(self.keys.evicted()).await.map_err(Error::redis(step))?;
+        Ok(all.values().filter_map(|text| readable(step, text)).collect())
+    }
+}
