@@ -22,13 +22,14 @@ use crate::webhooks::schedule;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 40] = [
+pub const ENV: [(&str, &str); 41] = [
     ("STOKE_LISTEN", "listen"),
     ("STOKE_PUBLIC_URL", "public_url"),
     ("STOKE_TRUSTED_PROXIES", "trusted_proxies"),
     ("STOKE_TOKEN_KEY", "token_key"),
     ("STOKE_SECRET_KEYS", "secret_keys"),
     ("STOKE_WEIGHT_BUCKETS", "weight_buckets"),
+    ("STOKE_PACKAGE_INDEXES", "package_indexes"),
     ("STOKE_LEASE_MS", "lease_ms"),
     ("STOKE_EXTEND_EVERY_MS", "extend_every_ms"),
     ("STOKE_RETENTION_MS", "retention_ms"),
@@ -84,6 +85,8 @@ pub struct Config {
     pub secret_keys: Keyring,
     /// Buckets that every tenant may have weights read from.
     pub weight_buckets: Vec<String>,
+    /// Package indexes that locked requirements may name, with what lies below them.
+    pub package_indexes: Vec<String>,
     /// How often a worker extends its leases, milliseconds.
     pub extend_every_ms: u64,
     /// Accept a Redis that forgets everything when it restarts.
@@ -190,6 +193,7 @@ struct RawConfig {
     token_key: String,
     secret_keys: String,
     weight_buckets: String,
+    package_indexes: String,
     lease_ms: u64,
     extend_every_ms: u64,
     retention_ms: u64,
@@ -298,6 +302,7 @@ impl Config {
             token_key,
             secret_keys,
             weight_buckets: weight_buckets(&raw.weight_buckets, &raw.s3.bucket)?,
+            package_indexes: package_indexes(&raw.package_indexes)?,
             s3: raw.s3.mean(),
             extend_every_ms: raw.extend_every_ms,
             ephemeral: raw.ephemeral,
@@ -328,6 +333,25 @@ fn weight_buckets(text: &str, own: &str) -> Result<Vec<String>, Error> {
         return Err(Error::Setting { setting: "weight_buckets", why });
     }
     Ok(named)
+}
+
+/// Addresses that end in a folder: what lies below one is let in as well.
+fn package_indexes(text: &str) -> Result<Vec<String>, Error> {
+    let named: Vec<String> = text
+        .split(',')
+        .map(str::trim)
+        .filter(|url| !url.is_empty())
+        .map(|url| url.trim_end_matches('/').to_owned())
+        .collect();
+    let is_address = |url: &String| {
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+        !rest.is_empty() && !rest.contains(['@', '$', '?', '#', ' '])
+    };
+    if named.iter().all(is_address) {
+        return Ok(named);
+    }
+    let why = "must be http(s) addresses without credentials, with commas between them, as \"https://pypi.org/simple\", or empty";
+    Err(Error::Setting { setting: "package_indexes", why: why.to_owned() })
 }
 
 /// Empty is `../dist` as seen from this program, where `make worker-dist` puts them beside a build.

@@ -58,6 +58,7 @@ mod redis;
 pub mod registry;
 #[cfg(feature = "redis")]
 mod requirements;
+pub mod requirements_lock;
 pub mod retry;
 #[cfg(feature = "redis")]
 pub mod schedules;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
+use stokehold_queue::requirements_lock::{Indexes, Lock};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -43,7 +44,7 @@ pub const CAP_BYTES_DEFAULT: u64 = 50 * 1024 * 1024 * 1024;
 /// What an endpoint needs of its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentSpec {
-    /// Pinned requirements in pip's format, with hashes or without; may be empty.
+    /// Pinned requirements, with hashes or without; may be empty. What uv is given is what [`Lock`] makes of them.
     pub requirements_lock: String,
     /// A version such as `3.11`; empty is the `python3` on PATH.
     pub python: String,
@@ -180,31 +181,33 @@ impl Environments {
     /// The environment for `spec`, built if there is none. Dropping the future stops its build.
     ///
     /// # Errors
-    /// [`Error::Failed`] with the last lines of what uv wrote when the requirements cannot be installed; the others name what
-    /// the machine lacks.
+    /// [`Error::Requirements`] for a lock that holds more than names, versions, hashes and indexes; [`Error::Failed`] with the last lines of
+    /// what uv wrote when the requirements cannot be installed; the others name what the machine lacks.
     pub async fn get(
         &self,
         spec: &EnvironmentSpec,
         progress: &(dyn Fn(Phase) + Send + Sync),
     ) -> Result<Environment, Error> {
         let inner = &*self.0;
+        // Before anything reads it: uv sees what is rendered here, never what was sent.
+        let lock = &Lock::parse(&spec.requirements_lock, Indexes::Any)?;
         let interpreter = inner.interpreters.find(&inner.uv, &spec.python).await?;
-        let hash = inner.hash(spec, &interpreter).await?;
+        let hash = inner.hash(lock, &interpreter).await?;
         let _turn = inner.turns.take(&hash, || progress(Phase::Waiting)).await;
         loop {
             if let Some(ready) = inner.ready(&hash, progress).await? {
                 return Ok(ready);
             }
             let lock_file = inner.store.lock_file(&hash);
-            let lock = lock::exclusive(&lock_file, BUILD_LIMIT).await?;
+            let turn = lock::exclusive(&lock_file, BUILD_LIMIT).await?;
             if inner.store.is_usable(&hash) {
                 continue;
             }
             let started = Instant::now();
-            let built = inner.build(spec, &interpreter, &hash, progress).await;
+            let built = inner.build(lock, &interpreter, &hash, progress).await;
             metrics::environment_built(started.elapsed(), built.is_ok());
             match built {
-                Ok((built, fresh)) => self.publish(built, fresh, hash.clone(), lock).await?,
+                Ok((built, fresh)) => self.publish(built, fresh, hash.clone(), turn).await?,
                 Err(error) => {
                     // Nothing is left for it to guard, and nothing would ever evict it.
                     let _ = std::fs::remove_file(lock_file);
@@ -247,11 +250,10 @@ impl Environments {
 }
 
 impl Inner {
-    async fn hash(&self, spec: &EnvironmentSpec, interpreter: &Interpreter) -> Result<String, Error> {
+    async fn hash(&self, lock: &Lock, interpreter: &Interpreter) -> Result<String, Error> {
         let mut hash = Sha256::new();
         // Zero bytes part the fields: none of them can hold one.
-        for field in [&normalised(&spec.requirements_lock), &interpreter.identity, &self.runner_wheel.identity().await?]
-        {
+        for field in [&lock.render(), &interpreter.identity, &self.runner_wheel.identity().await?] {
             hash.update(field.replace('\0', ""));
             hash.update([0]);
         }
@@ -281,20 +283,20 @@ impl Inner {
 
     async fn build(
         &self,
-        spec: &EnvironmentSpec,
+        requirements: &Lock,
         interpreter: &Interpreter,
         hash: &str,
         progress: &(dyn Fn(Phase) + Send + Sync),
     ) -> Result<(TempDir, Fresh), Error> {
-        let (partial, requirements) = (self.store.partial(hash)?, normalised(&spec.requirements_lock));
+        let partial = self.store.partial(hash)?;
         let venv = partial.path();
         progress(Phase::CreatingVenv);
         self.uv.venv(&interpreter.program, venv).await?;
         if !requirements.is_empty() {
             let lock = venv.join(".stokehold-requirements.txt");
-            tokio::fs::write(&lock, &requirements).await.map_err(Error::io("write the requirements"))?;
-            progress(Phase::Installing { packages: packages(&requirements) });
-            self.uv.sync(venv, &lock, requirements.contains("--hash=")).await?;
+            tokio::fs::write(&lock, requirements.render()).await.map_err(Error::io("write the requirements"))?;
+            progress(Phase::Installing { packages: requirements.len() });
+            self.uv.sync(venv, &lock, requirements.is_hashed()).await?;
         }
         progress(Phase::InstallingRunner);
         self.uv.install(venv, self.runner_wheel.as_argument()).await?;
@@ -319,34 +321,9 @@ impl Inner {
     }
 }
 
-/// Without what does not change what is installed: comments, blank lines, the ends of lines.
-fn normalised(lock: &str) -> String {
-    let lines = lock.lines().map(str::trim_end).filter(|line| !line.is_empty() && !line.trim_start().starts_with('#'));
-    lines.flat_map(|line| [line, "\n"]).collect()
-}
-
-/// How many requirements a normalised lock lists: hashes are on indented lines, options start with a dash.
-fn packages(lock: &str) -> usize {
-    lock.lines().filter(|line| !line.starts_with([' ', '\t', '-'])).count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const LOCK: &str =
-        "# by hand\r\nsix==1.17.0 \\\r\n    --hash=sha256:aa  \r\n\r\n-i https://index.invalid\nidna==3.10\n";
-
-    #[test]
-    fn comments_and_line_ends_do_not_make_another_environment() {
-        assert_eq!(normalised(LOCK), "six==1.17.0 \\\n    --hash=sha256:aa\n-i https://index.invalid\nidna==3.10\n");
-        assert_eq!(normalised("\n# nothing\n"), "");
-    }
-
-    #[test]
-    fn packages_are_counted() {
-        assert_eq!(packages(&normalised(LOCK)), 2);
-    }
 
     #[test]
     fn phases_read_as_words() {

@@ -17,6 +17,7 @@ use stokehold_queue::demands::SandboxLevel;
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, Weight};
 use stokehold_queue::gateway::BATCH_SIZE_MAX;
 use stokehold_queue::job::Priority;
+use stokehold_queue::requirements_lock::{Indexes, Lock};
 use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
 use utoipa::ToSchema;
 
@@ -40,7 +41,6 @@ const BATCH_WAIT_MAX_MS: f64 = 10_000.0;
 const CONCURRENCY_MAX: u32 = 1_000;
 const KEEP_WARM_MAX_S: u64 = 86_400;
 const WARM_WORKERS_MAX: u32 = 1_000;
-const LOCK_MAX: usize = 512 << 10;
 const WARMUPS_MAX: usize = 8;
 const WARMUP_BYTES_MAX: usize = 64 << 10;
 
@@ -63,7 +63,8 @@ pub(crate) struct DeployRequest {
     /// `file.py:object` inside the package; other kinds than `python` say what theirs is.
     #[serde(default)]
     entry: String,
-    /// The exact requirements, in `requirements.txt` form.
+    /// The exact requirements, one a line: `name==version`, or `name @ https://...` with a hash; each with a marker and `--hash=sha256:...` where
+    /// there are any, and `--index-url` of an index that the operator lets in. Up to 512 KiB; nothing else that a `requirements.txt` may say.
     #[serde(default)]
     requirements_lock: String,
     /// Python to run it with, as `3.11`; empty means the worker's own.
@@ -267,7 +268,7 @@ pub(crate) async fn deploy(
         "/package_size_bytes",
     )?;
     let percent = traffic::checked_percent(request.traffic_percent, "/traffic_percent")?;
-    let (name, spec) = checked(request)?;
+    let (name, spec) = checked(request, &app.config.package_indexes)?;
     let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
     if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
         return Err(Problem::new(
@@ -356,14 +357,14 @@ fn unknown(name: &str) -> Problem {
     Problem::new(Code::UnknownEndpoint, format!("there is no endpoint {name:?}; GET /v1/endpoints lists them"))
 }
 
-fn checked(request: DeployRequest) -> Result<(String, EndpointSpec), Problem> {
+fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String, EndpointSpec), Problem> {
     let wrong = |path: &str, message: String| Err(Problem::field(path, message));
     if !names::is_name(&request.name) {
         return wrong("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
     }
     let runner = request.runner.checked(&request.entry)?;
-    if request.requirements_lock.len() > LOCK_MAX {
-        return wrong("/requirements_lock", format!("must be at most {LOCK_MAX} bytes"));
+    if let Err(error) = Lock::parse(&request.requirements_lock, Indexes::Listed(package_indexes)) {
+        return wrong("/requirements_lock", error.to_string());
     }
     let python = request.python.split_once('.');
     if !request.python.is_empty() && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok()) {

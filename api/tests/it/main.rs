@@ -18,6 +18,7 @@ mod events;
 mod feedback;
 mod history;
 mod large_inputs;
+mod locks;
 mod matrix;
 mod openapi;
 mod outages;

@@ -253,6 +253,7 @@ pub(crate) fn config(redis: &RedisServer, s3: ObjectsConfig) -> Config {
         secret_keys: Keyring::parse("", &token_key).unwrap(),
         token_key,
         weight_buckets: Vec::new(),
+        package_indexes: vec!["https://pypi.org/simple".to_owned(), "https://download.pytorch.org/whl".to_owned()],
         extend_every_ms: 3_000,
         ephemeral: false,
         worker_dist: None,

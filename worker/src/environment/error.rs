@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use stokehold_queue::requirements_lock::LockError;
+
 /// Why an environment, or the tool that builds it, is not there.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -12,6 +14,9 @@ pub enum Error {
     /// The asked Python version is not one uv could look for.
     #[error("{0:?} is not a Python version; write it like \"3.11\", or leave it empty for the worker's python3")]
     PythonVersion(String),
+    /// The requirements say what no lock may say.
+    #[error("the locked requirements cannot be installed: {0}. Lock them again and deploy")]
+    Requirements(#[from] LockError),
     /// No such Python on this machine, and none could be installed.
     #[error("no Python {version} on this machine: {why}")]
     PythonMissing {

@@ -136,11 +136,29 @@ async fn a_setup_that_raises_fails_the_job_with_its_words() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requirements_that_cannot_be_met_fail_the_job_with_uvs_words() {
     let stage = Stage::single().await;
-    let lock = "missing @ file:///nowhere/missing-1-py3-none-any.whl\n".to_owned();
+    let hash = "0".repeat(64);
+    let lock = format!("missing @ http://127.0.0.1:9/missing-1-py3-none-any.whl --hash=sha256:{hash}\n");
     let spec = EndpointSpec { requirements_lock: lock, ..spec("plain") };
     stage.gateway.deploy("unmet", pack(""), spec);
     let end = stage.gateway.end(&stage.submit_to("unmet", json!({}))).await;
     assert!(error(&end, ErrorCode::EnvironmentFailed).message.contains("missing-1-py3-none-any.whl"));
+}
+
+/// Deployed before the API refused it: uv never reads it, and the job is not tried elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn requirements_that_name_files_of_the_worker_fail_the_job_unread() {
+    let stage = Stage::single().await;
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), "JOIN_TOKEN=canary\n").unwrap();
+    for option in ["-r", "-c", "--requirement="] {
+        let lock = format!("six==1.17.0\n{option} {}\n", secret.path().display());
+        let spec = EndpointSpec { requirements_lock: lock, ..spec("plain") };
+        stage.gateway.deploy("curious", pack(""), spec);
+        let end = stage.gateway.end(&stage.submit_to("curious", json!({}))).await;
+        let said = &error(&end, ErrorCode::EnvironmentFailed).message;
+        assert!(said.contains("line 2: ") && said.contains("is no part of a lock"), "{said}");
+        assert!(!said.contains("canary"), "{said}");
+    }
 }
 
 /// Neither counts as trouble of the infrastructure, which would be tried ten times.

@@ -1,0 +1,48 @@
+//! Locked requirements: what uv would read or ask beyond packages never gets as far as a worker.
+
+use serde_json::{Value, json};
+
+use crate::stack::{Stack, echo};
+
+fn with_lock(lock: &str) -> Value {
+    let mut endpoint = echo();
+    endpoint["requirements_lock"] = lock.into();
+    endpoint
+}
+
+#[tokio::test]
+async fn a_lock_that_makes_workers_read_or_ask_is_refused_with_its_line() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let hash = format!("--hash=sha256:{}", "0".repeat(64));
+    for (line, why) in [
+        ("-r /proc/self/environ", "is no part of a lock"),
+        ("-c http://169.254.169.254/latest", "is no part of a lock"),
+        ("--find-links /var/lib", "is no part of a lock"),
+        ("--index-url https://pypi.org/${STOKE_JOIN_TOKEN}/simple", "must hold no $"),
+        ("--extra-index-url https://evil.example/simple", "package_indexes"),
+        ("x @ git+https://h.example/x", "must begin with https://"),
+        ("x @ https://h.example/x.whl", "needs a --hash"),
+        ("../x.whl", "is no requirement"),
+        ("six>=1", "is not one exact version"),
+        ("six==1\u{2028}-r x", "is no character of a lock"),
+    ] {
+        let answer = stack.post("/v1/endpoints", &with_lock(&format!("# ours\n{line}\n"))).send().await.unwrap();
+        assert_eq!(answer.status(), 400, "{line}");
+        let problem: Value = answer.json().await.unwrap();
+        assert_eq!(problem["errors"][0]["path"], "/requirements_lock", "{problem}");
+        let said = problem["errors"][0]["message"].as_str().unwrap();
+        assert!(said.starts_with("line 2: ") && said.contains(why), "{line}: {said}");
+    }
+    let versions = stack.json(stack.get("/v1/endpoints/echo/versions")).await;
+    assert_eq!(versions["versions"].as_array().unwrap().len(), 1, "{versions}");
+
+    // What `stoke deploy` and people by hand send is taken, and answered as it was sent.
+    let lock = format!(
+        "# by hand\n--extra-index-url https://download.pytorch.org/whl/cu121\n\
+         six==1.17.0 ; python_version >= '3.8' \\\n    {hash}\nx @ https://h.example/x-1-py3-none-any.whl {hash}\n"
+    );
+    let version = stack.deploy(with_lock(&lock)).await;
+    assert_eq!((&version["version"], &version["requirements_lock"]), (&json!(2), &json!(lock)));
+    stack.deploy(with_lock("numpy==2.0.0\n")).await;
+}

@@ -1,0 +1,375 @@
+//! Locked requirements as data. pip's and uv's requirement files are a language: they read other files, expand variables of the
+//! environment and name servers. What tenants send is parsed here instead, and only what [`Lock`] renders reaches uv.
+//!
+//! A lock holds `name[extras]==version ; marker --hash=sha256:...`, `name @ https://... --hash=sha256:...`, and the package indexes that
+//! the operator lets in. Comments and lines that go on after a `\` may be in it; everything else is refused with the number of its line.
+
+mod lines;
+mod marker;
+mod version;
+
+use std::fmt;
+
+use self::lines::{Logical, logical};
+
+/// A lock, bytes.
+pub const LOCK_BYTES_MAX: usize = 512 << 10;
+/// Lines as they are written, all together.
+pub const LOCK_LINES_MAX: usize = 20_000;
+/// One line as it is written, bytes.
+pub const LINE_BYTES_MAX: usize = 8 << 10;
+/// Requirements of one lock.
+pub const REQUIREMENTS_MAX: usize = 2_000;
+/// Hashes of one requirement: a release has one per file.
+pub const HASHES_MAX: usize = 1_000;
+/// Package indexes of one lock.
+const INDEXES_MAX: usize = 8;
+
+const NAME_BYTES_MAX: usize = 128;
+const EXTRAS_MAX: usize = 32;
+const URL_BYTES_MAX: usize = 2_048;
+const SHA256_DIGITS: usize = 64;
+
+/// What a path may end in that uv takes for a file.
+pub(crate) const ARCHIVES: [&str; 12] =
+    [".whl", ".zip", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".zst", ".lz", ".lzma", ".tar"];
+
+/// Which package indexes a lock may name.
+#[derive(Debug, Clone, Copy)]
+pub enum Indexes<'a> {
+    /// These, and what lies below them: `https://host/whl` lets `https://host/whl/cu121` in.
+    Listed(&'a [String]),
+    /// Any: whoever asks has checked them before, or builds on their own machine.
+    Any,
+}
+
+/// Why a lock is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct LockError {
+    /// The line, from 1; 0 when it is about the whole.
+    pub line: usize,
+    /// What is wrong with it, and what to do.
+    pub why: String,
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.why),
+            line => write!(f, "line {line}: {}", self.why),
+        }
+    }
+}
+
+/// One requirement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Requirement {
+    name: String,
+    extras: Vec<String>,
+    from: Source,
+    marker: Option<String>,
+    /// Lowercase hex digits of SHA-256.
+    hashes: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Source {
+    /// An operator and a version, as `==1.17.0`.
+    Index(String),
+    Url(String),
+}
+
+/// Locked requirements that hold nothing but names, versions, markers, hashes, and indexes that are let in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lock {
+    /// Options with their URLs, as uv reads them.
+    indexes: Vec<(&'static str, String)>,
+    requirements: Vec<Requirement>,
+}
+
+impl Lock {
+    /// Reads a lock.
+    ///
+    /// # Errors
+    /// [`LockError`] for whatever is not in the list above.
+    pub fn parse(text: &str, indexes: Indexes<'_>) -> Result<Self, LockError> {
+        let mut lock = Self::default();
+        for line in logical(text)? {
+            let refuse = |why: String| LockError { line: line.number, why };
+            if line.text.starts_with('-') {
+                let index = index(&line.text, indexes).map_err(refuse)?;
+                lock.take_index(index).map_err(refuse)?;
+            } else {
+                lock.requirements.push(requirement(&line).map_err(refuse)?);
+                if lock.requirements.len() > REQUIREMENTS_MAX {
+                    return Err(refuse(format!("a lock has at most {REQUIREMENTS_MAX} requirements")));
+                }
+                lock.check_hashed().map_err(refuse)?;
+            }
+        }
+        Ok(lock)
+    }
+
+    fn take_index(&mut self, index: (&'static str, String)) -> Result<(), String> {
+        if index.0 == INDEX && self.indexes.iter().any(|(option, _)| *option == INDEX) {
+            return Err("--index-url is given twice; name further indexes with --extra-index-url".to_owned());
+        }
+        if self.indexes.len() == INDEXES_MAX {
+            return Err(format!("a lock names at most {INDEXES_MAX} package indexes"));
+        }
+        self.indexes.push(index);
+        Ok(())
+    }
+
+    /// uv checks hashes of all or of none.
+    fn check_hashed(&self) -> Result<(), String> {
+        let [.., before, last] = self.requirements.as_slice() else { return Ok(()) };
+        if before.hashes.is_empty() == last.hashes.is_empty() {
+            return Ok(());
+        }
+        let without = if last.hashes.is_empty() { last } else { before };
+        Err(format!(
+            "{} has no --hash while others have one; lock with `uv pip compile --generate-hashes`, or leave all hashes out",
+            without.name
+        ))
+    }
+
+    /// Whether it asks for nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// How many requirements it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.requirements.len()
+    }
+
+    /// Whether every requirement has hashes.
+    #[must_use]
+    pub fn is_hashed(&self) -> bool {
+        self.requirements.first().is_some_and(|requirement| !requirement.hashes.is_empty())
+    }
+
+    /// As uv is to read it. The same requirements give the same text, whatever comments and line ends they were written with.
+    #[must_use]
+    pub fn render(&self) -> String {
+        if self.requirements.is_empty() {
+            return String::new();
+        }
+        let mut text = String::new();
+        for (option, url) in &self.indexes {
+            text.extend([option, " ", url, "\n"]);
+        }
+        for requirement in &self.requirements {
+            requirement.render(&mut text);
+        }
+        text
+    }
+}
+
+impl Requirement {
+    fn render(&self, text: &mut String) {
+        text.push_str(&self.name);
+        if !self.extras.is_empty() {
+            text.extend(["[", &self.extras.join(","), "]"]);
+        }
+        match &self.from {
+            Source::Index(version) => text.push_str(version),
+            Source::Url(url) => text.extend([" @ ", url]),
+        }
+        if let Some(marker) = &self.marker {
+            text.extend([" ; ", marker]);
+        }
+        for hash in &self.hashes {
+            text.extend([" \\\n    --hash=sha256:", hash]);
+        }
+        text.push('\n');
+    }
+}
+
+const INDEX: &str = "--index-url";
+const EXTRA_INDEX: &str = "--extra-index-url";
+
+/// `--index-url URL`: the one option that a lock may hold.
+fn index(line: &str, indexes: Indexes<'_>) -> Result<(&'static str, String), String> {
+    let (option, rest) = line.split_at(line.find([' ', '=']).unwrap_or(line.len()));
+    let option = match option {
+        "-i" | INDEX => INDEX,
+        EXTRA_INDEX => EXTRA_INDEX,
+        other => {
+            return Err(format!(
+                "{} is no part of a lock, which holds name==version lines, hashes and --index-url; lock with `uv pip compile`, \
+                 which writes what the file refers to into one",
+                quoted(other)
+            ));
+        }
+    };
+    let url = rest.strip_prefix('=').unwrap_or(rest).trim();
+    let url = checked_url(url)?;
+    if url.contains(['?', '%']) {
+        return Err(format!("the index {} must be a plain address, without ? and %", quoted(url)));
+    }
+    if let Indexes::Listed(listed) = indexes
+        && !listed.iter().any(|listed| is_below(url, listed))
+    {
+        return Err(format!(
+            "the package index {} is none that the operator lets in ({}); have it added to package_indexes, or leave the option out",
+            quoted(url),
+            if listed.is_empty() { "none is".to_owned() } else { listed.join(", ") }
+        ));
+    }
+    Ok((option, url.to_owned()))
+}
+
+fn is_below(url: &str, listed: &str) -> bool {
+    let rest = url.strip_prefix(listed.trim_end_matches('/'));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn requirement(line: &Logical) -> Result<Requirement, String> {
+    // Hashes come last, each a word of its own.
+    let (what, options) = match line.text.find(" --") {
+        Some(at) => line.text.split_at(at),
+        None => (line.text.as_str(), ""),
+    };
+    let mut hashes = options.split(' ').filter(|word| !word.is_empty()).map(hash).collect::<Result<Vec<_>, _>>()?;
+    let (name, rest) = name_of(what)?;
+    let (extras, rest) = extras_of(rest)?;
+    let rest = rest.trim_start();
+    let (from, marker) = match rest.strip_prefix('@') {
+        Some(rest) => {
+            // A marker begins after a blank: a URL may hold a semicolon.
+            let (url, marker) = match rest.trim_start().split_once(' ') {
+                Some((url, marker)) => (url, Some(marker.trim())),
+                None => (rest.trim_start(), None),
+            };
+            let marker = marker.filter(|marker| !marker.is_empty()).map(|marker| {
+                marker.strip_prefix(';').ok_or_else(|| format!("{} after the URL is no marker", quoted(marker)))
+            });
+            (direct(url, &mut hashes)?, marker.transpose()?)
+        }
+        None => {
+            let (version, marker) = match rest.split_once(';') {
+                Some((version, marker)) => (version, Some(marker)),
+                None => (rest, None),
+            };
+            (Source::Index(version::pinned(name, version.trim())?), marker)
+        }
+    };
+    if hashes.len() > HASHES_MAX {
+        return Err(format!("{name} has more than {HASHES_MAX} hashes"));
+    }
+    let marker = marker.map(marker::normalised).transpose()?;
+    Ok(Requirement { name: name.to_owned(), extras, from, marker, hashes })
+}
+
+fn hash(word: &str) -> Result<String, String> {
+    let Some(value) = word.strip_prefix("--hash=") else {
+        return Err(format!("{} is no part of a lock; only --hash=sha256:... may follow a requirement", quoted(word)));
+    };
+    sha256(value.strip_prefix("sha256:").unwrap_or_default())
+        .ok_or_else(|| format!("{} must be --hash=sha256: and 64 hex digits", quoted(word)))
+}
+
+fn sha256(digits: &str) -> Option<String> {
+    let is_one = digits.len() == SHA256_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_one.then(|| digits.to_ascii_lowercase())
+}
+
+/// A project's name, and what follows it.
+fn name_of(text: &str) -> Result<(&str, &str), String> {
+    let end = text.find(|c: char| !is_of_name(c)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let is_whole = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && name.len() <= NAME_BYTES_MAX
+        // A path, to uv.
+        && !rest.starts_with(['/', '\\', ':']);
+    if is_whole {
+        return Ok((name, rest));
+    }
+    Err(format!(
+        "{} is no requirement; write name==version, or name @ https://... with a --hash; a lock names no paths and no repositories",
+        quoted(text)
+    ))
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+fn extras_of(text: &str) -> Result<(Vec<String>, &str), String> {
+    let Some(inside) = text.trim_start().strip_prefix('[') else { return Ok((Vec::new(), text)) };
+    let Some((inside, rest)) = inside.split_once(']') else {
+        return Err(format!("{} has a [ without its ]", quoted(text)));
+    };
+    let extras = inside.split(',').map(str::trim).map(|extra| match name_of(extra) {
+        Ok((name, "")) => Ok(name.to_owned()),
+        _ => Err(format!("{} is no extra", quoted(extra))),
+    });
+    let extras = extras.collect::<Result<Vec<_>, _>>()?;
+    if extras.len() > EXTRAS_MAX {
+        return Err(format!("a requirement has at most {EXTRAS_MAX} extras"));
+    }
+    Ok((extras, rest))
+}
+
+/// A file by its URL. A hash in the URL's fragment becomes one of the requirement's.
+fn direct(url: &str, hashes: &mut Vec<String>) -> Result<Source, String> {
+    let (url, fragment) = url.split_once('#').map_or((url, None), |(url, fragment)| (url, Some(fragment)));
+    if let Some(fragment) = fragment {
+        let digits = fragment.strip_prefix("sha256=").and_then(sha256);
+        let digits = digits.ok_or_else(|| format!("#{fragment} in a URL must be #sha256= and 64 hex digits"));
+        let digits = digits.map_err(|why| why.chars().take(200).collect::<String>())?;
+        if !hashes.contains(&digits) {
+            hashes.push(digits);
+        }
+    }
+    let url = checked_url(url)?;
+    if hashes.is_empty() {
+        return Err(format!("{} needs a --hash=sha256:...: what a URL answers may change", quoted(url)));
+    }
+    Ok(Source::Url(url.to_owned()))
+}
+
+/// `http(s)://host[:port]/path`, without credentials, variables, or anything that uv or a shell would expand.
+fn checked_url(url: &str) -> Result<&str, String> {
+    let refuse = |why: &str| Err(format!("{} {why}", quoted(url)));
+    let Some(rest) = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")) else {
+        return refuse("must begin with https:// or http://; files and repositories cannot be installed from a lock");
+    };
+    if url.len() > URL_BYTES_MAX {
+        return refuse("is too long");
+    }
+    if url.contains('@') {
+        return refuse("must hold no @: credentials of an index are the operator's, in UV_INDEX of the workers");
+    }
+    if url.contains('$') {
+        return refuse("must hold no $: no variable is put in its place");
+    }
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "/.-_~%+!,=&?:()".contains(c);
+    if host.is_empty() || !host.chars().all(is_host) || !path.chars().all(is_path) {
+        return refuse("is no URL of letters, digits and common signs");
+    }
+    if path.split('/').any(|segment| segment == "." || segment == "..") {
+        return refuse("must not go up with .. in its path");
+    }
+    Ok(url)
+}
+
+/// The start of something, as a message may show it.
+fn quoted(text: &str) -> String {
+    const SHOWN: usize = 80;
+    if text.chars().count() <= SHOWN {
+        return format!("{text:?}");
+    }
+    let start: String = text.chars().take(SHOWN).collect();
+    format!("{start:?}...")
+}
+
+#[cfg(test)]
+mod tests;
