@@ -89,6 +89,24 @@ test("Batches tells how far each is, what it spends and what failed in it", asyn
   await expect(failures.filter({ hasText: "reject" }).getByRole("cell").nth(1)).toHaveText("3");
 });
 
+test("of what a handler gave, pictures and plain text alone are shown, and text in a frame that may do nothing", async ({ inside, api, at, stack }) => {
+  const types = { "a.png": "image/png", "b.svg": "image/svg+xml", "c.html": "text/html", "d.html": "Text/HTML; charset=utf-8", "e.xhtml": "application/xhtml+xml", "f.xml": "text/xml", "g.md": "text/markdown", "h.txt": "text/plain; charset=utf-8", "i.json": "application/json", "j.pdf": "application/pdf" };
+  const result = Object.entries(types).map(([name, content_type]) => ({ $file: name, content_type, size_bytes: 100 }));
+  const job = await api.ask<Schemas["Job"]>(`/v1/jobs/${stack.seeded.picture}`);
+  await inside.route(`**/v1/jobs/${job.id}`, (route) => route.fulfill({ json: { ...job, result } }));
+  // A store that keeps to nothing: it says of everything that it is a page.
+  await inside.route(`**/v1/jobs/${job.id}/files/*`, (route) => route.fulfill({ contentType: "text/html", body: "<p>written by a handler</p>" }));
+  await inside.goto(at(`/jobs/${job.id}`));
+  await expect(inside.getByRole("link", { name: "c.html" })).toBeVisible();
+  const names = (selector: string, by: string) => inside.locator(`.files ${selector}`).evaluateAll((all, by) => all.map((each) => each.getAttribute(by)), by);
+  expect(await names("img", "alt")).toEqual(["a.png"]);
+  expect(await names("iframe", "title")).toEqual(["h.txt", "i.json"]);
+  expect(await names("iframe", "sandbox")).toEqual(["", ""]);
+  expect(await names("object, embed", "data")).toEqual([]);
+  for (const frame of await inside.locator(".files iframe").all()) await frame.scrollIntoViewIfNeeded();
+  await expect(inside.frameLocator(".files iframe >> nth=0").getByText("written by a handler")).toBeVisible();
+});
+
 test("Fleet shows each machine with its price, and whose model has its memory", async ({ inside, api, at, stack }) => {
   await inside.goto(at("/fleet"));
   await live(inside);

@@ -8,6 +8,10 @@ const DEPTH_MAX = 16;
 /** More text than this is opened, and not shown in the page. */
 const TEXT_BYTES_MAX = 1 << 20;
 
+/** What is shown in the page, and no more than the store shows: none of these can carry a script or a form. Everything else is a link. */
+const PICTURES = ["image/png", "image/jpeg", "image/webp", "image/gif", "image/avif"];
+const TEXTS = ["text/plain", "application/json"];
+
 interface File { name: string; type: string; bytes: number }
 
 /** The files that a result names, in its order. */
@@ -24,13 +28,13 @@ function Sheet({ src, label }: { src: string; label: string }) { return <iframe 
 function Preview({ job, file }: { job: string; file: File }) {
   // Its address is made here: what stands in a result was written by a handler.
   const src = `/v1/jobs/${encodeURIComponent(job)}/files/${encodeURIComponent(file.name)}`;
-  const [kind] = file.type.split("/");
+  const type = (file.type.split(";")[0] ?? "").trim().toLowerCase();
   return (
     <figure>
-      {kind === "image" ? <a href={src} target="_blank" rel="noreferrer"><img src={src} alt={file.name} loading="lazy" /></a>
-        : kind === "audio" ? <audio src={src} controls preload="none" />
-        : kind === "video" ? <video src={src} controls preload="none" />
-        : (kind === "text" || file.type === "application/json") && file.type !== "text/html" && file.bytes <= TEXT_BYTES_MAX ? <Sheet src={src} label={file.name} /> : null}
+      {PICTURES.includes(type) ? <a href={src} target="_blank" rel="noreferrer"><img src={src} alt={file.name} loading="lazy" /></a>
+        : type.startsWith("audio/") ? <audio src={src} controls preload="none" />
+        : type.startsWith("video/") ? <video src={src} controls preload="none" />
+        : TEXTS.includes(type) && file.bytes <= TEXT_BYTES_MAX ? <Sheet src={src} label={file.name} /> : null}
       <figcaption><a href={src} target="_blank" rel="noreferrer">{file.name}</a> <span class="quiet">{file.type} · {Math.ceil(file.bytes / 1024)} KiB</span></figcaption>
     </figure>
   );
