@@ -32,6 +32,21 @@ test("on a phone nothing lies beside the screen, and every view is in reach", as
   await expect(inside).toHaveURL(at("/queue"));
 });
 
+test("on a phone a host's long names lie beside nothing either", async ({ inside, at }) => {
+  await inside.setViewportSize({ width: 360, height: 740 });
+  await inside.goto(at("/fleet"));
+  await live(inside);
+  const box = inside.getByRole("article").first();
+  await expect(box).toBeVisible();
+  // What a host, or a provider, calls its machines, its cards and its region; in one step with the look, as the page is written anew all the time.
+  const width = await box.evaluate((article: HTMLElement) => {
+    const texts = document.createTreeWalker(article, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) if (text.nodeValue?.trim()) text.nodeValue = "NVIDIA_H100_".repeat(12);
+    return document.documentElement.scrollWidth;
+  });
+  expect(width).toBeLessThanOrEqual(360);
+});
+
 test("the button changes light to dark, the chart's lines with it, and stays so", async ({ inside, at }) => {
   await inside.emulateMedia({ colorScheme: "light" });
   await inside.goto(at("/queue"));

@@ -84,6 +84,7 @@ test("Batches tells how far each is, what it spends and what failed in it", asyn
   await expect(row).toContainText(dollars(batch.budget_usd_micros ?? 0));
   await expect(row.getByRole("img", { name: "Progress: succeeded 55, failed 5" })).toBeVisible();
   await row.getByRole("link").click();
+  await expect(inside.locator("main").getByRole("link", { name: "caption" })).toHaveAttribute("href", "/dashboard/endpoints/caption");
   const failures = inside.getByRole("region", { name: "Failures by class" }).getByRole("row");
   await expect(failures.filter({ hasText: "ValueError" }).getByRole("cell").nth(1)).toHaveText("2");
   await expect(failures.filter({ hasText: "reject" }).getByRole("cell").nth(1)).toHaveText("3");

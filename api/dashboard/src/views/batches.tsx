@@ -22,7 +22,7 @@ function One({ id }: { id: string }) {
     <>
       <h1><a href="/dashboard/batches">Batches</a> / <span class="mono">{id}</span></h1>
       <Problem text={problem} />
-      <div class="row"><State of={batch.state} />
+      <div class="row"><State of={batch.state} />{batch.endpoint ? <a href={`/dashboard/endpoints/${encodeURIComponent(batch.endpoint)}`}>{batch.endpoint}</a> : <span class="quiet">mixed endpoints</span>}
         {batch.ended_at == null && <Confirm scope="jobs:cancel" label="Cancel batch" text="Its open jobs are cancelled; what has ended keeps its result. Cancelled jobs can be sent again." act={() => post("cancel")} />}
         {batch.ended_at != null && counts.failed > 0 && <Confirm scope="jobs:submit" label="Retry failed" text={`A new batch runs the ${counts.failed} failed lines again. This one stays as it is.`} act={() => post("retry-failed")} />}
       </div>
