@@ -15,7 +15,7 @@ use crate::failure::{died, failed, infra, raised, start_failure};
 use crate::messages::Messages;
 use crate::runner::{Launch, RunEnd, RunRequest, Runner};
 use crate::sandbox::{Reach, Sandbox};
-use crate::weights::{WeightFile, WeightSet, Weights, WeightsConfig};
+use crate::weights::{Owner, Right, WeightFile, WeightSet, Weights, WeightsConfig};
 
 /// What is run.
 #[derive(Debug)]
@@ -98,7 +98,9 @@ pub async fn weights(
             WeightFrom::File(file) => here.push((path, file)),
             WeightFrom::Url(url) => {
                 let headers = token.map(|token| ("authorization".to_owned(), format!("Bearer {token}")));
-                fetched.push(WeightFile { path, url, sha256, size_bytes, headers: headers.into_iter().collect() });
+                let right = Right::Address(url.clone());
+                let headers = headers.into_iter().collect();
+                fetched.push(WeightFile { path, url, sha256, size_bytes, headers, owner: Owner::Machine, right });
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The weights of endpoints: fetched by their hash, verified, shared read-only by all runners of this machine, and removed when
-//! room is short.
+//! The weights of endpoints: fetched by their hash, verified, shared read-only by all runners of their owner, and removed when room is
+//! short. Owners share what each of them could have fetched itself ([`rights`]).
 //!
 //! A blob gets its final name only after its hash was compared, so whatever has that name is whole. Downloads go on where they were
 //! cut off, be it by the network, a cancelled caller or a killed process. Other processes may share the folder.
@@ -10,6 +10,7 @@ mod format;
 mod partial;
 mod progress;
 mod ranges;
+mod rights;
 pub(crate) mod scan;
 mod store;
 
@@ -29,6 +30,7 @@ pub(crate) use self::error::Error;
 use self::partial::Partial;
 use self::progress::Meter;
 pub(crate) use self::progress::Progress;
+pub(crate) use self::rights::{Owner, Right};
 use self::store::{Held, Store, Verified};
 use crate::environment::{self, lock};
 
@@ -59,11 +61,13 @@ pub(crate) struct WeightFile {
     pub(crate) size_bytes: u64,
     /// For the URL's own host only.
     pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) owner: Owner,
+    pub(crate) right: Right,
 }
 
 impl fmt::Debug for WeightFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, sha256, size_bytes, url: _, headers: _ } = self;
+        let Self { path, sha256, size_bytes, .. } = self;
         write!(f, "{path} ({size_bytes} bytes, {sha256})")
     }
 }
@@ -186,7 +190,7 @@ impl Weights {
         let folder = spawn_blocking(move || store.link(&files)).await;
         let folder =
             folder.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io("link weights"))?;
-        let blobs = wanted.iter().map(|file| inner.store.blob(&file.sha256)).collect();
+        let blobs = wanted.iter().map(|file| inner.store.blob(&file.name())).collect();
         Ok(WeightSet { folder, blobs, names, _held: Arc::new(held) })
     }
 }
@@ -219,7 +223,7 @@ impl Inner {
     /// Waits until the file is ready or ours to fetch. Callers ask in the order of hashes, so that none waits for one that waits for
     /// it.
     async fn claim(&self, file: &WeightFile, waiting: &(dyn Fn() + Send + Sync)) -> Result<Claim, Error> {
-        let lock_file = self.store.lock_file(&file.sha256);
+        let lock_file = self.store.lock_file(&file.name());
         let failed = |error| Error::io(format!("lock {}", lock_file.display()))(error);
         loop {
             let shared = match lock::try_shared(&lock_file).map_err(failed)? {
@@ -241,7 +245,8 @@ impl Inner {
             let Some(exclusive) = exclusive else { continue };
             let exclusive = Arc::new(exclusive);
             // It may have been fetched between the two locks.
-            if !matches!(self.verified(file, Arc::clone(&exclusive)).await?, Verified::Yes(_)) {
+            let is_here = matches!(self.verified(file, Arc::clone(&exclusive)).await?, Verified::Yes(_));
+            if !is_here && !self.adopt(file, &exclusive).await? {
                 return Ok(Claim::Missing(exclusive));
             }
         }
@@ -253,6 +258,13 @@ impl Inner {
         let verified = spawn_blocking(move || store.verified(&file, &lock)).await;
         let verified = verified.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         verified.map_err(Error::io(format!("verify {path}")))
+    }
+
+    async fn adopt(&self, file: &WeightFile, lock: &Arc<File>) -> Result<bool, Error> {
+        let (store, file, lock) = (Arc::clone(&self.store), file.clone(), Arc::clone(lock));
+        let path = file.path.clone();
+        let adopted = spawn_blocking(move || store.adopt(&file, &lock)).await;
+        adopted.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(Error::io(format!("share {path}")))
     }
 
     async fn reserve(&self, missing: Vec<(WeightFile, Arc<File>)>) -> Result<Vec<(WeightFile, Arc<Partial>)>, Error> {

@@ -17,7 +17,7 @@ use crate::environment::{Environment, EnvironmentSpec};
 use crate::failure::{failed, infra};
 use crate::gateway::Error as GatewayError;
 use crate::messages::Messages;
-use crate::weights::{Error, Progress, WeightFile, WeightSet, scan};
+use crate::weights::{Error, Owner, Progress, Right, WeightFile, WeightSet, scan};
 
 /// Presigned URLs are asked for anew so often during one download: each lives for hours.
 const RENEWALS_MAX: u32 = 10;
@@ -205,6 +205,8 @@ fn files(model: &Endpoint, urls: &[String], secrets: &Secrets) -> Vec<WeightFile
             sha256: weight.sha256.clone(),
             size_bytes: weight.size_bytes,
             headers: headers.into_iter().collect::<BTreeMap<_, _>>(),
+            owner: Owner::Tenant(model.tenant.clone()),
+            right: weight.url.clone().map_or(Right::Uploaded, Right::Address),
         }
     };
     weights.map(file).collect()

@@ -26,13 +26,14 @@ pub(super) struct Places {
     pub(super) lock: PathBuf,
     pub(super) partial: PathBuf,
     pub(super) journal: PathBuf,
+    pub(super) link: PathBuf,
 }
 
 impl Places {
     /// Removes all of it. The exclusive lock is held.
     pub(super) fn remove(&self) -> io::Result<()> {
         // The journal before what it tells of, the lock last.
-        for path in [&self.journal, &self.partial, &self.blob, &self.lock] {
+        for path in [&self.journal, &self.partial, &self.link, &self.blob, &self.lock] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -319,7 +320,8 @@ mod tests {
 
     fn places(folder: &std::path::Path) -> Places {
         let place = |name: &str| folder.join(name);
-        Places { blob: place("blob"), lock: place("lock"), partial: place("partial"), journal: place("journal") }
+        let (blob, lock, partial) = (place("blob"), place("lock"), place("partial"));
+        Places { blob, lock, partial, journal: place("journal"), link: place("link") }
     }
 
     fn open(folder: &std::path::Path, size_bytes: u64) -> Arc<Partial> {

@@ -1,12 +1,15 @@
 //! Where weights lie, who uses them, and which must go.
 //!
 //! ```text
-//! weights/<sha256>               verified: it came here by one rename
-//! weights/<sha256>.lock          shared by its users; exclusive while it is downloaded or removed; its mtime is the last use, its
-//!                                text what the file looked like when it was verified
-//! weights/.partial-<sha256>      being downloaded under the exclusive lock, or left to go on from
-//! weights/.journal-<sha256>      which of its bytes are there
+//! weights/<name>                 verified: it came here by one rename. The name is its SHA-256 and, unless it is the machine's own, its
+//!                                owner; blobs of several owners with the same bytes are one file with several names
+//! weights/<name>.lock            shared by its users; exclusive while it is downloaded or removed; its mtime is the last use, its
+//!                                text a note of what the file looked like when it was verified, and who else may have it
+//! weights/.partial-<name>        being downloaded under the exclusive lock, or left to go on from
+//! weights/.journal-<name>        which of its bytes are there
+//! weights/.link-<name>           about to replace the blob by another owner's
 //! weights/.room.lock             held while room is made and taken
+//! weights/.link.lock             held while a blob gets one more name
 //! weights/sets/<hash>/<path>     a link to a blob, for each file of one endpoint
 //! ```
 
@@ -21,14 +24,16 @@ use std::time::{Duration, SystemTime};
 use nix::sys::statvfs::statvfs;
 use sha2::{Digest, Sha256};
 
+use super::WeightFile;
 use super::error::{Error, at};
 use super::partial::{Partial, Places};
-use super::{WeightFile, is_sha256};
+use super::rights::{Note, is_name};
 use crate::environment::lock;
 use crate::transfer;
 
 const PARTIAL: &str = ".partial-";
 const JOURNAL: &str = ".journal-";
+const LINK: &str = ".link-";
 const LOCK: &str = ".lock";
 
 /// Downloads that nobody has gone on with for this long are removed when a worker starts.
@@ -71,12 +76,37 @@ impl Drop for Held {
     }
 }
 
-/// What one hash takes.
+/// What lies under one name.
 #[derive(Default)]
 struct Entry {
+    blob: Option<Blob>,
+    /// Of a download.
     bytes: u64,
-    /// Of which a download has yet to write.
+    /// Of which it has yet to write.
     unwritten: u64,
+    used: Option<SystemTime>,
+}
+
+/// A file, whatever it is called.
+#[derive(Clone, Copy)]
+struct Blob {
+    id: (u64, u64),
+    bytes: u64,
+}
+
+impl Blob {
+    fn of(metadata: &fs::Metadata) -> Self {
+        Self { id: (metadata.dev(), metadata.ino()), bytes: metadata.len() }
+    }
+}
+
+/// Names that must go together for their bytes to be free.
+#[derive(Default)]
+struct Group {
+    names: Vec<String>,
+    bytes: u64,
+    unwritten: u64,
+    /// The last use of any of them.
     used: Option<SystemTime>,
 }
 
@@ -98,51 +128,116 @@ impl Store {
         self.folder.join(".room.lock")
     }
 
-    pub(super) fn blob(&self, sha256: &str) -> PathBuf {
-        self.folder.join(sha256)
+    pub(super) fn blob(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
-    pub(super) fn lock_file(&self, sha256: &str) -> PathBuf {
-        self.folder.join(format!("{sha256}{LOCK}"))
+    pub(super) fn lock_file(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}{LOCK}"))
     }
 
-    fn places(&self, sha256: &str) -> Places {
+    fn places(&self, name: &str) -> Places {
         Places {
-            blob: self.blob(sha256),
-            lock: self.lock_file(sha256),
-            partial: self.folder.join(format!("{PARTIAL}{sha256}")),
-            journal: self.folder.join(format!("{JOURNAL}{sha256}")),
+            blob: self.blob(name),
+            lock: self.lock_file(name),
+            partial: self.folder.join(format!("{PARTIAL}{name}")),
+            journal: self.folder.join(format!("{JOURNAL}{name}")),
+            link: self.folder.join(format!("{LINK}{name}")),
         }
     }
 
     /// The size of all of them, with what is being downloaded. Blocks on the disk.
     pub(super) fn bytes(&self) -> u64 {
-        self.entries().unwrap_or_default().values().map(|entry| entry.bytes).sum()
+        groups(self.entries().unwrap_or_default()).iter().map(|group| group.bytes).sum()
     }
 
     /// The blob, if it is what was verified: one that looks otherwise than it did is hashed again. The lock is held, shared or
     /// not. Blocks on the disk.
     pub(super) fn verified(&self, file: &WeightFile, lock: &Arc<File>) -> io::Result<Verified> {
-        let blob = self.blob(&file.sha256);
+        self.verified_as(&file.name(), file, lock)
+    }
+
+    fn verified_as(&self, name: &str, file: &WeightFile, lock: &Arc<File>) -> io::Result<Verified> {
+        let blob = self.blob(name);
         let looks = match fs::metadata(&blob) {
             Ok(metadata) => looks(&metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Verified::Absent),
             Err(error) => return Err(error),
         };
-        let mut noted = String::new();
-        (&**lock).rewind()?;
-        (&**lock).take(1024).read_to_string(&mut noted)?;
-        if noted != looks {
+        let noted = noted(lock)?;
+        if noted.looks != looks {
             let (bytes, sha256) = transfer::measure(&mut File::open(&blob)?)?;
             if bytes != file.size_bytes || sha256 != file.sha256 {
                 tracing::warn!(weights.sha256 = file.sha256, "weights were changed after they were verified");
                 return Ok(Verified::Changed);
             }
-            note(lock, &looks)?;
+            note(lock, &Note { looks, ..noted })?;
         }
         let held = Held(Arc::clone(lock));
         held.touch();
         Ok(Verified::Yes(held))
+    }
+
+    /// Makes another owner's blob this file's, if its owner may have it. The exclusive lock of the file is held. Blocks on the disk.
+    pub(super) fn adopt(&self, file: &WeightFile, lock: &Arc<File>) -> io::Result<bool> {
+        self.share(file, lock, |note| file.may_share(&note.sources))
+    }
+
+    /// Gives this file's name to another owner's blob of the same hash that `may_have` lets it have.
+    fn share(&self, file: &WeightFile, lock: &File, may_have: impl Fn(&Note) -> bool) -> io::Result<bool> {
+        let name = file.name();
+        for other in self.same_bytes(file)?.into_iter().filter(|other| *other != name) {
+            let Some(shared) = lock::try_shared(&self.lock_file(&other))?.map(Arc::new) else { continue };
+            if may_have(&noted(&shared)?)
+                && matches!(self.verified_as(&other, file, &shared)?, Verified::Yes(_))
+                && self.link_blob(&other, file, &shared, lock)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Makes the blob called `other` the file's too. A new name changes how the blob looks, so each of its names gets a new note.
+    fn link_blob(&self, other: &str, file: &WeightFile, shared: &File, lock: &File) -> io::Result<bool> {
+        let linking = File::create(self.folder.join(".link.lock"))?;
+        linking.lock()?;
+        let (name, blob) = (file.name(), self.blob(other));
+        let before = fs::metadata(&blob)?;
+        let known = noted(shared)?;
+        if known.looks != looks(&before) || before.len() != file.size_bytes {
+            return Ok(false);
+        }
+        let places = self.places(&name);
+        remove(&places.link)?;
+        fs::hard_link(&blob, &places.link)?;
+        fs::rename(&places.link, &places.blob)?;
+        // It stays where both were names of one file already.
+        remove(&places.link)?;
+        let after = looks(&fs::metadata(&places.blob)?);
+        for also in self.same_bytes(file)?.into_iter().filter(|also| *also != name) {
+            let is_same = fs::metadata(self.blob(&also)).is_ok_and(|also| Blob::of(&also).id == Blob::of(&before).id);
+            // One that is being removed needs no note, and one without is hashed once more.
+            if is_same && let Some(lock) = lock::try_shared(&self.lock_file(&also))? {
+                let used = lock.metadata()?.modified()?;
+                let noted = noted(&lock)?;
+                if noted.looks == known.looks {
+                    note(&lock, &Note { looks: after.clone(), ..noted })?;
+                    lock.set_times(FileTimes::new().set_modified(used))?;
+                }
+            }
+        }
+        let mut own = noted(lock)?;
+        own.looks = after;
+        own.learn(known.sources);
+        note(lock, &own)?;
+        Ok(true)
+    }
+
+    /// The names of blobs of the same hash.
+    fn same_bytes(&self, file: &WeightFile) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.folder)?.flatten().filter_map(|item| item.file_name().into_string().ok());
+        Ok(names.filter(|name| name.starts_with(&file.sha256) && is_name(name)).collect())
     }
 
     /// Takes room for downloads, and opens them: all or none. The exclusive lock of each is held, and that of the room. Blocks on
@@ -150,24 +245,24 @@ impl Store {
     pub(super) fn reserve(&self, wanted: &[(WeightFile, Arc<File>)]) -> Result<Vec<Arc<Partial>>, Error> {
         let mut need = 0;
         for (file, lock) in wanted {
-            let places = self.places(&file.sha256);
+            let places = self.places(&file.name());
             let partial = fs::metadata(&places.partial).ok().filter(|partial| partial.len() == file.size_bytes);
             if places.blob.exists() {
                 // Not what was verified.
                 fs::remove_file(&places.blob).map_err(at("remove", &places.blob))?;
             }
             need += if partial.is_some() { 0 } else { file.size_bytes };
-            note(lock, "").map_err(at("write", &places.lock))?;
+            note(lock, &Note::default()).map_err(at("write", &places.lock))?;
         }
         if let Err(error) = self.make_room(need) {
-            for (places, _) in wanted.iter().map(|(file, lock)| (self.places(&file.sha256), lock)) {
+            for (places, _) in wanted.iter().map(|(file, lock)| (self.places(&file.name()), lock)) {
                 // Nothing is left for the lock to guard, and nothing would ever evict it.
                 let _ = if places.partial.exists() { Ok(()) } else { places.remove() };
             }
             return Err(error);
         }
         let open = |(file, lock): &(WeightFile, Arc<File>)| {
-            let partial = Partial::open(self.places(&file.sha256), file.size_bytes, Arc::clone(lock));
+            let partial = Partial::open(self.places(&file.name()), file.size_bytes, Arc::clone(lock));
             partial.map(Arc::new).map_err(Error::write(&file.path))
         };
         wanted.iter().map(open).collect()
@@ -175,24 +270,22 @@ impl Store {
 
     /// Removes what has been unused the longest until `need` more bytes fit. Removes nothing if they cannot.
     fn make_room(&self, need: u64) -> Result<(), Error> {
-        let entries = self.entries().map_err(at("list", &self.folder))?;
-        let mut total: u64 = entries.values().map(|entry| entry.bytes).sum();
-        let unwritten: u64 = entries.values().map(|entry| entry.unwritten).sum();
+        let mut by_use = groups(self.entries().map_err(at("list", &self.folder))?);
+        let mut total: u64 = by_use.iter().map(|group| group.bytes).sum();
+        let unwritten: u64 = by_use.iter().map(|group| group.unwritten).sum();
         let mut free = free_bytes(&self.folder).map_err(at("ask for the room in", &self.folder))?;
         free = free.saturating_sub(unwritten + DISK_LEFT_MIN);
 
-        let mut by_use: Vec<(String, Entry)> = entries.into_iter().collect();
-        by_use.sort_by_key(|(_, entry)| entry.used);
+        by_use.sort_by_key(|group| group.used);
         let mut leaving = Vec::new();
-        for (sha256, entry) in by_use {
+        for group in by_use {
             if total + need <= self.cap_bytes && free >= need {
                 break;
             }
-            let lock_file = self.lock_file(&sha256);
-            let Some(lock) = lock::try_exclusive(&lock_file).map_err(at("lock", &lock_file))? else { continue };
-            total -= entry.bytes;
-            free += entry.bytes;
-            leaving.push((sha256, entry.bytes, lock));
+            let Some(locks) = self.lock_all(&group.names)? else { continue };
+            total -= group.bytes;
+            free += group.bytes;
+            leaving.push((group, locks));
         }
         if total + need > self.cap_bytes {
             return Err(Error::InUse { need, in_use: total, cap: self.cap_bytes });
@@ -200,22 +293,40 @@ impl Store {
         if free < need {
             return Err(Error::Disk { need, free });
         }
-        for (sha256, bytes, _lock) in &leaving {
-            self.places(sha256).remove().map_err(at("remove", &self.blob(sha256)))?;
-            tracing::info!(weights.sha256 = sha256, bytes, "weights evicted");
+        for (Group { names, bytes, .. }, _locks) in &leaving {
+            for name in names {
+                self.places(name).remove().map_err(at("remove", &self.blob(name)))?;
+            }
+            tracing::info!(weights.names = ?names, bytes, "weights evicted");
         }
         Ok(())
+    }
+
+    /// The exclusive locks of all of them; `None` if one is in use.
+    fn lock_all(&self, names: &[String]) -> Result<Option<Vec<File>>, Error> {
+        let lock = |name: &String| {
+            let lock_file = self.lock_file(name);
+            lock::try_exclusive(&lock_file).map_err(at("lock", &lock_file))
+        };
+        names.iter().map(lock).collect()
     }
 
     /// Makes a download the blob, its hash having been compared; `None` when another process has removed it since. Blocks on the
     /// disk.
     pub(super) fn publish(&self, file: &WeightFile, partial: &Arc<Partial>) -> io::Result<Option<Held>> {
         partial.publish()?;
-        let lock = partial.lock();
-        note(lock, &looks(&fs::metadata(self.blob(&file.sha256))?))?;
+        let (lock, blob) = (partial.lock(), self.blob(&file.name()));
+        let mut known = Note { looks: looks(&fs::metadata(&blob)?), sources: Vec::new() };
+        // Of what an earlier call began, nobody knows where all of it came from.
+        known.learn(file.open_source().filter(|_| !partial.is_resumed()));
+        note(lock, &known)?;
+        // The owner has shown that it can have these bytes: once on the disk is enough.
+        if let Err(error) = self.share(file, lock, |_| true) {
+            tracing::debug!(%error, weights.sha256 = file.sha256, "weights that are here twice take twice the room");
+        }
         // The kernel may let another in between the two locks.
         lock.lock_shared()?;
-        let is_there = lock.metadata()?.nlink() > 0 && self.blob(&file.sha256).exists();
+        let is_there = lock.metadata()?.nlink() > 0 && blob.exists();
         Ok(is_there.then(|| Held(Arc::clone(lock))))
     }
 
@@ -255,17 +366,19 @@ impl Store {
     }
 
     fn sweep(&self) -> io::Result<()> {
-        for (sha256, entry) in self.entries()? {
-            let places = self.places(&sha256);
+        for (name, entry) in self.entries()? {
+            let places = self.places(&name);
             let unused = entry.used.and_then(|used| used.elapsed().ok());
-            let is_old = unused.is_some_and(|unused| unused > PARTIAL_KEPT) && !places.blob.exists();
+            let is_old = unused.is_some_and(|unused| unused > PARTIAL_KEPT) || entry.bytes == 0;
             // Locked: it is being downloaded.
-            if (is_old || entry.bytes == 0)
-                && !places.blob.exists()
+            if (places.link.exists() || (is_old && !places.blob.exists()))
                 && let Some(_lock) = lock::try_exclusive(&places.lock)?
             {
-                tracing::info!(weights.sha256 = sha256, "removing a download that was given up");
-                places.remove()?;
+                remove(&places.link)?;
+                if is_old && !places.blob.exists() {
+                    tracing::info!(weights.name = name, "removing a download that was given up");
+                    places.remove()?;
+                }
             }
         }
         for set in fs::read_dir(self.folder.join("sets"))?.flatten() {
@@ -282,25 +395,61 @@ impl Store {
         Ok(())
     }
 
-    /// What is there, by hash.
+    /// What is there, by name.
     fn entries(&self) -> io::Result<BTreeMap<String, Entry>> {
         let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
         for item in fs::read_dir(&self.folder)?.flatten() {
-            let (Ok(name), Ok(metadata)) = (item.file_name().into_string(), item.metadata()) else { continue };
-            let bare = name.strip_suffix(LOCK).or_else(|| name.strip_prefix(JOURNAL)).unwrap_or(&name);
-            let sha256 = name.strip_prefix(PARTIAL).unwrap_or(bare);
-            if !is_sha256(sha256) || !metadata.is_file() {
+            let (Ok(called), Ok(metadata)) = (item.file_name().into_string(), item.metadata()) else { continue };
+            let bare = called.strip_suffix(LOCK).unwrap_or(&called);
+            let prefix = [PARTIAL, JOURNAL, LINK].into_iter().find(|prefix| bare.starts_with(prefix));
+            let name = &bare[prefix.map_or(0, str::len)..];
+            if !is_name(name) || !metadata.is_file() {
                 continue;
             }
-            let entry = entries.entry(sha256.to_owned()).or_default();
-            if name.ends_with(LOCK) {
-                entry.used = metadata.modified().ok();
-            } else if !name.starts_with(JOURNAL) {
-                entry.bytes += metadata.len();
-                entry.unwritten += metadata.len().saturating_sub(metadata.blocks() * 512);
+            let entry = entries.entry(name.to_owned()).or_default();
+            match prefix {
+                _ if called.ends_with(LOCK) => entry.used = metadata.modified().ok(),
+                Some(PARTIAL) => {
+                    entry.bytes = metadata.len();
+                    entry.unwritten = metadata.len().saturating_sub(metadata.blocks() * 512);
+                }
+                Some(_) => {}
+                None => entry.blob = Some(Blob::of(&metadata)),
             }
         }
         Ok(entries)
+    }
+}
+
+/// Entries by the files that they name.
+fn groups(entries: BTreeMap<String, Entry>) -> Vec<Group> {
+    let (mut shared, mut groups): (BTreeMap<(u64, u64), Group>, Vec<Group>) = Default::default();
+    for (name, entry) in entries {
+        let mut alone = Group::default();
+        let group = match entry.blob {
+            Some(blob) => {
+                let group = shared.entry(blob.id).or_default();
+                group.bytes = group.bytes.max(blob.bytes);
+                group
+            }
+            None => &mut alone,
+        };
+        group.names.push(name);
+        group.bytes += entry.bytes;
+        group.unwritten += entry.unwritten;
+        group.used = group.used.max(entry.used);
+        if !alone.names.is_empty() {
+            groups.push(alone);
+        }
+    }
+    groups.extend(shared.into_values());
+    groups
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -309,19 +458,26 @@ fn looks(metadata: &fs::Metadata) -> String {
     format!("{} {}.{:09}", metadata.len(), metadata.ctime(), metadata.ctime_nsec())
 }
 
+fn noted(lock: &File) -> io::Result<Note> {
+    let (mut lock, mut text) = (lock, Vec::new());
+    lock.rewind()?;
+    lock.take(Note::BYTES_MAX).read_to_end(&mut text)?;
+    Ok(Note::parse(&String::from_utf8_lossy(&text)))
+}
+
 /// Writes into a lock file, which also makes this its last use.
-fn note(lock: &File, text: &str) -> io::Result<()> {
+fn note(lock: &File, note: &Note) -> io::Result<()> {
     let mut lock = lock;
     lock.set_len(0)?;
     lock.rewind()?;
-    lock.write_all(text.as_bytes())?;
+    lock.write_all(note.text().as_bytes())?;
     lock.set_times(FileTimes::new().set_modified(SystemTime::now()))
 }
 
 /// From its link in a set to the blob.
 fn target(file: &WeightFile) -> PathBuf {
     let up = Path::new(&file.path).components().count() + 1;
-    std::iter::repeat_n("..", up).collect::<PathBuf>().join(&file.sha256)
+    std::iter::repeat_n("..", up).collect::<PathBuf>().join(file.name())
 }
 
 /// Whether all links of a set do: those of one in use always do.

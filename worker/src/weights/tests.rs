@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+#[path = "tests/owners.rs"]
+mod owners;
 #[path = "tests/server.rs"]
 mod server;
 
@@ -44,6 +46,8 @@ fn file(path: &str, url: &str, content: &[u8]) -> WeightFile {
         sha256: sha256(content),
         size_bytes: content.len() as u64,
         headers: BTreeMap::new(),
+        owner: Owner::Machine,
+        right: Right::Address(url.to_owned()),
     }
 }
 
