@@ -15,7 +15,7 @@ use crate::uv::{beside, on_path};
 const SLOTS_MAX: u32 = 800;
 
 /// Every environment variable of a worker.
-pub const VARIABLES: [&str; 24] = [
+pub const VARIABLES: [&str; 26] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
     "STOKE_WORKER_NAME",
@@ -31,6 +31,8 @@ pub const VARIABLES: [&str; 24] = [
     "STOKE_MAX_LOADED",
     "STOKE_ENVIRONMENTS_BYTES",
     "STOKE_WEIGHTS_BYTES",
+    "STOKE_PACKAGE_BYTES",
+    "STOKE_PACKAGES_BYTES",
     "STOKE_SCRATCH_BYTES",
     "STOKE_SANDBOX",
     "STOKE_BWRAP",
@@ -159,6 +161,10 @@ pub struct RawConfig {
     pub environments_bytes: u64,
     /// Weights are removed above this.
     pub weights_bytes: u64,
+    /// The most that one package may unpack to.
+    pub package_bytes: u64,
+    /// Unpacked packages are removed above this.
+    pub packages_bytes: u64,
     /// What the runners of one endpoint may leave on the disk.
     pub scratch_bytes: u64,
     /// What handlers may reach.
@@ -197,6 +203,8 @@ pub struct Config {
     pub(crate) max_loaded: usize,
     pub(crate) environments_bytes: u64,
     pub(crate) weights_bytes: u64,
+    pub(crate) package_bytes: u64,
+    pub(crate) packages_bytes: u64,
     pub(crate) scratch_bytes: u64,
     /// The best that there is when absent.
     pub(crate) sandbox: Option<Level>,
@@ -255,6 +263,8 @@ impl RawConfig {
         number(&var, "STOKE_MAX_LOADED", &mut raw.max_loaded)?;
         number(&var, "STOKE_ENVIRONMENTS_BYTES", &mut raw.environments_bytes)?;
         number(&var, "STOKE_WEIGHTS_BYTES", &mut raw.weights_bytes)?;
+        number(&var, "STOKE_PACKAGE_BYTES", &mut raw.package_bytes)?;
+        number(&var, "STOKE_PACKAGES_BYTES", &mut raw.packages_bytes)?;
         number(&var, "STOKE_SCRATCH_BYTES", &mut raw.scratch_bytes)?;
         number(&var, "STOKE_PRICE_USD_PER_HOUR", &mut raw.price_usd_per_hour)?;
         number(&var, "STOKE_DEAD_MAN_MS", &mut raw.dead_man_ms)?;
@@ -291,6 +301,9 @@ impl TryFrom<RawConfig> for Config {
         if raw.max_loaded == 0 {
             return refuse("max_loaded", "must be at least 1");
         }
+        if raw.package_bytes > raw.packages_bytes / 2 {
+            return refuse("packages_bytes", "must be at least twice package_bytes: one tenant may take half of it");
+        }
         if !raw.vast_url.starts_with("http://") && !raw.vast_url.starts_with("https://") {
             return refuse("vast_url", "must start with http:// or https://");
         }
@@ -322,6 +335,8 @@ impl TryFrom<RawConfig> for Config {
             max_loaded: raw.max_loaded,
             environments_bytes: raw.environments_bytes,
             weights_bytes: raw.weights_bytes,
+            package_bytes: raw.package_bytes,
+            packages_bytes: raw.packages_bytes,
             scratch_bytes: raw.scratch_bytes,
             sandbox: level(&raw.sandbox)?,
             bwrap: bwrap(set(raw.bwrap)),
@@ -412,6 +427,7 @@ mod tests {
         let negative = refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_PRICE_USD_PER_HOUR", "-1")]);
         assert!(negative.starts_with("price_usd_per_hour"));
         assert!(refused(&[("STOKE_SLOTS", "many")]).starts_with("STOKE_SLOTS"));
+        assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_PACKAGES_BYTES", "1")]).starts_with("packages_bytes"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_FAKE_GPUS", "big")]).starts_with("fake_gpus"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_SANDBOX", "L9")]).starts_with("sandbox"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_METRICS_LISTEN", "7072")]).starts_with("metrics_listen"));

@@ -1,45 +1,52 @@
 //! Endpoint packages: the author's folder, fetched once by its hash and unpacked for runners to start in.
+//!
+//! Each tenant has packages of its own, also where two have the same. What they unpack to is bounded: each package, all of one tenant, and
+//! all together; those unused the longest make room.
 
-use std::fs::{self, File, FileTimes, Permissions};
-use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, SystemTime};
+mod store;
+mod unpack;
 
-use flate2::read::GzDecoder;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
 use futures::StreamExt;
 use rand::Rng;
 use reqwest::StatusCode;
 use sha2::{Digest, Sha256};
-use tar::{Archive, Entry, EntryType};
-use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
-use crate::environment::Turns;
+use self::store::{InUse, Name, Store};
+use self::unpack::{Limits, unpack};
+use crate::environment::{self, Turns, lock};
+use crate::weights::Size;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
+/// Longest wait for another process that fetches the same package.
+const LOCK_LIMIT: Duration = Duration::from_secs(TRIES as u64 * FETCH_TIMEOUT.as_secs() + 5 * 60);
+
+/// Longest wait for another process that makes room.
+const ROOM_LIMIT: Duration = Duration::from_secs(5 * 60);
+
 const TRIES: u32 = 3;
 const WAIT_MIN: Duration = Duration::from_millis(200);
 
-/// An unpacked package. Code and small assets: weights have a place of their own.
-const LIMITS: Limits = Limits { entries: 100_000, bytes: 4 * 1024 * 1024 * 1024 };
+/// Files and folders of one package. Code and small assets: weights have a place of their own.
+const ENTRIES_MAX: usize = 100_000;
 
-/// Packages unused for this long are removed when a worker starts. Far longer than a runner stays loaded without a job.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Packages unpacked at once: until each is whole, it counts as nothing.
+const UNPACKED_AT_ONCE: usize = 2;
 
-/// Starts the names of what is being fetched and unpacked.
-const PARTIAL: &str = ".partial-";
-
-/// Left-overs younger than this may belong to another process that is still at work.
-const PARTIAL_KEPT: Duration = Duration::from_secs(3600);
-
-struct Limits {
-    entries: usize,
-    bytes: u64,
-}
+/// Packages that are known to be none. Past this many, all are forgotten.
+const BAD_KNOWN: usize = 1_000;
 
 /// Why a package is not there.
 #[derive(Debug, thiserror::Error)]
@@ -54,14 +61,41 @@ pub(crate) enum Error {
     Differs { expected: String, got: String },
     #[error("the package cannot be unpacked: {0}; deploy it again")]
     Unpack(String),
+    #[error(
+        "the package unpacks to more than the {cap} that this worker takes: keep weights and data out of it and deploy again, or have \
+         STOKE_PACKAGE_BYTES raised",
+        cap = Size(*cap)
+    )]
+    TooLarge { cap: u64 },
+    #[error(
+        "the package has more than {0} files and folders: leave out what the handler does not read, and deploy it again"
+    )]
+    TooMany(usize),
+    /// It was unpacked before, in vain.
+    #[error("{0}")]
+    Bad(String),
+    #[error(
+        "the package needs {need}, and {in_use} of the {cap} that {whose} may take on this worker are in use; raise STOKE_PACKAGES_BYTES",
+        need = Size(*need),
+        in_use = Size(*in_use),
+        cap = Size(*cap)
+    )]
+    InUse { need: u64, in_use: u64, cap: u64, whose: &'static str },
+    #[error(transparent)]
+    Lock(#[from] environment::Error),
     #[error("no room for the package")]
     Io(#[from] io::Error),
 }
 
 impl Error {
-    /// What was deployed is not a package: it would fail everywhere and always.
+    /// What was deployed is not a package that could be had: it would fail everywhere and always.
     pub(crate) fn is_the_deployers(&self) -> bool {
-        matches!(self, Self::Differs { .. } | Self::Unpack(_))
+        matches!(self, Self::Differs { .. }) || self.is_of_the_bytes()
+    }
+
+    /// The same bytes fail again.
+    fn is_of_the_bytes(&self) -> bool {
+        matches!(self, Self::Unpack(_) | Self::TooLarge { .. } | Self::TooMany(_) | Self::Bad(_))
     }
 
     /// Another try may end differently.
@@ -70,51 +104,110 @@ impl Error {
     }
 }
 
+/// What [`Packages`] works with.
+#[derive(Debug, Clone)]
+pub(crate) struct PackagesConfig {
+    /// Packages live in a folder of it.
+    pub(crate) dir: PathBuf,
+    /// The most that one package may unpack to.
+    pub(crate) package_bytes: u64,
+    /// The most that all of them take. Those of one tenant take at most half of it.
+    pub(crate) cap_bytes: u64,
+}
+
 /// The packages of this machine.
 pub(crate) struct Packages {
-    folder: PathBuf,
+    store: Arc<Store>,
+    limits: Limits,
     http: reqwest::Client,
     turns: Turns,
+    unpacking: Semaphore,
+    /// Why those that were unpacked in vain were.
+    bad: Mutex<HashMap<Name, String>>,
+}
+
+/// An unpacked package. It is not removed while this, or a clone of it, is held.
+#[derive(Debug, Clone)]
+pub(crate) struct Package {
+    pub(crate) folder: PathBuf,
+    _in_use: Arc<InUse>,
 }
 
 impl Packages {
-    /// Opens `<dir>/packages`, removing what has long been unused. Blocks on the disk.
-    pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
-        let folder = std::path::absolute(dir)?.join("packages");
-        fs::create_dir_all(&folder)?;
-        for entry in fs::read_dir(&folder)?.flatten() {
-            let kept = if entry.file_name().to_string_lossy().starts_with(PARTIAL) { PARTIAL_KEPT } else { KEPT };
-            let used = entry.metadata().and_then(|metadata| metadata.modified());
-            let unused = used.ok().and_then(|used| used.elapsed().ok());
-            if unused.is_some_and(|unused| unused > kept)
-                && let Err(error) = fs::remove_dir_all(entry.path())
-            {
-                tracing::warn!(%error, path = %entry.path().display(), "an unused package could not be removed");
-            }
-        }
+    /// Opens `<dir>/packages`, removing what has long been unused or does not fit. Blocks on the disk.
+    pub(crate) fn open(config: &PackagesConfig) -> Result<Self, Error> {
+        let store = Arc::new(Store::open(&config.dir, config.cap_bytes)?);
         let http = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).read_timeout(IDLE_TIMEOUT);
         let http = http.timeout(FETCH_TIMEOUT).build().map_err(|error| Error::Fetch(error.to_string()))?;
-        Ok(Self { folder, http, turns: Turns::default() })
+        Ok(Self {
+            store,
+            limits: Limits { entries: ENTRIES_MAX, bytes: config.package_bytes },
+            http,
+            turns: Turns::default(),
+            unpacking: Semaphore::new(UNPACKED_AT_ONCE),
+            bad: Mutex::default(),
+        })
     }
 
-    /// The folder of the unpacked package, fetched from `url` if it is not here yet.
-    pub(crate) async fn get(&self, sha256: &str, size_bytes: u64, url: &str) -> Result<PathBuf, Error> {
-        if sha256.len() != 64 || !sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(Error::Name(sha256.chars().take(80).collect()));
+    /// The tenant's unpacked package, fetched from `url` if it is not here yet.
+    pub(crate) async fn get(&self, tenant: &str, sha256: &str, size_bytes: u64, url: &str) -> Result<Package, Error> {
+        let name = Name::new(tenant, sha256).ok_or_else(|| Error::Name(sha256.chars().take(80).collect()))?;
+        let _turn = self.turns.take(name.as_str(), || ()).await;
+        if let Some(why) = self.known_bad().get(&name) {
+            return Err(Error::Bad(why.clone()));
         }
-        let _turn = self.turns.take(sha256, || ()).await;
-        let place = self.folder.join(sha256);
-        if place.is_dir() {
-            touch(&place);
-            return Ok(place);
+        let lock_file = self.store.lock_file(&name);
+        loop {
+            if let Some(in_use) = self.store.in_use(&name, lock::shared(&lock_file, LOCK_LIMIT).await?) {
+                return Ok(Package { folder: self.store.place(&name), _in_use: Arc::new(in_use) });
+            }
+            let exclusive = lock::exclusive(&lock_file, LOCK_LIMIT).await?;
+            if self.store.place(&name).is_dir() {
+                continue;
+            }
+            // The lock is held to the end of what it does on the disk, also when the caller goes away.
+            if let Err(error) = self.make(&name, sha256, size_bytes, url, Arc::new(exclusive)).await {
+                if error.is_of_the_bytes() {
+                    let mut bad = self.known_bad();
+                    if bad.len() >= BAD_KNOWN {
+                        bad.clear();
+                    }
+                    bad.insert(name, error.to_string());
+                }
+                return Err(error);
+            }
+            // Between the two locks another process may remove it: then it is fetched again.
         }
-        let scratch = tempfile::Builder::new().prefix(PARTIAL).tempdir_in(&self.folder)?;
-        let archive = scratch.path().join("package.tar.gz");
-        self.fetch(sha256, size_bytes, url, &archive).await?;
-        let published = tokio::task::spawn_blocking(move || {
-            let content = scratch.path().join("content");
-            unpack(File::open(&archive)?, &content, &LIMITS)?;
-            publish(&scratch, &content, &place).map(|()| place)
+    }
+
+    fn known_bad(&self) -> std::sync::MutexGuard<'_, HashMap<Name, String>> {
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fetches a package and puts it into its place; leaves nothing where that fails.
+    async fn make(
+        &self,
+        name: &Name,
+        sha256: &str,
+        size_bytes: u64,
+        url: &str,
+        exclusive: Arc<File>,
+    ) -> Result<(), Error> {
+        let making = self.store.make(name, exclusive)?;
+        self.fetch(sha256, size_bytes, url, &making.archive()).await?;
+        let permit = self.unpacking.acquire().await.map_err(|error| Error::Io(io::Error::other(error)))?;
+        let limits = self.limits;
+        let unpacked = spawn_blocking(move || {
+            let bytes = unpack(File::open(making.archive())?, &making.content(), &limits)?;
+            Ok((making, bytes))
+        });
+        let (making, bytes) = unpacked.await.unwrap_or_else(|error| Err(Error::Io(io::Error::other(error))))?;
+        let room = lock::exclusive(&self.store.room_lock(), ROOM_LIMIT).await?;
+        drop(permit);
+        let store = Arc::clone(&self.store);
+        let published = spawn_blocking(move || {
+            let _room = room;
+            store.publish(making, bytes)
         });
         published.await.unwrap_or_else(|error| Err(Error::Io(io::Error::other(error))))
     }
@@ -171,102 +264,6 @@ impl Packages {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
-/// When it was last used: its folder's time of change. Only the order of removal suffers if it fails.
-fn touch(place: &Path) {
-    let now = FileTimes::new().set_modified(SystemTime::now());
-    if let Err(error) = File::open(place).and_then(|folder| folder.set_times(now)) {
-        tracing::debug!(%error, "the use of a package was not noted");
-    }
-}
-
-/// Moves the unpacked folder into place, whole.
-fn publish(scratch: &TempDir, content: &Path, place: &Path) -> Result<(), Error> {
-    // A power cut must not leave a package under its name with half its files.
-    #[cfg(target_os = "linux")]
-    nix::unistd::syncfs(File::open(content)?).map_err(io::Error::from)?;
-    match fs::rename(content, place) {
-        Ok(()) => Ok(File::open(scratch.path().parent().unwrap_or(place))?.sync_all()?),
-        // Another process was first: the same bytes.
-        Err(_) if place.is_dir() => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Unpacks a `.tar.gz` into the new folder `into`. Whatever could reach outside of it, or is not a file, a folder or a link, is
-/// refused, not skipped: a package is ours to make, so an odd one was tampered with.
-fn unpack(archive: impl Read, into: &Path, limits: &Limits) -> Result<(), Error> {
-    let bad = |error: io::Error| Error::Unpack(chain(&error));
-    fs::create_dir(into)?;
-    // Bounds what is read however it is packed: contents, headers and padding, which are at most 3 KiB an entry for the names
-    // that a file system takes.
-    let bytes_max = limits.bytes + 3 * 1024 * limits.entries as u64;
-    let mut archive = Archive::new(GzDecoder::new(archive).take(bytes_max));
-    archive.set_overwrite(false);
-    let (mut entries, mut bytes) = (0, 0);
-    for entry in archive.entries().map_err(bad)? {
-        let mut entry = entry.map_err(bad)?;
-        entries += 1;
-        bytes += entry.size();
-        if entries > limits.entries {
-            return Err(Error::Unpack(format!("more than {} entries", limits.entries)));
-        }
-        if bytes > limits.bytes {
-            return Err(Error::Unpack(format!("more than {} bytes", limits.bytes)));
-        }
-        check(&entry)?;
-        if !entry.unpack_in(into).map_err(bad)? {
-            return Err(Error::Unpack("an entry leads outside of it".to_owned()));
-        }
-        protect(&entry, into).map_err(bad)?;
-    }
-    Ok(())
-}
-
-fn check(entry: &Entry<'_, impl Read>) -> Result<(), Error> {
-    let bad = |error: io::Error| Error::Unpack(chain(&error));
-    let path = entry.path().map_err(bad)?;
-    let refuse = |why: &str| Err(Error::Unpack(format!("{} {why}", path.display())));
-    if depth(Path::new(""), &path).is_none() {
-        return refuse("leads outside of it");
-    }
-    match entry.header().entry_type() {
-        EntryType::Regular | EntryType::Continuous | EntryType::Directory => Ok(()),
-        kind @ (EntryType::Symlink | EntryType::Link) => {
-            let Some(target) = entry.link_name().map_err(bad)? else { return refuse("is a link to nothing") };
-            // A symbolic link counts from its own folder, a hard link from the top.
-            let from = if kind == EntryType::Symlink { path.parent().unwrap_or(Path::new("")) } else { Path::new("") };
-            if depth(from, &target).is_none() { refuse("is a link that leads outside of it") } else { Ok(()) }
-        }
-        _ => refuse("is neither a file, a folder nor a link"),
-    }
-}
-
-/// How many folders below the top `path` ends, seen from the folder `from`; `None` if it leaves the top on its way. Every `..`
-/// that follows a name is refused as well: the name could be a link, and then `..` leads elsewhere than it seems.
-fn depth(from: &Path, path: &Path) -> Option<usize> {
-    let mut depth = from.components().filter(|part| matches!(part, Component::Normal(_))).count();
-    let mut named = false;
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::Normal(_) => (depth, named) = (depth + 1, true),
-            Component::ParentDir if !named => depth = depth.checked_sub(1)?,
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return None,
-        }
-    }
-    Some(depth)
-}
-
-/// Files cannot be written by runners, best effort: root is not held back. Folders stay writable, so that they can be removed.
-fn protect(entry: &Entry<'_, impl Read>, into: &Path) -> io::Result<()> {
-    if entry.header().entry_type().is_file() {
-        let executable = entry.header().mode()? & 0o111 != 0;
-        let path = into.join(entry.path()?);
-        fs::set_permissions(path, Permissions::from_mode(if executable { 0o555 } else { 0o444 }))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::cards::Cards;
 use crate::environment::{Environment, Environments};
 use crate::failure::{infra, start_failure};
 use crate::gateway::Gateway;
-use crate::package::Packages;
+use crate::package::{Package, Packages};
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner, Vram};
 use crate::sandbox::{Level, Reach, Sandbox};
 use crate::scratch::EndpointFolder;
@@ -45,6 +45,7 @@ struct Loaded {
     alone: bool,
     took: Took,
     _environment: Environment,
+    _package: Package,
     _weights: Option<WeightSet>,
     _home: tempfile::TempDir,
 }
@@ -457,9 +458,9 @@ impl Pool {
         let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
         let weight_files = weights.iter().flat_map(|set| std::iter::once(&set.folder).chain(&set.blobs).cloned());
         let reach = Reach {
-            reads: [environment.folder.clone(), package.clone()].into_iter().chain(weight_files).collect(),
+            reads: [environment.folder.clone(), package.folder.clone()].into_iter().chain(weight_files).collect(),
             writes: vec![model.folder.work(), model.folder.inputs()],
-            folder: package,
+            folder: package.folder.clone(),
             network: spec.network || is_served,
             devices: self.cards.devices(&cards),
             uid: model.folder.uid,
@@ -509,7 +510,17 @@ impl Pool {
             Took { environment: environment_took, weights: weights_took, boot: runner.boot, load: runner.load, warmup };
         model.loaded_in(took.boot + took.load + took.warmup);
         Ok((
-            Loaded { runner, ticket, cards, alone, took, _environment: environment, _weights: weights, _home: home },
+            Loaded {
+                runner,
+                ticket,
+                cards,
+                alone,
+                took,
+                _environment: environment,
+                _package: package,
+                _weights: weights,
+                _home: home,
+            },
             took,
         ))
     }

@@ -29,7 +29,7 @@ use self::download::{Downloads, LIMITS, Limits};
 pub(crate) use self::error::Error;
 use self::partial::Partial;
 use self::progress::Meter;
-pub(crate) use self::progress::Progress;
+pub(crate) use self::progress::{Progress, Size};
 pub(crate) use self::rights::{Owner, Right};
 use self::store::{Held, Store, Verified};
 use crate::environment::{self, lock};

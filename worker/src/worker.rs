@@ -29,7 +29,7 @@ use crate::leases::{Leases, Rhythm, keep};
 use crate::load::Load;
 use crate::machine;
 use crate::metrics::{self, Outcome};
-use crate::package::Packages;
+use crate::package::{Packages, PackagesConfig};
 use crate::pool::{Pool, PoolConfig};
 use crate::rejoin::Rejoin;
 use crate::rental::Reached;
@@ -131,10 +131,15 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     cards.watch()?;
     cards.look_again().await;
     let weights = Weights::open(&WeightsConfig { dir: config.cache_dir.clone(), cap_bytes: config.weights_bytes })?;
+    let packages = PackagesConfig {
+        dir: config.cache_dir.clone(),
+        package_bytes: config.package_bytes,
+        cap_bytes: config.packages_bytes,
+    };
     let host = Host::new(&config.data_dir, environments.clone(), weights.clone());
     let pool = PoolConfig {
         environments,
-        packages: Packages::open(&config.cache_dir)?,
+        packages: Packages::open(&packages)?,
         weights: weights.clone(),
         scratch: scratch.path(),
         scratch_bytes: config.scratch_bytes,

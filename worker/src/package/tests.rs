@@ -1,15 +1,21 @@
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
+use std::fs::{self, FileTimes};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use tar::{Builder, Header};
+use tar::{Builder, EntryType, Header};
+use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
+use super::unpack::Limits;
 use super::*;
+
+const LIMITS: Limits = Limits { entries: 1_000, bytes: 1 << 20 };
 
 /// One entry of an archive: kind, path, content or link target.
 type Part<'a> = (EntryType, &'a str, &'a str);
@@ -33,7 +39,7 @@ fn pack(parts: &[Part<'_>]) -> Vec<u8> {
     builder.into_inner().unwrap().finish().unwrap()
 }
 
-fn unpacked(parts: &[Part<'_>], limits: &Limits) -> (TempDir, Result<(), Error>) {
+fn unpacked(parts: &[Part<'_>], limits: &Limits) -> (TempDir, Result<u64, Error>) {
     let folder = tempfile::tempdir().unwrap();
     let outcome = unpack(pack(parts).as_slice(), &folder.path().join("content"), limits);
     (folder, outcome)
@@ -94,9 +100,56 @@ fn devices_are_refused() {
 fn too_much_is_refused() {
     let parts = [(EntryType::Regular, "a", "12345"), (EntryType::Regular, "b", "12345")];
     let limits = |entries, bytes| Limits { entries, bytes };
-    unpacked(&parts, &limits(2, 10)).1.unwrap();
-    assert!(unpacked(&parts, &limits(1, 10)).1.unwrap_err().to_string().contains("more than 1 entries"));
-    assert!(unpacked(&parts, &limits(2, 9)).1.unwrap_err().to_string().contains("more than 9 bytes"));
+    // A file takes a block of the disk, however short it is.
+    assert_eq!(unpacked(&parts, &limits(2, 8_192)).1.unwrap(), 8_192);
+    let error = unpacked(&parts, &limits(1, 8_192)).1.unwrap_err();
+    assert!(error.is_the_deployers() && error.to_string().contains("more than 1 files and folders"), "{error}");
+    let error = unpacked(&parts, &limits(2, 8_191)).1.unwrap_err();
+    assert!(error.is_the_deployers() && error.to_string().contains("STOKE_PACKAGE_BYTES"), "{error}");
+}
+
+#[test]
+fn folders_that_only_names_make_count_as_well() {
+    let deep = ["a/".repeat(30), "b/".repeat(30)].map(|folders| format!("{folders}f"));
+    let parts = deep.each_ref().map(|path| (EntryType::Regular, path.as_str(), "x"));
+    let limits = |entries| Limits { entries, bytes: 1 << 20 };
+    assert_eq!(unpacked(&parts, &limits(62)).1.unwrap(), 62 * 4_096);
+    assert!(matches!(unpacked(&parts, &limits(61)).1.unwrap_err(), Error::TooMany(61)));
+    // Each counts once, whoever names it.
+    let parts = [(EntryType::Directory, "a/", ""), (EntryType::Regular, "a/f", "x"), (EntryType::Directory, "./a", "")];
+    unpacked(&parts, &limits(2)).1.unwrap();
+}
+
+#[test]
+fn what_is_no_whole_archive_is_the_deployers_failure() {
+    let (good, _) = good();
+    let tar = {
+        let mut tar = Vec::new();
+        io::Read::read_to_end(&mut flate2::read::GzDecoder::new(good.as_slice()), &mut tar).unwrap();
+        tar
+    };
+    let zipped = |tar: &[u8]| {
+        let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+        io::Write::write_all(&mut gz, tar).unwrap();
+        gz.finish().unwrap()
+    };
+    let zip = b"PK\x03\x04\x14\0\0\0\x08\0main.py".to_vec();
+    let mut garbled = good.clone();
+    garbled[20] ^= 0xff;
+    for (what, body) in [
+        ("a zip", zip),
+        ("a tar that is not compressed", tar.clone()),
+        ("half of it", good[..good.len() / 2].to_vec()),
+        ("a changed byte", garbled),
+        ("a file that ends in its middle", zipped(&tar[..515])),
+        ("a header that ends in its middle", zipped(&tar[..100])),
+        ("text", zipped(b"print(1)")),
+        ("nothing", Vec::new()),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let error = unpack(body.as_slice(), &folder.path().join("content"), &LIMITS).expect_err(what);
+        assert!(matches!(error, Error::Unpack(_)) && error.is_the_deployers(), "{what}: {error}");
+    }
 }
 
 /// Answers every request with the next of `answers`, the last one for ever, and counts them.
@@ -128,8 +181,21 @@ fn good() -> (Vec<u8>, String) {
     (body, sha256)
 }
 
-fn is_empty(folder: &Path) -> bool {
-    fs::read_dir(folder.join("packages")).unwrap().next().is_none()
+/// What lies in the folder, without locks.
+fn left(folder: &TempDir) -> Vec<String> {
+    let items = fs::read_dir(folder.path().join("packages")).unwrap();
+    let mut names: Vec<String> = items.map(|item| item.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| !name.ends_with(".lock"));
+    names.sort();
+    names
+}
+
+fn open_with(folder: &TempDir, package_bytes: u64, cap_bytes: u64) -> Packages {
+    Packages::open(&PackagesConfig { dir: folder.path().to_owned(), package_bytes, cap_bytes }).unwrap()
+}
+
+fn open(folder: &TempDir) -> Packages {
+    open_with(folder, 1 << 20, 1 << 30)
 }
 
 #[tokio::test]
@@ -137,12 +203,13 @@ async fn one_fetch_serves_all_who_ask_even_after_a_hiccup() {
     let (folder, (body, sha256)) = (tempfile::tempdir().unwrap(), good());
     let size_bytes = body.len() as u64;
     let (url, asked) = serve(vec![("503 Service Unavailable", Vec::new()), ("200 OK", body)]).await;
-    let packages = Packages::open(folder.path()).unwrap();
-    let (one, two) = tokio::join!(packages.get(&sha256, size_bytes, &url), packages.get(&sha256, size_bytes, &url));
-    let (one, two) = (one.unwrap(), two.unwrap());
+    let packages = open(&folder);
+    let (one, two) =
+        tokio::join!(packages.get("one", &sha256, size_bytes, &url), packages.get("one", &sha256, size_bytes, &url));
+    let (one, two) = (one.unwrap().folder, two.unwrap().folder);
     assert_eq!(one, two);
     assert_eq!(fs::read_to_string(one.join("main.py")).unwrap(), "print(1)");
-    assert_eq!(packages.get(&sha256, size_bytes, "http://127.0.0.1:1/").await.unwrap(), one);
+    assert_eq!(packages.get("one", &sha256, size_bytes, "http://127.0.0.1:1/").await.unwrap().folder, one);
     assert_eq!(asked.load(Ordering::SeqCst), 2);
 }
 
@@ -154,14 +221,14 @@ async fn a_tampered_body_is_refused_and_leaves_nothing() {
     tampered[size_bytes as usize / 2] ^= 1;
     let longer = [body.clone(), vec![0]].concat();
     let shorter = body[1..].to_vec();
-    let packages = Packages::open(folder.path()).unwrap();
+    let packages = open(&folder);
     for other in [tampered, longer, shorter] {
         let (url, asked) = serve(vec![("200 OK", other)]).await;
-        let error = packages.get(&sha256, size_bytes, &url).await.unwrap_err();
+        let error = packages.get("one", &sha256, size_bytes, &url).await.unwrap_err();
         assert!(matches!(error, Error::Differs { .. }), "{error}");
         assert_eq!(asked.load(Ordering::SeqCst), 1, "the same bytes would come again");
     }
-    assert!(is_empty(folder.path()));
+    assert!(left(&folder).is_empty());
 }
 
 #[tokio::test]
@@ -184,32 +251,34 @@ async fn a_body_that_breaks_off_is_fetched_again_and_whole() {
             stream.write_all(&sent).await.unwrap();
         }
     });
-    let packages = Packages::open(folder.path()).unwrap();
-    let place = packages.get(&sha256, size_bytes, &cut).await.unwrap();
-    assert_eq!(fs::read_to_string(place.join("main.py")).unwrap(), "print(1)");
+    let packages = open(&folder);
+    let place = packages.get("one", &sha256, size_bytes, &cut).await.unwrap();
+    assert_eq!(fs::read_to_string(place.folder.join("main.py")).unwrap(), "print(1)");
 }
 
 /// What kill -9 leaves: half an archive, or half of what was in it, under a name that nobody asks for.
 #[tokio::test]
 async fn what_a_killed_fetch_left_is_never_served() {
     let (folder, (body, sha256)) = (tempfile::tempdir().unwrap(), good());
-    let left = folder.path().join("packages").join(format!("{PARTIAL}killed"));
+    let left =
+        folder.path().join("packages").join(format!(".partial-{}-killed", Name::new("one", &sha256).unwrap().as_str()));
     fs::create_dir_all(left.join("content")).unwrap();
     fs::write(left.join("package.tar.gz"), &body[..body.len() / 2]).unwrap();
     fs::write(left.join("content/main.py"), "prin").unwrap();
     let (url, asked) = serve(vec![("200 OK", body.clone())]).await;
-    let packages = Packages::open(folder.path()).unwrap();
-    let place = packages.get(&sha256, body.len() as u64, &url).await.unwrap();
-    assert_eq!(fs::read_to_string(place.join("main.py")).unwrap(), "print(1)");
+    let packages = open(&folder);
+    let place = packages.get("one", &sha256, body.len() as u64, &url).await.unwrap();
+    assert_eq!(fs::read_to_string(place.folder.join("main.py")).unwrap(), "print(1)");
     assert_eq!(asked.load(Ordering::SeqCst), 1, "it was fetched, not found");
+    assert!(!left.exists());
 }
 
 #[tokio::test]
 async fn a_refusal_is_final_and_names_no_url() {
     let folder = tempfile::tempdir().unwrap();
     let (url, asked) = serve(vec![("403 Forbidden", Vec::new())]).await;
-    let packages = Packages::open(folder.path()).unwrap();
-    let error = packages.get(&"0".repeat(64), 1, &format!("{url}?signature=secret")).await.unwrap_err();
+    let packages = open(&folder);
+    let error = packages.get("one", &"0".repeat(64), 1, &format!("{url}?signature=secret")).await.unwrap_err();
     assert!(matches!(error, Error::Refused(StatusCode::FORBIDDEN)), "{error}");
     assert!(!format!("{error} {error:?}").contains("secret"));
     assert_eq!(asked.load(Ordering::SeqCst), 1);
@@ -218,20 +287,122 @@ async fn a_refusal_is_final_and_names_no_url() {
 #[tokio::test]
 async fn only_a_hash_is_a_name() {
     let folder = tempfile::tempdir().unwrap();
-    let packages = Packages::open(folder.path()).unwrap();
-    let error = packages.get("../../etc", 1, "http://127.0.0.1:1/").await.unwrap_err();
+    let packages = open(&folder);
+    let error = packages.get("one", "../../etc", 1, "http://127.0.0.1:1/").await.unwrap_err();
     assert!(matches!(error, Error::Name(_)), "{error}");
 }
 
-#[test]
-fn the_long_unused_are_removed_at_the_start() {
+/// A package of as many blocks as its name says, and another for each `turn`.
+fn sized(blocks: usize, turn: u8) -> (Vec<u8>, String) {
+    let text = char::from(b'a' + turn).to_string().repeat(4_096 * blocks);
+    let body = pack(&[(EntryType::Regular, "main.py", &text)]);
+    let sha256 = hex::encode(Sha256::digest(&body));
+    (body, sha256)
+}
+
+async fn get(packages: &Packages, tenant: &str, (body, sha256): &(Vec<u8>, String)) -> Result<Package, Error> {
+    let (url, _) = serve(vec![("200 OK", body.clone())]).await;
+    packages.get(tenant, sha256, body.len() as u64, &url).await
+}
+
+fn names(folder: &TempDir) -> Vec<String> {
+    let held = left(folder).into_iter().map(|name| name.split_once('-').unwrap().0.to_owned());
+    held.collect()
+}
+
+fn used(packages: &Packages, tenant: &str, sha256: &str, at_s: u64) {
+    let lock = packages.store.lock_file(&Name::new(tenant, sha256).unwrap());
+    File::options().write(true).open(lock).unwrap().set_modified(UNIX_EPOCH + Duration::from_secs(at_s)).unwrap();
+}
+
+#[tokio::test]
+async fn each_tenant_has_its_own() {
+    let (folder, package) = (tempfile::tempdir().unwrap(), good());
+    let packages = open(&folder);
+    let one = get(&packages, "one", &package).await.unwrap();
+    let nowhere = packages.get("two", &package.1, package.0.len() as u64, "http://127.0.0.1:1/").await;
+    assert!(matches!(nowhere, Err(Error::Fetch(_))), "its hash alone is not enough");
+    let two = get(&packages, "two", &package).await.unwrap();
+    assert_ne!(one.folder, two.folder);
+}
+
+#[tokio::test]
+async fn the_longest_unused_make_room_and_those_in_use_stay() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["packages/old", "packages/new", "packages/.partial-now"] {
-        fs::create_dir_all(folder.path().join(name)).unwrap();
+    let packages = open_with(&folder, 1 << 20, 16 * 4_096);
+    let all: Vec<_> = (0..4).map(|turn| sized(3, turn)).collect();
+    // Eight blocks are one tenant's.
+    drop(get(&packages, "one", &all[0]).await.unwrap());
+    drop(get(&packages, "one", &all[1]).await.unwrap());
+    used(&packages, "one", &all[0].1, 20);
+    used(&packages, "one", &all[1].1, 10);
+    drop(get(&packages, "one", &all[2]).await.unwrap());
+    let mut expected = [all[0].1.clone(), all[2].1.clone()];
+    expected.sort();
+    assert_eq!(names(&folder), expected, "its own go, though all together would fit");
+    let held = get(&packages, "one", &all[0]).await.unwrap();
+    drop(get(&packages, "one", &all[3]).await.unwrap());
+    assert!(held.folder.join("main.py").exists());
+    let both = get(&packages, "one", &all[3]).await.unwrap();
+    let error = get(&packages, "one", &all[1]).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the package needs 12.3 kB, and 24.6 kB of the 32.8 kB that those of one tenant may take on this worker are in use; raise \
+         STOKE_PACKAGES_BYTES"
+    );
+    assert!(!error.is_the_deployers());
+    // Others have their half.
+    let _two = get(&packages, "two", &all[0]).await.unwrap();
+    let _four = get(&packages, "two", &all[1]).await.unwrap();
+    let error = get(&packages, "three", &sized(5, 0)).await.unwrap_err();
+    assert!(error.to_string().contains("all of them"), "{error}");
+    drop((held, both));
+    get(&packages, "three", &sized(5, 0)).await.unwrap();
+    assert_eq!(names(&folder).len(), 4);
+    // Nothing is left but locks of what is here.
+    let locks = fs::read_dir(folder.path().join("packages")).unwrap().flatten();
+    let locks = locks.filter(|item| item.file_name().to_string_lossy().ends_with(".lock"));
+    assert_eq!(locks.count(), 4 + 1);
+}
+
+#[tokio::test]
+async fn what_is_no_package_is_fetched_and_unpacked_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let packages = open_with(&folder, 2 * 4_096, 1 << 20);
+    let text = b"no package".to_vec();
+    for (body, sha256) in [sized(3, 0), (text.clone(), hex::encode(Sha256::digest(&text)))] {
+        let (url, asked) = serve(vec![("200 OK", body.clone())]).await;
+        let size_bytes = body.len() as u64;
+        let first = packages.get("one", &sha256, size_bytes, &url).await.unwrap_err();
+        let second = packages.get("one", &sha256, size_bytes, &url).await.unwrap_err();
+        assert!(first.is_the_deployers() && second.is_the_deployers());
+        assert_eq!((first.to_string(), asked.load(Ordering::SeqCst)), (second.to_string(), 1));
     }
-    let long_ago = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
-    File::open(folder.path().join("packages/old")).unwrap().set_times(long_ago).unwrap();
-    Packages::open(folder.path()).unwrap();
-    let left = |name: &str| folder.path().join("packages").join(name).exists();
-    assert!(!left("old") && left("new") && left(".partial-now"));
+    assert!(left(&folder).is_empty());
+}
+
+#[tokio::test]
+async fn at_the_start_goes_what_is_long_unused_or_too_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let all: Vec<_> = (0..3).map(|turn| sized(3, turn)).collect();
+    let packages = open(&folder);
+    for package in &all {
+        drop(get(&packages, "one", package).await.unwrap());
+    }
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    used(&packages, "one", &all[0].1, 10);
+    used(&packages, "one", &all[1].1, now_s - 60);
+    // As the release before kept them: without an owner and a lock.
+    for (name, used) in [("old", UNIX_EPOCH), ("new", SystemTime::now()), (".partial-now", SystemTime::now())] {
+        let place = folder.path().join("packages").join(name);
+        fs::create_dir(&place).unwrap();
+        File::open(&place).unwrap().set_times(FileTimes::new().set_modified(used)).unwrap();
+    }
+    open(&folder);
+    let here = |name: &str| folder.path().join("packages").join(name).exists();
+    assert!(!here("old") && here("new") && here(".partial-now"));
+    assert_eq!(left(&folder).len(), 2 + 2, "the one of long ago has gone");
+    open_with(&folder, 1 << 20, 4 * 4_096);
+    let ours = left(&folder).into_iter().filter(|name| name.starts_with(&all[2].1)).count();
+    assert_eq!((ours, left(&folder).len()), (1, 1 + 2), "less is kept than before");
 }

@@ -1,7 +1,6 @@
 //! What a model is loaded from: its environment, its package and its weights, from the caches or fetched now.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use crate::environment::{Environment, EnvironmentSpec};
 use crate::failure::{failed, infra};
 use crate::gateway::Error as GatewayError;
 use crate::messages::Messages;
+use crate::package::Package;
 use crate::weights::{Error, Owner, Progress, Right, WeightFile, WeightSet, scan};
 
 /// Presigned URLs are asked for anew so often during one download: each lives for hours.
@@ -32,7 +32,7 @@ const HUB_TOKEN: &str = "HF_TOKEN";
 pub(super) struct Fetched {
     pub(super) secrets: Secrets,
     pub(super) environment: Environment,
-    pub(super) package: PathBuf,
+    pub(super) package: Package,
     pub(super) weights: Option<WeightSet>,
     /// What environment and package took, and what the weights took beyond that.
     pub(super) took: (Duration, Duration),
@@ -79,18 +79,18 @@ impl Pool {
         Ok(Fetched { secrets, environment, package: package?, weights: weights?, took })
     }
 
-    async fn package(&self, model: &Endpoint) -> Result<PathBuf, JobError> {
+    async fn package(&self, model: &Endpoint) -> Result<Package, JobError> {
         let version = &model.spec.version;
         let spec = &version.spec;
-        match self.packages.get(&spec.package_sha256, spec.package_size_bytes, &model.spec.package_url).await {
+        let get = |url| self.packages.get(&model.tenant, &spec.package_sha256, spec.package_size_bytes, url);
+        match get(&model.spec.package_url).await {
             Ok(package) => Ok(package),
             Err(error) if error.is_the_deployers() => Err(failed(ErrorCode::EnvironmentFailed, error.to_string())),
             // The URL lives for an hour, the model's entry longer: a fresh one is asked for before giving up.
             Err(first) => {
                 let fresh = self.gateway.runner_spec(&model.tenant, &version.name, version.version).await;
                 let url = fresh.map_err(|_| infra(format!("the package cannot be fetched: {first}")))?.package_url;
-                let again = self.packages.get(&spec.package_sha256, spec.package_size_bytes, &url).await;
-                again.map_err(|error| match error {
+                get(&url).await.map_err(|error| match error {
                     error if error.is_the_deployers() => failed(ErrorCode::EnvironmentFailed, error.to_string()),
                     error => infra(format!("the package cannot be fetched: {error}")),
                 })

@@ -63,7 +63,7 @@ fn unit(bytes: u64) -> (&'static Unit, usize) {
 }
 
 /// Bytes as people say them.
-pub(super) struct Size(pub(super) u64);
+pub(crate) struct Size(pub(crate) u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

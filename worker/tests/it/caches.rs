@@ -2,8 +2,9 @@
 
 use serde_json::json;
 use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::job::ErrorCode;
 
-use crate::stage::{Setup, Stage, pack, result, spec};
+use crate::stage::{Setup, Stage, error, pack, result, spec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_is_fetched_once_for_all_workers() {
@@ -15,6 +16,21 @@ async fn a_package_is_fetched_once_for_all_workers() {
         result(&stage.gateway.end(&stage.submit_to("fresh", json!({"how": "fine"}))).await);
         assert_eq!(stage.gateway.seen().fetched, fetched);
     }
+}
+
+/// Not trouble of the infrastructure, which would be tried ten times, each of them fetched and unpacked anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_that_unpacks_to_too_much_fails_its_jobs_for_good_and_says_why() {
+    let variables = vec![("STOKE_PACKAGE_BYTES", "1000000".to_owned())];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
+    let zeros = format!("# {}\n# {}", "0".repeat(2_000_000), stokehold_queue::nonce());
+    stage.gateway.deploy("large", pack(&zeros), spec("plain"));
+    for _ in 0..2 {
+        let end = stage.gateway.end(&stage.submit_to("large", json!({}))).await;
+        let message = &error(&end, ErrorCode::EnvironmentFailed).message;
+        assert!(message.contains("more than the 1.0 MB") && message.contains("STOKE_PACKAGE_BYTES"), "{message}");
+    }
+    assert_eq!(stage.gateway.seen().fetched, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

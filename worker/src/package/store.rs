@@ -1,0 +1,272 @@
+//! Where packages lie, who uses them, and which must go.
+//!
+//! ```text
+//! packages/<name>/                 complete: it came here by one rename, and leaves by one. The name is its SHA-256 and its tenant
+//! packages/<name>.lock             shared by its users; exclusive while it is fetched or removed; its mtime is the last use, its text
+//!                                  what it takes on the disk
+//! packages/.partial-<name>-<nonce> being made or removed under the exclusive lock; left over if that process died
+//! packages/.room.lock              held while room is made and taken
+//! ```
+
+use std::fs::{self, File, FileTimes};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use super::Error;
+use crate::environment::lock;
+
+/// Packages unused for this long are removed when a worker starts. Far longer than a runner stays loaded without a job.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// The same for packages of releases that did not lock them, and for what these left half done.
+const UNLOCKED_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+const PARTIAL: &str = ".partial-";
+const LOCK: &str = ".lock";
+
+const SHA256_DIGITS: usize = 64;
+
+/// Hex digits of a tenant's hash: no two tenants share 128 bits.
+const TENANT_DIGITS: usize = 32;
+
+/// What a package of a tenant is called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name(String);
+
+impl Name {
+    /// `None`: that is no SHA-256.
+    pub(super) fn new(tenant: &str, sha256: &str) -> Option<Self> {
+        Self::parse(&format!("{sha256}-{}", &hex::encode(Sha256::digest(tenant))[..TENANT_DIGITS]))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (sha256, tenant) = text.split_once('-')?;
+        let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let is_name =
+            sha256.len() == SHA256_DIGITS && tenant.len() == TENANT_DIGITS && is_hex(sha256) && is_hex(tenant);
+        is_name.then(|| Self(text.to_owned()))
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn tenant(&self) -> &str {
+        &self.0[SHA256_DIGITS..]
+    }
+}
+
+/// The shared lock of a package.
+#[derive(Debug)]
+pub(super) struct InUse(File);
+
+impl InUse {
+    fn touch(&self) {
+        // Only the order of eviction suffers if it fails.
+        let _ = self.0.set_times(FileTimes::new().set_modified(SystemTime::now()));
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.touch();
+    }
+}
+
+/// A package that is being made. What is not published goes, and so does the lock file then.
+pub(super) struct Making {
+    name: Name,
+    scratch: TempDir,
+    place: PathBuf,
+    lock_file: PathBuf,
+    exclusive: Arc<File>,
+}
+
+impl Making {
+    /// Where it is to be fetched to.
+    pub(super) fn archive(&self) -> PathBuf {
+        self.scratch.path().join("package.tar.gz")
+    }
+
+    /// Where it is to be unpacked.
+    pub(super) fn content(&self) -> PathBuf {
+        self.scratch.path().join("content")
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        // Nothing is left for it to guard, and nothing would ever evict it.
+        if !self.place.exists() {
+            let _ = fs::remove_file(&self.lock_file);
+        }
+    }
+}
+
+/// A package that is here.
+struct Held {
+    name: Name,
+    used: SystemTime,
+    bytes: u64,
+}
+
+/// The folder of all packages.
+pub(super) struct Store {
+    folder: PathBuf,
+    cap_bytes: u64,
+}
+
+impl Store {
+    /// Opens `<dir>/packages`, removing what has long been unused, is half done or does not fit. Blocks on the disk.
+    pub(super) fn open(dir: &Path, cap_bytes: u64) -> Result<Self, Error> {
+        let folder = std::path::absolute(dir)?.join("packages");
+        fs::create_dir_all(&folder)?;
+        let store = Self { folder, cap_bytes };
+        store.sweep()?;
+        // Less may be kept than before; what is in use goes later.
+        match store.make_room(0, None) {
+            Ok(()) | Err(Error::InUse { .. }) => Ok(store),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn place(&self, name: &Name) -> PathBuf {
+        self.folder.join(name.as_str())
+    }
+
+    pub(super) fn lock_file(&self, name: &Name) -> PathBuf {
+        self.folder.join(format!("{}{LOCK}", name.as_str()))
+    }
+
+    pub(super) fn room_lock(&self) -> PathBuf {
+        self.folder.join(".room.lock")
+    }
+
+    /// Holds the package by its shared lock, if it is there.
+    pub(super) fn in_use(&self, name: &Name, shared: File) -> Option<InUse> {
+        self.place(name).is_dir().then(|| {
+            let in_use = InUse(shared);
+            in_use.touch();
+            in_use
+        })
+    }
+
+    /// A place to make a package in.
+    pub(super) fn make(&self, name: &Name, exclusive: Arc<File>) -> io::Result<Making> {
+        let (place, lock_file) = (self.place(name), self.lock_file(name));
+        let scratch = tempfile::Builder::new().prefix(&format!("{PARTIAL}{}-", name.as_str())).tempdir_in(&self.folder);
+        Ok(Making { name: name.clone(), scratch: scratch?, place, lock_file, exclusive })
+    }
+
+    /// Makes room for a package and moves it into place, whole. The lock of the room is held. Blocks on the disk.
+    pub(super) fn publish(&self, making: Making, bytes: u64) -> Result<(), Error> {
+        self.make_room(bytes, Some(making.name.tenant()))?;
+        let mut lock = &*making.exclusive;
+        lock.set_len(0)?;
+        lock.rewind()?;
+        lock.write_all(bytes.to_string().as_bytes())?;
+        // A power cut must not leave a package under its name with half its files, or without its size.
+        #[cfg(target_os = "linux")]
+        nix::unistd::syncfs(File::open(making.content())?).map_err(io::Error::from)?;
+        fs::rename(making.content(), &making.place)?;
+        Ok(File::open(&self.folder)?.sync_all()?)
+    }
+
+    /// Removes what has been unused the longest until `need` more bytes fit: of that tenant until it has no more than its share, then of
+    /// all. Removes nothing if they cannot. Blocks on the disk.
+    fn make_room(&self, need: u64, tenant: Option<&str>) -> Result<(), Error> {
+        let mut held = self.held()?;
+        held.sort_by_key(|held| held.used);
+        let is_own = |held: &Held| tenant == Some(held.name.tenant());
+        let sum = |own: bool| held.iter().filter(|held| !own || is_own(held)).map(|held| held.bytes).sum::<u64>();
+        let (mut total, mut own, share) = (sum(false), sum(true), self.cap_bytes / 2);
+        let mut leaving = Vec::new();
+        for of_tenant in [true, false] {
+            for held in held.iter().filter(|held| !of_tenant || is_own(held)) {
+                let fits = if of_tenant { own + need <= share } else { total + need <= self.cap_bytes };
+                let is_leaving = leaving.iter().any(|(leaving, _): &(&Held, File)| leaving.name == held.name);
+                if fits || is_leaving {
+                    continue;
+                }
+                let Some(lock) = lock::try_exclusive(&self.lock_file(&held.name))? else { continue };
+                total -= held.bytes;
+                own -= if is_own(held) { held.bytes } else { 0 };
+                leaving.push((held, lock));
+            }
+        }
+        if tenant.is_some() && own + need > share {
+            return Err(Error::InUse { need, in_use: own, cap: share, whose: "those of one tenant" });
+        }
+        if total + need > self.cap_bytes {
+            return Err(Error::InUse { need, in_use: total, cap: self.cap_bytes, whose: "all of them" });
+        }
+        for (held, _lock) in leaving {
+            self.discard(&held.name)?;
+            tracing::info!(package.name = held.name.as_str(), bytes = held.bytes, "package evicted");
+        }
+        Ok(())
+    }
+
+    /// Removes a package and its lock file; the exclusive lock is held. Renamed first, so that it is never seen half removed.
+    fn discard(&self, name: &Name) -> io::Result<()> {
+        let away = tempfile::Builder::new().prefix(&format!("{PARTIAL}{}-", name.as_str())).tempdir_in(&self.folder)?;
+        match fs::rename(self.place(name), away.path()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::remove_file(self.lock_file(name))?;
+        away.close()
+    }
+
+    fn held(&self) -> io::Result<Vec<Held>> {
+        let names = fs::read_dir(&self.folder)?.flatten().filter_map(|item| Name::parse(item.file_name().to_str()?));
+        let held = names.map(|name| {
+            let lock = File::open(self.lock_file(&name)).ok();
+            let used = lock.as_ref().and_then(|lock| lock.metadata().ok()?.modified().ok());
+            let mut text = String::new();
+            let _ = lock.map(|lock| lock.take(64).read_to_string(&mut text));
+            Held { name, used: used.unwrap_or(SystemTime::UNIX_EPOCH), bytes: text.trim().parse().unwrap_or(0) }
+        });
+        Ok(held.collect())
+    }
+
+    fn sweep(&self) -> io::Result<()> {
+        for item in fs::read_dir(&self.folder)?.flatten() {
+            if let Err(error) = self.sweep_one(&item) {
+                tracing::warn!(%error, path = %item.path().display(), "an unused package could not be removed");
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep_one(&self, item: &fs::DirEntry) -> io::Result<()> {
+        let called = item.file_name().to_string_lossy().into_owned();
+        let partial = called.strip_prefix(PARTIAL);
+        let bare = partial.and_then(|rest| rest.rsplit_once('-').map(|(name, _)| name)).unwrap_or(&called);
+        let Some(name) = Name::parse(bare.strip_suffix(LOCK).unwrap_or(bare)) else {
+            let is_old = item.path().is_dir() && is_unused(&item.path(), UNLOCKED_KEPT);
+            return if is_old { fs::remove_dir_all(item.path()) } else { Ok(()) };
+        };
+        let (place, lock_file) = (self.place(&name), self.lock_file(&name));
+        if partial.is_none() && place.exists() && !is_unused(&lock_file, KEPT) {
+            return Ok(());
+        }
+        // Taken: somebody uses it or makes it.
+        let Some(_lock) = lock::try_exclusive(&lock_file)? else { return Ok(()) };
+        if partial.is_some() {
+            fs::remove_dir_all(item.path())?;
+        }
+        if place.exists() && !is_unused(&lock_file, KEPT) { Ok(()) } else { self.discard(&name) }
+    }
+}
+
+/// Whether it was last used longer ago than that.
+fn is_unused(path: &Path, kept: Duration) -> bool {
+    let used = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    used.and_then(|used| used.elapsed().ok()).is_some_and(|unused| unused > kept)
+}
