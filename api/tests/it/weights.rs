@@ -1,8 +1,9 @@
 //! Weights as a deploy names them: uploaded, on the web, or in a bucket that the operator lets everybody read.
 
 use serde_json::{Value, json};
+use stokehold_api::token::Role;
 
-use crate::stack::{Stack, echo, sha256};
+use crate::stack::{PACKAGE, Stack, echo, sha256};
 
 const BYTES: &[u8] = b"not really weights";
 
@@ -46,6 +47,36 @@ async fn what_is_uploaded_is_there_before_it_can_be_named_and_workers_get_a_url_
     assert_eq!((&deployed["version"], &deployed["weights"][0]["path"]), (&json!(2), &json!("m/model.safetensors")));
     let spec = spec(&stack).await;
     assert!(spec.get("weight_urls").is_none(), "version 1 has none: {spec}");
+}
+
+/// A worker gives a tenant what it is said to have uploaded: so it must have.
+#[tokio::test]
+async fn the_hash_of_what_another_tenant_uploaded_is_not_enough() {
+    let mut stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let wanted = json!({"sha256": sha256(BYTES), "size_bytes": BYTES.len()});
+    let place = stack.json(stack.post("/v1/weights", &wanted)).await;
+    stack.upload(&place["upload_url"], &place["headers"], BYTES).await;
+    stack.token = stack.token_of("zoo", &Role::Admin.scopes(), None).await;
+    let package = stack.problem(stack.post("/v1/endpoints", &echo())).await;
+    assert_eq!(package, (409, "package_missing".to_owned()));
+    // With a package of its own, its weights are asked for.
+    let about = json!({"sha256": sha256(PACKAGE), "size_bytes": PACKAGE.len()});
+    let own = stack.json(stack.post("/v1/packages", &about)).await;
+    assert_eq!(own["exists"], false);
+    stack.upload(&own["upload_url"], &own["headers"], PACKAGE).await;
+    let weights = stack.problem(stack.post("/v1/endpoints", &naming(json!([weight("a", None)])))).await;
+    assert_eq!(weights, (409, "package_missing".to_owned()));
+    // Nor can it say that other bytes are these.
+    let place = stack.json(stack.post("/v1/weights", &wanted)).await;
+    let other = vec![b'x'; BYTES.len()];
+    let mut put = stack.client.put(place["upload_url"].as_str().unwrap()).body(other);
+    for (name, value) in place["headers"].as_object().unwrap() {
+        put = put.header(name, value.as_str().unwrap());
+    }
+    assert!(put.send().await.unwrap().status().is_client_error());
+    let weights = stack.problem(stack.post("/v1/endpoints", &naming(json!([weight("a", None)])))).await;
+    assert_eq!(weights, (409, "package_missing".to_owned()));
 }
 
 #[tokio::test]
