@@ -149,7 +149,6 @@ impl Attempts {
         let leased = Instant::now();
         let prepare = async {
             let (model, turn, ready) = self.place(&job, lease, claim, open).await?;
-            let folder = RunFolder::new(&model.folder().inputs(), number);
             let fetching = Instant::now();
             let mut urls = job.files.clone();
             let input = match &job.input_file {
@@ -159,8 +158,7 @@ impl Attempts {
                 }
                 None => None,
             };
-            let files =
-                inputs::fetch(&self.transfer, &urls, model.folder(), folder.path()).await.map_err(Stop::Fail)?;
+            let (files, folder) = inputs::fetch(&self.transfer, &urls, model.folder()).await.map_err(Stop::Fail)?;
             course.timing.inputs_ms = millis(fetching.elapsed());
             Ok::<_, Stop>((model, turn, ready, (input, files), folder))
         };

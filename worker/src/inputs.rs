@@ -1,14 +1,13 @@
 //! A large input, which is kept as a file, and the files that an input names: fetched before the run begins.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path};
 
 use serde_json::value::RawValue;
 use stokehold_queue::job::JobError;
-use tokio::fs;
 
 use crate::failure::infra;
-use crate::scratch::EndpointFolder;
+use crate::scratch::{EndpointFolder, RunFolder};
 use crate::transfer::Transfer;
 
 /// The largest input: one job of a bulk submit, which is 8 MiB.
@@ -24,47 +23,57 @@ pub(crate) async fn fetch_input(transfer: &Transfer, url: Option<&str>) -> Resul
     fetched.await.map_err(|error| infra(format!("the input cannot be fetched: {error}")))
 }
 
-/// Fetches each file, and gives them to the user that the endpoint's runners run as. Where each lies, by its id; it has the name that it was
-/// uploaded with. `folder` is made, if there is any.
+/// Fetches each file for the user that the endpoint's runners run as. Where each lies, by its id, while the folder is held; it has the name that it
+/// was uploaded with.
 pub(crate) async fn fetch(
     transfer: &Transfer,
     urls: &BTreeMap<String, String>,
     endpoint: &EndpointFolder,
-    folder: &Path,
-) -> Result<BTreeMap<String, String>, JobError> {
+) -> Result<(BTreeMap<String, String>, Option<RunFolder>), JobError> {
     if urls.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok((BTreeMap::new(), None));
     }
-    let files = fetch_all(transfer, urls, folder).await;
-    let files = files.and_then(|files| Ok(endpoint.hand_over(folder).map(|()| files)?));
-    files.map_err(|error| infra(format!("an input file cannot be fetched: {error}")))
+    let fetched = fetch_all(transfer, urls, endpoint).await;
+    let (files, folder) = fetched.map_err(|error| infra(format!("an input file cannot be fetched: {error}")))?;
+    Ok((files, Some(folder)))
 }
 
 async fn fetch_all(
     transfer: &Transfer,
     urls: &BTreeMap<String, String>,
-    folder: &Path,
-) -> anyhow::Result<BTreeMap<String, String>> {
-    let mut files = BTreeMap::new();
-    // Until it is complete, the worker's alone.
-    fs::DirBuilder::new().mode(0o700).create(folder).await?;
+    endpoint: &EndpointFolder,
+) -> anyhow::Result<(BTreeMap<String, String>, RunFolder)> {
+    let (staged, mut files) = (endpoint.stage()?, BTreeMap::new());
     for (id, url) in urls {
-        let fetched = folder.join(id);
+        // The gateway's word, and part of a path.
+        anyhow::ensure!(is_name(id), "{id:?} is no file's id");
         // A handler may go by the name that its user has given the file, or by how that ends.
-        let path = match transfer.get(url, &fetched).await? {
-            Some(name) => renamed(&fetched, &name).await?,
-            None => fetched,
+        let path = match transfer.get(url, &staged.create(id)?).await? {
+            Some(name) => {
+                let folder = format!("{id}.d");
+                staged.rename(id, &folder, &name)?;
+                staged.path().join(folder).join(name)
+            }
+            None => staged.path().join(id),
         };
         files.insert(id.clone(), path.to_string_lossy().into_owned());
     }
-    Ok(files)
+    Ok((files, staged.place()?))
 }
 
-/// Gives a file its name, in a folder of its own: two inputs may be called the same.
-async fn renamed(file: &Path, name: &str) -> std::io::Result<PathBuf> {
-    let folder = file.with_extension("d");
-    fs::create_dir(&folder).await?;
-    let path = folder.join(name);
-    fs::rename(file, &path).await?;
-    Ok(path)
+fn is_name(text: &str) -> bool {
+    matches!(Path::new(text).components().collect::<Vec<_>>()[..], [Component::Normal(name)] if name == text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_one_name() {
+        assert!(is_name("file_0192") && is_name("a.b"));
+        for no in ["", ".", "..", "a/b", "/a", "a/", "../a"] {
+            assert!(!is_name(no), "{no:?}");
+        }
+    }
 }

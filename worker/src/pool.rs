@@ -29,7 +29,7 @@ use crate::gateway::Gateway;
 use crate::package::{Package, Packages};
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner, Vram};
 use crate::sandbox::{Level, Reach, Sandbox};
-use crate::scratch::EndpointFolder;
+use crate::scratch::{EndpointFolder, Home};
 use crate::turns::Slots;
 use crate::weights::{WeightSet, Weights};
 pub(crate) use endpoint::Using;
@@ -47,7 +47,7 @@ struct Loaded {
     _environment: Environment,
     _package: Package,
     _weights: Option<WeightSet>,
-    _home: tempfile::TempDir,
+    _home: Home,
 }
 
 /// A run on a model, from before its card is looked for to its end.

@@ -2,14 +2,16 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
+use nix::NixPath;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2, renameat};
+use nix::sys::stat::{Mode, mkdirat};
+use nix::unistd::{Gid, Uid, fchown};
 use tempfile::TempDir;
-
-use crate::sandbox::Sandbox;
 
 /// Held by the worker that owns a folder; the kernel lets go of it when that worker is gone, however it went.
 const LOCK: &str = ".lock";
@@ -34,7 +36,7 @@ impl Scratch {
                 tracing::warn!(%error, path = %entry.path().display(), "a dead worker's scratch space could not be removed");
             }
         }
-        let folder = tempfile::Builder::new().prefix("worker-").tempdir_in(&all)?;
+        let folder = passable(tempfile::Builder::new().prefix("worker-")).tempdir_in(&all)?;
         let lock = lock_file(folder.path())?;
         lock.lock()?;
         Ok(Self { folder, _lock: lock })
@@ -45,9 +47,13 @@ impl Scratch {
     }
 }
 
-/// An endpoint's folders: one that its runners write, and one in which each job has a folder with its input's files.
+/// An endpoint's folders. What lies in two of them, handlers change as they like: nothing is made, written or given away there by its path. It
+/// is finished in a third one, which no handler reaches, and moved into place as a whole.
 pub(crate) struct EndpointFolder {
     folder: TempDir,
+    staging: OwnedFd,
+    work: OwnedFd,
+    inputs: OwnedFd,
     /// The user that its runners run as, where that is not the worker's.
     pub(crate) uid: Option<u32>,
 }
@@ -55,11 +61,15 @@ pub(crate) struct EndpointFolder {
 impl EndpointFolder {
     /// Makes them below a worker's.
     pub(crate) fn new(scratch: &Path, uid: Option<u32>) -> io::Result<Self> {
-        let this = Self { folder: tempfile::Builder::new().prefix("endpoint-").tempdir_in(scratch)?, uid };
-        fs::create_dir(this.inputs())?;
-        fs::create_dir(this.work())?;
-        Sandbox::hand_over(&this.work(), uid)?;
-        Ok(this)
+        let folder = passable(tempfile::Builder::new().prefix("endpoint-")).tempdir_in(scratch)?;
+        let at = open_folder(AT_FDCWD, folder.path())?;
+        let made = |name: &str, mode: u32| {
+            mkdirat(&at, name, Mode::from_bits_truncate(mode))?;
+            open_folder(&at, name)
+        };
+        let (staging, work, inputs) = (made("staging", 0o700)?, made("work", 0o700)?, made("inputs", 0o711)?);
+        give(&work, uid)?;
+        Ok(Self { folder, staging, work, inputs, uid })
     }
 
     /// What its runners write: their homes, and what their runs make.
@@ -67,34 +77,127 @@ impl EndpointFolder {
         self.folder.path().join("work")
     }
 
-    /// Where each run has a folder with the files of its input. Handlers write in theirs, and make no others.
+    /// Where each run has a folder with the files of its input. Handlers write in theirs; where they have a user of their own, they make no
+    /// others.
     pub(crate) fn inputs(&self) -> PathBuf {
         self.folder.path().join("inputs")
     }
 
-    /// Gives a run's input files to the user that its runner runs as. Until then nobody but the worker could reach them: the folder that
-    /// they lie in goes last.
-    pub(crate) fn hand_over(&self, inputs: &Path) -> io::Result<()> {
-        if self.uid.is_none() {
-            return Ok(());
-        }
-        for entry in fs::read_dir(inputs)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                self.hand_over(&entry.path())?;
-            } else {
-                Sandbox::hand_over(&entry.path(), self.uid)?;
-            }
-        }
-        Sandbox::hand_over(inputs, self.uid)
+    /// A folder for the input files of a run.
+    pub(crate) fn stage(&self) -> io::Result<Staged<'_>> {
+        let name = format!("run-{}", unguessed());
+        mkdirat(&self.staging, name.as_str(), Mode::S_IRWXU)?;
+        Ok(Staged { folder: open_folder(&self.staging, name.as_str())?, endpoint: self, name, is_placed: false })
     }
 
     /// A home for one runner.
-    pub(crate) fn home(&self) -> io::Result<TempDir> {
-        let home = tempfile::Builder::new().prefix("home-").tempdir_in(self.work())?;
-        Sandbox::hand_over(home.path(), self.uid)?;
-        Ok(home)
+    pub(crate) fn home(&self) -> io::Result<Home> {
+        let name = format!("home-{}", unguessed());
+        mkdirat(&self.staging, name.as_str(), Mode::S_IRWXU)?;
+        give(&open_folder(&self.staging, name.as_str())?, self.uid)?;
+        renameat(&self.staging, name.as_str(), &self.work, name.as_str())?;
+        Ok(Home(self.work().join(name)))
     }
+}
+
+/// A run's input files while they come in. What is not placed goes when this is dropped.
+pub(crate) struct Staged<'a> {
+    endpoint: &'a EndpointFolder,
+    name: String,
+    folder: OwnedFd,
+    is_placed: bool,
+}
+
+impl Staged<'_> {
+    /// Where it will be.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.endpoint.inputs().join(&self.name)
+    }
+
+    /// A new file, which is to be the handler's.
+    pub(crate) fn create(&self, name: &str) -> io::Result<File> {
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let file = openat(&self.folder, name, flags, Mode::from_bits_truncate(0o644))?;
+        give(&file, self.endpoint.uid)?;
+        Ok(file.into())
+    }
+
+    /// Puts a file under another name into a new folder: two inputs may be called the same.
+    pub(crate) fn rename(&self, file: &str, folder: &str, name: &str) -> io::Result<()> {
+        mkdirat(&self.folder, folder, Mode::S_IRWXU)?;
+        let into = open_folder(&self.folder, folder)?;
+        renameat(&self.folder, file, &into, name)?;
+        give(&into, self.endpoint.uid)
+    }
+
+    /// Gives the folder to the user that its runner runs as, and moves it to where that reaches it. It stays while the answer is held.
+    pub(crate) fn place(mut self) -> io::Result<RunFolder> {
+        give(&self.folder, self.endpoint.uid)?;
+        let name = self.name.as_str();
+        renameat(&self.endpoint.staging, name, &self.endpoint.inputs, name)?;
+        self.is_placed = true;
+        Ok(RunFolder { path: self.path() })
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            drop(RunFolder { path: self.endpoint.folder.path().join("staging").join(&self.name) });
+        }
+    }
+}
+
+/// A runner's home, removed with it.
+pub(crate) struct Home(PathBuf);
+
+impl Home {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // Follows no link.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Its handlers cannot have made something of that name before.
+fn unguessed() -> String {
+    hex::encode(rand::random::<[u8; 8]>())
+}
+
+/// A folder itself, not what a link leads to.
+fn open_folder(at: impl AsFd, name: &(impl NixPath + ?Sized)) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(at, name, flags, Mode::empty())?)
+}
+
+/// A folder below one that is held, by no link on the way.
+pub(crate) fn open_folder_below(held: impl AsFd, below: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    match openat2(&held, below, how) {
+        // A kernel before 5.6, or a container that knows no newer one.
+        Err(Errno::ENOSYS | Errno::EPERM) => {
+            let top = open_folder(&held, ".")?;
+            below.components().try_fold(top, |at, name| open_folder(&at, name.as_os_str()))
+        }
+        opened => Ok(opened?),
+    }
+}
+
+/// Gives what was opened to the user that is to write there.
+fn give(opened: &OwnedFd, uid: Option<u32>) -> io::Result<()> {
+    let Some(uid) = uid else { return Ok(()) };
+    Ok(fchown(opened, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid)))?)
+}
+
+/// Where handlers have users of their own, these come through a folder of the worker's to theirs; they do not see what else is in it.
+fn passable<'a, 'b>(builder: &'a mut tempfile::Builder<'b, 'b>) -> &'a mut tempfile::Builder<'b, 'b> {
+    if Uid::effective().is_root() { builder.permissions(fs::Permissions::from_mode(0o711)) } else { builder }
 }
 
 /// The folder of one run. It is made by whoever first puts something there: most runs never do.
@@ -175,6 +278,80 @@ mod tests {
         while path.exists() {
             tokio::task::yield_now().await;
         }
+    }
+
+    fn entries(folder: &Path) -> Vec<PathBuf> {
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    fn swap_for_a_link(folder: &Path, target: &Path) {
+        fs::rename(folder, folder.with_extension("aside")).unwrap();
+        std::os::unix::fs::symlink(target, folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_handlers_make_of_their_folders_leads_no_file_out() {
+        let (scratch, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let endpoint = EndpointFolder::new(scratch.path(), None).unwrap();
+        let staged = endpoint.stage().unwrap();
+        drop(staged.create("file_1").unwrap());
+        staged.rename("file_1", "file_1.d", "name.txt").unwrap();
+        assert!(
+            entries(&endpoint.inputs()).is_empty() && entries(&endpoint.work()).is_empty(),
+            "not before it is whole"
+        );
+        swap_for_a_link(&endpoint.inputs(), elsewhere.path());
+        swap_for_a_link(&endpoint.work(), elsewhere.path());
+        let name = staged.path().file_name().unwrap().to_owned();
+        let placed = staged.place().unwrap();
+        let home = endpoint.home().unwrap();
+        assert!(entries(elsewhere.path()).is_empty());
+        assert!(endpoint.inputs().with_extension("aside").join(name).join("file_1.d/name.txt").exists());
+        assert_eq!(entries(&endpoint.work().with_extension("aside")).len(), 1);
+        drop((placed, home));
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_taken_is_not_written_through_and_what_is_not_placed_goes() {
+        let scratch = tempfile::tempdir().unwrap();
+        let endpoint = EndpointFolder::new(scratch.path(), None).unwrap();
+        let staging = endpoint.folder.path().join("staging");
+        let staged = endpoint.stage().unwrap();
+        let link = entries(&staging)[0].join("file_1");
+        std::os::unix::fs::symlink(scratch.path().join("written"), link).unwrap();
+        assert!(staged.create("file_1").is_err());
+        assert!(!scratch.path().join("written").exists());
+        drop(staged);
+        while !entries(&staging).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// As root: what is a handler's, and what is not.
+    #[tokio::test]
+    async fn only_its_own_folders_are_given_to_a_handlers_user() {
+        use std::os::unix::fs::MetadataExt as _;
+        if !Uid::effective().is_root() {
+            return;
+        }
+        const HANDLER: u32 = 50_123;
+        let scratch = tempfile::tempdir().unwrap();
+        let endpoint = EndpointFolder::new(scratch.path(), Some(HANDLER)).unwrap();
+        let staged = endpoint.stage().unwrap();
+        drop(staged.create("file_1").unwrap());
+        staged.rename("file_1", "file_1.d", "name.txt").unwrap();
+        let run = staged.path();
+        let (placed, home) = (staged.place().unwrap(), endpoint.home().unwrap());
+        let owner = |path: &Path| (path.metadata().unwrap().uid(), path.metadata().unwrap().mode() & 0o777);
+        for (path, mode) in [(run.clone(), 0o700), (run.join("file_1.d"), 0o700), (home.path().to_owned(), 0o700)] {
+            assert_eq!(owner(&path), (HANDLER, mode), "{}", path.display());
+        }
+        assert_eq!(owner(&run.join("file_1.d/name.txt")).0, HANDLER);
+        assert_eq!(owner(&endpoint.work()), (HANDLER, 0o700));
+        for (folder, mode) in [(endpoint.inputs(), 0o711), (endpoint.folder.path().join("staging"), 0o700)] {
+            assert_eq!(owner(&folder), (0, mode), "{}", folder.display());
+        }
+        drop((placed, home));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Bytes to and from S3 by presigned URLs, with bounds, timeouts and retries.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -117,8 +116,9 @@ impl Transfer {
         Ok(bytes)
     }
 
-    /// Gets an object into a new file of at most [`FILE_BYTES_MAX`]. What whoever has uploaded it calls it, if the store says so.
-    pub(crate) async fn get(&self, url: &str, into: &Path) -> anyhow::Result<Option<String>> {
+    /// Gets an object into a file of at most [`FILE_BYTES_MAX`], in place of what is in it. What whoever has uploaded it calls it, if the store
+    /// says so.
+    pub(crate) async fn get(&self, url: &str, into: &std::fs::File) -> anyhow::Result<Option<String>> {
         let mut tries = Tries::within(GET_PATIENCE);
         loop {
             match self.get_once(url, into).await {
@@ -128,11 +128,13 @@ impl Transfer {
         }
     }
 
-    async fn get_once(&self, url: &str, into: &Path) -> anyhow::Result<Option<String>> {
+    async fn get_once(&self, url: &str, into: &std::fs::File) -> anyhow::Result<Option<String>> {
         let answer = timeout(IDLE_TIMEOUT, self.http.get(url).send()).await?;
         let answer = checked(answer.map_err(reqwest::Error::without_url)?)?;
         let name = answer.headers().get(CONTENT_DISPOSITION).and_then(|value| name_in(value.to_str().ok()?));
-        let (mut file, mut size_bytes) = (File::create(into).await?, 0);
+        let (mut file, mut size_bytes) = (File::from_std(into.try_clone()?), 0);
+        file.set_len(0).await?;
+        file.rewind().await?;
         let mut body = answer.bytes_stream();
         while let Some(piece) = timeout(IDLE_TIMEOUT, body.next()).await? {
             let piece = piece.map_err(reqwest::Error::without_url)?;

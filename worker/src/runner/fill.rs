@@ -1,7 +1,8 @@
 //! How much a runner's handlers leave on the disk: looked at now and then, since no file system here counts it for us.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::driver::Command;
+use crate::scratch::open_folder_below;
 
 const EVERY: Duration = Duration::from_secs(2);
 
@@ -32,19 +34,23 @@ pub(super) async fn watch(folder: PathBuf, most: u64, driver: WeakSender<Command
     }
 }
 
-/// What lies below a folder takes of the disk; what is gone by the time it is looked at takes nothing.
+/// What lies below a folder takes of the disk; what is gone by the time it is looked at takes nothing. Its handlers change it meanwhile: no link
+/// is followed.
 fn bytes(folder: &Path) -> u64 {
+    let Ok(held) = File::open(folder) else { return 0 };
     let mut taken = 0;
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
+    let mut folders = vec![PathBuf::from(".")];
+    while let Some(below) = folders.pop() {
+        let Ok(opened) = open_folder_below(&held, &below) else { continue };
         let look = |entry: io::Result<fs::DirEntry>| {
             let entry = entry.ok()?;
             // Of a link itself, not of what it leads to.
-            Some((entry.path(), entry.metadata().ok()?))
+            Some((entry.file_name(), entry.metadata().ok()?))
         };
-        for (path, metadata) in fs::read_dir(&folder).into_iter().flatten().filter_map(look) {
+        let entries = fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+        for (name, metadata) in entries.into_iter().flatten().filter_map(look) {
             if metadata.is_dir() {
-                folders.push(path);
+                folders.push(below.join(name));
             } else {
                 taken += metadata.blocks() * 512;
             }
