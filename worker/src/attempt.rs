@@ -129,7 +129,7 @@ impl Attempts {
             }
             Err(Stop::Fail(error)) => {
                 let error = disk::blamed(self.pool.blamed(error, &course.cards));
-                tracing::info!(job.id = %lease.job_id, code = ?error.code, class = ?error.class, "attempt failed");
+                tracing::info!(job.id = %lease.job_id, code = ?error.code, handler.class = ?error.class, "attempt failed");
                 FinishOutcome::Failed { error }
             }
         };

@@ -240,7 +240,7 @@ impl Pool {
             Err(NotReady::NoRoom | NotReady::Closed) => (None, "there is no room".to_owned()),
         };
         growing.0.cannot_grow();
-        tracing::info!(endpoint.id = %version.name, version = version.version, ?code, message, "no model was loaded beside the others");
+        tracing::info!(endpoint.id = %version.name, version = version.version, ?code, why = ?message, "no model was loaded beside the others");
     }
 
     /// An endpoint version; asks the gateway the first time.

@@ -89,7 +89,7 @@ impl RedisServer {
             if restarts > RESTARTS_MAX {
                 return why.context(format!("Redis was started again {RESTARTS_MAX} times and does not stay"));
             }
-            tracing::warn!("{why:#}\nstarting Redis again on its data");
+            tracing::warn!("{why:#}; starting Redis again on its data");
             sleep(RESTART_PAUSE * (restarts - 1)).await;
             match Self::start(&self.binary, &self.dir, self.durability, &self.password).await {
                 Ok(server) => *self = server,
