@@ -64,6 +64,7 @@ impl Finding {
 pub struct Machine {
     uv: Option<PathBuf>,
     runner_wheel: Option<PathBuf>,
+    data_dir: PathBuf,
     cache_dir: PathBuf,
     /// Cards are declared: what NVML says of others is of no interest.
     are_cards_declared: bool,
@@ -82,6 +83,7 @@ impl Machine {
         Ok(Self {
             uv: set(&raw.uv),
             runner_wheel: set(&raw.runner_wheel),
+            data_dir: std::path::absolute(&raw.data_dir).unwrap_or_else(|_| raw.data_dir.clone()),
             cache_dir: set(&raw.cache_dir).unwrap_or_else(user_cache_dir),
             are_cards_declared: !raw.fake_gpus.trim().is_empty(),
             nvml_library: set(&raw.nvml_library),
@@ -107,7 +109,7 @@ impl Machine {
 
     async fn sandbox(&self) -> Finding {
         let Ok(stoke) = std::env::current_exe() else { return judge::sandbox(Err("this program's path is unknown")) };
-        match Sandbox::probe(self.sandbox, &self.bwrap, &stoke).await {
+        match Sandbox::probe(self.sandbox, &self.bwrap, &stoke, &[&self.data_dir, &self.cache_dir]).await {
             Ok(sandbox) => judge::sandbox(Ok((sandbox.level(), sandbox.lacks()))),
             Err(why) => judge::sandbox(Err(&why)),
         }

@@ -2,14 +2,17 @@
 //!
 //! | level | what it is |
 //! |---|---|
-//! | L0 | nothing: a handler can do what the worker can |
-//! | L1 | no new privileges, system calls that no model needs are refused, files by allow-list (Landlock), limits |
+//! | L0 | nothing: a handler can do what the worker can; as root, where `auto` can do no better, a user of its own |
+//! | L1 | no new privileges, system calls that no model needs are refused, files by allow-list (Landlock), limits; as root a user of its own |
 //! | L2 | L1, and namespaces of its own: processes, mounts, IPC, and a network with nothing but loopback unless the endpoint declares more |
 
 mod confine;
 mod namespaces;
+mod system;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +21,7 @@ use std::time::Duration;
 use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 pub use stokehold_queue::demands::SandboxLevel as Level;
+use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -59,8 +63,16 @@ struct Policy {
     writes: Vec<PathBuf>,
     network: bool,
     uid: Option<u32>,
+    /// Of the device files that it writes, the groups that may.
+    groups: Vec<u32>,
+    level: Level,
+}
+
+impl Policy {
     /// Whether it is alone in its namespaces.
-    is_alone: bool,
+    fn is_alone(&self) -> bool {
+        self.level == Level::L2
+    }
 }
 
 /// What this machine can do.
@@ -90,11 +102,17 @@ impl Sandbox {
         Self { level: Level::L0, lacks: String::new(), bwrap: PathBuf::new(), stoke: PathBuf::new(), next_uid: None }
     }
 
-    /// The level asked for, or the best that works here. `stoke` is the program that has [`confine`] as its subcommand `confine`.
+    /// The level asked for, or the best that works here. `stoke` is the program that has [`confine`] as its subcommand `confine`; in `folders` lies
+    /// what runners are to reach.
     ///
     /// # Errors
     /// What is missing for the level that was asked for.
-    pub(crate) async fn probe(wanted: Option<Level>, bwrap: &Path, stoke: &Path) -> Result<Self, String> {
+    pub(crate) async fn probe(
+        wanted: Option<Level>,
+        bwrap: &Path,
+        stoke: &Path,
+        folders: &[&Path],
+    ) -> Result<Self, String> {
         let is_root = Uid::effective().is_root();
         // Runners have a PATH of their own.
         let bwrap = on_path(bwrap).unwrap_or_else(|| bwrap.to_owned());
@@ -103,18 +121,20 @@ impl Sandbox {
             lacks: lacks.trim().to_owned(),
             bwrap: bwrap.clone(),
             stoke: stoke.to_owned(),
-            next_uid: (is_root && level == Level::L2).then(|| AtomicU32::new(UIDS.start)),
+            next_uid: is_root.then(|| AtomicU32::new(rand::random_range(UIDS))),
         };
         let mut missing = String::new();
+        // A line of the log is one line.
+        let said = |missing: &str| missing.replace("\n ", "");
         for level in [Level::L2, Level::L1] {
             if wanted.is_some_and(|wanted| wanted != level) {
                 continue;
             }
             let sandbox = at(level, &missing);
-            match sandbox.works().await {
+            match sandbox.works(folders).await {
                 Ok(()) => {
                     if !missing.is_empty() {
-                        tracing::info!("handlers are shut in at {level}, and could not be further:{missing}");
+                        tracing::info!("handlers are shut in at {level}, and could not be further:{}", said(&missing));
                     }
                     return Ok(sandbox);
                 }
@@ -126,10 +146,17 @@ impl Sandbox {
                 Err(format!("STOKE_SANDBOX asks for {level}, and this machine cannot give it:{missing}"))
             }
             Some(Level::L0) | None => {
+                let mut sandbox = at(Level::L0, &missing);
+                // Whoever asks for L0 has the worker's own user.
+                if sandbox.next_uid.is_some() && (wanted.is_some() || sandbox.works(folders).await.is_err()) {
+                    sandbox.next_uid = None;
+                }
+                let can = if sandbox.next_uid.is_some() { "much of what" } else { "all that" };
                 tracing::warn!(
-                    "HANDLERS ARE NOT ISOLATED (sandbox L0): they can do all that this worker can. Run only handlers that you trust.{missing}"
+                    "HANDLERS ARE NOT ISOLATED (sandbox L0): they can do {can} this worker can. Run only handlers that you trust.{}",
+                    said(&missing)
                 );
-                Ok(at(Level::L0, &missing))
+                Ok(sandbox)
             }
         }
     }
@@ -149,12 +176,6 @@ impl Sandbox {
         Some(UIDS.start + (next.fetch_add(1, Ordering::Relaxed) - UIDS.start) % (UIDS.end - UIDS.start))
     }
 
-    /// Gives a folder to the user that is to write there.
-    pub(crate) fn hand_over(folder: &Path, uid: Option<u32>) -> std::io::Result<()> {
-        let Some(uid) = uid else { return Ok(()) };
-        nix::unistd::chown(folder, Some(Uid::from_raw(uid)), Some(Gid::from_raw(uid))).map_err(Into::into)
-    }
-
     /// A command that becomes `program`, shut in, with exactly these variables. They are part of what is not trusted, and some - `LD_PRELOAD` -
     /// are orders to whatever program has them: those that shut it in have them under names that mean nothing.
     pub(crate) fn command(
@@ -164,41 +185,56 @@ impl Sandbox {
         variables: BTreeMap<String, String>,
     ) -> std::io::Result<Command> {
         let mut command = match self.level {
-            Level::L0 => Command::new(program),
-            Level::L1 => {
+            Level::L0 if reach.uid.is_none() => Command::new(program),
+            level @ (Level::L0 | Level::L1) => {
                 let mut command = Command::new(&self.stoke);
-                command.args(["confine", &policy(program, reach, false)?, "--"]).arg(program);
+                command.args(["confine", &policy(program, reach, level)?, "--"]).arg(program);
                 command
             }
             Level::L2 => {
                 let mut command = Command::new(&self.bwrap);
                 command.args(namespaces::arguments(program, reach, &self.stoke)?);
-                command.args(["--", namespaces::STOKE, "confine", &policy(program, reach, true)?, "--"]).arg(program);
+                command
+                    .args(["--", namespaces::STOKE, "confine", &policy(program, reach, Level::L2)?, "--"])
+                    .arg(program);
                 command
             }
         };
-        let prefix = if self.level == Level::L0 { "" } else { KEPT };
+        let prefix = if self.level == Level::L0 && reach.uid.is_none() { "" } else { KEPT };
         let variables = variables.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value));
         command.current_dir(&reach.folder).env_clear().envs(variables);
         Ok(command)
     }
 
-    /// Starts something as a runner would be started.
-    async fn works(&self) -> Result<(), String> {
-        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    /// Starts something as a runner would be started, which reaches a folder below each of these.
+    async fn works(&self, folders: &[&Path]) -> Result<(), String> {
         let uid = self.next_uid.as_ref().map(|_| UIDS.end);
-        Self::hand_over(folder.path(), uid).map_err(|error| error.to_string())?;
+        let made = |folder: &Path| {
+            let made = tempfile::tempdir_in(folder)?;
+            nix::unistd::chown(made.path(), uid.map(Uid::from_raw), uid.map(Gid::from_raw))?;
+            Ok(made)
+        };
+        let temp = std::env::temp_dir();
+        let folders = folders.iter().copied().filter(|folder| folder.exists()).chain([temp.as_path()]);
+        let folders: std::io::Result<Vec<TempDir>> = folders.map(made).collect();
+        let folders = folders.map_err(|error| error.to_string())?;
+        let writes: Vec<_> = folders.iter().map(|folder| folder.path().to_owned()).collect();
         let reach = Reach {
             reads: Vec::new(),
-            writes: vec![folder.path().to_owned()],
-            folder: folder.path().to_owned(),
+            folder: writes[0].clone(),
+            writes: writes.clone(),
             network: false,
             devices: Vec::new(),
             uid,
         };
         let command = self.command(Path::new("/bin/sh"), &reach, BTreeMap::new());
         let mut command = command.map_err(|error| error.to_string())?;
-        command.args(["-c", "exit 0"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .args(["-c", "for folder; do : >\"$folder/file\" || exit 1; done", "sh"])
+            .args(writes)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let child = command.kill_on_drop(true).spawn();
         let child = child.map_err(|error| format!("{}: {error}", command.as_std().get_program().to_string_lossy()))?;
         match timeout(PROBE_LIMIT, child.wait_with_output()).await {
@@ -210,13 +246,26 @@ impl Sandbox {
     }
 }
 
-fn policy(program: &Path, reach: &Reach, is_alone: bool) -> std::io::Result<String> {
+fn policy(program: &Path, reach: &Reach, level: Level) -> std::io::Result<String> {
     let mut reads = reach.reads.clone();
     reads.extend(base_of(program));
+    reads.extend(system::named());
     let mut writes = reach.writes.clone();
     writes.extend(reach.devices.iter().cloned());
-    let policy = Policy { reads, writes, network: reach.network, uid: reach.uid, is_alone };
+    let groups = groups_of(&reach.devices);
+    let policy = Policy { reads, writes, network: reach.network, uid: reach.uid, groups, level };
     serde_json::to_string(&policy).map_err(Into::into)
+}
+
+/// Those that a user has to be in to use these device files, such as `video` and `render`: most belong to everybody. Never root's.
+fn groups_of(devices: &[PathBuf]) -> Vec<u32> {
+    const GROUP: u32 = 0o060;
+    const OTHERS: u32 = 0o006;
+    let found = devices.iter().filter_map(|path| path.metadata().ok()).filter(|device| {
+        device.file_type().is_char_device() && device.mode() & OTHERS != OTHERS && device.mode() & GROUP == GROUP
+    });
+    let groups: BTreeSet<u32> = found.map(|device| device.gid()).filter(|group| *group != 0).collect();
+    groups.into_iter().collect()
 }
 
 /// Where the Python lies that an environment only points at; nothing where that is no environment.
@@ -261,5 +310,10 @@ mod tests {
         }
         let plain = Sandbox::none().command(Path::new("/bin/sh"), &Reach::all("/".into()), variables()).unwrap();
         assert_eq!(plain.as_std().get_envs().next().unwrap().0, "LD_PRELOAD");
+    }
+
+    #[test]
+    fn devices_of_everybody_need_no_group() {
+        assert!(groups_of(&["/dev/null".into(), "/etc/passwd".into(), "/no/such".into()]).is_empty());
     }
 }

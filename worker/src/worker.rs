@@ -2,6 +2,7 @@
 
 mod beside;
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -93,7 +94,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
 async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let scratch = Scratch::open(&config.data_dir)?;
     let stoke = std::env::current_exe()?;
-    let sandbox = Sandbox::probe(config.sandbox, &config.bwrap, &stoke).await.map_err(anyhow::Error::msg)?;
+    let folders = [scratch.path(), config.cache_dir.clone()];
+    let folders = folders.each_ref().map(PathBuf::as_path);
+    let sandbox = Sandbox::probe(config.sandbox, &config.bwrap, &stoke, &folders).await.map_err(anyhow::Error::msg)?;
     let uv = ensure_uv(config.uv.as_deref(), &config.cache_dir).await?;
     let environments = Environments::open(EnvironmentsConfig {
         dir: config.cache_dir.clone(),

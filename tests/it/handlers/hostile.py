@@ -1,20 +1,23 @@
 """What a handler might try that wants more than its job. Each attempt says what it got."""
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import signal
 import socket
 import subprocess
 import time
-from typing import Any
+from typing import Any, Optional
 
 from stokehold import current_job, endpoint
 from stokehold.runner import outputs
 
 
 @endpoint(name="hostile")
-def hostile(attempt: str, what: str = "") -> Any:
+def hostile(attempt: str, what: str = "", file: Optional[pathlib.Path] = None) -> Any:
+    if file is not None:
+        return file.read_text()
     return globals()[f"try_{attempt}"](what)
 
 
@@ -47,6 +50,82 @@ def try_redis(path: str) -> str:
             return redis.recv(100).decode()
         except OSError as error:
             return type(error).__name__ + f" {error.errno}"
+
+
+def try_unix(path: str) -> list[str]:
+    """Every way to a server of that name, and what needs no name."""
+
+    def connects(kind: int) -> str:
+        with socket.socket(socket.AF_UNIX, kind) as end:
+            return str(end.connect(path))
+
+    def sends(kind: int) -> str:
+        with socket.socket(socket.AF_UNIX, kind) as end:
+            return str(end.sendto(b"hello", path))
+
+    def sends_from_a_pair(kind: int) -> str:
+        one, other = socket.socketpair(socket.AF_UNIX, kind)
+        with one, other:
+            return str(one.sendmsg([b"hello"], [], 0, path))
+
+    def pairs() -> str:
+        one, other = socket.socketpair()
+        with one, other:
+            one.sendall(b"still here")
+            return other.recv(10).decode()
+
+    ways = [lambda: connects(socket.SOCK_STREAM), lambda: connects(socket.SOCK_SEQPACKET)]
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+        ways += [lambda kind=kind: way(kind) for way in (connects, sends, sends_from_a_pair)]
+    return [_told(way) for way in [*ways, pairs]]
+
+
+def try_user(_what: str) -> dict[str, Any]:
+    """Who it is, and what it may do that others may not."""
+    status = pathlib.Path("/proc/self/status").read_text().splitlines()
+    fields = dict(line.split(":\t", 1) for line in status)
+    return {"uid": os.getuid(), "groups": os.getgroups(), **{name: fields[name] for name in ("CapEff", "CapBnd")}}
+
+
+def try_rights(path: str) -> str:
+    """Changes whose a file is, and what others may do with it."""
+    attempts = [lambda: os.chmod(path, 0o777), lambda: os.chown(path, os.getuid(), -1), lambda: os.utime(path, (0, 0))]
+    return " ".join(_told(attempt) for attempt in attempts)
+
+
+def try_forge(line: str) -> None:
+    """Fails as a class whose name goes on in another line of a log."""
+    raise type(f"Oops\n{line}", (Exception,), {})(f"and a message\n{line}")
+
+
+def try_exchange(what: str) -> int:
+    """Swaps every folder of its endpoint's other runs for one in which a file's name is a link, until it is told that it is enough. How
+    often."""
+    name, target = what.split(" ", 1)
+    work = current_job().scratch.parent
+    libc, swapped = ctypes.CDLL(None, use_errno=True), 0
+    at_cwd, exchange = -100, 2
+    inputs = work.parent / "inputs"
+    evil = inputs / "evil"
+    while not (work / "enough").exists():
+        for victim in [path for path in _entries(inputs) if path.name.startswith("run-")]:
+            with contextlib.suppress(OSError):
+                evil.mkdir(exist_ok=True)
+                if not (evil / name).is_symlink():
+                    (evil / name).symlink_to(target)
+                swapped += libc.renameat2(at_cwd, bytes(evil), at_cwd, bytes(victim), exchange) == 0
+    return swapped
+
+
+def try_enough(_what: str) -> None:
+    (current_job().scratch.parent / "enough").touch()
+
+
+def _entries(folder: pathlib.Path) -> list[pathlib.Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def try_read(path: str) -> str:
@@ -84,8 +163,6 @@ def try_signal(pid: str) -> str:
 
 def try_trace(_what: str) -> str:
     """Attaches to whatever can be seen, as a debugger would."""
-    import ctypes
-
     libc = ctypes.CDLL(None, use_errno=True)
     attach = 16
     seen = [int(entry.name) for entry in pathlib.Path("/proc").glob("[0-9]*")]

@@ -90,11 +90,20 @@ pub(super) fn sandbox(found: Result<(Level, &str), &str>) -> Finding {
     match found {
         Ok((Level::L0, lacks)) => Finding::warn(
             WHAT,
-            format!("L0: handlers can do all that the worker can{}", because(lacks)),
+            format!("L0; {}{}", remains(Level::L0), because(lacks)),
             "Run only handlers that you trust, or give it Linux 5.13 or newer.",
         ),
-        Ok((level, lacks)) => Finding::ok(WHAT, format!("{level}{}", because(lacks))),
+        Ok((level, lacks)) => Finding::ok(WHAT, format!("{level}; {}{}", remains(level), because(lacks))),
         Err(why) => Finding::fail(WHAT, why, "Unset STOKE_SANDBOX for the best that this machine can give."),
+    }
+}
+
+/// What handlers can do all the same.
+fn remains(level: Level) -> &'static str {
+    match level {
+        Level::L0 => "handlers can do all that the worker can",
+        Level::L1 => "handlers still see what runs on this machine",
+        Level::L2 => "handlers still share this machine's kernel",
     }
 }
 

@@ -14,12 +14,15 @@ use landlock::{
 use nix::sys::prctl::set_no_new_privs;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+#[cfg(target_arch = "x86_64")]
+use seccompiler::sock_filter;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter,
 };
 
-use super::{KEPT, Policy};
+use super::system::{SYSTEM, etc};
+use super::{KEPT, Level, Policy, ways};
 
 /// Processes and threads of one user: more than any framework starts, fewer than a machine minds.
 const PROCESSES: u64 = 4_096;
@@ -27,9 +30,8 @@ const PROCESSES: u64 = 4_096;
 /// The largest file that a runner may write.
 const FILE_BYTES: u64 = 64 << 30;
 
-/// What every program reads.
-const SYSTEM: [&str; 11] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/etc", "/proc", "/sys", "/run/stoke"];
+/// What every program reads besides [`SYSTEM`].
+const ASIDE: [&str; 2] = ["/proc", "/run/stoke"];
 
 /// What every program writes: devices that hold nothing.
 const DEVICES: [&str; 7] =
@@ -48,11 +50,16 @@ const LANDLOCK: ABI = ABI::V6;
 pub fn confine(policy: &str, program: &[String]) -> Result<std::convert::Infallible> {
     let policy: Policy = serde_json::from_str(policy).context("the policy is not one")?;
     let (name, arguments) = program.split_first().context("no program given")?;
-    limit(policy.is_alone)?;
-    drop_privileges(policy.uid)?;
+    limit(policy.is_alone() || policy.uid.is_some())?;
+    if let Some(uid) = policy.uid.filter(|_| !policy.is_alone()) {
+        ways::open_to(uid, &[policy.reads.as_slice(), &policy.writes].concat())?;
+    }
+    drop_privileges(policy.uid, &policy.groups)?;
     set_no_new_privs().context("cannot give up privileges")?;
-    restrict_files(&policy)?;
-    restrict_calls(&policy)?;
+    if policy.level != Level::L0 {
+        restrict_files(&policy)?;
+        restrict_calls(&policy)?;
+    }
     let variables =
         std::env::vars_os().filter_map(|(name, value)| Some((name.to_str()?.strip_prefix(KEPT)?.to_owned(), value)));
     let mut program = Command::new(name);
@@ -60,7 +67,7 @@ pub fn confine(policy: &str, program: &[String]) -> Result<std::convert::Infalli
     Err(program.exec()).with_context(|| format!("cannot run {name}"))
 }
 
-fn limit(is_alone: bool) -> Result<()> {
+fn limit(is_own_user: bool) -> Result<()> {
     let at_most = |resource, most: u64| {
         let (_, hard) = getrlimit(resource)?;
         let most = most.min(hard);
@@ -68,15 +75,15 @@ fn limit(is_alone: bool) -> Result<()> {
     };
     at_most(Resource::RLIMIT_CORE, 0).context("cannot turn off core dumps")?;
     at_most(Resource::RLIMIT_FSIZE, FILE_BYTES).context("cannot limit the size of files")?;
-    // Counted per user: where it is not alone, others count as well.
-    if is_alone {
+    // Counted per user: where that is not its own, others count as well.
+    if is_own_user {
         at_most(Resource::RLIMIT_NPROC, PROCESSES).context("cannot limit processes")?;
     }
     Ok(())
 }
 
-/// Becomes a user of its own; a root that stays one is left without any capability.
-fn drop_privileges(uid: Option<u32>) -> Result<()> {
+/// Becomes a user of its own, in these groups; a root that stays one is left without any capability.
+fn drop_privileges(uid: Option<u32>, groups: &[u32]) -> Result<()> {
     if Uid::effective().is_root() {
         let bounds = caps::read(None, CapSet::Bounding).context("cannot read capabilities")?;
         for capability in bounds {
@@ -85,7 +92,8 @@ fn drop_privileges(uid: Option<u32>) -> Result<()> {
     }
     if let Some(uid) = uid {
         let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
-        setgroups(&[]).context("cannot leave root's groups")?;
+        let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+        setgroups(&groups).context("cannot leave root's groups")?;
         setresgid(group, group, group).context("cannot take a group of its own")?;
         setresuid(user, user, user).context("cannot take a user of its own")?;
     }
@@ -98,16 +106,16 @@ fn drop_privileges(uid: Option<u32>) -> Result<()> {
 fn restrict_files(policy: &Policy) -> Result<()> {
     let existing = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
     let (mut reads, mut writes) = (policy.reads.clone(), policy.writes.clone());
-    if policy.is_alone {
+    if policy.is_alone() {
         reads.push("/".into());
         writes.extend(existing(&ALONE));
     } else {
-        reads.extend(existing(&SYSTEM));
+        reads.extend(existing(&SYSTEM).into_iter().chain(existing(&ASIDE)).chain(etc()));
         writes.extend(existing(&DEVICES));
     }
     let mut rules =
         Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(LANDLOCK))?;
-    if !policy.network && !policy.is_alone {
+    if !policy.network && !policy.is_alone() {
         rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
     }
     let status = rules
@@ -117,7 +125,7 @@ fn restrict_files(policy: &Policy) -> Result<()> {
         .add_rules(path_beneath_rules(writes, AccessFs::from_all(LANDLOCK)))?
         .restrict_self()?;
     ensure!(
-        policy.is_alone || status.ruleset != RulesetStatus::NotEnforced,
+        policy.is_alone() || status.ruleset != RulesetStatus::NotEnforced,
         "this kernel has no Landlock: files cannot be restricted"
     );
     Ok(())
@@ -188,8 +196,28 @@ fn restrict_calls(policy: &Policy) -> Result<()> {
     for program in [refusals(policy)?, unknowns()?] {
         apply_filter(&program).context("cannot restrict system calls")?;
     }
+    #[cfg(target_arch = "x86_64")]
+    apply_filter(&X32).context("cannot restrict system calls")?;
     Ok(())
 }
+
+/// The same calls have other numbers for x32 programs, of the same architecture: all of these are answered with ENOSYS.
+#[cfg(target_arch = "x86_64")]
+const X32: [sock_filter; 4] = {
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    const FIRST: u32 = 0x4000_0000;
+    const fn statement(code: u16, k: u32) -> sock_filter {
+        sock_filter { code, jt: 0, jf: 0, k }
+    }
+    [
+        statement(LOAD_NUMBER, 0),
+        sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: FIRST },
+        statement(RETURN, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned()),
+        statement(RETURN, libc::SECCOMP_RET_ALLOW),
+    ]
+};
 
 fn refusals(policy: &Policy) -> Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
@@ -199,19 +227,43 @@ fn refusals(policy: &Policy) -> Result<BpfProgram> {
         rule(vec![condition(0, SeccompCmpOp::MaskedEq(flag), flag)?])
     });
     rules.insert(libc::SYS_clone, flags.collect::<Result<_>>()?);
+    // Without a network and without namespaces, whatever it could connect to is outside.
+    let is_unconnected = !policy.network && !policy.is_alone();
     // Everything but these families: a virtual machine's host answers on one of the others, and no namespace keeps it away.
     let mut families = vec![libc::AF_UNIX, libc::AF_NETLINK];
-    if policy.network || policy.is_alone {
+    if !is_unconnected {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }
     let others = families.into_iter().map(|family| condition(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())));
     rules.insert(libc::SYS_socket, vec![rule(others.collect::<Result<_>>()?)?]);
+    if is_unconnected {
+        refuse_unix_peers(&mut rules)?;
+    }
     // What types into the terminal that a worker was started from.
     let typing = [libc::TIOCSTI, libc::TIOCLINUX]
         .into_iter()
         .map(|request| rule(vec![condition(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, typing.collect::<Result<_>>()?);
     filter(rules, libc::EPERM)
+}
+
+/// Refuses what reaches a Unix socket by its name: Landlock looks at none, and a server may listen there that asks nobody who they are. What is
+/// connected already, a socketpair or one that was inherited, goes on working.
+fn refuse_unix_peers(rules: &mut BTreeMap<i64, Vec<SeccompRule>>) -> Result<()> {
+    /// Of a socket's type; the rest are flags.
+    const TYPE: u64 = 0xf;
+    rules.insert(libc::SYS_connect, Vec::new());
+    // With an address.
+    rules.insert(libc::SYS_sendto, vec![rule(vec![wide(4, SeccompCmpOp::Ne, 0)?])?]);
+    // Addresses of a message cannot be looked at: no socket may be of a type that takes them. A raw one becomes one of these.
+    for call in [libc::SYS_socket, libc::SYS_socketpair] {
+        let unix = || condition(0, SeccompCmpOp::Eq, u64::from(libc::AF_UNIX.cast_unsigned()));
+        let kinds = [libc::SOCK_DGRAM, libc::SOCK_RAW].into_iter().map(|kind| {
+            rule(vec![unix()?, condition(1, SeccompCmpOp::MaskedEq(TYPE), u64::from(kind.cast_unsigned()))?])
+        });
+        rules.entry(call).or_default().extend(kinds.collect::<Result<Vec<_>>>()?);
+    }
+    Ok(())
 }
 
 fn unknowns() -> Result<BpfProgram> {
@@ -230,4 +282,9 @@ fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule> {
 
 fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition> {
     Ok(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)?)
+}
+
+/// The same of an argument of 64 bits.
+fn wide(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition> {
+    Ok(SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, value)?)
 }

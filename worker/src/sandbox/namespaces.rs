@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use super::system::{SYSTEM, etc, named};
 use super::{Reach, base_of};
 
 /// Where our own program is in there.
@@ -11,36 +12,6 @@ pub(super) const STOKE: &str = "/run/stoke";
 
 /// Memory that `/tmp` and `/dev/shm` may take each.
 const TMP_BYTES: u64 = 1 << 30;
-
-/// What every program needs of the system: read only, and only where it is there.
-const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/sys"];
-
-/// Of `/etc`, what programs look up; nothing that could hold a secret.
-const ETC: [&str; 19] = [
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/fonts",
-    "/etc/group",
-    "/etc/host.conf",
-    "/etc/hosts",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-    "/etc/magic",
-    "/etc/mime.types",
-    "/etc/nsswitch.conf",
-    "/etc/OpenCL",
-    "/etc/passwd",
-    "/etc/pki",
-    "/etc/resolv.conf",
-    "/etc/ssl",
-    "/etc/vulkan",
-];
-
-/// Of the worker's variables that a runner gets, those that name files or folders.
-const NAMED: [&str; 7] =
-    ["LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CUDA_HOME", "CUDA_PATH", "HF_HOME"];
 
 /// The arguments of `bwrap`, up to the program that it is to start.
 pub(super) fn arguments(program: &Path, reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
@@ -57,8 +28,8 @@ pub(super) fn arguments(program: &Path, reach: &Reach, stoke: &Path) -> std::io:
         arguments.flags(&["--unshare-net"]);
     }
     arguments.flags(&["--perms", "0755", "--dir", "/etc"]);
-    for path in SYSTEM.iter().chain(&ETC) {
-        arguments.system(Path::new(path))?;
+    for path in SYSTEM.iter().map(PathBuf::from).chain(etc()) {
+        arguments.system(&path)?;
     }
     arguments.flags(&["--proc", "/proc", "--dev", "/dev"]);
     for folder in ["/tmp", "/dev/shm"] {
@@ -80,12 +51,6 @@ pub(super) fn arguments(program: &Path, reach: &Reach, stoke: &Path) -> std::io:
     arguments.flags(&["--remount-ro", "/", "--chdir"]);
     arguments.0.push(reach.folder.clone().into());
     Ok(arguments.0)
-}
-
-fn named() -> Vec<PathBuf> {
-    let values = NAMED.iter().filter_map(std::env::var_os);
-    let paths = values.flat_map(|value| std::env::split_paths(&value).collect::<Vec<_>>());
-    paths.filter(|path| path.is_absolute() && path.parent().is_some()).collect()
 }
 
 #[derive(Default)]

@@ -1,0 +1,131 @@
+//! L0 and L1 as root: a runner's user must be able to come to what it is to reach, and folders on the way may be closed to all but root, such as
+//! `/root`. In a mount namespace of its own, the runner finds these folders open, with nothing in them but what it is to reach.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use nix::fcntl::{OFlag, open};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, umask};
+
+const OWNER_ENTERS: u32 = 0o100;
+const OTHERS_ENTER: u32 = 0o001;
+
+/// Opens the way of this user to these files and folders. As root, before the user is taken.
+pub(super) fn open_to(uid: u32, wanted: &[PathBuf]) -> Result<()> {
+    let mut wanted = named_twice(wanted);
+    let closed = closed_to(uid, &wanted);
+    let Some(first) = closed.first() else { return Ok(()) };
+    wanted.retain(|path| closed.iter().any(|closed| path.starts_with(closed)));
+    let why = || {
+        format!(
+            "users other than root cannot enter {}: allow it (`chmod o+x`), keep the worker's data elsewhere, or give the worker CAP_SYS_ADMIN",
+            first.display()
+        )
+    };
+    unshare(CloneFlags::CLONE_NEWNS).with_context(why)?;
+    // What is mounted on the machine later is seen in there, and nothing of this is seen outside.
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_SLAVE | MsFlags::MS_REC, None::<&str>).with_context(why)?;
+    // Once they are covered, there is no way to them but these. Opened outside, they could not be mounted in here.
+    let held = wanted.iter().map(|path| Ok((path.as_path(), held(path)?))).collect::<Result<Vec<_>>>()?;
+    let here = std::env::current_dir().context("the working directory is gone")?;
+    let mask = umask(Mode::from_bits_truncate(0o022));
+    for folder in &closed {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("tmpfs"), folder.as_path(), Some("tmpfs"), flags, Some("mode=0755,size=1m")).with_context(why)?;
+    }
+    for (path, held) in &held {
+        uncover(path, held).with_context(|| format!("cannot make {} reachable", path.display()))?;
+    }
+    for folder in &closed {
+        let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(None::<&str>, folder.as_path(), None::<&str>, flags, None::<&str>).with_context(why)?;
+    }
+    umask(mask);
+    // It is still the one that was covered.
+    std::env::set_current_dir(&here).with_context(|| format!("{} is not reachable", here.display()))
+}
+
+/// By the names that they are called by, and by what these lead to. Sorted: what holds others comes before them.
+fn named_twice(wanted: &[PathBuf]) -> Vec<PathBuf> {
+    let real = wanted.iter().filter_map(|path| fs::canonicalize(path).ok());
+    let both: BTreeSet<PathBuf> = wanted.iter().filter(|path| path.exists()).cloned().chain(real).collect();
+    both.into_iter().collect()
+}
+
+/// The folders on the way that this user cannot enter, but for those that lie in others of them.
+fn closed_to(uid: u32, wanted: &[PathBuf]) -> Vec<PathBuf> {
+    let is_closed = |folder: &&Path| {
+        let Ok(folder) = fs::metadata(folder) else { return false };
+        let enters = if folder.uid() == uid { OWNER_ENTERS } else { OTHERS_ENTER };
+        folder.mode() & enters == 0
+    };
+    let ways = wanted.iter().flat_map(|path| path.ancestors().skip(1)).filter(is_closed);
+    // What it is called may be a link, and that is what is covered.
+    let all: BTreeSet<PathBuf> = ways.filter_map(|folder| fs::canonicalize(folder).ok()).collect();
+    let mut closed: Vec<PathBuf> = Vec::new();
+    for folder in all {
+        if !closed.iter().any(|other| folder.starts_with(other)) {
+            closed.push(folder);
+        }
+    }
+    closed
+}
+
+fn held(path: &Path) -> Result<OwnedFd> {
+    let held = open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
+    held.with_context(|| format!("cannot open {}", path.display()))
+}
+
+fn uncover(path: &Path, held: &OwnedFd) -> Result<()> {
+    let source = format!("/proc/self/fd/{}", held.as_raw_fd());
+    if !path.exists() {
+        if fs::metadata(&source)?.is_dir() {
+            fs::create_dir_all(path)?;
+        } else {
+            fs::create_dir_all(path.parent().context("it has no folder")?)?;
+            File::create(path)?;
+        }
+    }
+    mount(Some(source.as_str()), path, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_outermost_folders_that_a_user_cannot_enter_are_found() {
+        let top = tempfile::tempdir().unwrap();
+        let made = |path: &str, mode| {
+            let folder = top.path().join(path);
+            fs::create_dir_all(&folder).unwrap();
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            folder
+        };
+        made("", 0o755);
+        let (open, closed) = (made("open", 0o711), made("closed", 0o700));
+        let (below, deeper) = (made("open/below", 0o755), made("closed/deeper", 0o755));
+        made("closed/deeper/closed", 0o700);
+        let inner = made("closed/deeper/closed/inner", 0o755);
+        let link = top.path().join("open/link");
+        std::os::unix::fs::symlink(&deeper, &link).unwrap();
+        let nobody = 65_000;
+        let closed_to = |uid, paths: &[&PathBuf]| {
+            closed_to(uid, &named_twice(&paths.iter().map(|path| (*path).clone()).collect::<Vec<_>>()))
+        };
+        assert_eq!(closed_to(nobody, &[&below, &open, &closed]), Vec::<PathBuf>::new(), "what is wanted is its own");
+        assert_eq!(closed_to(nobody, &[&inner, &deeper, &below]), [fs::canonicalize(&closed).unwrap()]);
+        assert_eq!(closed_to(nobody, &[&link.join("closed")]), [fs::canonicalize(&closed).unwrap()]);
+        assert_eq!(closed_to(top.path().metadata().unwrap().uid(), &[&inner]), Vec::<PathBuf>::new());
+    }
+}
