@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use stokehold_exposition::Exposition;
-use stokehold_worker::{Config, RawConfig};
+use stokehold_worker::{Config, RawConfig, SECRETS};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +18,7 @@ use crate::{Global, logging};
 
 /// Join a gateway and run its jobs on this machine
 ///
-/// Every setting can be given by an environment variable as well; the join token by STOKE_JOIN_TOKEN or a file, never as an argument:
+/// Every setting can be given by an environment variable as well; the join token by a file or by STOKE_JOIN_TOKEN, never as an argument:
 /// those are seen by every user of a machine.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -43,7 +43,7 @@ struct Here {
     /// Where the gateway answers [STOKE_GATEWAY_URL]
     #[arg(long, value_name = "URL")]
     gateway: Option<String>,
-    /// A file that holds the join token [STOKE_JOIN_TOKEN]
+    /// A file that holds the join token [STOKE_JOIN_TOKEN_FILE, or the token itself: STOKE_JOIN_TOKEN]
     #[arg(long, value_name = "FILE")]
     join_token_file: Option<PathBuf>,
     /// What to call this worker [STOKE_WORKER_NAME; default: the host's name]
@@ -73,13 +73,16 @@ pub(crate) async fn run(global: &Global, args: WorkerArgs) -> Result<()> {
 async fn work(args: Here) -> Result<()> {
     logging::to_stderr();
     let mut raw = RawConfig::from_env(|name| std::env::var(name).ok())?;
+    // From here on they are in memory alone, and nobody but root looks into that.
+    if let Err(error) = stokehold_worker::conceal(&SECRETS) {
+        tracing::warn!(%error, "this process' secrets cannot be hidden: who runs as the same user may read them in /proc");
+    }
     args.gateway.into_iter().for_each(|url| raw.gateway_url = url);
     args.name.into_iter().for_each(|name| raw.name = name);
     args.slots.into_iter().for_each(|slots| raw.slots = slots);
     args.data.into_iter().for_each(|data| raw.data_dir = data);
-    if let Some(path) = &args.join_token_file {
-        let token = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        token.trim().clone_into(&mut raw.join_token);
+    if let Some(path) = args.join_token_file {
+        (raw.join_token, raw.join_token_file) = (String::new(), path);
     }
     let config = Config::try_from(raw)?;
     let (mut stop, shutdown) = (StopSignals::new()?, CancellationToken::new());

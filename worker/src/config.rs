@@ -15,9 +15,10 @@ use crate::uv::{beside, on_path};
 const SLOTS_MAX: u32 = 800;
 
 /// Every environment variable of a worker.
-pub const VARIABLES: [&str; 26] = [
+pub const VARIABLES: [&str; 27] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
+    "STOKE_JOIN_TOKEN_FILE",
     "STOKE_WORKER_NAME",
     "STOKE_SLOTS",
     "STOKE_DATA_DIR",
@@ -103,7 +104,7 @@ pub const INHERITED: [&str; 49] = [
 const INSTANCE_KEY: &str = "CONTAINER_API_KEY";
 
 /// Variables that no other program is to see, not even one that we start.
-pub(crate) const SECRETS: [&str; 2] = [INSTANCE_KEY, "STOKE_JOIN_TOKEN"];
+pub const SECRETS: [&str; 2] = [INSTANCE_KEY, "STOKE_JOIN_TOKEN"];
 
 /// A text that never prints itself.
 #[derive(Clone, Deserialize)]
@@ -135,6 +136,8 @@ pub struct RawConfig {
     pub gateway_url: String,
     /// What to join with.
     pub join_token: String,
+    /// A file that holds it instead.
+    pub join_token_file: PathBuf,
     /// What the operator calls this worker.
     pub name: String,
     /// Attempts at once; 0 is automatic.
@@ -251,6 +254,7 @@ impl RawConfig {
                 *into = value.into();
             }
         };
+        path("STOKE_JOIN_TOKEN_FILE", &mut raw.join_token_file);
         path("STOKE_DATA_DIR", &mut raw.data_dir);
         path("STOKE_CACHE_DIR", &mut raw.cache_dir);
         path("STOKE_RUNNER_WHEEL", &mut raw.runner_wheel);
@@ -292,12 +296,7 @@ impl TryFrom<RawConfig> for Config {
         if !raw.gateway_url.starts_with("http://") && !raw.gateway_url.starts_with("https://") {
             return refuse("gateway_url", "must start with http:// or https://");
         }
-        if raw.join_token.is_empty() {
-            return refuse(
-                "join_token",
-                "is missing: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN",
-            );
-        }
+        let join_token = join_token(raw.join_token, &raw.join_token_file)?;
         if raw.max_loaded == 0 {
             return refuse("max_loaded", "must be at least 1");
         }
@@ -320,7 +319,7 @@ impl TryFrom<RawConfig> for Config {
         let set = |path: PathBuf| Some(path).filter(|path| !path.as_os_str().is_empty());
         Ok(Self {
             gateway_url: raw.gateway_url.trim_end_matches('/').to_owned(),
-            join_token: Secret::new(raw.join_token),
+            join_token: Secret::new(join_token),
             name: if raw.name.is_empty() { host_name() } else { raw.name },
             slots: if raw.slots == 0 { automatic_slots() } else { raw.slots.min(SLOTS_MAX) },
             data_dir: std::path::absolute(&raw.data_dir)
@@ -344,6 +343,25 @@ impl TryFrom<RawConfig> for Config {
             price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,
             rental,
         })
+    }
+}
+
+/// The token, or what its file holds.
+fn join_token(token: String, file: &Path) -> Result<String, ConfigError> {
+    let refuse = |why: String| Err(ConfigError { name: "join_token", why });
+    if !token.is_empty() {
+        return Ok(token);
+    }
+    if file.as_os_str().is_empty() {
+        return refuse(
+            "is missing: `stoke token create --kind join` makes one; set STOKE_JOIN_TOKEN_FILE to a file that holds it, or STOKE_JOIN_TOKEN"
+                .to_owned(),
+        );
+    }
+    match std::fs::read_to_string(file) {
+        Ok(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
+        Ok(_) => refuse(format!("is missing: {} is empty", file.display())),
+        Err(error) => refuse(format!("cannot be read from {}: {error}", file.display())),
     }
 }
 
@@ -410,6 +428,20 @@ mod tests {
     fn config(set: &[(&str, &str)]) -> Result<Config, ConfigError> {
         let var = |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
         RawConfig::from_env(var)?.try_into()
+    }
+
+    #[test]
+    fn a_file_may_hold_the_token() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        std::fs::write(file.path(), "jt_filed\n").unwrap();
+        assert_eq!(config(&[("STOKE_JOIN_TOKEN_FILE", path)]).unwrap().join_token.expose(), "jt_filed");
+        let both = [("STOKE_JOIN_TOKEN_FILE", path), ("STOKE_JOIN_TOKEN", "jt_set")];
+        assert_eq!(config(&both).unwrap().join_token.expose(), "jt_set");
+        std::fs::write(file.path(), "\n").unwrap();
+        assert!(config(&[("STOKE_JOIN_TOKEN_FILE", path)]).unwrap_err().to_string().contains("is empty"));
+        let absent = config(&[("STOKE_JOIN_TOKEN_FILE", "/nowhere/token")]).unwrap_err().to_string();
+        assert!(absent.contains("/nowhere/token"), "{absent}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod attempt;
 mod cards;
+mod conceal;
 mod config;
 mod disk;
 pub mod environment;
@@ -34,5 +35,6 @@ pub mod uv;
 mod weights;
 mod worker;
 
-pub use config::{Config, ConfigError, INHERITED, RawConfig, Secret, VARIABLES, user_cache_dir};
+pub use conceal::conceal;
+pub use config::{Config, ConfigError, INHERITED, RawConfig, SECRETS, Secret, VARIABLES, user_cache_dir};
 pub use worker::run;

@@ -11,9 +11,10 @@ use stokehold_worker::{INHERITED, RawConfig, VARIABLES, machine};
 
 /// Settings of workers that are not for those of this machine: each has its own, or has it from us. With the last two it would end the machine
 /// that it shares with us.
-const ITS_OWN: [&str; 7] = [
+const ITS_OWN: [&str; 8] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
+    "STOKE_JOIN_TOKEN_FILE",
     "STOKE_METRICS_LISTEN",
     "STOKE_WORKER_NAME",
     "STOKE_DATA_DIR",

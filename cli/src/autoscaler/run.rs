@@ -10,6 +10,7 @@ use stokehold_autoscaler::live::Autoscaler;
 use stokehold_autoscaler::metrics;
 use stokehold_exposition::Exposition;
 use stokehold_queue::Shards;
+use stokehold_worker::conceal;
 use stokehold_worker::uv::ensure_uv;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,16 @@ use tokio_util::sync::CancellationToken;
 use super::{From, invites, providers};
 use crate::signals::StopSignals;
 use crate::{logging, output, paths};
+
+/// Settings that are secrets, as variables.
+const SECRETS: [&str; 6] = [
+    "STOKE_JOIN_TOKEN",
+    "STOKE_TOKEN_KEY",
+    "STOKE_REDIS_URL",
+    "VAST_API_KEY",
+    "STOKE_VAST_API_KEY",
+    "STOKE_KUBERNETES_TOKEN",
+];
 
 /// Look, decide and act until told to stop
 ///
@@ -47,6 +58,10 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
         "there is nobody to get machines from: set local.max, or list hosts of yours under [[static.hosts]], pools of a cluster under [[kubernetes.pools]], or set STOKE_VAST_API_KEY (--print-config shows how)"
     );
     let token_key = invites::key(&providers, &config.token_key)?;
+    // Workers of this machine run beside it, as the same user.
+    if let Err(error) = conceal(&SECRETS) {
+        tracing::warn!(%error, "this process' secrets cannot be hidden: who runs as the same user may read them in /proc");
+    }
     let record = config.record.as_deref().map(|path| {
         Recorder::open(path, &config.settings.policy).with_context(|| format!("cannot record into {}", path.display()))
     });

@@ -26,6 +26,9 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 /// What the unit says itself: systemd makes and owns these folders.
 const OF_THE_UNIT: [&str; 2] = ["STOKE_DATA_DIR", "STOKE_CACHE_DIR"];
 
+/// A file that holds the join token. The service's own user could not read it.
+const TOKEN_FILE: &str = "STOKE_JOIN_TOKEN_FILE";
+
 /// Have systemd run a worker on this machine, from now on
 ///
 /// Writes the unit and, readable by root alone, /etc/stokehold/worker.env with the join token and every other setting of `stoke worker` that is in the
@@ -142,10 +145,15 @@ pub(super) async fn remove(_: UninstallArgs) -> Result<()> {
 
 /// From the environment or a file.
 fn token(file: Option<&Path>) -> Result<Option<String>> {
-    let given = match file {
-        Some(path) if path == Path::new("-") => read_token(std::io::stdin().lock()),
-        Some(path) => fs::File::open(path).and_then(read_token),
-        None => return Ok(std::env::var("STOKE_JOIN_TOKEN").ok().filter(|token| !token.is_empty())),
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let given = match (file, set("STOKE_JOIN_TOKEN")) {
+        (Some(path), _) if path == Path::new("-") => read_token(std::io::stdin().lock()),
+        (Some(path), _) => fs::File::open(path).and_then(read_token),
+        (None, Some(token)) => return Ok(Some(token)),
+        (None, None) => match set(TOKEN_FILE) {
+            Some(path) => fs::File::open(path).and_then(read_token),
+            None => return Ok(None),
+        },
     };
     let given = given.context("cannot read the join token")?;
     let token = given.trim();
@@ -162,7 +170,7 @@ fn read_token(from: impl Read) -> std::io::Result<String> {
 /// The settings of `stoke worker` that are set here and not the unit's own.
 fn carried(var: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
     // A provider's are for its container to end itself with, not for a service to keep.
-    let is_kept = |name: &&str| !OF_THE_UNIT.contains(name) && !name.starts_with("CONTAINER_");
+    let is_kept = |name: &&str| !OF_THE_UNIT.contains(name) && !name.starts_with("CONTAINER_") && *name != TOKEN_FILE;
     let names = VARIABLES.into_iter().filter(is_kept);
     names.filter_map(|name| Some((name, var(name).filter(|value| !value.is_empty())?))).collect()
 }
@@ -205,6 +213,8 @@ mod tests {
         let carried = carried(|name| Some(if name == "STOKE_UV" { String::new() } else { "x".to_owned() }));
         let names: Vec<_> = carried.iter().map(|(name, _)| *name).collect();
         assert!(names.contains(&"STOKE_SANDBOX") && names.contains(&"STOKE_SLOTS"), "{names:?}");
-        assert!(!names.contains(&"STOKE_DATA_DIR") && !names.contains(&"STOKE_UV"), "{names:?}");
+        for name in ["STOKE_DATA_DIR", "STOKE_UV", TOKEN_FILE] {
+            assert!(!names.contains(&name), "{name}: {names:?}");
+        }
     }
 }
