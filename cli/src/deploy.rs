@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use stokehold_worker::environment::{
-    CAP_BYTES_DEFAULT, Environment, EnvironmentSpec, Environments, EnvironmentsConfig, RunnerWheel,
+    Builds, CAP_BYTES_DEFAULT, Environment, EnvironmentSpec, Environments, EnvironmentsConfig, RunnerWheel,
 };
 use stokehold_worker::uv::{Uv, ensure_uv};
 
@@ -104,6 +104,7 @@ impl Builder {
             dir,
             uv: uv.clone(),
             runner_wheel: RunnerWheel::find(None),
+            builds: Builds::own(),
             cap_bytes: CAP_BYTES_DEFAULT,
         })?;
         Ok(Self { uv, environments })
@@ -113,7 +114,8 @@ impl Builder {
     pub(crate) async fn environment(&self, what: &str, lock: &str, python: &str) -> Result<Environment> {
         let bar = progress::spinner(what.to_owned());
         let (told, prefix) = (bar.clone(), what.to_owned());
-        let spec = EnvironmentSpec { requirements_lock: lock.to_owned(), python: python.to_owned() };
+        let spec =
+            EnvironmentSpec { tenant: String::new(), requirements_lock: lock.to_owned(), python: python.to_owned() };
         let told = move |phase| told.set_message(format!("{prefix}: {phase}"));
         let environment = self.environments.get(&spec, &told).await;
         bar.finish_and_clear();

@@ -5,6 +5,7 @@ mod api;
 mod autoscaling;
 mod bad_input;
 mod batches;
+mod building;
 mod clocks;
 mod crash;
 mod dashboard;

@@ -15,7 +15,7 @@ use crate::uv::{beside, on_path};
 const SLOTS_MAX: u32 = 800;
 
 /// Every environment variable of a worker.
-pub const VARIABLES: [&str; 27] = [
+pub const VARIABLES: [&str; 28] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
     "STOKE_JOIN_TOKEN_FILE",
@@ -37,6 +37,7 @@ pub const VARIABLES: [&str; 27] = [
     "STOKE_SCRATCH_BYTES",
     "STOKE_SANDBOX",
     "STOKE_BWRAP",
+    "STOKE_ALLOW_SOURCE_BUILDS",
     "STOKE_PRICE_USD_PER_HOUR",
     "STOKE_METRICS_LISTEN",
     "STOKE_DEAD_MAN_MS",
@@ -174,6 +175,8 @@ pub struct RawConfig {
     pub sandbox: String,
     /// bubblewrap.
     pub bwrap: PathBuf,
+    /// Whether packages without a wheel are built, in the sandbox.
+    pub allow_source_builds: bool,
     /// What an hour of this machine costs.
     pub price_usd_per_hour: f64,
     /// Where metrics are told; empty is nowhere.
@@ -212,6 +215,7 @@ pub struct Config {
     /// The best that there is when absent.
     pub(crate) sandbox: Option<Level>,
     pub(crate) bwrap: PathBuf,
+    pub(crate) allow_source_builds: bool,
     pub(crate) price_usd_micros_per_hour: u64,
     /// Where metrics are told, if anywhere.
     pub metrics_listen: Option<SocketAddr>,
@@ -262,6 +266,11 @@ impl RawConfig {
         path("STOKE_NVML_LIBRARY", &mut raw.nvml_library);
         path("STOKE_BWRAP", &mut raw.bwrap);
         number(&var, "STOKE_SLOTS", &mut raw.slots)?;
+        if let Some(value) = var("STOKE_ALLOW_SOURCE_BUILDS") {
+            let why =
+                |_| ConfigError { name: "STOKE_ALLOW_SOURCE_BUILDS", why: format!("{value:?} is not true or false") };
+            raw.allow_source_builds = value.parse().map_err(why)?;
+        }
         number(&var, "STOKE_DRAIN_GRACE_MS", &mut raw.drain_grace_ms)?;
         number(&var, "STOKE_LOAD_TIMEOUT_MS", &mut raw.load_timeout_ms)?;
         number(&var, "STOKE_MAX_LOADED", &mut raw.max_loaded)?;
@@ -339,6 +348,7 @@ impl TryFrom<RawConfig> for Config {
             scratch_bytes: raw.scratch_bytes,
             sandbox: level(&raw.sandbox)?,
             bwrap: bwrap(set(raw.bwrap)),
+            allow_source_builds: raw.allow_source_builds,
             metrics_listen: address(&raw.metrics_listen)?,
             price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,
             rental,
@@ -456,6 +466,8 @@ mod tests {
     fn what_cannot_be_is_refused_by_name() {
         let refused = |set: &[(&str, &str)]| config(set).unwrap_err().to_string();
         assert!(refused(&[]).starts_with("join_token"));
+        let perhaps = refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_ALLOW_SOURCE_BUILDS", "perhaps")]);
+        assert!(perhaps.starts_with("STOKE_ALLOW_SOURCE_BUILDS"));
         let negative = refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_PRICE_USD_PER_HOUR", "-1")]);
         assert!(negative.starts_with("price_usd_per_hour"));
         assert!(refused(&[("STOKE_SLOTS", "many")]).starts_with("STOKE_SLOTS"));

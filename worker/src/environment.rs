@@ -1,42 +1,56 @@
 //! The Python environments that runners run in: built once per content, shared, and removed when space is short.
 //!
 //! An environment is named by the hash of everything that shapes it: the locked requirements, the interpreter's version and
-//! ABI, the platform, and the runner's wheel. It is built beside its final place and renamed there, so whatever has the final
+//! ABI, the platform, and the runner's wheel; and the tenant, where something of a tenant may have run while it was built, or where the
+//! requirements have no hashes. It is built beside its final place and renamed there, so whatever has the final
 //! name is complete, whoever built it and however that ended. Environments can be moved: `uv venv --relocatable` writes console
 //! scripts that look for Python beside themselves, and `pyvenv.cfg` names only the base interpreter.
+//!
+//! What tenants ask for is installed by a uv that is shut in, and nothing starts the environment's own Python, which would run what packages
+//! ask to have run at a start, before a handler does: the runner comes by links from the environment that holds nothing else, the bytecode
+//! from the base interpreter. [`Builds`] says with whose rights.
 
+mod builds;
 mod bytecode;
 pub(crate) mod child;
 mod error;
+mod graft;
 pub(crate) mod interpreter;
 pub(crate) mod lock;
+mod seal;
 mod store;
 mod turns;
 mod wheel;
 
 use std::fmt;
 use std::fs::{File, FileTimes};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 use stokehold_queue::requirements_lock::{Indexes, Lock};
-use tempfile::TempDir;
+use tokio::process::Command;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+pub use self::builds::Builds;
+use self::builds::{Plan, Room, Scope};
 use self::bytecode::{Bytecode, Fresh};
 pub use self::error::Error;
 use self::interpreter::{Interpreter, Interpreters};
-use self::store::Store;
+use self::seal::Seal;
+use self::store::{Partial, Store};
 pub(crate) use self::turns::Turns;
 pub use self::wheel::RunnerWheel;
 use crate::metrics;
-use crate::uv::{INSTALL_LIMIT, Uv};
+use crate::uv::{INSTALL_LIMIT, Install, Uv};
 
 /// Longest wait for another process that builds the same environment: two installs, and some for the rest.
 const BUILD_LIMIT: Duration = Duration::from_secs(2 * INSTALL_LIMIT.as_secs() + 5 * 60);
+
+/// How environments are built. Those of another format are not used, and go like all that nobody uses.
+const FORMAT: &str = "2";
 
 /// The default of [`EnvironmentsConfig::cap_bytes`]: about ten GPU stacks.
 pub const CAP_BYTES_DEFAULT: u64 = 50 * 1024 * 1024 * 1024;
@@ -44,6 +58,8 @@ pub const CAP_BYTES_DEFAULT: u64 = 50 * 1024 * 1024 * 1024;
 /// What an endpoint needs of its environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentSpec {
+    /// Whose endpoint it is.
+    pub tenant: String,
     /// Pinned requirements, with hashes or without; may be empty. What uv is given is what [`Lock`] makes of them.
     pub requirements_lock: String,
     /// A version such as `3.11`; empty is the `python3` on PATH.
@@ -59,6 +75,8 @@ pub struct EnvironmentsConfig {
     pub uv: Uv,
     /// What every one of them gets last.
     pub runner_wheel: RunnerWheel,
+    /// With whose rights they are built.
+    pub builds: Builds,
     /// Unused environments go, the longest unused first, when all together are larger.
     pub cap_bytes: u64,
 }
@@ -72,6 +90,7 @@ struct Inner {
     bytecode: Bytecode,
     uv: Uv,
     runner_wheel: RunnerWheel,
+    builds: Builds,
     cap_bytes: u64,
     /// uv's downloads, if they are ours to limit.
     own_cache: Option<PathBuf>,
@@ -122,7 +141,12 @@ pub struct Environment {
     pub folder: PathBuf,
     /// The hash that names it.
     pub hash: String,
+    /// Folders of the Python installation that it points at.
+    pub(crate) base: Vec<PathBuf>,
+    /// The interpreter of the environment that holds the runner and nothing of anybody else.
+    pub(crate) ours: PathBuf,
     _in_use: Arc<InUse>,
+    _ours_in_use: Arc<InUse>,
 }
 
 /// The shared lock; its file's time of change is when the environment was last used.
@@ -142,6 +166,24 @@ impl Drop for InUse {
     }
 }
 
+/// An environment, and how it is built where there is none.
+struct Wanted<'a> {
+    requirements: &'a str,
+    interpreter: &'a Interpreter,
+    /// The one that has the runner alone, unless it is this.
+    ours: Option<&'a Environment>,
+    plan: Plan,
+    hash: String,
+}
+
+/// One that is built and not published.
+struct Built {
+    partial: Partial,
+    bytecode: Bytecode,
+    fresh: Fresh,
+    room: Option<Room>,
+}
+
 impl Environments {
     /// Opens the folder, removing what builds that died left behind.
     ///
@@ -155,11 +197,13 @@ impl Environments {
             Some(cache) => config.uv.with_cache(cache),
             None => config.uv,
         };
+        let uv = if config.builds.are_of_tenants() { uv.cleared() } else { uv };
         Ok(Self(Arc::new(Inner {
-            store: Store::open(dir.join("envs"))?,
+            store: Store::open(dir.join("envs"), dir.join("builds"))?,
             bytecode: Bytecode::open(dir.join("bytecode"))?,
             uv,
             runner_wheel: config.runner_wheel,
+            builds: config.builds,
             cap_bytes: config.cap_bytes,
             own_cache,
             interpreters: Interpreters::default(),
@@ -172,10 +216,12 @@ impl Environments {
         self.0.store.bytes()
     }
 
-    /// Looks at the Python that most endpoints run on before the first of them waits for that.
+    /// Looks at the Python that most endpoints run on, and puts the runner beside it, before the first of them waits for that.
     pub(crate) async fn look_at_python(&self) {
         // What is wrong with it is told to whoever needs it.
-        let _ = self.0.interpreters.find(&self.0.uv, "").await;
+        if let Ok(interpreter) = self.0.interpreters.find(&self.0.uv, "").await {
+            let _ = self.ours(&interpreter, &|_| ()).await;
+        }
     }
 
     /// The environment for `spec`, built if there is none. Dropping the future stops its build.
@@ -188,29 +234,75 @@ impl Environments {
         spec: &EnvironmentSpec,
         progress: &(dyn Fn(Phase) + Send + Sync),
     ) -> Result<Environment, Error> {
-        let inner = &*self.0;
         // Before anything reads it: uv sees what is rendered here, never what was sent.
-        let lock = &Lock::parse(&spec.requirements_lock, Indexes::Any)?;
-        let interpreter = inner.interpreters.find(&inner.uv, &spec.python).await?;
-        let hash = inner.hash(lock, &interpreter).await?;
-        let _turn = inner.turns.take(&hash, || progress(Phase::Waiting)).await;
-        loop {
-            if let Some(ready) = inner.ready(&hash, progress).await? {
+        let requirements = Lock::parse(&spec.requirements_lock, Indexes::Any)?.render();
+        let interpreter = self.0.interpreters.find(&self.0.uv, &spec.python).await?;
+        if requirements.is_empty() {
+            return self.ours(&interpreter, progress).await;
+        }
+        let ours = self.ours(&interpreter, &|_| ()).await?;
+        let plans = self.0.builds.plans(&spec.tenant, &requirements);
+        let mut wanted = Vec::new();
+        for plan in plans {
+            let hash = self.0.hash(&requirements, &plan.scope, &interpreter).await?;
+            wanted.push(Wanted {
+                requirements: &requirements,
+                interpreter: &interpreter,
+                ours: Some(&ours),
+                plan,
+                hash,
+            });
+        }
+        // Built in another way than the best it may be there already.
+        for other in wanted.iter().skip(1).filter(|other| self.0.store.is_usable(&other.hash)) {
+            if let Some(ready) = self.0.ready(other, progress).await? {
                 return Ok(ready);
             }
-            let lock_file = inner.store.lock_file(&hash);
-            let turn = lock::exclusive(&lock_file, BUILD_LIMIT).await?;
-            if inner.store.is_usable(&hash) {
+        }
+        let mut ways = wanted.iter().peekable();
+        loop {
+            let Some(way) = ways.next() else {
+                return Err(Error::io("find a way to build it")(std::io::ErrorKind::NotFound.into()));
+            };
+            match self.made(way, progress).await {
+                Err(error) if error.is_for_want_of_a_wheel() && ways.peek().is_some() => {}
+                made => return made,
+            }
+        }
+    }
+
+    /// The environment that holds the runner and nothing else.
+    async fn ours(
+        &self,
+        interpreter: &Interpreter,
+        progress: &(dyn Fn(Phase) + Send + Sync),
+    ) -> Result<Environment, Error> {
+        let plan = Plan { scope: Scope::Own, wheels_only: false };
+        let hash = self.0.hash("", &plan.scope, interpreter).await?;
+        self.made(&Wanted { requirements: "", interpreter, ours: None, plan, hash }, progress).await
+    }
+
+    async fn made(&self, wanted: &Wanted<'_>, progress: &(dyn Fn(Phase) + Send + Sync)) -> Result<Environment, Error> {
+        let (inner, hash) = (&*self.0, &wanted.hash);
+        let _turn = inner.turns.take(hash, || progress(Phase::Waiting)).await;
+        loop {
+            if let Some(ready) = inner.ready(wanted, progress).await? {
+                return Ok(ready);
+            }
+            let lock_file = inner.store.lock_file(hash);
+            let lock = lock::exclusive(&lock_file, BUILD_LIMIT).await?;
+            if inner.store.is_usable(hash) {
                 continue;
             }
             let started = Instant::now();
-            let built = inner.build(lock, &interpreter, &hash, progress).await;
+            let built = inner.build(wanted, progress).await;
             metrics::environment_built(started.elapsed(), built.is_ok());
             match built {
-                Ok((built, fresh)) => self.publish(built, fresh, hash.clone(), turn).await?,
+                Ok(built) => self.publish(built, hash.clone(), lock).await?,
                 Err(error) => {
                     // Nothing is left for it to guard, and nothing would ever evict it.
                     let _ = std::fs::remove_file(lock_file);
+                    self.forget_downloads().await;
                     return Err(error);
                 }
             }
@@ -219,16 +311,28 @@ impl Environments {
         }
     }
 
+    /// What failed may have downloaded much, and evicts nothing.
+    async fn forget_downloads(&self) {
+        let inner = Arc::clone(&self.0);
+        let cleaned = spawn_blocking(move || builds::clean(inner.store.builds(), inner.cap_bytes)).await;
+        if let Err(error) = cleaned.unwrap_or_else(|error| Err(error.into())) {
+            tracing::warn!(%error, "downloads that nobody uses could not be removed");
+        }
+    }
+
     /// Publishes, then makes room. Runs to its end, holding the lock, even if the caller goes away.
-    async fn publish(&self, built: TempDir, fresh: Fresh, hash: String, lock: File) -> Result<(), Error> {
+    async fn publish(&self, built: Built, hash: String, lock: File) -> Result<(), Error> {
         let this = self.clone();
         let published = spawn_blocking(move || {
             let inner = &*this.0;
-            inner.store.publish(built, &hash)?;
+            let Built { partial, bytecode, fresh, room } = built;
+            inner.store.publish(&partial, &hash)?;
             // Not before: what a power cut left half written would be had by all.
-            if let Err(error) = inner.bytecode.keep(&inner.store.environment(&hash), fresh) {
+            if let Err(error) = bytecode.keep(&inner.store.environment(&hash), fresh) {
                 tracing::warn!(%error, "compiled modules could not be kept for other environments");
             }
+            // The room is needed until the last of it is gone, and no longer.
+            drop((partial, room));
             // From here on it may be used, but still not be evicted: least of all by us, who have just built it.
             lock.lock_shared()?;
             let in_use = InUse(lock);
@@ -250,10 +354,11 @@ impl Environments {
 }
 
 impl Inner {
-    async fn hash(&self, lock: &Lock, interpreter: &Interpreter) -> Result<String, Error> {
+    async fn hash(&self, requirements: &str, scope: &Scope, interpreter: &Interpreter) -> Result<String, Error> {
         let mut hash = Sha256::new();
+        let wheel = self.runner_wheel.identity().await?;
         // Zero bytes part the fields: none of them can hold one.
-        for field in [&lock.render(), &interpreter.identity, &self.runner_wheel.identity().await?] {
+        for field in [FORMAT, requirements, &interpreter.identity, &wheel, scope.identity()] {
             hash.update(field.replace('\0', ""));
             hash.update([0]);
         }
@@ -261,7 +366,12 @@ impl Inner {
     }
 
     /// The environment, if it is there. Waits for whoever is building it.
-    async fn ready(&self, hash: &str, progress: &(dyn Fn(Phase) + Send + Sync)) -> Result<Option<Environment>, Error> {
+    async fn ready(
+        &self,
+        wanted: &Wanted<'_>,
+        progress: &(dyn Fn(Phase) + Send + Sync),
+    ) -> Result<Option<Environment>, Error> {
+        let hash = &wanted.hash;
         let lock_file = self.store.lock_file(hash);
         let at_once = lock::try_shared(&lock_file).map_err(Error::io(format!("lock {}", lock_file.display())))?;
         let lock = match at_once {
@@ -274,36 +384,99 @@ impl Inner {
         if !self.store.is_usable(hash) {
             return Ok(None);
         }
-        let in_use = InUse(lock);
+        let in_use = Arc::new(InUse(lock));
         in_use.touch();
         let folder = self.store.environment(hash);
         let python = folder.join("bin").join("python");
-        Ok(Some(Environment { python, folder, hash: hash.to_owned(), _in_use: Arc::new(in_use) }))
+        let (ours, ours_in_use) = match wanted.ours {
+            Some(ours) => (ours.python.clone(), Arc::clone(&ours._in_use)),
+            None => (python.clone(), Arc::clone(&in_use)),
+        };
+        ours_in_use.touch();
+        Ok(Some(Environment {
+            python,
+            folder,
+            hash: hash.clone(),
+            base: wanted.interpreter.base.clone(),
+            ours,
+            _in_use: in_use,
+            _ours_in_use: ours_in_use,
+        }))
     }
 
-    async fn build(
-        &self,
-        requirements: &Lock,
-        interpreter: &Interpreter,
-        hash: &str,
-        progress: &(dyn Fn(Phase) + Send + Sync),
-    ) -> Result<(TempDir, Fresh), Error> {
-        let partial = self.store.partial(hash)?;
-        let venv = partial.path();
+    async fn build(&self, wanted: &Wanted<'_>, progress: &(dyn Fn(Phase) + Send + Sync)) -> Result<Built, Error> {
+        let Wanted { requirements, interpreter, ours, plan, hash } = wanted;
+        let room = match ours {
+            Some(_) => self.builds.room(self.store.builds(), plan, BUILD_LIMIT).await?,
+            // The runner is our own.
+            None => None,
+        };
+        let partial = self.store.partial(hash, room.as_ref().map(|room| room.folder.as_path()))?;
+        let venv = partial.environment();
         progress(Phase::CreatingVenv);
-        self.uv.venv(&interpreter.program, venv).await?;
-        if !requirements.is_empty() {
-            let lock = venv.join(".stokehold-requirements.txt");
-            tokio::fs::write(&lock, requirements.render()).await.map_err(Error::io("write the requirements"))?;
-            progress(Phase::Installing { packages: requirements.len() });
-            self.uv.sync(venv, &lock, requirements.is_hashed()).await?;
-        }
-        progress(Phase::InstallingRunner);
-        self.uv.install(venv, self.runner_wheel.as_argument()).await?;
-        progress(Phase::Compiling);
-        let fresh = self.bytecode.fill(interpreter, venv).await?;
+        self.uv.venv(&interpreter.program, &venv).await?;
+        let bytecode = self.bytecode.of(&plan.scope);
+        let fresh = match ours {
+            None => {
+                progress(Phase::InstallingRunner);
+                self.uv.install(&venv, self.runner_wheel.as_argument()).await?;
+                self.compile(&bytecode, interpreter, &partial, None, progress).await?
+            }
+            Some(ours) => {
+                let seal = Seal::of(&venv).map_err(Error::io("look at the empty environment"))?;
+                progress(Phase::Installing { packages: packages(requirements) });
+                self.install(wanted, &partial, room.as_ref()).await?;
+                let settled = room.as_ref().map_or(Ok(()), Room::settle);
+                settled.map_err(Error::io("end what installed the requirements"))?;
+                checked(seal, &venv).await?;
+                let fresh = self.compile(&bytecode, interpreter, &partial, room.as_ref(), progress).await?;
+                progress(Phase::InstallingRunner);
+                let (is_given, bare) = (room.as_ref().is_some_and(|room| room.owner().is_some()), ours.folder.clone());
+                let grafted = spawn_blocking(move || {
+                    if is_given {
+                        seal::take(&venv)?;
+                    }
+                    graft::graft(&bare, &venv)
+                });
+                grafted.await.unwrap_or_else(|error| Err(error.into())).map_err(Error::io("install the runner"))?;
+                fresh
+            }
+        };
         progress(Phase::Publishing);
-        Ok((partial, fresh))
+        Ok(Built { partial, bytecode, fresh, room })
+    }
+
+    /// Installs what was asked for, as whoever builds in this room.
+    async fn install(&self, wanted: &Wanted<'_>, partial: &Partial, room: Option<&Room>) -> Result<(), Error> {
+        let Wanted { requirements, interpreter, plan, .. } = wanted;
+        let lock = partial.list("requirements.txt");
+        store::write_list(&lock, requirements).await.map_err(Error::io("write the requirements"))?;
+        let uv = match room {
+            Some(room) => {
+                room.give(partial).map_err(Error::io("give the environment to its builder"))?;
+                room.uv(&self.uv, partial, interpreter, plan.wheels_only).map_err(Error::io("shut uv in"))?
+            }
+            None => self.uv.plain(),
+        };
+        let (venv, require_hashes) = (&partial.environment(), requirements.contains("--hash="));
+        self.uv.sync(uv, Install { venv, lock: &lock, require_hashes, wheels_only: plan.wheels_only }).await
+    }
+
+    async fn compile(
+        &self,
+        bytecode: &Bytecode,
+        interpreter: &Interpreter,
+        partial: &Partial,
+        room: Option<&Room>,
+        progress: &(dyn Fn(Phase) + Send + Sync),
+    ) -> Result<Fresh, Error> {
+        progress(Phase::Compiling);
+        let python = match room {
+            Some(room) => room.python(partial, interpreter).map_err(Error::io("shut the compiler in"))?,
+            None => Command::new(&interpreter.program),
+        };
+        let (tag, owner) = (&interpreter.cache_tag, room.and_then(Room::owner));
+        bytecode.fill(tag, &partial.environment(), (python, owner), &partial.list("modules")).await
     }
 
     /// Keeps the environments below the cap. Says whether uv's cache should be emptied. Blocks on the disk.
@@ -311,14 +484,26 @@ impl Inner {
         let evicted = self.store.evict(self.cap_bytes)?;
         if evicted > 0 {
             self.bytecode.tidy()?;
+            builds::clean(self.store.builds(), self.cap_bytes)?;
         }
         // Most files of an environment are hard links into the cache, so an eviction alone frees little. What only the cache
         // holds grows by evictions: it may reach the cap as well, then all of it goes.
         match &self.own_cache {
-            Some(cache) if evicted > 0 => Ok(store::measure(cache)?.sole > self.cap_bytes),
+            Some(cache) if evicted > 0 && cache.is_dir() => Ok(store::measure(cache)?.sole > self.cap_bytes),
             _ => Ok(false),
         }
     }
+}
+
+async fn checked(seal: Seal, venv: &Path) -> Result<(), Error> {
+    let venv = venv.to_owned();
+    let checked = spawn_blocking(move || seal.check(&venv));
+    checked.await.unwrap_or_else(|error| Err(Error::io("look at what was installed")(error.into())))
+}
+
+/// How many requirements a rendered lock lists: hashes are on indented lines, options start with a dash.
+fn packages(lock: &str) -> usize {
+    lock.lines().filter(|line| !line.starts_with([' ', '\t', '-'])).count()
 }
 
 #[cfg(test)]

@@ -133,6 +133,7 @@ pub struct LocalEnd {
 /// As a job's error would say it.
 pub async fn run(job: LocalJob, said: mpsc::UnboundedSender<JobMessage>) -> Result<LocalEnd, JobError> {
     let launch = Launch {
+        ours: job.python.clone(),
         python: job.python,
         sandbox: Arc::new(Sandbox::none()),
         reach: Reach::all(job.package),

@@ -392,7 +392,7 @@ impl Pool {
         }
         // Once for all that ran there.
         if !on.runner.is_tried.swap(true, Ordering::SeqCst) {
-            self.cards.try_out(&on.cards, &on.runner.python);
+            self.cards.try_out(&on.cards, &on.runner.ours);
         }
         if lost_cards {
             self.cards.tried(&on.cards).await;
@@ -458,7 +458,11 @@ impl Pool {
         let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
         let weight_files = weights.iter().flat_map(|set| std::iter::once(&set.folder).chain(&set.blobs).cloned());
         let reach = Reach {
-            reads: [environment.folder.clone(), package.folder.clone()].into_iter().chain(weight_files).collect(),
+            reads: [environment.folder.clone(), package.folder.clone()]
+                .into_iter()
+                .chain(environment.base.iter().cloned())
+                .chain(weight_files)
+                .collect(),
             writes: vec![model.folder.work(), model.folder.inputs()],
             folder: package.folder.clone(),
             network: spec.network || is_served,
@@ -467,6 +471,7 @@ impl Pool {
         };
         let launch = Launch {
             python: environment.python.clone(),
+            ours: environment.ours.clone(),
             sandbox: Arc::clone(&self.sandbox),
             reach,
             home: home.path().to_owned(),
@@ -492,7 +497,7 @@ impl Pool {
             Ok(runner) => Arc::new(runner),
             Err(error) => {
                 if error.is_cuda_fault() {
-                    self.cards.try_out(&cards, &launch.python);
+                    self.cards.try_out(&cards, &launch.ours);
                     self.cards.tried(&cards).await;
                 }
                 return Err(self.blamed(start_failure(error), &cards));

@@ -39,8 +39,8 @@ pub(crate) struct Runner {
     pub(crate) load: Duration,
     /// Several runs are one call of the handler: none of them is worth ending the others for.
     pub(crate) is_batched: bool,
-    /// The Python that it runs.
-    pub(crate) python: PathBuf,
+    /// A Python with the runner and no package of anybody else, which tries its cards out.
+    pub(crate) ours: PathBuf,
     /// It ended badly, and its cards were tried out for that.
     pub(crate) is_tried: AtomicBool,
     /// Runs that somebody waits for.

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 pub use stokehold_queue::demands::SandboxLevel as Level;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -33,7 +34,10 @@ use crate::uv::on_path;
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Runners get users of their own from here on, where the worker may give them; nobody has these.
-const UIDS: std::ops::Range<u32> = 50_000..60_000;
+const UIDS: std::ops::Range<u32> = 50_000..59_000;
+
+/// And what builds environments has these: none of them ever runs a handler.
+const BUILDERS: std::ops::Range<u32> = 59_000..60_000;
 
 /// Before the names of a runner's variables, until it is shut in.
 const KEPT: &str = "STOKE_KEPT_";
@@ -41,7 +45,7 @@ const KEPT: &str = "STOKE_KEPT_";
 /// What one runner may reach besides what every program needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Reach {
-    /// Folders it reads: its environment, its package.
+    /// Folders it reads: its environment, the Python that this points at, its package.
     pub(crate) reads: Vec<PathBuf>,
     /// Folders it writes: its home, the scratch space of its jobs, and their inputs.
     pub(crate) writes: Vec<PathBuf>,
@@ -176,6 +180,14 @@ impl Sandbox {
         Some(UIDS.start + (next.fetch_add(1, Ordering::Relaxed) - UIDS.start) % (UIDS.end - UIDS.start))
     }
 
+    /// The user that builds environments under this name, where there can be one. It is always the same: it owns what was downloaded.
+    pub(crate) fn builder_uid(&self, name: &str) -> Option<u32> {
+        self.next_uid.as_ref()?;
+        let digest = Sha256::digest(name.as_bytes());
+        let number = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        Some(BUILDERS.start + number % (BUILDERS.end - BUILDERS.start))
+    }
+
     /// A command that becomes `program`, shut in, with exactly these variables. They are part of what is not trusted, and some - `LD_PRELOAD` -
     /// are orders to whatever program has them: those that shut it in have them under names that mean nothing.
     pub(crate) fn command(
@@ -188,15 +200,13 @@ impl Sandbox {
             Level::L0 if reach.uid.is_none() => Command::new(program),
             level @ (Level::L0 | Level::L1) => {
                 let mut command = Command::new(&self.stoke);
-                command.args(["confine", &policy(program, reach, level)?, "--"]).arg(program);
+                command.args(["confine", &policy(reach, level)?, "--"]).arg(program);
                 command
             }
             Level::L2 => {
                 let mut command = Command::new(&self.bwrap);
-                command.args(namespaces::arguments(program, reach, &self.stoke)?);
-                command
-                    .args(["--", namespaces::STOKE, "confine", &policy(program, reach, Level::L2)?, "--"])
-                    .arg(program);
+                command.args(namespaces::arguments(reach, &self.stoke)?);
+                command.args(["--", namespaces::STOKE, "confine", &policy(reach, Level::L2)?, "--"]).arg(program);
                 command
             }
         };
@@ -208,7 +218,7 @@ impl Sandbox {
 
     /// Starts something as a runner would be started, which reaches a folder below each of these.
     async fn works(&self, folders: &[&Path]) -> Result<(), String> {
-        let uid = self.next_uid.as_ref().map(|_| UIDS.end);
+        let uid = self.next_uid.as_ref().map(|_| BUILDERS.end);
         let made = |folder: &Path| {
             let made = tempfile::tempdir_in(folder)?;
             nix::unistd::chown(made.path(), uid.map(Uid::from_raw), uid.map(Gid::from_raw))?;
@@ -246,9 +256,8 @@ impl Sandbox {
     }
 }
 
-fn policy(program: &Path, reach: &Reach, level: Level) -> std::io::Result<String> {
+fn policy(reach: &Reach, level: Level) -> std::io::Result<String> {
     let mut reads = reach.reads.clone();
-    reads.extend(base_of(program));
     reads.extend(system::named());
     let mut writes = reach.writes.clone();
     writes.extend(reach.devices.iter().cloned());
@@ -266,26 +275,6 @@ fn groups_of(devices: &[PathBuf]) -> Vec<u32> {
     });
     let groups: BTreeSet<u32> = found.map(|device| device.gid()).filter(|group| *group != 0).collect();
     groups.into_iter().collect()
-}
-
-/// Where the Python lies that an environment only points at; nothing where that is no environment.
-fn base_of(program: &Path) -> Vec<PathBuf> {
-    let mut found = BTreeSet::new();
-    let environment = program.parent().and_then(Path::parent);
-    let settings = environment.and_then(|folder| std::fs::read_to_string(folder.join("pyvenv.cfg")).ok());
-    let homes = settings.iter().flat_map(|text| text.lines()).filter_map(|line| {
-        let (name, value) = line.split_once('=')?;
-        (name.trim() == "home").then(|| PathBuf::from(value.trim()))
-    });
-    for home in homes {
-        // What it is called, and what it is: links on the way are followed by name.
-        for bin in [Some(home.clone()), std::fs::canonicalize(&home).ok()].into_iter().flatten() {
-            found.extend(bin.parent().map(Path::to_owned));
-        }
-        let python = std::fs::canonicalize(home.join("python3")).ok();
-        found.extend(python.as_deref().and_then(Path::parent).and_then(Path::parent).map(Path::to_owned));
-    }
-    found.into_iter().filter(|path| path.as_os_str() != "/").collect()
 }
 
 #[cfg(test)]

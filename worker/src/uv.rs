@@ -1,5 +1,6 @@
 //! uv, which locks requirements and builds environments: finding it, installing it, calling it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
 
+use crate::config::INHERITED;
 use crate::environment::interpreter::check_version;
 use crate::environment::{Error, child, lock};
 
@@ -31,6 +33,20 @@ pub struct Uv {
     path: PathBuf,
     /// Where it keeps what it downloaded; its own default otherwise.
     cache: Option<PathBuf>,
+    /// Whether it sees of our environment only what it needs.
+    is_cleared: bool,
+}
+
+/// What is to be installed, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Install<'a> {
+    /// The environment, which holds no package yet: uv starts its Python.
+    pub(crate) venv: &'a Path,
+    /// The locked requirements.
+    pub(crate) lock: &'a Path,
+    pub(crate) require_hashes: bool,
+    /// Whether source distributions, whose builds run what their authors wrote, are refused.
+    pub(crate) wheels_only: bool,
 }
 
 /// The uv to use: `explicit`, else `STOKE_UV`, else the one beside this program, where a worker's archive has it, else the one on PATH, else
@@ -72,7 +88,7 @@ pub(crate) fn on_path(name: &Path) -> Option<PathBuf> {
 }
 
 async fn usable(path: PathBuf) -> Result<Uv, Error> {
-    let uv = Uv { path: std::path::absolute(&path).unwrap_or(path), cache: None };
+    let uv = Uv { path: std::path::absolute(&path).unwrap_or(path), cache: None, is_cleared: false };
     let answer = child::run("asking uv for its version", uv.command(["--version"]), VERSION_LIMIT).await?;
     if answer.starts_with("uv ") { Ok(uv) } else { Err(Error::UvMissing(format!("it answered {:.80}", answer.trim()))) }
 }
@@ -147,6 +163,88 @@ fn isolated(command: &mut Command) {
     }
 }
 
+/// Of our environment, what says where packages come from and how to get there.
+const REACHES: [&str; 23] = [
+    "LANG",
+    "LC_ALL",
+    "LD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_INDEX_STRATEGY",
+    "UV_OFFLINE",
+    "UV_HTTP_TIMEOUT",
+    "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS",
+    "UV_CONCURRENT_DOWNLOADS",
+];
+
+/// What compilers are found by, where packages may be compiled.
+const BUILDS: [&str; 2] = ["PATH", "CUDA_HOME"];
+
+/// Where programs are, for what needs none but the system's.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// What a uv that installs what others ask for sees, and the files that this names. `home` is its own.
+pub(crate) fn confined_variables(home: &Path, cache: &Path, builds: bool) -> (BTreeMap<String, String>, Vec<PathBuf>) {
+    let named: &[&str] = if builds { &BUILDS } else { &[] };
+    let home = home.to_string_lossy().into_owned();
+    let mut variables = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
+    variables.extend(set(&REACHES).chain(set(named)).chain(index_credentials()));
+    let fixed = [
+        ("HOME", home.clone()),
+        ("TMPDIR", home),
+        ("UV_CACHE_DIR", cache.to_string_lossy().into_owned()),
+        ("UV_PYTHON_DOWNLOADS", "never".to_owned()),
+        ("NO_COLOR", "1".to_owned()),
+    ];
+    variables.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
+    match config_file() {
+        Some(file) => variables.insert("UV_CONFIG_FILE".to_owned(), file.to_string_lossy().into_owned()),
+        None => variables.insert("UV_NO_CONFIG".to_owned(), "1".to_owned()),
+    };
+    let files = ["SSL_CERT_FILE", "SSL_CERT_DIR", "UV_CONFIG_FILE"];
+    let reads = files.iter().filter_map(|name| variables.get(*name)).map(PathBuf::from);
+    let reads = reads.filter(|path| path.is_absolute() && path.parent().is_some()).collect();
+    (variables, reads)
+}
+
+/// Those of these variables that are set.
+fn set<'a>(names: &'a [&'a str]) -> impl Iterator<Item = (String, String)> + 'a {
+    names.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+}
+
+/// `UV_INDEX_<NAME>_USERNAME` and `_PASSWORD`: what the operator's own indexes ask for.
+fn index_credentials() -> impl Iterator<Item = (String, String)> {
+    let is_one =
+        |name: &str| name.starts_with("UV_INDEX_") && (name.ends_with("_USERNAME") || name.ends_with("_PASSWORD"));
+    let all =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    all.filter(move |(name, _)| is_one(name))
+}
+
+/// The operator's own settings of uv: where uv itself would look for them.
+fn config_file() -> Option<PathBuf> {
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let of_user = || {
+        let folder = var("XDG_CONFIG_HOME").or_else(|| Some(var("HOME")?.join(".config")))?;
+        Some(folder.join("uv").join("uv.toml")).filter(|file| file.is_file())
+    };
+    let of_system = || Some(PathBuf::from("/etc/uv/uv.toml")).filter(|file| file.is_file());
+    var("UV_CONFIG_FILE").or_else(of_user).or_else(of_system)
+}
+
 impl Uv {
     /// The program.
     #[must_use]
@@ -190,6 +288,12 @@ impl Uv {
         self
     }
 
+    /// The same uv, with nothing of our environment but what it needs.
+    pub(crate) fn cleared(mut self) -> Self {
+        self.is_cleared = true;
+        self
+    }
+
     /// A Python of this version on this machine, installed by uv if there is none.
     pub(crate) async fn find_python(&self, version: &str) -> Result<PathBuf, Error> {
         if let Ok(found) = self.python_here(version).await {
@@ -227,20 +331,23 @@ impl Uv {
         child::run("creating the environment", command, VENV_LIMIT).await.map(drop)
     }
 
-    /// Installs exactly what a lock lists.
-    pub(crate) async fn sync(&self, venv: &Path, lock: &Path, require_hashes: bool) -> Result<(), Error> {
-        let mut command = self.pip("sync", venv);
-        if require_hashes {
-            command.arg("--require-hashes");
+    /// Installs exactly what a lock lists. `uv` is this uv, with the rights that it is to have.
+    pub(crate) async fn sync(&self, mut uv: Command, sync: Install<'_>) -> Result<(), Error> {
+        uv.args(["pip", "sync", "--quiet", "--no-progress", "--python"]).arg(sync.venv.join("bin").join("python"));
+        if sync.require_hashes {
+            uv.arg("--require-hashes");
         }
-        command.arg("--").arg(lock);
-        child::run("installing the requirements", command, INSTALL_LIMIT).await.map(drop)
+        if sync.wheels_only {
+            uv.args(["--only-binary", ":all:"]);
+        }
+        uv.arg("--").arg(sync.lock);
+        child::run("installing the requirements", uv, INSTALL_LIMIT).await.map(drop)
     }
 
     /// Installs one package without what it needs, in the place of any other version.
     pub(crate) async fn install(&self, venv: &Path, package: &OsStr) -> Result<(), Error> {
-        let mut command = self.pip("install", venv);
-        command.args(["--no-deps", "--reinstall", "--"]).arg(package);
+        let mut command = self.command(["pip", "install", "--quiet", "--no-progress", "--python"]);
+        command.arg(venv.join("bin").join("python")).args(["--no-deps", "--reinstall", "--"]).arg(package);
         child::run("installing the runner", command, INSTALL_LIMIT).await.map(drop)
     }
 
@@ -249,14 +356,16 @@ impl Uv {
         child::run("cleaning uv's cache", self.command(["cache", "clean", "--quiet"]), VENV_LIMIT).await.map(drop)
     }
 
-    fn pip(&self, verb: &str, venv: &Path) -> Command {
-        let mut command = self.command(["pip", verb, "--quiet", "--no-progress", "--python"]);
-        command.arg(venv.join("bin").join("python"));
-        command
+    /// This uv, with our rights.
+    pub(crate) fn plain(&self) -> Command {
+        self.command([])
     }
 
     fn command<const N: usize>(&self, arguments: [&str; N]) -> Command {
         let mut command = Command::new(&self.path);
+        if self.is_cleared {
+            command.env_clear().envs(set(&INHERITED)).envs(index_credentials());
+        }
         command.args(arguments).env("NO_COLOR", "1");
         isolated(&mut command);
         if let Some(cache) = &self.cache {

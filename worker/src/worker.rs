@@ -23,7 +23,7 @@ use crate::attempt::{Attempts, End, STORES_MAX};
 use crate::cards::Cards;
 use crate::config::Config;
 use crate::disk::Disks;
-use crate::environment::{Environments, EnvironmentsConfig, RunnerWheel};
+use crate::environment::{Builds, Environments, EnvironmentsConfig, RunnerWheel};
 use crate::gateway::{Error, Gateway};
 use crate::host::Host;
 use crate::leases::{Leases, Rhythm, keep};
@@ -97,11 +97,13 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
     let folders = [scratch.path(), config.cache_dir.clone()];
     let folders = folders.each_ref().map(PathBuf::as_path);
     let sandbox = Sandbox::probe(config.sandbox, &config.bwrap, &stoke, &folders).await.map_err(anyhow::Error::msg)?;
+    let sandbox = Arc::new(sandbox);
     let uv = ensure_uv(config.uv.as_deref(), &config.cache_dir).await?;
     let environments = Environments::open(EnvironmentsConfig {
         dir: config.cache_dir.clone(),
         uv: uv.clone(),
         runner_wheel: RunnerWheel::find(config.runner_wheel.as_deref()),
+        builds: Builds::of_tenants(Arc::clone(&sandbox), config.allow_source_builds),
         cap_bytes: config.environments_bytes,
     })?;
     let ahead = environments.clone();
@@ -146,7 +148,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
         weights: weights.clone(),
         scratch: scratch.path(),
         scratch_bytes: config.scratch_bytes,
-        sandbox: Arc::new(sandbox),
+        sandbox,
         load_timeout: config.load_timeout,
         max_loaded: config.max_loaded,
         cards: cards.clone(),

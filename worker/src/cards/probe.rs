@@ -16,11 +16,11 @@ const PROBE_MAX: Duration = Duration::from_secs(30);
 /// How the program says that a card does not work. Any other failure is its own, and proves nothing.
 const FAULT: i32 = 3;
 
-/// What is wrong with these cards, in words. `python` has the runner installed.
+/// What is wrong with these cards, in words. `python` has the runner installed and nothing of anybody else: what it runs at its start is ours.
 pub(super) async fn fault(python: &Path, cards: &[u32]) -> Option<String> {
     let indices: Vec<String> = cards.iter().map(u32::to_string).collect();
     let started = Command::new(python)
-        .args(["-m", "stokehold.runner", "probe"])
+        .args(["-I", "-m", "stokehold.runner", "probe"])
         .env_clear()
         .envs(environment(python, &std::env::temp_dir(), &indices, &BTreeMap::new()))
         .stdin(Stdio::null())

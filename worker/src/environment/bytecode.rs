@@ -5,19 +5,20 @@
 //!
 //! ```text
 //! bytecode/<2 digits>/<SHA-256 of the source>.<cache tag>.pyc
+//! bytecode/tenant-<hash>/...                                   of environments that only one tenant has
 //! ```
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::task::spawn_blocking;
 
-use super::interpreter::Interpreter;
-use super::store::walk;
+use super::builds::Scope;
+use super::store::{walk, write_list};
 use super::{Error, child};
 use crate::transfer::measure;
 
@@ -51,30 +52,41 @@ impl Bytecode {
         Ok(Self { folder })
     }
 
-    /// Gives every module below `venv` its bytecode. The base interpreter compiles: starting the environment's own would run what its packages
-    /// ask to have run at a start, as the worker.
-    pub(super) async fn fill(&self, interpreter: &Interpreter, venv: &Path) -> Result<Fresh, Error> {
-        let (this, tag, packages) = (self.clone(), interpreter.cache_tag.clone(), venv.join("lib"));
-        let missing =
-            spawn_blocking(move || this.link(&tag, &packages)).await.unwrap_or_else(|error| Err(error.into()));
+    /// What environments of one scope share.
+    pub(super) fn of(&self, scope: &Scope) -> Self {
+        match scope {
+            Scope::Own | Scope::Shared => self.clone(),
+            Scope::Tenant(_) => Self { folder: self.folder.join(scope.folder()) },
+        }
+    }
+
+    /// Gives every module below `venv` its bytecode. `python` is the base interpreter, which compiles: starting the environment's own would run
+    /// what its packages ask to have run at a start. It reads a list of what it compiles at `list`. `owner` is the user that it runs as.
+    pub(super) async fn fill(
+        &self,
+        tag: &str,
+        venv: &Path,
+        (mut python, owner): (Command, Option<u32>),
+        list: &Path,
+    ) -> Result<Fresh, Error> {
+        let (this, tag, packages) = (self.clone(), tag.to_owned(), venv.join("lib"));
+        let linked = spawn_blocking(move || this.link(&tag, &packages, owner)).await;
+        let missing = linked.unwrap_or_else(|error| Err(error.into()));
         let missing = missing.map_err(Error::io("share compiled modules"))?;
         if missing.is_empty() {
             return Ok(Fresh(missing));
         }
-        let list = venv.join(".stokehold-modules");
         let sources: Vec<&str> = missing.iter().filter_map(|module| module.source.to_str()).collect();
-        tokio::fs::write(&list, sources.join("\0")).await.map_err(Error::io("list the modules"))?;
-        let mut command = Command::new(&interpreter.program);
-        command.args(["-I", "-S", "-c", COMPILE]).arg(&list);
-        child::run("compiling the modules", command, COMPILE_LIMIT).await?;
-        tokio::fs::remove_file(&list).await.map_err(Error::io("remove the list of modules"))?;
+        write_list(list, &sources.join("\0")).await.map_err(Error::io("list the modules"))?;
+        python.args(["-I", "-S", "-c", COMPILE]).arg(list);
+        child::run("compiling the modules", python, COMPILE_LIMIT).await?;
         let within = |path: PathBuf| path.strip_prefix(venv).map(Path::to_owned).unwrap_or(path);
         let fresh = missing.into_iter().map(|module| Missing { compiled: within(module.compiled), ..module });
         Ok(Fresh(fresh.collect()))
     }
 
     /// Links what is there into place, and says what is not. Blocks on the disk.
-    fn link(&self, tag: &str, packages: &Path) -> io::Result<Vec<Missing>> {
+    fn link(&self, tag: &str, packages: &Path, owner: Option<u32>) -> io::Result<Vec<Missing>> {
         let mut missing = Vec::new();
         walk(packages, &mut |source, _| {
             let (Some(folder), Some(stem)) = (source.parent(), source.file_stem().and_then(|stem| stem.to_str()))
@@ -90,7 +102,7 @@ impl Bytecode {
             // A package may bring bytecode of its own. Whether that is what its source says is not known, least of all to others.
             match fs::create_dir(&cache) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => removed(&compiled)?,
-                made => made?,
+                made => made.and_then(|()| owner.map_or(Ok(()), |uid| lchown(&cache, Some(uid), Some(uid))))?,
             }
             if fs::hard_link(&kept, &compiled).is_err() {
                 missing.push(Missing { source: source.to_owned(), compiled, kept });
@@ -136,7 +148,7 @@ fn removed(path: &Path) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::environment::interpreter::probe;
+    use crate::environment::interpreter::{Interpreter, probe};
 
     struct Room {
         folder: tempfile::TempDir,
@@ -159,7 +171,9 @@ mod tests {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, source).unwrap();
             }
-            let fresh = self.bytecode.fill(&self.interpreter, &venv).await.unwrap();
+            let (python, list) = (Command::new(&self.interpreter.program), self.folder.path().join("modules"));
+            let tag = &self.interpreter.cache_tag;
+            let fresh = self.bytecode.fill(tag, &venv, (python, None), &list).await.unwrap();
             let compiled = fresh.0.len();
             self.bytecode.keep(&venv, fresh).unwrap();
             (compiled, venv)
@@ -199,7 +213,6 @@ mod tests {
         let (compiled, venv) = room.environment("one", &modules).await;
         assert_eq!(compiled, 200);
         assert_eq!(fs::read_dir(venv.join("lib/__pycache__")).unwrap().count(), 200);
-        assert!(!venv.join(".stokehold-modules").exists());
     }
 
     /// Else a package that brings bytecode beside a copy of another's source would have it run wherever that other package is.

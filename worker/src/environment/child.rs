@@ -18,6 +18,9 @@ const STDOUT_BYTES_MAX: usize = 16 * 1024 * 1024;
 const STDERR_BYTES_KEPT: usize = 64 * 1024;
 const STDERR_LINES_SHOWN: usize = 20;
 
+/// Instead of standard error, where there is none.
+pub(super) const NOTHING: &str = "(it wrote nothing)";
+
 /// After the program ended, how long its output is still waited for: a grandchild may hold the pipe open for ever.
 const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 
@@ -98,7 +101,7 @@ fn last_lines(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let lines: Vec<&str> = text.trim_end().lines().collect();
     if lines.is_empty() {
-        return "(it wrote nothing)".to_owned();
+        return NOTHING.to_owned();
     }
     lines[lines.len().saturating_sub(STDERR_LINES_SHOWN)..].join("\n")
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use stokehold_queue::requirements_lock::LockError;
+use super::child::NOTHING;
 
 /// Why an environment, or the tool that builds it, is not there.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,15 @@ pub enum Error {
         /// The last lines it wrote.
         output: String,
     },
+    /// A package changes what is the environment's own.
+    #[error(
+        "a package installs {path:?}, which is the environment's own or leads out of it; leave that package out: packages install below bin, \
+         etc, include, lib and share"
+    )]
+    Foreign {
+        /// Within the environment.
+        path: PathBuf,
+    },
     /// A program answered with something that cannot be read.
     #[error("{what} answered {answer:?}")]
     Answer {
@@ -85,5 +95,97 @@ impl Error {
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         |source| Self::Io { what, source }
+    }
+    /// Whether it is about a package that has no wheel for this machine.
+    pub(crate) fn is_for_want_of_a_wheel(&self) -> bool {
+        const SIGNS: [&str; 4] = ["no usable wheels", "no wheels", "building from source", "source distribution"];
+        let output = self.output().map(str::to_lowercase).unwrap_or_default();
+        SIGNS.iter().any(|sign| output.contains(sign))
+    }
+
+    fn output(&self) -> Option<&str> {
+        match self {
+            Self::Failed { output, .. } | Self::TimedOut { output, .. } => Some(output),
+            _ => None,
+        }
+    }
+
+    /// What whoever deployed the requirements may read of it. uv quotes what it cannot read, whatever file that is: of its words only those
+    /// go out that are about packages.
+    pub(crate) fn for_tenants(&self) -> String {
+        let Some(output) = self.output().filter(|output| !is_about_packages(output)) else {
+            let advice = if self.is_for_want_of_a_wheel() { SOURCE_ADVICE } else { "" };
+            return format!("{self}{advice}");
+        };
+        let hidden = "(uv does not accept these requirements: lock them with `uv pip compile --generate-hashes`)";
+        self.to_string().replace(output, hidden)
+    }
+}
+
+/// What to do about a package without a wheel.
+const SOURCE_ADVICE: &str = "\nWorkers install wheels only: choose a version that has one, or have the operator set STOKE_ALLOW_SOURCE_BUILDS on workers";
+
+/// Whether uv's message is about packages and where they come from; all others may quote files.
+fn is_about_packages(output: &str) -> bool {
+    const KNOWN: [&str; 10] = [
+        "Building source distributions is disabled",
+        "No solution found when resolving",
+        "Failed to download",
+        "Failed to fetch",
+        "Failed to build",
+        "Failed to install",
+        "Failed to prepare",
+        "Failed to unzip",
+        "Failed to extract",
+        "Request failed after",
+    ];
+    let mut lines =
+        output.lines().map(|line| line.trim_start().trim_start_matches("error: ").trim_start_matches(['×', ' ']));
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with("warning: ")).unwrap_or_default();
+    first == NOTHING || KNOWN.iter().any(|known| first.starts_with(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    fn failed(output: &str) -> Error {
+        let status = std::process::ExitStatus::from_raw(1 << 8);
+        Error::Failed { what: "installing the requirements", status, output: output.to_owned() }
+    }
+
+    #[test]
+    fn a_tenant_reads_what_is_wrong_with_its_packages() {
+        for output in [
+            "error: No solution found when resolving dependencies\n  cause: Because there is no version of six==0.0.987",
+            "  × No solution found when resolving dependencies:\n  ╰─▶ Because there is no version of six==0.0.987",
+            "warning: slow\nerror: Failed to download `six==0.0.987`\n  cause: Hash mismatch for `six==0.0.987`",
+        ] {
+            let said = failed(output).for_tenants();
+            assert!(said.starts_with("installing the requirements failed") && said.contains("six==0.0.987"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_tenant_reads_no_file_that_uv_quotes() {
+        for output in [
+            "error: Couldn't parse requirement in `/proc/1/environ` at position 0\n  cause: TOKEN=verysecret",
+            "error: Error parsing included file in `r.txt` at position 0\n  cause: No solution found verysecret",
+            "error: Distribution not found at: file:///root/verysecret",
+            "verysecret",
+        ] {
+            let said = failed(output).for_tenants();
+            assert!(said.contains("uv pip compile") && !said.contains("verysecret"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_package_without_a_wheel_is_told_from_others() {
+        let wheelless =
+            failed("error: No solution found when resolving dependencies\n  cause: Because a==1 has no usable wheels");
+        assert!(wheelless.is_for_want_of_a_wheel() && wheelless.for_tenants().contains("STOKE_ALLOW_SOURCE_BUILDS"));
+        assert!(!failed("error: Failed to fetch: http://127.0.0.1:9/").is_for_want_of_a_wheel());
     }
 }

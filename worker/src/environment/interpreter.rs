@@ -1,7 +1,7 @@
 //! Which Python an environment is built on.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,13 +15,15 @@ pub(crate) const PYTHON_MIN: &str = ">=3.9";
 
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Four lines: the program itself, without symbolic links or shims; what compiled extensions must match; the platform's
-/// C library, which decides between the wheels of one platform; how its bytecode is named.
+/// Six lines: the program itself, without symbolic links or shims; what compiled extensions must match; the platform's
+/// C library, which decides between the wheels of one platform; how its bytecode is named; the two folders of its installation.
 const PROBE: &str = "import os, platform, sys, sysconfig
 print(os.path.realpath(getattr(sys, '_base_executable', None) or sys.executable))
 print(platform.python_version(), sys.implementation.cache_tag, sysconfig.get_config_var('SOABI') or '', sys.abiflags)
 print(sysconfig.get_platform(), *platform.libc_ver())
 print(sys.implementation.cache_tag)
+print(sys.base_prefix)
+print(sys.base_exec_prefix)
 ";
 
 /// A Python on this machine.
@@ -32,6 +34,8 @@ pub(crate) struct Interpreter {
     pub(crate) identity: String,
     /// Such as `cpython-311`.
     pub(crate) cache_tag: String,
+    /// The folders of its installation, by all names that an environment may call them by. An environment only points at them.
+    pub(crate) base: Vec<PathBuf>,
 }
 
 /// The interpreters found so far, by the version asked for.
@@ -93,7 +97,8 @@ pub(super) async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
     command.args(["-I", "-c", PROBE]);
     let answer = child::run(WHAT, command, PROBE_LIMIT).await?;
     match answer.lines().collect::<Vec<_>>()[..] {
-        [program, abi, platform, cache_tag] => Ok(Interpreter {
+        [program, abi, platform, cache_tag, prefix, exec_prefix] => Ok(Interpreter {
+            base: base_of(Path::new(program), [Path::new(prefix), Path::new(exec_prefix)]),
             program: PathBuf::from(program),
             identity: format!("{abi}\n{platform}"),
             cache_tag: cache_tag.to_owned(),
@@ -102,8 +107,24 @@ pub(super) async fn probe(program: PathBuf) -> Result<Interpreter, Error> {
     }
 }
 
+/// Where an interpreter lies: the folder above its `bin`, its prefixes, and links beside them that lead there. uv's own Pythons have
+/// such links, `cpython-3.11-...` for `cpython-3.11.9-...`, and environments may use them.
+fn base_of(program: &Path, prefixes: [&Path; 2]) -> Vec<PathBuf> {
+    let installed = program.parent().and_then(Path::parent);
+    let mut found: BTreeSet<PathBuf> = installed.into_iter().chain(prefixes).map(Path::to_owned).collect();
+    for folder in found.clone() {
+        let Ok(real) = std::fs::canonicalize(&folder) else { continue };
+        let beside = real.parent().filter(|parent| parent.parent().is_some()).map(std::fs::read_dir);
+        let links = beside.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
+        found.extend(links.filter(|path| path.is_symlink() && std::fs::canonicalize(path).is_ok_and(|to| to == real)));
+        found.insert(real);
+    }
+    found.into_iter().filter(|path| path.is_absolute() && path.parent().is_some()).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -129,6 +150,20 @@ mod tests {
     async fn the_python_on_path_is_probed() {
         let found = probe(PathBuf::from("python3")).await.expect("python3 is on PATH");
         assert!(found.program.is_absolute());
+        assert!(found.base.iter().any(|folder| found.program.starts_with(folder)), "{found:?}");
         assert!(found.identity.starts_with("3."), "{}", found.identity);
+    }
+
+    #[test]
+    fn the_base_is_the_installation_and_the_links_to_it_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        let installed = root.join("cpython-3.11.9");
+        std::fs::create_dir_all(installed.join("bin")).unwrap();
+        std::fs::create_dir(root.join("other")).unwrap();
+        std::os::unix::fs::symlink(&installed, root.join("cpython-3.11")).unwrap();
+        std::os::unix::fs::symlink(root.join("other"), root.join("another")).unwrap();
+        let base = base_of(&installed.join("bin/python3.11"), [&installed, Path::new("/")]);
+        assert_eq!(base, [root.join("cpython-3.11"), installed]);
     }
 }

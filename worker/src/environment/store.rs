@@ -6,6 +6,8 @@
 //! envs/<hash>.lock             shared by its users; exclusive while it is built or removed; its mtime is the last use
 //! envs/.partial-<hash>-<nonce> being built or removed under the exclusive lock; left over if that process died
 //! ```
+//!
+//! What tenants ask for is built in `builds/`, in a folder of the same name.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,6 +23,34 @@ const PARTIAL: &str = ".partial-";
 /// The folder of all environments.
 pub(super) struct Store {
     folder: PathBuf,
+    /// The rooms that those of tenants are built in.
+    builds: PathBuf,
+}
+
+/// An environment that is being built, with what its build needs beside it. It is removed on drop.
+#[derive(Debug)]
+pub(super) struct Partial(tempfile::TempDir);
+
+impl Partial {
+    /// All of it.
+    pub(super) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// The environment.
+    pub(super) fn environment(&self) -> PathBuf {
+        self.path().join("environment")
+    }
+
+    /// HOME and TMPDIR of what builds it.
+    pub(super) fn home(&self) -> PathBuf {
+        self.path().join("home")
+    }
+
+    /// Where a list of this name is for a program to read.
+    pub(super) fn list(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
 }
 
 /// What a folder holds.
@@ -33,10 +63,12 @@ pub(super) struct Bytes {
 
 impl Store {
     /// Opens the store and removes what processes that died left half done.
-    pub(super) fn open(folder: PathBuf) -> Result<Self, Error> {
-        fs::create_dir_all(&folder).map_err(Error::io(format!("create {}", folder.display())))?;
-        let store = Self { folder };
-        store.sweep().map_err(Error::io(format!("tidy {}", store.folder.display())))?;
+    pub(super) fn open(folder: PathBuf, builds: PathBuf) -> Result<Self, Error> {
+        for folder in [&folder, &builds] {
+            fs::create_dir_all(folder).map_err(Error::io(format!("create {}", folder.display())))?;
+        }
+        let store = Self { folder, builds };
+        store.sweep_all().map_err(Error::io(format!("tidy {}", store.folder.display())))?;
         Ok(store)
     }
 
@@ -53,24 +85,31 @@ impl Store {
         self.environment(hash).join("bin").join("python").exists()
     }
 
-    /// A new folder to build in. It is removed on drop unless it was published.
-    pub(super) fn partial(&self, hash: &str) -> Result<tempfile::TempDir, Error> {
-        let partial = tempfile::Builder::new().prefix(&format!("{PARTIAL}{hash}-")).tempdir_in(&self.folder);
-        partial.map_err(Error::io(format!("create a folder in {}", self.folder.display())))
+    /// The rooms that environments of tenants are built in.
+    pub(super) fn builds(&self) -> &Path {
+        &self.builds
+    }
+
+    /// A new folder to build in, in a room if there is one. What is in it is removed on drop, unless it was published.
+    pub(super) fn partial(&self, hash: &str, room: Option<&Path>) -> Result<Partial, Error> {
+        let folder = room.unwrap_or(&self.folder);
+        let partial = tempfile::Builder::new().prefix(&format!("{PARTIAL}{hash}-")).tempdir_in(folder);
+        let partial = Partial(partial.map_err(Error::io(format!("create a folder in {}", folder.display())))?);
+        fs::create_dir(partial.environment()).map_err(Error::io("create the environment's folder"))?;
+        Ok(partial)
     }
 
     /// Makes a built folder the environment. The caller holds the exclusive lock. Blocks on the disk.
-    pub(super) fn publish(&self, partial: tempfile::TempDir, hash: &str) -> io::Result<()> {
+    pub(super) fn publish(&self, partial: &Partial, hash: &str) -> io::Result<()> {
+        let built = partial.environment();
         // Other users may start runners from it.
-        fs::set_permissions(partial.path(), fs::Permissions::from_mode(0o755))?;
-        let bytes = protect(partial.path())?;
-        fs::write(partial.path().join(BYTES_FILE), bytes.all.to_string())?;
-        flush(partial.path())?;
+        fs::set_permissions(&built, fs::Permissions::from_mode(0o755))?;
+        let bytes = protect(&built)?;
+        fs::write(built.join(BYTES_FILE), bytes.all.to_string())?;
+        flush(&built)?;
         // One there now is not usable: its Python is gone.
         self.discard(hash)?;
-        fs::rename(partial.path(), self.environment(hash))?;
-        // It has moved: nothing is left to remove.
-        drop(partial.keep());
+        fs::rename(&built, self.environment(hash))?;
         File::open(&self.folder)?.sync_all()
     }
 
@@ -121,8 +160,16 @@ impl Store {
         }
     }
 
-    fn sweep(&self) -> io::Result<()> {
-        for entry in fs::read_dir(&self.folder)?.flatten() {
+    fn sweep_all(&self) -> io::Result<()> {
+        self.sweep(&self.folder)?;
+        for room in fs::read_dir(&self.builds)?.flatten().filter(|room| room.path().is_dir()) {
+            self.sweep(&room.path())?;
+        }
+        Ok(())
+    }
+
+    fn sweep(&self, folder: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(folder)?.flatten() {
             let name = entry.file_name();
             let hash =
                 name.to_str().and_then(|name| name.strip_prefix(PARTIAL)).and_then(|name| name.split('-').next());
@@ -143,16 +190,23 @@ impl Store {
     }
 }
 
-/// Takes the write permission off every file, so that a runner cannot change, through a hard link, what other environments
-/// and uv's cache share with it. Folders stay writable, so that they can be removed. Best effort: root is not held back.
+/// Lets everybody read every file and nobody write it, so that a runner cannot change, through a hard link, what other environments and
+/// uv's cache share with it. Folders stay writable, so that they can be removed. Best effort: root is not held back.
 fn protect(folder: &Path) -> io::Result<Bytes> {
     walk(folder, &mut |path, metadata| {
-        let mode = metadata.mode();
-        if mode & 0o222 != 0 {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7555))?;
+        let runs = if metadata.mode() & 0o111 == 0 { 0 } else { 0o111 };
+        let mode = 0o444 | runs;
+        if metadata.mode() & 0o7777 != mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
         Ok(())
     })
+}
+
+/// Writes what a program that another user runs is to read.
+pub(super) async fn write_list(path: &Path, text: &str) -> io::Result<()> {
+    tokio::fs::write(path, text).await?;
+    tokio::fs::set_permissions(path, fs::Permissions::from_mode(0o644)).await
 }
 
 /// What a folder holds.
@@ -198,17 +252,17 @@ mod tests {
 
     /// An environment of `bytes`, last used `used_s` after the epoch.
     fn seed(store: &Store, hash: &str, bytes: usize, used_s: u64) {
-        let partial = store.partial(hash).unwrap();
-        fs::create_dir(partial.path().join("bin")).unwrap();
-        fs::write(partial.path().join("bin").join("python"), vec![0; bytes]).unwrap();
+        let partial = store.partial(hash, None).unwrap();
+        fs::create_dir(partial.environment().join("bin")).unwrap();
+        fs::write(partial.environment().join("bin").join("python"), vec![0; bytes]).unwrap();
         let lock = lock::try_exclusive(&store.lock_file(hash)).unwrap().unwrap();
-        store.publish(partial, hash).unwrap();
+        store.publish(&partial, hash).unwrap();
         lock.set_modified(UNIX_EPOCH + Duration::from_secs(used_s)).unwrap();
     }
 
     fn store() -> (tempfile::TempDir, Store) {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path().join("envs")).unwrap();
+        let store = Store::open(folder.path().join("envs"), folder.path().join("builds")).unwrap();
         (folder, store)
     }
 
@@ -247,11 +301,14 @@ mod tests {
     #[test]
     fn what_a_dead_builder_left_is_swept_and_a_live_one_is_not() {
         let (_folder, store) = store();
-        let (dead, live) = (store.partial("dead").unwrap(), store.partial("live").unwrap());
+        let room = store.builds().join("shared-0");
+        fs::create_dir(&room).unwrap();
+        let (dead, live) = (store.partial("dead", None).unwrap(), store.partial("live", None).unwrap());
+        let in_room = store.partial("dead", Some(&room)).unwrap();
         fs::write(dead.path().join("half"), "x").unwrap();
         let _building = lock::try_exclusive(&store.lock_file("live")).unwrap().unwrap();
-        let again = Store::open(store.folder.clone()).unwrap();
-        assert!(!dead.path().exists());
+        let again = Store::open(store.folder.clone(), store.builds.clone()).unwrap();
+        assert!(!dead.path().exists() && !in_room.path().exists());
         assert!(live.path().exists());
         assert!(left(&again).is_empty());
     }

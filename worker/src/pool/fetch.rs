@@ -17,6 +17,8 @@ use crate::failure::{failed, infra};
 use crate::gateway::Error as GatewayError;
 use crate::messages::Messages;
 use crate::package::Package;
+use crate::runner::environment as process_variables;
+use crate::sandbox::Reach;
 use crate::weights::{Error, Owner, Progress, Right, WeightFile, WeightSet, scan};
 
 /// Presigned URLs are asked for anew so often during one download: each lives for hours.
@@ -64,8 +66,11 @@ impl Pool {
     ) -> Result<Fetched, JobError> {
         let (version, started) = (&model.spec.version, Instant::now());
         let spec = &version.spec;
-        let environment =
-            EnvironmentSpec { requirements_lock: spec.requirements_lock.clone(), python: spec.python.clone() };
+        let environment = EnvironmentSpec {
+            tenant: model.tenant.clone(),
+            requirements_lock: spec.requirements_lock.clone(),
+            python: spec.python.clone(),
+        };
         let progress =
             |phase| tracing::info!(endpoint.id = %version.name, version = version.version, "environment: {phase}");
         let others = async {
@@ -74,7 +79,11 @@ impl Pool {
         };
         let (((environment, package), others_took), weights) =
             tokio::join!(others, self.weights(model, &secrets, told));
-        let environment = environment.map_err(|error| failed(ErrorCode::EnvironmentFailed, error.to_string()))?;
+        let environment = environment.map_err(|error| {
+            // What a tenant is not told, its operator is.
+            tracing::warn!(endpoint.id = ?version.name, version = version.version, error = ?error.to_string(), "an environment could not be built");
+            failed(ErrorCode::EnvironmentFailed, error.for_tenants())
+        })?;
         let took = (others_took, started.elapsed().saturating_sub(others_took));
         Ok(Fetched { secrets, environment, package: package?, weights: weights?, took })
     }
@@ -164,12 +173,26 @@ impl Pool {
             return refuse("and this worker shuts nobody in (sandbox L0)");
         }
         let environment = EnvironmentSpec {
+            tenant: String::new(),
             requirements_lock: scan::PICKLESCAN_REQUIREMENTS.to_owned(),
             python: scan::PICKLESCAN_PYTHON.to_owned(),
         };
         let scanner = self.environments.get(&environment, &|_| ()).await;
         let scanner = scanner.map_err(|error| infra(format!("pickles cannot be scanned: {error}")))?;
-        scan::scan(&scanner.python, &set.folder, &pickles).await.map_err(blamed)
+        let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
+        let reads =
+            [&scanner.folder, &set.folder].into_iter().chain(&scanner.base).chain(&set.blobs).cloned().collect();
+        let reach = Reach {
+            reads,
+            writes: vec![home.path().to_owned()],
+            folder: home.path().to_owned(),
+            network: false,
+            devices: Vec::new(),
+            uid: model.folder.uid,
+        };
+        let variables = || process_variables(&scanner.python, home.path(), &[], &BTreeMap::new());
+        let python = || self.sandbox.command(&scanner.python, &reach, variables());
+        scan::scan(&python, &set.folder, &pickles).await.map_err(blamed)
     }
 
     /// The secrets that a model's version names.

@@ -85,7 +85,7 @@ pub(super) async fn start(
         boot,
         load,
         is_batched,
-        python: launch.python.clone(),
+        ours: launch.ours.clone(),
         is_tried: AtomicBool::new(false),
         awaited: AtomicUsize::new(0),
     };

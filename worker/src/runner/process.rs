@@ -59,6 +59,8 @@ const PASSED_ON: [&str; 14] = [
 pub(crate) struct Launch {
     /// The environment's Python.
     pub(crate) python: PathBuf,
+    /// That of an environment with nothing but the runner.
+    pub(crate) ours: PathBuf,
     /// What it may reach, its working directory among it: the unpacked package.
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) reach: Reach,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use super::Reach;
 use super::system::{SYSTEM, etc, named};
-use super::{Reach, base_of};
 
 /// Where our own program is in there.
 pub(super) const STOKE: &str = "/run/stoke";
@@ -14,7 +14,7 @@ pub(super) const STOKE: &str = "/run/stoke";
 const TMP_BYTES: u64 = 1 << 30;
 
 /// The arguments of `bwrap`, up to the program that it is to start.
-pub(super) fn arguments(program: &Path, reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
+pub(super) fn arguments(reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
     let mut arguments = Arguments::default();
     arguments.flags(&["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
     if reach.uid.is_some() {
@@ -38,7 +38,7 @@ pub(super) fn arguments(program: &Path, reach: &Reach, stoke: &Path) -> std::io:
     for device in &reach.devices {
         arguments.bind("--dev-bind-try", device);
     }
-    let reads: Vec<PathBuf> = reach.reads.iter().cloned().chain(base_of(program)).chain(named()).collect();
+    let reads: Vec<PathBuf> = reach.reads.iter().cloned().chain(named()).collect();
     arguments.parents(reads.iter().chain(&reach.writes).chain([&PathBuf::from(STOKE)]));
     for path in &reads {
         arguments.bind("--ro-bind-try", path);

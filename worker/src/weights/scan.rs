@@ -3,6 +3,7 @@
 //! picklescan knows what is dangerous, not what is harmless: it is the second of three guards, behind the leave that pickles need and
 //! in front of the sandbox.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,14 +34,18 @@ struct Found {
     failed: Option<String>,
 }
 
-/// Scans pickles, by their names in `folder`, one after the other. `python` is that of an environment of
-/// [`PICKLESCAN_REQUIREMENTS`].
+/// Scans pickles, by their names in `folder`, one after the other. `python` starts that of an environment of [`PICKLESCAN_REQUIREMENTS`]: what
+/// is scanned is somebody else's.
 ///
 /// # Errors
 /// [`Error::Dangerous`] names what would be called, [`Error::Unscanned`] why no one can tell.
-pub(crate) async fn scan(python: &Path, folder: &Path, names: &[String]) -> Result<(), Error> {
+pub(crate) async fn scan(
+    python: &(dyn Fn() -> io::Result<Command> + Send + Sync),
+    folder: &Path,
+    names: &[String],
+) -> Result<(), Error> {
     for name in names {
-        let mut command = Command::new(python);
+        let mut command = python().map_err(environment::Error::io("start the scan"))?;
         command.args(["-I", "-c", SCRIPT]).arg(folder.join(name));
         let unscanned = |why: String| Error::Unscanned { path: name.clone(), why };
         let answer = match child::run("scanning a pickle", command, SCAN_LIMIT).await {
@@ -62,7 +67,7 @@ pub(crate) async fn scan(python: &Path, folder: &Path, names: &[String]) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::uv::ensure_uv;
+    use crate::uv::{Install, ensure_uv};
     use crate::weights::format::is_pickle;
 
     /// Writes what a test scans: a clean pickle in every way it can be saved, and wicked ones in every disguise.
@@ -109,7 +114,8 @@ write("noise.bin", b"\x80\x04" + bytes(range(200, 256)) * 9)
         let base = uv.find_python(&format!(">={PICKLESCAN_PYTHON}")).await.unwrap();
         uv.venv(&base, &venv).await.unwrap();
         std::fs::write(&lock, PICKLESCAN_REQUIREMENTS).unwrap();
-        uv.sync(&venv, &lock, true).await.unwrap();
+        let sync = Install { venv: &venv, lock: &lock, require_hashes: true, wheels_only: true };
+        uv.sync(uv.plain(), sync).await.unwrap();
         let (python, files) = (venv.join("bin").join("python"), folder.path().join("files"));
         std::fs::create_dir(&files).unwrap();
         let mut seed = Command::new(&python);
@@ -122,7 +128,7 @@ write("noise.bin", b"\x80\x04" + bytes(range(200, 256)) * 9)
         assert_eq!(names.len(), 13);
         for name in &names {
             assert!(is_pickle(&files.join(name), name).unwrap(), "{name}");
-            let outcome = scan(&python, &files, std::slice::from_ref(name)).await;
+            let outcome = scan(&|| Ok(Command::new(&python)), &files, std::slice::from_ref(name)).await;
             match (name.split(['-', '.']).next().unwrap(), outcome) {
                 ("clean", Ok(())) | ("hidden" | "noise", Err(Error::Unscanned { .. })) => {}
                 ("wicked", Err(Error::Dangerous { path, globals })) => {

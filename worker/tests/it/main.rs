@@ -10,6 +10,7 @@ mod cards;
 mod disk;
 mod drain;
 mod ends;
+mod environments;
 mod gateway;
 mod histories;
 mod kinds;

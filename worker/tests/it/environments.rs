@@ -1,0 +1,212 @@
+//! Packages that want more than to be imported: what they may do while their environment is built, and after.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::get;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use stokehold_nvml::{Card, StandIn};
+use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::gateway::FinishReport;
+use stokehold_queue::job::ErrorCode;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::stage::{Setup, Stage, error, pack, result, spec};
+
+/// Where packages come from: a wheel and a source distribution of `wicked`, at URLs of their own.
+struct Shelf {
+    folder: TempDir,
+    url: String,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Shelf {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+const WHEEL: &str = "wicked-1.0-py3-none-any.whl";
+const SDIST: &str = "wicked-1.0.tar.gz";
+
+impl Shelf {
+    /// `script` makes these packages in its working directory. What it says of itself in `LOG` is for [`Self::said`].
+    async fn new(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let script = script.replace("@LOG@", folder.path().join("log").to_str().unwrap());
+        let made = Command::new("python3").args(["-c", &script]).current_dir(folder.path()).status().unwrap();
+        assert!(made.success());
+        let file = |name: &str| Bytes::from(std::fs::read(folder.path().join(name)).unwrap_or_default());
+        let (wheel, sdist) = (file(WHEEL), file(SDIST));
+        let router = Router::new()
+            .route(&format!("/{WHEEL}"), get(move || async move { wheel }))
+            .route(&format!("/{SDIST}"), get(move || async move { sdist }));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { folder, url, server }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn requirement(&self, file: &str) -> String {
+        let sha256 = hex::encode(Sha256::digest(std::fs::read(self.path(file)).unwrap()));
+        format!("wicked @ {}/{file} --hash=sha256:{sha256}\n", self.url)
+    }
+
+    /// Deploys an endpoint that requires it and runs a job of it.
+    async fn job(&self, stage: &Stage, file: &str) -> FinishReport {
+        let requirements_lock = self.requirement(file);
+        stage.gateway.deploy("wicked", pack(HANDLER), EndpointSpec { requirements_lock, ..spec("report") });
+        stage.gateway.end(&stage.submit_to("wicked", json!({}))).await
+    }
+
+    /// How the Pythons were started that ran something of it.
+    fn said(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
+        log.lines().map(str::to_owned).collect()
+    }
+}
+
+const HANDLER: &str = "
+import wicked
+from stokehold import endpoint
+
+@endpoint(name='wicked')
+def report() -> str:
+    return wicked.NAME
+";
+
+/// A wheel that runs something at each start of a Python that has it, by two ways.
+const AT_EACH_START: &str = r#"
+import zipfile
+line = "import sys; open('@LOG@', 'a').write(' '.join(sys.orig_argv).replace('\\n', ';') + '\\n')"
+info = "wicked-1.0.dist-info/"
+with zipfile.ZipFile("wicked-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("wicked.py", "NAME = 'wicked'\n")
+    wheel.writestr("wicked.pth", line + "\n")
+    wheel.writestr("sitecustomize.py", line + "\n")
+    wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: wicked\nVersion: 1.0\n")
+    wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr(info + "RECORD", "")
+"#;
+
+/// A wheel that says where Python is, and so what its sandbox lets it read.
+const NAMES_ITS_PYTHON: &str = r#"
+import zipfile
+info = "wicked-1.0.dist-info/"
+with zipfile.ZipFile("wicked-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("wicked.py", "NAME = 'wicked'\n")
+    wheel.writestr("wicked-1.0.data/data/pyvenv.cfg", "home = /root/bin\n")
+    wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: wicked\nVersion: 1.0\n")
+    wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr(info + "RECORD", "")
+"#;
+
+/// A source distribution: building it runs code of its own, which notes that it ran.
+const IS_BUILT: &str = r#"
+import io, tarfile
+BACKEND = '''
+import zipfile
+open("@LOG@", "a").write("built\\n")
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name, info = "wicked-1.0-py3-none-any.whl", "wicked-1.0.dist-info/"
+    with zipfile.ZipFile(folder + "/" + name, "w") as wheel:
+        wheel.writestr("wicked.py", "NAME = 'built'\\n")
+        wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\\nName: wicked\\nVersion: 1.0\\n")
+        wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "RECORD", "")
+    return name
+'''
+PROJECT = '''
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "wicked"
+version = "1.0"
+'''
+INFO = "Metadata-Version: 2.1\nName: wicked\nVersion: 1.0\n"
+with tarfile.open("wicked-1.0.tar.gz", "w:gz") as sdist:
+    for name, text in [("pyproject.toml", PROJECT), ("backend.py", BACKEND), ("PKG-INFO", INFO)]:
+        member = tarfile.TarInfo("wicked-1.0/" + name)
+        member.size = len(text)
+        sdist.addfile(member, io.BytesIO(text.encode()))
+"#;
+
+async fn stage(variables: &[(&'static str, &str)]) -> Stage {
+    let mut all = vec![("STOKE_SLOTS", "1".to_owned())];
+    all.extend(variables.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    Stage::with(Setup { variables: all, ..Setup::default() }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_package_runs_at_a_start_the_runner_alone_runs() {
+    let shelf = Shelf::new(AT_EACH_START).await;
+    let stage = stage(&[]).await;
+    assert_eq!(result(&shelf.job(&stage, WHEEL).await), "wicked");
+    let said = shelf.said();
+    assert!(said.iter().any(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
+    assert!(said.iter().all(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_tries_a_card_out_has_no_package_of_anybody() {
+    let shelf = Shelf::new(AT_EACH_START).await;
+    let cards = StandIn::new([Card::of_mib(24_576)]).unwrap();
+    let stage = stage(&[("STOKE_NVML_LIBRARY", cards.library().to_str().unwrap())]).await;
+    let source = include_str!("handlers/card.py").replace("@CLAIMS@", cards.claims().to_str().unwrap());
+    let on_card = EndpointSpec { vram_gib: 4.0, requirements_lock: shelf.requirement(WHEEL), ..spec("Model") };
+    stage.gateway.deploy("card", pack(&source), on_card);
+    let crashed = stage.gateway.end(&stage.submit_to("card", json!({"mib": 100, "how": "crash"}))).await;
+    error(&crashed, ErrorCode::RunnerExited);
+    // Begins when the card has been tried.
+    result(&stage.gateway.end(&stage.submit_to("card", json!({"mib": 100}))).await);
+    let said = shelf.said();
+    assert!(said.len() >= 2 && said.iter().all(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_does_not_say_where_python_is() {
+    let shelf = Shelf::new(NAMES_ITS_PYTHON).await;
+    let stage = stage(&[]).await;
+    let report = shelf.job(&stage, WHEEL).await;
+    let refused = error(&report, ErrorCode::EnvironmentFailed);
+    assert!(refused.message.contains("\"pyvenv.cfg\""), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packages_are_built_only_where_the_operator_allows_it() {
+    let shelf = Shelf::new(IS_BUILT).await;
+    let report = shelf.job(&stage(&[]).await, SDIST).await;
+    let refused = error(&report, ErrorCode::EnvironmentFailed);
+    assert!(refused.message.contains("STOKE_ALLOW_SOURCE_BUILDS"), "{refused:?}");
+    assert_eq!(shelf.said(), [""; 0]);
+    let built = shelf.job(&stage(&[("STOKE_ALLOW_SOURCE_BUILDS", "true")]).await, SDIST).await;
+    assert_eq!(result(&built), "built");
+    assert!(!shelf.said().is_empty());
+}
+
+/// uv quotes what it cannot read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_shows_its_author_no_file_of_the_worker() {
+    let stage = stage(&[]).await;
+    let canary = stage.dir.path().join("canary");
+    std::fs::write(&canary, "CANARY=verysecret").unwrap();
+    for lock in [format!("-r {}\n", canary.display()), format!("-c {}\nsix==1.17.0\n", canary.display())] {
+        let name = format!("lock-{}", lock.len());
+        let wicked = EndpointSpec { requirements_lock: lock, ..spec("report") };
+        stage.gateway.deploy(&name, pack(HANDLER), wicked);
+        let report = stage.gateway.end(&stage.submit_to(&name, json!({}))).await;
+        let refused = error(&report, ErrorCode::EnvironmentFailed);
+        assert!(!refused.message.contains("verysecret") && !refused.message.contains("CANARY"), "{refused:?}");
+    }
+}
