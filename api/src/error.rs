@@ -311,6 +311,16 @@ impl From<QueueError> for Problem {
                     format!("{whose} {open} open jobs and may have {most}; nothing was accepted, try again later");
                 Self::new(Code::QuotaExceeded, detail)
             }
+            QueueError::Memory { most_bytes, held_bytes, .. } => {
+                let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+                let detail = format!(
+                    "your jobs and versions take {:.1} of the {:.1} MiB of the queue's memory that you may have; nothing was accepted. Ended jobs give theirs \
+                     back when they move to history, sooner with retention_s; or have the operator raise max_memory_bytes",
+                    mib(held_bytes),
+                    mib(most_bytes),
+                );
+                Self::new(Code::QuotaExceeded, detail)
+            }
             QueueError::IdempotencyConflict { key } => Self::new(
                 Code::IdempotencyConflict,
                 format!("idempotency key {key:?} was used with another request in the last 24 hours; use a new key"),

@@ -54,6 +54,9 @@ struct Change {
     /// Bytes of uploaded files, packages and weights, as 500MB or 50GiB
     #[arg(long, value_name = "SIZE", value_parser = bytes_of, conflicts_with = "endpoint")]
     max_storage: Option<u64>,
+    /// Bytes of the queue's memory that its jobs may take, ended ones too until they move to history, as 500MB or 2GiB
+    #[arg(long, value_name = "SIZE", value_parser = bytes_of, conflicts_with = "endpoint")]
+    max_memory: Option<u64>,
     /// Lift this limit; may be repeated
     #[arg(long, value_name = "FIELD", value_enum)]
     clear: Vec<Field>,
@@ -77,6 +80,8 @@ enum Field {
     RequestsPerMinute,
     #[value(name = "max-storage", alias = "max_storage_bytes")]
     MaxStorageBytes,
+    #[value(name = "max-memory", alias = "max_memory_bytes")]
+    MaxMemoryBytes,
 }
 
 /// A tenant's, and an endpoint's: whoever has none of an endpoint's own is held by the tenant's.
@@ -89,6 +94,7 @@ const TENANT_FIELDS: &[Field] = &[
     Field::AtBudget,
     Field::RequestsPerMinute,
     Field::MaxStorageBytes,
+    Field::MaxMemoryBytes,
 ];
 const ENDPOINT_FIELDS: &[Field] =
     &[Field::MaxRunning, Field::MaxOpen, Field::StartsPerMinute, Field::BudgetUsdMicrosPerDay, Field::AtBudget];
@@ -107,6 +113,7 @@ impl Field {
             Self::AtBudget => "at_budget",
             Self::RequestsPerMinute => "requests_per_minute",
             Self::MaxStorageBytes => "max_storage_bytes",
+            Self::MaxMemoryBytes => "max_memory_bytes",
         }
     }
 }
@@ -126,6 +133,7 @@ impl Change {
             Field::AtBudget => self.at_budget.clone().map(Value::from),
             Field::RequestsPerMinute => self.requests_per_minute.map(Value::from),
             Field::MaxStorageBytes => self.max_storage.map(Value::from),
+            Field::MaxMemoryBytes => self.max_memory.map(Value::from),
         }
     }
 
@@ -140,7 +148,11 @@ impl Change {
         for field in fields {
             let is_young = matches!(
                 field,
-                Field::BudgetUsdMicrosPerDay | Field::AtBudget | Field::RequestsPerMinute | Field::MaxStorageBytes
+                Field::BudgetUsdMicrosPerDay
+                    | Field::AtBudget
+                    | Field::RequestsPerMinute
+                    | Field::MaxStorageBytes
+                    | Field::MaxMemoryBytes
             );
             let value = match (self.given(*field), self.clear.contains(field), field) {
                 (Some(given), ..) => given,
@@ -204,6 +216,9 @@ async fn own(global: &Global, client: &Client, endpoint: Option<&str>) -> Result
     output::line(table(&found).trim_fmt())?;
     let used = |name: &str| output::count(found["usage"][name].as_u64().unwrap_or_default());
     output::line(format_args!("\nnow {} jobs run and {} have not ended", used("running"), used("open")))?;
+    if let Some(held) = found["usage"]["memory_bytes"].as_u64() {
+        output::line(format_args!("{} of the queue's memory are theirs, ended jobs among them", output::bytes(held)))?;
+    }
     match found["usage"]["storage_bytes"].as_u64() {
         Some(stored) => output::line(format_args!("{} are stored", output::bytes(stored))),
         None => Ok(()),

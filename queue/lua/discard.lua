@@ -5,7 +5,7 @@
 -- Reply {"failed"} | {"deleted"} | {"not_found"}
 local now, id = clock(ARGV[1]), ARGV[3]
 local key = job_key(id)
-local FIELDS_HERE = {'quarantined', 'lane', 'spec', 'input', 'batch', 'hook', 'deps', 'watch', 'keep', 'ix', 'fence'}
+local FIELDS_HERE = {'quarantined', 'lane', 'spec', 'input', 'batch', 'hook', 'deps', 'watch', 'keep', 'ix', 'fence', 'size'}
 
 local job = {id = id, state = 'blocked', deadline = '0'}
 local values = redis.pcall('HMGET', key, unpack(FIELDS_HERE))
@@ -28,6 +28,7 @@ local function delete()
   redis.call('DEL', key, events_key(id))
   for _, place in ipairs({':ended', ':leases', ':scheduled', ':deadlines'}) do redis.call('ZREM', ROOT .. place, id) end
   if job.tenant then
+    give_back_memory(job.tenant, job.ix, job.size)
     redis.call('ZREM', ROOT .. ':dead:' .. job.tenant, id)
     if job.ix then redis.pcall('XDEL', ROOT .. ':index:' .. job.tenant, job.ix) end
   end

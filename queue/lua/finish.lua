@@ -103,6 +103,8 @@ local function finish(id, fence, kind, value, tail, jitter, code, sharers, waite
   if job.state ~= 'running' then return 'stale_fence' end
 
   local succeeded = kind == 'inline' or kind == 'stored'
+  -- A small one is within what every record is counted with.
+  if kind == 'inline' and #value > RECORD_BYTES / 2 then take_memory(id, job.tenant, #value) end
   local attempt, entry = closed_attempt(job, now, succeeded and 'succeeded' or 'failed', tail)
   job.sharers, job.waited = sharers, waited
   learn_cost(job, now)

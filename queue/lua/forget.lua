@@ -6,7 +6,7 @@
 local TERMINAL = {succeeded = true, failed = true, cancelled = true, expired = true}
 local forgotten, touched = 0, {}
 local function forget(id)
-  local job = redis.call('HMGET', job_key(id), 'state', 'ix', 'lane', 'quarantined')
+  local job = redis.call('HMGET', job_key(id), 'state', 'ix', 'lane', 'quarantined', 'size')
   local tenant = job[3] and select(3, parts_of(job[3]))
   if job[4] then
     -- Somebody has to look at it first.
@@ -18,6 +18,7 @@ local function forget(id)
   elseif not tenant then
     error('the field "lane" cannot be read', 0)
   elseif TERMINAL[job[1]] then
+    give_back_memory(tenant, job[2], job[5])
     redis.call('DEL', job_key(id), events_key(id), outputs_key(id))
     redis.call('ZREM', ROOT .. ':ended', id)
     redis.call('ZREM', ROOT .. ':dead:' .. tenant, id)

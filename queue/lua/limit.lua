@@ -2,7 +2,7 @@
 -- limit: sets what may pass a gate, and lets those held there try again. A pause for a budget that is spent stays until the budget is
 -- raised or lifted; a budget of 0 is spent from the start.
 -- KEYS  1 root
--- ARGV  1 gate | 2 limits as "weight|max_running|max_open|starts_per_minute" ("" = none) |
+-- ARGV  1 gate | 2 limits as lib/gates.lua has them ("" = none) |
 --       3 budget as "<micro-dollars a day>|<drain or stop>" ("" = none)
 -- Reply {"ok"}
 local FOREVER_MS = '253402300799000' -- the end of the year 9999, as in budgets.rs

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- recover: looks at the next records, tenant by tenant in order of submit, and puts back what one should stand in and does not. The
 -- record is believed; it moves to no other state. One that cannot be read goes to the quarantine. At its end a sweep compares `:open`,
--- `:running` and `:ready` with what it has counted, and writes what two sweeps in a row found wrong by the same number: the release
+-- `:running`, `:ready` and `:bytes` with what it has counted, and writes what two sweeps in a row found wrong by the same number: the release
 -- before does not count for a sweep what it moves meanwhile. Nothing is found in a healthy queue, since every script leaves it whole.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 most | 3 lease_ms | 4 retention_ms | 5 tenant ("" = begin) | 6 entry of its index after which to
@@ -9,7 +9,7 @@
 -- Reply {tenant to go on with ("" = that was all), entry, number looked at, then per kind of repair: word, number}
 local now, most, lease_ms, retention = clock(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local tenant, entry = ARGV[5], ARGV[6]
-local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep', 'quarantined'}
+local FIELDS_HERE = {'state', 'lane', 'entry', 'ix', 'run_after', 'waits', 'ckey', 'deadline', 'start_by', 'ended', 'keep', 'quarantined', 'size'}
 local repairs, kinds, classes, known_lanes = {}, {}, {}, {}
 
 local function repaired(kind)
@@ -138,6 +138,7 @@ local function check(id)
     redis.call('ZADD', QUARANTINE, now, id)
     repaired('quarantine')
   end
+  if counts_anew and job.size then count(RECOUNT, 'bytes t:' .. tenant, tonumber(job.size) or 0) end
   if not job.state then return end
   if job.ended then return check_ended(id, job) end
   if job.state == 'queued' then
@@ -160,7 +161,7 @@ local function check(id)
   if counts_anew then recount(job.state, job.lane, job.ckey, 1) end
 end
 
-local DRIFT = ROOT .. ':drift' -- "<open|running|ready> <field>" -> by how much the last sweep found it too large
+local DRIFT = ROOT .. ':drift' -- "<open|running|ready|bytes> <field>" -> by how much the last sweep found it too large
 local DRIFT_MS = 20 * 60000 -- of two sweeps in a row one begins that long before the other ends
 local FIELDS_MAX = 20000 -- of one hash: more are not compared, since that would hold Redis too long
 
@@ -173,7 +174,7 @@ end
 local function compare()
   local sums, before = hash_of(RECOUNT), hash_of(DRIFT)
   redis.call('DEL', RECOUNT, DRIFT)
-  for _, what in ipairs({'open', 'running', 'ready'}) do
+  for _, what in ipairs({'open', 'running', 'ready', 'bytes'}) do
     local key = ROOT .. ':' .. what
     if redis.call('HLEN', key) > FIELDS_MAX then return end
     local counts = hash_of(key)

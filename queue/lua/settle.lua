@@ -18,7 +18,10 @@ local function settle()
 
   redis.call('HINCRBY', key, 'settled', 1)
   if ARGV[5] ~= '' then redis.call('HSET', key, 'steps', ARGV[5]) end
-  if ARGV[7] ~= '' then redis.call('HSET', key, 'input', ARGV[7]) end
+  if ARGV[7] ~= '' then
+    take_memory(id, job.tenant, #ARGV[7] - redis.call('HSTRLEN', key, 'input'))
+    redis.call('HSET', key, 'input', ARGV[7])
+  end
   if verb == 'queue' then
     redis.call('HDEL', key, 'waits')
     local run_after = tonumber(redis.call('HGET', key, 'run_after') or 0)
@@ -47,6 +50,7 @@ local function settle()
     notify(id, job.watch, now)
   elseif verb == 'succeed' then
     if ARGV[8] ~= '' then
+      take_memory(id, job.tenant, #ARGV[8])
       redis.call('HDEL', key, 'stored')
       redis.call('HSET', key, 'inline', ARGV[8])
     end

@@ -2,17 +2,17 @@
 -- submit: nothing -> queued | scheduled | blocked, for all jobs of the call or for none.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
---       6 watch_ms |
+--       6 watch_ms | 7 bytes of records that a tenant may have which has no limit of its own ("" = any) |
 --       then per job: id | its bytes | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
 --       part of what came under this key, from 0 | blocked ("1" = settle it first) | replica that watches it ("" = none) | number of fields | field, value ... | number of dependencies |
 --       id, on (success, completion, archived: it has ended and left) ...
 -- Reply {"ok", id, ...} in order, a repeat answers the first submit's id | {"conflict", number of the job, from 1} |
 --       {"stale_guard"} the batch was fed otherwise | {"no_dependency", number of the job, id} |
---       {"quota", gate, most, open}
+--       {"quota", gate, most, open} | {"memory", tenant, most, held}
 local now, batch = clock(ARGV[1]), ARGV[3]
 if batch ~= '' and redis.call('HGET', batch_key(batch), 'fed') ~= ARGV[4] then return {'stale_guard'} end
 
-local jobs, at = {}, 7
+local jobs, at = {}, 8
 local function following()
   at = at + 1
   return ARGV[at - 1]
@@ -50,7 +50,7 @@ local function submit_under(new)
 end
 
 -- First look, then write: a refusal leaves nothing behind.
-local known, here, wanted, gates = {}, {}, {}, {}
+local known, here, wanted, gates, owners, sizes = {}, {}, {}, {}, {}, {}
 for n, new in ipairs(jobs) do
   local submit = new.idempotency_key ~= '' and submit_under(new)
   if submit then
@@ -71,6 +71,8 @@ for n, new in ipairs(jobs) do
       end
     end
     here[new.id] = new.tenant
+    if not sizes[new.tenant] then owners[#owners + 1] = new.tenant end
+    sizes[new.tenant] = (sizes[new.tenant] or 0) + RECORD_BYTES + #new.spec + #new.input
     for _, gate in ipairs({'t:' .. new.tenant, 'e:' .. new.tenant .. ':' .. new.endpoint}) do
       if not wanted[gate] then gates[#gates + 1] = gate end
       wanted[gate] = (wanted[gate] or 0) + 1
@@ -87,6 +89,13 @@ if batch == '' or string.sub(batch, 1, 4) == 'sch_' then
       if open + more > most then return {'quota', gate, most, open} end
     end
   end
+end
+
+-- Of batches too: their next lines wait until there is room.
+for _, tenant in ipairs(owners) do
+  local most = limits('t:' .. tenant).max_memory or tonumber(ARGV[7])
+  local held = most and counted(ROOT .. ':bytes', 't:' .. tenant)
+  if most and held + sizes[tenant] > most then return {'memory', tenant, text(most), text(held)} end
 end
 
 if batch ~= '' then redis.call('HSET', batch_key(batch), 'fed', ARGV[5]) end

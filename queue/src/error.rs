@@ -45,6 +45,16 @@ pub enum Error {
         /// As many are.
         open: u64,
     },
+    /// It certainly did not happen: the records of the tenant's jobs take as much of Redis as they may.
+    #[error("the jobs of tenant {tenant:?} take {held_bytes} of {most_bytes} bytes")]
+    Memory {
+        /// Whose.
+        tenant: String,
+        /// As much they may take.
+        most_bytes: u64,
+        /// As much they take.
+        held_bytes: u64,
+    },
     /// A stored value is not what this version writes.
     #[error("{key} holds what this version cannot read: {why}")]
     Corrupt {

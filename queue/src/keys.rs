@@ -21,6 +21,7 @@
 //! | `:turn` | STRING | counter that orders lanes and waiters | for ever |
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
 //! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
+//! | `:bytes` | HASH | bytes that the records of a tenant (`t:<tenant>`) take, ended ones too: the sum of their `size` | while not empty |
 //! | `:limits` `:rate` | HASH | limits of a gate, until when it is paused (`p:<gate>`), and whether its tenant is disabled (`d:<gate>`); theoretical arrival time of its next start | for ever |
 //! | `:budgets` `:stood` | HASH | what a gate may spend on a day, how it stood when somebody looked (budgets.rs) | for ever |
 //! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
@@ -41,7 +42,7 @@
 //! | `:quarantine_why` | HASH | what could not be read of them | as they |
 //! | `:faults` | HASH | how often a part of a script that is no single job's has failed, by its name | for ever |
 //! | `:recount` | HASH | how far the recovery sweep has come, and how many open jobs it has seen by gate and lane (lua/lib/jobs.lua) | while it goes on |
-//! | `:drift` | HASH | by how much the last sweep found `:open`, `:running` and `:ready` too large | 20 minutes |
+//! | `:drift` | HASH | by how much the last sweep found `:open`, `:running`, `:ready` and `:bytes` too large | 20 minutes |
 //! | `:index:<tenant>` | STREAM | ids in order of submit, for lists only | an entry as long as its record |
 //! | `:i:<tenant>:<hash>` | STRING | `<request hash> <id> ...` of an idempotency key: the jobs of one submit | 24 h |
 //! | `:i:<tenant>:s:<hash>` | STRING | `<schedule> <request hash>` of a schedule's idempotency key; the release before keeps it in `:i:<tenant>:<hash>` | 24 h |
@@ -206,6 +207,10 @@ impl Keys {
 
     pub(crate) fn open(&self) -> String {
         format!("{}:open", self.root)
+    }
+
+    pub(crate) fn bytes(&self) -> String {
+        format!("{}:bytes", self.root)
     }
 
     pub(crate) fn running(&self) -> String {

@@ -322,6 +322,9 @@ pub struct Limits {
     pub max_open: Option<u64>,
     /// Starts a minute; a burst is what one second lets through, at least one.
     pub starts_per_minute: Option<u32>,
+    /// Bytes of Redis that the records of its jobs may take, also of those that have ended. Of tenants only; without it a tenant has a share of
+    /// the memory once that gets scarce ([`crate::RedisQueue::look`]). The queue in memory does not count them.
+    pub max_memory_bytes: Option<u64>,
     /// What may be spent on a day.
     pub budget: Option<Budget>,
 }

@@ -298,6 +298,25 @@ impl RedisQueue {
         self.pulse.refusal().map_or(Ok(()), |refusal| Err(Error::Closed(refusal.to_string())))
     }
 
+    /// Bytes of this Redis that a tenant may take which has no limit of its own; `None` while there is enough for all.
+    pub(crate) fn share_bytes(&self) -> Option<u64> {
+        self.pulse.vitals().share_bytes()
+    }
+
+    /// Bytes that the records of a tenant's jobs take, ended ones too, as they are counted against its share.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn memory_of(&self, tenant: &str) -> Result<u64, Error> {
+        let held: Option<u64> = self
+            .connection
+            .redis()
+            .hget(self.keys.bytes(), Gate::Tenant(tenant.to_owned()).to_string())
+            .await
+            .map_err(Error::redis("read what a tenant holds"))?;
+        Ok(held.unwrap_or(0))
+    }
+
     /// The next step of the recovery sweep: looks at no more than 50 records from `cursor` on, puts back what they should stand in
     /// and do not, and answers where to go on.
     ///
@@ -424,8 +443,10 @@ impl RedisQueue {
             return Ok(self.submit_later(jobs.to_vec()));
         }
         failpoint::reach("submit.before").await;
-        let submitted =
-            scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, jobs }.run(&self.connection).await;
+        let share_bytes = self.share_bytes();
+        let submitted = scripts::Submit { keys: &self.keys, clock: &self.config.clock, guard, share_bytes, jobs }
+            .run(&self.connection)
+            .await;
         failpoint::reach("submit.after").await;
         submitted
     }
@@ -456,7 +477,13 @@ impl RedisQueue {
         let accepted = jobs.iter().map(|job| Submitted::New(job.id)).collect();
         let this = self.clone();
         tokio::spawn(async move {
-            let call = scripts::Submit { keys: &this.keys, clock: &this.config.clock, guard: None, jobs: &jobs };
+            let call = scripts::Submit {
+                keys: &this.keys,
+                clock: &this.config.clock,
+                guard: None,
+                share_bytes: None,
+                jobs: &jobs,
+            };
             let _ = call.run(&this.connection).await;
         });
         accepted
@@ -924,7 +951,10 @@ fn limits_text(limits: &Limits) -> String {
     fn text<T: ToString>(value: Option<T>) -> String {
         value.map_or(String::new(), |value| value.to_string())
     }
-    [text(limits.weight), text(limits.max_running), text(limits.max_open), text(limits.starts_per_minute)].join("|")
+    let first = [text(limits.weight), text(limits.max_running), text(limits.max_open), text(limits.starts_per_minute)];
+    // The release before reads the first four.
+    let memory = limits.max_memory_bytes.map_or(String::new(), |bytes| format!("|{bytes}"));
+    first.join("|") + &memory
 }
 
 pub(crate) fn limits_of(text: &str) -> Limits {
@@ -935,6 +965,7 @@ pub(crate) fn limits_of(text: &str) -> Limits {
         max_running: next().parse().ok(),
         max_open: next().parse().ok(),
         starts_per_minute: next().parse().ok(),
+        max_memory_bytes: next().parse().ok(),
         budget: None,
     }
 }

@@ -111,6 +111,23 @@ impl Shards {
         self.0.shards[0].registry()
     }
 
+    /// Whether a version of so many bytes may be deployed: the same as of a submit, for versions lie in the same memory.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] while no new work is taken, [`Error::Memory`] for a tenant that takes too much already; nothing is deployed then.
+    pub async fn admits_version(&self, tenant: &str, bytes: u64) -> Result<(), Error> {
+        let (home, first) = (self.of(tenant).await?, &self.0.shards[0]);
+        home.admits()?;
+        first.admits()?;
+        let (limits, _) = home.usage(&Gate::Tenant(tenant.to_owned())).await?;
+        let Some(most_bytes) = limits.max_memory_bytes.or_else(|| first.share_bytes()) else { return Ok(()) };
+        let held_bytes = home.memory_of(tenant).await? + self.registry().version_bytes(tenant).await?;
+        if held_bytes.saturating_add(bytes) <= most_bytes {
+            return Ok(());
+        }
+        Err(Error::Memory { tenant: tenant.to_owned(), most_bytes, held_bytes })
+    }
+
     /// What people thought of results.
     #[must_use]
     pub fn feedback(&self) -> FeedbackCounters {

@@ -10,6 +10,12 @@ const CLOSE_PERCENT: u64 = 80;
 /// And begins again below this, so that it does not flutter.
 const OPEN_PERCENT: u64 = 75;
 
+/// From here on a tenant without a limit of its own takes no more than its share: what is left up to [`CLOSE_PERCENT`] is the others'.
+const SHARES_PERCENT: u64 = 60;
+
+/// The share of one tenant.
+const SHARE_PERCENT: u64 = 20;
+
 /// What INFO says at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vitals {
@@ -38,6 +44,11 @@ impl Vitals {
             replicas: replicas_of(info),
             writes_fail: info_field(info, "aof_last_write_status").is_some_and(|status| status != "ok"),
         }
+    }
+
+    /// Bytes of records that one tenant may have; `None` while there is enough for all.
+    pub(crate) fn share_bytes(&self) -> Option<u64> {
+        self.is_above(SHARES_PERCENT).then(|| self.max_bytes / 100 * SHARE_PERCENT)
     }
 
     fn is_above(&self, percent: u64) -> bool {
@@ -175,6 +186,12 @@ mod tests {
             pulse.refusal().is_some()
         };
         assert_eq!([799, 800, 760, 750, 749, 799].map(closed_at), [false, true, true, true, false, false]);
+    }
+
+    #[test]
+    fn tenants_have_shares_from_sixty_percent_on() {
+        assert_eq!([0, 599, 600, 900].map(|used| vitals(used).share_bytes()), [None, None, Some(200), Some(200)]);
+        assert_eq!(Vitals { max_bytes: 0, ..vitals(u64::MAX) }.share_bytes(), None);
     }
 
     #[test]

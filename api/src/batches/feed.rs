@@ -73,7 +73,7 @@ impl Runner {
             // Another replica was quicker, or the batch was stopped: look again.
             Err(QueueError::StaleGuard) => return Ok(true),
             // What has ended makes room, and until then there is none.
-            Err(error @ QueueError::Closed(_)) => {
+            Err(error @ (QueueError::Closed(_) | QueueError::Memory { .. })) => {
                 tracing::warn!(batch.id = batch.id, %error, "its next lines wait");
                 return Ok(false);
             }

@@ -269,6 +269,8 @@ pub(crate) async fn deploy(
     )?;
     let percent = traffic::checked_percent(request.traffic_percent, "/traffic_percent")?;
     let (name, spec) = checked(request, &app.config.package_indexes)?;
+    let bytes = serde_json::to_vec(&spec).map_or(0, |text| text.len() as u64);
+    app.ask("ask whether a version may be deployed", app.queue.admits_version(&caller.tenant, bytes)).await?;
     let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
     if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
         return Err(Problem::new(
@@ -349,7 +351,8 @@ async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u
     }
     Err(Problem::field(
         "/min_warm",
-        "is not in force: too many endpoints are to stay loaded already. The version is deployed without it",
+        "is not in force: too many endpoints of this tenant, or of all, are to stay loaded already. The version is deployed without it; \
+         lower min_warm of another endpoint and deploy again",
     ))
 }
 

@@ -51,6 +51,10 @@ pub(crate) struct LimitsBody {
     requests_per_minute: Option<u32>,
     /// Bytes of uploaded files, packages and weights; an upload beyond is refused with `storage_exceeded`. Of tenants only.
     max_storage_bytes: Option<u64>,
+    /// Bytes of the queue's memory that its jobs may take, ended ones too until they move to history; a submit beyond is refused with
+    /// `quota_exceeded`, and lines of batches wait. Absent: as much as it needs, and a fifth of the memory once 60 % of all of it are used. Of
+    /// tenants only.
+    max_memory_bytes: Option<u64>,
 }
 
 /// What happens when a budget is reached.
@@ -109,6 +113,9 @@ pub(crate) struct UsageView {
     /// Bytes that are stored, as of a minute ago; of a tenant that may not store as much as it likes.
     #[serde(skip_serializing_if = "Option::is_none")]
     storage_bytes: Option<u64>,
+    /// Bytes of the queue's memory that its jobs take, ended ones too; of tenants only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
 }
 
 /// Limits and what is taken of them.
@@ -143,6 +150,8 @@ pub(crate) struct LimitsShown {
     requests_per_minute: Option<u32>,
     /// Bytes of files, packages and weights; of tenants only.
     max_storage_bytes: Option<u64>,
+    /// Bytes of the queue's memory; of tenants only.
+    max_memory_bytes: Option<u64>,
     /// Where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetView>,
@@ -164,7 +173,7 @@ pub(crate) struct OwnLimits {
 
 impl LimitsBody {
     fn new(limits: Limits, Quotas { requests_per_minute, max_storage_bytes }: Quotas) -> Self {
-        let Limits { weight, max_running, max_open, starts_per_minute, budget } = limits;
+        let Limits { weight, max_running, max_open, starts_per_minute, max_memory_bytes, budget } = limits;
         let (budget_usd_micros_per_day, at_budget) = budget.map(|it| (it.usd_micros_per_day, it.at)).unzip();
         Self {
             weight,
@@ -175,13 +184,14 @@ impl LimitsBody {
             at_budget,
             requests_per_minute,
             max_storage_bytes,
+            max_memory_bytes,
         }
     }
 }
 
 impl From<Usage> for UsageView {
     fn from(Usage { open, running }: Usage) -> Self {
-        Self { open, running, storage_bytes: None }
+        Self { open, running, storage_bytes: None, memory_bytes: None }
     }
 }
 
@@ -192,6 +202,9 @@ impl LimitsBody {
         if !of_tenant && quotas != Quotas::default() {
             let message = "and max_storage_bytes are a tenant's; an endpoint has none";
             return Err(Problem::field("/requests_per_minute", message));
+        }
+        if !of_tenant && self.max_memory_bytes.is_some() {
+            return Err(Problem::field("/max_memory_bytes", "is a tenant's; an endpoint has none"));
         }
         if quotas.requests_per_minute == Some(0) {
             return Err(Problem::field(
@@ -217,9 +230,10 @@ impl LimitsBody {
             return Err(Problem::field("/budget_usd_micros_per_day", format!("must be 0 to {BUDGET_MAX}")));
         }
         let Self { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget, .. } = self;
+        let max_memory_bytes = self.max_memory_bytes;
         let budget = budget_usd_micros_per_day
             .map(|usd_micros_per_day| Budget { usd_micros_per_day, at: at_budget.unwrap_or_default() });
-        Ok((Limits { weight, max_running, max_open, starts_per_minute, budget }, quotas))
+        Ok((Limits { weight, max_running, max_open, starts_per_minute, max_memory_bytes, budget }, quotas))
     }
 }
 
@@ -234,6 +248,7 @@ pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Res
     if limits.max_storage_bytes.is_some() {
         usage.storage_bytes = Some(app.listed(&tenant).await?.1);
     }
+    usage.memory_bytes = Some(app.ask("read what a tenant holds", app.home(&tenant).await?.memory_of(&tenant)).await?);
     let deployed = app.ask("list endpoints", app.registry.endpoints(&tenant)).await?;
     // All at once on one connection: the questions travel together.
     let endpoints = try_join_all(deployed.into_iter().map(|version| async {
@@ -342,6 +357,7 @@ async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Proble
         at_budget: limits.at_budget,
         requests_per_minute: limits.requests_per_minute,
         max_storage_bytes: limits.max_storage_bytes,
+        max_memory_bytes: limits.max_memory_bytes,
         budget,
     }))
 }

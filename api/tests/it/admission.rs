@@ -1,6 +1,7 @@
 //! What happens when Redis fills up: no new work, everything else goes on, and new work again when there is room.
 
 use serde_json::{Value, json};
+use stokehold_api::token::Scope;
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::Timing;
 use stokehold_queue::queue::LeaseQuery;
@@ -8,7 +9,7 @@ use stokehold_queue::reach::Reach;
 use stokehold_queue::{Queue, RedisConfig, RedisQueue, gateway};
 use tokio::time::{Instant, sleep};
 
-use crate::stack::{PATIENCE, Stack};
+use crate::stack::{PACKAGE, PATIENCE, Stack, echo};
 
 impl Stack {
     /// Sets maxmemory to so many times what is in use now.
@@ -49,6 +50,7 @@ async fn new_work_stops_at_eighty_percent_and_what_was_accepted_goes_on() {
         ("/v1/jobs", json!({"endpoint": "echo", "input": {"text": "x"}})),
         ("/v1/jobs/bulk", json!({"jobs": [{"endpoint": "echo", "input": {"text": "x"}}]})),
         ("/v1/schedules", json!({"cron": "* * * * *", "job": {"endpoint": "echo", "input": {"text": "x"}}})),
+        ("/v1/endpoints", echo()),
     ];
     for (path, body) in bodies {
         let answer = stack.post(path, &body).send().await.unwrap();
@@ -101,4 +103,57 @@ async fn a_redis_that_was_restarted_is_swept_and_mended() {
     // On a connection of this life: the old one breaks at its first use.
     let queue = RedisQueue::connect(RedisConfig { url: stack.redis.url(), ..RedisConfig::default() }).await.unwrap();
     assert_eq!(queue.lease(query).await.unwrap()[0].job_id.to_string(), id);
+}
+
+/// Whoever holds most is stopped first, by jobs and by versions, and the others are served.
+#[tokio::test]
+async fn a_tenant_that_fills_redis_leaves_the_others_room() {
+    let stack = Stack::start().await;
+    stack.deploy_echo().await;
+    let text = "x".repeat(60_000);
+    let job = json!({"endpoint": "echo", "input": {"text": text}});
+    for _ in 0..5 {
+        let jobs: Vec<&Value> = std::iter::repeat_n(&job, 100).collect();
+        stack.json(stack.post("/v1/jobs/bulk", &json!({"jobs": jobs}))).await;
+    }
+    // What is in use now becomes two thirds of maxmemory. Redis is asked itself: what `/healthz` says may be a second old.
+    let info: String = stack.redis.ask(&["INFO", "memory"]);
+    let used: f64 = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim().parse().unwrap();
+    stack.redis.ask::<()>(&["CONFIG", "SET", "maxmemory", &format!("{:.0}", used * 1.5)]);
+    let deadline = Instant::now() + PATIENCE;
+    let problem: Value = loop {
+        let answer = stack.post("/v1/jobs", &job).send().await.unwrap();
+        if answer.status().as_u16() == 429 {
+            assert!(answer.headers().contains_key("retry-after"));
+            break answer.json().await.unwrap();
+        }
+        assert!(answer.status().is_success() && Instant::now() < deadline, "{}", answer.status());
+        sleep(std::time::Duration::from_millis(50)).await;
+    };
+    assert_eq!(problem["code"], "quota_exceeded", "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("max_memory_bytes"), "{problem}");
+    let mut other = echo();
+    other["name"] = "other".into();
+    assert_eq!(stack.post("/v1/endpoints", &other).send().await.unwrap().status().as_u16(), 429);
+    let usage = stack.json(stack.get("/v1/limits")).await["usage"].clone();
+    assert!(usage["memory_bytes"].as_u64().unwrap() > 500 * 60_000, "{usage}");
+
+    let modest = stack.token_of("zoo", &Scope::ALL, None).await;
+    let ask = |path: &str, body: &Value| {
+        stack.client.post(format!("{}{path}", stack.url)).bearer_auth(&modest).body(body.to_string())
+    };
+    let size = echo()["package_size_bytes"].clone();
+    let package =
+        stack.json(ask("/v1/packages", &json!({"sha256": echo()["package_sha256"], "size_bytes": size}))).await;
+    stack.upload(&package["upload_url"], &package["headers"], PACKAGE).await;
+    stack.json(ask("/v1/endpoints", &echo())).await;
+    stack.json(ask("/v1/jobs", &job)).await;
+    assert_eq!(stack.health().await["admission"]["open"], true);
+
+    // The operator can allow more.
+    let limits = json!({"max_memory_bytes": 1_u64 << 40});
+    let set = stack.client.put(format!("{}/v1/limits/acme", stack.url)).bearer_auth(&stack.token);
+    assert_eq!(stack.json(set.body(limits.to_string())).await["max_memory_bytes"], 1_u64 << 40);
+    stack.json(stack.post("/v1/jobs", &job)).await;
+    stack.deploy(other).await;
 }

@@ -36,7 +36,9 @@ local function create(new, now)
     if entry ~= index then field, value = 'entry', entry end
     class = select(2, parts_of(new.lane))
   end
-  redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, unpack(new.fields))
+  local size = RECORD_BYTES + #new.spec + #new.input
+  redis.call('HSET', key, 'state', state, 'lane', new.lane, 'spec', new.spec, 'input', new.input, 'ix', index, 'size', size, unpack(new.fields))
+  count(ROOT .. ':bytes', 't:' .. new.tenant, size)
   if field then redis.call('HSET', key, field, value) end
   if state == 'queued' and named.ckey then line_up(new.id, new.lane, key_gate(new.tenant, named.ckey)) end
   if new.watcher ~= '' then redis.call('HSET', key, 'watch', watched_by('', new.watcher, new.watch_ms, now)) end

@@ -1,5 +1,6 @@
 -- Gates: limits that jobs pass through one after the other. `t:<tenant>` and `e:<tenant>:<endpoint>` have theirs in `:limits`,
--- written "weight|max_running|max_open|starts_per_minute" with nothing where there is no limit; `k:<tenant>:<key>` is a
+-- written "weight|max_running|max_open|starts_per_minute|max_memory_bytes" with nothing where there is no limit, the last one only where it is
+-- given; `k:<tenant>:<key>` is a
 -- concurrency key, and its limit stands in the job. The field `p:<gate>` beside a gate's says until when nothing starts there, since its
 -- budget is spent, and `d:<gate>` beside a tenant's that it is disabled.
 local known_limits, all_limits = {}, nil
@@ -32,6 +33,7 @@ local function limits(gate)
     known_limits[gate] = {
       -- Nothing may be divided by 0: the tags it gives are no numbers, and every later script of the shelf would fail on them.
       weight = weight > 0 and weight or 1, max_running = tonumber(running), max_open = tonumber(open), rate = tonumber(rate),
+      max_memory = tonumber(string.match(stored or '', '^[^|]*|[^|]*|[^|]*|[^|]*|(%d+)')),
       paused = tonumber(paused), disabled = disabled,
     }
   end

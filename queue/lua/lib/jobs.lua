@@ -14,10 +14,23 @@ local function is_recounting()
   return recount_tenant
 end
 
+-- What a record takes beside its spec, its input and a result: about what Redis needs for the hash, its places and its idempotency key.
+local RECORD_BYTES = 2048
+
+-- The bytes that a record was counted with (`size`). One of the release before was not.
+local function size_of(id) return tonumber(redis.call('HGET', job_key(id), 'size') or 0) or 0 end
+
+-- A record takes so many bytes of its tenant's memory more, or less.
+local function take_memory(id, tenant, by)
+  if by == 0 then return end
+  redis.call('HINCRBY', job_key(id), 'size', by)
+  count(ROOT .. ':bytes', 't:' .. tenant, by)
+end
+
 -- Before a job moves. One that is new has no state yet.
 local function touch(id, state, lane, ckey)
   if not is_recounting() or touched[id] then return end
-  touched[id] = {state = state, lane = lane, ckey = ckey}
+  touched[id] = {state = state, lane = lane, ckey = ckey, size = size_of(id)}
 end
 
 -- As ZRANGE BYLEX orders them: Lua's own order of texts depends on the locale.
@@ -54,13 +67,22 @@ end
 
 local function flush_touched()
   for id, before in pairs(touched) do
-    local after = redis.call('HMGET', job_key(id), 'ix', 'state', 'lane', 'ckey')
-    if after[1] and is_recounted(select(3, parts_of(before.lane)), after[1]) then
+    local after, tenant = redis.call('HMGET', job_key(id), 'ix', 'state', 'lane', 'ckey', 'size'), select(3, parts_of(before.lane))
+    if after[1] and is_recounted(tenant, after[1]) then
+      count(RECOUNT, 'bytes t:' .. tenant, (tonumber(after[5]) or 0) - before.size)
       recount(before.state, before.lane, before.ckey, -1)
       recount(after[2], after[3], after[4], 1)
     end
   end
   touched = {}
+end
+
+-- A record is deleted. `ix` is its entry in the tenant's index, as far as it has one.
+local function give_back_memory(tenant, ix, size)
+  local bytes = tonumber(size or 0) or 0
+  if bytes == 0 then return end
+  count(ROOT .. ':bytes', 't:' .. tenant, -bytes)
+  if ix and is_recounting() and is_recounted(tenant, ix) then count(RECOUNT, 'bytes t:' .. tenant, -bytes) end
 end
 
 local loaded -- the job that was loaded last

@@ -40,6 +40,7 @@ const SHARD: [Family; 60] = [
     ("ready", "lanes", Fate::Place),
     ("open", "gates", Fate::Place),
     ("running", "gates", Fate::Place),
+    ("bytes", "gates", Fate::Place),
     ("limits", "limits", Fate::Record),
     ("rate", "gates", Fate::Place),
     ("budgets", "budgets", Fate::Record),

@@ -14,6 +14,17 @@ use crate::scripts;
 /// Endpoints that are to stay loaded, at most: where each goes is reckoned again every second.
 const FLOORS_MAX: usize = 1_000;
 
+/// Those of one tenant.
+const FLOORS_OF_TENANT_MAX: usize = 200;
+
+/// A tenant with fewer gets one although there are [`FLOORS_MAX`] already.
+const FLOORS_RESERVED: usize = 10;
+
+/// Whether a tenant that has `own` of `all` floors may have another.
+fn has_room(own: usize, all: usize) -> bool {
+    own < FLOORS_RESERVED || own < FLOORS_OF_TENANT_MAX && all < FLOORS_MAX
+}
+
 /// What became of a change of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficSet {
@@ -97,7 +108,7 @@ impl Registry {
     }
 
     /// From now on so many workers are to keep this version loaded, jobs or not, and none its other versions; with 0 none any. `false` when
-    /// there are too many such endpoints already; nothing has changed then.
+    /// there are too many such endpoints already, of the tenant or of all; nothing has changed then.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
@@ -110,9 +121,9 @@ impl Registry {
             return Ok(true);
         }
         // Two at once may pass the bound by one, which harms nobody.
-        let (known, is_there): (usize, bool) =
-            redis::pipe().hlen(&key).hexists(&key, &field).query_async(&mut redis).await.map_err(&step)?;
-        if known >= FLOORS_MAX && !is_there {
+        let known: Vec<String> = redis.hkeys(&key).await.map_err(&step)?;
+        let of_tenant = |other: &&String| other.split_once(':').is_some_and(|(owner, _)| owner == tenant);
+        if !known.contains(&field) && !has_room(known.iter().filter(of_tenant).count(), known.len()) {
             return Ok(false);
         }
         let _: u32 = redis.hset(key, field, format!("{version} {workers}")).await.map_err(step)?;
@@ -151,6 +162,31 @@ impl Registry {
         Ok(versions)
     }
 
+    /// Bytes that the versions of all of a tenant's endpoints take.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn version_bytes(&self, tenant: &str) -> Result<u64, Error> {
+        const AT_ONCE: usize = 1_000;
+        let step = "measure versions";
+        let mut redis = self.connection.redis();
+        let names: Vec<String> = redis.hkeys(self.keys.endpoints(tenant)).await.map_err(Error::redis(step))?;
+        let mut sum = 0;
+        for name in names {
+            let key = self.keys.versions(tenant, &name);
+            let numbers: Vec<String> = redis.hkeys(&key).await.map_err(Error::redis(step))?;
+            for numbers in numbers.chunks(AT_ONCE) {
+                let mut pipe = redis::pipe();
+                for number in numbers {
+                    pipe.cmd("HSTRLEN").arg(&key).arg(number);
+                }
+                let lengths: Vec<u64> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+                sum += lengths.iter().sum::<u64>();
+            }
+        }
+        Ok(sum)
+    }
+
     /// The current version of every endpoint, by name.
     ///
     /// # Errors
@@ -183,4 +219,16 @@ impl Registry {
 pub(super) fn parsed(pointer: &str) -> Result<Traffic, Error> {
     let corrupt = || Error::Corrupt { key: "endpoints".to_owned(), why: format!("{pointer:?} points at no version") };
     pointer.parse().map_err(|_| corrupt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_tenant_leaves_the_others_floors() {
+        assert!(has_room(0, 0) && has_room(199, 199) && !has_room(200, 200));
+        assert!(has_room(10, 999) && !has_room(10, 1_000));
+        assert!(has_room(9, 1_000) && has_room(0, 5_000));
+    }
 }

@@ -15,6 +15,8 @@ pub(crate) struct Submit<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
     pub(crate) guard: Option<&'a BatchGuard>,
+    /// Bytes of records that a tenant may have which has no limit of its own; `None` while there is enough for all.
+    pub(crate) share_bytes: Option<u64>,
     pub(crate) jobs: &'a [NewJob],
 }
 
@@ -26,7 +28,7 @@ impl Submit<'_> {
             Some(guard) => call.arg(&guard.batch).arg(guard.from_line).arg(guard.to_line),
             None => call.arg("").arg("").arg(""),
         };
-        call.arg(WATCH_MS);
+        call.arg(WATCH_MS).arg(self.share_bytes.map_or(String::new(), |bytes| bytes.to_string()));
         for job in self.jobs {
             describe(&mut call, job)?;
             call.arg(job.run_after_ms);
@@ -73,6 +75,11 @@ impl Submit<'_> {
                 let number = |at: usize| u64::from_redis_value_ref(rest.get(at)?).ok();
                 let gate = String::from_redis_value_ref(rest.first()?).ok()?;
                 Some(Err(Error::Quota { gate, most: number(1)?, open: number(2)? }))
+            }
+            "memory" => {
+                let number = |at: usize| u64::from_redis_value_ref(rest.get(at)?).ok();
+                let tenant = String::from_redis_value_ref(rest.first()?).ok()?;
+                Some(Err(Error::Memory { tenant, most_bytes: number(1)?, held_bytes: number(2)? }))
             }
             "conflict" => {
                 let number = usize::from_redis_value_ref(rest.first()?).ok()?;

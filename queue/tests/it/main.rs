@@ -20,4 +20,5 @@ mod requirements;
 mod schedules;
 mod sentinel;
 mod shards;
+mod shares;
 mod traces;

@@ -184,6 +184,8 @@ async fn promote_and_expire_go_on_behind_a_record_that_they_cannot_read() {
     assert_eq!(all.queue.quarantine().discard(ids[0]).await.unwrap(), Discarded::Deleted);
     assert_eq!(all.queue.quarantine().discard(ids[3]).await.unwrap(), Discarded::Failed);
     assert!(all.queue.get(ids[0]).await.unwrap().is_none());
+    // Nor does it say whose bytes its record was.
+    assert!(all.repairs().await.iter().any(|(kind, _)| kind == "bytes"));
     all.is_whole().await;
 }
 

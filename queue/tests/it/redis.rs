@@ -80,7 +80,7 @@ async fn every_key_of_a_shard_lies_in_one_cluster_slot() {
 }
 
 /// What a queue without open jobs may keep: records, what they leave for lists and history, and what is learnt for ever.
-const KEPT: [&str; 12] = [
+const KEPT: [&str; 13] = [
     ":j:",
     ":index:",
     ":turn",
@@ -93,6 +93,7 @@ const KEPT: [&str; 12] = [
     ":dead:",
     ":i:",
     ":tenants",
+    ":bytes",
 ];
 
 async fn left_over(server: &RedisServer) -> Vec<String> {
@@ -273,6 +274,24 @@ async fn no_counter_is_left_however_jobs_end() {
     }
     println!("{} jobs, {leases} attempts: {ends:?}", jobs.len());
     assert_eq!(left_over(&server).await, [""; 0]);
+    // What the records take is counted until they go, and then nothing is.
+    let mut taken = BTreeMap::<String, u64>::new();
+    let mut redis = raw(&server).await;
+    let records: Vec<String> = ::redis::cmd("KEYS").arg("*:j:*").query_async(&mut redis).await.unwrap();
+    let (root, _) = records[0].split_once(":j:").unwrap();
+    for job in &jobs {
+        let key = format!("{root}:j:{}", job.id);
+        let size: u64 = ::redis::cmd("HGET").arg(key).arg("size").query_async(&mut redis).await.unwrap();
+        *taken.entry(job.spec.tenant.clone()).or_default() += size;
+    }
+    for (tenant, bytes) in &taken {
+        assert_eq!(queue.memory_of(tenant).await.unwrap(), *bytes, "{tenant}");
+    }
+    for jobs in jobs.chunks(500) {
+        queue.history().forget(&jobs.iter().map(|job| job.id).collect::<Vec<_>>()).await.unwrap();
+    }
+    let counted: Vec<String> = ::redis::cmd("KEYS").arg("*:bytes").query_async(&mut redis).await.unwrap();
+    assert_eq!(counted, [""; 0]);
 }
 
 #[tokio::test]

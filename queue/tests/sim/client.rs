@@ -88,6 +88,7 @@ pub(crate) fn set_limits<Q: Queue>(world: &mut World<Q>) {
                 max_running: world.rng.random_bool(0.5).then(|| world.rng.random_range(1..4)),
                 max_open: world.rng.random_bool(0.3).then(|| world.rng.random_range(5..30)),
                 starts_per_minute: world.rng.random_bool(0.3).then(|| world.rng.random_range(10..120)),
+                max_memory_bytes: None,
                 budget: None,
             };
             now(world.queue.limit(&Gate::Tenant(tenant.into()), Some(&limits))).expect("memory limits");

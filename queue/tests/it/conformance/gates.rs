@@ -213,6 +213,7 @@ pub(super) async fn what_is_used_is_counted<Q: Queue>(queue: &Q, _: &ManualClock
         max_running: Some(9),
         max_open: Some(99),
         starts_per_minute: Some(600),
+        max_memory_bytes: Some(1 << 40),
         budget: Some(Budget { usd_micros_per_day: 5_000_000, at: AtBudget::Stop }),
     };
     limit_tenant(queue, "acme", limits).await;

@@ -116,6 +116,7 @@ fn limits() -> impl Strategy<Value = Option<Limits>> {
                 max_running,
                 max_open,
                 starts_per_minute,
+                max_memory_bytes: None,
                 budget: budget.map(budget_of),
             },
         ),

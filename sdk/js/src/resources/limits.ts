@@ -20,6 +20,8 @@ export interface TenantLimits extends Limits {
   requests_per_minute?: number | null;
   /** Of uploaded files, packages and weights. */
   max_storage_bytes?: number | null;
+  /** Of the queue's memory that its jobs take, ended ones too. */
+  max_memory_bytes?: number | null;
 }
 
 /** The caller's own. */
@@ -27,8 +29,8 @@ export interface OwnLimits {
   tenant: string;
   limits: TenantLimits;
   endpoints: Record<string, Limits>;
-  /** `storage_bytes` where there is a limit to them. */
-  usage: { open: number; running: number; storage_bytes?: number };
+  /** `storage_bytes` where there is a limit to them; `memory_bytes` of the queue's memory. */
+  usage: { open: number; running: number; storage_bytes?: number; memory_bytes?: number };
 }
 
 /** What is not given, or null, is none. */
@@ -49,6 +51,8 @@ export interface TenantLimitsOptions extends LimitsOptions {
   requestsPerMinute?: number | null;
   /** Uploaded files, packages and weights; beyond is `Conflict`, with the code `storage_exceeded`. */
   maxStorageBytes?: number | null;
+  /** What its jobs take of the queue's memory, ended ones too; beyond is `QuotaExceeded`. */
+  maxMemoryBytes?: number | null;
 }
 
 /** `client.limits`. Others' limits are for operators: scopes `limits:read` and `limits:write`. */
@@ -75,6 +79,7 @@ export class LimitsResource {
       weight: limits.weight,
       requests_per_minute: limits.requestsPerMinute,
       max_storage_bytes: limits.maxStorageBytes,
+      max_memory_bytes: limits.maxMemoryBytes,
       ...shared(limits),
     };
     return this.#http.putJson(path(tenant), JSON.stringify(body), { signal });

@@ -360,9 +360,10 @@ class Worker:
 class Limits:
     """Your own limits, and how much of them is used. None is no limit.
 
-    limits: `weight`, `max_running`, `max_open`, `starts_per_minute`, `requests_per_minute` and `max_storage_bytes` of
-        the tenant.
-    usage: `open` and `running` jobs now, and `storage_bytes` where there is a limit to them.
+    limits: `weight`, `max_running`, `max_open`, `starts_per_minute`, `requests_per_minute`, `max_storage_bytes` and
+        `max_memory_bytes` of the tenant.
+    usage: `open` and `running` jobs now, `storage_bytes` where there is a limit to them, and `memory_bytes`: what the
+        tenant's jobs take of the queue's memory.
     endpoints: `limits` and `usage` of each endpoint.
     """
 
