@@ -66,7 +66,7 @@ WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
+.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -271,6 +271,10 @@ test: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(VASTAI) $(DEV) $(GARAGE) $(BWRAP
 
 it: stoke redis $(WHEEL) $(CLIENT) $(HOOKS) $(BWRAP) $(CADDY) $(MANIFESTS) sdk/js/dist/.built $(OTEL) ## Run the end-to-end suite alone (TOPOLOGY=cluster, TOPOLOGY=failover: on such a Redis)
 	STOKE_TEST_TOPOLOGY=$(TOPOLOGY) cargo test --locked -p stokehold-tests --test it
+
+# Nothing of it is meant to work; the table of what was attempted is in docs/explanation/security.md.
+hostile-tests: stoke redis $(WHEEL) $(CLIENT) $(BWRAP) $(CHROMIUM) ## Attack a stack as tenants, handlers, packages, workers and hosts would, at full size (SURFACES="schemas worker": these alone)
+	STOKE_FULL_SIZE=1 cargo test --locked -p stokehold-tests --test hostile -- $(SURFACES)
 
 # No Grafana is run: its boards are read as it would, and what they ask is asked of a real Prometheus.
 monitoring: stoke redis $(WHEEL) $(PROMETHEUS) ## Try the alerts, and every query of the boards on a scraped stack

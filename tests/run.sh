@@ -69,6 +69,8 @@ suite python env -C sdk/python "$PWD/.tools/dev/bin/python" -m pytest -q
 suite javascript npm --prefix sdk/js run --silent test
 suite dashboard npm --prefix api/dashboard run --silent test
 suite end-to-end programs stokehold-tests '@(it|powercut|monitoring)'
+# The quick part of `make hostile-tests`.
+suite hostile programs stokehold-tests hostile
 # Of the same suite what kills and restarts things: `make it TOPOLOGY=...` runs all of it.
 STOKE_TEST_TOPOLOGY=cluster suite cluster programs stokehold-tests it crash:: pipelines::
 STOKE_TEST_TOPOLOGY=failover suite failover programs stokehold-tests it crash::
@@ -79,6 +81,8 @@ valkey_passed=$(count valkey '^test result' passed)
 valkey_failed=$(count valkey '^test result' failed)
 e2e_passed=$(count end-to-end '^test result' passed)
 e2e_failed=$(count end-to-end '^test result' failed)
+hostile_passed=$(count hostile '^test result' passed)
+hostile_failed=$(count hostile '^test result' failed)
 cluster_passed=$(count cluster '^test result' passed)
 cluster_failed=$(count cluster '^test result' failed)
 failover_passed=$(count failover '^test result' passed)
@@ -100,10 +104,11 @@ printf '  %-28s %5d passed, %d failed\n' \
     "JavaScript SDK" "$js_passed" "$js_failed" \
     "dashboard, in Chromium" "$browser_passed" "$browser_failed" \
     "end to end" "$e2e_passed" "$e2e_failed" \
+    "attacks, the quick part" "$hostile_passed" "$hostile_failed" \
     "end to end, on a cluster" "$cluster_passed" "$cluster_failed" \
     "end to end, under Sentinels" "$failover_passed" "$failover_failed"
-echo "$((rust_passed + valkey_passed + python_passed + js_passed + browser_passed + e2e_passed + cluster_passed + failover_passed)) passed, $((rust_failed + valkey_failed + python_failed + js_failed + browser_failed + e2e_failed + cluster_failed + failover_failed)) failed"
-for passed in "$rust_passed" "$valkey_passed" "$python_passed" "$js_passed" "$browser_passed" "$e2e_passed" "$cluster_passed" "$failover_passed"; do
+echo "$((rust_passed + valkey_passed + python_passed + js_passed + browser_passed + e2e_passed + hostile_passed + cluster_passed + failover_passed)) passed, $((rust_failed + valkey_failed + python_failed + js_failed + browser_failed + e2e_failed + hostile_failed + cluster_failed + failover_failed)) failed"
+for passed in "$rust_passed" "$valkey_passed" "$python_passed" "$js_passed" "$browser_passed" "$e2e_passed" "$hostile_passed" "$cluster_passed" "$failover_passed"; do
     [ "$passed" -gt 0 ] || failed=1
 done
 exit "$failed"

@@ -54,8 +54,24 @@ impl Stack {
     /// With its output when it does not come up.
     #[must_use]
     pub fn start(data: &Path, options: &StackOptions) -> Self {
+        Self::start_as(&[], data, options)
+    }
+
+    /// The same by somebody else: `prefix` is a program with its arguments that becomes a user and goes on as the program that follows.
+    ///
+    /// # Panics
+    /// With its output when it does not come up.
+    #[must_use]
+    pub fn start_as(prefix: &[String], data: &Path, options: &StackOptions) -> Self {
         let credentials = data.join("credentials.json");
-        let mut command = Command::new(stoke_binary());
+        let mut command = match prefix {
+            [] => Command::new(stoke_binary()),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(stoke_binary());
+                command
+            }
+        };
         if let Some(redis) = topology::redis(data).filter(|_| !options.args.iter().any(|arg| arg == "--redis")) {
             command
                 .env("STOKE_REDIS_URL", redis.url)

@@ -1,0 +1,63 @@
+//! Attacks on a running stack, as hostile tenants, handlers, packages, workers and hosts would make them. One file per surface; each attack is a
+//! function that says how often it tried and what it got. The run prints a table of surfaces and levels, and fails if anything succeeded
+//! that is promised not to: docs/explanation/security.md.
+//!
+//! `make hostile-tests` runs all of it at full size, `make test` a quick part. Arguments are surfaces to run; none runs all.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "tests print")]
+
+#[path = "../it/api.rs"]
+#[allow(dead_code, reason = "the end-to-end tests use the rest")]
+mod api;
+mod browser;
+mod packages;
+mod report;
+mod stage;
+mod tenants;
+mod terminal;
+mod worker;
+
+use std::process::ExitCode;
+
+use crate::report::Report;
+
+/// Runs attacks one after the other; each is named by its function.
+macro_rules! attacks {
+    ($report:expr, $surface:expr, $level:expr, $promise:expr, $on:expr, [$($attack:ident),+ $(,)?]) => {
+        $( $report.note($surface, $level, $promise, stringify!($attack), &$attack($on).await); )+
+    };
+}
+pub(crate) use attacks;
+
+/// Runs a surface. A panic in it is reported, and the others go on.
+macro_rules! surface {
+    ($report:ident, $wanted:ident, $surface:ident) => {
+        let name = stringify!($surface);
+        if $wanted.is_empty() || $wanted.iter().any(|wanted| wanted == name) {
+            let mut mine = std::mem::take(&mut $report);
+            let run = tokio::spawn(async move {
+                // What was noted before a panic is kept.
+                let done =
+                    futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe($surface::run(&mut mine))).await;
+                (mine, done.is_ok())
+            });
+            let (mine, is_done) = run.await.expect("its panics are caught");
+            $report = mine;
+            if !is_done {
+                $report.broke(name);
+            }
+        }
+    };
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let mut report = Report::default();
+    surface!(report, wanted, worker);
+    surface!(report, wanted, tenants);
+    surface!(report, wanted, terminal);
+    surface!(report, wanted, browser);
+    surface!(report, wanted, packages);
+    println!("\n{}\n{}", report.table(), report.totals());
+    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

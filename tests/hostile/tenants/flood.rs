@@ -1,0 +1,155 @@
+//! What a second tenant notices while the first tries to keep the API from everybody else: its submit's p99, calm and meanwhile, in one run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::api::Api;
+use crate::report::{Outcome, Promise, Report};
+use crate::stage::{self, Stage, Who};
+
+/// The victim's p99 may grow to this.
+const RATIO_MAX: f64 = 2.0;
+
+/// Calm and attacked slices alternate, so that what the machine does beside them falls on both.
+const ROUNDS: usize = 7;
+
+const RATE_PER_S: u32 = 50;
+const REQUESTS: u32 = 250;
+
+/// Nobody's request takes as long; one that does has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) async fn run(report: &mut Report) {
+    if !stage::is_full() {
+        report.skip("tenants", "beside a flood", "it takes minutes: `make hostile-tests` measures it");
+        return;
+    }
+    let stage = Stage::start(Who::Root, &["--workers", "0", "--durability", "standard"], &[]);
+    let token = stage.tenant_token("attacker", &["admin"]).await;
+    let (victim, attacker) = (stage.tenant("victim", &["admin"]).await, stage.as_token(&token));
+    for api in [&victim, &attacker] {
+        let (status, answer) = stage::deploy(api, &stage::version("plain", json!({}))).await;
+        assert_eq!(status, 201, "{answer}");
+    }
+    // Two to the power of 40 steps, if they were taken.
+    let mut deep = serde_json::Map::new();
+    for n in 0..40 {
+        let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
+        deep.insert(format!("d{n}"), json!({"anyOf": [next, next]}));
+    }
+    deep.insert("d40".to_owned(), json!({"type": "integer"}));
+    let costly = stage::version("costly", json!({"input_schema": {"$ref": "#/$defs/d0", "$defs": deep}}));
+    let (status, answer) = stage::deploy(&attacker, &costly).await;
+    assert_eq!(status, 201, "{answer}");
+
+    let (mut ratios, mut failed, mut sent) = (Vec::new(), 0, 0);
+    let _ = slice(&victim).await;
+    for round in 1..=ROUNDS {
+        let calm = slice(&victim).await;
+        let flood = Flood::start(&stage, &token);
+        // Until it is under way.
+        while flood.sent.load(Ordering::Relaxed) < 50 {
+            tokio::task::yield_now().await;
+        }
+        let attacked = slice(&victim).await;
+        sent += flood.end().await;
+        failed += attacked.failed;
+        let ratio = attacked.p99_ms / calm.p99_ms;
+        println!(
+            "tenants beside a flood: round {round}: p99 {:.1} ms calm, {:.1} ms attacked: {ratio:.2} times",
+            calm.p99_ms, attacked.p99_ms
+        );
+        ratios.push(ratio);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios[ratios.len() / 2];
+    println!(
+        "tenants beside a flood: {sent} hostile requests; the median of {ROUNDS} rounds is {median:.2} times the calm p99"
+    );
+    let mut outcome = Outcome::counted(sent, Vec::new());
+    outcome.open_if(median > RATIO_MAX, || format!("{median:.2} times the calm p99, in rounds {ratios:.2?}"));
+    outcome.open_if(failed > 0, || format!("{failed} of the victim's requests failed"));
+    report.note("tenants", "beside a flood", Promise::Holds, "keeps_nobody_waiting", &outcome);
+}
+
+struct Slice {
+    p99_ms: f64,
+    failed: usize,
+}
+
+/// An even load of submits, each latency counted from when its request was due.
+async fn slice(api: &Api) -> Slice {
+    let start = Instant::now() + Duration::from_millis(10);
+    let all = (0..REQUESTS).map(|n| async move {
+        let due = start + Duration::from_secs(1) * n / RATE_PER_S;
+        sleep_until(due).await;
+        let request = api.request("POST", "/v1/jobs").json(&json!({"endpoint": "plain", "input": {"n": n}})).send();
+        let is_done = matches!(timeout(PATIENCE, request).await, Ok(Ok(answer)) if answer.status().is_success());
+        (due.elapsed().as_secs_f64() * 1e3, is_done)
+    });
+    let seen = futures::future::join_all(all).await;
+    let mut ms: Vec<f64> = seen.iter().map(|(ms, _)| *ms).collect();
+    ms.sort_by(f64::total_cmp);
+    Slice { p99_ms: ms[ms.len() * 99 / 100], failed: seen.iter().filter(|(_, is_done)| !is_done).count() }
+}
+
+/// Everything that one tenant can do to the others, at once, until it is ended.
+struct Flood {
+    ends: Arc<AtomicBool>,
+    sent: Arc<AtomicUsize>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Flood {
+    fn start(stage: &Stage, token: &str) -> Self {
+        let (ends, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let large = "x".repeat(60_000);
+        let jobs: Vec<Value> = (0..200).map(|n| json!({"endpoint": "plain", "input": n})).collect();
+        let requests: Vec<(&'static str, &'static str, Value)> = vec![
+            ("POST", "/v1/jobs", json!({"endpoint": "costly", "input": {"a": 1}})),
+            ("POST", "/v1/jobs", json!({"endpoint": "plain", "input": large})),
+            ("POST", "/v1/jobs/bulk", json!({"jobs": jobs})),
+            ("POST", "/v1/jobs/cancel", json!({"filter": {"endpoint": "plain"}, "limit": 1000})),
+            ("GET", "/v1/jobs?limit=100&metadata.x=y", Value::Null),
+            ("GET", "/v1/dead-letters?limit=100", Value::Null),
+            ("GET", "/v1/costs?by=job", Value::Null),
+            ("GET", "/v1/live?topics=jobs,batches,costs", Value::Null),
+            (
+                "POST",
+                "/v1/endpoints",
+                stage::version(
+                    "costly",
+                    json!({"input_schema": {"allOf": vec![json!({"pattern": r"[\w\W]{300}x"}); 100]}}),
+                ),
+            ),
+            ("POST", "/v1/schedules", json!({"cron": "* * * * *", "job": {"endpoint": "plain", "input": 1}})),
+        ];
+        let mut tasks = Vec::new();
+        for (method, path, body) in requests {
+            let (api, ends, sent) = (stage.as_token(token), Arc::clone(&ends), Arc::clone(&sent));
+            tasks.push(tokio::spawn(async move {
+                while !ends.load(Ordering::Relaxed) {
+                    let request = api.request(method, path);
+                    let request = if body.is_null() { request } else { request.json(&body) };
+                    sent.fetch_add(1, Ordering::Relaxed);
+                    // A stream is held for a moment and let go.
+                    let _ = timeout(Duration::from_millis(500), async { request.send().await?.bytes().await }).await;
+                }
+            }));
+        }
+        Self { ends, sent, tasks }
+    }
+
+    /// How many requests it made.
+    async fn end(self) -> usize {
+        self.ends.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        self.sent.load(Ordering::Relaxed)
+    }
+}
