@@ -6,7 +6,7 @@
 //! to the end unwinds.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -24,6 +24,10 @@ const SCHEMAS_MAX: usize = 4_000;
 const PATTERNS_MAX: usize = 200;
 const PATTERN_BYTES: usize = 1 << 20;
 const PATTERNS_BYTES: usize = 16 << 20;
+
+/// Schemas that the library goes through when it compiles `unevaluatedItems` and `unevaluatedProperties`, all together. It follows each reference
+/// anew wherever it comes to one, so that definitions that name the next one twice take it 2^n of them.
+const UNEVALUATED_MAX: u64 = 20_000;
 
 /// Steps that checking one input may take: some, some more for each byte, and never more than take half a second.
 const STEPS: u64 = 100_000;
@@ -237,11 +241,14 @@ struct Rewritten<'a> {
     todo: Vec<String>,
     schemas: usize,
     patterns: usize,
+    /// What is left of [`UNEVALUATED_MAX`].
+    unevaluated: u64,
 }
 
 impl<'a> Rewritten<'a> {
     fn of(root: &'a Value) -> Self {
-        Self { root, targets: BTreeMap::new(), todo: Vec::new(), schemas: 0, patterns: 0 }
+        let (targets, todo) = (BTreeMap::new(), Vec::new());
+        Self { root, targets, todo, schemas: 0, patterns: 0, unevaluated: UNEVALUATED_MAX }
     }
 
     fn whole(&mut self) -> Result<Value, String> {
@@ -302,6 +309,8 @@ impl<'a> Rewritten<'a> {
                         let (listed, named) =
                             (value.as_array().map_or(0, Vec::len) as u64, value.as_object().map_or(0, Map::len) as u64);
                         walks += if keyword == "patternProperties" { named } else { 0 };
+                        // An input is marked by all that the library has compiled for it.
+                        steps += if keyword.starts_with("unevaluated") { self.unevaluated_of(&at, schema)? } else { 0 };
                         steps += listed + if matches!(holds, Holds::Named) { named / 8 } else { 0 };
                         self.held(&at, &holds, value, keyword)?
                     }
@@ -324,6 +333,69 @@ impl<'a> Rewritten<'a> {
             return Ok(Value::Object(rewritten));
         }
         Ok(json!({"allOf": [{STEP: [steps, walks, u8::from(is_deep)]}, rewritten]}))
+    }
+
+    /// How many schemas the library goes through for what this one leaves unevaluated.
+    fn unevaluated_of(&mut self, at: &str, schema: &Value) -> Result<u64, String> {
+        let mut left = self.unevaluated;
+        self.unfold(schema, &mut BTreeSet::new(), &mut left).ok_or_else(|| {
+            format!(
+                "{at}: more than {UNEVALUATED_MAX} schemas decide what is evaluated, with each \"$ref\" followed wherever it is; name the \
+                 properties or items instead, or refer to fewer schemas"
+            )
+        })?;
+        let gone = self.unevaluated - left;
+        self.unevaluated = left;
+        Ok(gone)
+    }
+
+    /// Goes through the schemas that apply to the same value, each reference followed but for those that lead back; `None` when there are
+    /// more than `left`.
+    fn unfold(&self, schema: &Value, within: &mut BTreeSet<String>, left: &mut u64) -> Option<()> {
+        let Value::Object(members) = schema else { return Some(()) };
+        *left = left.checked_sub(1)?;
+        for (keyword, value) in members {
+            match keyword.as_str() {
+                "$ref" => {
+                    // One that leads nowhere is refused where it is rewritten.
+                    let pointer = self.pointer_of(value).filter(|pointer| !within.contains(pointer));
+                    let target = pointer.as_ref().and_then(|pointer| self.root.pointer(pointer));
+                    if let (Some(pointer), Some(target)) = (pointer, target) {
+                        within.insert(pointer.clone());
+                        stacker::maybe_grow(STACK_MIN, STACK, || self.unfold(target, within, left))?;
+                        within.remove(&pointer);
+                    }
+                }
+                "allOf" | "anyOf" | "oneOf" | "if" | "then" | "else" | "dependentSchemas" => {
+                    for schema in parts(value, keyword) {
+                        self.compile_cost(schema, within, left)?;
+                        self.unfold(schema, within, left)?;
+                    }
+                }
+                _ => {
+                    for schema in parts(value, keyword) {
+                        self.compile_cost(schema, within, left)?;
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// The same for a schema as such, which may leave something unevaluated in turn. References from it are compiled once.
+    fn compile_cost(&self, schema: &Value, within: &mut BTreeSet<String>, left: &mut u64) -> Option<()> {
+        let Value::Object(members) = schema else { return Some(()) };
+        *left = left.checked_sub(1)?;
+        for (keyword, value) in members {
+            if keyword.starts_with("unevaluated") {
+                self.unfold(schema, within, left)?;
+                continue;
+            }
+            for schema in parts(value, keyword) {
+                self.compile_cost(schema, within, left)?;
+            }
+        }
+        Some(())
     }
 
     fn held(&mut self, at: &str, holds: &Holds, value: &Value, keyword: &str) -> Result<Value, String> {
@@ -351,13 +423,7 @@ impl<'a> Rewritten<'a> {
 
     fn reference(&mut self, at: &str, value: &Value) -> Result<Value, String> {
         let reference = value.as_str().ok_or_else(|| format!("{at}: must be text"))?;
-        let own = ["$id", "id"]
-            .into_iter()
-            .filter_map(|name| self.root.get(name)?.as_str())
-            .find_map(|id| reference.strip_prefix(id));
-        let pointer =
-            own.unwrap_or(reference).strip_prefix('#').filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
-        let Some(pointer) = pointer else {
+        let Some(pointer) = self.fragment_of(reference) else {
             return Err(format!(
                 "{at}: refers to {reference:?}: nothing is fetched; refer to schemas in this one, as \"#/$defs/Name\""
             ));
@@ -365,6 +431,30 @@ impl<'a> Rewritten<'a> {
         let pointer =
             percent_decode_str(pointer).decode_utf8().map_err(|_| format!("{at}: is not UTF-8"))?.into_owned();
         Ok(format!("#/$defs/{}", self.target(&pointer)).into())
+    }
+
+    /// The JSON pointer of a reference into this schema, as it is written.
+    fn fragment_of<'r>(&self, reference: &'r str) -> Option<&'r str> {
+        let own = ["$id", "id"]
+            .into_iter()
+            .filter_map(|name| self.root.get(name)?.as_str())
+            .find_map(|id| reference.strip_prefix(id));
+        own.unwrap_or(reference).strip_prefix('#').filter(|pointer| pointer.is_empty() || pointer.starts_with('/'))
+    }
+
+    fn pointer_of(&self, reference: &Value) -> Option<String> {
+        let pointer = self.fragment_of(reference.as_str()?)?;
+        Some(percent_decode_str(pointer).decode_utf8().ok()?.into_owned())
+    }
+}
+
+/// The schemas that a keyword has.
+fn parts<'v>(value: &'v Value, keyword: &str) -> Vec<&'v Value> {
+    match (holds(keyword), value) {
+        (Some(Holds::List | Holds::OneOrList), Value::Array(schemas)) => schemas.iter().collect(),
+        (Some(Holds::Named), Value::Object(schemas)) => schemas.values().collect(),
+        (Some(_), schema) => vec![schema],
+        (None, _) => Vec::new(),
     }
 }
 
@@ -384,6 +474,41 @@ mod tests {
 
     fn paths(outcome: Result<(), Vec<Misfit>>) -> Vec<String> {
         outcome.err().unwrap_or_default().into_iter().map(|misfit| misfit.path).collect()
+    }
+
+    /// The library compiles what is unevaluated through every reference anew.
+    #[test]
+    fn what_is_unevaluated_has_a_bound() {
+        for keyword in ["unevaluatedProperties", "unevaluatedItems"] {
+            for combined in ["allOf", "anyOf", "oneOf"] {
+                let mut defs: Map<String, Value> = (0..40)
+                    .map(|n| {
+                        let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
+                        (format!("d{n}"), json!({combined: [next, next]}))
+                    })
+                    .collect();
+                defs.insert("d40".to_owned(), json!({}));
+                let schema = json!({"$ref": "#/$defs/d0", "$defs": defs, keyword: false});
+                assert!(refused(schema).contains("decide what is evaluated"), "{combined} {keyword}");
+            }
+            // No reference is needed.
+            let nested = (0..30).fold(json!({}), |inner, _| json!({"allOf": [inner], keyword: false}));
+            assert!(refused(nested).contains("decide what is evaluated"), "{keyword}");
+        }
+        // Each of these leads to all others: as many ways as there are orders of them.
+        let all: Vec<Value> = (0..12).map(|n| json!({"$ref": format!("#/$defs/d{n}")})).collect();
+        let defs: Map<String, Value> = (0..12).map(|n| (format!("d{n}"), json!({"anyOf": all}))).collect();
+        let circles = json!({"anyOf": all, "$defs": defs, "unevaluatedProperties": false});
+        assert!(refused(circles).contains("decide what is evaluated"));
+
+        let tree = json!({
+            "$defs": {"node": {"type": "object", "properties": {"value": {"type": "integer"}, "left": {"$ref": "#/$defs/leaf"}}}},
+            "allOf": [{"$ref": "#/$defs/node"}], "properties": {"more": {"$ref": "#"}}, "unevaluatedProperties": false,
+        });
+        let mut tree = tree;
+        tree["$defs"]["leaf"] = json!({"allOf": [{"$ref": "#/$defs/node"}], "unevaluatedProperties": false});
+        assert!(fits(tree.clone(), json!({"value": 1, "left": {"value": 2}, "more": {"value": 3}})).is_ok());
+        assert!(fits(tree, json!({"value": 1, "left": {"other": 2}})).is_err());
     }
 
     #[test]

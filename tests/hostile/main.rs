@@ -11,6 +11,7 @@ mod api;
 mod browser;
 mod packages;
 mod report;
+mod schemas;
 mod stage;
 mod tenants;
 mod terminal;
@@ -53,6 +54,7 @@ macro_rules! surface {
 async fn main() -> ExitCode {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let mut report = Report::default();
+    surface!(report, wanted, schemas);
     surface!(report, wanted, worker);
     surface!(report, wanted, tenants);
     surface!(report, wanted, terminal);
