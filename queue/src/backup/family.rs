@@ -18,7 +18,7 @@ pub enum Fate {
 type Family = (&'static str, &'static str, Fate);
 
 /// Below a shard's root.
-const SHARD: [Family; 60] = [
+const SHARD: [Family; 61] = [
     ("j", "jobs", Fate::Record),
     ("e", "job events", Fate::Record),
     // No restart keeps them either.

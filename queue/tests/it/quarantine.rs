@@ -414,7 +414,9 @@ async fn what_is_asked_of_many_is_answered_for_those_that_can_be_read() {
     all.set(ids[1], "spec", "{").await;
     all.clock.advance_ms(10);
     let named: Vec<_> = leases.iter().map(held).collect();
-    assert_eq!(all.queue.held_ms(&named).await.unwrap(), [None, Some(10), Some(10)]);
+    let holdings = all.queue.holdings(&named).await.unwrap();
+    let held_ms: Vec<_> = holdings.iter().map(|holding| holding.as_ref().map(|holding| holding.held_ms)).collect();
+    assert_eq!(held_ms, [None, Some(10), Some(10)]);
     let failed = ListFilter { state: Some(JobState::Running), ..ListFilter::default() };
     for filter in [ListFilter::default(), failed] {
         let listed = all.queue.list("acme", &filter, None, 10).await.unwrap().jobs;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use stokehold_queue::requirements_lock::LockError;
 use super::child::NOTHING;
+use stokehold_queue::requirements_lock::LockError;
 
 /// Why an environment, or the tool that builds it, is not there.
 #[derive(Debug, thiserror::Error)]
