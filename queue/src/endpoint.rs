@@ -76,6 +76,15 @@ impl EndpointSpec {
         self.max_concurrency.max(1).saturating_mul(self.max_batch_size.max(1))
     }
 
+    /// The same as its jobs have it (see [`JobSpec::share`](crate::job::JobSpec::share)): 0 where each has a slot of its own.
+    #[must_use]
+    pub fn job_share(&self) -> u32 {
+        match self.share() {
+            1 => 0,
+            share => share,
+        }
+    }
+
     /// What it needs of a GPU, with what was learned of it by GPU model, MiB.
     #[must_use]
     pub fn vram_need(&self, learned_mib: BTreeMap<String, u64>) -> VramNeed {

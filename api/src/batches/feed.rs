@@ -117,7 +117,7 @@ fn job(batch: &Batch, line: u64, item: Item, target: Target, retry_of: Option<Jo
             priority: spec.priority,
             vram_class_gib: target.deployed.vram_class_gib,
             demands: target.deployed.demands,
-            share: version.spec.share(),
+            share: version.spec.job_share(),
             timeout_ms: spec.timeout_s.unwrap_or(version.spec.timeout_s) * 1000,
             max_attempts: spec.max_attempts.unwrap_or(version.spec.max_attempts),
             metadata: item.metadata,

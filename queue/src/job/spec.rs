@@ -57,7 +57,7 @@ pub struct JobSpec {
     /// What it asks of its worker beside memory: the number of its endpoint's demands (see [`crate::demands`]).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub demands: u32,
-    /// Jobs like it that its endpoint's version takes at once in one slot; 0 where nobody said.
+    /// Jobs like it that its endpoint's version takes at once in one slot; 0 where each has a slot of its own, or nobody said.
     #[serde(default, skip_serializing_if = "is_unshared")]
     pub share: u32,
     /// Longest one attempt may run, milliseconds.

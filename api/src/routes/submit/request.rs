@@ -164,7 +164,7 @@ pub(crate) fn check(
             priority: request.priority.or(version.spec.priority).unwrap_or_default(),
             vram_class_gib: deployed.vram_class_gib,
             demands: deployed.demands,
-            share: version.spec.share(),
+            share: version.spec.job_share(),
             timeout_ms: timeout_s * 1000,
             max_attempts,
             metadata,
