@@ -24,9 +24,8 @@ const BEGAN_MS: u64 = 1_800_000_000_000;
 /// A machine that nobody knows is ended within this time after it could be seen.
 const ORPHAN_S: f64 = 600.0;
 
-/// One that does not serve is ended within this time after it was made, and some more for a destroy that fails and is asked again, and for
-/// the half minute in which each new autoscaler holds no silence against a worker: in a storm they are killed one after the other.
-const UNSERVING_S: f64 = 900.0 + 300.0 + 300.0;
+/// One that does not serve is ended within this time after it was made, and some more for a destroy that fails and is asked again.
+const UNSERVING_S: f64 = 900.0 + 300.0;
 
 /// How Vast.ai is used here.
 pub(super) fn settings() -> VastSettings {

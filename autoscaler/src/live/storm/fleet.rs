@@ -79,15 +79,6 @@ impl Fleet {
         parts.machines.values().filter(|machine| machine.is_up && machine.joined_ms > 0).count()
     }
 
-    /// So many of those whose workers are here are not heard until then, and each of them so much later than the one before it.
-    pub(super) fn silence(&self, machines: usize, until_ms: u64, apart_ms: u64) {
-        let mut parts = self.parts();
-        let here = parts.machines.values_mut().filter(|machine| machine.is_up && machine.joined_ms > 0);
-        for (machine, later) in here.take(machines).zip(0..) {
-            machine.joins_ms = until_ms + later * apart_ms;
-        }
-    }
-
     /// Jobs of an endpoint, by its place.
     pub(super) fn submit(&self, endpoint: usize, jobs: usize, now_ms: u64) {
         self.parts().jobs.submit(endpoint, jobs, now_ms);

@@ -12,7 +12,6 @@ use crate::live::Settings;
 use crate::live::eta::etas;
 use crate::live::look::Asker;
 use crate::live::notices::Notices;
-use crate::live::pause::Pauses;
 use crate::live::round::round;
 use crate::mind::Mind;
 use crate::observation::Traits;
@@ -28,7 +27,6 @@ pub(super) struct Scaler {
     pub(super) holder: String,
     mind: Mind,
     asker: Asker,
-    pauses: Pauses,
     notices: Notices,
     providers: Providers,
     settings: Settings,
@@ -57,7 +55,6 @@ impl Scaler {
             holder,
             mind: Mind::new(settings.policy.clone()),
             asker: Asker::new(settings.policy.min_credit_usd),
-            pauses: Pauses::default(),
             notices: Notices::default(),
             providers: std::iter::once(vast).collect(),
             settings,
@@ -70,9 +67,7 @@ impl Scaler {
     /// One round in a term that may have ended by now. What is in memory lives on if it is not killed.
     pub(super) async fn round(mut self, world: World, fleet: Fleet, term: Term) -> Self {
         let answers = self.asker.ask(&self.providers, &world.seen(&fleet)).await;
-        let mut seen = world.seen(&fleet);
-        self.pauses.note(&mut seen);
-        let look = self.asker.look(seen, answers);
+        let look = self.asker.look(world.seen(&fleet), answers);
         let clock = world.cloud.clock();
         let hands = self.settings.hands(&*world.ledger, &clock, term, &self.providers, Some(&Anybody));
         let (patience, policy) = (self.settings.patience(), &self.settings.policy);

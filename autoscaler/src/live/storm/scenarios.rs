@@ -79,11 +79,6 @@ fn while_the_list_is_a_page_for_people_nothing_is_rented_or_given_back_and_after
 }
 
 #[test]
-fn a_pause_of_the_gateway_costs_no_machine() {
-    nothing_is_wrong(&losses::gateway_pauses());
-}
-
-#[test]
 fn a_budget_holds_at_every_moment_and_what_somebody_waits_for_goes_first() {
     nothing_is_wrong(&money::budget());
 }

@@ -61,27 +61,3 @@ async fn mixed(may_bid: bool) -> (Vec<String>, f64, usize) {
     let lost = stage.fleet.lost_jobs();
     (stage.end(), usd, lost)
 }
-
-/// The gateway stands still for as long as a restart takes, and workers are heard again one after the other.
-pub(in super::super) fn gateway_pauses() -> Vec<String> {
-    play(async {
-        let policy = Policy { max_machines: 3, ..policy() };
-        let mut stage = Stage::new(3, market(8, &listing()), policy, &[DRAW]);
-        stage.submit(0, 2_000);
-        stage.run_until(3_600.0, "all serve", |stage| stage.fleet.serving() == 3).await;
-        stage.run_for(180.0).await;
-        let mut lost = Vec::new();
-        for pause_s in [25.0, 50.0] {
-            let until_s = stage.now_s() + pause_s;
-            stage.fleet.silence(3, (until_s * 1e3) as u64, 10_000);
-            stage.run_for(pause_s + 60.0).await;
-            lost.push((pause_s, stage.world.cloud.rented(), stage.fleet.serving()));
-        }
-        stage.claim(lost == [(25.0, 3, 3), (50.0, 3, 3)], format!("pause, rented, serving: {lost:?}"));
-        // One that falls silent alone is lost all the same.
-        stage.fleet.silence(1, (stage.now_s() * 1e3) as u64 + 600_000, 0);
-        stage.run_for(90.0).await;
-        stage.claim(stage.world.cloud.rented() == 4, "a machine that fell silent alone was kept");
-        stage.end()
-    })
-}
