@@ -185,7 +185,8 @@ impl Pool {
         let reach = Reach {
             reads,
             writes: vec![home.path().to_owned()],
-            folder: home.path().to_owned(),
+            // Not its home: what starts it at L2 has no right to enter a folder of the handler's user.
+            folder: scanner.folder.clone(),
             network: false,
             devices: Vec::new(),
             uid: model.folder.uid,
