@@ -154,11 +154,11 @@ async fn leave_nothing_that_leads_out(target: &Target) -> Outcome {
     outcome
 }
 
-/// Folders named by the SHA-256 of a package, wherever the worker has them.
+/// Folders of unpacked packages, wherever the worker has them: their names begin with a SHA-256.
 fn unpacked_in(data: &Path) -> Vec<PathBuf> {
     let is_hash = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+        name.len() >= 64 && name.bytes().take(64).all(|byte| byte.is_ascii_hexdigit())
     };
     below(data).into_iter().filter(|path| is_hash(path) && path.is_dir() && !path.is_symlink()).collect()
 }
