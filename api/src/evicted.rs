@@ -1,4 +1,4 @@
-//! Workers that an operator has put out: nothing of theirs is answered any more, what they ran goes to others, and they do not come back.
+//! Workers that an operator evicted. The gateway refuses their calls, their jobs go back to the queue, and they cannot join again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use stokehold_queue::registry::Eviction;
 use crate::error::{Code, Problem};
 use crate::state::App;
 
-/// Replicas that knew it as a worker a moment ago may have granted it a lease since: what it holds comes back once more.
+/// Delay before the worker's jobs are requeued a second time: a replica with a cached record may have granted it a lease meanwhile.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Who was put out, as of a second ago at most.
+/// All evictions, at most a second old.
 #[derive(Default)]
 pub(crate) struct Evicted {
     workers: HashSet<String>,
-    /// The public part of the token that it joined with, and its name.
+    /// Id of the join token, and name of the worker.
     hosts: HashSet<(String, String)>,
 }
 
@@ -31,19 +31,19 @@ impl Evicted {
         evicted
     }
 
-    /// Whether a worker was put out.
+    /// Whether this worker was evicted.
     pub(crate) fn has(&self, worker_id: &str) -> bool {
         self.workers.contains(worker_id)
     }
 
-    /// Whether a worker of this name was put out that had joined with this token.
+    /// Whether a worker with this name that joined with this token was evicted.
     pub(crate) fn has_host(&self, token_id: &str, name: &str) -> bool {
         self.hosts.contains(&(token_id.to_owned(), name.to_owned()))
     }
 }
 
 impl App {
-    /// Who was put out, as of a second ago at most.
+    /// All evictions, at most a second old.
     pub(crate) async fn evicted(&self) -> Result<Arc<Evicted>, Problem> {
         if let Some(evicted) = self.evicted.get(&()) {
             return Ok(evicted);
@@ -51,27 +51,31 @@ impl App {
         self.evicted_now().await
     }
 
-    /// Who was put out, read afresh.
+    /// All evictions, read from Redis.
     pub(crate) async fn evicted_now(&self) -> Result<Arc<Evicted>, Problem> {
-        let evictions = self.ask("read who was put out", self.registry.evictions()).await?;
+        let evictions = self.ask("read evictions", self.registry.evictions()).await?;
         let evicted = Arc::new(Evicted::of(evictions));
         self.evicted.insert((), evicted.clone());
         Ok(evicted)
     }
 
-    /// Puts a worker out, and says how many of its jobs went back to the queue.
+    /// Evicts a worker and returns how many of its jobs went back to the queue.
     pub(crate) async fn evict(&self, worker: &WorkerRecord) -> Result<u32, Problem> {
         let eviction = Eviction::of(worker);
-        self.ask_again("put a worker out", || self.registry.evict(&eviction)).await?;
+        self.ask_again("evict a worker", || self.registry.evict(&eviction)).await?;
         self.evicted.invalidate(&());
         self.workers.invalidate(&worker.worker_id);
         self.fleets.invalidate(&());
-        let requeued = self.ask_again("hand a worker's jobs back", || self.queue.evict(&worker.worker_id)).await?;
+        let requeued = self.ask_again("requeue a worker's jobs", || self.queue.evict(&worker.worker_id)).await?;
         let (app, worker_id) = (self.clone(), worker.worker_id.clone());
         tokio::spawn(async move {
             tokio::time::sleep(AGAIN).await;
-            if let Err(problem) = app.ask_again("hand a worker's jobs back", || app.queue.evict(&worker_id)).await {
-                tracing::warn!(worker.id = worker_id, problem = problem.detail(), "its leases run out by themselves");
+            if let Err(problem) = app.ask_again("requeue a worker's jobs", || app.queue.evict(&worker_id)).await {
+                tracing::warn!(
+                    worker.id = worker_id,
+                    problem = problem.detail(),
+                    "cannot requeue the jobs of an evicted worker again; their leases will expire"
+                );
             }
         });
         tracing::warn!(worker.id = worker.worker_id, name = worker.name, requeued, "a worker was evicted");
@@ -79,20 +83,20 @@ impl App {
     }
 }
 
-/// Refuses the worker of this id if it was put out.
+/// Refuses a call of an evicted worker.
 pub(crate) async fn check_stays(app: &App, worker_id: &str) -> Result<(), Problem> {
     if app.evicted().await?.has(worker_id) {
-        return Err(Problem::new(Code::Unauthorized, "this worker was evicted: it is no longer one of ours"));
+        return Err(Problem::new(Code::Unauthorized, "this worker was evicted"));
     }
     Ok(())
 }
 
-/// Refuses a join by what was put out.
+/// Refuses a join under the name and token of an evicted worker.
 pub(crate) async fn check_joins(app: &App, token_id: &str, name: &str) -> Result<(), Problem> {
     if app.evicted_now().await?.has_host(token_id, name) {
         return Err(Problem::new(
             Code::Forbidden,
-            "a worker of this name that joined with this token was evicted; to take it back, give it another join token",
+            "a worker with this name that used this join token was evicted; use another join token to let it join again",
         ));
     }
     Ok(())

@@ -49,7 +49,7 @@ const CHANGES_OF_TENANT: usize = 64;
 /// How long the list of workers is believed.
 const FLEET_FOR: Duration = Duration::from_secs(1);
 
-/// How long a worker may be at fetching what it was told to fetch.
+/// How long after the advice a worker may still fetch a version ahead.
 const ADVISED_FOR: Duration = Duration::from_secs(3600);
 
 /// The parts of a running replica. Clones share them.
@@ -81,7 +81,7 @@ pub struct Parts {
     pub(crate) forgotten: Cache<(), Arc<Vec<ForgottenNeeds>>>,
     pub(crate) machines: Cache<(), Arc<Machines>>,
     pub(crate) ahead: Cache<(), Arc<Ahead>>,
-    /// The models that workers were told of lately, by worker.
+    /// Models that heartbeats advised workers to load or fetch, by worker id.
     pub(crate) advised: Cache<(String, ModelRef), ()>,
     pub(crate) evicted: Cache<(), Arc<Evicted>>,
     /// What runs, as of a second ago at most.

@@ -162,7 +162,7 @@ pub(super) async fn ended_lines(app: &App, tenant: &str, ids: &[JobId]) -> Resul
         let here: HashSet<JobId> = lines.iter().map(|line| line.id).collect();
         for id in ids.iter().filter(|id| !here.contains(id)) {
             let job = match app.queue.get(*id).await {
-                // The queue has left it out already, and has said so.
+                // The queue has logged the unreadable record and left it out of its own list.
                 Err(QueueError::Corrupt { .. }) => continue,
                 Ok(Some(job)) => Some(job),
                 Ok(None) => app.find_job(tenant, *id).await?,

@@ -79,7 +79,7 @@ fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Reach) -> impl Iter
     waiting.take(NEXT_MAX).map(|(_, model)| model)
 }
 
-/// Whether a worker is to fetch a version ahead, as another replica may have told it.
+/// Whether a version is among those that this worker should fetch ahead. Covers advice that another replica gave.
 pub(super) async fn is_next(app: &App, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Problem> {
     let (demands, ahead, fleet) = tokio::try_join!(app.demands(), app.ahead(), app.fleet())?;
     // As it was last heard of.

@@ -11,8 +11,8 @@ use crate::path::Path;
 use crate::routes::{packages, weights};
 use crate::state::App;
 
-/// What a worker needs to start a runner: to whoever holds a job of this version, or is to keep it loaded or to fetch it ahead. For everybody
-/// else there is no such version.
+/// Answers what a worker needs to start a runner of this version. A worker gets it if it holds a job of the version, should keep it loaded, or
+/// should fetch it ahead; every other worker gets 404.
 pub(super) async fn endpoint(
     State(app): State<App>,
     worker: JoinedWorker,
@@ -21,7 +21,7 @@ pub(super) async fn endpoint(
     let missing = || {
         Problem::new(
             Code::NotFound,
-            "there is no such endpoint version, or this worker has no job of it and is to fetch no such version",
+            "no such endpoint version, or this worker neither holds a job of it nor was asked to load or fetch it",
         )
     };
     let number = version.parse().map_err(|_| missing())?;

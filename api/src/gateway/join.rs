@@ -76,8 +76,8 @@ pub(super) async fn join(
     }))
 }
 
-/// The id of the worker that an earlier join with this token answered, if what is shown for it was made by that. A worker that joins again
-/// keeps its id, since its leases are those of that id; nobody else can show that it is that worker.
+/// The worker id from an earlier join with the same token, if the seal in `shown` proves it. A worker that joins again keeps its id and with it
+/// its leases. No other worker can present the seal.
 fn resumed(app: &App, joiner: &TokenRecord, shown: Option<&str>) -> Option<String> {
     let (worker_id, seal) = shown?.split_once('.')?;
     let is_its_own = app.config.token_key.is_sealed(&resume_label(joiner, worker_id), seal);

@@ -18,7 +18,7 @@ pub(super) async fn holdings(app: &App, leases: &[LeaseRef]) -> Result<Vec<Optio
     app.ask("ask who holds leases", app.queue.holdings(leases)).await
 }
 
-/// Whether a lease was given to another worker. One that is not held now is nobody's: what is done with it is refused by its fence.
+/// Whether another worker holds the lease. A lease that is not held at all passes this check; its stale fence is refused by the queue.
 pub(super) fn is_anothers(holding: Option<&Holding>, worker_id: &str) -> bool {
     holding.is_some_and(|holding| holding.worker_id != worker_id)
 }
@@ -27,7 +27,7 @@ pub(super) fn is_anothers(holding: Option<&Holding>, worker_id: &str) -> bool {
 pub(super) async fn check_own(app: &App, worker_id: &str, lease: &LeaseRef) -> Result<(), Problem> {
     let holdings = holdings(app, std::slice::from_ref(lease)).await?;
     if holdings.iter().any(|holding| is_anothers(holding.as_ref(), worker_id)) {
-        tracing::warn!(worker.id = worker_id, job.id = %lease.job_id, "a worker shows the fence of a lease that another one holds");
+        tracing::warn!(worker.id = worker_id, job.id = %lease.job_id, "a worker used the fence of a lease that another worker holds");
         return Err(Problem::new(Code::StaleFence, "this lease was given to another worker"));
     }
     Ok(())
@@ -39,7 +39,7 @@ pub(super) async fn may_know(app: &App, worker: &WorkerRecord, model: &ModelRef)
     if app.ask("look for a lease of a version", app.queue.runs(worker_id, model)).await? {
         return Ok(true);
     }
-    // What it was told lately it may still be at, however the queue has moved on.
+    // The worker may still be fetching what an earlier heartbeat advised, even if no job waits for it by now.
     if app.advised.contains_key(&(worker_id.clone(), model.clone())) || app.is_to_keep(worker_id, model).await? {
         return Ok(true);
     }

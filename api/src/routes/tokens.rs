@@ -277,7 +277,7 @@ pub(crate) async fn revoke(
     }
     let touched = match reachable(&app, &caller.token, &id).await {
         Ok(record) => {
-            // What is a tenant's own anybody may revoke who may revoke at all: a token that leaked must go, whoever is there to do it.
+            // Any token that may revoke tokens may revoke all tokens of its tenant: a leaked token must be revocable by every administrator.
             let wanted = Wanted::of(&record);
             let operators = wanted.scopes.iter().copied().filter(|scope| scope.is_operators()).collect();
             check_grant(&caller.token, &Wanted { scopes: operators, ..wanted })?;

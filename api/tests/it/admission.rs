@@ -105,7 +105,7 @@ async fn a_redis_that_was_restarted_is_swept_and_mended() {
     assert_eq!(queue.lease(query).await.unwrap()[0].job_id.to_string(), id);
 }
 
-/// Whoever holds most is stopped first, by jobs and by versions, and the others are served.
+/// The tenant that holds the most memory is refused first, for submits and deploys, while other tenants are served.
 #[tokio::test]
 async fn a_tenant_that_fills_redis_leaves_the_others_room() {
     let stack = Stack::start().await;

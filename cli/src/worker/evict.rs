@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use crate::client::{Client, segment};
 use crate::{Global, output};
 
-/// Put a worker out: its token ends within 5 seconds, and its jobs go to others
+/// Evict a worker (takes effect within 5 s)
 ///
-/// Its jobs lose no attempt, and what it says of them is refused. It does not join again under its name with the token that it joined with; a
-/// rented machine does not join again at all. A host that may lie about its name is kept out by --revoke-join-token.
+/// The worker's jobs go back to the queue without losing an attempt, and its reports are refused. It cannot join again with the same name and
+/// join token; a rented machine cannot join again at all. Use --revoke-join-token if the host may change its name.
 #[derive(Args)]
 #[command(after_help = "Examples:
   stoke worker evict w_0123456789abcdef
   stoke worker evict w_0123456789abcdef --revoke-join-token
   stoke token revoke TOKEN --with-workers")]
 pub(crate) struct EvictArgs {
-    /// Its id, as `stoke workers` shows it
+    /// Worker id, from `stoke workers`
     #[arg(value_name = "ID")]
     id: String,
-    /// Revoke the token that it joined with, too: nothing joins with it any more
+    /// Also revoke its join token, so that no worker can join with it
     #[arg(long)]
     revoke_join_token: bool,
 }
@@ -37,14 +37,14 @@ pub(crate) async fn run(global: &Global, args: EvictArgs) -> Result<()> {
         && let Some(token) = evicted["join_token"].as_str()
     {
         output::note(output::dim(format_args!(
-            "Others may join with its token still; `stoke token revoke {token} --with-workers` evicts all that joined with it."
+            "Its join token is still valid; `stoke token revoke {token} --with-workers` revokes it and evicts every worker that joined with it."
         )));
     }
     Ok(())
 }
 
 async fn evict(client: &Client, args: &EvictArgs) -> Result<Value> {
-    ensure!(args.id.starts_with("w_"), "a worker's id begins with w_; `stoke workers` shows it");
+    ensure!(args.id.starts_with("w_"), "not a worker id: it begins with w_ (see `stoke workers`)");
     let body = json!({"revoke_join_token": args.revoke_join_token});
     client.once(Method::POST, &format!("/v1/workers/{}/evict", segment(&args.id)), Some(&body)).await
 }

@@ -1,4 +1,4 @@
-//! Workers that an operator has put out: what is theirs is refused from then on.
+//! Records of workers that an operator evicted.
 
 use std::collections::HashMap;
 
@@ -9,25 +9,25 @@ use super::{Registry, WorkerRecord, readable, to_json};
 use crate::clock::now_ms;
 use crate::error::Error;
 
-/// So many are remembered; the oldest give way.
+/// Number of evictions kept. The oldest are dropped first.
 const EVICTIONS_MAX: usize = 10_000;
 
-/// A worker that was put out. It, and whatever joins under its name with the token that it joined with, is refused.
+/// An evicted worker. The gateway refuses it, and every join under the same name with the same join token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
-    /// Its id.
+    /// Id of the worker.
     pub worker_id: String,
-    /// What it was called.
+    /// Name of the worker.
     pub name: String,
-    /// The public part of the token that it joined with, where that is known.
+    /// Id of its join token, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined_with: Option<String>,
-    /// When that was, unix milliseconds.
+    /// Time of the eviction, unix milliseconds.
     pub at_ms: u64,
 }
 
 impl Eviction {
-    /// That of a worker, now.
+    /// An eviction of this worker, now.
     #[must_use]
     pub fn of(worker: &WorkerRecord) -> Self {
         Self {
