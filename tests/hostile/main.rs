@@ -9,6 +9,7 @@
 #[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod api;
 mod browser;
+mod handlers;
 mod packages;
 mod report;
 mod schemas;
@@ -60,6 +61,7 @@ async fn main() -> ExitCode {
     surface!(report, wanted, terminal);
     surface!(report, wanted, browser);
     surface!(report, wanted, packages);
+    surface!(report, wanted, handlers);
     println!("\n{}\n{}", report.table(), report.totals());
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -30,8 +30,10 @@ pub(crate) fn size(quick: usize, full: usize) -> usize {
 pub(crate) enum Who {
     /// Root, with all capabilities.
     Root,
-    /// An ordinary user.
+    /// An ordinary user of a machine where everybody may make user namespaces.
     User,
+    /// An ordinary user of a machine where nobody may.
+    UserWithoutNamespaces,
 }
 
 impl Who {
@@ -39,10 +41,14 @@ impl Who {
     fn prefix(self) -> Vec<String> {
         let id = UID.to_string();
         let setpriv = ["setpriv", "--reuid", &id, "--regid", &id, "--clear-groups", "--"];
+        let bwrap = bwrap();
+        let without = [&bwrap, "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--"];
         let words: Vec<&str> = match self {
             Self::Root => Vec::new(),
             Self::User if !is_root() => Vec::new(),
             Self::User => setpriv.to_vec(),
+            Self::UserWithoutNamespaces if !is_root() => without.to_vec(),
+            Self::UserWithoutNamespaces => [&setpriv[..], &without[..]].concat(),
         };
         words.into_iter().map(str::to_owned).collect()
     }
@@ -95,6 +101,11 @@ pub(crate) fn bwrap() -> String {
     std::env::var("STOKE_TEST_BWRAP").unwrap_or_else(|_| "bwrap".to_owned())
 }
 
+/// Whether this machine has one that starts.
+pub(crate) fn has_bwrap() -> bool {
+    Command::new(bwrap()).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
 /// A stack, and a folder beside its data.
 pub(crate) struct Stage {
     pub(crate) stack: Stack,
@@ -132,6 +143,11 @@ impl Stage {
         let stack = Stack::start_as(&who.prefix(), &data, &StackOptions { args, env: all });
         let api = Api::of(&stack);
         Self { stack, api, dir }
+    }
+
+    /// Where the stack's data are.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
     }
 
     /// The API with another token.
