@@ -10,6 +10,7 @@
 mod api;
 mod browser;
 mod handlers;
+mod host;
 mod packages;
 mod report;
 mod schemas;
@@ -62,6 +63,7 @@ async fn main() -> ExitCode {
     surface!(report, wanted, browser);
     surface!(report, wanted, packages);
     surface!(report, wanted, handlers);
+    surface!(report, wanted, host);
     println!("\n{}\n{}", report.table(), report.totals());
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
