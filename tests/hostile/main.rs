@@ -9,6 +9,7 @@
 #[allow(dead_code, reason = "the end-to-end tests use the rest")]
 mod api;
 mod browser;
+mod builds;
 mod handlers;
 mod host;
 mod packages;
@@ -64,6 +65,7 @@ async fn main() -> ExitCode {
     surface!(report, wanted, packages);
     surface!(report, wanted, handlers);
     surface!(report, wanted, host);
+    surface!(report, wanted, builds);
     println!("\n{}\n{}", report.table(), report.totals());
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
