@@ -10,6 +10,7 @@
 mod api;
 mod browser;
 mod builds;
+mod caches;
 mod handlers;
 mod host;
 mod packages;
@@ -66,6 +67,7 @@ async fn main() -> ExitCode {
     surface!(report, wanted, handlers);
     surface!(report, wanted, host);
     surface!(report, wanted, builds);
+    surface!(report, wanted, caches);
     println!("\n{}\n{}", report.table(), report.totals());
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
