@@ -17,6 +17,7 @@ mod packages;
 mod report;
 mod schemas;
 mod stage;
+mod takes;
 mod tenants;
 mod terminal;
 mod worker;
@@ -68,6 +69,7 @@ async fn main() -> ExitCode {
     surface!(report, wanted, host);
     surface!(report, wanted, builds);
     surface!(report, wanted, caches);
+    surface!(report, wanted, takes);
     println!("\n{}\n{}", report.table(), report.totals());
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

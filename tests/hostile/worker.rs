@@ -24,6 +24,7 @@ struct Target {
 pub(crate) struct Liar<'a> {
     stage: &'a Stage,
     token: String,
+    pub(crate) id: String,
 }
 
 pub(crate) async fn run(report: &mut Report) {
@@ -91,7 +92,8 @@ impl<'a> Liar<'a> {
             return Err(joined.text().await.unwrap());
         }
         let joined: Value = joined.json().await.unwrap();
-        Ok(Self { stage, token: joined["token"].as_str().unwrap().to_owned() })
+        let text = |name: &str| joined[name].as_str().unwrap().to_owned();
+        Ok(Self { stage, token: text("token"), id: text("worker_id") })
     }
 
     /// Asks for something; the status and the answer.
