@@ -178,6 +178,19 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_vhangup,
 ];
 
+/// Refused at L1, where files of others are visible: Landlock does not check changes of extended attributes. `EPERM` is
+/// what programs that copy files expect of a file system without attributes. The last two are `setxattrat` and `removexattrat`.
+const ATTRIBUTES: &[libc::c_long] = &[
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    463,
+    466,
+];
+
 /// Answered with ENOSYS, so that programs do without: the arguments of `clone3` cannot be looked at, and io_uring goes past this filter.
 const UNKNOWN: &[libc::c_long] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
@@ -236,6 +249,9 @@ fn refusals(policy: &Policy) -> Result<BpfProgram> {
     }
     let others = families.into_iter().map(|family| condition(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())));
     rules.insert(libc::SYS_socket, vec![rule(others.collect::<Result<_>>()?)?]);
+    if !policy.is_alone() {
+        rules.extend(ATTRIBUTES.iter().map(|call| (*call, Vec::new())));
+    }
     if is_unconnected {
         refuse_unix_peers(&mut rules)?;
     }
