@@ -477,8 +477,8 @@ def _tcp(family: int, host: str, port: int) -> str:
 
 
 def _udp(family: int, host: str, port: int) -> str:
-    if host in ("127.0.0.1", "::1"):
-        return ""  # Of its own loopback; nobody answers there.
+    if host in ("127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"):
+        return ""  # Its own loopback, where nobody answers.
     with socket.socket(family, socket.SOCK_DGRAM) as one:
         one.settimeout(2)
         return f"sent {one.sendto(b'x', (host, port))}"

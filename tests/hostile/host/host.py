@@ -107,7 +107,12 @@ def _sent(name: str, kind: int) -> str:
 def _sent_from_a_pair(name: str, kind: int) -> str:
     one, other = socket.socketpair(socket.AF_UNIX, kind)
     with one, other:
-        return f"sent {one.sendmsg([b'x'], [], 0, name)}"
+        sent = one.sendmsg([b"x"], [], 0, name)
+        # The kernel ignores the name for a pair of this type.
+        other.setblocking(False)
+        if kind == socket.SOCK_SEQPACKET and other.recv(1):
+            raise OSError("it went to the other end of the pair")
+        return f"sent {sent}"
 
 
 def try_forge(targets: list[str]) -> None:
