@@ -50,7 +50,7 @@ local function count_held(checks)
     if job and (job[1] ~= 'running' or string.match(job[2] or '', '^%S+') ~= worker) then
       gone[#gone + 1] = fields[n]
     else
-      held, held_jobs = held + tonumber(fields[n + 1]), held_jobs + 1
+      held, held_jobs = held + (tonumber(fields[n + 1]) or SLOT), held_jobs + 1
     end
   end
   if #gone > 0 then redis.call('HDEL', runs_key(worker), unpack(gone)) end

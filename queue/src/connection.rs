@@ -19,6 +19,7 @@ use redis::{
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::clock::Clock;
 use crate::commit::Commits;
 use crate::error::{Error, WRONG_TYPE};
 use crate::scripts::{self, Script};
@@ -121,6 +122,16 @@ impl Connection {
             pipe.cmd("SCRIPT").arg("LOAD").arg(&script.source).ignore();
         }
         pipe.query_async(&mut self.redis()).await.map_err(Error::redis("load the scripts"))
+    }
+
+    /// Now, unix milliseconds, by the clock that the scripts read: that of Redis, or a test's.
+    pub(crate) async fn now_ms(&self, clock: &Clock) -> Result<u64, Error> {
+        if let Clock::Manual(clock) = clock {
+            return Ok(clock.now_ms());
+        }
+        let time = redis::cmd("TIME").query_async(&mut self.redis()).await;
+        let (seconds, micros): (u64, u64) = time.map_err(Error::redis("read the clock"))?;
+        Ok(seconds * 1_000 + micros / 1_000)
     }
 
     /// The answers of a pipeline of reads, in order. A key that holds another type than is read, or an answer that is no `T`, is `None`: it

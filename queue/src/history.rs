@@ -167,13 +167,6 @@ impl History {
 
     /// The queue's clock, as the scripts read it.
     async fn now_ms(&self) -> Result<u64, Error> {
-        if let Clock::Manual(clock) = &self.clock {
-            return Ok(clock.now_ms());
-        }
-        let (seconds, micros): (u64, u64) = redis::cmd("TIME")
-            .query_async(&mut self.connection.redis())
-            .await
-            .map_err(Error::redis("ask for the time"))?;
-        Ok(seconds * 1000 + micros / 1000)
+        self.connection.now_ms(&self.clock).await
     }
 }

@@ -160,14 +160,7 @@ impl Schedules {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn now_ms(&self) -> Result<u64, Error> {
-        if let Clock::Manual(clock) = &self.clock {
-            return Ok(clock.now_ms());
-        }
-        let (seconds, micros): (u64, u64) = redis::cmd("TIME")
-            .query_async(&mut self.connection.redis())
-            .await
-            .map_err(Error::redis("read the clock"))?;
-        Ok(seconds * 1000 + micros / 1000)
+        self.connection.now_ms(&self.clock).await
     }
 
     /// Stores a new schedule, due at its `due_ms`, paused without one. The same id again changes nothing. Answers the id of the

@@ -3,7 +3,6 @@
 use redis::AsyncCommands;
 
 use super::{BATCH_MAX, RedisQueue, bounded};
-use crate::clock::Clock;
 use crate::error::Error;
 use crate::gateway::{FinishAnswer, LeaseRef, ModelRef};
 use crate::id::{Fence, JobId};
@@ -56,18 +55,10 @@ impl RedisQueue {
         for lease in leases {
             jobs.hmget(self.keys.job(lease.job_id), &["fence", "run"]);
         }
-        let mut redis = self.connection.redis();
         let jobs: Vec<Option<(Option<String>, Option<String>)>> =
             self.connection.read_each(&mut jobs).await.map_err(Error::redis(step))?;
         // Asked after the jobs, so that no lease is younger than it is.
-        let now_ms = match &self.config.clock {
-            Clock::Own => {
-                let (seconds, micros): (u64, u64) =
-                    redis::cmd("TIME").query_async(&mut redis).await.map_err(Error::redis(step))?;
-                seconds * 1_000 + micros / 1_000
-            }
-            Clock::Manual(clock) => clock.now_ms(),
-        };
+        let now_ms = self.connection.now_ms(&self.config.clock).await?;
         let held = leases.iter().zip(jobs).map(|(lease, job)| {
             let (fence, run) = job?;
             Holding::parse(&run.filter(|_| fence.as_ref() == Some(&lease.fence.0))?, now_ms)
@@ -78,9 +69,9 @@ impl RedisQueue {
     /// What a worker's leases take of its slots, in [`SLOT_PARTS`](crate::job::SLOT_PARTS).
     pub(crate) async fn taken(&self, worker_id: &str) -> Result<u64, Error> {
         let mut redis = self.connection.redis();
-        let parts: Vec<u64> =
+        let parts: Vec<String> =
             redis.hvals(self.keys.runs(worker_id)).await.map_err(Error::redis("add up a worker's leases"))?;
-        Ok(parts.into_iter().sum())
+        Ok(parts.iter().filter_map(|part| part.parse::<u64>().ok()).sum())
     }
 
     /// Whether a worker holds a lease of a job of this version.
@@ -133,13 +124,12 @@ impl RedisQueue {
             for id in &ids {
                 pipe.hmget(self.keys.job(*id), &["fence", "run"]);
             }
-            let rows: Vec<(Option<String>, Option<String>)> = match ids.is_empty() {
-                true => Vec::new(),
-                false => pipe.query_async(&mut redis).await.map_err(Error::redis(step))?,
-            };
+            let rows: Vec<Option<(Option<String>, Option<String>)>> =
+                self.connection.read_each(&mut pipe).await.map_err(Error::redis(step))?;
             let is_its_own =
                 |run: &Option<String>| run.as_deref().and_then(|run| run.split(' ').next()) == Some(worker_id);
-            let held = ids.iter().zip(rows).filter(|(_, (_, run))| is_its_own(run));
+            let read = ids.iter().zip(rows).filter_map(|(id, row)| Some((id, row?)));
+            let held = read.filter(|(_, (_, run))| is_its_own(run));
             let leases: Vec<LeaseRef> =
                 held.filter_map(|(id, (fence, _))| Some(LeaseRef { job_id: *id, fence: Fence(fence?) })).collect();
             for leases in leases.chunks(BATCH_MAX) {

@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use stokehold_queue::gateway::{ExtendAnswer, FinishAnswer};
 use stokehold_queue::job::{ErrorCode, Hook, HookEvent, JobSpec, JobState, NewJob};
 use stokehold_queue::quarantine::{Discarded, Quarantined, Readmitted};
-use stokehold_queue::queue::{CancelAnswer, Gate, Lease, Limits, ListFilter, Usage};
+use stokehold_queue::queue::{CancelAnswer, Gate, Lease, LeaseQuery, Limits, ListFilter, Usage};
 use stokehold_queue::{Clock, JobId, ManualClock, Queue, RedisQueue};
 use stokehold_tests::redis_server::RedisServer;
 use tempfile::TempDir;
@@ -355,6 +355,23 @@ async fn numbers_that_are_none_stop_no_lease() {
     assert_eq!(leases.len(), 2);
     all.queue.finish(&leases.iter().map(succeed).collect::<Vec<_>>()).await.unwrap();
     assert_eq!(all.quarantined().await, []);
+}
+
+#[tokio::test]
+async fn what_a_worker_holds_is_counted_and_handed_back_beside_what_cannot_be_read() {
+    let mut all = fixture().await;
+    let ids = all.submit((0..4).map(|_| job("echo"))).await;
+    let bounded = |want| LeaseQuery { slots: Some(2), ..query(want, 0) };
+    let worker = bounded(1).worker_id;
+    let leases = all.queue.lease(bounded(2)).await.unwrap();
+    assert_eq!(leases.len(), 2);
+    let root = all.key("*:leases").await.replace(":leases", "");
+    let runs = format!("{root}:runs:{worker}");
+    let _: u32 = redis::cmd("HSET").arg(runs).arg("odd").arg("many").query_async(&mut all.redis).await.unwrap();
+    assert_eq!(all.queue.lease(bounded(1)).await.unwrap().len(), 1);
+    all.ruin(ids[0]).await;
+    assert_eq!(all.queue.evict(&worker).await.unwrap(), 2, "the two that can be read");
+    assert_eq!(all.lease(10).await.len(), 3);
 }
 
 #[tokio::test]
