@@ -290,10 +290,8 @@ impl Environments {
                 return Ok(ready);
             }
             let lock_file = inner.store.lock_file(hash);
-            let lock = lock::exclusive(&lock_file, BUILD_LIMIT).await?;
-            if inner.store.is_usable(hash) {
-                continue;
-            }
+            let is_built = || inner.store.is_usable(hash);
+            let Some(lock) = lock::to_make(&lock_file, BUILD_LIMIT, is_built).await? else { continue };
             let started = Instant::now();
             let built = inner.build(wanted, progress).await;
             metrics::environment_built(started.elapsed(), built.is_ok());

@@ -161,10 +161,8 @@ impl Packages {
             if let Some(in_use) = self.store.in_use(&name, lock::shared(&lock_file, LOCK_LIMIT).await?) {
                 return Ok(Package { folder: self.store.place(&name), _in_use: Arc::new(in_use) });
             }
-            let exclusive = lock::exclusive(&lock_file, LOCK_LIMIT).await?;
-            if self.store.place(&name).is_dir() {
-                continue;
-            }
+            let is_here = || self.store.place(&name).is_dir();
+            let Some(exclusive) = lock::to_make(&lock_file, LOCK_LIMIT, is_here).await? else { continue };
             // The lock is held to the end of what it does on the disk, also when the caller goes away.
             if let Err(error) = self.make(&name, sha256, size_bytes, url, Arc::new(exclusive)).await {
                 if error.is_of_the_bytes() {

@@ -15,6 +15,23 @@ pub(crate) async fn exclusive(path: &Path, limit: Duration) -> Result<File, Erro
     wait(path, limit, try_exclusive).await
 }
 
+/// Waits for the lock that no one shares, to make something that `is_made` finds. `None` once another process has made it: its users share the
+/// lock from then on, for as long as they use it, so it may never be free.
+pub(crate) async fn to_make(path: &Path, limit: Duration, is_made: impl Fn() -> bool) -> Result<Option<File>, Error> {
+    let waiting = async {
+        while !is_made() {
+            if let Some(file) = try_exclusive(path).map_err(Error::io(format!("lock {}", path.display())))? {
+                // It may have been made and its maker gone since.
+                return Ok((!is_made()).then_some(file));
+            }
+            tokio::time::sleep(RETRY_EVERY).await;
+        }
+        Ok(None)
+    };
+    let waited = tokio::time::timeout(limit, waiting).await;
+    waited.unwrap_or_else(|_| Err(Error::Locked { path: path.to_owned(), limit }))
+}
+
 /// Waits for a lock that others may share.
 pub(crate) async fn shared(path: &Path, limit: Duration) -> Result<File, Error> {
     wait(path, limit, try_shared).await
@@ -51,5 +68,33 @@ fn attempt(path: &Path, lock: fn(&File) -> Result<(), TryLockError>) -> std::io:
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_to_make_what_another_makes_does_not_wait_for_its_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("thing.lock");
+        let is_made = AtomicBool::new(false);
+        let making = try_exclusive(&path).unwrap().unwrap();
+        let making_and_using = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            is_made.store(true, Ordering::Relaxed);
+            making.lock_shared().unwrap();
+        };
+        let (waited, ()) = tokio::join!(to_make(&path, LIMIT, || is_made.load(Ordering::Relaxed)), making_and_using);
+        assert!(waited.unwrap().is_none());
+        assert!(matches!(to_make(&path, LIMIT, || false).await, Err(Error::Locked { .. })), "it is in use");
+        drop(making);
+        assert!(to_make(&path, LIMIT, || false).await.unwrap().is_some());
     }
 }
