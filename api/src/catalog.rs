@@ -26,8 +26,9 @@ const DEPLOYED_IDLE: Duration = Duration::from_secs(600);
 /// What a version was seen to need of a card is looked up again after this long.
 const NEED_FOR: Duration = Duration::from_secs(5);
 
-/// The number of a requirement set is asked for again after this long: one that nobody asks for is freed (requirements.rs).
-const NUMBER_FOR: Duration = Duration::from_secs(60);
+/// A version is read again after this long, since another replica may have deleted it; so is the number of its requirement set, for one that nobody
+/// asks for is freed (requirements.rs).
+const VERSION_FOR: Duration = Duration::from_secs(60);
 
 /// What a requirement set is made of.
 const SET_MEMBERS: &str = "gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox";
@@ -42,8 +43,8 @@ pub(crate) struct Deployed {
     /// The number of its demands.
     pub(crate) demands: u32,
     pub(crate) input: Schema,
-    /// When what it needs and its number are to be looked up again; never for what runs on any CPU.
-    pub(crate) need_until: Option<Instant>,
+    /// When it is to be read again.
+    pub(crate) fresh_until: Instant,
 }
 
 /// Looked-up versions, bounded.
@@ -85,7 +86,7 @@ impl Catalog {
         };
         let key = (tenant.to_owned(), name.to_owned(), number);
         if let Some(deployed) = self.deployed.get(&key)
-            && deployed.need_until.is_none_or(|until| Instant::now() < until)
+            && Instant::now() < deployed.fresh_until
         {
             return Ok(deployed);
         }
@@ -94,9 +95,8 @@ impl Catalog {
         let needs_card = found.spec.vram_gib > 0.0;
         let learned = if needs_card { self.learned(tenant, name, number).await? } else { BTreeMap::new() };
         let demands = self.number(tenant, &found.spec.demands, false).await?;
-        let fresh_for = needs_card.then_some(NEED_FOR).or((demands > 0).then_some(NUMBER_FOR));
-        let need_until = fresh_for.map(|fresh_for| Instant::now() + fresh_for);
-        let deployed = Arc::new(compile(found, learned, demands, need_until)?);
+        let fresh_until = Instant::now() + if needs_card { NEED_FOR } else { VERSION_FOR };
+        let deployed = Arc::new(compile(found, learned, demands, fresh_until)?);
         self.deployed.insert(key, deployed.clone());
         Ok(deployed)
     }
@@ -147,6 +147,12 @@ impl Catalog {
         let _ = self.deployed.invalidate_entries_if(move |(of, endpoint, _), _| *of == tenant && *endpoint == name);
     }
 
+    /// Versions of an endpoint were deleted on this replica: from here on no job is submitted to them.
+    pub(crate) fn undeployed_now(&self, tenant: &str, name: &str) {
+        self.traffic.invalidate(&(tenant.to_owned(), name.to_owned()));
+        self.forgotten_now(tenant, name);
+    }
+
     /// A deploy, or a change of traffic, on this replica: from here on it holds.
     pub(crate) fn routed_now(&self, tenant: &str, name: &str, traffic: Traffic) {
         self.traffic.insert((tenant.to_owned(), name.to_owned()), traffic);
@@ -175,7 +181,7 @@ fn compile(
     version: EndpointVersion,
     learned_mib: BTreeMap<String, u64>,
     demands: u32,
-    need_until: Option<Instant>,
+    fresh_until: Instant,
 ) -> Result<Deployed, Problem> {
     let broken = |why: &str| {
         tracing::error!(endpoint = version.name, version = version.version, why, "a deployed version cannot be used");
@@ -184,5 +190,5 @@ fn compile(
     let input = Schema::compile(&version.spec.input_schema).map_err(|why| broken(&why))?;
     let need = version.spec.vram_need(learned_mib);
     let vram_class_gib = need.class_gib().ok_or_else(|| broken("it wants more VRAM than any card has"))?;
-    Ok(Deployed { version, need, vram_class_gib, demands, input, need_until })
+    Ok(Deployed { version, need, vram_class_gib, demands, input, fresh_until })
 }

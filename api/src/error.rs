@@ -66,6 +66,8 @@ pub enum Code {
     Quarantined,
     /// As many jobs are open as the caller may have.
     QuotaExceeded,
+    /// New jobs run on the endpoint or version, or it has open jobs.
+    EndpointInUse,
     /// More would be stored than the tenant may keep.
     StorageExceeded,
     /// The package was not uploaded.
@@ -116,6 +118,7 @@ impl Code {
             Self::NotRetryable => (StatusCode::CONFLICT, "The job cannot be tried again"),
             Self::Quarantined => (StatusCode::CONFLICT, "The job is in the quarantine"),
             Self::QuotaExceeded => (StatusCode::TOO_MANY_REQUESTS, "Too many open jobs"),
+            Self::EndpointInUse => (StatusCode::CONFLICT, "The endpoint is in use"),
             Self::StorageExceeded => (StatusCode::CONFLICT, "Too much is stored"),
             Self::PackageMissing => (StatusCode::CONFLICT, "The package was not uploaded"),
             Self::SecretMissing => (StatusCode::CONFLICT, "A secret is not there"),
@@ -315,7 +318,7 @@ impl From<QueueError> for Problem {
                 let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
                 let detail = format!(
                     "your jobs and versions take {:.1} of the {:.1} MiB of the queue's memory that you may have; nothing was accepted. Ended jobs give theirs \
-                     back when they move to history, sooner with retention_s; or have the operator raise max_memory_bytes",
+                     back when they move to history, sooner with retention_s, and versions when they are deleted; or have the operator raise max_memory_bytes",
                     mib(held_bytes),
                     mib(most_bytes),
                 );

@@ -31,7 +31,7 @@ use crate::routes::{
         limits::own, limits::get, limits::set, limits::get_endpoint, limits::set_endpoint,
         schedules::create, schedules::list, schedules::get, schedules::delete, schedules::pause, schedules::resume,
         packages::create, weights::create, weights::sign, endpoints::deploy, endpoints::list, endpoints::get, endpoints::versions,
-        endpoints::traffic::get, endpoints::traffic::set, endpoints::needs::get, endpoints::needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
+        endpoints::undeploy::endpoint, endpoints::undeploy::version, endpoints::traffic::get, endpoints::traffic::set, endpoints::needs::get, endpoints::needs::forget, secrets::set, secrets::list, secrets::delete, secrets::rewrap,
         feedback::give, feedback::summary, feedback::export, files::create, files::get,
         webhooks::secret, webhooks::rotate, webhooks::list, webhooks::get, webhooks::replay, workers::list, workers::evict, readings::list, archives::script, archives::archive, queue::get, fleet::get, costs::get,
         tokens::create, tokens::list, tokens::rotate, tokens::revoke, tenants::create, tenants::list, tenants::disable, tenants::enable, audit::list,

@@ -10,7 +10,7 @@ pub(crate) const WAIT_MAX_S: u64 = 60;
 
 /// What a page holds unless more or less is asked for, and at most.
 pub(crate) const LIMIT: u32 = 20;
-const LIMIT_MAX: u32 = 100;
+pub(crate) const LIMIT_MAX: u32 = 100;
 
 /// The parameters of a request that nobody has taken yet.
 pub(crate) struct Params(Vec<(String, String)>);

@@ -1,5 +1,6 @@
 //! `stoke endpoints`.
 
+mod delete;
 mod diff;
 mod needs;
 pub(crate) mod traffic;
@@ -29,6 +30,8 @@ enum What {
     Rollback(traffic::RollbackArgs),
     Needs(needs::NeedsArgs),
     ForgetNeeds(needs::ForgetArgs),
+    Delete(delete::DeleteArgs),
+    Prune(delete::PruneArgs),
 }
 
 pub(crate) async fn run(global: &Global, args: EndpointsArgs) -> Result<()> {
@@ -39,6 +42,8 @@ pub(crate) async fn run(global: &Global, args: EndpointsArgs) -> Result<()> {
         Some(What::Rollback(args)) => traffic::roll_back(global, &client, &args).await,
         Some(What::Needs(args)) => needs::show(global, &client, &args).await,
         Some(What::ForgetNeeds(args)) => needs::forget(global, &client, &args).await,
+        Some(What::Delete(args)) => delete::run(global, &client, &args).await,
+        Some(What::Prune(args)) => delete::prune(global, &client, &args).await,
         None => list(global, &client, args.name.as_deref()).await,
     }
 }

@@ -1,8 +1,9 @@
 #!lua
 -- deploy: adds a version of an endpoint and gives it a part of new jobs; the same spec as a version that has one adds none.
--- KEYS  1 versions HASH (number -> version JSON) | 2 endpoints HASH (name -> pointer, as `Traffic` reads it)
--- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent
--- Reply {pointer, version JSON, "new" | "same"}
+-- KEYS  1 versions HASH (number -> version JSON, empty once deleted) | 2 endpoints HASH (name -> pointer, as `Traffic` reads it) |
+--       3 deleted HASH (name -> how many of its versions are deleted)
+-- ARGV  1 name | 2 created_ms | 3 spec JSON, an object | 4 percent | 5 most versions that are not deleted | 6 most names, deleted ones too
+-- Reply {pointer, version JSON, "new" | "same"} | {"", "", "versions" | "names"} there are as many already
 local pointer = redis.call('HGET', KEYS[2], ARGV[1])
 local current, canary, percent, previous = string.match(pointer or '', '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
 if percent == '' then canary, previous = '', canary end
@@ -29,8 +30,11 @@ for _, number in ipairs({canary or '', current or ''}) do
     return {pointer, held, 'same'}
   end
 end
--- Versions are never removed; the current one may be any of them.
-local number = redis.call('HLEN', KEYS[1]) + 1
+local made = redis.call('HLEN', KEYS[1])
+if made == 0 and redis.call('HLEN', KEYS[2]) + redis.call('HLEN', KEYS[3]) >= tonumber(ARGV[6]) then return {'', '', 'names'} end
+if made - tonumber(redis.call('HGET', KEYS[3], ARGV[1]) or 0) >= tonumber(ARGV[5]) then return {'', '', 'versions'} end
+-- The field of a deleted version stays, so that no number is given twice; the current one may be any of them.
+local number = made + 1
 local version = '{"name":"' .. ARGV[1] .. '","version":' .. number .. ',"created_ms":' .. ARGV[2] .. ',' .. string.sub(ARGV[3], 2)
 redis.call('HSET', KEYS[1], number, version)
 point_at(number)

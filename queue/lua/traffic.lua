@@ -1,11 +1,11 @@
 #!lua
 -- traffic: gives a version of an endpoint a part of new jobs; with all of them it is the current one.
--- KEYS  1 versions HASH (number -> version JSON) | 2 endpoints HASH (name -> pointer, as `Traffic` reads it)
+-- KEYS  1 versions HASH (number -> version JSON, empty once deleted) | 2 endpoints HASH (name -> pointer, as `Traffic` reads it)
 -- ARGV  1 name | 2 version | 3 percent
 -- Reply {"ok", pointer} | {"unknown_endpoint", ""} | {"unknown_version", ""}
 local pointer = redis.call('HGET', KEYS[2], ARGV[1])
 if not pointer then return {'unknown_endpoint', ''} end
-if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return {'unknown_version', ''} end
+if redis.call('HSTRLEN', KEYS[1], ARGV[2]) == 0 then return {'unknown_version', ''} end
 local current, canary, percent, previous = string.match(pointer, '^(%d+) ?(%d*) ?(%d*) ?(%d*)$')
 if percent == '' then previous = canary end
 if ARGV[2] == current then

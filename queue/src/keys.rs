@@ -380,6 +380,11 @@ impl RegistryKeys {
         format!("{}:endpoints:{tenant}", self.root)
     }
 
+    /// HASH: how many versions were deleted of each of a tenant's endpoints, those too that are deleted as a whole.
+    pub(crate) fn deleted(&self, tenant: &str) -> String {
+        format!("{}:deleted:{tenant}", self.root)
+    }
+
     pub(crate) fn webhook(&self, tenant: &str) -> String {
         format!("{}:webhook:{tenant}", self.root)
     }
@@ -472,6 +477,7 @@ impl RegistryKeys {
         format!("{}:forgotten", self.root)
     }
 
+    /// HASH: an endpoint's versions, JSON by number; empty once deleted.
     pub(crate) fn versions(&self, tenant: &str, name: &str) -> String {
         format!("{}:versions:{tenant}:{name}", self.root)
     }

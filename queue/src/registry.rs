@@ -25,8 +25,8 @@ use crate::readings::{self, WorkerReading};
 use crate::scripts;
 
 pub use self::audit::{Actor, AuditPage, Change, ChangeEnd, KeptChange, Which};
-pub use self::endpoints::TrafficSet;
 use self::endpoints::parsed as parsed_traffic;
+pub use self::endpoints::{Deployed, ENDPOINTS_MAX, TrafficSet, Undeployed, VERSIONS_MAX};
 pub use self::evictions::Eviction;
 pub use self::machines::{
     AutoscalerStatus, Caps, DECISIONS_MAX, Decision, Eta, Granted, MachineRecord, MachineState, Notice, Term, Wanted,

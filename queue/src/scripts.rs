@@ -137,6 +137,7 @@ scripts! {
     CHANGE_BEGIN "change_begin" "";
     CHANGE_END "change_end" "";
     DEPLOY "deploy" "";
+    UNDEPLOY "undeploy" "";
     TRAFFIC "traffic" "";
     SECRET_SWAP "secret_swap" "";
     LEARN "learn" "";

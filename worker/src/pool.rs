@@ -24,8 +24,8 @@ use tracing::Instrument as _;
 
 use crate::cards::Cards;
 use crate::environment::{Environment, Environments};
-use crate::failure::{infra, start_failure};
-use crate::gateway::Gateway;
+use crate::failure::{failed, infra, start_failure};
+use crate::gateway::{self, Gateway};
 use crate::package::{Package, Packages};
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner, Vram};
 use crate::sandbox::{Level, Reach, Sandbox};
@@ -266,7 +266,12 @@ impl Pool {
             ))
         };
         let endpoint = cell.get_or_try_init(fetch).await;
-        endpoint.cloned().map_err(|error| infra(format!("what to run is not known: {error}")))
+        endpoint.cloned().map_err(|error| match error.downcast_ref::<gateway::Error>() {
+            Some(gateway::Error::Refused { code, detail }) if code == "unknown_version" => {
+                failed(ErrorCode::EnvironmentFailed, detail.clone())
+            }
+            _ => infra(format!("what to run is not known: {error}")),
+        })
     }
 
     /// The model's runner, started if need be: on the card that was claimed for it, if one was.

@@ -1,6 +1,7 @@
 //! A submit's body: what is accepted is bounded, means the same when it is read again, and is the same request when it is repeated.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -31,8 +32,14 @@ static TARGETS: LazyLock<[Target; 2]> = LazyLock::new(|| {
             "package_size_bytes": 0, "entry": "a.py:a", "input_schema": schema}))
             .unwrap();
         let input = Schema::compile(&version.spec.input_schema).unwrap();
-        let deployed =
-            Deployed { version, need: VramNeed::default(), vram_class_gib: 0, demands: 0, input, need_until: None };
+        let deployed = Deployed {
+            version,
+            need: VramNeed::default(),
+            vram_class_gib: 0,
+            demands: 0,
+            input,
+            fresh_until: Instant::now(),
+        };
         Target { deployed: Arc::new(deployed), steps: Vec::new(), webhooks: Webhooks::default(), shard: 0 }
     })
 });

@@ -32,7 +32,10 @@ pub(super) async fn endpoint(
     }
     let ModelRef { tenant, endpoint: name, .. } = model;
     let version = app.ask("read an endpoint", app.registry.endpoint(&tenant, &name, Some(number))).await?;
-    let version = version.ok_or_else(missing)?;
+    let version = version.ok_or_else(|| {
+        let detail = format!("version {number} of endpoint {name:?} was deleted; submit the job to another version");
+        Problem::new(Code::UnknownVersion, detail)
+    })?;
     // A host that is not trusted with its jobs is not shown its code either.
     if version.spec.demands.refusal(&known.offer()).is_some() {
         return Err(missing());

@@ -5,6 +5,7 @@ pub(crate) mod needs;
 mod runner;
 mod steps;
 pub(crate) mod traffic;
+pub(crate) mod undeploy;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use stokehold_queue::demands::SandboxLevel;
 use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, Weight};
 use stokehold_queue::gateway::BATCH_SIZE_MAX;
 use stokehold_queue::job::Priority;
+use stokehold_queue::registry::{Deployed, ENDPOINTS_MAX, VERSIONS_MAX};
 use stokehold_queue::requirements_lock::{Indexes, Lock};
 use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
 use utoipa::ToSchema;
@@ -252,6 +254,7 @@ impl From<EndpointVersion> for VersionView {
     responses(
         (status = 201, description = "The new version.", body = VersionView),
         (status = 200, description = "The current version, which is the same.", body = VersionView),
+        (status = 429, description = "`quota_exceeded`: the endpoint has 200 versions, or the tenant's jobs and versions take all the memory that they may.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 409, description = "`package_missing`: upload it first. `secret_missing`: set it first.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -289,7 +292,26 @@ pub(crate) async fn deploy(
     // Before there is a version that could not be used.
     let number = app.catalog.number(&caller.tenant, &spec.demands, true).await?;
     let deploy = || app.registry.deploy(&caller.tenant, &name, spec.clone(), percent);
-    let (version, traffic, created) = app.ask_again("deploy", deploy).await?;
+    let (version, traffic, created) = match app.ask_again("deploy", deploy).await? {
+        Deployed::Done { version, traffic, is_new } => (*version, traffic, is_new),
+        Deployed::TooManyVersions => {
+            return Err(Problem::new(
+                Code::QuotaExceeded,
+                format!(
+                    "endpoint {name:?} has {VERSIONS_MAX} versions, as many as it may; delete some that nobody uses, with \
+                     `stoke endpoints prune {name}` or DELETE /v1/endpoints/{name}/versions/{{version}}, and deploy again"
+                ),
+            ));
+        }
+        Deployed::TooManyNames => {
+            return Err(Problem::field(
+                "/name",
+                format!(
+                    "is one too many: there are {ENDPOINTS_MAX} names of endpoints, those of deleted ones too; use one of them"
+                ),
+            ));
+        }
+    };
     if traffic.current == version.version {
         // A deploy that breaks off here is repeated, and comes here again.
         keep_warm(&app, &caller.tenant, &name, version.version, spec.min_warm).await?;

@@ -32,6 +32,7 @@ mod schedules;
 mod secrets;
 mod stack;
 mod traces;
+mod undeploy;
 mod versions;
 mod waiting;
 mod webhooks;

@@ -87,7 +87,7 @@ const SHARD: [Family; 61] = [
 ];
 
 /// Below the registry's root.
-const REGISTRY: [Family; 36] = [
+const REGISTRY: [Family; 37] = [
     ("homes", "tenants", Fate::Record),
     ("tenants", "lists", Fate::Place),
     ("tenant", "tenants", Fate::Record),
@@ -107,6 +107,7 @@ const REGISTRY: [Family; 36] = [
     ("series", "figures", Fate::Place),
     ("endpoints", "endpoints", Fate::Record),
     ("versions", "endpoint versions", Fate::Record),
+    ("deleted", "endpoints", Fate::Record),
     ("floors", "endpoints", Fate::Record),
     ("needs", "figures", Fate::Place),
     ("forgotten", "figures", Fate::Moment),

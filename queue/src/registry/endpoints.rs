@@ -11,6 +11,18 @@ use crate::error::Error;
 use crate::gateway::ModelRef;
 use crate::scripts;
 
+/// Versions of one endpoint that are not deleted.
+pub const VERSIONS_MAX: usize = 200;
+
+/// Names of a tenant's endpoints, those of deleted ones too: a deleted endpoint's version numbers are not given again.
+pub const ENDPOINTS_MAX: usize = LIST_MAX;
+
+/// What a deleted version takes, bytes: its number.
+const DELETED_BYTES: u64 = 64;
+
+/// Endpoints whose versions are measured in one round trip.
+const MEASURED_AT_ONCE: usize = 500;
+
 /// Endpoints that are to stay loaded, at most: where each goes is reckoned again every second.
 const FLOORS_MAX: usize = 1_000;
 
@@ -23,6 +35,37 @@ const FLOORS_RESERVED: usize = 10;
 /// Whether a tenant that has `own` of `all` floors may have another.
 fn has_room(own: usize, all: usize) -> bool {
     own < FLOORS_RESERVED || own < FLOORS_OF_TENANT_MAX && all < FLOORS_MAX
+}
+
+/// What became of a deploy.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deployed {
+    /// This is the version, and this the endpoint's traffic; `is_new` unless the version was there.
+    Done {
+        /// The version.
+        version: Box<EndpointVersion>,
+        /// Which versions new jobs run on.
+        traffic: Traffic,
+        /// Whether the deploy added it.
+        is_new: bool,
+    },
+    /// The endpoint has [`VERSIONS_MAX`] versions.
+    TooManyVersions,
+    /// The tenant has [`ENDPOINTS_MAX`] names of endpoints, and this is another one.
+    TooManyNames,
+}
+
+/// What became of a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undeployed {
+    /// So many versions were deleted.
+    Done(u64),
+    /// There is no such endpoint.
+    UnknownEndpoint,
+    /// It has no such version.
+    UnknownVersion,
+    /// New jobs run on the version.
+    HasTraffic,
 }
 
 /// What became of a change of traffic.
@@ -38,23 +81,50 @@ pub enum TrafficSet {
 
 impl Registry {
     /// Adds a version, and gives it this part of new jobs; all of them where it is the first. The same spec as a version that new jobs run on
-    /// gives that one and `false`: repeating a deploy whose outcome is unknown is safe.
+    /// gives that one, not new: repeating a deploy whose outcome is unknown is safe.
     ///
     /// # Errors
     /// [`Error::Unavailable`]: unknown, repeat.
-    pub async fn deploy(
-        &self,
-        tenant: &str,
-        name: &str,
-        spec: EndpointSpec,
-        percent: u32,
-    ) -> Result<(EndpointVersion, Traffic, bool), Error> {
+    pub async fn deploy(&self, tenant: &str, name: &str, spec: EndpointSpec, percent: u32) -> Result<Deployed, Error> {
         let spec = to_json("deploy", &spec)?;
-        let mut call = scripts::DEPLOY.call(&[&self.keys.versions(tenant, name), &self.keys.endpoints(tenant)]);
-        call.arg(name).arg(now_ms()).arg(spec).arg(percent);
+        let keys = [&self.keys.versions(tenant, name), &self.keys.endpoints(tenant), &self.keys.deleted(tenant)];
+        let mut call = scripts::DEPLOY.call(&keys.map(String::as_str));
+        call.arg(name).arg(now_ms()).arg(spec).arg(percent).arg(VERSIONS_MAX).arg(ENDPOINTS_MAX);
         let (pointer, version, outcome): (String, String, String) =
             self.connection.eval(&scripts::DEPLOY, &call).await?;
-        Ok((from_json("deploy", &version)?, parsed(&pointer)?, outcome == "new"))
+        match outcome.as_str() {
+            "versions" => Ok(Deployed::TooManyVersions),
+            "names" => Ok(Deployed::TooManyNames),
+            outcome => Ok(Deployed::Done {
+                version: Box::new(from_json("deploy", &version)?),
+                traffic: parsed(&pointer)?,
+                is_new: outcome == "new",
+            }),
+        }
+    }
+
+    /// Deletes a version that no new jobs run on; without `version` the endpoint, with all its versions and what keeps it loaded. Numbers of
+    /// deleted versions are not given again. Jobs that were submitted to a deleted version cannot run any more.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: unknown; a repeat may find that it is gone.
+    pub async fn undeploy(&self, tenant: &str, name: &str, version: Option<u32>) -> Result<Undeployed, Error> {
+        let keys = [
+            &self.keys.versions(tenant, name),
+            &self.keys.endpoints(tenant),
+            &self.keys.deleted(tenant),
+            &self.keys.floors(),
+            &self.keys.needs(tenant, name),
+        ];
+        let mut call = scripts::UNDEPLOY.call(&keys.map(String::as_str));
+        call.arg(tenant).arg(name).arg(version.map_or_else(String::new, |version| version.to_string()));
+        let (outcome, deleted): (String, u64) = self.connection.eval(&scripts::UNDEPLOY, &call).await?;
+        Ok(match outcome.as_str() {
+            "ok" => Undeployed::Done(deleted),
+            "has_traffic" => Undeployed::HasTraffic,
+            "unknown_version" => Undeployed::UnknownVersion,
+            _ => Undeployed::UnknownEndpoint,
+        })
     }
 
     /// Which versions new jobs run on; `None` for an endpoint that does not exist.
@@ -104,7 +174,7 @@ impl Registry {
         let mut redis = self.connection.redis();
         let text: Option<String> =
             redis.hget(self.keys.versions(tenant, name), version).await.map_err(Error::redis("read a version"))?;
-        text.map(|text| from_json("read a version", &text)).transpose()
+        text.filter(|text| !text.is_empty()).map(|text| from_json("read a version", &text)).transpose()
     }
 
     /// From now on so many workers are to keep this version loaded, jobs or not, and none its other versions; with 0 none any. `false` when
@@ -157,28 +227,34 @@ impl Registry {
             .await
             .map_err(Error::redis("list versions"))?;
         let mut versions: Vec<EndpointVersion> =
-            texts.iter().take(LIST_MAX).filter_map(|text| readable("list versions", text)).collect();
+            texts.iter().filter(|text| !text.is_empty()).filter_map(|text| readable("list versions", text)).collect();
         versions.sort_by_key(|version| std::cmp::Reverse(version.version));
         Ok(versions)
     }
 
-    /// Bytes that the versions of all of a tenant's endpoints take.
+    /// Bytes that the versions of all of a tenant's endpoints take, those of deleted ones too.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn version_bytes(&self, tenant: &str) -> Result<u64, Error> {
-        const AT_ONCE: usize = 1_000;
         let step = "measure versions";
         let mut redis = self.connection.redis();
         let names: Vec<String> = redis.hkeys(self.keys.endpoints(tenant)).await.map_err(Error::redis(step))?;
-        let mut sum = 0;
-        for name in names {
-            let key = self.keys.versions(tenant, &name);
-            let numbers: Vec<String> = redis.hkeys(&key).await.map_err(Error::redis(step))?;
-            for numbers in numbers.chunks(AT_ONCE) {
+        let deleted: Vec<u64> = redis.hvals(self.keys.deleted(tenant)).await.map_err(Error::redis(step))?;
+        let mut sum: u64 = deleted.iter().map(|versions| versions.saturating_mul(DELETED_BYTES)).sum();
+        let keys: Vec<String> = names.iter().map(|name| self.keys.versions(tenant, name)).collect();
+        for keys in keys.chunks(MEASURED_AT_ONCE) {
+            let mut pipe = redis::pipe();
+            for key in keys {
+                pipe.hkeys(key);
+            }
+            let numbers: Vec<Vec<String>> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
+            let fields: Vec<(&String, &String)> =
+                keys.iter().zip(&numbers).flat_map(|(key, numbers)| numbers.iter().map(move |n| (key, n))).collect();
+            for fields in fields.chunks(MEASURED_AT_ONCE) {
                 let mut pipe = redis::pipe();
-                for number in numbers {
-                    pipe.cmd("HSTRLEN").arg(&key).arg(number);
+                for (key, number) in fields {
+                    pipe.cmd("HSTRLEN").arg(key).arg(number);
                 }
                 let lengths: Vec<u64> = pipe.query_async(&mut redis).await.map_err(Error::redis(step))?;
                 sum += lengths.iter().sum::<u64>();

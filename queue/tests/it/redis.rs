@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use futures::future::join_all;
 use serde_json::value::RawValue;
 use stokehold_queue::demands::Trust;
-use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, Traffic};
 use stokehold_queue::gateway::{FinishAnswer, JobEventReport, JobMessage, LogStream};
 use stokehold_queue::job::{
     Concurrency, Dependency, DependencyOn, ErrorCode, Idempotency, JobError, JobSpec, JobState, NewJob, Priority, Stage,
@@ -15,7 +15,7 @@ use stokehold_queue::queue::{
     AUTOSCALER, Due, Gate, Lease, LeaseQuery, Limits, OutputsPlace, Settlement, Signal, Verdict,
 };
 use stokehold_queue::reach::Reach;
-use stokehold_queue::registry::{Caps, Granted, MachineRecord, TrafficSet, Wanted};
+use stokehold_queue::registry::{Caps, Deployed, Granted, MachineRecord, TrafficSet, Undeployed, Wanted};
 use stokehold_queue::{
     Clock, Durability, Error, ManualClock, Queue, RedisConfig, RedisQueue, TokenKind, TokenRecord, nonce, now_ms,
 };
@@ -436,11 +436,16 @@ fn endpoint_spec(entry: &str) -> EndpointSpec {
     .unwrap()
 }
 
+fn deployed(deployed: Deployed) -> (EndpointVersion, Traffic, bool) {
+    let Deployed::Done { version, traffic, is_new } = deployed else { panic!("{deployed:?}") };
+    (*version, traffic, is_new)
+}
+
 #[tokio::test]
 async fn versions_are_immutable_numbered_and_only_added_when_something_changed() {
     let (server, _dir) = server(&[]);
     let registry = queue(&server, Clock::Own).await.registry();
-    let deploy = async |entry: &str| registry.deploy("t", "echo", endpoint_spec(entry), 100).await.unwrap();
+    let deploy = async |entry: &str| deployed(registry.deploy("t", "echo", endpoint_spec(entry), 100).await.unwrap());
     let (first, _, created) = deploy("a.py:f").await;
     assert_eq!((first.version, created), (1, true));
     let (same, _, created) = deploy("a.py:f").await;
@@ -456,11 +461,56 @@ async fn versions_are_immutable_numbered_and_only_added_when_something_changed()
 }
 
 #[tokio::test]
+async fn a_deleted_version_gives_back_its_memory_and_keeps_its_number() {
+    let (server, _dir) = server(&[]);
+    let registry = queue(&server, Clock::Own).await.registry();
+    let deploy =
+        async |entry: &str| deployed(registry.deploy("t", "echo", endpoint_spec(entry), 100).await.unwrap()).0.version;
+    let undeploy = async |version| registry.undeploy("t", "echo", version).await.unwrap();
+    let numbers = async || -> Vec<u32> {
+        registry.versions("t", "echo").await.unwrap().iter().map(|version| version.version).collect()
+    };
+    assert_eq!(undeploy(None).await, Undeployed::UnknownEndpoint);
+    let long = format!("a.py:{}", "f".repeat(10_000));
+    for entry in ["a.py:f", &long, "a.py:g", "a.py:h"] {
+        deploy(entry).await;
+    }
+    let taken = registry.version_bytes("t").await.unwrap();
+    assert_eq!(undeploy(Some(5)).await, Undeployed::UnknownVersion);
+    assert_eq!(undeploy(Some(4)).await, Undeployed::HasTraffic);
+    registry.set_traffic("t", "echo", 1, 10).await.unwrap();
+    assert_eq!(undeploy(Some(1)).await, Undeployed::HasTraffic, "a part of it");
+    registry.set_traffic("t", "echo", 4, 100).await.unwrap();
+    assert_eq!(undeploy(Some(2)).await, Undeployed::Done(1));
+    assert_eq!(undeploy(Some(2)).await, Undeployed::UnknownVersion, "it is deleted");
+    let given_back = taken - registry.version_bytes("t").await.unwrap();
+    assert!((9_900..10_500).contains(&given_back), "{given_back}");
+    assert_eq!(numbers().await, [4, 3, 1]);
+    assert_eq!(registry.endpoint("t", "echo", Some(2)).await.unwrap(), None);
+    assert_eq!(registry.set_traffic("t", "echo", 2, 1).await.unwrap(), TrafficSet::UnknownVersion);
+    // Nobody goes back to what is not there.
+    assert_eq!(registry.traffic("t", "echo").await.unwrap().unwrap().previous, Some(3));
+    assert_eq!(undeploy(Some(3)).await, Undeployed::Done(1));
+    assert_eq!(registry.traffic("t", "echo").await.unwrap().unwrap().previous, None);
+    assert_eq!(deploy("a.py:i").await, 5);
+
+    // The endpoint as a whole, with what keeps it loaded and what it was seen to need; its numbers go on.
+    registry.set_floor("t", "echo", 5, 1).await.unwrap();
+    assert_eq!(undeploy(None).await, Undeployed::Done(3));
+    assert_eq!(registry.traffic("t", "echo").await.unwrap(), None);
+    assert_eq!(numbers().await, [0; 0]);
+    assert!(registry.endpoints("t").await.unwrap().is_empty() && registry.floors().await.unwrap().is_empty());
+    assert_eq!(deploy("a.py:f").await, 6);
+    assert_eq!(numbers().await, [6]);
+}
+
+#[tokio::test]
 async fn traffic_is_given_to_a_version_in_part_or_whole_and_taken_back() {
     let (server, _dir) = server(&[]);
     let registry = queue(&server, Clock::Own).await.registry();
     let deploy = async |entry: &str, percent| {
-        let (version, traffic, created) = registry.deploy("t", "echo", endpoint_spec(entry), percent).await.unwrap();
+        let (version, traffic, created) =
+            deployed(registry.deploy("t", "echo", endpoint_spec(entry), percent).await.unwrap());
         (version.version, traffic.parts().collect::<Vec<_>>(), created)
     };
     let set = async |version, percent| match registry.set_traffic("t", "echo", version, percent).await.unwrap() {
@@ -489,7 +539,7 @@ async fn what_was_current_before_is_known_until_somebody_goes_back_to_it() {
     let (server, _dir) = server(&[]);
     let registry = queue(&server, Clock::Own).await.registry();
     let deploy = async |entry: &str, percent| {
-        registry.deploy("t", "echo", endpoint_spec(entry), percent).await.unwrap().1.previous
+        deployed(registry.deploy("t", "echo", endpoint_spec(entry), percent).await.unwrap()).1.previous
     };
     let set = async |version, percent| match registry.set_traffic("t", "echo", version, percent).await.unwrap() {
         TrafficSet::Done(traffic) => traffic.previous,

@@ -1,7 +1,8 @@
 //! Lists of the registry: one record that cannot be read hides no other.
 
 use redis::AsyncCommands;
-use stokehold_queue::registry::{Change, SealedSecret, Which};
+use stokehold_queue::endpoint::EndpointSpec;
+use stokehold_queue::registry::{Change, Deployed, ENDPOINTS_MAX, SealedSecret, VERSIONS_MAX, Which};
 use stokehold_queue::{Clock, RedisConfig, RedisQueue};
 
 use crate::redis::{raw, server, token};
@@ -61,4 +62,35 @@ async fn a_record_that_cannot_be_read_hides_no_other() {
     assert!(registry.workers().await.unwrap().is_empty(), "an answer, and not an error");
     let _: u32 = redis.hset(format!("{root}:bills"), "m_bad", GARBAGE).await.unwrap();
     assert!(registry.bills().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn versions_and_names_are_bounded_until_some_are_deleted() {
+    let (server, _dir) = server(&[]);
+    let config = RedisConfig { url: server.url(), prefix: "t".into(), clock: Clock::Own, ..RedisConfig::default() };
+    let registry = RedisQueue::connect(config).await.unwrap().registry();
+    let named = |entry: &str| EndpointSpec { entry: entry.to_owned(), ..endpoint() };
+    let deploy = async |entry: &str| registry.deploy("t", "echo", named(entry), 100).await.unwrap();
+    let is_new = |deployed: Deployed| match deployed {
+        Deployed::Done { version, is_new, .. } => (version.version as usize, is_new),
+        other => panic!("{other:?}"),
+    };
+    for n in 1..=VERSIONS_MAX {
+        assert_eq!(is_new(deploy(&format!("a.py:f{n}")).await), (n, true));
+    }
+    assert_eq!(deploy("a.py:another").await, Deployed::TooManyVersions);
+    let same = deploy(&format!("a.py:f{VERSIONS_MAX}")).await;
+    assert_eq!(is_new(same), (VERSIONS_MAX, false), "repeating is safe");
+    registry.undeploy("t", "echo", Some(1)).await.unwrap();
+    assert_eq!(is_new(deploy("a.py:another").await), (VERSIONS_MAX + 1, true));
+    assert_eq!(deploy("a.py:yet_another").await, Deployed::TooManyVersions);
+
+    // Names of deleted endpoints count: their numbers go on.
+    let (mut redis, keys) = (raw(&server).await, "{t:registry}:deleted:t");
+    let names = (2..ENDPOINTS_MAX).flat_map(|n| [format!("gone-{n}"), "1".to_owned()]);
+    let _: u32 = redis::cmd("HSET").arg(keys).arg(names.collect::<Vec<_>>()).query_async(&mut redis).await.unwrap();
+    let other = registry.deploy("t", "other", named("a.py:f"), 100).await.unwrap();
+    assert_eq!(other, Deployed::TooManyNames);
+    let of_another = registry.deploy("u", "other", named("a.py:f"), 100).await.unwrap();
+    assert_eq!(is_new(of_another), (1, true));
 }

@@ -176,6 +176,14 @@ async fn what_is_no_package_is_the_deployers_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_version_that_was_deleted_is_the_deployers_failure() {
+    let stage = Stage::single().await;
+    stage.gateway.undeploy("gone");
+    let end = stage.gateway.end(&stage.submit_to("gone", json!({}))).await;
+    assert_eq!(error(&end, ErrorCode::EnvironmentFailed).message, "as the test wants it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_async_runner_takes_as_many_runs_at_once_as_it_says() {
     let setup = Setup { variables: vec![("STOKE_SLOTS", "3".to_owned())], ..Setup::default() };
     let stage = Stage::with(setup).await;

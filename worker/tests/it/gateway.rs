@@ -81,6 +81,8 @@ pub(crate) struct Seen {
     queued: VecDeque<LeasedJob>,
     held: HashMap<LeaseRef, LeasedJob>,
     endpoints: HashMap<String, RunnerSpec>,
+    /// Endpoints that were deleted.
+    deleted: HashSet<String>,
     packages: HashMap<String, Vec<u8>>,
     /// The one token that is good; none before the first join.
     token: String,
@@ -175,6 +177,13 @@ impl Gateway {
             name.to_owned(),
             RunnerSpec { version, package_url, weight_urls: Vec::new(), needs_mib: BTreeMap::new() },
         );
+    }
+
+    /// Deletes an endpoint, whatever jobs it has.
+    pub(crate) fn undeploy(&self, name: &str) {
+        let mut seen = self.seen();
+        seen.endpoints.remove(name);
+        seen.deleted.insert(name.to_owned());
     }
 
     /// The store has another package in the place of the one that was deployed.
@@ -502,8 +511,10 @@ async fn secrets(State(inner): App, Json(_): Json<SecretsRequest>) -> Json<Secre
 }
 
 async fn endpoint(State(inner): App, Path((_, name, _)): Path<(String, String, u32)>) -> Response {
-    match inner.seen.lock().unwrap().endpoints.get(&name) {
+    let seen = inner.seen.lock().unwrap();
+    match seen.endpoints.get(&name) {
         Some(spec) => Json(spec.clone()).into_response(),
+        None if seen.deleted.contains(&name) => problem(StatusCode::NOT_FOUND, "unknown_version"),
         None => problem(StatusCode::NOT_FOUND, "not_found"),
     }
 }

@@ -97,12 +97,19 @@ impl Data {
             ("tenant", tenant.to_owned()),
             ("token", token.to_owned()),
             ("endpoint", endpoint.clone()),
+            ("spare", format!("{tenant}-spare")),
             ("secret", format!("{}_ONLY", tenant.to_uppercase())),
             ("canary", canary.clone()),
             ("zeros", "0".repeat(64)),
             ("deploy", deployed("another").to_string()),
         ]);
         seeder.deploy(&deployed(&endpoint)).await;
+        // Two versions of what no job runs on.
+        for timeout_s in [10, 20] {
+            let mut spare = deployed(&data["spare"]);
+            spare["timeout_s"] = timeout_s.into();
+            seeder.post("/v1/endpoints", &spare).await;
+        }
         for name in ["SHARED", data["secret"].as_str()] {
             seeder.ask(Method::PUT, &format!("/v1/secrets/{name}"), &json!({"value": canary})).await;
         }
@@ -174,6 +181,7 @@ impl Data {
             ("other-tenant", "nobody".to_owned()),
             ("token", "sk_nothing".to_owned()),
             ("endpoint", "nobody".to_owned()),
+            ("spare", "nobody".to_owned()),
             ("secret", "NOBODYS".to_owned()),
             ("zeros", "0".repeat(64)),
             ("deploy", deployed("nobody").to_string()),

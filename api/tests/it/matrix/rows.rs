@@ -116,6 +116,8 @@ pub(super) const ROWS: &[Row] = &[
     row("POST /v1/endpoints", "/v1/endpoints", Some(EndpointsWrite), Apart, "<deploy>"),
     row("GET /v1/endpoints/{name}", "/v1/endpoints/<endpoint>", Some(EndpointsRead), Hidden, ""),
     row("GET /v1/endpoints/{name}/versions", "/v1/endpoints/<endpoint>/versions", Some(EndpointsRead), Hidden, ""),
+    row("DELETE /v1/endpoints/{name}/versions/{version}", "/v1/endpoints/<spare>/versions/1", Some(EndpointsWrite), Hidden, ""),
+    row("DELETE /v1/endpoints/{name}", "/v1/endpoints/<spare>", Some(EndpointsWrite), Hidden, ""),
     row("GET /v1/endpoints/{name}/stats", "/v1/endpoints/<endpoint>/stats", Some(JobsRead), Hidden, ""),
     row("GET /v1/endpoints/{name}/needs", "/v1/endpoints/<endpoint>/needs", Some(EndpointsRead), Hidden, ""),
     row("DELETE /v1/endpoints/{name}/needs", "/v1/endpoints/<endpoint>/needs", Some(EndpointsWrite), Hidden, ""),

@@ -1,0 +1,93 @@
+//! `stoke endpoints delete` and `prune`: versions that nobody needs any more.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::traffic;
+use crate::client::{Call, Client, segment};
+use crate::{Global, output};
+
+/// Delete an endpoint with all its versions, or one version
+///
+/// Jobs that have ended stay, with their results and costs. A version that new jobs run on is not deleted alone, nor is anything that has
+/// open jobs, unless you say --force. Numbers of deleted versions are not given again.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  stoke endpoints delete greet@3   one version
+  stoke endpoints delete greet     all of it")]
+pub(super) struct DeleteArgs {
+    /// The endpoint, or one of its versions as NAME@VERSION
+    name: String,
+    /// Delete it although it has open jobs; those that have not started fail
+    #[arg(long)]
+    force: bool,
+}
+
+/// Delete the versions of an endpoint that get no new jobs, except the newest ones
+///
+/// The version that was current before stays too, for `stoke endpoints rollback`. A version with open jobs is left alone.
+#[derive(Args)]
+pub(super) struct PruneArgs {
+    /// The endpoint
+    name: String,
+    /// How many of the newest versions without new jobs stay
+    #[arg(long, default_value_t = 10)]
+    keep: usize,
+}
+
+pub(super) async fn run(global: &Global, client: &Client, args: &DeleteArgs) -> Result<()> {
+    let (name, version) = match args.name.split_once('@') {
+        Some((name, version)) => (name, Some(version)),
+        None => (&*args.name, None),
+    };
+    let done = delete(client, name, version, args.force).await?;
+    if global.json {
+        return output::json(&done);
+    }
+    match version {
+        Some(_) => output::line(format!("deleted {}", args.name)),
+        None => output::line(format!("deleted {} with {} versions", args.name, output::cell(&done["deleted"]))),
+    }
+}
+
+pub(super) async fn prune(global: &Global, client: &Client, args: &PruneArgs) -> Result<()> {
+    let traffic = traffic::of(client, &args.name).await?;
+    let path = format!("/v1/endpoints/{}/versions", segment(&args.name));
+    let found = client.get(&path).await?;
+    let has_use = |version: &u64| {
+        traffic.previous == Some(*version) || traffic.versions.iter().any(|part| part.version == *version)
+    };
+    let numbers = found["versions"].as_array().into_iter().flatten().filter_map(|version| version["version"].as_u64());
+    let old: Vec<u64> = numbers.filter(|version| !has_use(version)).skip(args.keep).collect();
+    let (mut deleted, mut kept) = (Vec::new(), Vec::new());
+    for version in old {
+        match delete(client, &args.name, Some(&version.to_string()), false).await {
+            Ok(_) => deleted.push(version),
+            Err(error) => kept.push((version, format!("{error:#}"))),
+        }
+    }
+    if global.json {
+        let kept: Vec<Value> = kept.iter().map(|(version, why)| json!({"version": version, "why": why})).collect();
+        return output::json(&json!({"deleted": deleted, "kept": kept}));
+    }
+    for (version, why) in &kept {
+        output::line(format!("kept {}@{version}: {why}", args.name))?;
+    }
+    output::line(format!("deleted {} versions of {}", deleted.len(), args.name))
+}
+
+async fn delete(client: &Client, name: &str, version: Option<&str>, force: bool) -> Result<Value> {
+    let mut path = format!("/v1/endpoints/{}", segment(name));
+    if let Some(version) = version {
+        path += &format!("/versions/{}", segment(version));
+    }
+    if force {
+        path += "?force=true";
+    }
+    let call = Call { method: Method::DELETE, path: &path, body: None, headers: &[], hold: Duration::ZERO };
+    Ok(client.call(&call).await?.1)
+}
