@@ -3,8 +3,8 @@
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 batch | 3 tenant | 4 spec | 5 input key ("" = still to be copied) | 6 deadline_ms ("" = none) |
 --       7 webhook URL ("" = none) | 8 idempotency_key ("" = none) | 9 request_hash | 10 idempotency_ttl_ms | 11 most open batches |
---       12 most batches listed of a tenant
--- Reply {"ok", id} | {"repeat", id} the key's batch | {"conflict"} | {"full"}
+--       12 most batches listed of a tenant | 13 most open batches of a tenant | 14 a tenant with fewer gets one although there are most
+-- Reply {"ok", id} | {"repeat", id} the key's batch | {"conflict"} | {"full"} | {"tenant_full"}
 local now, id, tenant = clock(ARGV[1]), ARGV[2], ARGV[3]
 local key, known, open = batch_key(id), ROOT .. ':i:' .. tenant .. ':b:' .. ARGV[8], ROOT .. ':batches'
 if ARGV[8] ~= '' then
@@ -16,7 +16,9 @@ if ARGV[8] ~= '' then
   end
 end
 if redis.call('EXISTS', key) == 1 then return {'ok', id} end
-if redis.call('ZCARD', open) >= tonumber(ARGV[11]) then return {'full'} end
+local own = redis.call('ZINTERCARD', 2, open, ROOT .. ':batches:' .. tenant, 'LIMIT', ARGV[13])
+if own >= tonumber(ARGV[13]) then return {'tenant_full'} end
+if own >= tonumber(ARGV[14]) and redis.call('ZCARD', open) >= tonumber(ARGV[11]) then return {'full'} end
 
 redis.call('HSET', key, 'state', 'validating', 'tenant', tenant, 'spec', ARGV[4], 'created', text(now), 'total', 0, 'invalid', 0,
   'fed', 0, 'collected', 0)

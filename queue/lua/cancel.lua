@@ -5,6 +5,8 @@
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 retention_ms | 3 tenant | then per job: id
 -- Reply {"cancelled" | "not_found" | "ended <state>" | "quarantined" (its record cannot be read), ...} in order
 local now, tenant, reply = clock(ARGV[1]), ARGV[3], {}
+-- A job that never started moves to history after this long, so that its memory is its tenant's again.
+local UNSTARTED_MS = 30 * 60000
 local OPEN = {scheduled = true, blocked = true, queued = true, running = true}
 
 local function cancel(id)
@@ -22,7 +24,9 @@ local function cancel(id)
   if job.state == 'running' then
     bury(job, 'cancelled', now, ARGV[2], 'fence', fence, closed_attempt(job, now, 'cancelled', ''))
   else
-    bury(job, 'cancelled', now, ARGV[2], 'fence', fence)
+    -- A batch has yet to write its lines down.
+    local keep_ms = job.batch and ARGV[2] or math.min(tonumber(ARGV[2]), UNSTARTED_MS)
+    bury(job, 'cancelled', now, keep_ms, 'fence', fence)
   end
   return 'cancelled'
 end

@@ -4,8 +4,14 @@
 -- ARGV  1 id | 2 claim | 3 body | 4 traceparent ("" = none)
 -- Reply {"ok", body, traceparent} | {"stale_claim"}
 local key = ROOT .. ':w:' .. ARGV[1]
-local record = redis.call('HMGET', key, 'state', 'claim')
+local record = redis.call('HMGET', key, 'state', 'claim', 'tenant', 'size')
 if record[1] ~= 'pending' or record[2] ~= ARGV[2] then return {'stale_claim'} end
-if redis.call('HSETNX', key, 'body', ARGV[3]) == 1 then redis.call('HSET', key, 'trace', ARGV[4]) end
+if redis.call('HSETNX', key, 'body', ARGV[3]) == 1 then
+  redis.call('HSET', key, 'trace', ARGV[4])
+  if record[4] then
+    redis.call('HINCRBY', key, 'size', #ARGV[3])
+    take_beside(record[3], #ARGV[3])
+  end
+end
 local sent = redis.call('HMGET', key, 'body', 'trace')
 return {'ok', sent[1], sent[2] or ''}

@@ -6,10 +6,12 @@
 -- Reply {"ok"} | {"not_found"}
 local now, id = clock(ARGV[1]), ARGV[3]
 local key = ROOT .. ':w:' .. id
-local record = redis.call('HMGET', key, 'tenant', 'state', 'claim')
+local record = redis.call('HMGET', key, 'tenant', 'state', 'claim', 'url')
 if record[1] ~= ARGV[2] then return {'not_found'} end
 if record[2] ~= 'pending' then
-  redis.call('HSET', key, 'state', 'pending', 'tries', 0, 'held', 0)
+  local size = MESSAGE_BYTES + #(record[4] or '') + redis.call('HSTRLEN', key, 'body')
+  redis.call('HSET', key, 'state', 'pending', 'tries', 0, 'held', 0, 'size', size)
+  take_beside(record[1], size)
   redis.call('PERSIST', key)
 end
 if not record[3] then redis.call('ZADD', ROOT .. ':hooks', text(now), id) end

@@ -5,10 +5,11 @@
 --       then per report: id | claim | "retry" | "put_off" | "delivered" | "exhausted" | "disabled" | delay_ms | try JSON or ""
 -- Reply {"ok" | "stale_claim", ...} in order
 local now, reply = clock(ARGV[1]), {}
+local BODY_KEPT = 4096 -- of an ended delivery: a larger one is made again from what it is about if somebody replays it
 for n = 5, #ARGV, 5 do
   local id, claim, outcome, delay_ms, try = ARGV[n], ARGV[n + 1], ARGV[n + 2], ARGV[n + 3], ARGV[n + 4]
   local key = ROOT .. ':w:' .. id
-  local record = redis.call('HMGET', key, 'state', 'claim', 'log', 'tenant')
+  local record = redis.call('HMGET', key, 'state', 'claim', 'log', 'tenant', 'size')
   if record[1] == 'pending' and record[2] == claim then
     redis.call('HDEL', key, 'claim')
     if outcome == 'put_off' then
@@ -25,6 +26,10 @@ for n = 5, #ARGV, 5 do
       redis.call('ZADD', ROOT .. ':hooks', text(now + delay_ms), id)
     else
       redis.call('HSET', key, 'state', outcome)
+      -- From here on the bound of the list bounds it.
+      if record[5] then take_beside(record[4], -(tonumber(record[5]) or 0)) end
+      redis.call('HDEL', key, 'size')
+      if redis.call('HSTRLEN', key, 'body') > BODY_KEPT then redis.call('HDEL', key, 'body', 'trace') end
       redis.call('ZREM', ROOT .. ':hooks', id)
       local listed = redis.call('ZSCORE', ROOT .. ':wl:' .. record[4], id)
       redis.call('PEXPIRE', key, listed and ARGV[3] or ARGV[4])

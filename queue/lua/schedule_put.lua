@@ -2,8 +2,9 @@
 -- schedule_put: nothing -> a schedule; the same id again changes nothing.
 -- KEYS  1 root
 -- ARGV  1 id | 2 tenant | 3 spec JSON | 4 job JSON | 5 due_ms ("" = paused) | 6 most schedules of a tenant |
---       7 idempotency_key ("" = none) | 8 request_hash | 9 idempotency_ttl_ms
--- Reply "ok" | "full" | "conflict" the key was used with another request | the id of the schedule that the key made
+--       7 idempotency_key ("" = none) | 8 request_hash | 9 idempotency_ttl_ms |
+--       10 now_ms ("" = Redis TIME) | 11 bytes that a tenant may have which has no limit of its own ("" = any)
+-- Reply "ok" | "full" | "memory <most> <held>" | "conflict" the key was used with another request | the id of the schedule that the key made
 local id, tenant, due = ARGV[1], ARGV[2], ARGV[5]
 local key, list = ROOT .. ':schedule:' .. id, ROOT .. ':schedules:' .. tenant
 if redis.call('EXISTS', key) == 1 then return 'ok' end
@@ -19,7 +20,11 @@ if ARGV[7] ~= '' then
   if first then return hash == ARGV[8] and first or 'conflict' end
 end
 if redis.call('ZCARD', list) >= tonumber(ARGV[6]) then return 'full' end
-redis.call('HSET', key, 'tenant', tenant, 'spec', ARGV[3], 'job', ARGV[4], 'ticks', 0)
+local size = RECORD_BYTES + #ARGV[3] + #ARGV[4]
+local most, held = over_memory(tenant, size, ARGV[11], clock(ARGV[10]))
+if most then return 'memory ' .. text(most) .. ' ' .. text(held) end
+redis.call('HSET', key, 'tenant', tenant, 'spec', ARGV[3], 'job', ARGV[4], 'ticks', 0, 'size', size)
+take_beside(tenant, size)
 -- The guard that `submit` holds every tick against: it counts pauses and resumes, and goes with the schedule.
 redis.call('HSET', ROOT .. ':b:' .. id, 'fed', 0)
 -- All of one score: ids sort by creation.

@@ -2,7 +2,7 @@
 -- submit: nothing -> queued | scheduled | blocked, for all jobs of the call or for none.
 -- KEYS  1 root
 -- ARGV  1 now_ms ("" = Redis TIME) | 2 idempotency_ttl_ms | 3 batch ("" = none) | 4 lines fed before | 5 lines fed afterwards |
---       6 watch_ms | 7 bytes of records that a tenant may have which has no limit of its own ("" = any) |
+--       6 watch_ms | 7 bytes that a tenant may have which has no limit of its own ("" = any) |
 --       then per job: id | its bytes | tenant | lane | spec | input | run_after_ms (0 = now) | idempotency_key ("" = none) | request_hash |
 --       part of what came under this key, from 0 | blocked ("1" = settle it first) | replica that watches it ("" = none) | number of fields | field, value ... | number of dependencies |
 --       id, on (success, completion, archived: it has ended and left) ...
@@ -93,9 +93,8 @@ end
 
 -- Of batches too: their next lines wait until there is room.
 for _, tenant in ipairs(owners) do
-  local most = limits('t:' .. tenant).max_memory or tonumber(ARGV[7])
-  local held = most and counted(ROOT .. ':bytes', 't:' .. tenant)
-  if most and held + sizes[tenant] > most then return {'memory', tenant, text(most), text(held)} end
+  local most, held = over_memory(tenant, sizes[tenant], ARGV[7], now)
+  if most then return {'memory', tenant, text(most), text(held)} end
 end
 
 if batch ~= '' then redis.call('HSET', batch_key(batch), 'fed', ARGV[5]) end

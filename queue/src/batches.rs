@@ -32,6 +32,12 @@ pub const ERRORS_SHOWN: usize = 20;
 /// Batches that have not ended, of all tenants together.
 const OPEN_MAX: u32 = 10_000;
 
+/// Those of one tenant.
+const OPEN_OF_TENANT_MAX: u32 = 1_000;
+
+/// A tenant with fewer gets one although there are [`OPEN_MAX`] already.
+const OPEN_RESERVED: u32 = 10;
+
 /// Batches that a tenant's list goes back.
 const LISTED_MAX: u32 = 10_000;
 

@@ -22,6 +22,8 @@
 //! | `:ready` | HASH | number of queued jobs of a lane | while not empty |
 //! | `:open` `:running` | HASH | number of jobs of a gate that have not ended, that run | while not empty |
 //! | `:bytes` | HASH | bytes that the records of a tenant (`t:<tenant>`) take, ended ones too: the sum of their `size` | while not empty |
+//! | `:beside` | HASH | bytes that a tenant's schedules and pending webhook deliveries take: the sum of their `size` | while not empty |
+//! | `:streamed:<hour>` | HASH | bytes of outputs that a tenant's jobs have kept in an hour (since 1970); in memory alone, as they are | two hours |
 //! | `:limits` `:rate` | HASH | limits of a gate, until when it is paused (`p:<gate>`), and whether its tenant is disabled (`d:<gate>`); theoretical arrival time of its next start | for ever |
 //! | `:budgets` `:stood` | HASH | what a gate may spend on a day, how it stood when somebody looked (budgets.rs) | for ever |
 //! | `:held:<gate>` | ZSET | tenants (`<priority>:<class>`) or lanes that a gate keeps off their shelf | until it opens |
@@ -211,6 +213,10 @@ impl Keys {
 
     pub(crate) fn bytes(&self) -> String {
         format!("{}:bytes", self.root)
+    }
+
+    pub(crate) fn beside(&self) -> String {
+        format!("{}:beside", self.root)
     }
 
     pub(crate) fn running(&self) -> String {

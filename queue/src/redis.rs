@@ -303,18 +303,19 @@ impl RedisQueue {
         self.pulse.vitals().share_bytes()
     }
 
-    /// Bytes that the records of a tenant's jobs take, ended ones too, as they are counted against its share.
+    /// Bytes that a tenant's jobs take, ended ones too, and its schedules and webhook messages, as they are counted against its share. Outputs that
+    /// jobs have streamed in the last hours are counted on top of that.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn memory_of(&self, tenant: &str) -> Result<u64, Error> {
-        let held: Option<u64> = self
-            .connection
-            .redis()
+        let (jobs, beside): (Option<u64>, Option<u64>) = redis::pipe()
             .hget(self.keys.bytes(), Gate::Tenant(tenant.to_owned()).to_string())
+            .hget(self.keys.beside(), tenant)
+            .query_async(&mut self.connection.redis())
             .await
             .map_err(Error::redis("read what a tenant holds"))?;
-        Ok(held.unwrap_or(0))
+        Ok(jobs.unwrap_or(0) + beside.unwrap_or(0))
     }
 
     /// The next step of the recovery sweep: looks at no more than 50 records from `cursor` on, puts back what they should stand in
@@ -827,7 +828,8 @@ impl Queue for RedisQueue {
 
     async fn append_events(&self, events: &[JobEventReport]) -> Result<(), Error> {
         for events in events.chunks(BATCH_MAX) {
-            scripts::AppendEvents { keys: &self.keys, clock: &self.config.clock, events }.run(&self.connection).await?;
+            let (keys, clock, share_bytes) = (&self.keys, &self.config.clock, self.share_bytes());
+            scripts::AppendEvents { keys, clock, share_bytes, events }.run(&self.connection).await?;
         }
         Ok(())
     }

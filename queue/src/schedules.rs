@@ -167,7 +167,7 @@ impl Schedules {
     /// schedule that an earlier call made under the same key, if one did.
     ///
     /// # Errors
-    /// [`Error::IdempotencyConflict`] when the key is known with another request; [`Error::TooLarge`] when its tenant has [`SCHEDULES_MAX`]; [`Error::Full`]; [`Error::Unavailable`]: unknown, repeat.
+    /// [`Error::IdempotencyConflict`] when the key is known with another request; [`Error::TooLarge`] when its tenant has [`SCHEDULES_MAX`]; [`Error::Memory`]; [`Error::Full`]; [`Error::Unavailable`]: unknown, repeat.
     pub async fn create(
         &self,
         schedule: &Schedule,
@@ -181,8 +181,15 @@ impl Schedules {
             Some(Idempotency { key, request_hash, .. }) => call.arg(keys::idempotency(key)).arg(request_hash),
             None => call.arg("").arg(""),
         };
-        call.arg(keys::IDEMPOTENCY_TTL_MS);
-        match self.word(&scripts::SCHEDULE_PUT, &call).await?.as_str() {
+        call.arg(keys::IDEMPOTENCY_TTL_MS).arg(self.clock.script_arg());
+        call.arg(self.queue.share_bytes().map_or_else(String::new, |bytes| bytes.to_string()));
+        let word = self.word(&scripts::SCHEDULE_PUT, &call).await?;
+        if let Some((most, held)) = word.strip_prefix("memory ").and_then(|words| words.split_once(' ')) {
+            let bytes = |text: &str| text.parse().map_err(|error| corrupt(&schedule.id, &error));
+            let (most_bytes, held_bytes) = (bytes(most)?, bytes(held)?);
+            return Err(Error::Memory { tenant: schedule.tenant.clone(), most_bytes, held_bytes });
+        }
+        match word.as_str() {
             "full" => Err(Error::TooLarge(format!("there are {SCHEDULES_MAX} schedules already; delete some"))),
             "ok" => Ok(None),
             "conflict" => {

@@ -27,6 +27,30 @@ local function take_memory(id, tenant, by)
   count(ROOT .. ':bytes', 't:' .. tenant, by)
 end
 
+-- What a tenant's schedules and the webhook messages that it has not got yet take: so many bytes more, or less.
+local function take_beside(tenant, by) count(ROOT .. ':beside', tenant, by) end
+
+local STREAMED_MS = 3600000 -- as long as outputs live after the last
+
+local function streamed_key(now, before) return ROOT .. ':streamed:' .. (math.floor(now / STREAMED_MS) - before) end
+
+-- Outputs of a tenant's jobs take so many bytes more. They go by themselves, and what was counted of them with its hour.
+local function take_streamed(tenant, by, now)
+  local key = streamed_key(now, 0)
+  if by <= 0 then return end
+  if redis.call('HINCRBY', key, tenant, by) == by then redis.call('PEXPIRE', key, 2 * STREAMED_MS) end
+end
+
+-- Whether so many bytes more are more than a tenant may have: then what it may have and what it has. `share` is of those that have no limit of
+-- their own, "" where there is room for all.
+local function over_memory(tenant, more, share, now)
+  local most = limits('t:' .. tenant).max_memory or tonumber(share)
+  if not most then return nil end
+  local held = counted(ROOT .. ':bytes', 't:' .. tenant) + counted(ROOT .. ':beside', tenant)
+  for before = 0, 1 do held = held + (tonumber(redis.call('HGET', streamed_key(now, before), tenant)) or 0) end
+  if held + more > most then return most, held end
+end
+
 -- Before a job moves. One that is new has no state yet.
 local function touch(id, state, lane, ckey)
   if not is_recounting() or touched[id] then return end

@@ -18,7 +18,7 @@ pub enum Fate {
 type Family = (&'static str, &'static str, Fate);
 
 /// Below a shard's root.
-const SHARD: [Family; 61] = [
+const SHARD: [Family; 63] = [
     ("j", "jobs", Fate::Record),
     ("e", "job events", Fate::Record),
     // No restart keeps them either.
@@ -41,6 +41,8 @@ const SHARD: [Family; 61] = [
     ("open", "gates", Fate::Place),
     ("running", "gates", Fate::Place),
     ("bytes", "gates", Fate::Place),
+    ("beside", "gates", Fate::Place),
+    ("streamed", "gates", Fate::Moment),
     ("limits", "limits", Fate::Record),
     ("rate", "gates", Fate::Place),
     ("budgets", "budgets", Fate::Record),

@@ -3,7 +3,9 @@
 use redis::Cmd;
 
 use super::record::BUDGET;
-use super::{Batches, ERRORS_SHOWN, LISTED_MAX, LineError, NewBatch, OPEN_MAX, Stop};
+use super::{
+    Batches, ERRORS_SHOWN, LISTED_MAX, LineError, NewBatch, OPEN_MAX, OPEN_OF_TENANT_MAX, OPEN_RESERVED, Stop,
+};
 use crate::budgets::AtBudget;
 use crate::error::Error;
 use crate::keys::{self, IDEMPOTENCY_TTL_MS};
@@ -51,7 +53,8 @@ impl Batches {
     /// Makes a batch. Repeat with the same id: it is `New` again.
     ///
     /// # Errors
-    /// [`Error::IdempotencyConflict`] when the key is known with another request; [`Error::Full`] when too many are open.
+    /// [`Error::IdempotencyConflict`] when the key is known with another request; [`Error::Full`] when too many are open; [`Error::TooLarge`] when too
+    /// many of its tenant are.
     pub async fn create(&self, new: &NewBatch) -> Result<Created, Error> {
         let script = &scripts::BATCH_CREATE;
         let mut call = self.call(script, &new.id);
@@ -62,13 +65,16 @@ impl Batches {
             Some(idempotency) => call.arg(keys::idempotency(&idempotency.key)).arg(&idempotency.request_hash),
             None => call.arg("").arg(""),
         };
-        call.arg(IDEMPOTENCY_TTL_MS).arg(OPEN_MAX).arg(LISTED_MAX);
+        call.arg(IDEMPOTENCY_TTL_MS).arg(OPEN_MAX).arg(LISTED_MAX).arg(OPEN_OF_TENANT_MAX).arg(OPEN_RESERVED);
         let reply = self.reply(script, &call).await?;
         let words: Vec<&str> = reply.iter().map(String::as_str).collect();
         match (words.as_slice(), &new.idempotency) {
             (["ok", _], _) => Ok(Created::New),
             (["repeat", id], _) => Ok(Created::Repeat((*id).to_owned())),
             (["full"], _) => Err(Error::Full),
+            (["tenant_full"], _) => Err(Error::TooLarge(format!(
+                "{OPEN_OF_TENANT_MAX} batches are open already; wait for some to end, or cancel some"
+            ))),
             (["conflict"], Some(idempotency)) => Err(Error::IdempotencyConflict { key: idempotency.key.clone() }),
             (other, _) => Err(unexpected(script, &other)),
         }

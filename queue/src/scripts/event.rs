@@ -14,6 +14,7 @@ pub(crate) const EVENTS_KEPT: u32 = 1_000;
 pub(crate) struct AppendEvents<'a> {
     pub(crate) keys: &'a Keys,
     pub(crate) clock: &'a Clock,
+    pub(crate) share_bytes: Option<u64>,
     pub(crate) events: &'a [JobEventReport],
 }
 
@@ -22,6 +23,7 @@ impl AppendEvents<'_> {
         let mut call = EVENT.call(&[self.keys.root()]);
         call.arg(self.clock.script_arg()).arg(EVENTS_KEPT);
         call.arg(OUTPUTS_KEPT).arg(OUTPUTS_BYTES_KEPT).arg(OUTPUTS_LIFE_MS);
+        call.arg(self.share_bytes.map_or_else(String::new, |bytes| bytes.to_string()));
         for report in self.events {
             let event = &report.event;
             let (kind, extra, message) = match event {

@@ -48,6 +48,16 @@ fn new(n: u8, key: Option<&str>) -> NewBatch {
     }
 }
 
+/// The `n`th batch of a tenant.
+pub(crate) fn batch_of(tenant: &str, n: usize) -> NewBatch {
+    NewBatch {
+        id: format!("batch_{n:032x}"),
+        spec: BatchSpec { tenant: tenant.to_owned(), ..spec() },
+        input: None,
+        idempotency: None,
+    }
+}
+
 fn line(batch: &str, line: u64) -> NewJob {
     let mut job = job("echo");
     job.id = JobId::of_line(batch, spec().created_ms, line, 0);
