@@ -3,7 +3,7 @@
 -- tenant uses the set, so that it keeps its number (demand_free.lua).
 -- KEYS  1 demands HASH (set JSON -> number) | 2 demands_of, without a tenant | 3 demand_users, without a number
 -- ARGV  1 set JSON | 2 tenant | 3 most numbers | 4 most sets of a tenant | 5 "1" = the tenant deploys with it | 6 how stale the note of
---       the tenant's use may get, ms
+--       the tenant's use may get, ms | 7 a tenant with fewer sets gets a number although there are most
 -- Reply {"number", number} | {"tenant_full", number of its sets} | {"full", number of sets}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -24,7 +24,7 @@ if not number then
   for n = 1, #known, 2 do
     if known[n] == unused(known[n + 1]) then number = known[n + 1] else used = used + 1 end
   end
-  if used >= tonumber(ARGV[3]) then return {'full', tostring(used)} end
+  if used >= tonumber(ARGV[3]) and sets >= tonumber(ARGV[7]) then return {'full', tostring(used)} end
   if number then redis.call('HDEL', KEYS[1], unused(number)) else number = tostring(#known / 2 + 1) end
   redis.call('HSET', KEYS[1], set, number)
 end

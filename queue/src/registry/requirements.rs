@@ -20,6 +20,9 @@ pub const REQUIREMENT_SETS_MAX: u32 = 1_000;
 /// Requirement sets that one tenant may have, at most.
 pub const REQUIREMENT_SETS_OF_TENANT_MAX: u32 = 50;
 
+/// A tenant with fewer sets gets a number although there are [`REQUIREMENT_SETS_MAX`] already.
+const SETS_RESERVED: u32 = 5;
+
 /// How stale the note of a tenant's last use of a set may get, milliseconds.
 const NOTE_EVERY_MS: u64 = 60_000;
 
@@ -65,6 +68,7 @@ impl Registry {
         let mut call = scripts::DEMAND.call(&keys.each_ref().map(String::as_str));
         call.arg(to_json("number a requirement set", demands)?).arg(tenant);
         call.arg(REQUIREMENT_SETS_MAX).arg(REQUIREMENT_SETS_OF_TENANT_MAX).arg(u8::from(deploys)).arg(NOTE_EVERY_MS);
+        call.arg(SETS_RESERVED);
         let (word, number): (String, u32) = self.connection.eval(&scripts::DEMAND, &call).await?;
         Ok(match word.as_str() {
             "number" => RequirementNumber::Number(number),
