@@ -16,6 +16,7 @@ mod host;
 mod packages;
 mod report;
 mod schemas;
+mod shares;
 mod stage;
 mod takes;
 mod tenants;
@@ -70,6 +71,7 @@ async fn main() -> ExitCode {
     surface!(report, wanted, builds);
     surface!(report, wanted, caches);
     surface!(report, wanted, takes);
+    surface!(report, wanted, shares);
     println!("\n{}\n{}", report.table(), report.totals());
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -126,7 +126,15 @@ impl Flood {
                     json!({"input_schema": {"allOf": vec![json!({"pattern": r"[\w\W]{300}x"}); 100]}}),
                 ),
             ),
+            (
+                "POST",
+                "/v1/endpoints",
+                stage::version("large", json!({"input_schema": {"description": "x".repeat(200_000)}})),
+            ),
+            ("DELETE", "/v1/endpoints/large?force=true", Value::Null),
             ("POST", "/v1/schedules", json!({"cron": "* * * * *", "job": {"endpoint": "plain", "input": 1}})),
+            ("POST", "/v1/schedules", json!({"cron": "0 0 1 1 *", "job": {"endpoint": "plain", "input": large}})),
+            ("POST", "/v1/batches?endpoint=plain", json!({"input": 1})),
         ];
         let mut tasks = Vec::new();
         for (method, path, body) in requests {
