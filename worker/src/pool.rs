@@ -28,7 +28,7 @@ use crate::failure::{failed, infra, start_failure};
 use crate::gateway::{self, Gateway};
 use crate::package::{Package, Packages};
 use crate::runner::{CUDA_ERROR, Launch, RunEnd, Runner, Vram};
-use crate::sandbox::{Level, Reach, Sandbox};
+use crate::sandbox::{Reach, Sandbox};
 use crate::scratch::{EndpointFolder, Home};
 use crate::turns::Slots;
 use crate::weights::{WeightSet, Weights};
@@ -458,7 +458,7 @@ impl Pool {
         let Fetched { secrets, environment, package, weights, took: (environment_took, weights_took) } = fetched;
         let home = model.folder.home().map_err(|error| infra(format!("no scratch space: {error}")))?;
         let cards = reservation.as_ref().map_or_else(Vec::new, |reservation| reservation.cards.clone());
-        let is_boxed = self.sandbox.level() == Level::L2;
+        let is_boxed = self.sandbox.is_alone();
         // Loopback is the machine's where a runner has none of its own: who serves there can only have all or nothing.
         let is_served = matches!(spec.runner, RunnerKind::Server(_) | RunnerKind::Runpod) && !is_boxed;
         let weight_files = weights.iter().flat_map(|set| std::iter::once(&set.folder).chain(&set.blobs).cloned());

@@ -67,7 +67,7 @@ impl Builds {
     /// What is installed is somebody else's: uv runs in the sandbox, and builds source distributions only where the operator allows that.
     pub(crate) fn of_tenants(sandbox: Arc<Sandbox>, allow_source: bool) -> Self {
         // Else what a build leaves behind could change an environment while the worker looks at it.
-        let can_end_them = sandbox.level() != Level::L1 || sandbox.builder_uid("").is_some();
+        let can_end_them = sandbox.level() == Level::L0 || sandbox.is_alone() || sandbox.builder_uid("").is_some();
         if allow_source && !can_end_them {
             tracing::warn!("STOKE_ALLOW_SOURCE_BUILDS has no effect here: at L1 it needs a worker that is root");
         }
@@ -178,7 +178,7 @@ impl Room {
     pub(super) fn settle(&self) -> io::Result<()> {
         // In namespaces of their own all have ended with the first.
         match self.uid {
-            Some(uid) if self.is_alone && self.sandbox.level() < Level::L2 => end_all_of(uid),
+            Some(uid) if self.is_alone && !self.sandbox.is_alone() => end_all_of(uid),
             _ => Ok(()),
         }
     }

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::streams::Streams;
 use crate::metrics;
-use crate::sandbox::{Level, Reach, Sandbox};
+use crate::sandbox::{Reach, Sandbox};
 
 /// The wire's descriptor in the child: the first after the standard three.
 const WIRE_FD: i32 = 3;
@@ -160,7 +160,7 @@ impl Process {
         let stderr = child.stderr.take().ok_or_else(gone)?.into_owned_fd()?;
         let (reader, writer) = UnixStream::from_std(ours)?.into_split();
         let streams = Streams::new(reader, Receiver::from_owned_fd(stdout)?, Receiver::from_owned_fd(stderr)?);
-        let is_boxed = launch.sandbox.level() == Level::L2;
+        let is_boxed = launch.sandbox.is_alone();
         Ok((Self { child, pid, is_boxed }, writer, streams))
     }
 }

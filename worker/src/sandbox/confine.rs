@@ -22,7 +22,7 @@ use seccompiler::{
 };
 
 use super::system::{SYSTEM, etc};
-use super::{KEPT, Level, Policy, ways};
+use super::{KEPT, Policy, ways};
 
 /// Processes and threads of one user: more than any framework starts, fewer than a machine minds.
 const PROCESSES: u64 = 4_096;
@@ -50,13 +50,13 @@ const LANDLOCK: ABI = ABI::V6;
 pub fn confine(policy: &str, program: &[String]) -> Result<std::convert::Infallible> {
     let policy: Policy = serde_json::from_str(policy).context("the policy is not one")?;
     let (name, arguments) = program.split_first().context("no program given")?;
-    limit(policy.is_alone() || policy.uid.is_some())?;
-    if let Some(uid) = policy.uid.filter(|_| !policy.is_alone()) {
+    limit(policy.is_alone || policy.uid.is_some())?;
+    if let Some(uid) = policy.uid.filter(|_| !policy.is_alone) {
         ways::open_to(uid, &[policy.reads.as_slice(), &policy.writes].concat())?;
     }
     drop_privileges(policy.uid, &policy.groups)?;
     set_no_new_privs().context("cannot give up privileges")?;
-    if policy.level != Level::L0 {
+    if policy.is_restricted {
         restrict_files(&policy)?;
         restrict_calls(&policy)?;
     }
@@ -106,7 +106,7 @@ fn drop_privileges(uid: Option<u32>, groups: &[u32]) -> Result<()> {
 fn restrict_files(policy: &Policy) -> Result<()> {
     let existing = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
     let (mut reads, mut writes) = (policy.reads.clone(), policy.writes.clone());
-    if policy.is_alone() {
+    if policy.is_alone {
         reads.push("/".into());
         writes.extend(existing(&ALONE));
     } else {
@@ -115,7 +115,7 @@ fn restrict_files(policy: &Policy) -> Result<()> {
     }
     let mut rules =
         Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(AccessFs::from_all(LANDLOCK))?;
-    if !policy.network && !policy.is_alone() {
+    if !policy.network && !policy.is_alone {
         rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
     }
     let status = rules
@@ -125,7 +125,7 @@ fn restrict_files(policy: &Policy) -> Result<()> {
         .add_rules(path_beneath_rules(writes, AccessFs::from_all(LANDLOCK)))?
         .restrict_self()?;
     ensure!(
-        policy.is_alone() || status.ruleset != RulesetStatus::NotEnforced,
+        policy.is_alone || status.ruleset != RulesetStatus::NotEnforced,
         "this kernel has no Landlock: files cannot be restricted"
     );
     Ok(())
@@ -241,7 +241,7 @@ fn refusals(policy: &Policy) -> Result<BpfProgram> {
     });
     rules.insert(libc::SYS_clone, flags.collect::<Result<_>>()?);
     // Without a network and without namespaces, whatever it could connect to is outside.
-    let is_unconnected = !policy.network && !policy.is_alone();
+    let is_unconnected = !policy.network && !policy.is_alone;
     // Everything but these families: a virtual machine's host answers on one of the others, and no namespace keeps it away.
     let mut families = vec![libc::AF_UNIX, libc::AF_NETLINK];
     if !is_unconnected {
@@ -249,7 +249,7 @@ fn refusals(policy: &Policy) -> Result<BpfProgram> {
     }
     let others = families.into_iter().map(|family| condition(0, SeccompCmpOp::Ne, u64::from(family.cast_unsigned())));
     rules.insert(libc::SYS_socket, vec![rule(others.collect::<Result<_>>()?)?]);
-    if !policy.is_alone() {
+    if !policy.is_alone {
         rules.extend(ATTRIBUTES.iter().map(|call| (*call, Vec::new())));
     }
     if is_unconnected {

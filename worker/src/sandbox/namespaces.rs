@@ -1,20 +1,49 @@
 //! L2: the file system, processes and network that a runner finds, by bubblewrap.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use super::Reach;
+use tokio::process::Command;
+
+use super::enclosure::{Enclosure, kept};
 use super::system::{SYSTEM, etc, named};
+use super::{Level, Reach, policy};
 
 /// Where our own program is in there.
-pub(super) const STOKE: &str = "/run/stoke";
+const STOKE: &str = "/run/stoke";
 
 /// Memory that `/tmp` and `/dev/shm` may take each.
 const TMP_BYTES: u64 = 1 << 30;
 
+/// Namespaces, and in there what a process does to itself at L1.
+#[derive(Debug)]
+pub(super) struct Bubblewrap {
+    pub(super) bwrap: PathBuf,
+    /// Our own program, which shuts a process in and becomes another.
+    pub(super) stoke: PathBuf,
+}
+
+impl Enclosure for Bubblewrap {
+    fn level(&self) -> Level {
+        Level::L2
+    }
+
+    fn is_alone(&self) -> bool {
+        true
+    }
+
+    fn command(&self, program: &Path, reach: &Reach, variables: BTreeMap<String, String>) -> std::io::Result<Command> {
+        let mut command = Command::new(&self.bwrap);
+        command.args(arguments(reach, &self.stoke)?);
+        command.args(["--", STOKE, "confine", &policy(reach, self)?, "--"]).arg(program);
+        command.current_dir(&reach.folder).env_clear().envs(kept(variables));
+        Ok(command)
+    }
+}
+
 /// The arguments of `bwrap`, up to the program that it is to start.
-pub(super) fn arguments(reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
+fn arguments(reach: &Reach, stoke: &Path) -> std::io::Result<Vec<OsString>> {
     let mut arguments = Arguments::default();
     arguments.flags(&["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
     if reach.uid.is_some() {
