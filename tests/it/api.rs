@@ -19,9 +19,14 @@ pub(crate) fn start(data: &Path, args: &[&str]) -> Stack {
 
 /// With these variables as well.
 pub(crate) fn start_with(data: &Path, args: &[&str], env: &[(&str, &str)]) -> Stack {
+    start_as(&[], data, args, env)
+}
+
+/// By a program that goes on as the stack.
+pub(crate) fn start_as(prefix: &[String], data: &Path, args: &[&str], env: &[(&str, &str)]) -> Stack {
     let env = [&[("STOKE_LEASE_MS", "3000"), ("STOKE_EXTEND_EVERY_MS", "500")], env].concat();
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    Stack::start(data, &StackOptions { args: args.iter().map(|arg| (*arg).to_owned()).collect(), env })
+    Stack::start_as(prefix, data, &StackOptions { args: args.iter().map(|arg| (*arg).to_owned()).collect(), env })
 }
 
 /// A handler from `tests/it/handlers`.

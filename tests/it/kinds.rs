@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use stokehold_tests::process;
 use stokehold_tests::stack::Stack;
+use stokehold_tests::{meeting, process};
 
 use crate::api::{self, Api, attempts};
 
@@ -77,8 +77,9 @@ async fn a_mistake_in_the_file_is_shown_where_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_with_clashing_libraries_run_side_by_side_in_one_worker() {
     let (stack, dir) = api::stack(&["--slots", "2"]);
-    let gate = dir.path().join("gate");
-    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let meeting = meeting::folder().unwrap();
+    let gate = meeting.path().join("gate");
+    meeting::pipe(&gate).unwrap();
     // Each can only open it while the other does.
     let source = |mode: &str| {
         format!(
@@ -174,8 +175,9 @@ async fn a_real_triton_answers_and_when_it_dies_it_is_started_again_and_the_job_
     let _ = stack.stoke_ok(&["deploy", example.to_str().unwrap()]);
     assert_eq!(result(&stack, "triton-add", &input)["outputs"][0]["data"], json!([11.0, 22.0]));
 
-    let gate = dir.path().join("gate");
-    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let meeting = meeting::folder().unwrap();
+    let gate = meeting.path().join("gate");
+    meeting::pipe(&gate).unwrap();
     let read = |name: &str| fs::read_to_string(example.join(name)).unwrap();
     let toml = format!("{}\n[env]\nGATE = {gate:?}\n", read("stoke.toml").replace("triton-add", "slow-once"));
     let files = [
@@ -257,8 +259,9 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_job_does_not_cost_the_server() {
     let (stack, dir) = api::stack(&[]);
-    let gate = dir.path().join("gate");
-    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let meeting = meeting::folder().unwrap();
+    let gate = meeting.path().join("gate");
+    meeting::pipe(&gate).unwrap();
     let toml = "name = \"patient\"\nkind = \"server\"\ncommand = [\"python\", \"serve.py\", \"{port}\"]\n[server]\npath = \"/\"\n";
     let files = [("stoke.toml", toml), ("serve.py", PATIENT_SERVER)];
     let _ = stack.stoke_ok(&["deploy", &write(&dir.path().join("patient"), &files)]);

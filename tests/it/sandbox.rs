@@ -2,10 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use stokehold_tests::process;
-use stokehold_tests::stack::Stack;
+use stokehold_tests::stack::{Stack, stoke_binary};
 use tempfile::TempDir;
 
 use crate::api::{self, Api};
@@ -31,11 +32,25 @@ impl Prison {
     }
 
     fn new(env: &[(&str, &str)]) -> Self {
+        Self::by(&[], env)
+    }
+
+    /// Started by a program that goes on as the stack.
+    fn by(prefix: &[String], env: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let stack = api::start_with(dir.path(), &["--slots", "2"], env);
+        let stack = api::start_as(prefix, dir.path(), &["--slots", "2"], env);
         let _ = stack.stoke_ok(&["deploy", &api::handler("hostile.py")]);
         let api = Api::of(&stack);
         Self { stack, api, dir }
+    }
+
+    /// As the handler found itself.
+    fn has_no_capability(&self, user: &Value) {
+        let none = json!("0000000000000000");
+        for set in ["CapPrm", "CapEff", "CapBnd"] {
+            assert_eq!(user[set], none, "{set}: {user}\n{}", self.stack.log_tail());
+        }
+        assert_eq!(user["NoNewPrivs"], "1", "{user}");
     }
 
     async fn attempt(&self, attempt: &str, what: &str) -> Value {
@@ -181,13 +196,13 @@ async fn as_root_no_handler_is_root() {
     if !nix::unistd::Uid::effective().is_root() {
         return;
     }
-    let prisons = [Some(Prison::new(&[("STOKE_SANDBOX", "L1")])), Prison::at_l2()];
-    for prison in prisons.into_iter().flatten() {
+    let at = |level| Some(Prison::new(&[("STOKE_SANDBOX", level)]));
+    for prison in [at("L0"), at("L1"), Prison::at_l2()].into_iter().flatten() {
         let user = prison.got("user", "").await;
         assert!(user["uid"].as_u64().unwrap() >= 50_000, "{user}");
-        let none = "0000000000000000";
-        assert_eq!((&user["groups"], &user["CapEff"], &user["CapBnd"]), (&json!([]), &json!(none), &json!(none)));
-        for path in ["/etc/shadow", "/etc/gshadow", "/etc/hostname"] {
+        assert_eq!((&user["gid"], &user["groups"]), (&user["uid"], &json!([])), "{user}");
+        prison.has_no_capability(&user);
+        for path in ["/etc/shadow", "/etc/gshadow"] {
             let got = prison.got("read", path).await;
             assert!(got.as_str().unwrap().contains("Error"), "{path}: {got}");
         }
@@ -201,6 +216,31 @@ async fn as_root_no_handler_is_root() {
             assert_eq!(got.as_str().unwrap().matches("Error").count(), 3, "{path}: {got}");
         }
     }
+}
+
+/// What a root worker cannot give up it names, and gives up the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_root_without_users_to_give_handlers_have_no_capability() {
+    if !nix::unistd::Uid::effective().is_root() {
+        return;
+    }
+    let without = ["setpriv", "--bounding-set", "-setuid", "--"].map(str::to_owned);
+    let dir = tempfile::tempdir().unwrap();
+    let mut check = Command::new(&without[0]);
+    check.args(&without[1..]).arg(stoke_binary()).args(["worker", "check", "--json"]);
+    check.env("STOKE_SANDBOX", "L0").env("STOKE_DATA_DIR", dir.path());
+    let output = check.output().unwrap();
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let sandbox = found["checks"].as_array().unwrap().iter().find(|finding| finding["what"] == "sandbox").unwrap();
+    let said = sandbox["found"].as_str().unwrap();
+    assert!(said.starts_with("L0; handlers have the worker's user, without its capabilities"), "{said}");
+    assert!(said.contains("a user of their own: ") && said.contains("cannot take a user of its own"), "{said}");
+
+    let prison = Prison::by(&without, &[("STOKE_SANDBOX", "L0")]);
+    let user = prison.got("user", "").await;
+    assert_eq!(user["uid"], 0, "{user}");
+    prison.has_no_capability(&user);
+    assert!(prison.stack.log().contains("without its capabilities"), "{}", prison.stack.log_tail());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 pub mod documented;
 pub mod goals;
+pub mod meeting;
 pub mod process;
 pub mod redis_cluster;
 pub mod redis_sentinel;

@@ -215,6 +215,8 @@ pub struct Config {
     /// The best that there is when absent.
     pub(crate) sandbox: Option<Level>,
     pub(crate) bwrap: PathBuf,
+    /// What has the subcommand `confine`, where that is not this program.
+    pub(crate) confines: Option<PathBuf>,
     pub(crate) allow_source_builds: bool,
     pub(crate) price_usd_micros_per_hour: u64,
     /// Where metrics are told, if anywhere.
@@ -297,6 +299,14 @@ fn number<T: std::str::FromStr>(
     Ok(())
 }
 
+impl Config {
+    /// With this `stoke` to shut handlers in, by its subcommand `confine`: for a program that is another one.
+    #[must_use]
+    pub fn confined_by(self, stoke: PathBuf) -> Self {
+        Self { confines: Some(stoke), ..self }
+    }
+}
+
 impl TryFrom<RawConfig> for Config {
     type Error = ConfigError;
 
@@ -348,6 +358,7 @@ impl TryFrom<RawConfig> for Config {
             scratch_bytes: raw.scratch_bytes,
             sandbox: level(&raw.sandbox)?,
             bwrap: bwrap(set(raw.bwrap)),
+            confines: None,
             allow_source_builds: raw.allow_source_builds,
             metrics_listen: address(&raw.metrics_listen)?,
             price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,

@@ -110,7 +110,7 @@ impl Machine {
     async fn sandbox(&self) -> Finding {
         let Ok(stoke) = std::env::current_exe() else { return judge::sandbox(Err("this program's path is unknown")) };
         match Sandbox::probe(self.sandbox, &self.bwrap, &stoke, &[&self.data_dir, &self.cache_dir]).await {
-            Ok(sandbox) => judge::sandbox(Ok((sandbox.level(), sandbox.lacks()))),
+            Ok(sandbox) => judge::sandbox(Ok((sandbox.level(), sandbox.remains(), sandbox.lacks()))),
             Err(why) => judge::sandbox(Err(&why)),
         }
     }

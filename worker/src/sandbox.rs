@@ -2,8 +2,8 @@
 //!
 //! | level | what it is |
 //! |---|---|
-//! | L0 | nothing: a handler can do what the worker can; as root, where `auto` can do no better, a user of its own |
-//! | L1 | no new privileges, system calls that no model needs are refused, files by allow-list (Landlock), limits; as root a user of its own |
+//! | L0 | nothing is restricted. Where the worker is root: a user of its own, no capabilities, no new privileges, limits |
+//! | L1 | L0, and system calls that no model needs are refused, files by allow-list (Landlock) |
 //! | L2 | L1, and namespaces of its own: processes, mounts, IPC, and a network with nothing but loopback unless the endpoint declares more |
 
 mod confine;
@@ -74,10 +74,22 @@ struct Policy {
     is_restricted: bool,
 }
 
+/// Whose rights a handler has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// Those of a user of its own.
+    OwnUser,
+    /// Those of the worker's user, without any capability.
+    WithoutCapabilities,
+    /// All of the worker's.
+    Workers,
+}
+
 /// What this machine can do.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     enclosure: Box<dyn Enclosure>,
+    rights: Rights,
     /// Why it is not a higher level, a line for each; empty where that was not asked for.
     lacks: String,
     next_uid: Option<AtomicU32>,
@@ -94,7 +106,7 @@ impl Reach {
 impl Sandbox {
     /// Shuts nothing in.
     pub(crate) fn none() -> Self {
-        Self { enclosure: Box::new(Bare), lacks: String::new(), next_uid: None }
+        Self::of(Box::new(Bare), Rights::Workers, "")
     }
 
     /// The level asked for, or the best that works here. `stoke` is the program that has [`confine`] as its subcommand `confine`; in `folders` lies
@@ -127,7 +139,8 @@ impl Sandbox {
                     if !missing.is_empty() {
                         tracing::info!("handlers are shut in at {level}, and could not be further:{}", said(&missing));
                     }
-                    return Ok(Self::of(enclosure, is_root, &missing));
+                    let rights = if is_root { Rights::OwnUser } else { Rights::WithoutCapabilities };
+                    return Ok(Self::of(enclosure, rights, &missing));
                 }
                 Err(why) => missing = format!("{missing}\n  {level}: {why}"),
             }
@@ -137,26 +150,41 @@ impl Sandbox {
                 Err(format!("STOKE_SANDBOX asks for {level}, and this machine cannot give it:{missing}"))
             }
             Some(Level::L0) | None => {
-                let confined = Confined { stoke, is_restricted: false };
-                // Whoever asks for L0 has the worker's own user.
-                let sandbox = if is_root && wanted.is_none() && prove(&confined, Some(PROBED), folders).await.is_ok() {
-                    Self::of(Box::new(confined), true, &missing)
-                } else {
-                    Self::of(Box::new(Bare), false, &missing)
-                };
-                let can = if sandbox.next_uid.is_some() { "much of what" } else { "all that" };
+                let sandbox = Self::open(stoke, is_root, folders, missing).await;
                 tracing::warn!(
-                    "HANDLERS ARE NOT ISOLATED (sandbox L0): they can do {can} this worker can. Run only handlers that you trust.{}",
-                    said(&missing)
+                    "HANDLERS ARE NOT ISOLATED (sandbox L0): {}. Run only handlers that you trust. {}",
+                    sandbox.remains(),
+                    said(&sandbox.lacks)
                 );
                 Ok(sandbox)
             }
         }
     }
 
-    fn of(enclosure: Box<dyn Enclosure>, has_users: bool, missing: &str) -> Self {
-        let next_uid = has_users.then(|| AtomicU32::new(rand::random_range(UIDS)));
-        Self { enclosure, lacks: missing.trim().to_owned(), next_uid }
+    /// L0: nothing is restricted. A worker that is root gives up as many of its rights as it can before a handler starts.
+    async fn open(stoke: PathBuf, is_root: bool, folders: &[&Path], mut missing: String) -> Self {
+        let confined = Confined { stoke, is_restricted: false };
+        let ways = [
+            (Rights::OwnUser, Some(PROBED), "a user of their own"),
+            (Rights::WithoutCapabilities, None, "root without capabilities"),
+        ];
+        for (rights, uid, what) in ways.into_iter().filter(|_| is_root) {
+            match prove(&confined, uid, folders).await {
+                Ok(()) => return Self::of(Box::new(confined), rights, &missing),
+                Err(why) => missing = format!("{missing}\n  {what}: {why}"),
+            }
+        }
+        Self::of(Box::new(Bare), Rights::Workers, &missing)
+    }
+
+    fn of(enclosure: Box<dyn Enclosure>, rights: Rights, missing: &str) -> Self {
+        let next_uid = (rights == Rights::OwnUser).then(|| AtomicU32::new(rand::random_range(UIDS)));
+        Self { enclosure, rights, lacks: missing.trim().to_owned(), next_uid }
+    }
+
+    /// What handlers can do all the same.
+    pub(crate) fn remains(&self) -> &'static str {
+        remains(self.level(), self.rights)
     }
 
     /// Why handlers are not shut in further.
@@ -195,6 +223,19 @@ impl Sandbox {
         variables: BTreeMap<String, String>,
     ) -> std::io::Result<Command> {
         self.enclosure.command(program, reach, variables)
+    }
+}
+
+/// What handlers can do all the same.
+fn remains(level: Level, rights: Rights) -> &'static str {
+    match (level, rights) {
+        (Level::L0, Rights::OwnUser) => "handlers reach whatever a user of their own may, and the network",
+        (Level::L0, Rights::WithoutCapabilities) => {
+            "handlers have the worker's user, without its capabilities: they read and change all of its files"
+        }
+        (Level::L0, Rights::Workers) => "handlers can do all that the worker can",
+        (Level::L1, _) => "handlers still see what runs on this machine",
+        (Level::L2, _) => "handlers still share this machine's kernel",
     }
 }
 

@@ -93,7 +93,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> anyhow::Result<
 
 async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: CancellationToken) -> anyhow::Result<()> {
     let scratch = Scratch::open(&config.data_dir)?;
-    let stoke = std::env::current_exe()?;
+    let stoke = config.confines.clone().map_or_else(std::env::current_exe, Ok)?;
     let folders = [scratch.path(), config.cache_dir.clone()];
     let folders = folders.each_ref().map(PathBuf::as_path);
     let sandbox = Sandbox::probe(config.sandbox, &config.bwrap, &stoke, &folders).await.map_err(anyhow::Error::msg)?;

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use nix::sys::signal::Signal;
 use redis::aio::MultiplexedConnection;
 use serde_json::Value;
+use stokehold_tests::meeting;
 use stokehold_tests::redis_server::RedisServer;
 use stokehold_tests::stack::{Stack, StackOptions, stoke_binary};
 use tempfile::TempDir;
@@ -46,7 +47,7 @@ impl<'a> System<'a> {
     /// Starts it without a worker. `concurrency_max` bounds how many jobs a peer's worker runs at once; with a bound, the peer is
     /// asked to leave everything else as it is by default.
     pub(crate) async fn start(spec: &'a Spec, concurrency_max: usize) -> anyhow::Result<Self> {
-        let dir = tempfile::tempdir()?;
+        let dir = meeting::folder()?;
         let redis_dir = dir.path().join("redis");
         std::fs::create_dir(&redis_dir)?;
         let server = RedisServer::start(&redis_dir, &REDIS_SETTINGS);
@@ -57,6 +58,9 @@ impl<'a> System<'a> {
             Kind::Stokehold => {
                 let args = ["--workers", "0", "--redis", &server.url()].map(str::to_owned).to_vec();
                 let stack = Stack::start(&dir.path().join("stack"), &StackOptions { args, env: vec![] });
+                // Its handlers write there, those of each worker as a user of their own.
+                std::fs::write(&journal, "")?;
+                meeting::open(&journal)?;
                 stokehold::deploy(&stack, dir.path(), &journal)?;
                 env.extend([("BENCH_URL", stack.url.clone()), ("BENCH_TOKEN", stack.token.clone())]);
                 Some(stack)

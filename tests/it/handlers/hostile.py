@@ -84,7 +84,8 @@ def try_user(_what: str) -> dict[str, Any]:
     """Who it is, and what it may do that others may not."""
     status = pathlib.Path("/proc/self/status").read_text().splitlines()
     fields = dict(line.split(":\t", 1) for line in status)
-    return {"uid": os.getuid(), "groups": os.getgroups(), **{name: fields[name] for name in ("CapEff", "CapBnd")}}
+    names = ("CapPrm", "CapEff", "CapBnd", "NoNewPrivs")
+    return {"uid": os.getuid(), "gid": os.getgid(), "groups": os.getgroups(), **{name: fields[name] for name in names}}
 
 
 def try_rights(path: str) -> str:

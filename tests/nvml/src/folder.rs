@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -123,7 +124,10 @@ impl StandIn {
         for name in [LIBRARY, CUDA] {
             fs::copy(&built, dir.path().join(name))?;
         }
-        fs::create_dir(dir.path().join(CLAIMS))?;
+        let claims = dir.path().join(CLAIMS);
+        fs::create_dir(&claims)?;
+        // Whoever uses the cards may have a user of its own.
+        fs::set_permissions(&claims, fs::Permissions::from_mode(0o777))?;
         let this = Self { dir };
         let named = |(index, card)| Card { uuid: format!("GPU-stand-in-{index}"), ..card };
         this.write(&Cards { cards: cards.into_iter().enumerate().map(named).collect(), ..Cards::default() })?;

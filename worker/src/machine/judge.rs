@@ -84,26 +84,17 @@ pub(super) fn wheel(wheel: &RunnerWheel) -> Finding {
     }
 }
 
-/// The level that handlers are shut in at, and why it is not a higher one.
-pub(super) fn sandbox(found: Result<(Level, &str), &str>) -> Finding {
+/// The level that handlers are shut in at, what they can do all the same, and why it is not a higher one.
+pub(super) fn sandbox(found: Result<(Level, &str, &str), &str>) -> Finding {
     const WHAT: &str = "sandbox";
     match found {
-        Ok((Level::L0, lacks)) => Finding::warn(
+        Ok((Level::L0, remains, lacks)) => Finding::warn(
             WHAT,
-            format!("L0; {}{}", remains(Level::L0), because(lacks)),
-            "Run only handlers that you trust, or give it Linux 5.13 or newer.",
+            format!("L0; {remains}{}", because(lacks)),
+            "Run only handlers that you trust, or give it Linux 5.13 or newer and leave STOKE_SANDBOX unset.",
         ),
-        Ok((level, lacks)) => Finding::ok(WHAT, format!("{level}; {}{}", remains(level), because(lacks))),
+        Ok((level, remains, lacks)) => Finding::ok(WHAT, format!("{level}; {remains}{}", because(lacks))),
         Err(why) => Finding::fail(WHAT, why, "Unset STOKE_SANDBOX for the best that this machine can give."),
-    }
-}
-
-/// What handlers can do all the same.
-fn remains(level: Level) -> &'static str {
-    match level {
-        Level::L0 => "handlers can do all that the worker can",
-        Level::L1 => "handlers still see what runs on this machine",
-        Level::L2 => "handlers still share this machine's kernel",
     }
 }
 
@@ -311,9 +302,9 @@ mod tests {
         says(told(disk(Path::new("/x"), Ok(20 << 30))), Good, &["20.0 GiB", "/x"]);
         says(told(disk(Path::new("/x"), Ok(1 << 30))), Warn, &["STOKE_CACHE_DIR"]);
         says(told(disk(Path::new("/x"), Ok(0))), Fail, &["0.0 GiB"]);
-        says(told(sandbox(Ok((Level::L2, "")))), Good, &["L2"]);
-        says(told(sandbox(Ok((Level::L1, "L2: no bwrap")))), Good, &["no bwrap"]);
-        says(told(sandbox(Ok((Level::L0, "")))), Warn, &["trust"]);
+        says(told(sandbox(Ok((Level::L2, "they share the kernel", "")))), Good, &["L2", "share the kernel"]);
+        says(told(sandbox(Ok((Level::L1, "they see", "L2: no bwrap")))), Good, &["no bwrap"]);
+        says(told(sandbox(Ok((Level::L0, "they can do all", "closed")))), Warn, &["can do all", "closed", "trust"]);
         says(told(sandbox(Err("it cannot"))), Fail, &["it cannot", "STOKE_SANDBOX"]);
         says(told(gateway("http://g", Ok(env!("CARGO_PKG_VERSION").into()))), Good, &["http://g"]);
         says(told(gateway("http://g", Ok("0.0.1".into()))), Warn, &["0.0.1", "install.sh"]);

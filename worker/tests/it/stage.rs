@@ -163,14 +163,16 @@ fn config(gateway: &Gateway, dir: &Path, variables: &[(&'static str, String)]) -
     let var = |name: &str| match name {
         "STOKE_GATEWAY_URL" => Some(gateway.url().to_owned()),
         "STOKE_JOIN_TOKEN" => Some("jt_test".to_owned()),
-        // What shuts a runner in is a subcommand of `stoke`: the end-to-end suite has it.
         "STOKE_SANDBOX" => Some("L0".to_owned()),
         "STOKE_DATA_DIR" => Some(dir.to_string_lossy().into_owned()),
         "STOKE_CACHE_DIR" => Some(concat!(env!("CARGO_TARGET_TMPDIR"), "/worker-cache").to_owned()),
         "STOKE_RUNNER_WHEEL" => Some(wheel().to_string_lossy().into_owned()),
         _ => variables.iter().find(|(set, _)| *set == name).map(|(_, value)| value.clone()),
     };
-    RawConfig::from_env(var).unwrap().try_into().unwrap()
+    let config: Config = RawConfig::from_env(var).unwrap().try_into().unwrap();
+    // What shuts a runner in is a subcommand of `stoke`, which the end-to-end suite has. Without it handlers have the tests' own user, and meet
+    // tests at files.
+    config.confined_by("/nonexistent/stoke".into())
 }
 
 /// `STOKE_RUNNER_WHEEL`, or what `make wheel` built.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use stokehold_tests::meeting;
 use stokehold_tests::redis_server::free_port;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -118,6 +119,9 @@ impl Cluster {
     ) -> Result<Self> {
         std::fs::create_dir_all(dir.join("logs"))?;
         std::fs::create_dir_all(dir.join("history/runs"))?;
+        // Handlers write there, each endpoint's as a user of its own.
+        meeting::enter(dir)?;
+        meeting::open(&dir.join("history/runs"))?;
         let tested = stoke_binary()?;
         let releases = Releases([before.map_or_else(|| tested.clone(), Path::to_owned), tested]);
         let stoke = releases.after(0).to_owned();
