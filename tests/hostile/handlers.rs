@@ -5,7 +5,6 @@ use std::io::Read as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -15,15 +14,34 @@ use crate::stage::{self, CANARY, Stage, Who};
 
 const SURFACE: &str = "handlers";
 
-/// The levels, and who runs the worker there. At quick size those that differ most.
-const LEVELS: [(&str, &str, Who, bool); 7] = [
-    ("L0 root", "L0", Who::Root, false),
-    ("L1 root", "L1", Who::Root, true),
-    ("L2 root", "L2", Who::Root, true),
-    ("L0 user", "L0", Who::User, false),
-    ("L1 user", "L1", Who::User, true),
-    ("L2 user", "L2", Who::User, false),
-    ("L1 user, no namespaces", "L1", Who::UserWithoutNamespaces, false),
+/// Where handlers attack.
+struct Cell {
+    name: &'static str,
+    /// What `STOKE_SANDBOX` says.
+    ordered: &'static str,
+    /// The level that the worker must say it gives, and give.
+    level: &'static str,
+    who: Who,
+    /// Whether it is part of the quick run, which has those that differ most.
+    is_quick: bool,
+}
+
+const fn cell(name: &'static str, ordered: &'static str, level: &'static str, who: Who, is_quick: bool) -> Cell {
+    Cell { name, ordered, level, who, is_quick }
+}
+
+/// The levels, and who runs the worker there. Where there are no namespaces, `auto` is what L1 must come of.
+const CELLS: [Cell; 10] = [
+    cell("L0 root", "L0", "L0", Who::Root, true),
+    cell("L1 root", "L1", "L1", Who::Root, true),
+    cell("L2 root", "L2", "L2", Who::Root, true),
+    cell("L0 root, no namespaces", "L0", "L0", Who::RootWithoutNamespaces, false),
+    cell("L1 root, no namespaces", "auto", "L1", Who::RootWithoutNamespaces, false),
+    cell("L0 user", "L0", "L0", Who::User, false),
+    cell("L1 user", "L1", "L1", Who::User, true),
+    cell("L2 user", "auto", "L2", Who::User, false),
+    cell("L0 user, no namespaces", "L0", "L0", Who::UserWithoutNamespaces, false),
+    cell("L1 user, no namespaces", "auto", "L1", Who::UserWithoutNamespaces, false),
 ];
 
 /// A stack with hostile handlers, and what they are after.
@@ -38,7 +56,7 @@ struct Prison {
 }
 
 pub(crate) async fn run(report: &mut Report) {
-    for (name, level, who, is_quick) in LEVELS {
+    for Cell { name, ordered, level, who, is_quick } in CELLS {
         if !is_quick && !stage::is_full() {
             continue;
         }
@@ -50,10 +68,10 @@ pub(crate) async fn run(report: &mut Report) {
             report.skip(SURFACE, name, &format!("there is no bubblewrap at {}", stage::bwrap()));
             continue;
         }
-        let prison = Prison::start(level, who);
+        let prison = Prison::start(ordered, level, who);
         prison.is_shut_in_as_said().await;
         if level == "L0" {
-            attacks!(report, SURFACE, name, Promise::Open, &prison, [reads_files, writes_files, reaches_the_network]);
+            at_l0(report, name, who, &prison).await;
             continue;
         }
         attacks!(
@@ -76,35 +94,69 @@ pub(crate) async fn run(report: &mut Report) {
             ]
         );
     }
-    without_namespaces(report);
+    for (name, who, best) in BEST {
+        says_its_level(report, name, who, best);
+    }
 }
 
-/// L2 needs user namespaces where the worker is not root: a worker that was told to give it does not start without them.
-fn without_namespaces(report: &mut Report) {
-    let (who, level) = (Who::UserWithoutNamespaces, "L2 user, no namespaces");
+/// The best level for each who may run a worker.
+const BEST: [(&str, Who, &str); 4] = [
+    ("any level, root", Who::Root, "L2"),
+    ("any, root, no namespaces", Who::RootWithoutNamespaces, "L1"),
+    ("any level, user", Who::User, "L2"),
+    ("any, user, no namespaces", Who::UserWithoutNamespaces, "L1"),
+];
+
+/// What cannot be kept is not claimed: `stoke worker check` says the best level that there is, and refuses a higher one; a worker that was told to
+/// give that does not start.
+fn says_its_level(report: &mut Report, name: &str, who: Who, best: &str) {
     if let Some(why) = who.lacks() {
-        report.skip(SURFACE, level, &why);
+        report.skip(SURFACE, name, &why);
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    who.give(dir.path());
-    let stoke = stokehold_tests::stack::stoke_binary();
-    let mut worker = who.command(stoke.to_str().unwrap());
-    worker.args(["worker", "--name", "claims-l2"]).current_dir(dir.path());
-    worker.env("STOKE_GATEWAY_URL", "http://127.0.0.1:9").env("STOKE_JOIN_TOKEN", format!("jt_{CANARY}"));
-    worker.env("STOKE_DATA_DIR", dir.path()).env("HOME", dir.path()).env("STOKE_CACHE_DIR", dir.path());
-    worker.env("STOKE_SANDBOX", "L2").env("STOKE_BWRAP", stage::bwrap());
-    let output = worker.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let is_refused = !output.status.success() && said.contains("asks for L2");
+    if !stage::has_bwrap() {
+        report.skip(SURFACE, name, &format!("there is no bubblewrap at {}", stage::bwrap()));
+        return;
+    }
+    let dir = stage::worker_folder(who);
     let mut outcome = Outcome::default();
-    outcome.open_if(!is_refused, || format!("it ended with {}: {said}", output.status));
-    report.note(SURFACE, level, Promise::Holds, "claims_a_level_that_is_not_there", &outcome);
+    for ordered in ["auto", "L0", "L1", "L2"] {
+        let checked = stage::worker_command(who, dir.path(), ordered, &["check", "--json"]).output().unwrap();
+        let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+        let checks: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{checked:?}"));
+        let sandbox = checks["checks"].as_array().unwrap().iter().find(|check| check["what"] == "sandbox").unwrap();
+        let found = sandbox["found"].as_str().unwrap();
+        let is_there = ordered == "auto" || ordered <= best;
+        let expected = if ordered == "auto" { best } else { ordered };
+        let is_said = if is_there {
+            sandbox["verdict"] != "fail" && found.starts_with(&format!("{expected};"))
+        } else {
+            sandbox["verdict"] == "fail" && found.contains(&format!("asks for {ordered}"))
+        };
+        outcome.open_if(!is_said, || format!("{ordered}: {sandbox}"));
+        if !is_there {
+            let started = stage::worker_command(who, dir.path(), ordered, &["--name", "claims"]).output().unwrap();
+            let said = String::from_utf8_lossy(&started.stderr);
+            let is_refused = !started.status.success() && said.contains(&format!("asks for {ordered}"));
+            outcome.open_if(!is_refused, || format!("{ordered}: it ended with {}: {said}", started.status));
+        }
+    }
+    report.note(SURFACE, name, Promise::Holds, "claims_a_level_that_is_not_there", &outcome);
+}
+
+/// L0 restricts nothing, and keeps a root worker's rights from its handlers.
+async fn at_l0(report: &mut Report, name: &str, who: Who, prison: &Prison) {
+    attacks!(report, SURFACE, name, Promise::Open, prison, [reads_files, reaches_the_network]);
+    if who.is_root() {
+        attacks!(report, SURFACE, name, Promise::Holds, prison, [writes_files, poisons_code, has_no_right_of_roots]);
+    } else {
+        attacks!(report, SURFACE, name, Promise::Open, prison, [writes_files]);
+    }
 }
 
 impl Prison {
-    fn start(level: &'static str, who: Who) -> Self {
-        let stage = Stage::start(who, &["--slots", "2"], &[("STOKE_SANDBOX", level)]);
+    fn start(ordered: &str, level: &'static str, who: Who) -> Self {
+        let stage = Stage::start(who, &["--slots", "2"], &[("STOKE_SANDBOX", ordered)]);
         let victim = stage.dir.path().join("victim");
         std::fs::create_dir(&victim).unwrap();
         let canary = victim.join("canary.txt");
@@ -136,7 +188,7 @@ impl Prison {
     async fn is_shut_in_as_said(&self) {
         let workers = self.stage.api.get("/v1/workers").await;
         let said = &workers["workers"][0]["sandbox"];
-        assert!(said == self.level || said.is_null(), "{workers}");
+        assert_eq!(said, self.level, "{workers}");
         let job = self.got("nothing", &[]).await;
         assert_eq!(job["state"], "succeeded", "{job}\n{}", self.stage.stack.log_tail());
     }
@@ -204,6 +256,11 @@ async fn makes_system_calls(prison: &Prison) -> Outcome {
 }
 
 async fn gains_rights(prison: &Prison) -> Outcome {
+    prison.tried("rights", &["filter".to_owned()]).await
+}
+
+/// The same where no filter of system calls is promised.
+async fn has_no_right_of_roots(prison: &Prison) -> Outcome {
     prison.tried("rights", &[]).await
 }
 

@@ -1,7 +1,7 @@
 //! What a handler does to the machine that it runs on: rights and owners, servers on Unix sockets, the worker's log, and the folders in which the worker
 //! puts the files of other runs.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::PathBuf;
 
@@ -13,10 +13,12 @@ use crate::stage::{self, CANARY, Stage, Who};
 
 const SURFACE: &str = "host";
 
-/// At the levels that shut handlers in.
-const LEVELS: [(&str, &str, Who, bool); 5] = [
+/// At the levels that shut handlers in, and where nothing does but their user.
+const LEVELS: [(&str, &str, Who, bool); 7] = [
+    ("L0 root", "L0", Who::Root, true),
     ("L1 root", "L1", Who::Root, true),
     ("L2 root", "L2", Who::Root, true),
+    ("L1 root, no namespaces", "L1", Who::RootWithoutNamespaces, false),
     ("L1 user", "L1", Who::User, true),
     ("L2 user", "L2", Who::User, false),
     ("L1 user, no namespaces", "L1", Who::UserWithoutNamespaces, false),
@@ -44,11 +46,15 @@ pub(crate) async fn run(report: &mut Report) {
             continue;
         }
         let target = Target::start(level, who);
-        if stage::is_root() {
+        if stage::is_root() && (level != "L0" || who.is_root()) {
             attacks!(report, SURFACE, name, Promise::Holds, &target, [reads_what_is_roots]);
         }
+        if level == "L0" {
+            attacks!(report, SURFACE, name, Promise::Holds, &target, [changes_rights_of_roots]);
+            continue;
+        }
         // A handler that has the worker's user at L1 owns what the worker owns: docs/explanation/security.md.
-        if who == Who::Root || level == "L2" {
+        if who.is_root() || level == "L2" {
             attacks!(report, SURFACE, name, Promise::Holds, &target, [changes_rights]);
         }
         attacks!(
@@ -109,19 +115,38 @@ async fn reads_what_is_roots(target: &Target) -> Outcome {
     target.tried("system_secrets", &files.map(str::to_owned)).await
 }
 
-async fn changes_rights(target: &Target) -> Outcome {
+async fn changes_rights_of_roots(target: &Target) -> Outcome {
+    target.tried("rights", &identified(roots(target))).await
+}
+
+/// Each as what it is outside, whatever has its name in a sandbox.
+fn identified(paths: Vec<String>) -> Vec<String> {
+    let named = |path: String| {
+        let real = std::fs::metadata(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        format!("{}:{}:{path}", real.dev(), real.ino())
+    };
+    paths.into_iter().map(named).collect()
+}
+
+/// What belongs to root, or to whoever runs the stack, and is not everybody's to write.
+fn roots(target: &Target) -> Vec<String> {
     let data = target.stage.data();
     let mut paths: Vec<String> =
         ["/", "/usr", "/usr/bin/true", "/etc", "/etc/passwd", "/tmp", "/var"].map(str::to_owned).into();
     paths.extend(
-        [target.path(""), target.path("canary.txt"), target.path("stream")]
-            .map(|path| path.trim_end_matches('/').to_owned()),
-    );
-    paths.extend(
         ["", "secrets.json", "stack.json", "redis", "credentials.json"]
             .map(|name| data.join(name).to_str().unwrap().trim_end_matches('/').to_owned()),
     );
-    target.tried("rights", &paths).await
+    paths
+}
+
+async fn changes_rights(target: &Target) -> Outcome {
+    let mut paths = roots(target);
+    paths.extend(
+        [target.path(""), target.path("canary.txt"), target.path("stream")]
+            .map(|path| path.trim_end_matches('/').to_owned()),
+    );
+    target.tried("rights", &identified(paths)).await
 }
 
 async fn reaches_sockets_by_name(target: &Target) -> Outcome {

@@ -109,7 +109,7 @@ impl Report {
     /// Surface by level: what was attempted and held.
     pub(crate) fn table(&self) -> String {
         let mut table = format!(
-            "{:<12} {:<22} {:>7} {:>9} {:>9} {:>9}  result\n",
+            "{:<12} {:<24} {:>7} {:>9} {:>9} {:>9}  result\n",
             "surface", "level", "attacks", "attempted", "held", "succeeded"
         );
         let mut rows: Vec<(&str, &str, Promise)> = Vec::new();
@@ -132,12 +132,12 @@ impl Report {
             };
             let (attacks, held) = (of().count(), attempted - got.min(attempted));
             let _ =
-                writeln!(table, "{surface:<12} {level:<22} {attacks:>7} {attempted:>9} {held:>9} {got:>9}  {result}");
+                writeln!(table, "{surface:<12} {level:<24} {attacks:>7} {attempted:>9} {held:>9} {got:>9}  {result}");
         }
         for (surface, level, why) in &self.skipped {
             let _ = writeln!(
                 table,
-                "{surface:<12} {level:<22} {:>7} {:>9} {:>9} {:>9}  skipped: {why}",
+                "{surface:<12} {level:<24} {:>7} {:>9} {:>9} {:>9}  skipped: {why}",
                 "-", "-", "-", "-"
             );
         }

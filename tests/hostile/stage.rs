@@ -30,6 +30,8 @@ pub(crate) fn size(quick: usize, full: usize) -> usize {
 pub(crate) enum Who {
     /// Root, with all capabilities.
     Root,
+    /// Root as containers have it: without the capability that namespaces and mounts need.
+    RootWithoutNamespaces,
     /// An ordinary user of a machine where everybody may make user namespaces.
     User,
     /// An ordinary user of a machine where nobody may.
@@ -37,6 +39,11 @@ pub(crate) enum Who {
 }
 
 impl Who {
+    /// Whether it is root.
+    pub(crate) fn is_root(self) -> bool {
+        matches!(self, Self::Root | Self::RootWithoutNamespaces)
+    }
+
     /// What becomes that user and goes on as the program that follows.
     fn prefix(self) -> Vec<String> {
         let id = UID.to_string();
@@ -45,6 +52,7 @@ impl Who {
         let without = [&bwrap, "--unshare-user", "--disable-userns", "--dev-bind", "/", "/", "--"];
         let words: Vec<&str> = match self {
             Self::Root => Vec::new(),
+            Self::RootWithoutNamespaces => vec!["setpriv", "--bounding-set", "-sys_admin", "--"],
             Self::User if !is_root() => Vec::new(),
             Self::User => setpriv.to_vec(),
             Self::UserWithoutNamespaces if !is_root() => without.to_vec(),
@@ -64,7 +72,7 @@ impl Who {
 
     /// Why this machine has no such user; nothing where it has.
     pub(crate) fn lacks(self) -> Option<String> {
-        if self == Self::Root && !is_root() {
+        if self.is_root() && !is_root() {
             return Some("the tests do not run as root".to_owned());
         }
         let stoke = stoke_binary();
@@ -85,7 +93,7 @@ impl Who {
 
     /// Gives a file or a folder to that user.
     pub(crate) fn give(self, path: &Path) {
-        if self != Self::Root && is_root() {
+        if !self.is_root() && is_root() {
             std::os::unix::fs::chown(path, Some(UID), Some(UID)).unwrap();
         }
     }
@@ -130,8 +138,9 @@ impl Stage {
         ];
         all.push(("STOKE_BWRAP".to_owned(), bwrap()));
         if who != Who::Root && is_root() {
-            // Nothing of root's is read: not its home, not what is installed there.
-            let cache = std::env::temp_dir().join("stokehold-hostile-user");
+            // Nothing in root's home is read, where only root goes: not what is installed there, and no cache.
+            let name = if who.is_root() { "stokehold-hostile-root" } else { "stokehold-hostile-user" };
+            let cache = std::env::temp_dir().join(name);
             std::fs::create_dir_all(&cache).unwrap();
             who.give(&cache);
             all.push(("HOME".to_owned(), text(cache.clone())));
@@ -173,6 +182,27 @@ impl Stage {
         let made: Value = answer.error_for_status().unwrap().json().await.unwrap();
         made["token"].as_str().unwrap().to_owned()
     }
+}
+
+/// A folder of its own for a worker that `who` runs.
+pub(crate) fn worker_folder(who: Who) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    who.give(dir.path());
+    dir
+}
+
+/// `stoke worker` with these arguments, run by `who`. Nobody answers it.
+pub(crate) fn worker_command(who: Who, dir: &Path, sandbox: &str, args: &[&str]) -> Command {
+    let mut worker = who.command(stoke_binary().to_str().unwrap());
+    worker.arg("worker").args(args).current_dir(dir).stdin(std::process::Stdio::null());
+    worker.env("STOKE_JOIN_TOKEN", format!("jt_{CANARY}"));
+    worker.env("STOKE_DATA_DIR", dir).env("HOME", dir).env("STOKE_CACHE_DIR", dir);
+    worker.env("STOKE_SANDBOX", sandbox).env("STOKE_BWRAP", bwrap());
+    if args.first() != Some(&"check") {
+        worker.env("STOKE_GATEWAY_URL", "http://127.0.0.1:9");
+    }
+    worker
 }
 
 /// Where the attackers' own files are.

@@ -408,14 +408,16 @@ def _cloned(flags: int) -> str:
     return ""
 
 
-def try_rights(_targets: list[str], _canary: str) -> Any:
-    """Becomes somebody else, or keeps what only root may have."""
+def try_rights(targets: list[str], _canary: str) -> Any:
+    """Becomes somebody else, or keeps what only root may have. `filter` where one of system calls is to be there."""
     tally, own = Tally(), current_job().scratch
     status = dict(line.split(":\t", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         tally.tried(name, lambda: f"holds {status[name]}" if int(status[name], 16) else "")
     tally.tried("no new privileges", lambda: "" if status["NoNewPrivs"].strip() == "1" else "may get new privileges")
-    tally.tried("seccomp", lambda: "" if status["Seccomp"].strip() == "2" else "no filter")
+    if "filter" in targets:
+        tally.tried("seccomp", lambda: "" if status["Seccomp"].strip() == "2" else "no filter")
+    tally.tried("root's user", lambda: f"has {status['Uid']}" if "0" in status["Uid"].split() else "")
     for word in range(41):
         # PR_CAP_AMBIENT, raise.
         tally.tried(f"ambient {word}", lambda: _call(157, 47, 2, word, 0, 0))

@@ -50,14 +50,17 @@ def try_system_secrets(targets: list[str]) -> Any:
 
 
 def try_rights(targets: list[str]) -> Any:
-    """Changes modes, owners, times and attributes of what is not its own. Each is set to what it is already."""
+    """Changes modes, owners, times and attributes of what is not its own, `device:inode:path`. Each is set to what it is already."""
     tally = Tally()
-    for target in targets:
+    for named in targets:
+        device, inode, target = named.split(":", 2)
         try:
             is_now = os.stat(target)
         except OSError:
             # It is not there for it: so it cannot be changed by its name either.
             is_now = None
+        # In a sandbox, something of its own may have that name: what becomes of that is nobody's business.
+        before = list(tally.got)
         mode = stat.S_IMODE(is_now.st_mode) if is_now else 0o644
         user, group = (is_now.st_uid, is_now.st_gid) if is_now else (0, 0)
         tally.tried(f"chmod {target}", lambda: f"done {os.chmod(target, mode)}")
@@ -69,6 +72,8 @@ def try_rights(targets: list[str]) -> Any:
         tally.tried(f"setxattr {target}", lambda: f"done {os.setxattr(target, 'user.hostile', b'x')}")
         tally.tried(f"removexattr {target}", lambda: f"done {os.removexattr(target, 'user.hostile')}")
         tally.tried(f"acl {target}", lambda: f"done {os.setxattr(target, 'system.posix_acl_access', b'')}")
+        if is_now is not None and (is_now.st_dev, is_now.st_ino) != (int(device), int(inode)):
+            tally.got = before
     return tally.told()
 
 
