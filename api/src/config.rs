@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use stokehold_objects::ObjectsConfig;
 use stokehold_queue::costs::Hosted;
+use stokehold_queue::requirements_lock::listed_indexes;
 use stokehold_queue::{Durability, RedisConfig, shown_in_words};
 use toml::{Table, Value};
 
@@ -302,7 +303,8 @@ impl Config {
             token_key,
             secret_keys,
             weight_buckets: weight_buckets(&raw.weight_buckets, &raw.s3.bucket)?,
-            package_indexes: package_indexes(&raw.package_indexes)?,
+            package_indexes: listed_indexes(&raw.package_indexes)
+                .map_err(|why| Error::Setting { setting: "package_indexes", why: why.to_owned() })?,
             s3: raw.s3.mean(),
             extend_every_ms: raw.extend_every_ms,
             ephemeral: raw.ephemeral,
@@ -333,25 +335,6 @@ fn weight_buckets(text: &str, own: &str) -> Result<Vec<String>, Error> {
         return Err(Error::Setting { setting: "weight_buckets", why });
     }
     Ok(named)
-}
-
-/// Addresses that end in a folder: what lies below one is let in as well.
-fn package_indexes(text: &str) -> Result<Vec<String>, Error> {
-    let named: Vec<String> = text
-        .split(',')
-        .map(str::trim)
-        .filter(|url| !url.is_empty())
-        .map(|url| url.trim_end_matches('/').to_owned())
-        .collect();
-    let is_address = |url: &String| {
-        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
-        !rest.is_empty() && !rest.contains(['@', '$', '?', '#', ' '])
-    };
-    if named.iter().all(is_address) {
-        return Ok(named);
-    }
-    let why = "must be http(s) addresses without credentials, with commas between them, as \"https://pypi.org/simple\", or empty";
-    Err(Error::Setting { setting: "package_indexes", why: why.to_owned() })
 }
 
 /// Empty is `../dist` as seen from this program, where `make worker-dist` puts them beside a build.

@@ -19,7 +19,7 @@ use crate::secret::Secret;
 pub const DEFAULT: &str = include_str!("config.default.toml");
 
 /// Every environment variable, and the setting it overrides.
-pub const ENV: [(&str, &str); 20] = [
+pub const ENV: [(&str, &str); 21] = [
     ("STOKE_AUTOSCALER_TICK_MS", "tick_ms"),
     ("STOKE_AUTOSCALER_LISTEN", "listen"),
     ("STOKE_AUTOSCALER_RECORD", "record"),
@@ -38,6 +38,7 @@ pub const ENV: [(&str, &str); 20] = [
     ("STOKE_VAST_NAMESPACE", "vast.namespace"),
     ("STOKE_VAST_IMAGE", "vast.image"),
     ("STOKE_VAST_GATEWAY_URL", "vast.gateway_url"),
+    ("STOKE_VAST_PACKAGE_INDEXES", "vast.package_indexes"),
     ("STOKE_KUBERNETES_URL", "kubernetes.url"),
     ("STOKE_KUBERNETES_TOKEN", "kubernetes.token"),
 ];

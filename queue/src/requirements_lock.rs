@@ -39,8 +39,27 @@ pub(crate) const ARCHIVES: [&str; 12] =
 pub enum Indexes<'a> {
     /// These, and what lies below them: `https://host/whl` lets `https://host/whl/cu121` in.
     Listed(&'a [String]),
-    /// Any: whoever asks has checked them before, or builds on their own machine.
+    /// Any: whoever asks builds on their own machine.
     Any,
+}
+
+/// Package indexes as an operator lists them: addresses with commas between them. What lies below one is let in as well.
+///
+/// # Errors
+/// What they must be.
+pub fn listed_indexes(text: &str) -> Result<Vec<String>, &'static str> {
+    let named = text.split(',').map(str::trim).filter(|url| !url.is_empty());
+    let named: Vec<String> = named.map(|url| url.trim_end_matches('/').to_owned()).collect();
+    let is_address = |url: &String| {
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+        !rest.is_empty() && !rest.contains(['@', '$', '?', '#', ' '])
+    };
+    if named.iter().all(is_address) {
+        return Ok(named);
+    }
+    Err(
+        "must be http(s) addresses without credentials, with commas between them, as \"https://pypi.org/simple\", or empty",
+    )
 }
 
 /// Why a lock is refused.
@@ -215,7 +234,8 @@ fn index(line: &str, indexes: Indexes<'_>) -> Result<(&'static str, String), Str
         && !listed.iter().any(|listed| is_below(url, listed))
     {
         return Err(format!(
-            "the package index {} is none that the operator lets in ({}); have it added to package_indexes, or leave the option out",
+            "the package index {} is none that the operator lets in ({}); have it added to package_indexes \
+             (STOKE_PACKAGE_INDEXES) of the API and of the workers, or leave the option out",
             quoted(url),
             if listed.is_empty() { "none is".to_owned() } else { listed.join(", ") }
         ));

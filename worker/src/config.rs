@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use stokehold_queue::requirements_lock::listed_indexes;
 
 use crate::rental::Rental;
 use crate::sandbox::Level;
@@ -15,7 +16,7 @@ use crate::uv::{beside, on_path};
 const SLOTS_MAX: u32 = 800;
 
 /// Every environment variable of a worker.
-pub const VARIABLES: [&str; 28] = [
+pub const VARIABLES: [&str; 29] = [
     "STOKE_GATEWAY_URL",
     "STOKE_JOIN_TOKEN",
     "STOKE_JOIN_TOKEN_FILE",
@@ -38,6 +39,7 @@ pub const VARIABLES: [&str; 28] = [
     "STOKE_SANDBOX",
     "STOKE_BWRAP",
     "STOKE_ALLOW_SOURCE_BUILDS",
+    "STOKE_PACKAGE_INDEXES",
     "STOKE_PRICE_USD_PER_HOUR",
     "STOKE_METRICS_LISTEN",
     "STOKE_DEAD_MAN_MS",
@@ -177,6 +179,8 @@ pub struct RawConfig {
     pub bwrap: PathBuf,
     /// Whether packages without a wheel are built, in the sandbox.
     pub allow_source_builds: bool,
+    /// Package indexes that locked requirements may name.
+    pub package_indexes: String,
     /// What an hour of this machine costs.
     pub price_usd_per_hour: f64,
     /// Where metrics are told; empty is nowhere.
@@ -218,6 +222,7 @@ pub struct Config {
     /// What has the subcommand `confine`, where that is not this program.
     pub(crate) confines: Option<PathBuf>,
     pub(crate) allow_source_builds: bool,
+    pub(crate) package_indexes: Vec<String>,
     pub(crate) price_usd_micros_per_hour: u64,
     /// Where metrics are told, if anywhere.
     pub metrics_listen: Option<SocketAddr>,
@@ -251,6 +256,7 @@ impl RawConfig {
         text("STOKE_WORKER_NAME", &mut raw.name);
         text("STOKE_FAKE_GPUS", &mut raw.fake_gpus);
         text("STOKE_SANDBOX", &mut raw.sandbox);
+        text("STOKE_PACKAGE_INDEXES", &mut raw.package_indexes);
         text("STOKE_METRICS_LISTEN", &mut raw.metrics_listen);
         text("STOKE_VAST_URL", &mut raw.vast_url);
         text("CONTAINER_ID", &mut raw.container_id);
@@ -360,6 +366,8 @@ impl TryFrom<RawConfig> for Config {
             bwrap: bwrap(set(raw.bwrap)),
             confines: None,
             allow_source_builds: raw.allow_source_builds,
+            package_indexes: listed_indexes(&raw.package_indexes)
+                .map_err(|why| ConfigError { name: "package_indexes", why: why.to_owned() })?,
             metrics_listen: address(&raw.metrics_listen)?,
             price_usd_micros_per_hour: micros(raw.price_usd_per_hour)?,
             rental,
@@ -485,6 +493,8 @@ mod tests {
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_PACKAGES_BYTES", "1")]).starts_with("packages_bytes"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_FAKE_GPUS", "big")]).starts_with("fake_gpus"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_SANDBOX", "L9")]).starts_with("sandbox"));
+        let index = [("STOKE_JOIN_TOKEN", "x"), ("STOKE_PACKAGE_INDEXES", "https://user:secret@here/")];
+        assert!(refused(&index).starts_with("package_indexes") && !refused(&index).contains("secret"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_METRICS_LISTEN", "7072")]).starts_with("metrics_listen"));
         assert!(refused(&[("STOKE_JOIN_TOKEN", "x"), ("STOKE_GATEWAY_URL", "ftp://x")]).starts_with("gateway_url"));
     }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
-use stokehold_queue::requirements_lock::{Indexes, Lock};
+use stokehold_queue::requirements_lock::Lock;
 use tokio::process::Command;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -235,7 +235,7 @@ impl Environments {
         progress: &(dyn Fn(Phase) + Send + Sync),
     ) -> Result<Environment, Error> {
         // Before anything reads it: uv sees what is rendered here, never what was sent.
-        let requirements = Lock::parse(&spec.requirements_lock, Indexes::Any)?.render();
+        let requirements = Lock::parse(&spec.requirements_lock, self.0.builds.indexes())?.render();
         let interpreter = self.0.interpreters.find(&self.0.uv, &spec.python).await?;
         if requirements.is_empty() {
             return self.ours(&interpreter, progress).await;

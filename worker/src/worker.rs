@@ -103,7 +103,7 @@ async fn work(config: Config, reached: Option<Arc<Reached>>, shutdown: Cancellat
         dir: config.cache_dir.clone(),
         uv: uv.clone(),
         runner_wheel: RunnerWheel::find(config.runner_wheel.as_deref()),
-        builds: Builds::of_tenants(Arc::clone(&sandbox), config.allow_source_builds),
+        builds: Builds::of_tenants(Arc::clone(&sandbox), config.allow_source_builds, config.package_indexes.clone()),
         cap_bytes: config.environments_bytes,
     })?;
     let ahead = environments.clone();

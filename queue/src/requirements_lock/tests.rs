@@ -125,7 +125,17 @@ fn only_the_operators_indexes_are_let_in_and_what_is_below_them() {
         assert!(!is_in(url), "{url}");
     }
     let error = Lock::parse("a==1\n-i https://evil/\n", Indexes::Listed(&listed)).unwrap_err();
-    assert!(error.line == 2 && error.why.contains("package_indexes"), "{error}");
+    assert!(error.line == 2 && error.why.contains("STOKE_PACKAGE_INDEXES"), "{error}");
+}
+
+#[test]
+fn an_operator_lists_plain_addresses() {
+    let listed = listed_indexes(" https://pypi.org/simple/ ,,http://here:8080/x").unwrap();
+    assert_eq!(listed, ["https://pypi.org/simple", "http://here:8080/x"]);
+    assert_eq!(listed_indexes("").unwrap(), [""; 0]);
+    for wrong in ["pypi.org", "https://", "https://user:pass@here/", "https://here/$TOKEN", "https://a https://b"] {
+        assert!(listed_indexes(wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use sha2::{Digest, Sha256};
+use stokehold_queue::requirements_lock::Indexes;
 use tokio::process::Command;
 
 use super::interpreter::Interpreter;
@@ -35,7 +36,7 @@ pub struct Builds(Kind);
 #[derive(Debug, Clone)]
 enum Kind {
     Own,
-    Tenants { sandbox: Arc<Sandbox>, allow_source: bool },
+    Tenants { sandbox: Arc<Sandbox>, allow_source: bool, indexes: Vec<String> },
 }
 
 /// A way to build an environment.
@@ -64,14 +65,23 @@ impl Builds {
         Self(Kind::Own)
     }
 
-    /// What is installed is somebody else's: uv runs in the sandbox, and builds source distributions only where the operator allows that.
-    pub(crate) fn of_tenants(sandbox: Arc<Sandbox>, allow_source: bool) -> Self {
+    /// What is installed is somebody else's: uv runs in the sandbox, builds source distributions only where the operator allows that, and asks
+    /// these package indexes alone where requirements name some.
+    pub(crate) fn of_tenants(sandbox: Arc<Sandbox>, allow_source: bool, indexes: Vec<String>) -> Self {
         // Else what a build leaves behind could change an environment while the worker looks at it.
         let can_end_them = sandbox.level() == Level::L0 || sandbox.is_alone() || sandbox.builder_uid("").is_some();
         if allow_source && !can_end_them {
             tracing::warn!("STOKE_ALLOW_SOURCE_BUILDS has no effect here: at L1 it needs a worker that is root");
         }
-        Self(Kind::Tenants { sandbox, allow_source: allow_source && can_end_them })
+        Self(Kind::Tenants { sandbox, allow_source: allow_source && can_end_them, indexes })
+    }
+
+    /// The package indexes that requirements may name.
+    pub(super) fn indexes(&self) -> Indexes<'_> {
+        match &self.0 {
+            Kind::Own => Indexes::Any,
+            Kind::Tenants { indexes, .. } => Indexes::Listed(indexes),
+        }
     }
 
     /// The ways to build an environment of these requirements, the best one first.
@@ -284,7 +294,7 @@ mod tests {
         "-i https://index.invalid\nsix==1.17.0 \\\n    --hash=sha256:aa\nidna==3.10 --hash=sha256:bb\n";
 
     fn of_tenants(allow_source: bool) -> Builds {
-        Builds::of_tenants(Arc::new(Sandbox::none()), allow_source)
+        Builds::of_tenants(Arc::new(Sandbox::none()), allow_source, Vec::new())
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use axum::routing::get;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -193,6 +196,35 @@ async fn packages_are_built_only_where_the_operator_allows_it() {
     let built = shelf.job(&stage(&[("STOKE_ALLOW_SOURCE_BUILDS", "true")]).await, SDIST).await;
     assert_eq!(result(&built), "built");
     assert!(!shelf.said().is_empty());
+}
+
+/// What the API lets in may be more than this worker's operator does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_asks_no_package_index_that_its_own_list_has_not() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let router = Router::new().fallback(move || async move {
+        count.fetch_add(1, Ordering::SeqCst);
+        StatusCode::NOT_FOUND
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    for (listed, is_asked) in [(None, false), (Some(url.as_str()), true)] {
+        let listed: Vec<_> = listed.map(|url| ("STOKE_PACKAGE_INDEXES", url)).into_iter().collect();
+        let stage = stage(&listed).await;
+        for option in ["--index-url", "--extra-index-url"] {
+            let requirements_lock = format!("{option} {url}/simple\nno-such-package-of-ours==1.17.0\n");
+            let elsewhere = EndpointSpec { requirements_lock, ..spec("report") };
+            stage.gateway.deploy(&format!("elsewhere{option}"), pack(HANDLER), elsewhere);
+            let report = stage.gateway.end(&stage.submit_to(&format!("elsewhere{option}"), json!({}))).await;
+            // Final: another attempt would fare no better.
+            let refused = &error(&report, ErrorCode::EnvironmentFailed).message;
+            assert_eq!(refused.contains("STOKE_PACKAGE_INDEXES") && refused.contains(&url), !is_asked, "{refused}");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst) > 0, is_asked);
+    }
+    server.abort();
 }
 
 /// uv quotes what it cannot read.

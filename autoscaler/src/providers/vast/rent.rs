@@ -33,6 +33,8 @@ pub(super) struct Lease {
     gateway_url: String,
     /// Empty where it is what the machine assumes.
     vast_url: String,
+    /// Empty where it is what a worker has by itself.
+    package_indexes: String,
     prefix: String,
 }
 
@@ -55,6 +57,7 @@ impl Lease {
             script: bootstrap,
             gateway_url: if own.is_empty() { gateway_url.trim_end_matches('/') } else { own }.to_owned(),
             vast_url: Some(settings.base_url()).filter(|url| *url != DEFAULT_URL).unwrap_or_default().to_owned(),
+            package_indexes: settings.package_indexes.trim().to_owned(),
             prefix: format!("stoke-{}:", settings.namespace),
         })
     }
@@ -121,6 +124,9 @@ impl Lease {
         }
         if !prefetch.is_empty() {
             set("STOKE_PREFETCH", &prefetch);
+        }
+        if !self.package_indexes.is_empty() {
+            set("STOKE_PACKAGE_INDEXES", &self.package_indexes);
         }
         if !self.vast_url.is_empty() {
             set("STOKE_VAST_URL", &self.vast_url);

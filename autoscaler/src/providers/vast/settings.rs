@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use stokehold_queue::requirements_lock::listed_indexes;
 
 use crate::policy::Policy;
 use crate::secret::Secret;
@@ -34,6 +35,8 @@ pub struct VastSettings {
     pub disk_gb: f64,
     /// Where rented machines reach the gateway; empty: as others do.
     pub gateway_url: String,
+    /// Package indexes that rented workers let locked requirements name; empty: those that a worker does by itself.
+    pub package_indexes: String,
     /// The least CUDA that a host's driver serves.
     pub min_cuda: f64,
     /// The least compute capability of a card.
@@ -79,6 +82,9 @@ impl VastSettings {
         }
         if self.is_enabled() && (self.image.trim().is_empty() || self.image.len() > 1_024) {
             return wrong("vast.image", "must name the image that rented machines run");
+        }
+        if let Err(why) = listed_indexes(&self.package_indexes) {
+            return wrong("vast.package_indexes", why);
         }
         let not_negative = [
             ("vast.image_gb", self.image_gb),
@@ -175,6 +181,10 @@ pub(super) mod tests {
             assert_eq!(refused(VastSettings { namespace: namespace.to_owned(), ..settings() }), "vast.namespace");
         }
         assert_eq!(refused(VastSettings { image: String::new(), ..settings() }), "vast.image");
+        assert_eq!(
+            refused(VastSettings { package_indexes: "pypi.org".to_owned(), ..settings() }),
+            "vast.package_indexes"
+        );
         assert_eq!(refused(VastSettings { disk_gb: 7.0, ..settings() }), "vast.disk_gb");
         assert_eq!(refused(VastSettings { min_cuda: f64::NAN, ..settings() }), "vast.min_cuda");
         assert_eq!(refused(VastSettings { max_search_pages: 0, ..settings() }), "vast.max_search_pages");

@@ -210,6 +210,19 @@ async fn a_start_that_is_put_off_is_called_off() {
     assert_eq!(word(&vast(&script).resume("9001").await.unwrap_err()), "vanished");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_rented_worker_is_told_which_package_indexes_it_may_ask() {
+    for (listed, expected) in
+        [("", Value::Null), ("https://index.example/simple", json!("https://index.example/simple"))]
+    {
+        let script = Scripted::new([answer(200, r#"{"success":true,"new_contract":9001}"#)]);
+        let own = VastSettings { package_indexes: listed.to_owned(), ..settings() };
+        vast_with(own, &Policy::default(), &script).rent(&order(None)).await.unwrap();
+        let bodies: Vec<Value> = script.asked().into_iter().filter_map(|asked| asked.body).collect();
+        assert_eq!(bodies[0]["env"]["STOKE_PACKAGE_INDEXES"], expected, "{bodies:?}");
+    }
+}
+
 fn page(rows: &[Value]) -> Sent {
     answer(200, json!({"offers": rows}).to_string())
 }
