@@ -149,7 +149,8 @@ local function take(entry, id, lane, tenant, charged)
   local attempt, fence = (tonumber(job[5]) or 0) + 1, (fence_counter(job[6]) + 1) .. '.' .. nonce
   local queued = math.max(0, now - tonumber(string.match(entry, '%d+')))
   redis.call('HSET', key, 'state', 'running', 'attempt', attempt, 'fence', fence, 'run',
-    worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged .. ' ' .. part)
+    -- Four words and no more: the release before reads no job of a fifth.
+    worker .. ' ' .. text(now) .. ' ' .. text(queued) .. ' ' .. charged)
   given[#given + 1], given[#given + 2] = id, part
   if held then held, held_jobs = held + part, held_jobs + 1 end
   if job[9] then redis.call('HDEL', key, 'entry') end

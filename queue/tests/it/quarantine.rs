@@ -253,6 +253,7 @@ async fn fields_may_grow_by_words_that_this_release_does_not_know() {
     for id in &ids {
         let key = all.key(&format!("*:j:{id}")).await;
         let run: String = redis::cmd("HGET").arg(key).arg("run").query_async(&mut all.redis).await.unwrap();
+        assert_eq!(run.split(' ').count(), 4, "the release before reads no job of more: {run}");
         all.set(*id, "run", &format!("{run} new 5")).await;
     }
     let running = all.queue.get(ids[0]).await.unwrap().unwrap();
