@@ -197,6 +197,34 @@ local function compare()
   redis.call('PEXPIRE', DRIFT, DRIFT_MS)
 end
 
+local BESIDE_MAX = 5000 -- records that are looked at for `:beside`: where there are more, the count stays as it is
+
+-- `:beside` is added up in one step, so that one sweep is enough. The release before ends deliveries and deletes schedules without giving back
+-- what they took.
+local function count_beside()
+  local sums, left, counts = {}, BESIDE_MAX, hash_of(ROOT .. ':beside')
+  local function add(owner, size) sums[owner] = (sums[owner] or 0) + (tonumber(size or 0) or 0) end
+  local pending = redis.call('ZRANGE', ROOT .. ':hooks', 0, left)
+  left = left - #pending
+  for _, id in ipairs(pending) do
+    local held = redis.call('HMGET', ROOT .. ':w:' .. id, 'tenant', 'size')
+    if held[1] then add(held[1], held[2]) end
+  end
+  for owner in pairs(counts) do
+    local schedules = left >= 0 and redis.call('ZRANGE', ROOT .. ':schedules:' .. owner, 0, left) or {}
+    left = left - #schedules
+    for _, id in ipairs(schedules) do add(owner, redis.call('HGET', ROOT .. ':schedule:' .. id, 'size')) end
+  end
+  if left < 0 then return end
+  for owner, number in pairs(counts) do
+    local sum = sums[owner] or 0
+    if sum ~= number then
+      if sum > 0 then redis.call('HSET', ROOT .. ':beside', owner, sum) else redis.call('HDEL', ROOT .. ':beside', owner) end
+      repaired('beside')
+    end
+  end
+end
+
 local function next_tenant(after)
   return redis.call('ZRANGE', ROOT .. ':tenants', after == '' and '-' or '(' .. after, '+', 'BYLEX', 'LIMIT', 0, 1)[1] or ''
 end
@@ -220,6 +248,7 @@ end
 if counts_anew and tenant == '' then
   flush()
   compare()
+  count_beside()
 elseif counts_anew then
   redis.call('HSET', RECOUNT, ':tenant', tenant, ':at', entry)
   redis.call('PEXPIRE', RECOUNT, DRIFT_MS)

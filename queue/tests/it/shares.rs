@@ -227,6 +227,20 @@ async fn schedules_and_pending_webhooks_are_counted_until_they_go() {
     }
     let pending = queue.memory_of("acme").await.unwrap() - before;
     assert!((6_000..7_000).contains(&pending), "{pending}");
+    // What the release before has ended without counting is found by the sweep.
+    let kept = schedule_of("acme", 1_000);
+    schedules.create(&kept, None).await.unwrap();
+    let right = queue.memory_of("acme").await.unwrap();
+    let mut redis = raw(&server).await;
+    let counts: Vec<String> = redis::cmd("KEYS").arg("*:beside").query_async(&mut redis).await.unwrap();
+    for tenant in ["acme", "globex"] {
+        let _: i64 = redis::cmd("HINCRBY").arg(&counts[0]).arg(tenant).arg(700).query_async(&mut redis).await.unwrap();
+    }
+    assert_eq!(queue.memory_of("acme").await.unwrap(), right + 700);
+    assert!(queue.recover(None).await.unwrap().next.is_none());
+    assert_eq!(queue.memory_of("acme").await.unwrap(), right);
+    assert_eq!(queue.memory_of("globex").await.unwrap(), 0);
+    schedules.delete("acme", &kept.id).await.unwrap();
     let report = |claimed: &Claimed| Report {
         id: claimed.delivery.id.clone(),
         claim: claimed.claim.clone(),

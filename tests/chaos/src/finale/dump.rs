@@ -15,7 +15,7 @@ const PAGE: usize = 500;
 
 /// Below the shard's root, what is kept by design after a job's end: records, their place in lists, what history and webhooks wait
 /// for, counters that only grow, and what was counted of a day or an hour.
-const KEPT: [&str; 31] = [
+const KEPT: [&str; 33] = [
     ":tenants",
     ":j:",
     ":i:",
@@ -46,6 +46,9 @@ const KEPT: [&str; 31] = [
     // What the records that are kept take, and of a worker that was killed in the middle of an end, for a week.
     ":bytes",
     ":runs:",
+    // What outputs took in an hour, and what a replica of the release before has ended without counting: the next sweep finds that.
+    ":streamed:",
+    ":beside",
     // Of a recovery sweep, for minutes.
     ":recount",
     ":drift",
