@@ -31,7 +31,18 @@ for _, number in ipairs({canary or '', current or ''}) do
   end
 end
 local made = redis.call('HLEN', KEYS[1])
-if made == 0 and redis.call('HLEN', KEYS[2]) + redis.call('HLEN', KEYS[3]) >= tonumber(ARGV[6]) then return {'', '', 'names'} end
+-- Names of endpoints, and of those that are deleted as a whole. An endpoint of which some versions are deleted has a field in both.
+local function names()
+  local known = redis.call('HLEN', KEYS[2])
+  for _, name in ipairs(redis.call('HKEYS', KEYS[3])) do
+    if redis.call('HEXISTS', KEYS[2], name) == 0 then known = known + 1 end
+  end
+  return known
+end
+local names_max = tonumber(ARGV[6])
+if made == 0 and redis.call('HLEN', KEYS[2]) + redis.call('HLEN', KEYS[3]) >= names_max and names() >= names_max then
+  return {'', '', 'names'}
+end
 if made - tonumber(redis.call('HGET', KEYS[3], ARGV[1]) or 0) >= tonumber(ARGV[5]) then return {'', '', 'versions'} end
 -- The field of a deleted version stays, so that no number is given twice; the current one may be any of them.
 local number = made + 1

@@ -87,8 +87,12 @@ async fn versions_and_names_are_bounded_until_some_are_deleted() {
 
     // Names of deleted endpoints count: their numbers go on.
     let (mut redis, keys) = (raw(&server).await, "{t:registry}:deleted:t");
-    let names = (2..ENDPOINTS_MAX).flat_map(|n| [format!("gone-{n}"), "1".to_owned()]);
+    let names = (2..=ENDPOINTS_MAX).flat_map(|n| [format!("gone-{n}"), "1".to_owned()]);
     let _: u32 = redis::cmd("HSET").arg(keys).arg(names.collect::<Vec<_>>()).query_async(&mut redis).await.unwrap();
+    // `echo` is one name, though some of its versions are deleted as well.
+    let _: u32 = redis::cmd("HDEL").arg(keys).arg("gone-2").query_async(&mut redis).await.unwrap();
+    let last = registry.deploy("t", "last", named("a.py:f"), 100).await.unwrap();
+    assert_eq!(is_new(last), (1, true));
     let other = registry.deploy("t", "other", named("a.py:f"), 100).await.unwrap();
     assert_eq!(other, Deployed::TooManyNames);
     let of_another = registry.deploy("u", "other", named("a.py:f"), 100).await.unwrap();
