@@ -26,8 +26,8 @@ const DEPLOYED_IDLE: Duration = Duration::from_secs(600);
 /// What a version was seen to need of a card is looked up again after this long.
 const NEED_FOR: Duration = Duration::from_secs(5);
 
-/// A version is read again after this long, since another replica may have deleted it; so is the number of its requirement set, for one that nobody
-/// asks for is freed (requirements.rs).
+/// A cached version is read again after this long: another replica may have deleted it, and the number of its requirement set is freed unless
+/// it is asked for now and then (requirements.rs).
 const VERSION_FOR: Duration = Duration::from_secs(60);
 
 /// What a requirement set is made of.
@@ -43,7 +43,7 @@ pub(crate) struct Deployed {
     /// The number of its demands.
     pub(crate) demands: u32,
     pub(crate) input: Schema,
-    /// When it is to be read again.
+    /// When this cache entry expires.
     pub(crate) fresh_until: Instant,
 }
 

@@ -39,7 +39,7 @@ pub(crate) const ARCHIVES: [&str; 12] =
 pub enum Indexes<'a> {
     /// These, and what lies below them: `https://host/whl` lets `https://host/whl/cu121` in.
     Listed(&'a [String]),
-    /// Any: whoever asks builds on their own machine.
+    /// Any: for people who build on their own machine.
     Any,
 }
 

@@ -254,7 +254,6 @@ impl From<EndpointVersion> for VersionView {
     responses(
         (status = 201, description = "The new version.", body = VersionView),
         (status = 200, description = "The current version, which is the same.", body = VersionView),
-        (status = 429, description = "`quota_exceeded`: the endpoint has 200 versions, or the tenant's jobs and versions take all the memory that they may.", body = ProblemBody, content_type = "application/problem+json"),
         (status = 409, description = "`package_missing`: upload it first. `secret_missing`: set it first.", body = ProblemBody, content_type = "application/problem+json"),
         crate::openapi::Problems,
     ))]
@@ -380,6 +379,11 @@ async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u
 
 fn unknown(name: &str) -> Problem {
     Problem::new(Code::UnknownEndpoint, format!("there is no endpoint {name:?}; GET /v1/endpoints lists them"))
+}
+
+fn unknown_version(name: &str, version: impl std::fmt::Display) -> Problem {
+    let detail = format!("endpoint {name:?} has no version {version}; GET /v1/endpoints/{name}/versions lists them");
+    Problem::new(Code::UnknownVersion, detail)
 }
 
 fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String, EndpointSpec), Problem> {

@@ -1,4 +1,4 @@
-//! Versions and endpoints that somebody deletes.
+//! Deleting versions and endpoints.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ async fn the_jobs_of_a_version_that_is_deleted_by_force_fail_and_say_why() {
     let job = stack.submit("a").await;
     let delete = stack.request(Method::DELETE, "/v1/endpoints/echo?force=true");
     assert_eq!(stack.json(delete).await, json!({"deleted": 1}));
-    // The worker that it is leased to is told what is wrong, and it is nobody's infrastructure.
+    // The worker gets the reason, with a code that it does not take for a failure of the infrastructure.
     let worker = Worker::join(&stack).await;
     assert_eq!(worker.lease().await["job_id"], job);
     assert_eq!(stack.problem(worker.get("endpoints/acme/echo/1")).await, (404, "unknown_version".to_owned()));

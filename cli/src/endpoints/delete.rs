@@ -1,4 +1,4 @@
-//! `stoke endpoints delete` and `prune`: versions that nobody needs any more.
+//! `stoke endpoints delete` and `prune`: remove versions, or an endpoint with all of them.
 
 use std::time::Duration;
 

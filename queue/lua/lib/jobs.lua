@@ -131,7 +131,7 @@ end
 -- One job's record, as far as the scripts decide by it; nil when there is none. The rest of it is for people.
 -- `ix` is its entry in the tenant's index. `entry` says where it stands while it is queued: an entry of its lane, after an `f` of
 -- the front, or `k` with those that wait for its key; without `entry` the lane's entry is that of the index.
--- `run` is "<worker> <leased> <queued> <charged>" while it runs, and a later release may add words once the one before reads them; `opt` names the fields that only some
+-- `run` is "<worker> <leased> <queued> <charged>" while it runs; a release adds a word only once the one before it reads more. `opt` names the fields that only some
 -- jobs have: deadline, start_by, keep, ckey, hook, batch, retry_of, after. Looking for a field that is not there is what costs most.
 local function load(id)
   local key = job_key(id)

@@ -7,9 +7,9 @@ use stokehold_queue::endpoint::Traffic;
 use stokehold_queue::registry::TrafficSet;
 use utoipa::ToSchema;
 
-use super::unknown;
+use super::{unknown, unknown_version};
 use crate::auth::{Caller, EndpointsRead, EndpointsWrite};
-use crate::error::{Code, Problem};
+use crate::error::Problem;
 use crate::json::Json;
 use crate::names;
 use crate::path::Path;
@@ -88,11 +88,7 @@ pub(crate) async fn set(
     let traffic = match app.ask_again("set an endpoint's traffic", set).await? {
         TrafficSet::Done(traffic) => traffic,
         TrafficSet::UnknownEndpoint => return Err(unknown(&name)),
-        TrafficSet::UnknownVersion => {
-            let detail =
-                format!("endpoint {name:?} has no version {version}; GET /v1/endpoints/{name}/versions lists them");
-            return Err(Problem::new(Code::UnknownVersion, detail));
-        }
+        TrafficSet::UnknownVersion => return Err(unknown_version(&name, version)),
     };
     app.catalog.routed_now(tenant, &name, traffic);
     if traffic.current == version {

@@ -1,4 +1,4 @@
-//! `DELETE /v1/endpoints/{name}` and `DELETE /v1/endpoints/{name}/versions/{version}`.
+//! Deleting endpoints and versions: `DELETE /v1/endpoints/{name}` and `DELETE /v1/endpoints/{name}/versions/{version}`.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,7 +9,7 @@ use stokehold_queue::queue::{Gate, ListFilter};
 use stokehold_queue::registry::Undeployed;
 use utoipa::ToSchema;
 
-use super::unknown;
+use super::{unknown, unknown_version};
 use crate::auth::{Caller, EndpointsWrite};
 use crate::error::{Code, Problem, ProblemBody};
 use crate::names;
@@ -85,7 +85,7 @@ pub(crate) async fn version(
     if !names::is_name(&name) {
         return Err(unknown(&name));
     }
-    let Ok(number) = version.parse() else { return Err(unknown_version(&name, &version)) };
+    let Ok(number) = version.parse() else { return Err(unknown_version(&name, version)) };
     if !forces {
         check_jobs(&app, &caller.tenant, &name, number).await?;
     }
@@ -99,21 +99,21 @@ async fn delete(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Re
     match undeployed {
         Undeployed::Done(deleted) => Ok(Json(DeletedVersions { deleted })),
         Undeployed::UnknownEndpoint => Err(unknown(name)),
-        Undeployed::UnknownVersion => Err(unknown_version(name, &number)),
+        Undeployed::UnknownVersion => Err(unknown_version(name, number)),
         Undeployed::HasTraffic => Err(in_use(format!(
             "new jobs run on version {number} of endpoint {name:?}; send them to another version first, with PUT /v1/endpoints/{name}/traffic"
         ))),
     }
 }
 
-/// Refuses while jobs of the version are open, and where nobody can say whether there are any.
+/// Refuses while the version has open jobs, and when the endpoint has too many open jobs to look through.
 async fn check_jobs(app: &App, tenant: &str, name: &str, version: u32) -> Result<(), Problem> {
     let open = open_jobs(app, tenant, name).await?;
     let or_force =
         "cancel them or wait for their ends, or repeat with force=true: then those that have not started fail";
     if open > LOOKS_MAX {
         return Err(in_use(format!(
-            "endpoint {name:?} has {open} open jobs, too many to look which are of version {version}; {or_force}"
+            "endpoint {name:?} has {open} open jobs, too many to look through for those of version {version}; {or_force}"
         )));
     }
     if open == 0 {
@@ -154,9 +154,4 @@ fn forces(mut params: Params) -> Result<bool, Problem> {
 
 fn in_use(detail: String) -> Problem {
     Problem::new(Code::EndpointInUse, detail)
-}
-
-fn unknown_version(name: &str, version: &str) -> Problem {
-    let detail = format!("endpoint {name:?} has no version {version}; GET /v1/endpoints/{name}/versions lists them");
-    Problem::new(Code::UnknownVersion, detail)
 }
