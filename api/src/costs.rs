@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
+use stokehold_queue::Queue;
 use stokehold_queue::costs::{Factors, JobCost, Line, MachineBill, day_of, reckon};
 use stokehold_queue::job::Job;
-use stokehold_queue::{Queue, now_ms};
 use tokio::sync::Mutex;
 
 use crate::error::Problem;
@@ -79,7 +79,7 @@ impl App {
         apart: bool,
     ) -> Result<Vec<Line>, Problem> {
         let spent = self.ask("read what was spent", self.queue.spent(days.clone(), None)).await?;
-        Ok(reckon(&spent, bills, days, now_ms(), apart))
+        Ok(reckon(&spent, bills, days, self.now_ms(), apart))
     }
 
     /// What these jobs have cost, in order, by what the days are known to have cost on which their attempts ended.

@@ -126,6 +126,11 @@ impl Deref for App {
 }
 
 impl App {
+    /// Now, unix milliseconds, by the clock that the queue counts by: what is kept by the hour or the day is read by it too.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.config.redis.clock.now_ms()
+    }
+
     /// Puts the replica named `replica` together and hands on what it is told; `shutdown` ends that, and everything held open.
     pub(crate) fn start(
         config: Config,

@@ -4,7 +4,6 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use stokehold_queue::feedback::Tally;
-use stokehold_queue::now_ms;
 use stokehold_queue::timings::{HOURS_MAX, VersionTimings};
 use utoipa::ToSchema;
 
@@ -123,7 +122,7 @@ pub(crate) async fn get(
     app.ask("read an endpoint", app.registry.endpoint(tenant, &name, None)).await?.ok_or_else(unknown)?;
     let (home, counters) = (app.home(tenant).await?, app.queue.feedback());
     let (seen, tallies) = tokio::try_join!(
-        app.ask("read how long attempts took", home.timings(tenant, &name, hours, now_ms())),
+        app.ask("read how long attempts took", home.timings(tenant, &name, hours, app.now_ms())),
         app.ask("read the feedback", counters.tallies(tenant, Some(&name))),
     )?;
     let tally = |version: u32| tallies.iter().find(|tally| tally.version == version);
