@@ -13,12 +13,13 @@ use stokehold_queue::{TokenRecord, now_ms};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-use crate::auth::{Admitted, holder};
+use crate::auth::admitted;
 use crate::error::{Code, INTERNAL, Problem};
 use crate::observe::RequestId;
 use crate::peer::Address;
 use crate::state::App;
 use crate::supervise::{Duty, Failure};
+use crate::turns::Meter;
 
 /// Routes that are no reading and leave no line: method, route, why.
 pub const UNRECORDED: [(&str, &str, &str); 12] = [
@@ -59,23 +60,24 @@ pub(crate) struct Touched {
 pub(crate) async fn record(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(action) = action(&request) else { return next.run(request).await };
     let (mut parts, body) = request.into_parts();
-    let token = match holder(&app, &parts).await {
-        Ok(token) => token,
+    let admitted = match admitted(&app, &parts).await {
+        Ok(admitted) => admitted,
         Err(problem) => return problem.into_response(),
     };
     // What only takes away has no body to be slow with, and is to be had however much else is under way.
-    let share = app.change_shares.take(&token.tenant);
+    let share = app.change_shares.take(&admitted.token.tenant);
     if share.is_none() && parts.method != Method::DELETE {
         let detail = "too many changes of this tenant are under way here; try again";
         return Problem::new(Code::RateLimited, detail).into_response();
     }
-    let (change, named) = begun(&app, &mut parts, &token, action).await;
+    let (change, named) = begun(&app, &mut parts, &admitted.token, action).await;
     match app.ask("write a change down", app.registry.begin_change(&change)).await {
         Ok(true) => {}
         Ok(false) => return unwritten("too many changes are under way").into_response(),
         Err(_) => return unwritten("the log of changes does not answer").into_response(),
     }
-    parts.extensions.insert(Admitted(token));
+    let meter = parts.extensions.get::<Meter>().cloned().unwrap_or_default();
+    parts.extensions.insert(admitted);
     let request = Request::from_parts(parts, body);
     // Whoever asked may hang up: what was begun is ended all the same, and its line with it.
     let made = async move {
@@ -85,7 +87,7 @@ pub(crate) async fn record(State(app): State<App>, request: Request, next: Next)
         drop(share);
         answer
     };
-    tokio::spawn(made.in_current_span()).await.unwrap_or_else(|error| match error.try_into_panic() {
+    tokio::spawn(meter.count(made).in_current_span()).await.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         Err(_) => Problem::new(Code::Internal, INTERNAL).into_response(),
     })

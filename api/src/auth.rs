@@ -21,6 +21,7 @@ use crate::session;
 use crate::state::App;
 use crate::tenants;
 use crate::token::Token;
+use crate::turns::{Entry, Turn};
 
 /// What is known of a token or a tenant is believed for so long. With the time that it takes to read it, a revoked token is refused within 5 s.
 pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(4);
@@ -41,6 +42,8 @@ pub(crate) struct Caller<S> {
     pub(crate) operates: bool,
     /// Their token.
     pub(crate) token: Arc<TokenRecord>,
+    /// Their request's turn, for as long as it is served.
+    pub(crate) turn: Turn,
     scope: PhantomData<S>,
 }
 
@@ -69,10 +72,13 @@ impl<S: Asked> FromRequestParts<App> for Caller<S> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let token = holder(app, parts).await?;
+        let Admitted { token, entry } = admitted(app, parts).await?;
         demand(&token, S::SCOPE)?;
         let operates = has(&token, Scope::WorkersRead);
-        Ok(Self { tenant: token.tenant.clone(), operates, token, scope: PhantomData })
+        let turn = entry.turn(parts).await?;
+        // For whatever reads the body.
+        parts.extensions.insert(turn.clone());
+        Ok(Self { tenant: token.tenant.clone(), operates, token, turn, scope: PhantomData })
     }
 }
 
@@ -95,7 +101,7 @@ impl FromRequestParts<App> for Holder {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        holder(app, parts).await.map(Self)
+        admitted(app, parts).await.map(|Admitted { token, .. }| Self(token))
     }
 }
 
@@ -108,15 +114,18 @@ pub(crate) fn demand(token: &TokenRecord, wanted: Scope) -> Result<(), Problem> 
     Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; make one that has it")))
 }
 
-/// The token of a request that has been let in already.
+/// A request that has been let in.
 #[derive(Clone)]
-pub(crate) struct Admitted(pub(crate) Arc<TokenRecord>);
+pub(crate) struct Admitted {
+    pub(crate) token: Arc<TokenRecord>,
+    entry: Entry,
+}
 
-/// The record of the API token that a request shows, as a bearer or, where it shows none, by the cookie of a session, if its tenant may ask.
+/// Lets a request in by the API token that it shows, as a bearer or, where it shows none, by the cookie of a session, if its tenant may ask.
 /// Each request is counted once.
-pub(crate) async fn holder(app: &App, parts: &Parts) -> Result<Arc<TokenRecord>, Problem> {
-    if let Some(Admitted(token)) = parts.extensions.get() {
-        return Ok(token.clone());
+pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Problem> {
+    if let Some(admitted) = parts.extensions.get::<Admitted>() {
+        return Ok(admitted.clone());
     }
     let token = if !parts.headers.contains_key(AUTHORIZATION) && session::is_shown(&parts.headers) {
         session::check_asker(&parts.method, &parts.headers, &parts.uri, &app.config.public_url)?;
@@ -125,7 +134,8 @@ pub(crate) async fn holder(app: &App, parts: &Parts) -> Result<Arc<TokenRecord>,
         believe(app, parts, TokenKind::Api).await.map(|(record, _)| record)?
     };
     app.admit(&token.tenant).await?;
-    Ok(token)
+    let entry = app.turns.enter(&token.tenant, parts).await?;
+    Ok(Admitted { token, entry })
 }
 
 /// Whether a token that was good is so still, as far as can be told: for answers that go on.

@@ -17,6 +17,7 @@ use stokehold_queue::json_in_words;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{Code, FieldError, INTERNAL, Problem};
+use crate::turns::Turn;
 
 /// Deepest nesting of arrays and objects.
 pub(crate) const DEPTH_MAX: usize = 64;
@@ -39,7 +40,11 @@ impl<S: Sync, T: DeserializeOwned, const LIMIT: usize> FromRequest<S> for Json<T
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let turn = request.extensions().get::<Turn>().cloned();
         let body = read(request, LIMIT).await?;
+        if let Some(turn) = turn {
+            turn.begin(body.len()).await?;
+        }
         parse(&body).map(Self)
     }
 }

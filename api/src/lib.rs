@@ -61,6 +61,7 @@ mod supervise;
 mod tenants;
 pub mod token;
 mod traces;
+mod turns;
 mod uses;
 mod waiting;
 mod waits;

@@ -30,6 +30,7 @@ catalogue! {
     pub const METRICS;
     counter HTTP_REQUESTS = "stokehold_http_requests_total" by ["route", "method", "status"], "HTTP requests answered.";
     histogram HTTP_SECONDS = "stokehold_http_request_duration_seconds" in REQUEST by ["route"], "Seconds from a request's head to its answer's head.";
+    counter HTTP_HELD_BACK = "stokehold_http_requests_held_back_total", "Requests that waited a millisecond or more because their tenant had its part of this replica, while another tenant asked as well.";
     gauge CONNECTIONS = "stokehold_http_connections", "Open connections.";
     counter CONNECTIONS_SHOWN_OUT = "stokehold_http_connections_shown_out_total", "Connections ended to make room for another one: all were taken.";
     counter QUEUE_LATE = "stokehold_queue_late_total", "Questions to Redis that took longer than a client should wait.";
@@ -68,9 +69,15 @@ pub(crate) fn install() {
     counter!(LEASES_LOST).increment(0);
     counter!(TIMINGS_CUT).increment(0);
     counter!(QUEUE_LATE).increment(0);
+    counter!(HTTP_HELD_BACK).increment(0);
     for outcome in ["delivered", "failed", "exhausted", "disabled"] {
         counter!(WEBHOOK_TRIES, "outcome" => outcome).increment(0);
     }
+}
+
+/// A request waited while others were served.
+pub(crate) fn request_held_back() {
+    counter!(HTTP_HELD_BACK).increment(1);
 }
 
 /// Everything that is counted in a process in which the API runs.

@@ -35,7 +35,7 @@ use crate::traces::context::CALLED;
 use crate::traces::export;
 use crate::watch::Watch;
 use crate::webhooks::deliver::Deliverer;
-use crate::{audit, dashboard, descriptors, error, gateway, metrics, requirements, routes, uses};
+use crate::{audit, dashboard, descriptors, error, gateway, metrics, requirements, routes, turns, uses};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
 const BOOT_MAX: Duration = Duration::from_secs(60);
@@ -123,6 +123,7 @@ pub fn app(app: App) -> Router {
         .merge(dashboard::router())
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
+        .layer(axum::middleware::from_fn(turns::count))
         .layer(CatchPanicLayer::custom(error::panicked))
         .layer(cors())
         .layer(axum::middleware::from_fn(observe::observe))

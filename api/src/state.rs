@@ -32,6 +32,7 @@ use crate::signals::Signals;
 use crate::storage::Stored;
 use crate::supervise::{Duties, supervise};
 use crate::tenants::Tenants;
+use crate::turns::Turns;
 use crate::uses::Uses;
 use crate::waits::Waits;
 use crate::work::Bells;
@@ -101,6 +102,7 @@ pub struct Parts {
     held: Arc<Semaphore>,
     /// Of those, a tenant's.
     held_shares: Shares,
+    pub(crate) turns: Turns,
     /// Workers that wait for jobs: whatever clients hold open, these go on.
     held_pulls: Arc<Semaphore>,
     /// The right to send the lines of a batch.
@@ -174,6 +176,7 @@ impl App {
             uploads: Semaphore::new(BATCH_UPLOADS),
             held: Arc::new(Semaphore::new(config.limits.held_requests)),
             held_shares: Shares::new(config.limits.held_requests / 2),
+            turns: Turns::new(),
             held_pulls: Arc::new(Semaphore::new(config.limits.held_requests)),
             upload_shares: Shares::new(BATCH_UPLOADS / 2),
             change_shares: Shares::new(CHANGES_OF_TENANT),

@@ -58,6 +58,11 @@ macro_rules! surface {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
+    if let [_, client, url] = std::env::args().collect::<Vec<_>>().as_slice()
+        && client == tenants::flood::CLIENT
+    {
+        return tenants::flood::client(url).await;
+    }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let mut report = Report::default();
     surface!(report, wanted, schemas);

@@ -1,6 +1,6 @@
 //! One tenant against another, with tokens of its own: what it may not see, what it may not become, and what it may not take.
 
-mod flood;
+pub(crate) mod flood;
 
 use std::collections::BTreeSet;
 

@@ -41,7 +41,7 @@ pub(crate) fn root() -> PathBuf {
 
 pub(crate) struct Api {
     http: reqwest::Client,
-    url: String,
+    pub(crate) url: String,
     token: String,
 }
 

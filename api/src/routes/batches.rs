@@ -62,6 +62,7 @@ pub(crate) async fn get(
     let mut batch = own(&app, &caller.tenant, &id).await?;
     if wait_s > 0 && !batch.state.is_terminal() {
         let _held = app.hold(&caller.tenant)?;
+        caller.turn.end();
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         while !batch.state.is_terminal() && Instant::now() < deadline && !app.shutdown.is_cancelled() {
             sleep_until(deadline.min(Instant::now() + LOOK_EVERY.mul_f64(0.8 + 0.4 * rand::random::<f64>()))).await;

@@ -48,6 +48,7 @@ pub(crate) async fn get(
     let mut job = own(&app, &caller.tenant, &id).await?;
     if wait_s > 0 && !job.state.is_terminal() {
         let _held = app.hold(&caller.tenant)?;
+        caller.turn.end();
         let deadline = Instant::now() + Duration::from_secs(wait_s);
         let seen = match app.waits.until_end(job.id, deadline).await? {
             // Ended and archived since it was last looked at.

@@ -92,7 +92,9 @@ pub(crate) async fn one(
     // Watched from the start, so that nothing has to be asked for that the queue tells by itself.
     let follow = (wait_s > 0).then(|| app.waits.follow(job.id));
     job.watcher = follow.as_ref().map(|_| app.replica.clone());
-    match enter(&app, std::slice::from_ref(&job)).await?.first() {
+    let submitted = enter(&app, std::slice::from_ref(&job)).await?;
+    caller.turn.end();
+    match submitted.first() {
         Some(Submitted::Repeat(id)) => repeated(&app, &caller.tenant, *id, wait_s).await,
         _ => accepted(&app, &job, wait_s, follow).await,
     }

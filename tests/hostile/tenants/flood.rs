@@ -1,7 +1,9 @@
 //! What a second tenant notices while the first tries to keep the API from everybody else: its submit's p99, calm and meanwhile, in one run.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +13,10 @@ use crate::api::Api;
 use crate::report::{Outcome, Promise, Report};
 use crate::stage::{self, Stage, Who};
 
+/// The argument that makes this program the flood's client, and the variable with its token.
+pub(crate) const CLIENT: &str = "flood-client";
+const TOKEN: &str = "STOKE_FLOOD_TOKEN";
+
 /// The victim's p99 may grow to this.
 const RATIO_MAX: f64 = 2.0;
 
@@ -19,6 +25,12 @@ const ROUNDS: usize = 7;
 
 const RATE_PER_S: u32 = 50;
 const REQUESTS: u32 = 250;
+
+/// Connections that send requests of one kind, each one after the other.
+const CONNECTIONS: usize = 4;
+
+/// Requests after which the flood is under way.
+const UNDER_WAY: usize = 50;
 
 /// Nobody's request takes as long; one that does has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,13 +62,9 @@ pub(super) async fn run(report: &mut Report) {
     let _ = slice(&victim).await;
     for round in 1..=ROUNDS {
         let calm = slice(&victim).await;
-        let flood = Flood::start(&stage, &token);
-        // Until it is under way.
-        while flood.sent.load(Ordering::Relaxed) < 50 {
-            tokio::task::yield_now().await;
-        }
+        let flood = Flood::start(&stage.api.url, &token);
         let attacked = slice(&victim).await;
-        sent += flood.end().await;
+        sent += flood.end();
         failed += attacked.failed;
         let ratio = attacked.p99_ms / calm.p99_ms;
         println!(
@@ -97,67 +105,96 @@ async fn slice(api: &Api) -> Slice {
     Slice { p99_ms: ms[ms.len() * 99 / 100], failed: seen.iter().filter(|(_, is_done)| !is_done).count() }
 }
 
-/// Everything that one tenant can do to the others, at once, until it is ended.
+/// Everything that one tenant can do to the others, at once, until it is ended: a process of its own, which takes processor time from the
+/// API too.
 struct Flood {
-    ends: Arc<AtomicBool>,
-    sent: Arc<AtomicUsize>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
+    child: Child,
+    ends: ChildStdin,
+    said: BufReader<ChildStdout>,
 }
 
 impl Flood {
-    fn start(stage: &Stage, token: &str) -> Self {
-        let (ends, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let large = "x".repeat(60_000);
-        let jobs: Vec<Value> = (0..200).map(|n| json!({"endpoint": "plain", "input": n})).collect();
-        let requests: Vec<(&'static str, &'static str, Value)> = vec![
-            ("POST", "/v1/jobs", json!({"endpoint": "costly", "input": {"a": 1}})),
-            ("POST", "/v1/jobs", json!({"endpoint": "plain", "input": large})),
-            ("POST", "/v1/jobs/bulk", json!({"jobs": jobs})),
-            ("POST", "/v1/jobs/cancel", json!({"filter": {"endpoint": "plain"}, "limit": 1000})),
-            ("GET", "/v1/jobs?limit=100&metadata.x=y", Value::Null),
-            ("GET", "/v1/dead-letters?limit=100", Value::Null),
-            ("GET", "/v1/costs?by=job", Value::Null),
-            ("GET", "/v1/live?topics=jobs,batches,costs", Value::Null),
-            (
-                "POST",
-                "/v1/endpoints",
-                stage::version(
-                    "costly",
-                    json!({"input_schema": {"allOf": vec![json!({"pattern": r"[\w\W]{300}x"}); 100]}}),
-                ),
-            ),
-            (
-                "POST",
-                "/v1/endpoints",
-                stage::version("large", json!({"input_schema": {"description": "x".repeat(200_000)}})),
-            ),
-            ("DELETE", "/v1/endpoints/large?force=true", Value::Null),
-            ("POST", "/v1/schedules", json!({"cron": "* * * * *", "job": {"endpoint": "plain", "input": 1}})),
-            ("POST", "/v1/schedules", json!({"cron": "0 0 1 1 *", "job": {"endpoint": "plain", "input": large}})),
-            ("POST", "/v1/batches?endpoint=plain", json!({"input": 1})),
-        ];
-        let mut tasks = Vec::new();
-        for (method, path, body) in requests {
-            let (api, ends, sent) = (stage.as_token(token), Arc::clone(&ends), Arc::clone(&sent));
-            tasks.push(tokio::spawn(async move {
-                while !ends.load(Ordering::Relaxed) {
-                    let request = api.request(method, path);
-                    let request = if body.is_null() { request } else { request.json(&body) };
+    /// Returns once it is under way.
+    fn start(url: &str, token: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([CLIENT, url])
+            .env(TOKEN, token)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (ends, said) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut flood = Self { child, ends, said: BufReader::new(said) };
+        flood.said.read_line(&mut String::new()).unwrap();
+        flood
+    }
+
+    /// How many requests it made.
+    fn end(mut self) -> usize {
+        drop(self.ends);
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        line.trim().parse().unwrap()
+    }
+}
+
+/// The flood's process: says when it is under way, and how many requests it made once its standard input has ended.
+pub(crate) async fn client(url: &str) -> ExitCode {
+    let (sent, token) = (Arc::new(AtomicUsize::new(0)), std::env::var(TOKEN).unwrap());
+    let http = reqwest::Client::new();
+    for (method, path, body) in requests() {
+        for _ in 0..CONNECTIONS {
+            let (http, sent, token) = (http.clone(), sent.clone(), token.clone());
+            let url = format!("{url}{path}");
+            tokio::spawn(async move {
+                loop {
+                    let request = http.request(method.parse().unwrap(), &url).bearer_auth(&token);
+                    let request = match body {
+                        Some(body) => request.header("content-type", "application/json").body(body),
+                        None => request,
+                    };
                     sent.fetch_add(1, Ordering::Relaxed);
                     // A stream is held for a moment and let go.
                     let _ = timeout(Duration::from_millis(500), async { request.send().await?.bytes().await }).await;
                 }
-            }));
+            });
         }
-        Self { ends, sent, tasks }
     }
+    while sent.load(Ordering::Relaxed) < UNDER_WAY {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    println!("under way");
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
+    println!("{}", sent.load(Ordering::Relaxed));
+    ExitCode::SUCCESS
+}
 
-    /// How many requests it made.
-    async fn end(self) -> usize {
-        self.ends.store(true, Ordering::Relaxed);
-        for task in self.tasks {
-            let _ = task.await;
-        }
-        self.sent.load(Ordering::Relaxed)
-    }
+/// Each kind, with its body, if it has one, which lives as long as the process.
+fn requests() -> Vec<(&'static str, &'static str, Option<&'static str>)> {
+    let large = "x".repeat(60_000);
+    let jobs: Vec<Value> = (0..200).map(|n| json!({"endpoint": "plain", "input": n})).collect();
+    let patterns = vec![json!({"pattern": r"[\w\W]{300}x"}); 100];
+    let requests = [
+        ("POST", "/v1/jobs", json!({"endpoint": "costly", "input": {"a": 1}})),
+        ("POST", "/v1/jobs", json!({"endpoint": "plain", "input": large})),
+        ("POST", "/v1/jobs/bulk", json!({"jobs": jobs})),
+        ("POST", "/v1/jobs/cancel", json!({"filter": {"endpoint": "plain"}, "limit": 1000})),
+        ("GET", "/v1/jobs?limit=100&metadata.x=y", Value::Null),
+        ("GET", "/v1/dead-letters?limit=100", Value::Null),
+        ("GET", "/v1/costs?by=job", Value::Null),
+        ("GET", "/v1/live?topics=jobs,batches,costs", Value::Null),
+        ("POST", "/v1/endpoints", stage::version("costly", json!({"input_schema": {"allOf": patterns}}))),
+        (
+            "POST",
+            "/v1/endpoints",
+            stage::version("large", json!({"input_schema": {"description": "x".repeat(200_000)}})),
+        ),
+        ("DELETE", "/v1/endpoints/large?force=true", Value::Null),
+        ("POST", "/v1/schedules", json!({"cron": "* * * * *", "job": {"endpoint": "plain", "input": 1}})),
+        ("POST", "/v1/schedules", json!({"cron": "0 0 1 1 *", "job": {"endpoint": "plain", "input": large}})),
+        ("POST", "/v1/batches?endpoint=plain", json!({"input": 1})),
+    ];
+    let written = |body: Value| (!body.is_null()).then(|| &*body.to_string().leak());
+    requests.into_iter().map(|(method, path, body)| (method, path, written(body))).collect()
 }
