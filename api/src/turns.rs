@@ -152,13 +152,12 @@ impl Turns {
         let line = self.lines.get_with_by_ref(tenant, || Arc::new(Line::new()));
         let is_shared = self.is_shared(tenant, Instant::now());
         if is_shared {
-            line.wait(line.pass()).await?;
+            let taken = line.wait(line.pass()).await?;
+            if let Some(meter) = parts.extensions.get::<Meter>() {
+                let _ = meter.0.payer.set((line.clone(), taken));
+            }
         }
         let entry = Entry { line, is_shared };
-        if is_shared && let Some(meter) = parts.extensions.get::<Meter>() {
-            // A request that is let in twice is paid for once.
-            let _ = meter.0.line.set(entry.line.clone());
-        }
         Ok(entry)
     }
 
@@ -188,8 +187,8 @@ impl Line {
         }
     }
 
-    /// Waits until the tenant has used no more than its part, and takes what a request usually uses.
-    async fn pass(&self) {
+    /// Waits until the tenant has used no more than its part, and takes what a request usually uses: so much.
+    async fn pass(&self) -> Duration {
         let _door = self.door.acquire().await;
         let even = lock(&self.account).even;
         if even > Instant::now() + AHEAD {
@@ -197,7 +196,8 @@ impl Line {
         }
         let mut account = lock(&self.account);
         let usual = account.usual;
-        account.use_up(usual);
+        account.even = account.even.max(Instant::now()) + due(usual);
+        usual
     }
 
     async fn place(&self, weight: Weight) -> Option<OwnedSemaphorePermit> {
@@ -228,21 +228,19 @@ impl Line {
 }
 
 impl Account {
-    fn use_up(&mut self, used: Duration) {
-        static CPUS: LazyLock<u32> = LazyLock::new(|| {
-            std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1))
-        });
-        self.even = self.even.max(Instant::now()) + used * PARTS / *CPUS;
+    /// A request that took so much in advance has used so much.
+    fn settle(&mut self, taken: Duration, used: Duration) {
+        self.usual = (self.usual * 7 + used) / 8;
+        let now = Instant::now();
+        self.even = (self.even.max(now) + due(used)).checked_sub(due(taken)).unwrap_or(now);
     }
+}
 
-    /// A request has used this much, and the usual was taken before.
-    fn settle(&mut self, used: Duration) {
-        let usual = self.usual;
-        self.usual = (usual * 7 + used) / 8;
-        if used > usual {
-            self.use_up(used.saturating_sub(usual));
-        }
-    }
+/// How long a tenant's part of the processors takes for as much work as one processor does in this time.
+fn due(used: Duration) -> Duration {
+    static CPUS: LazyLock<u32> =
+        LazyLock::new(|| std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)));
+    used * PARTS / *CPUS
 }
 
 impl Entry {
@@ -300,7 +298,8 @@ pub(crate) struct Meter(Arc<Reading>);
 
 #[derive(Default)]
 struct Reading {
-    line: OnceLock<Arc<Line>>,
+    /// Whose account it is for, and what was taken from it in advance. Set once, so a request that is let in twice is paid for once.
+    payer: OnceLock<(Arc<Line>, Duration)>,
     polled: Mutex<Duration>,
 }
 
@@ -314,9 +313,9 @@ impl Meter {
 /// All parts of the request have ended.
 impl Drop for Reading {
     fn drop(&mut self) {
-        if let Some(line) = self.line.get() {
+        if let Some((line, taken)) = self.payer.get() {
             let used = *lock(&self.polled) + OVERHEAD;
-            lock(&line.account).settle(used);
+            lock(&line.account).settle(*taken, used);
         }
     }
 }
@@ -396,6 +395,10 @@ mod tests {
         turn
     }
 
+    fn use_up(turn: &Turn, used: Duration) {
+        lock(&turn.0.entry.line.account).settle(Duration::ZERO, used);
+    }
+
     /// Whether something is done without time going by.
     async fn is_at_once(what: impl Future) -> bool {
         timeout(Duration::ZERO, what).await.is_ok()
@@ -408,7 +411,7 @@ mod tests {
         for _ in 0..100 {
             all.push(served(&turns, "a", Weight::Heavy).await);
         }
-        lock(&all[0].0.entry.line.account).use_up(Duration::from_secs(10));
+        use_up(&all[0], Duration::from_secs(10));
         assert!(is_at_once(served(&turns, "a", Weight::Light)).await);
     }
 
@@ -442,7 +445,7 @@ mod tests {
     async fn a_tenant_that_has_used_more_than_its_part_waits_and_the_other_does_not() {
         let turns = Turns::new();
         let (first, _other) = (served(&turns, "a", Weight::Light).await, served(&turns, "b", Weight::Light).await);
-        lock(&first.0.entry.line.account).use_up(Duration::from_secs(8));
+        use_up(&first, Duration::from_secs(8));
         assert!(!is_at_once(served(&turns, "a", Weight::Light)).await);
         assert!(is_at_once(served(&turns, "b", Weight::Light)).await);
         let began = Instant::now();
