@@ -88,7 +88,7 @@ impl IntoResponses for Problems {
             ("401", "`unauthorized`: no token, or none that is good."),
             ("403", "`forbidden`: the token lacks a scope. `tenant_disabled`: an operator has stopped its tenant."),
             ("404", "`not_found`, `unknown_endpoint` or `unknown_version`."),
-            ("429", "`queue_full` or `rate_limited`: see `Retry-After`."),
+            ("429", "`queue_full` or `rate_limited`: see `Retry-After`. `quota_exceeded`: the tenant has what it may have, and `detail` names the limit."),
             ("500", "`internal`: a defect."),
             ("503", "`unavailable`: the outcome is unknown, repeating with the same idempotency key is safe."),
         ]

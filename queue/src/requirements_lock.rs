@@ -1,8 +1,8 @@
 //! Locked requirements as data. pip's and uv's requirement files are a language: they read other files, expand variables of the
 //! environment and name servers. What tenants send is parsed here instead, and only what [`Lock`] renders reaches uv.
 //!
-//! A lock holds `name[extras]==version ; marker --hash=sha256:...`, `name @ https://... --hash=sha256:...`, and the package indexes that
-//! the operator lets in. Comments and lines that go on after a `\` may be in it; everything else is refused with the number of its line.
+//! A lock holds `name[extras]==version ; marker --hash=sha256:...`, `name @ https://... --hash=sha256:...`, and package indexes. Workers
+//! ask no server for what is named by its address but those that the operator lets in. Comments and lines that go on after a `\` may be in it; everything else is refused with the number of its line.
 
 mod lines;
 mod marker;
@@ -34,7 +34,7 @@ const SHA256_DIGITS: usize = 64;
 pub(crate) const ARCHIVES: [&str; 12] =
     [".whl", ".zip", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".zst", ".lz", ".lzma", ".tar"];
 
-/// Which package indexes a lock may name.
+/// Which servers a lock may name, as package indexes and in the addresses of files.
 #[derive(Debug, Clone, Copy)]
 pub enum Indexes<'a> {
     /// These, and what lies below them: `https://host/whl` lets `https://host/whl/cu121` in.
@@ -119,7 +119,7 @@ impl Lock {
                 let index = index(&line.text, indexes).map_err(refuse)?;
                 lock.take_index(index).map_err(refuse)?;
             } else {
-                lock.requirements.push(requirement(&line).map_err(refuse)?);
+                lock.requirements.push(requirement(&line, indexes).map_err(refuse)?);
                 if lock.requirements.len() > REQUIREMENTS_MAX {
                     return Err(refuse(format!("a lock has at most {REQUIREMENTS_MAX} requirements")));
                 }
@@ -230,17 +230,22 @@ fn index(line: &str, indexes: Indexes<'_>) -> Result<(&'static str, String), Str
     if url.contains(['?', '%']) {
         return Err(format!("the index {} must be a plain address, without ? and %", quoted(url)));
     }
-    if let Indexes::Listed(listed) = indexes
-        && !listed.iter().any(|listed| is_below(url, listed))
-    {
-        return Err(format!(
-            "the package index {} is none that the operator lets in ({}); have it added to package_indexes \
-             (STOKE_PACKAGE_INDEXES) of the API and of the workers, or leave the option out",
-            quoted(url),
-            if listed.is_empty() { "none is".to_owned() } else { listed.join(", ") }
-        ));
-    }
+    check_listed(url, indexes, "leave the option out")?;
     Ok((option, url.to_owned()))
+}
+
+/// Refuses what is not below an address that the operator lets in; `instead` is what else may be done.
+fn check_listed(url: &str, indexes: Indexes<'_>, instead: &str) -> Result<(), String> {
+    let Indexes::Listed(listed) = indexes else { return Ok(()) };
+    if listed.iter().any(|listed| is_below(url, listed)) {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is not below an address that the operator lets in ({}); have it added to package_indexes (STOKE_PACKAGE_INDEXES) of \
+         the API and of the workers, or {instead}",
+        quoted(url),
+        if listed.is_empty() { "there is none".to_owned() } else { listed.join(", ") }
+    ))
 }
 
 fn is_below(url: &str, listed: &str) -> bool {
@@ -248,7 +253,7 @@ fn is_below(url: &str, listed: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn requirement(line: &Logical) -> Result<Requirement, String> {
+fn requirement(line: &Logical, indexes: Indexes<'_>) -> Result<Requirement, String> {
     // Hashes come last, each a word of its own.
     let (what, options) = match line.text.find(" --") {
         Some(at) => line.text.split_at(at),
@@ -268,7 +273,7 @@ fn requirement(line: &Logical) -> Result<Requirement, String> {
             let marker = marker.filter(|marker| !marker.is_empty()).map(|marker| {
                 marker.strip_prefix(';').ok_or_else(|| format!("{} after the URL is no marker", quoted(marker)))
             });
-            (direct(url, &mut hashes)?, marker.transpose()?)
+            (direct(url, &mut hashes, indexes)?, marker.transpose()?)
         }
         None => {
             let (version, marker) = match rest.split_once(';') {
@@ -337,7 +342,7 @@ fn extras_of(text: &str) -> Result<(Vec<String>, &str), String> {
 }
 
 /// A file by its URL. A hash in the URL's fragment becomes one of the requirement's.
-fn direct(url: &str, hashes: &mut Vec<String>) -> Result<Source, String> {
+fn direct(url: &str, hashes: &mut Vec<String>, indexes: Indexes<'_>) -> Result<Source, String> {
     let (url, fragment) = url.split_once('#').map_or((url, None), |(url, fragment)| (url, Some(fragment)));
     if let Some(fragment) = fragment {
         let digits = fragment.strip_prefix("sha256=").and_then(sha256);
@@ -351,6 +356,7 @@ fn direct(url: &str, hashes: &mut Vec<String>) -> Result<Source, String> {
     if hashes.is_empty() {
         return Err(format!("{} needs a --hash=sha256:...: what a URL answers may change", quoted(url)));
     }
+    check_listed(url, indexes, "require a version of an index")?;
     Ok(Source::Url(url.to_owned()))
 }
 
@@ -375,7 +381,9 @@ fn checked_url(url: &str) -> Result<&str, String> {
     if host.is_empty() || !host.chars().all(is_host) || !path.chars().all(is_path) {
         return refuse("is no URL of letters, digits and common signs");
     }
-    if path.split('/').any(|segment| segment == "." || segment == "..") {
+    // An encoded dot is one, to whoever reads the URL.
+    let is_dots = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
+    if path.split('/').any(is_dots) {
         return refuse("must not go up with .. in its path");
     }
     Ok(url)

@@ -247,6 +247,12 @@ async fn say_more_than_names(target: &Target) -> Outcome {
     .into();
     lines.push(format!("-r http://{server}/loot/requirements"));
     lines.push(format!("x @ http://{server}/loot/x-1.0-py3-none-any.whl"));
+    let hash = format!("--hash=sha256:{}", "0".repeat(64));
+    lines.push(format!("x @ http://{server}/loot/x-1.0-py3-none-any.whl {hash}"));
+    lines.push(format!("x @ http://{server}/simple/../loot/x-1.0-py3-none-any.whl {hash}"));
+    lines.push(format!("x @ http://{server}/simple/%2e%2E/loot/x-1.0-py3-none-any.whl {hash}"));
+    lines.push(format!("x @ http://{server}:80/simple/x-1.0-py3-none-any.whl {hash}"));
+    lines.push(format!("x @ http://169.254.169.254/latest/x-1.0-py3-none-any.whl {hash}"));
     lines.push(format!("--index-url http://{server}.evil.example/simple"));
     lines.push(format!("--index-url http://{server}/simple/../../loot/up"));
     lines.push(format!("--index-url http://{server}@evil.example/simple"));

@@ -93,17 +93,27 @@ fn serve(file: Vec<u8>) -> String {
 struct Site {
     stack: Stack,
     dir: TempDir,
+    /// Where the package is served.
+    url: String,
 }
 
 impl Site {
     fn new(sandbox: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let sdist = dir.path().join("curious-1.0.tar.gz");
+        let script = CURIOUS.replace("@CANARY@", dir.path().join("canary").to_str().unwrap());
+        assert!(Command::new("python3").args(["-c", &script]).arg(&sdist).status().unwrap().success());
+        let url = serve(std::fs::read(&sdist).unwrap());
         // Not the cache of `stoke deploy`, which has built it before.
         let cache = dir.path().join("cache");
-        let mut env = vec![("STOKE_ALLOW_SOURCE_BUILDS", "true"), ("STOKE_CACHE_DIR", cache.to_str().unwrap())];
+        let mut env = vec![
+            ("STOKE_ALLOW_SOURCE_BUILDS", "true"),
+            ("STOKE_CACHE_DIR", cache.to_str().unwrap()),
+            ("STOKE_PACKAGE_INDEXES", &url),
+        ];
         env.extend(sandbox);
         let stack = api::start_with(&dir.path().join("data"), &["--slots", "1"], &env);
-        Self { stack, dir }
+        Self { stack, dir, url }
     }
 
     /// `None` where this machine has no bubblewrap.
@@ -124,14 +134,11 @@ impl Site {
     /// What a build on the worker found, or the job that ended without one.
     async fn found(&self) -> Result<Value, Value> {
         std::fs::write(self.canary(), "of the worker").unwrap();
-        let sdist = self.dir.path().join("curious-1.0.tar.gz");
-        let script = CURIOUS.replace("@CANARY@", self.canary().to_str().unwrap());
-        assert!(Command::new("python3").args(["-c", &script]).arg(&sdist).status().unwrap().success());
-        let url = serve(std::fs::read(&sdist).unwrap());
         let folder = self.dir.path().join("curious");
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("main.py"), HANDLER).unwrap();
-        std::fs::write(folder.join("requirements.txt"), format!("curious @ {url}/curious-1.0.tar.gz\n")).unwrap();
+        std::fs::write(folder.join("requirements.txt"), format!("curious @ {}/curious-1.0.tar.gz\n", self.url))
+            .unwrap();
         let _ = self.stack.stoke_ok(&["deploy", folder.to_str().unwrap()]);
         // What the build of `stoke deploy` has done to it.
         std::fs::write(self.canary(), "of the worker").unwrap();

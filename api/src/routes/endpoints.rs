@@ -66,7 +66,7 @@ pub(crate) struct DeployRequest {
     #[serde(default)]
     entry: String,
     /// The exact requirements, one a line: `name==version`, or `name @ https://...` with a hash; each with a marker and `--hash=sha256:...` where
-    /// there are any, and `--index-url` of an index that the operator lets in. Up to 512 KiB; nothing else that a `requirements.txt` may say.
+    /// there are any, and `--index-url`. Indexes and addresses lie below those that the operator lets in. Up to 512 KiB; nothing else that a `requirements.txt` may say.
     #[serde(default)]
     requirements_lock: String,
     /// Python to run it with, as `3.11`; empty means the worker's own.

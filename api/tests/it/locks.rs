@@ -23,6 +23,7 @@ async fn a_lock_that_makes_workers_read_or_ask_is_refused_with_its_line() {
         ("--extra-index-url https://evil.example/simple", "package_indexes"),
         ("x @ git+https://h.example/x", "must begin with https://"),
         ("x @ https://h.example/x.whl", "needs a --hash"),
+        (&format!("x @ http://169.254.169.254/x.whl {hash}"), "package_indexes"),
         ("../x.whl", "is no requirement"),
         ("six>=1", "is not one exact version"),
         ("six==1\u{2028}-r x", "is no character of a lock"),
@@ -40,7 +41,7 @@ async fn a_lock_that_makes_workers_read_or_ask_is_refused_with_its_line() {
     // What `stoke deploy` and people by hand send is taken, and answered as it was sent.
     let lock = format!(
         "# by hand\n--extra-index-url https://download.pytorch.org/whl/cu121\n\
-         six==1.17.0 ; python_version >= '3.8' \\\n    {hash}\nx @ https://h.example/x-1-py3-none-any.whl {hash}\n"
+         six==1.17.0 ; python_version >= '3.8' \\\n    {hash}\nx @ https://download.pytorch.org/whl/x-1-py3-none-any.whl {hash}\n"
     );
     let version = stack.deploy(with_lock(&lock)).await;
     assert_eq!((&version["version"], &version["requirements_lock"]), (&json!(2), &json!(lock)));

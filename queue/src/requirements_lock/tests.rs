@@ -260,3 +260,30 @@ proptest! {
         prop_assert_eq!(Lock::parse(&lock, Indexes::Listed(&[])).map(|lock| lock.render()), Ok(lock));
     }
 }
+
+/// A worker asks no server that the operator has not let in, whatever a tenant knows of what it would answer.
+#[test]
+fn a_file_is_fetched_from_below_what_the_operator_lets_in() {
+    let listed = ["https://h.example/whl".to_owned(), "http://10.0.0.1:8080".to_owned()];
+    let read = |url: &str| Lock::parse(&format!("x @ {url} --hash=sha256:{SHA}\n"), Indexes::Listed(&listed));
+    for url in ["https://h.example/whl/x.whl", "https://h.example/whl/a%2Bb/x.whl", "http://10.0.0.1:8080/x.whl"] {
+        assert!(read(url).is_ok(), "{url}");
+    }
+    for (url, why) in [
+        ("http://169.254.169.254/latest/meta-data", "package_indexes"),
+        ("https://h.example/other/x.whl", "package_indexes"),
+        ("https://h.example/whlx/x.whl", "package_indexes"),
+        ("http://h.example/whl/x.whl", "package_indexes"),
+        ("https://h.example.evil.example/whl/x.whl", "package_indexes"),
+        ("https://h.example:8443/whl/x.whl", "package_indexes"),
+        ("HTTPS://h.example/whl/x.whl", "must begin with https://"),
+        ("https://h.example/whl/../other/x.whl", "must not go up"),
+        ("https://h.example/whl/%2e%2E/other/x.whl", "must not go up"),
+        ("https://h.example/whl/.%2e/other/x.whl", "must not go up"),
+        ("http://10.0.0.1:80801/x.whl", "package_indexes"),
+    ] {
+        let said = read(url).unwrap_err().to_string();
+        assert!(said.starts_with("line 1: ") && said.contains(why), "{url}: {said}");
+    }
+    assert!(Lock::parse(&format!("x @ http://127.0.0.1/x.whl --hash=sha256:{SHA}\n"), Indexes::Any).is_ok());
+}

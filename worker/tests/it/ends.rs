@@ -135,7 +135,8 @@ async fn a_setup_that_raises_fails_the_job_with_its_words() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requirements_that_cannot_be_met_fail_the_job_with_uvs_words() {
-    let stage = Stage::single().await;
+    let variables = vec![("STOKE_SLOTS", "1".to_owned()), ("STOKE_PACKAGE_INDEXES", "http://127.0.0.1:9".to_owned())];
+    let stage = Stage::with(Setup { variables, ..Setup::default() }).await;
     let hash = "0".repeat(64);
     let lock = format!("missing @ http://127.0.0.1:9/missing-1-py3-none-any.whl --hash=sha256:{hash}\n");
     let spec = EndpointSpec { requirements_lock: lock, ..spec("plain") };

@@ -59,6 +59,11 @@ impl Shelf {
         self.folder.path().join(name)
     }
 
+    /// The setting that lets workers fetch from it.
+    fn listed(&self) -> (&'static str, &str) {
+        ("STOKE_PACKAGE_INDEXES", &self.url)
+    }
+
     fn requirement(&self, file: &str) -> String {
         let sha256 = hex::encode(Sha256::digest(std::fs::read(self.path(file)).unwrap()));
         format!("wicked @ {}/{file} --hash=sha256:{sha256}\n", self.url)
@@ -154,7 +159,7 @@ async fn stage(variables: &[(&'static str, &str)]) -> Stage {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_package_runs_at_a_start_the_runner_alone_runs() {
     let shelf = Shelf::new(AT_EACH_START).await;
-    let stage = stage(&[]).await;
+    let stage = stage(&[shelf.listed()]).await;
     assert_eq!(result(&shelf.job(&stage, WHEEL).await), "wicked");
     let said = shelf.said();
     assert!(said.iter().any(|start| start.ends_with("-m stokehold.runner serve")), "{said:?}");
@@ -165,7 +170,7 @@ async fn what_a_package_runs_at_a_start_the_runner_alone_runs() {
 async fn what_tries_a_card_out_has_no_package_of_anybody() {
     let shelf = Shelf::new(AT_EACH_START).await;
     let cards = StandIn::new([Card::of_mib(24_576)]).unwrap();
-    let stage = stage(&[("STOKE_NVML_LIBRARY", cards.library().to_str().unwrap())]).await;
+    let stage = stage(&[("STOKE_NVML_LIBRARY", cards.library().to_str().unwrap()), shelf.listed()]).await;
     let source = include_str!("handlers/card.py").replace("@CLAIMS@", cards.claims().to_str().unwrap());
     let on_card = EndpointSpec { vram_gib: 4.0, requirements_lock: shelf.requirement(WHEEL), ..spec("Model") };
     stage.gateway.deploy("card", pack(&source), on_card);
@@ -180,7 +185,7 @@ async fn what_tries_a_card_out_has_no_package_of_anybody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_does_not_say_where_python_is() {
     let shelf = Shelf::new(NAMES_ITS_PYTHON).await;
-    let stage = stage(&[]).await;
+    let stage = stage(&[shelf.listed()]).await;
     let report = shelf.job(&stage, WHEEL).await;
     let refused = error(&report, ErrorCode::EnvironmentFailed);
     assert!(refused.message.contains("\"pyvenv.cfg\""), "{refused:?}");
@@ -189,18 +194,18 @@ async fn a_package_does_not_say_where_python_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn packages_are_built_only_where_the_operator_allows_it() {
     let shelf = Shelf::new(IS_BUILT).await;
-    let report = shelf.job(&stage(&[]).await, SDIST).await;
+    let report = shelf.job(&stage(&[shelf.listed()]).await, SDIST).await;
     let refused = error(&report, ErrorCode::EnvironmentFailed);
     assert!(refused.message.contains("STOKE_ALLOW_SOURCE_BUILDS"), "{refused:?}");
     assert_eq!(shelf.said(), [""; 0]);
-    let built = shelf.job(&stage(&[("STOKE_ALLOW_SOURCE_BUILDS", "true")]).await, SDIST).await;
+    let built = shelf.job(&stage(&[("STOKE_ALLOW_SOURCE_BUILDS", "true"), shelf.listed()]).await, SDIST).await;
     assert_eq!(result(&built), "built");
     assert!(!shelf.said().is_empty());
 }
 
 /// What the API lets in may be more than this worker's operator does.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_asks_no_package_index_that_its_own_list_has_not() {
+async fn a_worker_asks_no_server_for_packages_that_its_own_list_has_not() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let router = Router::new().fallback(move || async move {
@@ -224,6 +229,14 @@ async fn a_worker_asks_no_package_index_that_its_own_list_has_not() {
         }
         assert_eq!(asked.load(Ordering::SeqCst) > 0, is_asked);
     }
+    let stage = stage(&[]).await;
+    let requirements_lock = format!("x @ {url}/x-1-py3-none-any.whl --hash=sha256:{}\n", "0".repeat(64));
+    stage.gateway.deploy("direct", pack(HANDLER), EndpointSpec { requirements_lock, ..spec("report") });
+    let before = asked.load(Ordering::SeqCst);
+    let report = stage.gateway.end(&stage.submit_to("direct", json!({}))).await;
+    let refused = &error(&report, ErrorCode::EnvironmentFailed).message;
+    assert!(refused.contains("STOKE_PACKAGE_INDEXES"), "{refused}");
+    assert_eq!(asked.load(Ordering::SeqCst), before);
     server.abort();
 }
 
