@@ -4,6 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
 
 /// A running server; killed when dropped.
 pub struct RedisServer {
@@ -72,6 +76,18 @@ impl RedisServer {
     /// What it, or the connection to it, says.
     pub fn try_ask<T: redis::FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
         ask(self.port, command)
+    }
+
+    /// A connection to it that waits as long as a busy machine needs.
+    ///
+    /// # Panics
+    /// When it cannot be had.
+    pub async fn connection(&self) -> MultiplexedConnection {
+        let client = redis::Client::open(self.url()).expect("its own address is one");
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(30)))
+            .set_response_timeout(Some(Duration::from_secs(30)));
+        client.get_multiplexed_async_connection_with_config(&patient).await.expect("it takes a connection")
     }
 
     /// Its process id, for those who want to kill or pause it.

@@ -387,7 +387,7 @@ async fn a_log_keeps_so_many_changes_and_no_more() {
 #[tokio::test]
 async fn a_change_whose_asker_hangs_up_is_not_left_open() {
     let stack = Stack::start().await;
-    let redis = redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let redis = stack.redis.connection().await;
     let until_open = async |wanted: usize| {
         let mut redis = redis.clone();
         let look = async {

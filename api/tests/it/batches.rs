@@ -396,7 +396,7 @@ async fn replicas_that_come_and_go_lose_and_repeat_nothing() {
     let config = config.unwrap();
     stack.deploy_echo().await;
     let id = id_of(&send(&stack, "on_invalid=skip", &good_lines(4_000)).await);
-    let mut redis = redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = stack.redis.connection().await;
     let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
     let mut round = 0;
     let batch = loop {

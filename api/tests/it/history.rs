@@ -25,7 +25,7 @@ fn hasty(config: &mut Config) {
 }
 
 async fn raw(stack: &Stack) -> MultiplexedConnection {
-    redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    stack.redis.connection().await
 }
 
 fn record(id: &str) -> String {

@@ -19,7 +19,7 @@ fn large(letter: &str) -> Value {
 
 /// The input as it stands in Redis.
 async fn in_redis(stack: &Stack, id: &str) -> String {
-    let mut redis = redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = stack.redis.connection().await;
     redis::cmd("HGET").arg(format!("{{stoke:0}}:j:{id}")).arg("input").query_async(&mut redis).await.unwrap()
 }
 

@@ -18,7 +18,7 @@ async fn a_job_that_cannot_be_read_is_listed_and_put_back_or_ended() {
     let ids = [stack.submit("one").await, stack.submit("two").await, stack.submit("three").await];
     let lease = worker.lease().await;
     assert_eq!(lease["job_id"], ids[0]);
-    let mut redis = redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = stack.redis.connection().await;
     for (id, field, value) in [(&ids[0], "run", "nobody"), (&ids[1], "spec", "{")] {
         let _: u32 = redis::cmd("HSET")
             .arg(format!("{{stoke:0}}:j:{id}"))

@@ -143,8 +143,7 @@ impl Rig {
     }
 
     async fn redis(&self) -> redis::aio::MultiplexedConnection {
-        let client = redis::Client::open(self.stack.redis.url()).unwrap();
-        client.get_multiplexed_async_connection().await.unwrap()
+        self.stack.redis.connection().await
     }
 
     /// Runs a job to its end.

@@ -18,7 +18,7 @@ const LONG_MS: u64 = 60_000;
 const WELL_WITHIN_A_LEASE: Duration = Duration::from_secs(20);
 
 async fn raw_redis(stack: &Stack) -> redis::aio::MultiplexedConnection {
-    redis::Client::open(stack.redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    stack.redis.connection().await
 }
 
 /// Waits until this many pulls are parked.

@@ -117,8 +117,7 @@ impl Rig {
             config.webhooks = webhooks;
         })
         .await;
-        let client = redis::Client::open(stack.redis.url()).unwrap();
-        let redis = client.get_multiplexed_async_connection().await.unwrap();
+        let redis = stack.redis.connection().await;
         Self { stack, clock, redis }
     }
 

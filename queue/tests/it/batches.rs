@@ -294,7 +294,7 @@ async fn what_makes_room_works_in_a_full_redis() {
     let (batches, id) = running(&queue, 1, 2, 0).await;
     feed(&queue, &id, 0, 1).await.unwrap();
     finish(&queue, 1).await;
-    let mut redis = ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = server.connection().await;
     let _: () = ::redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).query_async(&mut redis).await.unwrap();
     assert!(matches!(feed(&queue, &id, 1, 2).await, Err(Error::Closed(_))));
     assert!(queue.claim_role("sweep", "a", 60_000).await.unwrap());
@@ -320,7 +320,7 @@ async fn the_end_of_a_batch_is_told_once() {
     batches.validated(&new.id, (0, 0), &[], Some(&verdict)).await.unwrap();
     assert!(batches.finalize(&new.id).await.unwrap() && batches.end(&new.id, 1).await.unwrap());
     assert!(!batches.end(&new.id, 1).await.unwrap());
-    let mut redis = ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = server.connection().await;
     let keys: Vec<String> = ::redis::cmd("KEYS").arg("*:w:*").query_async(&mut redis).await.unwrap();
     assert_eq!(keys.len(), 1);
     assert!(keys[0].ends_with(&format!(":w:msg_{}_completed", new.id)), "{keys:?}");

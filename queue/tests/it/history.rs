@@ -13,7 +13,7 @@ use crate::redis::{queue, server};
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 async fn keys(server: &RedisServer) -> Vec<String> {
-    let mut redis = ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = server.connection().await;
     ::redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap()
 }
 
@@ -108,7 +108,7 @@ async fn history_makes_way_for_what_is_behind_a_record_that_cannot_be_read() {
     drain(&queue).await;
     clock.advance_ms(DAY_MS);
     let key = keys(&server).await.into_iter().find(|key| key.ends_with(&format!(":j:{}", ids[0]))).unwrap();
-    let mut redis = ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = server.connection().await;
     let _: () = ::redis::cmd("HSET").arg(&key).arg("input").arg("{").query_async(&mut redis).await.unwrap();
 
     let due = queue.history().due(100).await.unwrap();
@@ -174,7 +174,7 @@ async fn history_of_feedback_counts_a_replacement_once() {
     assert!(feedback.tallies("other", None).await.unwrap().is_empty());
 
     // After 90 days only the caller knows what was counted.
-    let mut redis = ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut redis = server.connection().await;
     let key = keys(&server).await.into_iter().find(|key| key.ends_with(&format!(":fb:{b}"))).unwrap();
     let _: () = ::redis::cmd("DEL").arg(&key).query_async(&mut redis).await.unwrap();
     assert!(judge(b, 1, verdict(None, Some(3)), Some(verdict(None, Some(2)))).await);

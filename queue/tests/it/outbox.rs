@@ -29,8 +29,7 @@ impl Rig {
         let clock = ManualClock::new(START_MS);
         let config = RedisConfig { url: server.url(), clock: Clock::Manual(clock.clone()), ..RedisConfig::default() };
         let outbox = RedisQueue::connect(config).await.unwrap().outbox();
-        let client = ::redis::Client::open(server.url()).unwrap();
-        let redis = client.get_multiplexed_async_connection().await.unwrap();
+        let redis = server.connection().await;
         Self { outbox, clock, redis, _server: server, _dir: dir }
     }
 

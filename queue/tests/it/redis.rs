@@ -39,7 +39,7 @@ pub(crate) async fn queue(server: &RedisServer, clock: Clock) -> RedisQueue {
 }
 
 pub(crate) async fn raw(server: &RedisServer) -> ::redis::aio::MultiplexedConnection {
-    ::redis::Client::open(server.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    server.connection().await
 }
 
 #[tokio::test]

@@ -45,8 +45,7 @@ impl Rig {
     }
 
     async fn read_waiting(&self) -> u64 {
-        let client = ::redis::Client::open(self.server.url()).unwrap();
-        let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+        let mut redis = self.server.connection().await;
         redis.zcard("{stoke:0}:traces").await.unwrap()
     }
 }
@@ -84,8 +83,7 @@ async fn a_trace_is_claimed_once_and_again_when_its_claimer_dies() {
 #[tokio::test]
 async fn where_too_many_wait_the_longest_due_make_way() {
     let rig = Rig::start().await;
-    let client = ::redis::Client::open(rig.server.url()).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
+    let mut redis = rig.server.connection().await;
     let waiting: Vec<(u64, String)> = (0..10_003).map(|n| (START_MS + n, JobId::new(0).to_string())).collect();
     let _: u64 = redis.zadd_multiple("{stoke:0}:traces", &waiting).await.unwrap();
     let claimed = rig.claim().await;
