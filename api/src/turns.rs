@@ -32,7 +32,7 @@ use crate::metrics;
 /// So long after its last request a tenant counts as one that asks.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// One of so many parts of the processors' time is a tenant's while others ask.
+/// While others ask, a tenant may use `1 / PARTS` of the processors' time.
 const PARTS: u32 = 4;
 
 /// What a tenant may use ahead of its part. Timers are no finer than a millisecond.
@@ -80,7 +80,7 @@ const HEAVY: [(Method, &str); 17] = [
 ];
 
 /// How much of a replica a request takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Weight {
     /// One job or one record.
     Light,
@@ -97,8 +97,8 @@ pub(crate) struct Turns {
 
 /// The requests of one tenant.
 struct Line {
-    /// One at a time looks whether the tenant has used its part up.
-    door: Semaphore,
+    /// Held by the one request that waits for [`Account::paid_until`]; the others queue for it.
+    entrance: Semaphore,
     light: Arc<Semaphore>,
     heavy: Arc<Semaphore>,
     waiting: AtomicUsize,
@@ -107,12 +107,12 @@ struct Line {
 
 /// What a tenant has used.
 struct Account {
-    /// When its part of the processors' time will be what it has used.
-    even: Instant,
-    /// What one request uses, as its latest ones did.
-    usual: Duration,
-    /// When its next heavy request may begin.
-    rested: Instant,
+    /// When the tenant's part of the processors' time has made up for what it has used.
+    paid_until: Instant,
+    /// Moving average of the processor time of one request; charged in advance.
+    mean: Duration,
+    /// When the next heavy request may begin.
+    heavy_from: Instant,
 }
 
 /// A request that has been let in.
@@ -152,13 +152,13 @@ impl Turns {
         let line = self.lines.get_with_by_ref(tenant, || Arc::new(Line::new()));
         let is_shared = self.is_shared(tenant, Instant::now());
         if is_shared {
-            let taken = line.wait(line.pass()).await?;
+            let charged = line.wait(line.pass()).await?;
             if let Some(meter) = parts.extensions.get::<Meter>() {
-                let _ = meter.0.payer.set((line.clone(), taken));
+                // `admitted` lets each request in once; a second call would keep the first charge.
+                let _ = meter.0.payer.set((line.clone(), charged));
             }
         }
-        let entry = Entry { line, is_shared };
-        Ok(entry)
+        Ok(Entry { line, is_shared })
     }
 
     /// Whether another tenant asks as well. This one does from now on.
@@ -179,25 +179,25 @@ impl Line {
     fn new() -> Self {
         let now = Instant::now();
         Self {
-            door: Semaphore::new(1),
+            entrance: Semaphore::new(1),
             light: Arc::new(Semaphore::new(LIGHT_AT_ONCE)),
             heavy: Arc::new(Semaphore::new(1)),
             waiting: AtomicUsize::new(0),
-            account: Mutex::new(Account { even: now, usual: OVERHEAD, rested: now }),
+            account: Mutex::new(Account { paid_until: now, mean: OVERHEAD, heavy_from: now }),
         }
     }
 
-    /// Waits until the tenant has used no more than its part, and takes what a request usually uses: so much.
+    /// Waits until the tenant has used no more than its part. Returns what it charged in advance.
     async fn pass(&self) -> Duration {
-        let _door = self.door.acquire().await;
-        let even = lock(&self.account).even;
-        if even > Instant::now() + AHEAD {
-            sleep_until(even - AHEAD).await;
+        let _first = self.entrance.acquire().await;
+        let paid_until = lock(&self.account).paid_until;
+        if paid_until > Instant::now() + AHEAD {
+            sleep_until(paid_until - AHEAD).await;
         }
         let mut account = lock(&self.account);
-        let usual = account.usual;
-        account.even = account.even.max(Instant::now()) + due(usual);
-        usual
+        let mean = account.mean;
+        account.paid_until = account.paid_until.max(Instant::now()) + due(mean);
+        mean
     }
 
     async fn place(&self, weight: Weight) -> Option<OwnedSemaphorePermit> {
@@ -205,8 +205,8 @@ impl Line {
             Weight::Light => self.light.clone().acquire_owned().await.ok(),
             Weight::Heavy => {
                 let permit = self.heavy.clone().acquire_owned().await.ok();
-                let rested = lock(&self.account).rested;
-                sleep_until(rested).await;
+                let heavy_from = lock(&self.account).heavy_from;
+                sleep_until(heavy_from).await;
                 permit
             }
         }
@@ -228,15 +228,15 @@ impl Line {
 }
 
 impl Account {
-    /// A request that took so much in advance has used so much.
-    fn settle(&mut self, taken: Duration, used: Duration) {
-        self.usual = (self.usual * 7 + used) / 8;
+    /// Charges what a request has used, less what was charged in advance.
+    fn settle(&mut self, charged: Duration, used: Duration) {
+        self.mean = (self.mean * 7 + used) / 8;
         let now = Instant::now();
-        self.even = (self.even.max(now) + due(used)).checked_sub(due(taken)).unwrap_or(now);
+        self.paid_until = (self.paid_until.max(now) + due(used)).checked_sub(due(charged)).unwrap_or(now);
     }
 }
 
-/// How long a tenant's part of the processors takes for as much work as one processor does in this time.
+/// The time in which a tenant's part of all processors comes to `used` of one processor.
 fn due(used: Duration) -> Duration {
     static CPUS: LazyLock<u32> =
         LazyLock::new(|| std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)));
@@ -258,7 +258,7 @@ impl Entry {
 }
 
 impl Turn {
-    /// Waits for a place for a request whose body of so many bytes has come.
+    /// Waits for a place, once the whole body has been read; `body_bytes` is its length.
     ///
     /// # Errors
     /// As [`Turns::enter`].
@@ -281,7 +281,7 @@ impl Place {
         let served = lock(&self.served).take();
         if let Some(Served { weight: Weight::Heavy, since, .. }) = &served {
             let rest = since.elapsed().min(REST_MAX);
-            lock(&self.entry.line.account).rested = Instant::now() + rest;
+            lock(&self.entry.line.account).heavy_from = Instant::now() + rest;
         }
     }
 }
@@ -298,7 +298,7 @@ pub(crate) struct Meter(Arc<Reading>);
 
 #[derive(Default)]
 struct Reading {
-    /// Whose account it is for, and what was taken from it in advance. Set once, so a request that is let in twice is paid for once.
+    /// The tenant to charge, and what it was charged in advance. Not set while the tenant is alone.
     payer: OnceLock<(Arc<Line>, Duration)>,
     polled: Mutex<Duration>,
 }
@@ -313,9 +313,9 @@ impl Meter {
 /// All parts of the request have ended.
 impl Drop for Reading {
     fn drop(&mut self) {
-        if let Some((line, taken)) = self.payer.get() {
+        if let Some((line, charged)) = self.payer.get() {
             let used = *lock(&self.polled) + OVERHEAD;
-            lock(&line.account).settle(*taken, used);
+            lock(&line.account).settle(*charged, used);
         }
     }
 }
@@ -375,132 +375,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::Value;
-    use tokio::time::advance;
-
-    use super::*;
-
-    fn parts(method: Method) -> Parts {
-        let mut request = Request::builder().method(method).body(axum::body::Body::empty()).unwrap();
-        request.extensions_mut().insert(Meter::default());
-        request.into_parts().0
-    }
-
-    /// A request that is being served with this weight.
-    async fn served(turns: &Turns, tenant: &str, weight: Weight) -> Turn {
-        let entry = turns.enter(tenant, &parts(Method::GET)).await.unwrap();
-        let turn = Turn(Arc::new(Place { entry, weight, served: Mutex::default() }));
-        turn.begin(0).await.unwrap();
-        turn
-    }
-
-    fn use_up(turn: &Turn, used: Duration) {
-        lock(&turn.0.entry.line.account).settle(Duration::ZERO, used);
-    }
-
-    /// Whether something is done without time going by.
-    async fn is_at_once(what: impl Future) -> bool {
-        timeout(Duration::ZERO, what).await.is_ok()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_tenant_that_is_alone_is_served_as_fast_as_it_asks() {
-        let turns = Turns::new();
-        let mut all = Vec::new();
-        for _ in 0..100 {
-            all.push(served(&turns, "a", Weight::Heavy).await);
-        }
-        use_up(&all[0], Duration::from_secs(10));
-        assert!(is_at_once(served(&turns, "a", Weight::Light)).await);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn beside_another_a_tenant_has_its_places_and_rests_after_what_is_heavy() {
-        let turns = Turns::new();
-        let other = served(&turns, "b", Weight::Heavy).await;
-        let heavy = served(&turns, "a", Weight::Heavy).await;
-        assert!(!is_at_once(served(&turns, "a", Weight::Heavy)).await, "one at a time");
-        let mut light = Vec::new();
-        for _ in 0..LIGHT_AT_ONCE {
-            light.push(served(&turns, "a", Weight::Light).await);
-        }
-        assert!(!is_at_once(served(&turns, "a", Weight::Light)).await, "all its places are taken");
-        assert!(is_at_once(served(&turns, "b", Weight::Light)).await, "the other has its own");
-        light[0].end();
-        assert!(is_at_once(served(&turns, "a", Weight::Light)).await);
-
-        advance(Duration::from_millis(40)).await;
-        drop(heavy);
-        assert!(!is_at_once(served(&turns, "a", Weight::Heavy)).await);
-        advance(Duration::from_millis(41)).await;
-        assert!(is_at_once(served(&turns, "a", Weight::Heavy)).await, "it has rested");
-
-        drop(other);
-        advance(SHARED_FOR).await;
-        let _both = (served(&turns, "a", Weight::Heavy).await, served(&turns, "a", Weight::Heavy).await);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_tenant_that_has_used_more_than_its_part_waits_and_the_other_does_not() {
-        let turns = Turns::new();
-        let (first, _other) = (served(&turns, "a", Weight::Light).await, served(&turns, "b", Weight::Light).await);
-        use_up(&first, Duration::from_secs(8));
-        assert!(!is_at_once(served(&turns, "a", Weight::Light)).await);
-        assert!(is_at_once(served(&turns, "b", Weight::Light)).await);
-        let began = Instant::now();
-        while !is_at_once(served(&turns, "a", Weight::Light)).await {
-            let _ = served(&turns, "b", Weight::Light).await;
-            advance(Duration::from_millis(50)).await;
-        }
-        let (waited, cpus) =
-            (began.elapsed(), u32::try_from(std::thread::available_parallelism().unwrap().get()).unwrap());
-        let wanted = Duration::from_secs(8) * PARTS / cpus;
-        assert!(waited > wanted.mul_f64(0.9) && waited < wanted.mul_f64(1.1), "{waited:?} of {wanted:?}");
-    }
-
-    #[tokio::test]
-    async fn the_time_for_which_a_request_is_polled_is_counted_for_its_tenant() {
-        let turns = Turns::new();
-        let _other = served(&turns, "b", Weight::Light).await;
-        let request = parts(Method::GET);
-        let entry = turns.enter("a", &request).await.unwrap();
-        let meter = request.extensions.get::<Meter>().unwrap().clone();
-        let even = || lock(&entry.line.account).even;
-        let before = even();
-        meter.count(async { std::thread::sleep(Duration::from_millis(20)) }).await;
-        meter.count(tokio::time::sleep(Duration::from_millis(1))).await;
-        assert_eq!(even(), before, "it has not ended");
-        drop((meter, request));
-        assert!(even() > before.max(Instant::now()), "20 ms of work are to be made up for");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_bounded_number_waits_and_no_longer_than_it_may() {
-        let turns = Arc::new(Turns::new());
-        let _served = (served(&turns, "b", Weight::Heavy).await, served(&turns, "a", Weight::Heavy).await);
-        let waits = |_| {
-            let turns = turns.clone();
-            tokio::spawn(async move {
-                let turn = Turn(Arc::new(Place {
-                    entry: turns.enter("a", &parts(Method::GET)).await.map_err(|problem| problem.code())?,
-                    weight: Weight::Heavy,
-                    served: Mutex::default(),
-                }));
-                turn.begin(0).await.map_err(|problem| problem.code())
-            })
-        };
-        let all: Vec<_> = (0..=WAITING_MAX).map(waits).collect();
-        for waiting in all {
-            assert_eq!(waiting.await.unwrap().unwrap_err(), Code::RateLimited);
-        }
-    }
-
-    #[test]
-    fn every_route_that_is_called_heavy_is_there() {
-        let document: Value = serde_json::from_str(crate::openapi::json()).unwrap();
-        for (method, path) in HEAVY {
-            assert!(document["paths"][path].get(method.as_str().to_lowercase()).is_some(), "{method} {path}");
-        }
-    }
-}
+mod tests;

@@ -1,8 +1,9 @@
 //! Locked requirements as data. pip's and uv's requirement files are a language: they read other files, expand variables of the
 //! environment and name servers. What tenants send is parsed here instead, and only what [`Lock`] renders reaches uv.
 //!
-//! A lock holds `name[extras]==version ; marker --hash=sha256:...`, `name @ https://... --hash=sha256:...`, and package indexes. Workers
-//! ask no server for what is named by its address but those that the operator lets in. Comments and lines that go on after a `\` may be in it; everything else is refused with the number of its line.
+//! A lock holds `name[extras]==version ; marker --hash=sha256:...`, `name @ https://... --hash=sha256:...`, and package indexes. Addresses
+//! and indexes must be below those that the operator lets in. Comments and lines continued with `\` are allowed; everything else is
+//! refused with its line number.
 
 mod lines;
 mod marker;
@@ -381,7 +382,7 @@ fn checked_url(url: &str) -> Result<&str, String> {
     if host.is_empty() || !host.chars().all(is_host) || !path.chars().all(is_path) {
         return refuse("is no URL of letters, digits and common signs");
     }
-    // An encoded dot is one, to whoever reads the URL.
+    // URL parsers decode %2e before they resolve `..`.
     let is_dots = |segment: &str| matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..");
     if path.split('/').any(is_dots) {
         return refuse("must not go up with .. in its path");

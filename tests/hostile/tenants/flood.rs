@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::api::Api;
@@ -142,10 +143,10 @@ impl Flood {
 /// The flood's process: says when it is under way, and how many requests it made once its standard input has ended.
 pub(crate) async fn client(url: &str) -> ExitCode {
     let (sent, token) = (Arc::new(AtomicUsize::new(0)), std::env::var(TOKEN).unwrap());
-    let http = reqwest::Client::new();
+    let (http, under_way) = (reqwest::Client::new(), Arc::new(Notify::new()));
     for (method, path, body) in requests() {
         for _ in 0..CONNECTIONS {
-            let (http, sent, token) = (http.clone(), sent.clone(), token.clone());
+            let (http, sent, token, under_way) = (http.clone(), sent.clone(), token.clone(), under_way.clone());
             let url = format!("{url}{path}");
             tokio::spawn(async move {
                 loop {
@@ -154,16 +155,16 @@ pub(crate) async fn client(url: &str) -> ExitCode {
                         Some(body) => request.header("content-type", "application/json").body(body),
                         None => request,
                     };
-                    sent.fetch_add(1, Ordering::Relaxed);
+                    if sent.fetch_add(1, Ordering::Relaxed) + 1 == UNDER_WAY {
+                        under_way.notify_one();
+                    }
                     // A stream is held for a moment and let go.
                     let _ = timeout(Duration::from_millis(500), async { request.send().await?.bytes().await }).await;
                 }
             });
         }
     }
-    while sent.load(Ordering::Relaxed) < UNDER_WAY {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    under_way.notified().await;
     println!("under way");
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await.unwrap().unwrap();
     println!("{}", sent.load(Ordering::Relaxed));
