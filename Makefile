@@ -36,7 +36,7 @@ SCHEMA := $(TOOLS)/schema/.installed
 MANIFESTS := $(TOOLS)/manifests/.installed
 PEERS := $(TOOLS)/peers/.installed
 ZIG := $(TOOLS)/zig/.installed
-BULLMQ := tests/benches/peers/bullmq/node_modules/.installed
+BULLMQ := lab/peers/bullmq/node_modules/.installed
 WHEEL := target/wheels/.built
 JS := sdk/js/node_modules/.installed
 DASHBOARD := api/dashboard/dist/.built
@@ -127,7 +127,7 @@ $(OTEL): tests/it/tracing.requirements.txt $(WHEEL) | $(UV)
 	@touch $@
 
 # What the stand-in for Vast.ai must please: the official client, unchanged.
-$(VASTAI): tests/fake-vast/tests/vastai.requirements.txt | $(UV)
+$(VASTAI): lab/fake-vast/tests/vastai.requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/vastai
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/vastai $<
 	@touch $@
@@ -169,13 +169,13 @@ $(DASHBOARD): $(DASHBOARD_SOURCES) $(DASHBOARD_NODE)
 	@touch $@
 
 # The job queues that the benchmark measures beside ours. One that cannot be installed is reported as failed, by the benchmark.
-$(PEERS): tests/benches/peers/requirements.txt | $(UV)
+$(PEERS): lab/peers/requirements.txt | $(UV)
 	@$(UV) venv -q --clear --python '>=3.11' $(TOOLS)/peers
 	@$(UV) pip sync -q --require-hashes --python $(TOOLS)/peers $< && touch $@ || echo "the Python peers cannot be installed" >&2
 
 # Not `npm ci`: that wants optional builds for every platform in the lock file, and not every registry has them all.
-$(BULLMQ): tests/benches/peers/bullmq/package-lock.json
-	@cd tests/benches/peers/bullmq && npm install --no-save --ignore-scripts --silent --no-audit --no-fund && touch node_modules/.installed || echo "BullMQ cannot be installed" >&2
+$(BULLMQ): lab/peers/bullmq/package-lock.json
+	@cd lab/peers/bullmq && npm install --no-save --ignore-scripts --silent --no-audit --no-fund && touch node_modules/.installed || echo "BullMQ cannot be installed" >&2
 
 # A foreign S3 server, for tests only: what passes on ours must pass on another.
 garage: $(GARAGE) ## Build the second S3 server of the tests
@@ -344,12 +344,14 @@ CUTS ?= 100
 powercut: redis ## Cut Redis' power CUTS times in each durability class (SEED=n)
 	CUTS=$(CUTS) SEED=$(or $(SEED),1) cargo test --locked -p stokehold-tests --test powercut -- --nocapture --test-threads 1
 
+# Relative to sdk/python, whose settings for ruff and mypy hold for all of them.
+PYTHON_FOLDERS := . ../examples $(addprefix ../../,cli/src/demo worker/src lab/peers tests/schema autoscaler/tests/it/kubernetes deploy/worker deploy/containers)
 lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatting, lints, types, licences
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	$(DENY) --offline check bans licenses sources
-	cd sdk/python && $(TOOLS)/dev/bin/ruff check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers && $(TOOLS)/dev/bin/ruff format --check . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers
+	cd sdk/python && $(TOOLS)/dev/bin/ruff check $(PYTHON_FOLDERS) && $(TOOLS)/dev/bin/ruff format --check $(PYTHON_FOLDERS)
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
 	cd sdk/js && npm run --silent lint
 	cd api/dashboard && npm run --silent lint
@@ -357,7 +359,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 fmt: $(DEV) ## Format everything
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
-	cd sdk/python && $(TOOLS)/dev/bin/ruff format . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers && $(TOOLS)/dev/bin/ruff check --fix . ../examples ../../cli/src/demo ../../worker/src ../../tests/benches/peers ../../tests/schema ../../autoscaler/tests/it/kubernetes ../../deploy/worker ../../deploy/containers
+	cd sdk/python && $(TOOLS)/dev/bin/ruff format $(PYTHON_FOLDERS) && $(TOOLS)/dev/bin/ruff check --fix $(PYTHON_FOLDERS)
 
 bless: redis ## Rewrite the snapshots; read the diff before you commit it
 	BLESS=1 INSTA_UPDATE=always cargo test --locked -p stokehold-wire -p stokehold-api
@@ -398,7 +400,7 @@ sim-policies: ## Compare the autoscaler with other policies, on made-up traces o
 	@target/release/stoke simulate --compare $(if $(TRACES),--traces $(abspath $(TRACES))) $(SIM_ARGS)
 
 packing: ## Compare which card models go to, on the day of many models, and on TRACE=a.csv.gz
-	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-ledger --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture
+	TRACE=$(abspath $(TRACE)) cargo test --locked --release -p stokehold-vram --lib packing::policies_on_a_$(if $(TRACE),trace,day) -- --ignored --nocapture
 
 bench-workers: $(WHEEL) redis ## Measure two workers beside one, calls for several jobs, and a worker's own part (WORKERS_ARGS=--json)
 	@cargo build --locked --release -p stokehold-cli 1>&2

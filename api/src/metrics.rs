@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use stokehold_exposition::{Metric, catalogue};
+use stokehold_metrics::{Metric, catalogue};
 use stokehold_queue::gateway::FinishAnswer;
 use stokehold_queue::job::{ErrorCode, Priority, Timing};
 use stokehold_queue::{Health, Recovered};
@@ -88,7 +88,7 @@ pub fn catalogues() -> [&'static [Metric]; 3] {
 
 /// Folds recorded samples and notes how many pulls are parked; called every few seconds.
 pub(crate) fn upkeep(parked: usize) {
-    stokehold_exposition::upkeep();
+    stokehold_metrics::upkeep();
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52")]
     gauge!(PULLS_PARKED).set(parked as f64);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::http::{HeaderName, Method, header};
-use stokehold_exposition::Exposition;
+use stokehold_metrics::Exposition;
 use stokehold_objects::{Error as ObjectsError, Objects};
 use stokehold_queue::queue::Signal;
 use stokehold_queue::{Error as QueueError, Fitness, Queue, Shards, nonce};

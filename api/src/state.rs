@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
-use stokehold_exposition::Exposition;
+use stokehold_metrics::Exposition;
 use stokehold_objects::Objects;
 use stokehold_queue::budgets::Running;
 use stokehold_queue::gateway::{ForgottenNeeds, ModelRef};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use stokehold_exposition::Exposition;
+use stokehold_metrics::Exposition;
 use stokehold_queue::queue::{AUTOSCALER, Signal};
 use stokehold_queue::registry::{AutoscalerStatus, Caps, Eta, Registry, Term};
 use stokehold_queue::{Clock, Queue, Shards, now_ms};

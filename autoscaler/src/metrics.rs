@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
-use stokehold_exposition::{Exposition, Metric, catalogue};
+use stokehold_metrics::{Exposition, Metric, catalogue};
 
 use crate::observation::{Machine, Observation, Phase};
 use crate::plan::Reason;
@@ -28,7 +28,7 @@ catalogue! {
 
 /// What only the one that leads tells.
 mod led {
-    use stokehold_exposition::catalogue;
+    use stokehold_metrics::catalogue;
 
     catalogue! {
         /// How the one that leads sees things.

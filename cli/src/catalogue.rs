@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use stokehold_exposition::Metric;
+use stokehold_metrics::Metric;
 
 const BEGIN: &str = "<!-- From here on written by `make bless` from the code. -->\n";
 

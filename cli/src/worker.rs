@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use stokehold_exposition::Exposition;
+use stokehold_metrics::Exposition;
 use stokehold_worker::{Config, RawConfig, SECRETS};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -91,8 +91,8 @@ async fn work(args: Here) -> Result<()> {
     }
     if let Some(listen) = config.metrics_listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-        stokehold_exposition::install(&[stokehold_worker::metrics::METRICS]);
-        tokio::spawn(stokehold_exposition::serve(listener, Exposition::default(), shutdown.clone()));
+        stokehold_metrics::install(&[stokehold_worker::metrics::METRICS]);
+        tokio::spawn(stokehold_metrics::serve(listener, Exposition::default(), shutdown.clone()));
     }
     let working = stokehold_worker::run(config, shutdown.clone());
     tokio::pin!(working);

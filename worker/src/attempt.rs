@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use stokehold_ledger::Claim;
+use stokehold_vram::Claim;
 use stokehold_queue::failpoint;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport, LeaseRef, LeasedJob};
 use stokehold_queue::job::{ErrorCode, JobError, Timing};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::{Pid, getpgid};
 use nvml_wrapper::Nvml;
-use stokehold_ledger::{Ledger, Verdict};
+use stokehold_vram::{Ledger, Verdict};
 use stokehold_queue::gateway::{Gpu, GpuHealth, GpuReading};
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use metrics::{Counter, counter, gauge, histogram};
-use stokehold_exposition::catalogue;
+use stokehold_metrics::catalogue;
 
 /// From a small lock file, all of which is cached, to a large one over a slow line.
 const BUILD: [f64; 9] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1_800.0];

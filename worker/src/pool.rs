@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use stokehold_ledger::{Claim, Idle, Need, Reservation, Ticket};
+use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 use stokehold_queue::demands::Demands;
 use stokehold_queue::endpoint::Runner as RunnerKind;
 use stokehold_queue::gateway::{Gpu, LeaseRef, ModelRef};

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use stokehold_ledger::Reservation;
+use stokehold_vram::Reservation;
 use stokehold_wire::{Failure, OutputFile};
 use tokio::sync::{mpsc, oneshot};
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::Rng;
-use stokehold_ledger::Claim;
+use stokehold_vram::Claim;
 use stokehold_queue::gateway::{
     ExtendReply, FinishAnswer, FinishOutcome, FinishReport, FinishRequest, GpuHealth, HoldCard, JoinReply, JoinRequest,
     LeaseRef, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, PROTOCOL, ReleaseRequest, WorkerStatus,

@@ -1,6 +1,6 @@
 //! Every figure, as Prometheus knows it.
 
-use stokehold_exposition::catalogue;
+use stokehold_metrics::catalogue;
 
 catalogue! {
     /// How the installation stands.

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use stokehold_exposition::Exposition;
+use stokehold_metrics::Exposition;
 use stokehold_queue::WorkerRecord;
 use stokehold_queue::budgets::{AtBudget, Budget, Budgeted};
 use stokehold_queue::costs::Cost;

@@ -21,7 +21,7 @@ const SELDOM: [&str; 6] = ["env", "weights", "boot", "load", "warmup", "upload"]
 
 /// As soon as they are first used the recorder is in place.
 pub(super) static HANDLES: LazyLock<Handles> = LazyLock::new(|| {
-    stokehold_exposition::install(&super::catalogues());
+    stokehold_metrics::install(&super::catalogues());
     Handles {
         submitted: PRIORITIES.map(|priority| counter!(JOBS_SUBMITTED, "priority" => priority)),
         granted: counter!(LEASES_GRANTED),

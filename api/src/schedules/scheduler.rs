@@ -1,5 +1,5 @@
 //! The loop that makes jobs of ticks. Every replica runs it; that exactly one job comes of a tick is the queue's promise
-//! (`queue/src/schedules.rs`), so nobody needs to be the leader.
+//! (`crates/queue/src/schedules.rs`), so nobody needs to be the leader.
 
 use std::time::Duration;
 

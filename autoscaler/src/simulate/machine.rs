@@ -1,6 +1,6 @@
 //! A simulated machine: the worker's ledger over one card, the models on it, and its bill.
 
-use stokehold_ledger::{Idle, Ledger, Need, Reservation, Ticket};
+use stokehold_vram::{Idle, Ledger, Need, Reservation, Ticket};
 use stokehold_queue::gateway::Gpu;
 use stokehold_queue::queue::{LeaseQuery, WarmLane, patience_ms};
 use stokehold_queue::reach::Reach;

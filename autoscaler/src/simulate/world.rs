@@ -11,7 +11,7 @@ use futures::FutureExt as _;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use serde_json::value::RawValue;
-use stokehold_ledger::Ticket;
+use stokehold_vram::Ticket;
 use stokehold_queue::gateway::{FinishOutcome, FinishReport};
 use stokehold_queue::job::{self, JobSpec, NewJob, Timing};
 use stokehold_queue::queue::{Lease, Signal, Waiter};

@@ -111,7 +111,7 @@ fn a_model_is_matched_by_whole_words_in_any_case() {
 
 #[test]
 fn every_kind_that_has_a_price_is_in_the_table_of_kinds() {
-    for line in include_str!("../../../tests/fake-vast/src/kinds.csv").lines().skip(1) {
+    for line in include_str!("../../../lab/fake-vast/src/kinds.csv").lines().skip(1) {
         let (name, rest) = line.split_once(',').unwrap();
         let reported_mib: u64 = rest.split(',').next().unwrap().parse().unwrap();
         let kind = KINDS.iter().find(|kind| kind.market.unwrap_or(kind.name) == name);

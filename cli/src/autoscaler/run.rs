@@ -8,7 +8,7 @@ use stokehold_autoscaler::config;
 use stokehold_autoscaler::history::Recorder;
 use stokehold_autoscaler::live::Autoscaler;
 use stokehold_autoscaler::metrics;
-use stokehold_exposition::Exposition;
+use stokehold_metrics::Exposition;
 use stokehold_queue::Shards;
 use stokehold_worker::conceal;
 use stokehold_worker::uv::ensure_uv;
@@ -78,8 +78,8 @@ pub(super) async fn run(args: RunArgs) -> Result<()> {
     let (mut stop, shutdown) = (StopSignals::new()?, CancellationToken::new());
     if let Some(listen) = config.listen {
         let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-        stokehold_exposition::install(&metrics::catalogues());
-        tokio::spawn(stokehold_exposition::serve(listener, exposition.clone(), shutdown.clone()));
+        stokehold_metrics::install(&metrics::catalogues());
+        tokio::spawn(stokehold_metrics::serve(listener, exposition.clone(), shutdown.clone()));
     }
     let queue = Shards::connect(config.redis.clone()).await.context("Redis cannot be reached")?;
     let registry = queue.registry();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use stokehold_api::Config;
 use stokehold_api::token::{Scope, TokenKey};
-use stokehold_exposition::Exposition;
+use stokehold_metrics::Exposition;
 use stokehold_objects::ObjectsConfig;
 use stokehold_objects::store::{self, StoreConfig};
 use stokehold_queue::{RedisConfig, Shards};
@@ -120,7 +120,7 @@ impl Stack {
         // The API's address shows what the autoscaler has to show, too.
         let exposition = Exposition::default();
         let [ours, queues, stores] = stokehold_api::catalogues();
-        stokehold_exposition::install(&[ours, queues, stores, stokehold_autoscaler::metrics::METRICS]);
+        stokehold_metrics::install(&[ours, queues, stores, stokehold_autoscaler::metrics::METRICS]);
         let serving = stokehold_api::run_showing(config, exposition.clone(), listener, shutdown.clone());
         let mut api = Part { name: "the API", task: tokio::spawn(serving), shutdown };
         let client = Client::new(url.clone(), secrets.api.token.clone())?;

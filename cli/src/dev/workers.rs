@@ -14,7 +14,7 @@ use stokehold_autoscaler::live::{Autoscaler, Settings};
 use stokehold_autoscaler::provider::Provider;
 use stokehold_autoscaler::providers::local::Local;
 use stokehold_autoscaler::providers::vast;
-use stokehold_exposition::Exposition;
+use stokehold_metrics::Exposition;
 use stokehold_queue::{RedisConfig, Registry, Shards};
 use stokehold_worker::uv::ensure_uv;
 use tokio::time::{Instant, sleep};

@@ -1,7 +1,7 @@
 //! `make bench`: what the stack does, beside other job queues and a raw Redis-streams loop, in one run.
 //!
 //! Every system has a fresh Redis of its own, equally durable, and is driven the same way: a client program that the harness talks to
-//! line by line, and workers that it pauses, counts the CPU time of, and kills. `tests/benches/peers/README.md` says how one is added.
+//! line by line, and workers that it pauses, counts the CPU time of, and kills. `lab/peers/README.md` says how one is added.
 //! Figures are medians of several rounds. Nothing here asserts a time: the machine is shared, and only ratios within one run mean
 //! anything.
 #![allow(

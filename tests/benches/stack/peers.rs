@@ -1,4 +1,4 @@
-//! What there is to measure: our own system, the raw loop, and a folder per peer under `tests/benches/peers`.
+//! What there is to measure: our own system, the raw loop, and a folder per peer under `lab/peers`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ struct Manifest {
 
 /// Ours, the floor, then the peers by name.
 pub(crate) fn all() -> anyhow::Result<Vec<Spec>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/peers");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/peers");
     let mut specs = vec![stokehold()?, raw()?];
     let mut folders: Vec<PathBuf> =
         fs::read_dir(&root)?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<_>>()?;

@@ -1,4 +1,4 @@
-//! The harness's line protocol, from the client's side (`tests/benches/peers/README.md`), and the job that every system runs.
+//! The harness's line protocol, from the client's side (`lab/peers/README.md`), and the job that every system runs.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use stokehold_ledger::{Claim, Idle, Need, Reservation, Ticket};
+use stokehold_vram::{Claim, Idle, Need, Reservation, Ticket};
 use stokehold_queue::gateway::{CardReach, ModelRef};
 use stokehold_queue::job::{ErrorCode, JobError};
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stokehold_ledger::{Claim, Need};
+use stokehold_vram::{Claim, Need};
 use stokehold_queue::gateway::{CardReach, HoldCard, LeaseRequest, LeasedJob, ModelRef, Offer};
 use stokehold_queue::job::JobError;
 use tokio::time::Instant;

@@ -1,0 +1,14 @@
+//! Every metric of the object store's client.
+
+use metrics::counter;
+use stokehold_metrics::catalogue;
+
+catalogue! {
+    /// Every metric of the client's.
+    pub const METRICS;
+    counter S3_ERRORS = "stokehold_s3_errors_total" by ["kind", "step"], "Calls of the object store that failed after all retries, by what was being done: `refused` by it, or `unavailable`.";
+}
+
+pub(crate) fn failed(kind: &'static str, step: &'static str) {
+    counter!(S3_ERRORS, "kind" => kind, "step" => step).increment(1);
+}

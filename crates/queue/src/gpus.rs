@@ -1,0 +1,146 @@
+//! The GPUs that are known by name: what they are called, what they were sold as, and what they report. Cards that are not listed here work
+//! as well: what a card can hold follows from the memory that it reports (see [`crate::vram`]).
+
+use std::sync::LazyLock;
+
+/// One kind of GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name as its driver reports it, without `NVIDIA`, `Tesla V100-SXM2-32GB`.
+    pub name: &'static str,
+    /// Its name at Vast.ai, where that differs.
+    pub market: Option<&'static str>,
+    /// The memory in its data sheet, GiB.
+    pub sold_gib: u32,
+    /// The memory that it reports, MiB. ECC and firmware take up to 7.5 % of what is sold.
+    pub reported_mib: u64,
+    /// Where `reported_mib` was read: `offers` (Vast.ai's list of offers), `nvidia-smi` or `rocm-smi`.
+    pub source: &'static str,
+}
+
+/// Every kind, in the order of the table.
+pub static KINDS: LazyLock<Vec<Kind>> =
+    LazyLock::new(|| include_str!("gpus.csv").lines().skip(1).filter_map(kind).collect());
+
+fn kind(line: &'static str) -> Option<Kind> {
+    let mut fields = line.split(',');
+    Some(Kind {
+        name: fields.next()?,
+        market: fields.next().filter(|market| !market.is_empty()),
+        sold_gib: fields.next()?.parse().ok()?,
+        reported_mib: fields.next()?.parse().ok()?,
+        source: fields.next()?,
+    })
+}
+
+/// Whether a GPU is of a model. `name` is what its driver or a market calls it; `model` is what an endpoint asks for in `gpu_models`. The words
+/// of the model must occur in the name in a row, whatever their case: `NVIDIA A100-SXM4-80GB` is an `A100`, and no `A10`. A kind that has two
+/// names is found by either: `RTX 6000Ada` is an `RTX 6000 Ada`.
+#[must_use]
+pub fn is_model(name: &str, model: &str) -> bool {
+    let wanted = words(model);
+    if wanted.is_empty() {
+        return false;
+    }
+    let has = |name: &str| words(name).windows(wanted.len()).any(|part| part == wanted);
+    has(name) || other_names(name).any(has)
+}
+
+/// The names of the same kind in the table, if `name` is one of them.
+fn other_names(name: &str) -> impl Iterator<Item = &'static str> {
+    let words_of_name = words(name);
+    let is_it = move |other: &str| {
+        let other = words(other);
+        // A driver's name has the vendor before what the table has.
+        !other.is_empty() && words_of_name.ends_with(&other)
+    };
+    let same = KINDS.iter().filter(move |kind| is_it(kind.name) || kind.market.is_some_and(&is_it));
+    same.flat_map(|kind| [Some(kind.name), kind.market].into_iter().flatten())
+}
+
+fn words(text: &str) -> Vec<String> {
+    let split = text.split(|sign: char| !sign.is_alphanumeric()).filter(|word| !word.is_empty());
+    split.map(str::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    use super::*;
+    use crate::vram::{class_of_gib, held_of_card_mib, reach_of_room_gib, sold_gib, usable_mib};
+
+    #[test]
+    fn every_line_of_the_table_is_read() {
+        assert_eq!(KINDS.len(), include_str!("gpus.csv").lines().count() - 1);
+        assert!(KINDS.iter().all(|kind| ["offers", "nvidia-smi", "rocm-smi"].contains(&kind.source)));
+    }
+
+    #[test]
+    fn a_model_is_known_by_its_words_and_by_either_of_its_names() {
+        for (name, model, is) in [
+            ("NVIDIA GeForce RTX 4090", "RTX 4090", true),
+            ("NVIDIA GeForce RTX 4090", "rtx-4090", true),
+            ("RTX 4090", "rtx 4090", true),
+            ("RTX 4090", "GeForce RTX 4090", true),
+            ("NVIDIA A100-SXM4-80GB", "A100", true),
+            ("A100 SXM4", "a100", true),
+            ("A100 SXM4", "A10", false),
+            ("A100 SXM4", "A100-SXM4-80GB", true),
+            ("NVIDIA A100-SXM4-80GB", "A100 SXM4", true),
+            ("NVIDIA A100-SXM4-80GB", "A10", false),
+            ("NVIDIA A100-SXM4-80GB", "A100 80GB", false),
+            ("RTX 6000Ada", "RTX 6000 Ada", true),
+            ("NVIDIA RTX 6000 Ada Generation", "RTX 6000Ada", true),
+            ("RTX 4070S Ti", "RTX 4070 Ti SUPER", true),
+            ("H100 SXM", "H100", true),
+            ("NVIDIA H100 80GB HBM3", "H100 SXM", true),
+            ("H100 SXM", "H200", false),
+            ("NVIDIA H200", "", false),
+            ("", "H200", false),
+        ] {
+            assert_eq!(is_model(name, model), is, "{name} {model}");
+        }
+    }
+
+    /// An endpoint that declares what the card was sold as is placed there, holds all that can be held, and leaves room for nobody.
+    #[test]
+    fn a_model_of_the_size_that_was_sold_has_each_kind_of_card_for_itself() {
+        for kind in KINDS.iter() {
+            let (total_mib, sold_mib) = (kind.reported_mib, u64::from(kind.sold_gib) * 1024);
+            let usable_mib = usable_mib(total_mib);
+            let class = class_of_gib(f64::from(kind.sold_gib)).unwrap();
+            assert!(reach_of_room_gib(total_mib, usable_mib) >= class, "{}: it is placed", kind.name);
+            assert_eq!(held_of_card_mib(sold_mib, total_mib), usable_mib, "{}: it holds all", kind.name);
+            assert_eq!(reach_of_room_gib(total_mib, 0), 0, "{}: nobody else is there", kind.name);
+            // With a quarter of the card taken it does not fit, and what is as large as the rest does.
+            let room_mib = usable_mib - usable_mib / 4;
+            assert!(reach_of_room_gib(total_mib, room_mib) < class, "{}", kind.name);
+            let rest = reach_of_room_gib(total_mib, room_mib);
+            assert!(held_of_card_mib(u64::from(rest) * 1024, total_mib) <= room_mib, "{}", kind.name);
+            // The next larger card that is sold is another one.
+            assert!(u64::from(sold_gib(total_mib)) * 1024 * 92 <= total_mib * 100, "{}", kind.name);
+        }
+    }
+
+    /// `docs/gpu-kinds.md` is this table; `BLESS=1` writes it.
+    #[test]
+    fn the_documented_table_is_this_one() {
+        let mut text = include_str!("gpus.md").to_owned();
+        for kind in KINDS.iter() {
+            let market = kind.market.unwrap_or(kind.name);
+            let (usable, index) = (usable_mib(kind.reported_mib), sold_gib(kind.reported_mib));
+            let Kind { name, sold_gib, reported_mib, source, .. } = kind;
+            writeln!(text, "| {name} | {market} | {sold_gib} | {reported_mib} | {usable} | {index} | {source} |")
+                .unwrap();
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gpu-kinds.md");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let documented = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(documented == text, "docs/gpu-kinds.md is out of date: run `make bless`");
+    }
+}
