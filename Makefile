@@ -62,7 +62,7 @@ export STOKE_TEST_CHROMIUM := $(CHROMIUM)
 # the environment's folder is for other checkouts to share, and would be without wheels and archives.
 unexport CARGO_TARGET_DIR
 
-WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
+WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust crates/wire -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' \) 2>/dev/null)
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 

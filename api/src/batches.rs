@@ -14,6 +14,7 @@ pub(crate) mod lines;
 pub(crate) mod pace;
 pub(crate) mod reader;
 pub(crate) mod results;
+pub(crate) mod routes;
 mod stop;
 mod tidy;
 mod tried;

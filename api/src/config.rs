@@ -16,7 +16,7 @@ use toml::{Table, Value};
 
 pub use self::traces::{Exporter, Headers, Protocol, Sampler, Traces};
 use crate::secrets::Keyring;
-use crate::token::TokenKey;
+use crate::tenants::token::TokenKey;
 use crate::webhooks::schedule;
 
 /// The defaults, as a commented file to start from.
@@ -265,8 +265,10 @@ impl Config {
         if !raw.public_url.starts_with("http://") && !raw.public_url.starts_with("https://") {
             return Err(wrong("public_url", "must start with http:// or https://"));
         }
-        let token_key =
-            raw.token_key.parse().map_err(|error: crate::token::Error| wrong("token_key", &error.to_string()))?;
+        let token_key = raw
+            .token_key
+            .parse()
+            .map_err(|error: crate::tenants::token::Error| wrong("token_key", &error.to_string()))?;
         let secret_keys = Keyring::parse(&raw.secret_keys, &token_key).ok_or_else(|| {
             wrong(
                 "secret_keys",

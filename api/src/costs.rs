@@ -1,5 +1,8 @@
 //! What was spent and billed, as of some seconds ago, reckoned once for all who ask.
 
+pub(crate) mod budgets;
+pub(crate) mod routes;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,12 @@
 //! The dashboard at `/dashboard`: the page that Vite built, as bytes in the binary. It is public; what it shows, it asks `/v1` for.
 
+pub(crate) mod live;
+pub(crate) mod live_routes;
+pub(crate) mod series;
+pub(crate) mod series_routes;
+pub(crate) mod session;
+pub(crate) mod session_routes;
+
 use std::time::Duration;
 
 use axum::Router;
@@ -9,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use url::Url;
 
-use crate::path::Path;
+use crate::server::path::Path;
 use crate::state::App;
 
 /// The built files by their paths; none where `make dashboard` has not run.

@@ -1,6 +1,7 @@
 //! What happens in a replica: every metric of it, and the one function that moves each. Labels are bounded. How the installation stands is told
-//! by [`crate::figures`].
+//! by [`crate::metrics::cluster`].
 
+pub(crate) mod cluster;
 mod handles;
 
 use std::sync::LazyLock;

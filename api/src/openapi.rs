@@ -13,12 +13,21 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponsesBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
 use self::links::Links;
+use crate::batches::routes as batches;
+use crate::costs::routes as costs;
+use crate::dashboard::{live_routes as live, series_routes as series, session_routes as session};
+use crate::endpoints::{packages, stats, weights};
 use crate::error::ProblemBody;
-use crate::routes::{
-    archives, audit, batches, costs, endpoints, events, feedback, files, fleet, health, jobs, limits, live, packages,
-    quarantine, queue, readings, redrive, results, schedules, secrets, series, session, stats, submit, tenants, tokens,
-    trace, webhooks, weights, workers,
-};
+use crate::jobs::feedback::routes as feedback;
+use crate::jobs::{events, quarantine, queue, redrive, results, routes as jobs, submit};
+use crate::schedules::routes as schedules;
+use crate::secrets::routes as secrets;
+use crate::server::health;
+use crate::tenants::{audit_routes as audit, limits, routes as tenants, tokens};
+use crate::traces::routes as trace;
+use crate::webhooks::routes as webhooks;
+use crate::workers::{archives, fleet_routes as fleet, readings, routes as workers};
+use crate::{endpoints, files};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -69,7 +78,7 @@ impl Modify for Bearer {
         components.add_security_scheme("bearer", SecurityScheme::Http(scheme));
         let cookie =
             "Of a page that logged in. All but GET and HEAD need the header `Stokehold-Request: dashboard` beside it.";
-        let cookie = ApiKey::Cookie(ApiKeyValue::with_description(crate::session::COOKIE, cookie));
+        let cookie = ApiKey::Cookie(ApiKeyValue::with_description(crate::dashboard::session::COOKIE, cookie));
         components.add_security_scheme("session", SecurityScheme::ApiKey(cookie));
     }
 }

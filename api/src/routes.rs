@@ -1,42 +1,23 @@
 //! The public API: one file per noun, each with its own structs.
 
-pub(crate) mod archives;
-pub(crate) mod audit;
-pub(crate) mod batches;
-pub(crate) mod costs;
-pub(crate) mod endpoints;
-pub(crate) mod events;
-pub(crate) mod feedback;
-pub(crate) mod files;
-pub(crate) mod fleet;
-pub(crate) mod health;
-pub(crate) mod jobs;
-pub(crate) mod limits;
-pub(crate) mod live;
-pub(crate) mod packages;
-pub(crate) mod quarantine;
-pub(crate) mod queue;
-pub(crate) mod readings;
-pub(crate) mod redrive;
-pub(crate) mod results;
-pub(crate) mod schedules;
-pub(crate) mod secrets;
-pub(crate) mod series;
-pub(crate) mod session;
-pub(crate) mod stats;
-pub(crate) mod submit;
-pub(crate) mod tenants;
-pub(crate) mod tokens;
-pub(crate) mod trace;
-pub(crate) mod view;
-pub(crate) mod webhooks;
-pub(crate) mod weights;
-pub(crate) mod workers;
-
 use axum::Router;
 use axum::routing::{delete, get, post, put};
 
+use crate::batches::routes as batches;
+use crate::costs::routes as costs;
+use crate::dashboard::{live_routes as live, series_routes as series, session_routes as session};
+use crate::endpoints::{packages, stats, weights};
+use crate::jobs::feedback::routes as feedback;
+use crate::jobs::{events, quarantine, queue, redrive, results, routes as jobs, submit};
+use crate::schedules::routes as schedules;
+use crate::secrets::routes as secrets;
+use crate::server::health;
 use crate::state::App;
+use crate::tenants::{audit_routes as audit, limits, routes as tenants, tokens};
+use crate::traces::routes as trace;
+use crate::webhooks::routes as webhooks;
+use crate::workers::{archives, fleet_routes as fleet, readings, routes as workers};
+use crate::{endpoints, files};
 
 pub(crate) fn router() -> Router<App> {
     Router::new()

@@ -18,24 +18,29 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
 
 use crate::batches::Runner;
-use crate::budgets::Keeper;
 use crate::config::Config;
-use crate::figures::Teller;
+use crate::costs::budgets::Keeper;
+use crate::dashboard::series;
+use crate::endpoints::requirements;
 use crate::history::Sweeper;
 use crate::maintenance::{Expire, Promote, Reap, Upkeep};
-use crate::observe::{self, REQUEST_ID};
+use crate::metrics::cluster::Teller;
+use crate::pipelines::Settler;
 use crate::recovery::Recovery;
+use crate::redis_watch::Watch;
 use crate::schedules::Scheduler;
-use crate::series;
-use crate::serve::{self, Bounds};
-use crate::settle::Settler;
+use crate::server::observe;
+use crate::server::observe::REQUEST_ID;
+use crate::server::serve;
+use crate::server::serve::Bounds;
 use crate::state::App;
 use crate::supervise::supervise;
+use crate::tenants::{audit, token_last_used, turns};
 use crate::traces::context::CALLED;
 use crate::traces::export;
-use crate::watch::Watch;
 use crate::webhooks::deliver::Deliverer;
-use crate::{audit, dashboard, descriptors, error, gateway, metrics, requirements, routes, turns, uses};
+use crate::workers::gateway;
+use crate::{dashboard, descriptors, error, metrics, routes};
 
 /// A Redis that loads a long append-only file, or an S3 that starts beside us, gets this long.
 const BOOT_MAX: Duration = Duration::from_secs(60);
@@ -95,7 +100,7 @@ fn duties(app: &App, shutdown: &CancellationToken) -> Result<JoinSet<()>> {
         Settler::new(app.clone()),
         Teller::new(app.clone()),
         series::Keeper::new(app.clone()),
-        uses::Writer(app.clone()),
+        token_last_used::Writer(app.clone()),
         audit::Abandoned(app.clone()),
         requirements::Free(app.clone()),
     ];

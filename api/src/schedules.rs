@@ -2,15 +2,18 @@
 
 pub(crate) mod cron;
 pub(crate) mod plan;
+pub(crate) mod routes;
 mod scheduler;
 
 use serde_json::value::RawValue;
 use stokehold_queue::job::NewJob;
 
 use crate::error::Problem;
-use crate::routes::submit::{self, SubmitRequest, Target};
+use crate::jobs::inputs;
+use crate::jobs::submit;
+use crate::jobs::submit::{SubmitRequest, Target};
+use crate::server::json;
 use crate::state::App;
-use crate::{inputs, json};
 
 pub(crate) use scheduler::Scheduler;
 

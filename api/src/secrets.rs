@@ -4,6 +4,8 @@
 //! keys seals 32 bytes per secret anew, and no value. XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha), whose nonces of 24 bytes may be drawn;
 //! what is sealed is bound to its tenant, its name and its key, so that no record can be passed off as another.
 
+pub(crate) mod routes;
+
 use std::fmt;
 
 use base64::Engine as _;
@@ -13,7 +15,7 @@ use chacha20poly1305::{KeyInit, XChaCha20Poly1305};
 use stokehold_queue::now_ms;
 use stokehold_queue::registry::SealedSecret;
 
-use crate::token::{Error as RandomError, TokenKey, random};
+use crate::tenants::token::{Error as RandomError, TokenKey, random};
 
 const KEY_BYTES: usize = 32;
 const NONCE_BYTES: usize = 24;

@@ -14,29 +14,30 @@ use stokehold_queue::{Durability, Error as QueueError, RedisQueue, Registry, Sha
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::costs::Costs;
+use crate::dashboard::live::Live;
+use crate::endpoints::catalog::Catalog;
 use crate::error::{Code, Problem};
-use crate::evicted::Evicted;
-use crate::fleet::{AllDemands, Drains, Fleet};
-use crate::gateway::advice::Ahead;
 use crate::history::History;
-use crate::live::Live;
-use crate::offers::Offers;
-use crate::patience::Patience;
-use crate::pulls::Pulls;
-use crate::rented::Machines;
-use crate::shares::{Share, Shares};
+use crate::jobs::large_inputs;
+use crate::jobs::watchers::Waits;
+use crate::queue_timeout::Patience;
 use crate::signals::Signals;
-use crate::storage::Stored;
 use crate::supervise::{Duties, supervise};
 use crate::tenants::Tenants;
-use crate::turns::Turns;
-use crate::uses::Uses;
-use crate::waits::Waits;
-use crate::work::Bells;
-use crate::{auth, large_inputs};
+use crate::tenants::auth;
+use crate::tenants::shares::{Share, Shares};
+use crate::tenants::storage::Stored;
+use crate::tenants::token_last_used::Uses;
+use crate::tenants::turns::Turns;
+use crate::wakeups::Bells;
+use crate::workers::capacity::Offers;
+use crate::workers::evicted::Evicted;
+use crate::workers::fleet::{AllDemands, Drains, Fleet};
+use crate::workers::gateway::advice::Ahead;
+use crate::workers::lease_polls::Pulls;
+use crate::workers::rented::Machines;
 
 /// The pause before a repeat, times 0.5 to 1.5.
 const REPEAT_PAUSE: Duration = Duration::from_millis(50);
@@ -113,7 +114,7 @@ pub struct Parts {
     pub(crate) change_shares: Shares,
     /// How the background duties are doing.
     pub(crate) duties: Duties,
-    pub(crate) ready: crate::routes::health::Readiness,
+    pub(crate) ready: crate::server::health::Readiness,
     /// Rung when a shard's Redis is another than before, or has been restarted; one for each shard.
     pub(crate) redis_changed: Vec<Notify>,
     pub(crate) shutdown: CancellationToken,
@@ -181,7 +182,7 @@ impl App {
             upload_shares: Shares::new(BATCH_UPLOADS / 2),
             change_shares: Shares::new(CHANGES_OF_TENANT),
             duties: Duties::default(),
-            ready: crate::routes::health::Readiness::default(),
+            ready: crate::server::health::Readiness::default(),
             patience,
             config,
             queue,

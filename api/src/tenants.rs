@@ -1,5 +1,18 @@
 //! Whether a tenant may ask at all, and how often: looked up with each request, and read from Redis every few seconds.
 
+pub mod audit;
+pub(crate) mod audit_routes;
+pub(crate) mod auth;
+pub(crate) mod limits;
+pub(crate) mod routes;
+pub(crate) mod scope;
+pub(crate) mod shares;
+pub(crate) mod storage;
+pub mod token;
+pub(crate) mod token_last_used;
+pub(crate) mod tokens;
+pub(crate) mod turns;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,11 +20,11 @@ use moka::sync::Cache;
 use stokehold_queue::registry::TenantRecord;
 use tokio::time::Instant;
 
-use crate::auth::BELIEVED_FOR;
 use crate::error::{Code, Problem};
-use crate::pace::{Paces, Rate, whole_seconds};
-use crate::peer::Address;
+use crate::server::peer::Address;
+use crate::server::rate_limit::{Paces, Rate, whole_seconds};
 use crate::state::App;
+use crate::tenants::auth::BELIEVED_FOR;
 
 /// Tokens that prove nothing, from one address: ten at once, then ten a minute.
 const FAILURES: Rate = Rate { every: std::time::Duration::from_secs(6), burst: 10 };

@@ -7,6 +7,7 @@ mod collector;
 pub(crate) mod context;
 pub(crate) mod export;
 pub(crate) mod otlp;
+pub(crate) mod routes;
 pub(crate) mod sampler;
 mod span;
 pub(crate) mod story;

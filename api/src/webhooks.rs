@@ -11,6 +11,7 @@ pub(crate) mod deliver;
 pub(crate) mod guard;
 mod lanes;
 mod payload;
+pub(crate) mod routes;
 pub(crate) mod schedule;
 pub(crate) mod sign;
 

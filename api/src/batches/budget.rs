@@ -9,7 +9,7 @@ use stokehold_queue::costs::{FORECAST_DAYS, Forecast, Unknown, day_of, forecast 
 use stokehold_queue::{Error as QueueError, Queue, now_ms};
 
 use super::{Runner, Trouble};
-use crate::budgets::costs_of;
+use crate::costs::budgets::costs_of;
 
 /// What so many lines on each endpoint of a tenant will cost.
 pub(crate) async fn forecast(

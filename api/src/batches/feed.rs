@@ -9,8 +9,9 @@ use super::bits::Lines;
 use super::lines::{self, Item};
 use super::reader::Reader;
 use super::{Runner, Trouble};
-use crate::routes::submit::Target;
-use crate::{inputs, metrics};
+use crate::jobs::inputs;
+use crate::jobs::submit::Target;
+use crate::metrics;
 
 /// Jobs of one batch in the queue, ended ones that are not written down included.
 const WINDOW: u64 = 5_000;

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use stokehold_queue::batches::LineFormat;
 
 use crate::error::Problem;
-use crate::json;
-use crate::routes::submit::check_metadata;
+use crate::jobs::submit::check_metadata;
+use crate::server::json;
 
 /// Longest line, its end included.
 pub(crate) const LINE_MAX: usize = 1 << 20;

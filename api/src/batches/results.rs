@@ -12,7 +12,7 @@ use stokehold_queue::job::{JobResult, JobState};
 use stokehold_queue::{Error as QueueError, JobId, Queue};
 
 use super::Trouble;
-use crate::json;
+use crate::server::json;
 use crate::state::App;
 
 /// The code of lines that were cancelled since their batch's budget was reached.

@@ -16,11 +16,13 @@ use super::lines::{self, INPUT_BYTES_MAX, Item, LINES_MAX, Wrong};
 use super::reader::{Line, Reader};
 use super::results::ErrorLine;
 use super::{Runner, Trouble};
-use crate::catalog::Deployed;
+use crate::endpoints::catalog::Deployed;
 use crate::error::Code;
-use crate::routes::submit::{Target, refers};
+use crate::jobs::inputs;
+use crate::jobs::submit::{Target, refers};
+use crate::names;
+use crate::server::json;
 use crate::state::App;
-use crate::{inputs, json, names};
 
 /// Lines looked at together, and the bytes after which they are enough.
 const CHUNK_LINES: usize = 500;

@@ -2,12 +2,12 @@
 
 use stokehold_queue::JobId;
 
+use crate::batches::routes::is_batch_id;
 use crate::history::Cursor;
+use crate::jobs::events::Seen;
+use crate::jobs::routes::{Place, is_cursor};
 use crate::names;
-use crate::routes::batches::is_batch_id;
-use crate::routes::events::Seen;
-use crate::routes::jobs::{Place, is_cursor};
-use crate::stamp;
+use crate::time_format;
 
 pub fn check(data: &[u8]) {
     let text = &*String::from_utf8_lossy(data);
@@ -33,8 +33,8 @@ pub fn check(data: &[u8]) {
     if names::is_file_name(text) {
         assert!(!text.contains(['/', '\\', '\0', '\n']) && text != "..");
     }
-    if let Some(ms) = stamp::parse(text) {
-        assert_eq!(stamp::parse(&stamp::rfc3339(ms)), Some(ms));
+    if let Some(ms) = time_format::parse(text) {
+        assert_eq!(time_format::parse(&time_format::rfc3339(ms)), Some(ms));
     }
 }
 

@@ -10,14 +10,13 @@ use stokehold_queue::endpoint::EndpointVersion;
 use stokehold_queue::job::JobSpec;
 use stokehold_queue::vram::VramNeed;
 
-use crate::catalog::Deployed;
 use crate::config::Webhooks;
+use crate::endpoints::catalog::Deployed;
+use crate::endpoints::schema::Schema;
 use crate::error::Problem;
-use crate::routes::submit::{
-    AHEAD_MAX_S, ATTEMPTS_MAX, Checked, SubmitRequest, TIMEOUT_MAX_S, Target, check as checked,
-};
-use crate::schema::Schema;
-use crate::{inputs, json};
+use crate::jobs::inputs;
+use crate::jobs::submit::{AHEAD_MAX_S, ATTEMPTS_MAX, Checked, SubmitRequest, TIMEOUT_MAX_S, Target, check as checked};
+use crate::server::json;
 
 /// The ids that `#0` and `#1` stand for.
 static BEFORE: LazyLock<[JobId; 2]> = LazyLock::new(|| [JobId::new(0), JobId::new(0)]);

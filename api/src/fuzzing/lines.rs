@@ -7,8 +7,8 @@ use stokehold_queue::batches::LineFormat;
 use crate::batches::lines::{Item, Wrong, custom_id_of, parse};
 use crate::batches::reader::Splitter;
 use crate::batches::results::ErrorLine;
-use crate::json;
-use crate::routes::batches::create::jsonl;
+use crate::batches::routes::create::jsonl;
+use crate::server::json;
 
 /// Longest message and name, characters.
 const MESSAGE_MAX: usize = 300;

@@ -3,7 +3,7 @@
 use stokehold_queue::demands::Trust;
 use stokehold_queue::{TokenKind, TokenRecord};
 
-use crate::token::{Token, TokenKey};
+use crate::tenants::token::{Token, TokenKey};
 
 /// Bytes of the public and of the secret part together.
 const RANDOM_BYTES: usize = 40;

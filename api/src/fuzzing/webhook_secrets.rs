@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use standardwebhooks::Webhook;
 use stokehold_queue::WebhookGeneration;
 
-use crate::token::TokenKey;
+use crate::tenants::token::TokenKey;
 use crate::webhooks::sign::Secrets;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;

@@ -1,7 +1,7 @@
 use super::*;
 
 fn ms(text: &str) -> u64 {
-    crate::stamp::parse(text).unwrap()
+    crate::time_format::parse(text).unwrap()
 }
 
 /// The next ticks after `after`, as this zone's clocks show them, with their offset.

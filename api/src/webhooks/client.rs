@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_receiver_may_name_a_pause_or_a_time() {
-        let now_ms = crate::stamp::parse("2026-01-01T00:00:00Z").unwrap();
+        let now_ms = crate::time_format::parse("2026-01-01T00:00:00Z").unwrap();
         let read = |text: &'static str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
             retry_after(&headers, now_ms).map(|pause| pause.as_secs())

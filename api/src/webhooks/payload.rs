@@ -7,11 +7,11 @@ use stokehold_queue::JobId;
 use stokehold_queue::job::HookEvent;
 use stokehold_queue::outbox::{Delivery, Message};
 
+use crate::batches::routes as batches;
 use crate::error::{Code, INTERNAL, Problem};
-use crate::routes::batches;
-use crate::routes::view::JobView;
-use crate::stamp::rfc3339;
+use crate::jobs::view::JobView;
 use crate::state::App;
+use crate::time_format::rfc3339;
 use crate::traces::context;
 
 /// What Standard Webhooks asks bodies to stay below.

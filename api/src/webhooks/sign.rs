@@ -8,7 +8,7 @@ use sha2::Sha256;
 use stokehold_objects::Secret;
 use stokehold_queue::WebhookGeneration;
 
-use crate::token::TokenKey;
+use crate::tenants::token::TokenKey;
 
 /// How long the secret before a rotation signs as well.
 const OVERLAP_MS: u64 = 24 * 60 * 60 * 1000;

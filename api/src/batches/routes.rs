@@ -1,0 +1,271 @@
+//! `/v1/batches`: many inputs in one call.
+
+pub(crate) mod create;
+pub(crate) mod estimate;
+mod view;
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures::TryStreamExt;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use stokehold_queue::batches::{Batch, BatchSpec, BatchState, Created, NewBatch, Source, Stop, Stopped};
+use stokehold_queue::job::Idempotency;
+use stokehold_queue::now_ms;
+use tokio::time::{Instant, sleep_until};
+use utoipa::ToSchema;
+
+pub(crate) use create::{__path_create, create};
+pub(crate) use estimate::{__path_estimate, estimate};
+
+use self::view::BatchView;
+use crate::batches::results::{Kind, stream};
+use crate::error::{Code, INTERNAL, Problem, ProblemBody};
+use crate::jobs::submit::idempotency_key;
+use crate::server::path::Path;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsCancel, JobsRead, JobsSubmit, check_still};
+
+/// A waiter looks this often: a batch takes minutes, so half a second more is nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// One page of batches, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BatchList {
+    batches: Vec<BatchView>,
+    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    next_cursor: Option<String>,
+}
+
+/// See a batch
+#[utoipa::path(get, operation_id = "get_batch", path = "/v1/batches/{id}", tag = "batches",
+    params(
+        ("id" = String, Path, description = "The batch's id."),
+        ("wait_s" = Option<u64>, Query, description = "Hold the answer up to this many seconds (0 to 60) until the batch has ended."),
+    ),
+    responses((status = 200, description = "The batch.", body = BatchView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(id): Path<String>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let wait_s = params.wait_s()?;
+    params.finish()?;
+    let mut batch = own(&app, &caller.tenant, &id).await?;
+    if wait_s > 0 && !batch.state.is_terminal() {
+        let _held = app.hold(&caller.tenant)?;
+        caller.turn.end();
+        let deadline = Instant::now() + Duration::from_secs(wait_s);
+        while !batch.state.is_terminal() && Instant::now() < deadline && !app.shutdown.is_cancelled() {
+            sleep_until(deadline.min(Instant::now() + LOOK_EVERY.mul_f64(0.8 + 0.4 * rand::random::<f64>()))).await;
+            batch = own(&app, &caller.tenant, &id).await?;
+        }
+        check_still(&app, &caller.token).await?;
+    }
+    Ok(Json(shown(&app, &batch)).into_response())
+}
+
+/// List batches
+#[utoipa::path(get, operation_id = "list_batches", path = "/v1/batches", tag = "batches",
+    params(
+        ("state" = Option<view::BatchStateWord>, Query, description = "Only in this state."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+    ),
+    responses((status = 200, description = "One page.", body = BatchList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    mut params: Params,
+) -> Result<Json<BatchList>, Problem> {
+    let states = BatchState::ALL.map(BatchState::as_str).join(", ");
+    let state = params.take("state", &format!("one of {states}"), BatchState::from_word)?;
+    let cursor =
+        params.take("cursor", "the next_cursor of a page", |text| is_batch_id(text).then(|| text.to_owned()))?;
+    let limit = params.limit()?;
+    params.finish()?;
+    page(&app, &caller.tenant, state, cursor.as_deref(), limit).await.map(Json)
+}
+
+/// One page of a tenant's batches.
+pub(crate) async fn page(
+    app: &App,
+    tenant: &str,
+    state: Option<BatchState>,
+    cursor: Option<&str>,
+    limit: u32,
+) -> Result<BatchList, Problem> {
+    let batches = app.home(tenant).await?.batches();
+    let page = app.ask("list batches", batches.list(tenant, state, cursor, limit)).await?;
+    let batches = page.batches.iter().map(|batch| shown(app, batch)).collect();
+    Ok(BatchList { batches, next_cursor: page.next_cursor })
+}
+
+/// Cancel a batch
+///
+/// What has not started never will. What is written down by then stays. Cancelling twice is fine.
+#[utoipa::path(post, operation_id = "cancel_batch", path = "/v1/batches/{id}/cancel", tag = "batches",
+    params(("id" = String, Path, description = "The batch's id.")),
+    responses(
+        (status = 200, description = "The batch. It is `cancelled` once the jobs that run have been stopped.", body = BatchView),
+        (status = 409, description = "`already_ended`: it had ended otherwise.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    caller: Caller<JobsCancel>,
+    Path(id): Path<String>,
+) -> Result<Json<BatchView>, Problem> {
+    let id = parse_id(&id)?;
+    let batches = app.home(&caller.tenant).await?.batches();
+    let stopped = app.ask_again("cancel a batch", || batches.stop(&caller.tenant, id, Stop::Cancelled)).await?;
+    if stopped == Stopped::NotFound {
+        return Err(Problem::not_found("batch"));
+    }
+    let batch = own(&app, &caller.tenant, id).await?;
+    if stopped == Stopped::Ended && batch.stop != Some(Stop::Cancelled) {
+        let state = batch.state.as_str();
+        return Err(Problem::new(Code::AlreadyEnded, format!("all lines of the batch have ended: it is {state}")));
+    }
+    Ok(Json(shown(&app, &batch)))
+}
+
+/// Run the failed lines of a batch again
+///
+/// The lines that failed or expired become a new batch. They keep their `custom_id`; their numbers are those of the new batch.
+#[utoipa::path(post, operation_id = "retry_batch", path = "/v1/batches/{id}/retry-failed", tag = "batches",
+    params(
+        ("id" = String, Path, description = "The batch's id."),
+        ("Idempotency-Key" = Option<String>, Header, description = "Repeating this with the same key within 24 hours gives the first one's batch."),
+    ),
+    responses(
+        (status = 202, description = "The new batch.", body = BatchView),
+        (status = 200, description = "The idempotency key repeats a batch.", body = BatchView),
+        (status = 409, description = "`not_ready`: it has not ended. `nothing_to_retry`: no line failed or expired.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn retry_failed(
+    State(app): State<App>,
+    caller: Caller<JobsSubmit>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let key = idempotency_key(&headers, None)?;
+    let old = own(&app, &caller.tenant, &id).await?;
+    if !old.state.is_terminal() {
+        return Err(Problem::new(
+            Code::NotReady,
+            format!("the batch is {}; wait for its end with GET /v1/batches/{}?wait_s=60", old.state.as_str(), old.id),
+        ));
+    }
+    if old.failed + old.expired == 0 {
+        return Err(Problem::new(Code::NothingToRetry, "no line of the batch failed or expired"));
+    }
+    let created_ms = now_ms();
+    let spec = BatchSpec {
+        created_ms,
+        source: Source::Retry { batch: old.id.clone() },
+        // As long as the first one had.
+        deadline_ms: old.spec.deadline_ms.map(|ms| created_ms + ms.saturating_sub(old.spec.created_ms)),
+        retry_of: Some(old.id.clone()),
+        ..old.spec.clone()
+    };
+    let idempotency = key.map(|key| Idempotency::new(key, format!("retry {}", old.id)));
+    made(&app, NewBatch { id: create::new_id(), spec, input: None, idempotency }).await
+}
+
+/// Get a batch's results
+///
+/// At any time: the lines that have succeeded by now, each once, in no order.
+#[utoipa::path(get, operation_id = "get_batch_results", path = "/v1/batches/{id}/results", tag = "batches",
+    params(("id" = String, Path, description = "The batch's id.")),
+    responses(
+        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"result\" or \"result_url\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn results(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    streamed(app, &caller.tenant, &id, Kind::Output).await
+}
+
+/// Get a batch's errors
+///
+/// At any time: the lines that have ended otherwise by now, each once, in no order. Lines that were called off before they
+/// started are there once the batch has ended.
+#[utoipa::path(get, operation_id = "get_batch_errors", path = "/v1/batches/{id}/errors", tag = "batches",
+    params(("id" = String, Path, description = "The batch's id.")),
+    responses(
+        (status = 200, description = "A line each: `{\"line\", \"custom_id\", \"job_id\", \"state\", \"error\", \"run_ms\"}`.", content_type = "application/jsonl", body = String),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn errors(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    streamed(app, &caller.tenant, &id, Kind::Errors).await
+}
+
+async fn streamed(app: App, tenant: &str, id: &str, kind: Kind) -> Result<Response, Problem> {
+    let batch = own(&app, tenant, id).await?;
+    let held = app.hold(tenant)?;
+    let lines = stream(app, batch, kind).inspect_err(move |error| {
+        let _ = &held;
+        tracing::warn!(error = error as &dyn std::error::Error, "a batch's lines broke off");
+    });
+    Ok(([(CONTENT_TYPE, "application/jsonl")], Body::from_stream(lines)).into_response())
+}
+
+/// Makes it, and shows it.
+async fn made(app: &App, new: NewBatch) -> Result<Response, Problem> {
+    let home = app.home(&new.spec.tenant).await?;
+    home.admits()?;
+    let batches = home.batches();
+    let created = app.ask_again("create a batch", || batches.create(&new)).await?;
+    let (status, id) = match &created {
+        Created::New => (StatusCode::ACCEPTED, &new.id),
+        Created::Repeat(id) => (StatusCode::OK, id),
+    };
+    let batch = app.ask("read a batch", batches.get(id)).await?;
+    let batch =
+        batch.ok_or_else(|| Problem::new(Code::NotFound, "this key's batch is no longer kept; use a new key"))?;
+    Ok(crate::jobs::submit::durable(app, (status, Json(shown(app, &batch))).into_response()))
+}
+
+/// The caller's own batch of this id. To everybody else it does not exist.
+async fn own(app: &App, tenant: &str, id: &str) -> Result<Batch, Problem> {
+    let id = parse_id(id)?;
+    let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
+    batch.filter(|batch| batch.spec.tenant == tenant).ok_or_else(|| Problem::not_found("batch"))
+}
+
+/// A batch as its webhook tells of it; `None` when it is not kept any more.
+pub(crate) async fn told(app: &App, tenant: &str, id: &str) -> Result<Option<Box<RawValue>>, Problem> {
+    let batch = app.ask("read a batch", app.home(tenant).await?.batches().get(id)).await?;
+    let view = batch.filter(|batch| batch.spec.tenant == tenant).map(|batch| to_raw_value(&shown(app, &batch)));
+    view.transpose().map_err(|_| Problem::new(Code::Internal, INTERNAL))
+}
+
+fn shown(app: &App, batch: &Batch) -> BatchView {
+    BatchView::new(batch, &app.config.public_url, now_ms())
+}
+
+fn parse_id(id: &str) -> Result<&str, Problem> {
+    if is_batch_id(id) { Ok(id) } else { Err(Problem::not_found("batch")) }
+}
+
+pub(crate) fn is_batch_id(text: &str) -> bool {
+    text.strip_prefix("batch_")
+        .is_some_and(|digits| digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+}

@@ -1,0 +1,391 @@
+//! `POST /v1/batches`: the lines are made durable before the answer; all else happens afterwards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::response::Response;
+use http_body_util::BodyExt;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use stokehold_queue::batches::{Batch, BatchBudget, BatchSpec, LineFormat, NewBatch, OnInvalid, Source};
+use stokehold_queue::budgets::AtBudget;
+use stokehold_queue::job::{Hook, HookEvent, Idempotency, Priority};
+use stokehold_queue::now_ms;
+use tokio::time::{sleep, timeout};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::made;
+use super::view::{BatchView, LineFormatWord, OnInvalidWord};
+use crate::batches::lines::INPUT_BYTES_MAX;
+use crate::config::Webhooks;
+use crate::error::{Code, Problem, ProblemBody};
+use crate::jobs::inputs;
+use crate::jobs::submit::{ATTEMPTS_MAX, BULK_BODY_MAX, TIMEOUT_MAX_S, check_metadata, idempotency_key};
+use crate::jobs::view::PriorityWord;
+use crate::server::json::Json;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsSubmit};
+use crate::tenants::limits::{AtBudgetWord, BUDGET_MAX};
+use crate::{names, webhooks};
+
+/// The longest deadline: 30 days.
+const DEADLINE_MAX_S: u64 = 30 * 24 * 3600;
+
+/// The body may pause this long.
+const BODY_IDLE: Duration = Duration::from_secs(30);
+
+/// How long a body waits for its turn: each that comes in holds two parts of 8 MiB.
+const TURN: Duration = Duration::from_secs(10);
+
+/// Between two looks at whether the tenant's own others have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Many inputs for one endpoint. Instead of JSON the lines themselves may be sent, as `application/jsonl`; all else are query
+/// parameters then.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BatchRequest {
+    /// What the lines run on, unless they say otherwise.
+    #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    endpoint: Option<String>,
+    /// In which version of `endpoint` they run. Default: the one that is current while the batch validates.
+    #[schema(minimum = 1)]
+    version: Option<u32>,
+    /// The lines, when they are few: the body may have 8 MiB.
+    #[schema(value_type = Option<Vec<serde_json::Value>>)]
+    lines: Option<Vec<Box<RawValue>>>,
+    /// Or the id of an uploaded file that has them.
+    input_file: Option<String>,
+    /// Or the S3 key of an object that has them, below `inputs/<tenant>/`.
+    input_key: Option<String>,
+    /// How they are written. Default `auto`: as each line shows.
+    #[schema(value_type = Option<LineFormatWord>)]
+    format: Option<LineFormat>,
+    /// How urgent the jobs are. Default `batch`.
+    #[schema(value_type = Option<PriorityWord>)]
+    priority: Option<Priority>,
+    /// What wrong lines mean: nothing runs (`fail`, the default), or the others do (`skip`).
+    #[schema(value_type = Option<OnInvalidWord>)]
+    on_invalid: Option<OnInvalid>,
+    /// It must have ended within this time; what is left then expires.
+    #[schema(minimum = 1, maximum = 2_592_000)]
+    deadline_s: Option<u64>,
+    /// Longest one attempt of a line may run. Default: the endpoint's.
+    #[schema(minimum = 1, maximum = 604_800)]
+    timeout_s: Option<u64>,
+    /// How many attempts of a line may fail by the handler's fault. Default: the endpoint's.
+    #[schema(minimum = 1, maximum = 100)]
+    max_attempts: Option<u32>,
+    /// What its lines may cost together, micro-dollars. What is started just before, and what still runs, comes on top.
+    #[schema(minimum = 1)]
+    budget_usd_micros: Option<u64>,
+    /// What happens then: lines that have not started are cancelled (`drain`, the default), or those that run as well (`stop`).
+    #[schema(value_type = Option<AtBudgetWord>)]
+    at_budget: Option<AtBudget>,
+    /// Labels of your own, for the batch as a whole: up to 32.
+    metadata: Option<BTreeMap<String, String>>,
+    /// An https URL to tell of the batch's end.
+    webhook: Option<String>,
+    /// `batch.completed` is all there is, and the default.
+    webhook_events: Option<Vec<String>>,
+    /// Repeating a create with this key within 24 hours gives the first one's batch. The same as the header.
+    #[schema(min_length = 1, max_length = 255)]
+    idempotency_key: Option<String>,
+}
+
+/// Submit a batch
+#[utoipa::path(post, operation_id = "create_batch", path = "/v1/batches", tag = "batches",
+    request_body(content((BatchRequest = "application/json"), (String = "application/jsonl"))),
+    params(("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`.")),
+    responses(
+        (status = 202, description = "Its lines are durable, and will be looked at before the first one runs.", body = BatchView),
+        (status = 200, description = "The idempotency key repeats a batch.", body = BatchView),
+        (status = 422, description = "`idempotency_conflict` or `file_missing`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "`body_too_large`: at most 8 MiB of JSON, or 5 GiB of lines.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller<JobsSubmit>,
+    params: Params,
+    request: Request,
+) -> Result<Response, Problem> {
+    let headers = request.headers().clone();
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
+    let kind = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let (mut wanted, body) = if matches!(kind.as_str(), "application/jsonl" | "application/x-ndjson") {
+        (from_params(params)?, Some(request.into_body()))
+    } else {
+        params.finish()?;
+        let Json(wanted) = Json::<BatchRequest, BULK_BODY_MAX>::from_request(request, &app).await?;
+        (wanted, None)
+    };
+    let key = idempotency_key(&headers, wanted.idempotency_key.take())?;
+    let mut spec = checked(&app, &caller.tenant, &wanted).await?;
+    let mut hash = Sha256::new();
+    hash.update(asked(&wanted));
+
+    let (id, input) = (new_id(), "input.jsonl");
+    let input = format!("{}{input}", Batch::prefix_of(&caller.tenant, &id));
+    let sources = [body.is_some(), wanted.lines.is_some(), wanted.input_file.is_some(), wanted.input_key.is_some()];
+    if sources.into_iter().filter(|given| *given).count() != 1 {
+        return Err(Problem::field(
+            "/lines",
+            "give one of lines, input_file and input_key, or send the lines as application/jsonl",
+        ));
+    }
+    if let Some(body) = body {
+        let declared = headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.parse::<u64>().ok());
+        if declared.is_some_and(|bytes| bytes > INPUT_BYTES_MAX) {
+            return Err(too_large());
+        }
+        receive(&app, &caller.tenant, &input, body, &mut hash).await?;
+    } else if let Some(lines) = &wanted.lines {
+        let text = jsonl(lines);
+        hash.update(&text);
+        app.objects.put(&input, text.into(), "application/jsonl").await?;
+    } else {
+        let key = source_key(&caller.tenant, &wanted)?;
+        require(&app, &key).await?;
+        hash.update(&key);
+        spec.source = Source::Object { key };
+    }
+    let uploaded = spec.source == Source::Uploaded;
+    let idempotency = key.map(|key| Idempotency::new(key, hex::encode(hash.finalize())));
+    let new = NewBatch { id, spec, input: uploaded.then(|| input.clone()), idempotency };
+    let answer = made(&app, new).await;
+    let kept = matches!(&answer, Ok(answer) if answer.status() == axum::http::StatusCode::ACCEPTED);
+    let unknown = matches!(&answer, Err(problem) if problem.code() == Code::Unavailable);
+    if uploaded && !kept && !unknown {
+        // The key's batch has lines of its own, and a refused one needs none.
+        if let Err(error) = app.objects.delete(&[input]).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "lines that nobody needs are left behind");
+        }
+    }
+    answer
+}
+
+/// A new batch's id.
+pub(super) fn new_id() -> String {
+    format!("batch_{}", Uuid::now_v7().simple())
+}
+
+fn from_params(mut params: Params) -> Result<BatchRequest, Problem> {
+    fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+        serde_json::from_value(text.into()).ok()
+    }
+    let text = |text: &str| Some(text.to_owned());
+    let endpoint = params.take("endpoint", "an endpoint's name", text)?;
+    let wanted = BatchRequest {
+        endpoint,
+        version: params.take("version", "a version's number", |text| text.parse().ok())?,
+        lines: None,
+        input_file: None,
+        input_key: None,
+        format: params.take("format", "auto, stokehold or openai", word)?,
+        priority: params.take("priority", "interactive, standard or batch", word)?,
+        on_invalid: params.take("on_invalid", "fail or skip", word)?,
+        deadline_s: params.take("deadline_s", "a number of seconds", |text| text.parse().ok())?,
+        timeout_s: params.take("timeout_s", "a number of seconds", |text| text.parse().ok())?,
+        max_attempts: params.take("max_attempts", "a number", |text| text.parse().ok())?,
+        budget_usd_micros: params.take("budget_usd_micros", "a number of micro-dollars", |text| text.parse().ok())?,
+        at_budget: params.take("at_budget", "drain or stop", word)?,
+        webhook: params.take("webhook", "a URL", text)?,
+        webhook_events: params
+            .take("webhook_events", "events with commas", |text| Some(text.split(',').map(str::to_owned).collect()))?,
+        idempotency_key: params.take("idempotency_key", "a text", text)?,
+        metadata: Some(params.take_all("metadata.").into_iter().collect()),
+    };
+    params.finish()?;
+    Ok(wanted)
+}
+
+/// What does not depend on where the lines are.
+async fn checked(app: &App, tenant: &str, wanted: &BatchRequest) -> Result<BatchSpec, Problem> {
+    match &wanted.endpoint {
+        Some(endpoint) => drop(app.catalog.resolve(tenant, endpoint, wanted.version).await?),
+        None if wanted.version.is_some() => return Err(Problem::field("/version", "needs an endpoint")),
+        None => {}
+    }
+    within("/deadline_s", wanted.deadline_s, DEADLINE_MAX_S)?;
+    within("/timeout_s", wanted.timeout_s, TIMEOUT_MAX_S)?;
+    within("/max_attempts", wanted.max_attempts.map(u64::from), u64::from(ATTEMPTS_MAX))?;
+    let metadata = wanted.metadata.clone().unwrap_or_default();
+    check_metadata(&metadata, "")?;
+    let created_ms = now_ms();
+    Ok(BatchSpec {
+        tenant: tenant.to_owned(),
+        endpoint: wanted.endpoint.clone().unwrap_or_default(),
+        version: wanted.version,
+        created_ms,
+        priority: wanted.priority.unwrap_or(Priority::Batch),
+        on_invalid: wanted.on_invalid.unwrap_or_default(),
+        format: wanted.format.unwrap_or_default(),
+        source: Source::Uploaded,
+        metadata,
+        timeout_s: wanted.timeout_s,
+        max_attempts: wanted.max_attempts,
+        deadline_ms: wanted.deadline_s.map(|seconds| created_ms + seconds * 1000),
+        retry_of: None,
+        hook: hook(&app.config.webhooks, wanted)?,
+        budget: budget(wanted)?,
+    })
+}
+
+fn budget(wanted: &BatchRequest) -> Result<Option<BatchBudget>, Problem> {
+    within("/budget_usd_micros", wanted.budget_usd_micros, BUDGET_MAX)?;
+    if wanted.at_budget.is_some() && wanted.budget_usd_micros.is_none() {
+        return Err(Problem::field("/at_budget", "needs a budget_usd_micros"));
+    }
+    let at = wanted.at_budget.unwrap_or_default();
+    Ok(wanted.budget_usd_micros.map(|usd_micros| BatchBudget { usd_micros, at }))
+}
+
+fn within(path: &str, value: Option<u64>, most: u64) -> Result<(), Problem> {
+    match value {
+        Some(value) if !(1..=most).contains(&value) => Err(Problem::field(path, format!("must be 1 to {most}"))),
+        _ => Ok(()),
+    }
+}
+
+fn hook(config: &Webhooks, wanted: &BatchRequest) -> Result<Option<Hook>, Problem> {
+    if let Some(events) = &wanted.webhook_events
+        && (events.len() != 1 || events[0] != HookEvent::BatchCompleted.as_str())
+    {
+        return Err(Problem::field("/webhook_events", "must be [\"batch.completed\"]"));
+    }
+    let Some(url) = &wanted.webhook else {
+        if wanted.webhook_events.is_some() {
+            return Err(Problem::field("/webhook_events", "needs a webhook"));
+        }
+        return Ok(None);
+    };
+    webhooks::check_url(config, url).map_err(|why| Problem::field("/webhook", why))?;
+    Ok(Some(Hook { url: url.clone(), events: vec![HookEvent::BatchCompleted] }))
+}
+
+/// What makes two requests the same request, but for the lines.
+fn asked(wanted: &BatchRequest) -> String {
+    // Taken apart without `..`, so that no member is forgotten. The lines are hashed apart; an event list has one value only.
+    let BatchRequest {
+        endpoint,
+        version,
+        lines: _,
+        input_file: _,
+        input_key: _,
+        format,
+        priority,
+        on_invalid,
+        deadline_s,
+        timeout_s,
+        max_attempts,
+        budget_usd_micros,
+        at_budget,
+        metadata,
+        webhook,
+        webhook_events: _,
+        idempotency_key: _,
+    } = wanted;
+    let metadata = metadata.as_ref().filter(|metadata| !metadata.is_empty());
+    let mut asked = serde_json::json!([
+        endpoint,
+        format,
+        priority,
+        on_invalid,
+        deadline_s,
+        timeout_s,
+        max_attempts,
+        metadata,
+        webhook,
+    ]);
+    // Only where there is one: a key that came before there were budgets and versions is still known.
+    if let (Some(budget), Some(asked)) = (budget_usd_micros, asked.as_array_mut()) {
+        asked.push(serde_json::json!([budget, at_budget.unwrap_or_default()]));
+    }
+    if let (Some(version), Some(asked)) = (version, asked.as_array_mut()) {
+        asked.push(serde_json::json!({"version": version}));
+    }
+    asked.to_string()
+}
+
+/// Lines of JSON: what is spread over several is drawn together. No string of JSON holds a line's end as it is.
+pub(crate) fn jsonl(lines: &[Box<RawValue>]) -> Vec<u8> {
+    let mut text = Vec::new();
+    for line in lines {
+        text.extend(line.get().bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+        text.push(b'\n');
+    }
+    text
+}
+
+fn source_key(tenant: &str, wanted: &BatchRequest) -> Result<String, Problem> {
+    if let Some(id) = &wanted.input_file {
+        if !names::is_file_id(id) {
+            return Err(Problem::field("/input_file", "is no file id; POST /v1/files gives one"));
+        }
+        return Ok(inputs::file_key(tenant, id));
+    }
+    let key = wanted.input_key.as_deref().unwrap_or_default();
+    let below = key.strip_prefix(&format!("inputs/{tenant}/")).unwrap_or_default();
+    let sound = !below.is_empty()
+        && key.len() <= 1_024
+        && !below.chars().any(char::is_control)
+        && below.split('/').all(|step| !matches!(step, "" | "." | ".."));
+    if !sound {
+        return Err(Problem::field("/input_key", format!("must be a key below inputs/{tenant}/")));
+    }
+    Ok(key.to_owned())
+}
+
+async fn require(app: &App, key: &str) -> Result<(), Problem> {
+    let Some(found) = app.objects.head(key).await? else {
+        return Err(Problem::new(Code::FileMissing, "the lines are not there; upload them first"));
+    };
+    if found.size_bytes > INPUT_BYTES_MAX {
+        return Err(too_large());
+    }
+    Ok(())
+}
+
+fn too_large() -> Problem {
+    Problem::new(Code::BodyTooLarge, format!("the lines of a batch have at most {INPUT_BYTES_MAX} bytes; split them"))
+}
+
+/// Streams a body to S3. Once this returns, it is durable.
+async fn receive(app: &App, tenant: &str, key: &str, mut body: Body, hash: &mut Sha256) -> Result<(), Problem> {
+    let too_many = || Problem::new(Code::RateLimited, "too many batches are being sent at once; try again");
+    let turn = async {
+        let share = loop {
+            match app.upload_shares.take(tenant) {
+                Some(share) => break share,
+                None => sleep(LOOK_EVERY).await,
+            }
+        };
+        Some((share, app.uploads.acquire().await.ok()?))
+    };
+    let Ok(Some(_turn)) = timeout(TURN, turn).await else { return Err(too_many()) };
+    let mut upload = app.objects.upload(key, "application/jsonl");
+    let mut bytes = 0;
+    loop {
+        let frame = timeout(BODY_IDLE, body.frame()).await;
+        let frame =
+            frame.map_err(|_| Problem::new(Code::BodyTimeout, "the body stopped coming; send it without pauses"))?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|_| Problem::new(Code::InvalidRequest, "the body broke off"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        bytes += data.len() as u64;
+        if bytes > INPUT_BYTES_MAX {
+            return Err(too_large());
+        }
+        hash.update(&data);
+        upload.write(&data).await?;
+    }
+    upload.finish().await?;
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! `POST /v1/batches/estimate`: what lines will cost, before they are handed in.
+
+use std::collections::BTreeMap;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use stokehold_queue::costs::Unknown;
+use utoipa::ToSchema;
+
+use super::view::{EstimateView, UnknownWord, told};
+use crate::batches::lines::LINES_MAX;
+use crate::error::Problem;
+use crate::jobs::submit::BULK_BODY_MAX;
+use crate::server::json::Json;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsRead};
+
+/// What to estimate. The body of a create that has `lines` will do as it is: what else it says changes no estimate.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct EstimateRequest {
+    /// What the lines run on, unless they say otherwise.
+    #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    endpoint: Option<String>,
+    /// The lines.
+    #[schema(value_type = Option<Vec<serde_json::Value>>)]
+    lines: Option<Vec<Box<RawValue>>>,
+    /// Or how many there are.
+    #[schema(minimum = 1, maximum = 10_000_000)]
+    line_count: Option<u64>,
+}
+
+/// What the lines are thought to cost.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BatchEstimate {
+    /// How many there are.
+    lines: u64,
+    /// Null when nothing is known.
+    estimate: Option<EstimateView>,
+    /// Why nothing is known.
+    #[schema(value_type = Option<UnknownWord>)]
+    estimate_unknown: Option<Unknown>,
+}
+
+/// What of a line is of interest.
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    endpoint: Option<String>,
+}
+
+/// Estimate what a batch will cost
+///
+/// By what jobs of the same endpoints took in the last seven days. Makes nothing.
+#[utoipa::path(post, operation_id = "estimate_batch", path = "/v1/batches/estimate", tag = "batches", request_body = EstimateRequest,
+    responses((status = 200, description = "What is thought.", body = BatchEstimate), crate::openapi::Problems))]
+pub(crate) async fn estimate(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Json(wanted): Json<EstimateRequest, BULK_BODY_MAX>,
+) -> Result<JsonAnswer<BatchEstimate>, Problem> {
+    if let Some(endpoint) = &wanted.endpoint {
+        app.catalog.resolve(&caller.tenant, endpoint, None).await?;
+    }
+    let lines = counted(&wanted)?;
+    let forecast = app.ask("read what was spent", crate::batches::forecast(&app.queue, &caller.tenant, &lines)).await?;
+    let (estimate, estimate_unknown) = told(Some(&forecast));
+    Ok(JsonAnswer(BatchEstimate { lines: lines.values().sum(), estimate, estimate_unknown }))
+}
+
+/// How many lines run on which endpoint.
+fn counted(wanted: &EstimateRequest) -> Result<BTreeMap<String, u64>, Problem> {
+    let mut counted = BTreeMap::new();
+    let named = |endpoint: Option<String>| {
+        endpoint.or_else(|| wanted.endpoint.clone()).ok_or_else(|| Problem::field("/endpoint", "is missing"))
+    };
+    match (&wanted.lines, wanted.line_count) {
+        (Some(lines), None) if !lines.is_empty() => {
+            for line in lines {
+                // What is wrong with a line is told when it is handed in.
+                let of_line = serde_json::from_str::<Named>(line.get()).ok().and_then(|named| named.endpoint);
+                *counted.entry(named(of_line)?).or_default() += 1;
+            }
+        }
+        (None, Some(lines)) if (1..=LINES_MAX).contains(&lines) => {
+            counted.insert(named(None)?, lines);
+        }
+        (None, Some(_)) => return Err(Problem::field("/line_count", format!("must be 1 to {LINES_MAX}"))),
+        _ => return Err(Problem::field("/lines", "give lines, or line_count where they lie elsewhere")),
+    }
+    Ok(counted)
+}

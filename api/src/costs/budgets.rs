@@ -1,0 +1,275 @@
+//! Keeps the budgets of a day: looks what tenants and endpoints have spent, warns, and pauses those that are through.
+//!
+//! One replica at a time does it for each shard. Nothing rests on that: a pause is decided by what is written down, and pausing twice
+//! changes nothing. Between two looks a budget may be overshot by what starts meanwhile, and by what still runs.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use stokehold_queue::budgets::{AtBudget, Budgeted, FOREVER_MS, Running, Standing, Stood, standing};
+use stokehold_queue::costs::day_of;
+use stokehold_queue::gateway::LeaseRef;
+use stokehold_queue::queue::Gate;
+use stokehold_queue::{BATCH_MAX, Error, Queue, RedisQueue, WorkerRecord, now_ms};
+
+use crate::error::Problem;
+use crate::state::App;
+use crate::supervise::{Duty, Failure};
+use crate::time_format::rfc3339;
+use crate::workers::fleet::Waiting;
+use stokehold_queue::costs::dollars;
+
+/// Between two looks.
+const ROUND: Duration = Duration::from_secs(5);
+
+/// How long one look may take.
+const ROUND_MAX: Duration = Duration::from_secs(20);
+
+/// So long a replica keeps the budgets unless it says so again: two rounds and some.
+const ROLE_MS: u64 = 12_000;
+
+const DAY_MS: u64 = 86_400_000;
+
+/// Why a look did not work. The next one does what this did not.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// The queue's.
+    #[error(transparent)]
+    Queue(#[from] Error),
+    /// The workers, whose prices are wanted, cannot be listed.
+    #[error("the workers cannot be listed: {0}")]
+    Workers(String),
+}
+
+impl From<Problem> for Trouble {
+    fn from(problem: Problem) -> Self {
+        Self::Workers(problem.detail().to_owned())
+    }
+}
+
+/// What one look came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Gates by how they stand: within, warned, reached.
+    pub(crate) gates: [usize; 3],
+    /// Attempts that were sent back into the queue.
+    pub(crate) released: usize,
+}
+
+/// The loop, for one shard.
+pub(crate) struct Keeper {
+    app: App,
+    shard: RedisQueue,
+}
+
+impl Keeper {
+    /// For the tenants of one shard.
+    pub(crate) fn new(app: App, shard: RedisQueue) -> Self {
+        Self { app, shard }
+    }
+
+    /// One look; `None` when another replica does it.
+    pub(crate) async fn run_once(&self) -> Result<Option<Summary>, Trouble> {
+        if !self.shard.claim_role("budgets", &self.app.replica, ROLE_MS).await? {
+            return Ok(None);
+        }
+        let (mut summary, now) = (Summary::default(), now_ms());
+        let budgets = self.shard.budgets(day_of(now)).await?;
+        if budgets.is_empty() {
+            return Ok(Some(summary));
+        }
+        let running = self.shard.running().await?;
+        let costs = costs_of(&running, self.app.fleet().await?.workers(), now);
+        for budgeted in &budgets {
+            let stood = stood(budgeted, &costs, now);
+            summary.gates[stood.standing as usize] += 1;
+            // Raised, lowered or lifted since it was read: the next round has it.
+            let Some(before) = self.shard.pause(&budgeted.gate, &budgeted.budget, &stood).await? else { continue };
+            tell(budgeted, before, &stood);
+            if stood.standing == Standing::Reached && budgeted.budget.at == AtBudget::Stop {
+                summary.released += self.stop(&budgeted.gate, &running).await?;
+            }
+        }
+        Ok(Some(summary))
+    }
+
+    /// Sends what runs there back to the front of its queue. Its workers learn of it at their next heartbeat.
+    async fn stop(&self, gate: &Gate, running: &[Running]) -> Result<usize, Trouble> {
+        let leases: Vec<LeaseRef> = running
+            .iter()
+            .filter(|it| it.is_of(gate))
+            .map(|it| LeaseRef { job_id: it.id, fence: it.fence.clone() })
+            .collect();
+        for leases in leases.chunks(BATCH_MAX) {
+            self.shard.release(leases).await?;
+        }
+        Ok(leases.len())
+    }
+}
+
+impl Duty for Keeper {
+    const NAME: &'static str = "budgets";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const RETRY: Duration = ROUND;
+    /// The next look does what this one did not.
+    const IS_CUT: bool = true;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        self.run_once().await?;
+        Ok(ROUND.mul_f64(0.8 + 0.4 * rand::random::<f64>()))
+    }
+}
+
+/// What each attempt that runs has cost today, micro-dollars, by the price of its worker: an upper estimate, for the worker's own measure is
+/// of less than its lease.
+pub(crate) fn costs_of<'a>(running: &'a [Running], workers: &[WorkerRecord], now_ms: u64) -> Vec<(&'a Running, u64)> {
+    let prices: HashMap<&str, &WorkerRecord> =
+        workers.iter().map(|worker| (worker.worker_id.as_str(), worker)).collect();
+    let midnight_ms = now_ms / DAY_MS * DAY_MS;
+    let cost = |it: &Running| {
+        let ran_ms = now_ms.saturating_sub(it.leased_ms.max(midnight_ms));
+        prices.get(it.worker_id.as_str()).and_then(|worker| worker.cost_usd_micros(ran_ms)).unwrap_or(0)
+    };
+    running.iter().map(|it| (it, cost(it))).collect()
+}
+
+/// How a gate stands. Who has been paused stays so, though what was stopped may not have cost what it was thought to.
+fn stood(budgeted: &Budgeted, costs: &[(&Running, u64)], now_ms: u64) -> Stood {
+    let of_gate = costs.iter().filter(|(it, _)| it.is_of(&budgeted.gate));
+    let spent = of_gate.fold(budgeted.spent_usd_micros, |sum, (_, cost)| sum.saturating_add(*cost));
+    let standing = if budgeted.paused_until_ms.is_some_and(|until_ms| until_ms > now_ms) {
+        Standing::Reached
+    } else {
+        standing(spent, budgeted.budget.usd_micros_per_day)
+    };
+    Stood { day: day_of(now_ms), spent_usd_micros: spent, standing }
+}
+
+/// Why a job may not start, if that is a budget: the one that keeps it back the longest.
+pub(crate) fn spent_budget(tenant: &str, endpoint: &str, budgets: &[Budgeted], now_ms: u64) -> Option<Waiting> {
+    let is_its = |budgeted: &&Budgeted| match &budgeted.gate {
+        Gate::Tenant(its) => its == tenant,
+        Gate::Endpoint { tenant: its, endpoint: name } => its == tenant && name == endpoint,
+    };
+    let paused = budgets.iter().filter(is_its).filter_map(|it| Some((it.paused_until_ms?, it)));
+    let (until_ms, it) = paused.filter(|(until_ms, _)| *until_ms > now_ms).max_by_key(|(until_ms, _)| *until_ms)?;
+    let (whose, at) = match &it.gate {
+        Gate::Tenant(_) => ("its tenant's", String::new()),
+        Gate::Endpoint { endpoint, .. } => ("its endpoint's", format!(" --endpoint {endpoint}")),
+    };
+    let (budget, higher) =
+        (it.budget.usd_micros_per_day, it.budget.usd_micros_per_day.saturating_mul(2).max(1_000_000));
+    let raise = format!("stoke limits {tenant}{at} --budget-usd-per-day {}", dollars(higher).trim_start_matches('$'));
+    Some(Waiting::Budget(if until_ms >= FOREVER_MS {
+        format!("{whose} budget is 0, with which nothing starts; raise it: {raise}")
+    } else {
+        let resumes_at = rfc3339(until_ms);
+        format!(
+            "{whose} budget of {} for today is spent; it goes on at {resumes_at}, or raise it: {raise}",
+            dollars(budget)
+        )
+    }))
+}
+
+/// Says once a day that a budget is nearly spent, and that it is.
+fn tell(budgeted: &Budgeted, before: Option<Stood>, stood: &Stood) {
+    let known = before.filter(|before| before.day == stood.day).map_or(Standing::Within, |before| before.standing);
+    if stood.standing <= known {
+        return;
+    }
+    let (gate, budget) = (budgeted.gate.to_string(), budgeted.budget);
+    let (spent, of) = (dollars(stood.spent_usd_micros), dollars(budget.usd_micros_per_day));
+    match stood.standing {
+        Standing::Within => {}
+        Standing::Warned => tracing::warn!(gate, spent, of, "a budget of today is nearly spent"),
+        Standing::Reached => {
+            let at = budget.at.as_str();
+            tracing::warn!(gate, spent, of, at, "a budget of today is spent: nothing more starts before midnight, UTC");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stokehold_queue::budgets::Budget;
+    use stokehold_queue::{Fence, JobId};
+
+    use super::*;
+    use crate::workers::fleet::tests::worker;
+
+    const NOON: u64 = 20_000 * DAY_MS + DAY_MS / 2;
+
+    fn running(worker: &str, endpoint: &str, leased_ms: u64) -> Running {
+        Running {
+            id: JobId::of_line("batch_a", 1_795_240_200_123, 7, 0),
+            fence: Fence("1.x".to_owned()),
+            tenant: "acme".to_owned(),
+            endpoint: endpoint.to_owned(),
+            batch: None,
+            worker_id: worker.to_owned(),
+            leased_ms,
+        }
+    }
+
+    fn budgeted(spent_usd_micros: u64) -> Budgeted {
+        Budgeted {
+            gate: Gate::Endpoint { tenant: "acme".to_owned(), endpoint: "draw".to_owned() },
+            budget: Budget { usd_micros_per_day: 100_000, at: AtBudget::Drain },
+            spent_usd_micros,
+            stood: None,
+            paused_until_ms: None,
+        }
+    }
+
+    #[test]
+    fn what_runs_is_reckoned_at_the_price_of_its_worker_since_midnight() {
+        let dear = WorkerRecord {
+            worker_id: "dear".to_owned(),
+            price_usd_micros_per_hour: 3_600_000,
+            slots: 4,
+            ..worker(&[], 0, vec![])
+        };
+        let runs = [
+            running("dear", "draw", NOON - 40_000),
+            running("dear", "write", 0),
+            running("gone", "draw", 0),
+            running("dear", "draw", NOON + 5),
+        ];
+        let costs: Vec<u64> = costs_of(&runs, &[dear], NOON).into_iter().map(|(_, cost)| cost).collect();
+        assert_eq!(costs, [10_000, 10_800_000, 0, 0]);
+    }
+
+    #[test]
+    fn a_gate_stands_by_what_it_spent_and_what_runs_there() {
+        let runs = [running("w", "draw", 0), running("w", "write", 0)];
+        let costs = [(&runs[0], 10_000), (&runs[1], 900_000)];
+        let told = |spent| {
+            let stood = stood(&budgeted(spent), &costs, NOON);
+            (stood.spent_usd_micros, stood.standing)
+        };
+        assert_eq!(told(60_000), (70_000, Standing::Within));
+        assert_eq!(told(70_000), (80_000, Standing::Warned));
+        assert_eq!(told(90_000), (100_000, Standing::Reached));
+    }
+
+    #[test]
+    fn a_job_is_told_which_budget_keeps_it_back() {
+        let until_ms = NOON + DAY_MS / 2;
+        let paused = [Budgeted { paused_until_ms: Some(until_ms), ..budgeted(0) }];
+        let why = |endpoint, now_ms| spent_budget("acme", endpoint, &paused, now_ms);
+        let Some(Waiting::Budget(said)) = why("draw", NOON) else { panic!() };
+        assert_eq!(
+            said,
+            "its endpoint's budget of $0.10 for today is spent; it goes on at 2024-10-05T00:00:00.000Z, or raise it: \
+             stoke limits acme --endpoint draw --budget-usd-per-day 1.00"
+        );
+        assert_eq!((why("write", NOON), why("draw", until_ms)), (None, None));
+    }
+
+    #[test]
+    fn who_is_paused_stays_so_until_midnight() {
+        let paused = Budgeted { paused_until_ms: Some(NOON + 1), ..budgeted(0) };
+        assert_eq!(stood(&paused, &[], NOON).standing, Standing::Reached, "what it released has cost nothing");
+        assert_eq!(stood(&paused, &[], NOON + 1).standing, Standing::Within);
+    }
+}

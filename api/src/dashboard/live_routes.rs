@@ -1,0 +1,168 @@
+//! `GET /v1/live`: what the dashboard shows, told again whenever it has changed.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::stream::select_all;
+use futures::{Stream, StreamExt};
+use stokehold_queue::TokenRecord;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use utoipa::ToSchema;
+
+use crate::dashboard::live::{Subject, Told};
+use crate::error::Problem;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Holder, demand, while_stands};
+use crate::tenants::scope::{Scope, has};
+
+/// A comment this often keeps proxies from closing the stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The longest one stream lives; a page opens the next.
+const STREAM_MAX: Duration = Duration::from_secs(3600);
+
+/// One event, as its lines say it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the document: axum writes the lines")]
+pub(crate) struct LiveEvent {
+    /// `queue`, `jobs`, `fleet`, `batches` or `costs`.
+    event: String,
+    /// JSON: what `GET /v1/queue`, `/v1/fleet`, `/v1/batches` and, of today, `/v1/costs` answer; of jobs `{"changed_ms": …}`, when one of
+    /// them has changed.
+    data: String,
+}
+
+/// What can be followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Topic {
+    Queue,
+    Jobs,
+    Fleet,
+    Batches,
+    Costs,
+}
+
+impl Topic {
+    const ALL: [Self; 5] = [Self::Queue, Self::Jobs, Self::Fleet, Self::Batches, Self::Costs];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Jobs => "jobs",
+            Self::Fleet => "fleet",
+            Self::Batches => "batches",
+            Self::Costs => "costs",
+        }
+    }
+
+    /// What its own route asks for.
+    fn scope(self) -> Scope {
+        match self {
+            Self::Queue | Self::Fleet => Scope::WorkersRead,
+            Self::Jobs | Self::Batches | Self::Costs => Scope::JobsRead,
+        }
+    }
+
+    fn subject(self, token: &TokenRecord) -> Subject {
+        let tenant = || token.tenant.clone();
+        match self {
+            Self::Queue => Subject::Queue,
+            Self::Fleet => Subject::Fleet,
+            Self::Jobs => Subject::Jobs(tenant()),
+            Self::Batches => Subject::Batches(tenant()),
+            Self::Costs => Subject::Costs((!has(token, Scope::WorkersRead)).then(tenant)),
+        }
+    }
+
+    /// Topics with commas between them, each once.
+    fn parse(text: &str) -> Option<Vec<Self>> {
+        let mut topics = Vec::new();
+        for word in text.split(',') {
+            let topic = Self::ALL.into_iter().find(|topic| topic.as_str() == word)?;
+            if !topics.contains(&topic) {
+                topics.push(topic);
+            }
+        }
+        Some(topics)
+    }
+}
+
+/// Follow what the dashboard shows
+///
+/// First how each topic is, then a topic again whenever it has changed, as far as a look a second sees it. The stream ends after an hour, and
+/// when its token does.
+#[utoipa::path(get, operation_id = "follow_dashboard", path = "/v1/live", tag = "dashboard",
+    params(("topics" = Option<String>, Query, description = "Of `queue`, `jobs`, `fleet`, `batches` and `costs` those that are wanted, with commas between them; each needs the scope of its own route. Default: all that the token may see.")),
+    responses(
+        (status = 200, description = "Events `queue`, `jobs`, `fleet`, `batches`, `costs`.", content_type = "text/event-stream", body = LiveEvent),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn follow(
+    State(app): State<App>,
+    Holder(token): Holder,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let wanted = "queue, jobs, fleet, batches and costs, or some of them with commas between";
+    let topics = params.take("topics", wanted, Topic::parse)?;
+    params.finish()?;
+    let topics = match topics {
+        Some(topics) => {
+            topics.iter().try_for_each(|topic| demand(&token, topic.scope()))?;
+            topics
+        }
+        None => Topic::ALL.into_iter().filter(|topic| has(&token, topic.scope())).collect(),
+    };
+    let seats = (app.hold(&token.tenant)?, app.live.seat(&token.tenant)?);
+    let mut followed = Vec::with_capacity(topics.len());
+    for topic in topics {
+        followed.push(changes(topic, app.follow(topic.subject(&token))?).boxed());
+    }
+    let told = while_stands(app.clone(), token, told(app, select_all(followed)));
+    let told = async_stream::stream! {
+        let _seats = seats;
+        for await event in told {
+            yield event;
+        }
+    };
+    Ok(Sse::new(told).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// How a topic is, and then each change.
+fn changes(topic: Topic, mut heard: watch::Receiver<Told>) -> impl Stream<Item = (Topic, Arc<str>)> {
+    async_stream::stream! {
+        loop {
+            let told = heard.borrow_and_update().clone();
+            if let Some(text) = told {
+                yield (topic, text);
+            }
+            if heard.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What was seen, until the replica shuts down, or it has been long enough.
+fn told(
+    app: App,
+    mut seen: impl Stream<Item = (Topic, Arc<str>)> + Unpin,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    async_stream::stream! {
+        let deadline = Instant::now() + STREAM_MAX;
+        loop {
+            let next = tokio::select! {
+                next = seen.next() => next,
+                () = sleep_until(deadline) => return,
+                () = app.shutdown.cancelled() => return,
+            };
+            let Some((topic, text)) = next else { return };
+            yield Ok(Event::default().event(topic.as_str()).data(&*text));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `GET /v1/series`: what came, ran and waited lately, step by step.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use stokehold_queue::now_ms;
+use stokehold_queue::series::{MINUTES_MAX, Point, STEP_MS};
+use utoipa::ToSchema;
+
+use crate::error::{Code, Problem};
+use crate::names;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsRead};
+
+/// Minutes that are told of unless others are asked for.
+const MINUTES: u64 = 60;
+
+/// What came, ran and waited.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Series)]
+pub(crate) struct SeriesView {
+    /// How long a step is, seconds.
+    step_s: u64,
+    /// Oldest first. A step of which nothing is known is absent.
+    points: Vec<PointView>,
+}
+
+/// One step. Counts are of the step, the rest is as it was at its end.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SeriesPoint)]
+pub(crate) struct PointView {
+    /// When it ended, unix milliseconds.
+    at_ms: u64,
+    /// Jobs that became ready.
+    arrived: u32,
+    /// Jobs that started for the first time.
+    started: u32,
+    /// Jobs that ended.
+    ended: u32,
+    /// Of those, how many failed or expired.
+    failed: u32,
+    waiting: WaitingByPriority,
+    /// Jobs that ran.
+    running: u32,
+    /// Machines that were here or coming; null in what is told of one tenant.
+    machines: Option<u32>,
+    /// What all machines cost; null in what is told of one tenant.
+    usd_micros_per_hour: Option<u64>,
+}
+
+/// Jobs that waited and lacked nothing but a worker.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WaitingByPriority {
+    interactive: u32,
+    standard: u32,
+    batch: u32,
+}
+
+impl PointView {
+    fn new(at_ms: u64, point: Point, whole: bool) -> Self {
+        let [interactive, standard, batch] = point.waiting;
+        Self {
+            at_ms,
+            arrived: point.arrived,
+            started: point.started,
+            ended: point.ended,
+            failed: point.failed,
+            waiting: WaitingByPriority { interactive, standard, batch },
+            running: point.running,
+            machines: whole.then_some(point.machines),
+            usd_micros_per_hour: whole.then_some(point.usd_micros_per_hour),
+        }
+    }
+}
+
+/// See what came, ran and waited
+///
+/// A tenant sees its own; who has the scope `workers:read` sees all tenants together, and the machines.
+#[utoipa::path(get, operation_id = "get_series", path = "/v1/series", tag = "dashboard",
+    params(
+        ("minutes" = Option<u64>, Query, minimum = 1, maximum = 1440, description = "How far back, 1 to 1,440; default 60."),
+        ("tenant" = Option<String>, Query, description = "Whose; default: your own, of operators everybody's."),
+    ),
+    responses((status = 200, description = "Step by step.", body = SeriesView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    mut params: Params,
+) -> Result<Json<SeriesView>, Problem> {
+    let read = |text: &str| text.parse().ok().filter(|n| (1..=MINUTES_MAX).contains(n));
+    let minutes = params.take("minutes", &format!("1 to {MINUTES_MAX}"), read)?.unwrap_or(MINUTES);
+    let name = |text: &str| names::is_name(text).then(|| text.to_owned());
+    let tenant = params.take("tenant", "a tenant's name", name)?;
+    params.finish()?;
+    let tenant = match tenant {
+        Some(other) if other != caller.tenant && !caller.operates => {
+            return Err(Problem::new(Code::Forbidden, "another tenant's jobs are for operators: scope workers:read"));
+        }
+        None if !caller.operates => Some(caller.tenant),
+        named => named,
+    };
+    let series = app.registry.series();
+    let points = app.ask("read the series", series.read(tenant.as_deref(), minutes, now_ms())).await?;
+    let points = points.into_iter().map(|(at_ms, point)| PointView::new(at_ms, point, tenant.is_none())).collect();
+    Ok(Json(SeriesView { step_s: STEP_MS / 1000, points }))
+}

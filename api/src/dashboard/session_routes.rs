@@ -1,0 +1,105 @@
+//! `/v1/session`: a browser logs in with an API token, which the page does not keep.
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use axum::http::header::{CACHE_CONTROL, SET_COOKIE};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use stokehold_queue::{TokenKind, TokenRecord};
+use utoipa::ToSchema;
+
+use crate::dashboard::session;
+use crate::error::Problem;
+use crate::server::json::Json;
+use crate::server::peer::Address;
+use crate::state::App;
+use crate::tenants::auth::proven;
+
+/// More than a token is long.
+const BODY_MAX: usize = 4 << 10;
+
+/// Who logs in.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogIn {
+    /// An API token, `sk_…`, or one that is good for this alone, as `stoke dashboard` makes them.
+    token: String,
+}
+
+/// Who is logged in.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Session)]
+pub(crate) struct SessionView {
+    /// Whose jobs, endpoints and files they see.
+    tenant: String,
+    /// What they may do.
+    scopes: Vec<String>,
+    /// When they have to log in again, unix milliseconds.
+    expires_ms: u64,
+}
+
+impl SessionView {
+    fn new(record: &TokenRecord, expires_ms: u64) -> Self {
+        Self { tenant: record.tenant.clone(), scopes: record.scopes.clone(), expires_ms }
+    }
+}
+
+/// Log a browser in
+///
+/// The answer sets a cookie that stands for the token, for twelve hours at most, at every route below `/v1`. Beside it all but GET and HEAD
+/// need the header `Stokehold-Request: dashboard`.
+#[utoipa::path(post, operation_id = "log_in", path = "/v1/session", tag = "dashboard", security(()), request_body = LogIn,
+    responses((status = 200, description = "Who is logged in.", body = SessionView), crate::openapi::Problems))]
+pub(crate) async fn log_in(
+    State(app): State<App>,
+    address: Address,
+    headers: HeaderMap,
+    uri: Uri,
+    Json(request): Json<LogIn, BODY_MAX>,
+) -> Result<Response, Problem> {
+    session::check_origin(&headers, &uri, &app.config.public_url)?;
+    let token = request.token.trim();
+    let proven = proven(&app, token, TokenKind::Api).await;
+    let (record, _) = proven.map_err(|problem| app.failed_log_in(address, problem))?;
+    app.admit(&record.tenant).await?;
+    let (expires_ms, cookie) = match record.single_use {
+        true => session::begin_once(&app, &record).await?,
+        false => session::begin(&app, token, &record)?,
+    };
+    let view = SessionView::new(&record, expires_ms);
+    Ok(([(SET_COOKIE, cookie), (CACHE_CONTROL, "no-store".to_owned())], JsonAnswer(view)).into_response())
+}
+
+/// See who is logged in
+#[utoipa::path(get, operation_id = "get_session", path = "/v1/session", tag = "dashboard", security(("session" = [])),
+    responses((status = 200, description = "Who is logged in.", body = SessionView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    method: Method,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    session::check_asker(&method, &headers, &uri, &app.config.public_url)?;
+    let (record, expires_ms) = session::holder(&app, &headers).await?;
+    app.admit(&record.tenant).await?;
+    Ok(([(CACHE_CONTROL, "no-store")], JsonAnswer(SessionView::new(&record, expires_ms))).into_response())
+}
+
+/// Log a browser out
+///
+/// Its cookie is taken away. The token stays good.
+#[utoipa::path(delete, operation_id = "log_out", path = "/v1/session", tag = "dashboard", security(()),
+    responses((status = 204, description = "Nobody is logged in here."), crate::openapi::Problems))]
+pub(crate) async fn log_out(
+    State(app): State<App>,
+    method: Method,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    session::check_origin(&headers, &uri, &app.config.public_url)?;
+    if session::is_shown(&headers) {
+        session::check_asker(&method, &headers, &uri, &app.config.public_url)?;
+    }
+    Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, session::end(&app.config.public_url))]).into_response())
+}

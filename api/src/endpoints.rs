@@ -1,0 +1,527 @@
+//! `/v1/endpoints`: deploying and seeing endpoints.
+
+pub(crate) mod catalog;
+mod demands;
+pub(crate) mod needs;
+pub(crate) mod packages;
+pub(crate) mod requirements;
+mod runner;
+pub(crate) mod schema;
+pub(crate) mod stats;
+mod steps;
+pub(crate) mod traffic;
+pub(crate) mod undeploy;
+pub(crate) mod weights;
+
+use std::collections::BTreeMap;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stokehold_queue::demands::SandboxLevel;
+use stokehold_queue::endpoint::{EndpointSpec, EndpointVersion, Weight};
+use stokehold_queue::gateway::BATCH_SIZE_MAX;
+use stokehold_queue::job::Priority;
+use stokehold_queue::registry::{Deployed, ENDPOINTS_MAX, VERSIONS_MAX};
+use stokehold_queue::requirements_lock::{Indexes, Lock};
+use stokehold_queue::vram::{DECLARED_MAX_GIB, class_of_gib};
+use utoipa::ToSchema;
+
+pub(crate) use self::demands::{DemandsView, TrustWord};
+pub(crate) use self::runner::{RunnerView, check_variable};
+use self::steps::{RetryRequest, StepRequest};
+use crate::endpoints::schema::Schema;
+use crate::endpoints::weights::WeightView;
+use crate::error::{Code, Problem, ProblemBody};
+use crate::jobs::submit::{ATTEMPTS_MAX, TIMEOUT_MAX_S};
+use crate::jobs::view::PriorityWord;
+use crate::names;
+use crate::secrets::routes as secrets;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, EndpointsRead, EndpointsWrite};
+use crate::time_format::rfc3339;
+
+const BATCH_WAIT_MAX_MS: f64 = 10_000.0;
+const CONCURRENCY_MAX: u32 = 1_000;
+const KEEP_WARM_MAX_S: u64 = 86_400;
+const WARM_WORKERS_MAX: u32 = 1_000;
+const WARMUPS_MAX: usize = 8;
+const WARMUP_BYTES_MAX: usize = 64 << 10;
+
+/// What `stoke deploy` found out about a handler.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeployRequest {
+    /// `[a-z0-9][a-z0-9-]{0,62}`.
+    name: String,
+    /// The uploaded package, see `POST /v1/packages`.
+    package_sha256: String,
+    /// Its size.
+    package_size_bytes: u64,
+    /// The part of new jobs that this version gets, 0 to 100 percent; the one that is current keeps the rest. Default 100: it is the current
+    /// one. The first version gets all of them.
+    traffic_percent: Option<u32>,
+    /// What a worker starts for it. Default `{"kind": "python"}`.
+    #[serde(default)]
+    runner: RunnerView,
+    /// `file.py:object` inside the package; other kinds than `python` say what theirs is.
+    #[serde(default)]
+    entry: String,
+    /// The exact requirements, one a line: `name==version`, or `name @ https://...` with a hash; each with a marker and `--hash=sha256:...` where
+    /// there are any, and `--index-url`. Indexes and addresses lie below those that the operator lets in. Up to 512 KiB; nothing else that a `requirements.txt` may say.
+    #[serde(default)]
+    requirements_lock: String,
+    /// Python to run it with, as `3.11`; empty means the worker's own.
+    #[serde(default)]
+    python: String,
+    /// Whether its runners reach the network. Default false: nothing but loopback, on workers that can keep it from them.
+    #[serde(default)]
+    network: bool,
+    /// Variables that its runners see: up to 64, of at most 4 KiB each.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Names of secrets that its runners see as variables: up to 32, which must be there.
+    #[serde(default)]
+    secrets: Vec<String>,
+    /// Files that its runners find in the folder `STOKE_WEIGHTS`: up to 1,000.
+    #[serde(default)]
+    weights: Vec<WeightView>,
+    /// Whether pickles may be among them: they run what they say when they are read. They are scanned, and run without network on workers that shut
+    /// them in. Default false.
+    #[serde(default)]
+    allow_pickle: bool,
+    /// JSON Schema of the input. Refers to nothing outside itself.
+    #[schema(value_type = serde_json::Value)]
+    input_schema: Value,
+    /// JSON Schema of the result.
+    #[serde(default)]
+    #[schema(value_type = serde_json::Value)]
+    output_schema: Value,
+    /// VRAM that it needs of one GPU, GiB, 0 to 384; 0 runs on the CPU.
+    #[serde(default)]
+    vram_gib: f64,
+    /// The share of a GPU's memory that it takes on every GPU, more than 0 and at most 1, as engines do that fill the memory they are given;
+    /// `vram_gib` is then the least that it runs with. Such an endpoint's need is never learned. Default: it takes what it needs.
+    vram_fraction: Option<f64>,
+    /// What else it asks of its workers.
+    #[serde(default)]
+    demands: DemandsView,
+    /// Jobs one runner takes at once; more than 1 only for async handlers. Default 1.
+    max_concurrency: Option<u32>,
+    /// Jobs that one call of the handler takes, 1 to 256; more than 1 only for handlers that were written for it. Default 1.
+    max_batch_size: Option<u32>,
+    /// How long the first job of a call waits for others to come, 0 to 10,000 milliseconds. Default 0.
+    max_wait_ms: Option<f64>,
+    /// How long it stays loaded after its last job though others want its room, 0 to 86,400 seconds. Default 0.
+    #[serde(default)]
+    keep_warm_s: u64,
+    /// How many workers have it loaded, jobs or not, 0 to 1,000. Default 0.
+    #[serde(default)]
+    min_warm: u32,
+    /// How urgent a job is that does not say. Default `standard`.
+    #[schema(value_type = Option<PriorityWord>)]
+    priority: Option<Priority>,
+    /// Longest run of a job that does not say. Default 600.
+    timeout_s: Option<u64>,
+    /// Attempts of a job that does not say. Default 3.
+    max_attempts: Option<u32>,
+    /// When and after which failures its jobs are tried again.
+    retry: Option<RetryRequest>,
+    /// Up to 8 inputs that a worker runs once before the first job: what they take of a card replaces `vram_gib` there.
+    #[serde(default)]
+    #[schema(value_type = Vec<serde_json::Value>)]
+    warmup: Vec<Value>,
+    /// Endpoints that must allow an input before it runs: up to 8.
+    #[serde(default)]
+    before: Vec<StepRequest>,
+    /// Endpoints that must allow an output before anybody sees it: up to 8.
+    #[serde(default)]
+    after: Vec<StepRequest>,
+}
+
+/// One version of an endpoint. It never changes.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EndpointVersion)]
+pub(crate) struct VersionView {
+    name: String,
+    /// 1, 2, ...
+    version: u32,
+    /// RFC 3339.
+    created_at: String,
+    package_sha256: String,
+    package_size_bytes: u64,
+    #[serde(skip_serializing_if = "RunnerView::is_python")]
+    runner: RunnerView,
+    entry: String,
+    requirements_lock: String,
+    python: String,
+    network: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    env: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    secrets: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    weights: Vec<WeightView>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    allow_pickle: bool,
+    #[schema(value_type = serde_json::Value)]
+    input_schema: Value,
+    #[schema(value_type = serde_json::Value)]
+    output_schema: Value,
+    vram_gib: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vram_fraction: Option<f64>,
+    #[serde(skip_serializing_if = "DemandsView::is_empty")]
+    demands: DemandsView,
+    max_concurrency: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_batch_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_wait_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keep_warm_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_warm: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PriorityWord>)]
+    priority: Option<Priority>,
+    timeout_s: u64,
+    max_attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<RetryRequest>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<serde_json::Value>)]
+    warmup: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    before: Vec<StepRequest>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    after: Vec<StepRequest>,
+}
+
+/// Endpoints by name, each with its current version.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct EndpointList {
+    endpoints: Vec<VersionView>,
+}
+
+/// Versions, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct VersionList {
+    versions: Vec<VersionView>,
+}
+
+impl From<EndpointVersion> for VersionView {
+    fn from(EndpointVersion { name, version, created_ms, spec }: EndpointVersion) -> Self {
+        let is_batched = spec.max_batch_size > 1;
+        Self {
+            name,
+            version,
+            created_at: rfc3339(created_ms),
+            package_sha256: spec.package_sha256,
+            package_size_bytes: spec.package_size_bytes,
+            runner: spec.runner.into(),
+            entry: spec.entry,
+            requirements_lock: spec.requirements_lock,
+            python: spec.python,
+            network: spec.network,
+            env: spec.env,
+            secrets: spec.secrets,
+            weights: spec.weights.into_iter().map(WeightView::from).collect(),
+            allow_pickle: spec.allow_pickle,
+            input_schema: spec.input_schema,
+            output_schema: spec.output_schema,
+            vram_gib: spec.vram_gib,
+            vram_fraction: spec.vram_fraction,
+            demands: spec.demands.into(),
+            max_concurrency: spec.max_concurrency,
+            max_batch_size: is_batched.then_some(spec.max_batch_size),
+            max_wait_ms: is_batched.then_some(spec.max_wait_ms),
+            keep_warm_s: Some(spec.keep_warm_s).filter(|seconds| *seconds > 0),
+            min_warm: Some(spec.min_warm).filter(|workers| *workers > 0),
+            priority: spec.priority,
+            timeout_s: spec.timeout_s,
+            max_attempts: spec.max_attempts,
+            retry: spec.retry.map(RetryRequest::from),
+            warmup: spec.warmup,
+            before: spec.before.into_iter().map(StepRequest::from).collect(),
+            after: spec.after.into_iter().map(StepRequest::from).collect(),
+        }
+    }
+}
+
+/// Deploy an endpoint
+///
+/// Adds a version; with `traffic_percent` 100, the default, it is the current one. The same again changes nothing, so repeating is safe.
+#[utoipa::path(post, operation_id = "deploy_endpoint", path = "/v1/endpoints", tag = "endpoints", request_body = DeployRequest,
+    responses(
+        (status = 201, description = "The new version.", body = VersionView),
+        (status = 200, description = "The current version, which is the same.", body = VersionView),
+        (status = 409, description = "`package_missing`: upload it first. `secret_missing`: set it first.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn deploy(
+    State(app): State<App>,
+    caller: Caller<EndpointsWrite>,
+    Json(request): Json<DeployRequest>,
+) -> Result<(StatusCode, JsonAnswer<VersionView>), Problem> {
+    packages::check(
+        &app,
+        &request.package_sha256,
+        request.package_size_bytes,
+        "/package_sha256",
+        "/package_size_bytes",
+    )?;
+    let percent = traffic::checked_percent(request.traffic_percent, "/traffic_percent")?;
+    let (name, spec) = checked(request, &app.config.package_indexes)?;
+    let bytes = serde_json::to_vec(&spec).map_or(0, |text| text.len() as u64);
+    app.ask("ask whether a version may be deployed", app.queue.admits_version(&caller.tenant, bytes)).await?;
+    let package = app.objects.head(&packages::key(&caller.tenant, &spec.package_sha256)).await?;
+    if package.is_none_or(|package| package.size_bytes != spec.package_size_bytes) {
+        return Err(Problem::new(
+            Code::PackageMissing,
+            "there is no such package; POST /v1/packages says where to PUT it, then deploy again",
+        ));
+    }
+    weights::check(&app, &spec.weights)?;
+    weights::check_uploaded(&app, &caller.tenant, &spec.weights).await?;
+    if !spec.secrets.is_empty() {
+        let known = app.ask("read secrets", app.registry.secrets(&caller.tenant)).await?;
+        if let Some(name) = spec.secrets.iter().find(|name| !known.contains_key(*name)) {
+            return Err(secrets::missing(name));
+        }
+    }
+    // Before there is a version that could not be used.
+    let number = app.catalog.number(&caller.tenant, &spec.demands, true).await?;
+    let deploy = || app.registry.deploy(&caller.tenant, &name, spec.clone(), percent);
+    let (version, traffic, created) = match app.ask_again("deploy", deploy).await? {
+        Deployed::Done { version, traffic, is_new } => (*version, traffic, is_new),
+        Deployed::TooManyVersions => {
+            return Err(Problem::new(
+                Code::QuotaExceeded,
+                format!(
+                    "endpoint {name:?} has {VERSIONS_MAX} versions, as many as it may; delete some that nobody uses, with \
+                     `stoke endpoints prune {name}` or DELETE /v1/endpoints/{name}/versions/{{version}}, and deploy again"
+                ),
+            ));
+        }
+        Deployed::TooManyNames => {
+            return Err(Problem::field(
+                "/name",
+                format!(
+                    "is one too many: there are {ENDPOINTS_MAX} names of endpoints, those of deleted ones too; use one of them"
+                ),
+            ));
+        }
+    };
+    if traffic.current == version.version {
+        // A deploy that breaks off here is repeated, and comes here again.
+        keep_warm(&app, &caller.tenant, &name, version.version, spec.min_warm).await?;
+    }
+    app.catalog.routed_now(&caller.tenant, &name, traffic);
+    app.demanded_now(number).await?;
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, JsonAnswer(version.into())))
+}
+
+/// List endpoints
+#[utoipa::path(get, operation_id = "list_endpoints", path = "/v1/endpoints", tag = "endpoints",
+    responses((status = 200, description = "Every endpoint's current version.", body = EndpointList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller<EndpointsRead>,
+) -> Result<JsonAnswer<EndpointList>, Problem> {
+    let endpoints = app.ask("list endpoints", app.registry.endpoints(&caller.tenant)).await?;
+    Ok(JsonAnswer(EndpointList { endpoints: endpoints.into_iter().map(Into::into).collect() }))
+}
+
+/// See an endpoint
+#[utoipa::path(get, operation_id = "get_endpoint", path = "/v1/endpoints/{name}", tag = "endpoints",
+    params(("name" = String, Path, description = "The endpoint's name.")),
+    responses((status = 200, description = "Its current version.", body = VersionView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<EndpointsRead>,
+    Path(name): Path<String>,
+) -> Result<JsonAnswer<VersionView>, Problem> {
+    let version = app.ask("read an endpoint", app.registry.endpoint(&caller.tenant, &name, None)).await?;
+    Ok(JsonAnswer(version.ok_or_else(|| unknown(&name))?.into()))
+}
+
+/// List an endpoint's versions
+#[utoipa::path(get, operation_id = "list_endpoint_versions", path = "/v1/endpoints/{name}/versions", tag = "endpoints",
+    params(("name" = String, Path, description = "The endpoint's name.")),
+    responses((status = 200, description = "Its versions, newest first.", body = VersionList), crate::openapi::Problems))]
+pub(crate) async fn versions(
+    State(app): State<App>,
+    caller: Caller<EndpointsRead>,
+    Path(name): Path<String>,
+) -> Result<JsonAnswer<VersionList>, Problem> {
+    if !names::is_name(&name) {
+        return Err(unknown(&name));
+    }
+    let versions = app.ask("list versions", app.registry.versions(&caller.tenant, &name)).await?;
+    if versions.is_empty() {
+        return Err(unknown(&name));
+    }
+    Ok(JsonAnswer(VersionList { versions: versions.into_iter().map(Into::into).collect() }))
+}
+
+/// From now on so many workers keep this version loaded, and none another one of the endpoint.
+async fn keep_warm(app: &App, tenant: &str, name: &str, version: u32, workers: u32) -> Result<(), Problem> {
+    let set = || app.registry.set_floor(tenant, name, version, workers);
+    if app.ask_again("set how many workers keep a model loaded", set).await? {
+        return Ok(());
+    }
+    Err(Problem::field(
+        "/min_warm",
+        "is not in force: too many endpoints of this tenant, or of all, are to stay loaded already. The version is deployed without it; \
+         lower min_warm of another endpoint and deploy again",
+    ))
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::new(Code::UnknownEndpoint, format!("there is no endpoint {name:?}; GET /v1/endpoints lists them"))
+}
+
+fn unknown_version(name: &str, version: impl std::fmt::Display) -> Problem {
+    let detail = format!("endpoint {name:?} has no version {version}; GET /v1/endpoints/{name}/versions lists them");
+    Problem::new(Code::UnknownVersion, detail)
+}
+
+fn checked(request: DeployRequest, package_indexes: &[String]) -> Result<(String, EndpointSpec), Problem> {
+    let wrong = |path: &str, message: String| Err(Problem::field(path, message));
+    if !names::is_name(&request.name) {
+        return wrong("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
+    }
+    let runner = request.runner.checked(&request.entry)?;
+    if let Err(error) = Lock::parse(&request.requirements_lock, Indexes::Listed(package_indexes)) {
+        return wrong("/requirements_lock", error.to_string());
+    }
+    let python = request.python.split_once('.');
+    if !request.python.is_empty() && !python.is_some_and(|(major, minor)| major == "3" && minor.parse::<u8>().is_ok()) {
+        return wrong("/python", "must be a version as 3.11, or empty".to_owned());
+    }
+    runner::check_env(&request.env)?;
+    let mut demands = request.demands.checked(request.vram_gib > 0.0)?;
+    if request.allow_pickle {
+        if request.network {
+            return wrong(
+                "/allow_pickle",
+                "must be false where network is true: what a pickle runs must reach nobody".to_owned(),
+            );
+        }
+        demands.min_sandbox = demands.min_sandbox.max(SandboxLevel::L1);
+    }
+    runner::check_secrets(&request.secrets, &request.env)?;
+    match Schema::compile(&request.input_schema) {
+        Ok(input) => check_warmup(&request.warmup, &input)?,
+        Err(why) => return wrong("/input_schema", format!("is no JSON Schema that can be used: {why}")),
+    }
+    if !request.output_schema.is_null()
+        && let Err(why) = Schema::compile(&request.output_schema)
+    {
+        return wrong("/output_schema", format!("is no JSON Schema that can be used: {why}"));
+    }
+    if class_of_gib(request.vram_gib).is_none() {
+        return wrong("/vram_gib", format!("must be 0 to {DECLARED_MAX_GIB}: what is needed of one GPU, GiB"));
+    }
+    if let Some(fraction) = request.vram_fraction {
+        if !(fraction > 0.0 && fraction <= 1.0) {
+            return wrong(
+                "/vram_fraction",
+                "must be more than 0 and at most 1: the share of a GPU's memory".to_owned(),
+            );
+        }
+        if request.vram_gib == 0.0 {
+            return wrong("/vram_fraction", "needs vram_gib: the least that it runs with, GiB".to_owned());
+        }
+    }
+    let (max_concurrency, timeout_s, max_attempts) =
+        (request.max_concurrency.unwrap_or(1), request.timeout_s.unwrap_or(600), request.max_attempts.unwrap_or(3));
+    if !(1..=CONCURRENCY_MAX).contains(&max_concurrency) {
+        return wrong("/max_concurrency", format!("must be 1 to {CONCURRENCY_MAX}"));
+    }
+    let (max_batch_size, max_wait_ms) = (request.max_batch_size.unwrap_or(1), request.max_wait_ms.unwrap_or(0.0));
+    if !(1..=BATCH_SIZE_MAX).contains(&max_batch_size) {
+        return wrong("/max_batch_size", format!("must be 1 to {BATCH_SIZE_MAX}"));
+    }
+    if max_batch_size > 1 && max_concurrency > 1 {
+        return wrong(
+            "/max_batch_size",
+            "must be 1 where max_concurrency is more: one call at a time takes a batch".to_owned(),
+        );
+    }
+    if !(0.0..=BATCH_WAIT_MAX_MS).contains(&max_wait_ms) {
+        return wrong("/max_wait_ms", format!("must be 0 to {BATCH_WAIT_MAX_MS}"));
+    }
+    if request.keep_warm_s > KEEP_WARM_MAX_S {
+        return wrong("/keep_warm_s", format!("must be at most {KEEP_WARM_MAX_S}"));
+    }
+    if request.min_warm > WARM_WORKERS_MAX {
+        return wrong("/min_warm", format!("must be at most {WARM_WORKERS_MAX}"));
+    }
+    if !(1..=TIMEOUT_MAX_S).contains(&timeout_s) {
+        return wrong("/timeout_s", format!("must be 1 to {TIMEOUT_MAX_S}"));
+    }
+    if !(1..=ATTEMPTS_MAX).contains(&max_attempts) {
+        return wrong("/max_attempts", format!("must be 1 to {ATTEMPTS_MAX}"));
+    }
+    let spec = EndpointSpec {
+        package_sha256: request.package_sha256,
+        package_size_bytes: request.package_size_bytes,
+        runner,
+        entry: request.entry,
+        requirements_lock: request.requirements_lock,
+        python: request.python,
+        network: request.network,
+        env: request.env,
+        secrets: request.secrets,
+        weights: request.weights.into_iter().map(Weight::from).collect(),
+        allow_pickle: request.allow_pickle,
+        input_schema: request.input_schema,
+        output_schema: request.output_schema,
+        vram_gib: request.vram_gib,
+        vram_fraction: request.vram_fraction,
+        demands,
+        max_concurrency,
+        max_batch_size,
+        max_wait_ms,
+        keep_warm_s: request.keep_warm_s,
+        min_warm: request.min_warm,
+        priority: request.priority,
+        timeout_s,
+        max_attempts,
+        retry: request.retry.map(|retry| retry.checked("/retry")).transpose()?,
+        warmup: request.warmup,
+        before: steps::checked(request.before, "/before")?,
+        after: steps::checked(request.after, "/after")?,
+    };
+    Ok((request.name, spec))
+}
+
+fn check_warmup(warmup: &[Value], input: &Schema) -> Result<(), Problem> {
+    if warmup.len() > WARMUPS_MAX {
+        return Err(Problem::field("/warmup", format!("must be at most {WARMUPS_MAX} inputs")));
+    }
+    for (n, one) in warmup.iter().enumerate() {
+        let wrong = |message: String| Err(Problem::field(format!("/warmup/{n}"), message));
+        let text = one.to_string();
+        if text.len() > WARMUP_BYTES_MAX {
+            return wrong(format!("must be at most {WARMUP_BYTES_MAX} bytes"));
+        }
+        // A worker that warms a model up has no job whose files it could fetch.
+        if text.contains("\"$file\"") {
+            return wrong("must name no file: bring it with the package, or make it in the handler".to_owned());
+        }
+        if let Err(misfits) = input.check(one, 1)
+            && let Some(misfit) = misfits.first()
+        {
+            return wrong(format!("does not fit the input schema: {misfit}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Endpoint versions as a submit needs them, ready to validate inputs with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use moka::sync::Cache;
+use rand::Rng as _;
+use stokehold_queue::Registry;
+use stokehold_queue::demands::Demands;
+use stokehold_queue::endpoint::{EndpointVersion, Traffic};
+use stokehold_queue::registry::{REQUIREMENT_SETS_OF_TENANT_MAX, RequirementNumber};
+use stokehold_queue::vram::VramNeed;
+
+use crate::endpoints::schema::Schema;
+use crate::error::{Code, Problem};
+use crate::queue_timeout::Patience;
+
+/// A deploy on another replica is seen after this long at the latest; one on this replica at once.
+const CURRENT_FOR: Duration = Duration::from_secs(1);
+
+/// What compiled versions may weigh together: about a kilobyte each, and as much as thousands of usual ones.
+const DEPLOYED_WEIGHT_MAX: u64 = 100_000;
+const DEPLOYED_IDLE: Duration = Duration::from_secs(600);
+
+/// What a version was seen to need of a card is looked up again after this long.
+const NEED_FOR: Duration = Duration::from_secs(5);
+
+/// A cached version is read again after this long: another replica may have deleted it, and the number of its requirement set is freed unless
+/// it is asked for now and then (requirements.rs).
+const VERSION_FOR: Duration = Duration::from_secs(60);
+
+/// What a requirement set is made of.
+const SET_MEMBERS: &str = "gpus, gpu_models, min_compute_capability, min_cuda, regions, min_trust, min_sandbox";
+
+/// One version with its schema compiled.
+pub(crate) struct Deployed {
+    pub(crate) version: EndpointVersion,
+    /// The class of card that jobs submitted now are for.
+    pub(crate) vram_class_gib: u32,
+    /// What it needs of each GPU.
+    pub(crate) need: VramNeed,
+    /// The number of its demands.
+    pub(crate) demands: u32,
+    pub(crate) input: Schema,
+    /// When this cache entry expires.
+    pub(crate) fresh_until: Instant,
+}
+
+/// Looked-up versions, bounded.
+pub(crate) struct Catalog {
+    registry: Registry,
+    patience: Patience,
+    traffic: Cache<(String, String), Traffic>,
+    deployed: Cache<(String, String, u32), Arc<Deployed>>,
+}
+
+impl Catalog {
+    pub(crate) fn new(registry: Registry, patience: Patience) -> Self {
+        Self {
+            registry,
+            patience,
+            traffic: Cache::builder().max_capacity(100_000).time_to_live(CURRENT_FOR).build(),
+            deployed: Cache::builder()
+                .weigher(|_, deployed: &Arc<Deployed>| deployed.input.weight().saturating_add(10))
+                .max_capacity(DEPLOYED_WEIGHT_MAX)
+                .time_to_idle(DEPLOYED_IDLE)
+                .support_invalidation_closures()
+                .build(),
+        }
+    }
+
+    /// The version asked for, or the current one.
+    pub(crate) async fn resolve(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<Arc<Deployed>, Problem> {
+        let number = match version {
+            Some(version) => version,
+            None => match self.traffic(tenant, name).await? {
+                Some(traffic) => traffic.pick(rand::rng().random_range(0..100)),
+                None => return Err(unknown_endpoint(name)),
+            },
+        };
+        let key = (tenant.to_owned(), name.to_owned(), number);
+        if let Some(deployed) = self.deployed.get(&key)
+            && Instant::now() < deployed.fresh_until
+        {
+            return Ok(deployed);
+        }
+        let found = self.patience.ask("read an endpoint", self.registry.endpoint(tenant, name, Some(number))).await?;
+        let Some(found) = found else { return Err(self.unknown_version(tenant, name, number).await?) };
+        let needs_card = found.spec.vram_gib > 0.0;
+        let learned = if needs_card { self.learned(tenant, name, number).await? } else { BTreeMap::new() };
+        let demands = self.number(tenant, &found.spec.demands, false).await?;
+        let fresh_until = Instant::now() + if needs_card { NEED_FOR } else { VERSION_FOR };
+        let deployed = Arc::new(compile(found, learned, demands, fresh_until)?);
+        self.deployed.insert(key, deployed.clone());
+        Ok(deployed)
+    }
+
+    /// Which versions new jobs run on.
+    async fn traffic(&self, tenant: &str, name: &str) -> Result<Option<Traffic>, Problem> {
+        let key = (tenant.to_owned(), name.to_owned());
+        if let Some(traffic) = self.traffic.get(&key) {
+            return Ok(Some(traffic));
+        }
+        let found = self.patience.ask("read an endpoint", self.registry.traffic(tenant, name)).await?;
+        // Only if absent: a deploy that crossed this look knows better.
+        Ok(found.map(|found| self.traffic.entry(key).or_insert(found).into_value()))
+    }
+
+    /// What it was seen to need, MiB, by GPU model.
+    async fn learned(&self, tenant: &str, name: &str, version: u32) -> Result<BTreeMap<String, u64>, Problem> {
+        self.patience.ask("read what a version needs", self.registry.needs(tenant, name, version)).await
+    }
+
+    /// The number of a tenant's requirement set, which the tenant uses from now on. `deploys`: a version with it is about to be added.
+    pub(crate) async fn number(&self, tenant: &str, demands: &Demands, deploys: bool) -> Result<u32, Problem> {
+        let numbered = self.registry.number_demands(tenant, demands, deploys);
+        let refused = |message: String| Problem::field("/demands", message);
+        match self.patience.ask("number a requirement set", numbered).await? {
+            RequirementNumber::Number(number) => Ok(number),
+            RequirementNumber::TenantFull(sets) => Err(refused(format!(
+                "would be requirement set {} of this tenant ({SET_MEMBERS}), which may have {REQUIREMENT_SETS_OF_TENANT_MAX}: use one \
+                 that another endpoint has. A set is freed an hour after no version with traffic and no open job uses it",
+                sets + 1
+            ))),
+            RequirementNumber::Full(sets) => Err(refused(format!(
+                "would be a new requirement set ({SET_MEMBERS}), and this installation has {sets}, as many as it may: use one that \
+                 another endpoint has, or ask the operator which tenants have many"
+            ))),
+        }
+    }
+
+    /// It was just seen to need more: the next submit looks it up.
+    pub(crate) fn learned_now(&self, tenant: &str, name: &str, version: u32) {
+        self.deployed.invalidate(&(tenant.to_owned(), name.to_owned(), version));
+    }
+
+    /// What its versions were seen to need was forgotten: the next submits look it up.
+    pub(crate) fn forgotten_now(&self, tenant: &str, name: &str) {
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        // Fails only without the support for it, which the cache is built with.
+        let _ = self.deployed.invalidate_entries_if(move |(of, endpoint, _), _| *of == tenant && *endpoint == name);
+    }
+
+    /// Versions of an endpoint were deleted on this replica: from here on no job is submitted to them.
+    pub(crate) fn undeployed_now(&self, tenant: &str, name: &str) {
+        self.traffic.invalidate(&(tenant.to_owned(), name.to_owned()));
+        self.forgotten_now(tenant, name);
+    }
+
+    /// A deploy, or a change of traffic, on this replica: from here on it holds.
+    pub(crate) fn routed_now(&self, tenant: &str, name: &str, traffic: Traffic) {
+        self.traffic.insert((tenant.to_owned(), name.to_owned()), traffic);
+    }
+
+    /// What is missing: the endpoint, or only this version of it.
+    async fn unknown_version(&self, tenant: &str, name: &str, version: u32) -> Result<Problem, Problem> {
+        Ok(match self.traffic(tenant, name).await? {
+            Some(traffic) => Problem::new(
+                Code::UnknownVersion,
+                format!("endpoint {name:?} has no version {version}; the current one is {}", traffic.current),
+            ),
+            None => unknown_endpoint(name),
+        })
+    }
+}
+
+fn unknown_endpoint(name: &str) -> Problem {
+    Problem::new(
+        Code::UnknownEndpoint,
+        format!("there is no endpoint {name:?}; deploy it with `stoke deploy`, or see GET /v1/endpoints"),
+    )
+}
+
+fn compile(
+    version: EndpointVersion,
+    learned_mib: BTreeMap<String, u64>,
+    demands: u32,
+    fresh_until: Instant,
+) -> Result<Deployed, Problem> {
+    let broken = |why: &str| {
+        tracing::error!(endpoint = version.name, version = version.version, why, "a deployed version cannot be used");
+        Problem::new(Code::Internal, "this version of the endpoint cannot be used any more; deploy it again")
+    };
+    let input = Schema::compile(&version.spec.input_schema).map_err(|why| broken(&why))?;
+    let need = version.spec.vram_need(learned_mib);
+    let vram_class_gib = need.class_gib().ok_or_else(|| broken("it wants more VRAM than any card has"))?;
+    Ok(Deployed { version, need, vram_class_gib, demands, input, fresh_until })
+}

@@ -1,0 +1,85 @@
+//! `/v1/endpoints/{name}/needs`: the GPU memory that an endpoint's versions were seen to need.
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use serde::Serialize;
+use stokehold_queue::vram::ANY_KIND;
+use utoipa::ToSchema;
+
+use super::unknown;
+use crate::error::Problem;
+use crate::names;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, EndpointsRead, EndpointsWrite};
+
+/// What an endpoint's versions were seen to need.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Needs {
+    needs: Vec<Need>,
+}
+
+/// What a version was seen to need of one kind of GPU.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Need {
+    version: u32,
+    /// The GPU model, as its driver names it; absent where it is the least that the version needs of any GPU, because it ran out of memory on a smaller one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu: Option<String>,
+    /// MiB.
+    need_mib: u64,
+}
+
+/// What was forgotten.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ForgottenNeeds {
+    /// How many needs there were, over all versions and kinds of GPU.
+    forgotten: u64,
+}
+
+/// See the GPU memory that an endpoint was seen to need
+///
+/// By version and GPU model. It replaces `vram_gib` there; `vram_fraction` is not learned.
+#[utoipa::path(get, operation_id = "get_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
+    params(("name" = String, Path, description = "The endpoint's name.")),
+    responses((status = 200, description = "What was seen.", body = Needs), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<EndpointsRead>,
+    Path(name): Path<String>,
+) -> Result<JsonAnswer<Needs>, Problem> {
+    known(&app, &caller.tenant, &name).await?;
+    let all = app.ask("read what an endpoint needs", app.registry.all_needs(&caller.tenant, &name)).await?;
+    let need = |((version, gpu), need_mib): ((u32, String), u64)| Need {
+        version,
+        gpu: Some(gpu).filter(|gpu| gpu != ANY_KIND),
+        need_mib,
+    };
+    Ok(JsonAnswer(Needs { needs: all.into_iter().map(need).collect() }))
+}
+
+/// Forget the GPU memory that an endpoint was seen to need
+///
+/// Its versions then need what they declare, until they are seen to need something else. Workers that have it loaded forget it with their next
+/// heartbeat; what is reserved for a model that is loaded stays reserved until it is loaded again.
+#[utoipa::path(delete, operation_id = "forget_endpoint_needs", path = "/v1/endpoints/{name}/needs", tag = "endpoints",
+    params(("name" = String, Path, description = "The endpoint's name.")),
+    responses((status = 200, description = "How much was forgotten.", body = ForgottenNeeds), crate::openapi::Problems))]
+pub(crate) async fn forget(
+    State(app): State<App>,
+    caller: Caller<EndpointsWrite>,
+    Path(name): Path<String>,
+) -> Result<JsonAnswer<ForgottenNeeds>, Problem> {
+    known(&app, &caller.tenant, &name).await?;
+    let forget = || app.registry.forget_needs(&caller.tenant, &name);
+    let forgotten = app.ask_again("forget what an endpoint needs", forget).await?;
+    app.forgotten.invalidate(&());
+    app.catalog.forgotten_now(&caller.tenant, &name);
+    Ok(JsonAnswer(ForgottenNeeds { forgotten }))
+}
+
+async fn known(app: &App, tenant: &str, name: &str) -> Result<(), Problem> {
+    let is_known =
+        names::is_name(name) && app.ask("read an endpoint", app.registry.traffic(tenant, name)).await?.is_some();
+    if is_known { Ok(()) } else { Err(unknown(name)) }
+}

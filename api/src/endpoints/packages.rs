@@ -1,0 +1,90 @@
+//! `POST /v1/packages`: where to put an endpoint's package, unless it is there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use stokehold_objects::Announced;
+use utoipa::ToSchema;
+
+use crate::error::{Problem, ProblemBody};
+use crate::names;
+use crate::server::json::Json;
+use crate::state::App;
+use crate::tenants::auth::{Caller, EndpointsWrite};
+
+/// How long an upload may start after its URL was given.
+const URL_TTL: Duration = Duration::from_secs(3600);
+
+const CONTENT_TYPE: &str = "application/gzip";
+
+/// A package about to be uploaded.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PackageRequest {
+    /// Of the `.tar.gz`, lower-case hex.
+    sha256: String,
+    /// Of the `.tar.gz`.
+    size_bytes: u64,
+}
+
+/// What to do about it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PackageReply {
+    /// Nothing is to be uploaded.
+    exists: bool,
+    /// PUT the `.tar.gz` here.
+    upload_url: Option<String>,
+    /// With exactly these headers.
+    headers: BTreeMap<String, String>,
+}
+
+/// Upload an endpoint's package
+#[utoipa::path(post, operation_id = "create_package", path = "/v1/packages", tag = "endpoints", request_body = PackageRequest,
+    responses(
+        (status = 200, description = "Whether it is there, else where to PUT it within an hour.", body = PackageReply),
+        (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller<EndpointsWrite>,
+    Json(request): Json<PackageRequest>,
+) -> Result<JsonAnswer<PackageReply>, Problem> {
+    check(&app, &request.sha256, request.size_bytes, "/sha256", "/size_bytes")?;
+    let key = key(&caller.tenant, &request.sha256);
+    if app.objects.head(&key).await?.is_some_and(|package| package.size_bytes == request.size_bytes) {
+        return Ok(JsonAnswer(PackageReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
+    }
+    app.reserve(&caller.tenant, request.size_bytes).await?;
+    let announced = Announced {
+        size_bytes: request.size_bytes,
+        sha256_hex: &request.sha256,
+        content_type: CONTENT_TYPE,
+        name: None,
+    };
+    let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
+    Ok(JsonAnswer(PackageReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
+}
+
+/// Where a package lies. Below its tenant, so that nobody learns from a hash what others have deployed.
+pub(crate) fn key(tenant: &str, sha256: &str) -> String {
+    format!("packages/{tenant}/{sha256}.tar.gz")
+}
+
+/// Whether such a package may be; the last two say what the fields are called.
+pub(crate) fn check(app: &App, sha256: &str, size_bytes: u64, sha256_at: &str, size_at: &str) -> Result<(), Problem> {
+    let most = app.config.limits.package_bytes;
+    if !names::is_sha256(sha256) {
+        return Err(Problem::field(sha256_at, "must be 64 lower-case hex digits"));
+    }
+    if !(1..=most).contains(&size_bytes) {
+        return Err(Problem::field(
+            size_at,
+            format!("must be 1 to {most} bytes; keep weights and data out of the package"),
+        ));
+    }
+    Ok(())
+}

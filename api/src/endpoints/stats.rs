@@ -1,0 +1,131 @@
+//! `GET /v1/endpoints/{name}/stats`: how an endpoint's versions do.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use stokehold_queue::feedback::Tally;
+use stokehold_queue::timings::{HOURS_MAX, VersionTimings};
+use utoipa::ToSchema;
+
+use crate::error::{Code, Problem};
+use crate::names;
+use crate::server::path::Path;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsRead};
+
+/// Hours that are told of unless others are asked for.
+const HOURS: u64 = 24;
+
+/// How an endpoint's versions do.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EndpointStats)]
+pub(crate) struct StatsView {
+    /// Those that ran, the newest first.
+    versions: Vec<VersionStats>,
+}
+
+/// How a version does. What has not been seen is null.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct VersionStats {
+    version: u32,
+    /// Attempts that ended by themselves.
+    runs: u64,
+    /// Those that gave their job a result.
+    succeeded: u64,
+    failed: u64,
+    /// Results that were accepted, by the feedback that was given on this version since it was deployed.
+    task_succeeded: Option<u64>,
+    /// Results that were not.
+    task_failed: Option<u64>,
+    /// What running and loading cost for 1,000 runs, at the price of their machines; what those cost beside that is in `GET /v1/costs`.
+    usd_micros_per_1000: Option<u64>,
+    timing: TimingStats,
+}
+
+/// Where the time of runs that succeeded went, milliseconds; within 5 %.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TimingStats {
+    /// From ready to leased.
+    queue_ms: Option<Quantiles>,
+    env_ms: Option<Quantiles>,
+    weights_ms: Option<Quantiles>,
+    boot_ms: Option<Quantiles>,
+    load_ms: Option<Quantiles>,
+    warmup_ms: Option<Quantiles>,
+    run_ms: Option<Quantiles>,
+    upload_ms: Option<Quantiles>,
+    /// From ready to ended.
+    total_ms: Option<Quantiles>,
+}
+
+/// Below which half of the runs were, and 95 of 100. Who needed no time for a part counts with 0.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Quantiles {
+    p50: u64,
+    p95: u64,
+}
+
+impl VersionStats {
+    fn new(seen: &VersionTimings, tally: Option<&Tally>) -> Self {
+        let runs = seen.succeeded + seen.failed;
+        let judged = tally.filter(|tally| tally.judged > 0);
+        let per_1000 = (u128::from(seen.usd_micros) * 1_000).checked_div(u128::from(runs));
+        let part = |name| {
+            let [p50, p95] = [0.5, 0.95].map(|share| seen.quantile_ms(name, share));
+            Some(Quantiles { p50: p50?, p95: p95? })
+        };
+        Self {
+            version: seen.version,
+            runs,
+            succeeded: seen.succeeded,
+            failed: seen.failed,
+            task_succeeded: judged.map(|tally| tally.accepted),
+            task_failed: judged.map(|tally| tally.judged.saturating_sub(tally.accepted)),
+            usd_micros_per_1000: per_1000.map(|usd| u64::try_from(usd).unwrap_or(u64::MAX)),
+            timing: TimingStats {
+                queue_ms: part("queue"),
+                env_ms: part("env"),
+                weights_ms: part("weights"),
+                boot_ms: part("boot"),
+                load_ms: part("load"),
+                warmup_ms: part("warmup"),
+                run_ms: part("run"),
+                upload_ms: part("upload"),
+                total_ms: part("total"),
+            },
+        }
+    }
+}
+
+/// See how an endpoint's versions do
+#[utoipa::path(get, operation_id = "get_endpoint_stats", path = "/v1/endpoints/{name}/stats", tag = "endpoints",
+    params(
+        ("name" = String, Path, description = "The endpoint's name."),
+        ("hours" = Option<u64>, Query, minimum = 1, maximum = 48, description = "How many hours back, this one among them: 1 to 48, default 24."),
+    ),
+    responses((status = 200, description = "How its versions do.", body = StatsView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(name): Path<String>,
+    mut params: Params,
+) -> Result<Json<StatsView>, Problem> {
+    let read = |text: &str| text.parse().ok().filter(|n| (1..=HOURS_MAX).contains(n));
+    let hours = params.take("hours", &format!("1 to {HOURS_MAX}"), read)?.unwrap_or(HOURS);
+    params.finish()?;
+    let tenant = caller.tenant.as_str();
+    let unknown = || Problem::new(Code::UnknownEndpoint, format!("there is no endpoint {name:?}"));
+    if !names::is_name(&name) {
+        return Err(unknown());
+    }
+    app.ask("read an endpoint", app.registry.endpoint(tenant, &name, None)).await?.ok_or_else(unknown)?;
+    let (home, counters) = (app.home(tenant).await?, app.queue.feedback());
+    let (seen, tallies) = tokio::try_join!(
+        app.ask("read how long attempts took", home.timings(tenant, &name, hours, app.now_ms())),
+        app.ask("read the feedback", counters.tallies(tenant, Some(&name))),
+    )?;
+    let tally = |version: u32| tallies.iter().find(|tally| tally.version == version);
+    let versions = seen.iter().map(|seen| VersionStats::new(seen, tally(seen.version))).collect();
+    Ok(Json(StatsView { versions }))
+}

@@ -1,0 +1,130 @@
+//! An endpoint's retry policy, and the endpoints it asks before and after its jobs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use stokehold_queue::endpoint::StepConfig;
+use stokehold_queue::job::{ErrorCode, RetryPolicy};
+use utoipa::ToSchema;
+
+use crate::error::Problem;
+use crate::jobs::submit::TIMEOUT_MAX_S;
+use crate::names;
+
+/// The longest wait before a retry: a day.
+const BACKOFF_MAX_S: f64 = 24.0 * 3600.0;
+
+const STEPS_MAX: usize = 8;
+const THRESHOLDS_MAX: usize = 64;
+
+/// When and after which failures a job is tried again. How often is `max_attempts`.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = RetryPolicy)]
+pub(super) struct RetryRequest {
+    /// The first retry waits at most so long, each further one twice as long. Default 1.
+    backoff_s: Option<f64>,
+    /// No retry waits longer. Default 60.
+    backoff_max_s: Option<f64>,
+    /// The part of the wait that is drawn, 0 to 1. Default 0.5.
+    jitter: Option<f64>,
+    /// The job error codes that are tried again. Default: all that may be.
+    #[schema(value_type = Option<Vec<String>>)]
+    on: Option<Vec<ErrorCode>>,
+}
+
+impl RetryRequest {
+    pub(super) fn checked(self, at: &str) -> Result<RetryPolicy, Problem> {
+        let standard = RetryPolicy::default();
+        let millis = |seconds: Option<f64>, name: &str, standard: u64| match seconds {
+            None => Ok(standard),
+            Some(seconds) if (0.0..=BACKOFF_MAX_S).contains(&seconds) => Ok(whole(seconds * 1000.0)),
+            Some(_) => Err(Problem::field(format!("{at}/{name}"), format!("must be 0 to {BACKOFF_MAX_S} seconds"))),
+        };
+        let jitter = self.jitter.unwrap_or(standard.jitter);
+        if !(0.0..=1.0).contains(&jitter) {
+            return Err(Problem::field(format!("{at}/jitter"), "must be 0 to 1"));
+        }
+        Ok(RetryPolicy {
+            backoff_ms: millis(self.backoff_s, "backoff_s", standard.backoff_ms)?,
+            backoff_max_ms: millis(self.backoff_max_s, "backoff_max_s", standard.backoff_max_ms)?,
+            jitter,
+            on: self.on.unwrap_or_default(),
+        })
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at least 0 and at most a day")]
+fn whole(millis: f64) -> u64 {
+    millis.round() as u64
+}
+
+impl From<RetryPolicy> for RetryRequest {
+    fn from(policy: RetryPolicy) -> Self {
+        let seconds = |millis: u64| Some(millis as f64 / 1000.0);
+        Self {
+            backoff_s: seconds(policy.backoff_ms),
+            backoff_max_s: seconds(policy.backoff_max_ms),
+            jitter: Some(policy.jitter),
+            on: (!policy.on.is_empty()).then_some(policy.on),
+        }
+    }
+}
+
+/// An endpoint that is asked.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Step)]
+pub(super) struct StepRequest {
+    /// What it is called in the job's record. Default: its endpoint's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// The endpoint that decides.
+    endpoint: String,
+    /// One of its versions; the one that is current at each submit when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<u32>,
+    /// The most that each label's score may be, 0 to 1.
+    #[serde(default)]
+    thresholds: BTreeMap<String, f64>,
+    /// Longest one attempt of it may run. Default: the deciding endpoint's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timeout_s: Option<u64>,
+}
+
+/// Checks a list of steps. The endpoints themselves are looked for at each submit: they may be deployed later.
+pub(super) fn checked(steps: Vec<StepRequest>, at: &str) -> Result<Vec<StepConfig>, Problem> {
+    if steps.len() > STEPS_MAX {
+        return Err(Problem::field(at, format!("must be at most {STEPS_MAX} steps")));
+    }
+    steps.into_iter().enumerate().map(|(n, step)| step.checked(&format!("{at}/{n}"))).collect()
+}
+
+impl StepRequest {
+    fn checked(self, at: &str) -> Result<StepConfig, Problem> {
+        let wrong = |member: &str, message: String| Err(Problem::field(format!("{at}/{member}"), message));
+        if !names::is_name(&self.endpoint) {
+            return wrong("endpoint", "must be an endpoint's name".to_owned());
+        }
+        let name = self.name.unwrap_or_else(|| self.endpoint.clone());
+        if !names::is_name(&name) {
+            return wrong("name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -".to_owned());
+        }
+        let sound = self.thresholds.values().all(|most| (0.0..=1.0).contains(most));
+        if self.thresholds.len() > THRESHOLDS_MAX || !sound {
+            return wrong("thresholds", format!("must be at most {THRESHOLDS_MAX} labels with a number of 0 to 1"));
+        }
+        if self.timeout_s.is_some_and(|seconds| !(1..=TIMEOUT_MAX_S).contains(&seconds)) {
+            return wrong("timeout_s", format!("must be 1 to {TIMEOUT_MAX_S}"));
+        }
+        let Self { endpoint, version, thresholds, timeout_s, .. } = self;
+        Ok(StepConfig { name, endpoint, version, thresholds, timeout_s })
+    }
+}
+
+impl From<StepConfig> for StepRequest {
+    fn from(step: StepConfig) -> Self {
+        let StepConfig { name, endpoint, version, thresholds, timeout_s } = step;
+        Self { name: Some(name), endpoint, version, thresholds, timeout_s }
+    }
+}

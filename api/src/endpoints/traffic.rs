@@ -1,0 +1,108 @@
+//! `/v1/endpoints/{name}/traffic`: which versions new jobs run on.
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::endpoint::Traffic;
+use stokehold_queue::registry::TrafficSet;
+use utoipa::ToSchema;
+
+use super::{unknown, unknown_version};
+use crate::error::Problem;
+use crate::names;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, EndpointsRead, EndpointsWrite};
+
+/// Which version is to get new jobs.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TrafficRequest {
+    /// One that is deployed.
+    version: u32,
+    /// The part of new jobs that it gets, 0 to 100 percent; the current version gets the rest. With 100, the default, it is the current one.
+    percent: Option<u32>,
+}
+
+/// Which versions new jobs run on.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Traffic)]
+pub(crate) struct TrafficView {
+    name: String,
+    /// The current version first.
+    versions: Vec<TrafficPart>,
+    /// The version that was current before, which `stoke endpoints rollback` goes back to; not there once somebody has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous: Option<u32>,
+}
+
+/// A version's part of new jobs.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TrafficPart {
+    version: u32,
+    percent: u32,
+}
+
+impl TrafficView {
+    fn new(name: String, traffic: Traffic) -> Self {
+        let versions = traffic.parts().map(|(version, percent)| TrafficPart { version, percent }).collect();
+        Self { name, versions, previous: traffic.previous }
+    }
+}
+
+/// See which versions new jobs run on
+#[utoipa::path(get, operation_id = "get_traffic", path = "/v1/endpoints/{name}/traffic", tag = "endpoints",
+    params(("name" = String, Path, description = "The endpoint's name.")),
+    responses((status = 200, description = "Its versions that get new jobs.", body = TrafficView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<EndpointsRead>,
+    Path(name): Path<String>,
+) -> Result<JsonAnswer<TrafficView>, Problem> {
+    if !names::is_name(&name) {
+        return Err(unknown(&name));
+    }
+    let traffic = app.ask("read an endpoint", app.registry.traffic(&caller.tenant, &name)).await?;
+    Ok(JsonAnswer(TrafficView::new(name.clone(), traffic.ok_or_else(|| unknown(&name))?)))
+}
+
+/// Send new jobs to a version
+///
+/// At once on the replica that takes it, within a second on others. Jobs that were submitted before stay with their version.
+#[utoipa::path(put, operation_id = "set_traffic", path = "/v1/endpoints/{name}/traffic", tag = "endpoints", request_body = TrafficRequest,
+    params(("name" = String, Path, description = "The endpoint's name.")),
+    responses((status = 200, description = "Its versions that get new jobs.", body = TrafficView), crate::openapi::Problems))]
+pub(crate) async fn set(
+    State(app): State<App>,
+    caller: Caller<EndpointsWrite>,
+    Path(name): Path<String>,
+    Json(request): Json<TrafficRequest>,
+) -> Result<JsonAnswer<TrafficView>, Problem> {
+    if !names::is_name(&name) {
+        return Err(unknown(&name));
+    }
+    let percent = checked_percent(request.percent, "/percent")?;
+    let (tenant, version) = (&caller.tenant, request.version);
+    let set = || app.registry.set_traffic(tenant, &name, version, percent);
+    let traffic = match app.ask_again("set an endpoint's traffic", set).await? {
+        TrafficSet::Done(traffic) => traffic,
+        TrafficSet::UnknownEndpoint => return Err(unknown(&name)),
+        TrafficSet::UnknownVersion => return Err(unknown_version(&name, version)),
+    };
+    app.catalog.routed_now(tenant, &name, traffic);
+    if traffic.current == version {
+        // What stays loaded is what is current.
+        let spec = app.ask("read an endpoint", app.registry.endpoint(tenant, &name, Some(version))).await?;
+        let min_warm = spec.map_or(0, |version| version.spec.min_warm);
+        super::keep_warm(&app, tenant, &name, version, min_warm).await?;
+    }
+    Ok(JsonAnswer(TrafficView::new(name, traffic)))
+}
+
+pub(super) fn checked_percent(percent: Option<u32>, at: &str) -> Result<u32, Problem> {
+    match percent.unwrap_or(100) {
+        percent @ 0..=100 => Ok(percent),
+        _ => Err(Problem::field(at, "must be 0 to 100")),
+    }
+}

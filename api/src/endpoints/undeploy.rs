@@ -1,0 +1,157 @@
+//! Deleting endpoints and versions: `DELETE /v1/endpoints/{name}` and `DELETE /v1/endpoints/{name}/versions/{version}`.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use stokehold_queue::Queue;
+use stokehold_queue::job::JobState;
+use stokehold_queue::queue::{Gate, ListFilter};
+use stokehold_queue::registry::Undeployed;
+use utoipa::ToSchema;
+
+use super::{unknown, unknown_version};
+use crate::error::{Code, Problem, ProblemBody};
+use crate::names;
+use crate::server::path::Path;
+use crate::server::query::{LIMIT_MAX, Params};
+use crate::state::App;
+use crate::tenants::auth::{Caller, EndpointsWrite};
+
+/// Open jobs of an endpoint that are looked at one by one for those of a version.
+const LOOKS_MAX: u64 = 1_000;
+
+/// What was deleted.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeletedVersions {
+    /// How many versions.
+    deleted: u64,
+}
+
+/// Delete an endpoint
+///
+/// With all its versions. Its jobs that have ended, their results and what they cost stay. A version that is deployed under the name later gets
+/// the next number, so that no two versions ever have the same one.
+#[utoipa::path(delete, operation_id = "delete_endpoint", path = "/v1/endpoints/{name}", tag = "endpoints",
+    params(
+        ("name" = String, Path, description = "The endpoint's name."),
+        ("force" = Option<bool>, Query, description = "Delete it although it has open jobs. Those that have not started fail. Default false."),
+    ),
+    responses(
+        (status = 200, description = "How many versions were deleted.", body = DeletedVersions),
+        (status = 409, description = "`endpoint_in_use`: it has open jobs.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn endpoint(
+    State(app): State<App>,
+    caller: Caller<EndpointsWrite>,
+    Path(name): Path<String>,
+    params: Params,
+) -> Result<Json<DeletedVersions>, Problem> {
+    let forces = forces(params)?;
+    if !names::is_name(&name) {
+        return Err(unknown(&name));
+    }
+    let open = if forces { 0 } else { open_jobs(&app, &caller.tenant, &name).await? };
+    if open > 0 {
+        return Err(in_use(format!(
+            "endpoint {name:?} has {open} open jobs; cancel them or wait for their ends, or repeat with force=true: then those that have not \
+             started fail"
+        )));
+    }
+    delete(&app, &caller.tenant, &name, None).await
+}
+
+/// Delete a version
+///
+/// Not one that new jobs run on: send them to another one first. Its jobs that have ended stay. The numbers of the others do not change.
+#[utoipa::path(delete, operation_id = "delete_endpoint_version", path = "/v1/endpoints/{name}/versions/{version}", tag = "endpoints",
+    params(
+        ("name" = String, Path, description = "The endpoint's name."),
+        ("version" = u32, Path, description = "The version's number."),
+        ("force" = Option<bool>, Query, description = "Delete it although it may have open jobs. Those that have not started fail. Default false."),
+    ),
+    responses(
+        (status = 200, description = "It is deleted.", body = DeletedVersions),
+        (status = 409, description = "`endpoint_in_use`: new jobs run on it, or it may have open jobs.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn version(
+    State(app): State<App>,
+    caller: Caller<EndpointsWrite>,
+    Path((name, version)): Path<(String, String)>,
+    params: Params,
+) -> Result<Json<DeletedVersions>, Problem> {
+    let forces = forces(params)?;
+    if !names::is_name(&name) {
+        return Err(unknown(&name));
+    }
+    let Ok(number) = version.parse() else { return Err(unknown_version(&name, version)) };
+    if !forces {
+        check_jobs(&app, &caller.tenant, &name, number).await?;
+    }
+    delete(&app, &caller.tenant, &name, Some(number)).await
+}
+
+async fn delete(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Json<DeletedVersions>, Problem> {
+    let undeployed = app.ask("delete an endpoint", app.registry.undeploy(tenant, name, version)).await?;
+    app.catalog.undeployed_now(tenant, name);
+    let number = version.map_or_else(String::new, |version| version.to_string());
+    match undeployed {
+        Undeployed::Done(deleted) => Ok(Json(DeletedVersions { deleted })),
+        Undeployed::UnknownEndpoint => Err(unknown(name)),
+        Undeployed::UnknownVersion => Err(unknown_version(name, number)),
+        Undeployed::HasTraffic => Err(in_use(format!(
+            "new jobs run on version {number} of endpoint {name:?}; send them to another version first, with PUT /v1/endpoints/{name}/traffic"
+        ))),
+    }
+}
+
+/// Refuses while the version has open jobs, and when the endpoint has too many open jobs to look through.
+async fn check_jobs(app: &App, tenant: &str, name: &str, version: u32) -> Result<(), Problem> {
+    let open = open_jobs(app, tenant, name).await?;
+    let or_force =
+        "cancel them or wait for their ends, or repeat with force=true: then those that have not started fail";
+    if open > LOOKS_MAX {
+        return Err(in_use(format!(
+            "endpoint {name:?} has {open} open jobs, too many to look through for those of version {version}; {or_force}"
+        )));
+    }
+    if open == 0 {
+        return Ok(());
+    }
+    for state in JobState::ALL.into_iter().filter(|state| !state.is_terminal()) {
+        let filter = ListFilter { state: Some(state), endpoint: Some(name.to_owned()), ..ListFilter::default() };
+        let mut cursor = None;
+        loop {
+            let page = app.ask("list jobs", app.queue.list(tenant, &filter, cursor.as_deref(), LIMIT_MAX)).await?;
+            if let Some(job) = page.jobs.iter().find(|job| job.spec.version == version) {
+                let (id, state) = (job.id, state.as_str());
+                return Err(in_use(format!(
+                    "version {version} of endpoint {name:?} has open jobs ({id} is {state}); {or_force}"
+                )));
+            }
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many jobs of an endpoint have not ended.
+async fn open_jobs(app: &App, tenant: &str, name: &str) -> Result<u64, Problem> {
+    let gate = Gate::Endpoint { tenant: tenant.to_owned(), endpoint: name.to_owned() };
+    let (_, usage) = app.ask("count open jobs", app.queue.usage(&gate)).await?;
+    Ok(usage.open)
+}
+
+fn forces(mut params: Params) -> Result<bool, Problem> {
+    let forces = params.take("force", "true or false", |text| text.parse().ok())?;
+    params.finish()?;
+    Ok(forces.unwrap_or(false))
+}
+
+fn in_use(detail: String) -> Problem {
+    Problem::new(Code::EndpointInUse, detail)
+}

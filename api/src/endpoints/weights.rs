@@ -1,0 +1,260 @@
+//! `/v1/weights`: files that are too large for a package. They are uploaded here, or stay where they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use stokehold_objects::Announced;
+use stokehold_queue::endpoint::Weight;
+use url::Url;
+use utoipa::ToSchema;
+
+use crate::error::{Code, Problem, ProblemBody};
+use crate::names;
+use crate::server::json::Json;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, EndpointsWrite};
+
+/// How long an upload or a download may start after its URL was given.
+const URL_TTL: Duration = Duration::from_secs(6 * 3600);
+
+const CONTENT_TYPE: &str = "application/octet-stream";
+
+/// What S3 takes in one PUT.
+const UPLOAD_BYTES_MAX: u64 = 5 << 30;
+
+/// A larger file is no model's.
+const FILE_BYTES_MAX: u64 = 1 << 40;
+
+const FILES_MAX: usize = 1_000;
+const PATH_BYTES_MAX: usize = 200;
+const URL_BYTES_MAX: usize = 2_048;
+
+/// Weights about to be uploaded.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WeightsRequest {
+    /// Of the file, lower-case hex.
+    sha256: String,
+    /// Of the file: 1 byte to 5 GiB. Larger ones are named by URL.
+    size_bytes: u64,
+}
+
+/// What to do about them.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WeightsReply {
+    /// Nothing is to be uploaded.
+    exists: bool,
+    /// PUT the file here.
+    upload_url: Option<String>,
+    /// With exactly these headers.
+    headers: BTreeMap<String, String>,
+}
+
+/// Where to read a file in a bucket of the operator's.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WeightsUrl {
+    /// GET it within six hours.
+    url: String,
+}
+
+/// One file of an endpoint's weights.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Weight)]
+pub(crate) struct WeightView {
+    /// What it is called in the folder that the handler finds in `STOKE_WEIGHTS`, as `unet/model.safetensors`.
+    path: String,
+    /// Where its author has it from, as `hf://org/model@<commit>/model.safetensors`; for people.
+    source: String,
+    /// Where workers fetch it from: `https://`, `http://` or `s3://`. Null where it was uploaded, see `POST /v1/weights`.
+    url: Option<String>,
+    /// Of its bytes, lower-case hex: a worker takes no others.
+    sha256: String,
+    size_bytes: u64,
+}
+
+/// Upload weights
+#[utoipa::path(post, operation_id = "create_weights", path = "/v1/weights", tag = "endpoints", request_body = WeightsRequest,
+    responses(
+        (status = 200, description = "Whether they are there, else where to PUT them within six hours.", body = WeightsReply),
+        (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller<EndpointsWrite>,
+    Json(WeightsRequest { sha256, size_bytes }): Json<WeightsRequest>,
+) -> Result<JsonAnswer<WeightsReply>, Problem> {
+    if !names::is_sha256(&sha256) {
+        return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
+    }
+    if !(1..=UPLOAD_BYTES_MAX).contains(&size_bytes) {
+        let message =
+            format!("must be 1 to {UPLOAD_BYTES_MAX} bytes; put larger files into a bucket and name them as s3://");
+        return Err(Problem::field("/size_bytes", message));
+    }
+    let key = key(&caller.tenant, &sha256);
+    if app.objects.head(&key).await?.is_some_and(|weights| weights.size_bytes == size_bytes) {
+        return Ok(JsonAnswer(WeightsReply { exists: true, upload_url: None, headers: BTreeMap::new() }));
+    }
+    app.reserve(&caller.tenant, size_bytes).await?;
+    let announced = Announced { size_bytes, sha256_hex: &sha256, content_type: CONTENT_TYPE, name: None };
+    let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
+    Ok(JsonAnswer(WeightsReply { exists: false, upload_url: Some(put.url), headers: put.headers }))
+}
+
+/// Sign a URL of weights in a bucket
+///
+/// For whoever is to look at the file before it is named in a deploy. Only of buckets in the API's `weight_buckets`.
+#[utoipa::path(get, operation_id = "sign_weights", path = "/v1/weights/url", tag = "endpoints",
+    params(("source" = String, Query, description = "As `s3://bucket/key`.")),
+    responses((status = 200, description = "Where to read it.", body = WeightsUrl), crate::openapi::Problems))]
+pub(crate) async fn sign(
+    State(app): State<App>,
+    _: Caller<EndpointsWrite>,
+    mut params: Params,
+) -> Result<JsonAnswer<WeightsUrl>, Problem> {
+    let source = params.take("source", "s3://bucket/key", |text| Some(text.to_owned()))?;
+    params.finish()?;
+    let source = source.ok_or_else(|| Problem::query("source", "is missing: name a file as s3://bucket/key"))?;
+    let (bucket, key) = in_bucket(&app, &source, "source")?;
+    Ok(JsonAnswer(WeightsUrl { url: app.objects.presign_get_of(&bucket, &key, URL_TTL).await? }))
+}
+
+impl From<WeightView> for Weight {
+    fn from(WeightView { path, source, url, sha256, size_bytes }: WeightView) -> Self {
+        Self { path, source, url, sha256, size_bytes }
+    }
+}
+
+impl From<Weight> for WeightView {
+    fn from(Weight { path, source, url, sha256, size_bytes }: Weight) -> Self {
+        Self { path, source, url, sha256, size_bytes }
+    }
+}
+
+/// The weights that a deploy names, if they may be.
+pub(crate) fn check(app: &App, weights: &[Weight]) -> Result<(), Problem> {
+    if weights.len() > FILES_MAX {
+        return Err(Problem::field("/weights", format!("must be at most {FILES_MAX} files")));
+    }
+    let mut paths = BTreeSet::new();
+    for (n, weight) in weights.iter().enumerate() {
+        let at = |member: &str| format!("/weights/{n}/{member}");
+        if !is_path(&weight.path) {
+            return Err(Problem::field(at("path"), "must be a relative path without .., of at most 200 bytes"));
+        }
+        if !paths.insert(&weight.path) {
+            return Err(Problem::field(at("path"), "is named twice"));
+        }
+        if !names::is_sha256(&weight.sha256) {
+            return Err(Problem::field(at("sha256"), "must be 64 lower-case hex digits"));
+        }
+        if !(1..=FILE_BYTES_MAX).contains(&weight.size_bytes) {
+            return Err(Problem::field(at("size_bytes"), format!("must be 1 to {FILE_BYTES_MAX}")));
+        }
+        if weight.source.len() > URL_BYTES_MAX || weight.source.chars().any(char::is_control) {
+            return Err(Problem::field(at("source"), "must be at most 2,048 printable characters"));
+        }
+        match weight.url.as_deref() {
+            None => {}
+            Some(url) if url.starts_with("s3://") => {
+                let _ = in_bucket(app, url, &at("url"))?;
+            }
+            Some(url) if is_web(url) => {}
+            Some(_) => {
+                return Err(Problem::field(
+                    at("url"),
+                    "must be an https://, http:// or s3:// URL without user or password",
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// That what was said to be uploaded was.
+pub(crate) async fn check_uploaded(app: &App, tenant: &str, weights: &[Weight]) -> Result<(), Problem> {
+    for weight in weights.iter().filter(|weight| weight.url.is_none()) {
+        let found = app.objects.head(&key(tenant, &weight.sha256)).await?;
+        if found.is_none_or(|found| found.size_bytes != weight.size_bytes) {
+            let detail =
+                format!("{} was not uploaded; POST /v1/weights says where to PUT it, then deploy again", weight.path);
+            return Err(Problem::new(Code::PackageMissing, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Where a worker fetches each of them from.
+pub(crate) async fn urls(app: &App, tenant: &str, weights: &[Weight]) -> Result<Vec<String>, Problem> {
+    let mut urls = Vec::with_capacity(weights.len());
+    for weight in weights {
+        urls.push(match &weight.url {
+            None => app.objects.presign_get(&key(tenant, &weight.sha256), URL_TTL).await?,
+            Some(url) if url.starts_with("s3://") => {
+                let (bucket, key) = in_bucket(app, url, "url")?;
+                app.objects.presign_get_of(&bucket, &key, URL_TTL).await?
+            }
+            Some(url) => url.clone(),
+        });
+    }
+    Ok(urls)
+}
+
+/// Where uploaded weights lie. Below their tenant, so that nobody learns from a hash what others have.
+fn key(tenant: &str, sha256: &str) -> String {
+    format!("weights/{tenant}/{sha256}")
+}
+
+/// Bucket and key, if the operator lets weights be read from there: this API's credentials may read more than a tenant is to see.
+fn in_bucket(app: &App, source: &str, at: &str) -> Result<(String, String), Problem> {
+    let wrong = |message: String| Problem::field(at, message);
+    let parts = source.strip_prefix("s3://").and_then(|rest| rest.split_once('/'));
+    let (bucket, key) = parts
+        .filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty() && source.len() <= URL_BYTES_MAX)
+        .ok_or_else(|| wrong("must be s3://bucket/key".to_owned()))?;
+    if !app.config.weight_buckets.iter().any(|known| known == bucket) {
+        return Err(wrong(format!(
+            "is in the bucket {bucket:?}, and this API reads weights from {}; the operator sets weight_buckets",
+            if app.config.weight_buckets.is_empty() { "none".to_owned() } else { app.config.weight_buckets.join(", ") }
+        )));
+    }
+    Ok((bucket.to_owned(), key.to_owned()))
+}
+
+fn is_web(url: &str) -> bool {
+    let plain = |url: &Url| url.username().is_empty() && url.password().is_none() && url.host_str().is_some();
+    url.len() <= URL_BYTES_MAX
+        && Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && plain(&url))
+}
+
+fn is_path(path: &str) -> bool {
+    let is_part = |part: &str| !matches!(part, "" | "." | "..");
+    path.len() <= PATH_BYTES_MAX && path.split('/').all(is_part) && !path.chars().any(|c| c.is_control() || c == '\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_in_its_folder() {
+        assert!(is_path("model.safetensors") && is_path("unet/größe 1.bin"));
+        for wrong in ["", "/etc/passwd", "a//b", "../a", "a/./b", "a/..", "a\\b", "a\nb", &"a".repeat(201)] {
+            assert!(!is_path(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_one_of_the_web() {
+        assert!(is_web("https://models.test/a?b=c") && is_web("http://10.0.0.1:9000/a"));
+        for wrong in ["ftp://a/b", "file:///etc/passwd", "https://user:pass@a/b", "hf://a/b", "a"] {
+            assert!(!is_web(wrong), "{wrong}");
+        }
+    }
+}

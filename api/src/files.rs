@@ -1,0 +1,170 @@
+//! `/v1/files`: inputs that are too big for JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use axum::http::StatusCode;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use stokehold_objects::Announced;
+use stokehold_queue::now_ms;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::error::{Code, Problem, ProblemBody};
+use crate::jobs::inputs::file_key;
+use crate::names;
+use crate::server::json;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, FilesRead, FilesWrite};
+use crate::time_format::rfc3339;
+
+/// How long an upload or a download may start after its URL was given.
+const URL_TTL: Duration = Duration::from_secs(3600);
+
+const NAME_MAX: usize = 255;
+
+/// A card is small; what is larger is none of ours.
+const CARD_MAX: u64 = 16 << 10;
+
+/// A file about to be uploaded.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileRequest {
+    /// What you call it.
+    #[schema(min_length = 1, max_length = 255)]
+    name: String,
+    /// Its size.
+    size_bytes: u64,
+    /// Of its bytes, lower-case hex.
+    #[schema(pattern = "^[0-9a-f]{64}$")]
+    sha256: String,
+    /// Default `application/octet-stream`.
+    content_type: Option<String>,
+}
+
+/// Where to put it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FileUpload {
+    /// What an input names it by: `{"$file": "<id>"}`.
+    id: String,
+    name: String,
+    /// PUT the bytes here.
+    upload_url: String,
+    /// With exactly these headers.
+    headers: BTreeMap<String, String>,
+    /// When the URL ends, RFC 3339.
+    expires_at: String,
+}
+
+/// An uploaded file.
+#[derive(Serialize, ToSchema)]
+#[schema(as = File)]
+pub(crate) struct FileView {
+    id: String,
+    name: String,
+    size_bytes: u64,
+    content_type: String,
+    /// Fetch it here within an hour.
+    url: String,
+}
+
+/// What was said of a file before it was uploaded; lies beside it.
+#[derive(Serialize, Deserialize)]
+struct Card {
+    name: String,
+    content_type: String,
+}
+
+/// Upload a file
+#[utoipa::path(post, operation_id = "create_file", path = "/v1/files", tag = "files", request_body = FileRequest,
+    responses(
+        (status = 201, description = "Where to PUT the bytes within an hour.", body = FileUpload),
+        (status = 409, description = "`storage_exceeded`: the tenant may not store that much.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller<FilesWrite>,
+    Json(request): Json<FileRequest>,
+) -> Result<(StatusCode, JsonAnswer<FileUpload>), Problem> {
+    let card = Card {
+        content_type: request.content_type.unwrap_or_else(|| "application/octet-stream".to_owned()),
+        name: request.name,
+    };
+    if !matches!(card.name.chars().count(), 1..=NAME_MAX) || card.name.chars().any(char::is_control) {
+        return Err(Problem::field("/name", format!("must be 1 to {NAME_MAX} printable characters")));
+    }
+    if request.size_bytes > app.config.limits.file_bytes {
+        return Err(Problem::field("/size_bytes", format!("must be at most {} bytes", app.config.limits.file_bytes)));
+    }
+    if !names::is_sha256(&request.sha256) {
+        return Err(Problem::field("/sha256", "must be 64 lower-case hex digits"));
+    }
+    if !names::is_content_type(&card.content_type) {
+        return Err(Problem::field("/content_type", "must be a MIME type as image/png"));
+    }
+    app.reserve(&caller.tenant, request.size_bytes).await?;
+    let id = format!("file_{}", Uuid::new_v4().simple());
+    let key = file_key(&caller.tenant, &id);
+    let text = json::write(&card)?;
+    app.objects.put(&card_key(&key), text.into(), "application/json").await?;
+    let announced = Announced {
+        size_bytes: request.size_bytes,
+        sha256_hex: &request.sha256,
+        content_type: &card.content_type,
+        name: Some(&card.name),
+    };
+    let put = app.objects.presign_put(&key, announced, URL_TTL).await?;
+    let expires_ms = now_ms() + u64::try_from(URL_TTL.as_millis()).unwrap_or_default();
+    let upload =
+        FileUpload { id, name: card.name, upload_url: put.url, headers: put.headers, expires_at: rfc3339(expires_ms) };
+    Ok((StatusCode::CREATED, JsonAnswer(upload)))
+}
+
+/// See an uploaded file
+#[utoipa::path(get, operation_id = "get_file", path = "/v1/files/{id}", tag = "files",
+    params(("id" = String, Path, description = "The file's id.")),
+    responses(
+        (status = 200, description = "The file.", body = FileView),
+        (status = 422, description = "`file_missing`: its bytes were not uploaded.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<FilesRead>,
+    Path(id): Path<String>,
+) -> Result<JsonAnswer<FileView>, Problem> {
+    if !names::is_file_id(&id) {
+        return Err(Problem::not_found("file"));
+    }
+    let key = file_key(&caller.tenant, &id);
+    let card = app.objects.get(&card_key(&key), CARD_MAX).await?.ok_or_else(|| Problem::not_found("file"))?;
+    let card: Card = serde_json::from_slice(&card).map_err(|error| {
+        tracing::error!(%error, file = id, "a file's card cannot be read");
+        Problem::new(Code::Internal, "what was kept of this file cannot be read; upload it again")
+    })?;
+    let Some(stored) = app.objects.head(&key).await? else {
+        return Err(Problem::new(Code::FileMissing, "the file was announced but its bytes were not uploaded"));
+    };
+    let url = app.objects.presign_get(&key, URL_TTL).await?;
+    let view = FileView { id, name: card.name, size_bytes: stored.size_bytes, content_type: card.content_type, url };
+    Ok(JsonAnswer(view))
+}
+
+/// Keeps JSON text of our own making as a file of this id; doing it again writes the same.
+pub(crate) async fn keep(app: &App, tenant: &str, id: &str, name: &str, text: Bytes) -> Result<(), Problem> {
+    const CONTENT_TYPE: &str = "application/json";
+    let key = file_key(tenant, id);
+    let card = json::write(&Card { name: name.to_owned(), content_type: CONTENT_TYPE.to_owned() })?;
+    app.objects.put(&card_key(&key), card.into(), CONTENT_TYPE).await?;
+    Ok(app.objects.put(&key, text, CONTENT_TYPE).await?)
+}
+
+fn card_key(key: &str) -> String {
+    format!("{key}.json")
+}

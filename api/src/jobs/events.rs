@@ -1,0 +1,450 @@
+//! `GET /v1/jobs/{id}/events`: a job's story as server-sent events, from any point on.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::Stream;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use stokehold_queue::gateway::{JobMessage, LogStream};
+use stokehold_queue::job::{Job, JobState};
+use stokehold_queue::queue::{KeptEvent, KeptOutputs, OutputsPlace};
+use stokehold_queue::{Fence, JobId, Queue};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::view::JobView;
+use crate::error::Problem;
+use crate::jobs::routes::{is_cursor, own};
+use crate::server::json;
+use crate::server::path::Path;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsRead, while_stands};
+
+/// Events read from the queue at once.
+const PAGE: u32 = 100;
+
+/// Events of several outputs read from the queue at once.
+const OUTPUTS_PAGE: u32 = 50;
+
+/// A comment this often keeps proxies from closing the stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// The longest one stream lives; a client resumes with `Last-Event-ID`.
+const STREAM_MAX: Duration = Duration::from_secs(3600);
+
+/// Ranks under one fence, see [`rank`].
+const RANKS: u64 = 8;
+
+/// One event, as its lines say it.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the document: axum writes the lines")]
+pub(crate) struct StreamEvent {
+    /// `state`, `progress`, `log`, `output`, `gap` or `done`.
+    event: String,
+    /// JSON: a state and its attempt, a fraction and a message, a stream and a text, an index and a value; at `gap` the attempt and the
+    /// outputs that are missing here, from index `from` up to, and without, index `to`; at `done` the job.
+    data: String,
+    /// For `Last-Event-ID`.
+    id: String,
+}
+
+#[derive(Serialize)]
+struct StateData {
+    state: JobState,
+    attempt: u32,
+}
+
+#[derive(Serialize)]
+struct ProgressData<'a> {
+    fraction: f64,
+    message: &'a str,
+}
+
+#[derive(Serialize)]
+struct LogData<'a> {
+    stream: LogStream,
+    text: &'a str,
+    attempt: u32,
+}
+
+#[derive(Serialize)]
+struct OutputData<'a> {
+    index: u64,
+    value: &'a RawValue,
+    attempt: u32,
+}
+
+#[derive(Serialize)]
+struct GapData {
+    attempt: u32,
+    from: u64,
+    to: u64,
+}
+
+/// Follow a job
+///
+/// First the state, then what was kept of progress, logs and outputs after `Last-Event-ID`, then live until `done`, which carries the
+/// job and ends the stream. The last 1,000 of progress and logs are kept, and of outputs the last MiB. Where outputs are missing, `gap`
+/// says which; the job's result has all of them.
+#[utoipa::path(get, operation_id = "follow_job", path = "/v1/jobs/{id}/events", tag = "jobs",
+    params(
+        ("id" = String, Path, description = "The job's id."),
+        ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen."),
+    ),
+    responses(
+        (status = 200, description = "Events `state`, `progress`, `log`, `output`, `gap`, `done`.", content_type = "text/event-stream", body = StreamEvent),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn events(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.finish()?;
+    let seen = match headers.get("last-event-id").map(|value| value.to_str().unwrap_or_default()) {
+        None | Some("") => Seen::default(),
+        Some(text) => Seen::parse(text)
+            .ok_or_else(|| Problem::field("Last-Event-ID", "must be the id of an event of this stream"))?,
+    };
+    let job = own(&app, &caller.tenant, &id).await?;
+    let held = app.hold(&caller.tenant)?;
+    let story = while_stands(app.clone(), caller.token, story(app, caller.tenant, job.id, seen));
+    let story = async_stream::stream! {
+        let _held = held;
+        for await event in story {
+            yield event;
+        }
+    };
+    Ok(Sse::new(story).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}
+
+/// The stream breaks off when the queue cannot be asked; the client resumes where it was.
+fn story(app: App, tenant: String, id: JobId, mut seen: Seen) -> impl Stream<Item = Result<Event, Infallible>> {
+    async_stream::stream! {
+        let deadline = Instant::now() + STREAM_MAX;
+        let mut follow = app.waits.follow(id);
+        loop {
+            // The state first: what is read after it can only be newer, so that nothing said before the end is missed.
+            let job = match follow.look().await {
+                // Archived jobs have ended, and what they said is gone.
+                Ok(None) => app.find_job(&tenant, id).await,
+                looked => looked,
+            };
+            let Ok(Some(job)) = job else { return };
+            let rank = rank(&job, &seen);
+            let state = StateData { state: job.state, attempt: job.attempts.last().map_or(0, |last| last.attempt) };
+            // An end is told after what was said before it, except to somebody who has not been told any state yet.
+            if seen.rank == 0 || (seen.rank < rank && !job.state.is_terminal()) {
+                seen.rank = rank;
+                yield Ok(event("state", &state).id(seen.to_string()));
+            }
+            loop {
+                // The outputs last: they are then as new as the events at the least, and none is told after an event that came later.
+                let Ok(kept) = app.ask("read events", app.queue.read_events(id, &seen.entry, PAGE)).await else { return };
+                let place = seen.outputs.unwrap_or_default();
+                let outputs = app.queue.read_outputs(id, place, OUTPUTS_PAGE);
+                let Ok(outputs) = app.ask("read outputs", outputs).await else { return };
+                let (told, is_all) = seen.told(kept, outputs);
+                for event in told {
+                    yield Ok(event);
+                }
+                if is_all {
+                    break;
+                }
+            }
+            if job.state.is_terminal() {
+                if seen.rank < rank {
+                    seen.rank = rank;
+                    yield Ok(event("state", &state).id(seen.to_string()));
+                }
+                if seen.rank == rank {
+                    seen.rank = rank + 1;
+                    yield Ok(event("done", &JobView::new(&job, &app.config)).id(seen.to_string()));
+                }
+                return;
+            }
+            if !follow.changed(deadline).await {
+                return;
+            }
+        }
+    }
+}
+
+/// How far somebody has followed a job, which is what an event's id says: `<entry>.<number>`. All of it only grows, so that nothing
+/// overtakes the end, and who comes back with the last id that it saw misses nothing and hears nothing twice.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The last kept event; empty before the first.
+    entry: String,
+    /// The rank of the last state told, see [`rank`]; 0 before the first.
+    rank: u64,
+    /// The outputs that were told, or told to be missing. Absent in an id of the release before, whose events had outputs among them.
+    outputs: Option<OutputsPlace>,
+}
+
+/// The number of an id holds, from its lowest bit: the rank, the attempt whose outputs were told, and one more than how many of them. To the
+/// release before, whose number is the rank alone, it is a rank that only grows, and whose last digit is right.
+const RANK_BITS: u32 = 24;
+const ATTEMPT_BITS: u32 = 12;
+const NEXT_BITS: u32 = 28;
+
+const fn most(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { entry: String::new(), rank: 0, outputs: Some(OutputsPlace::default()) }
+    }
+}
+
+impl Seen {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (entry, number) = text.rsplit_once('.')?;
+        let entry = if entry == "0" { "" } else { entry };
+        (entry.is_empty() || is_cursor(entry)).then_some(())?;
+        let number: u64 = number.parse().ok().filter(|number| *number < u64::MAX - RANKS)?;
+        let (rank, outputs) = match number >> (RANK_BITS + ATTEMPT_BITS) {
+            0 => (number, None),
+            next => {
+                let attempt = u32::try_from(number >> RANK_BITS & most(ATTEMPT_BITS)).ok()?;
+                (number & most(RANK_BITS), Some(OutputsPlace { attempt, next: next - 1 }))
+            }
+        };
+        let seen = Self { entry: entry.to_owned(), rank, outputs };
+        // As it was given out, and no other spelling of it.
+        (seen.to_string() == text).then_some(seen)
+    }
+
+    fn number(&self) -> u64 {
+        let Some(OutputsPlace { attempt, next }) = self.outputs else { return self.rank };
+        // A place beyond what fits is told again from there: 4,095 attempts, 268 million outputs.
+        let next = next.min(most(NEXT_BITS) - 2) + 1;
+        let attempt = u64::from(attempt).min(most(ATTEMPT_BITS));
+        self.rank.min(most(RANK_BITS)) | attempt << RANK_BITS | next << (RANK_BITS + ATTEMPT_BITS)
+    }
+
+    /// The events of what was kept, in the order in which it was said, and whether that is all for now.
+    fn told(&mut self, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<Event>, bool) {
+        let (more_kept, more_outputs) = (kept.len() == PAGE as usize, outputs.len() == OUTPUTS_PAGE as usize);
+        let mut outputs = outputs;
+        if self.outputs.is_none() {
+            // Told already, by a replica of the release before.
+            let since_ms = at_ms(&self.entry);
+            let old = outputs.iter().take_while(|outputs| outputs.at_ms <= since_ms).count();
+            for KeptOutputs { attempt, index, values, .. } in outputs.drain(..old) {
+                self.outputs = Some(OutputsPlace { attempt, next: index + values.len() as u64 });
+            }
+        }
+        let (mut kept, mut outputs) = (kept.into_iter().peekable(), outputs.into_iter().peekable());
+        let mut told = Vec::new();
+        loop {
+            let is_output = match (kept.peek(), outputs.peek()) {
+                (Some(event), Some(outputs)) => outputs.at_ms <= at_ms(&event.id),
+                // What comes next of the others may be older.
+                (Some(_), None) if more_outputs => break,
+                (None, Some(_)) if more_kept => break,
+                (Some(_), None) => false,
+                (None, Some(_)) => true,
+                (None, None) => break,
+            };
+            if is_output && let Some(KeptOutputs { attempt, index, values, .. }) = outputs.next() {
+                if values.is_empty() {
+                    told.extend(self.gap(attempt, index));
+                }
+                for (index, value) in (index..).zip(values) {
+                    self.output(attempt, index, &value, &mut told);
+                }
+            } else if let Some(KeptEvent { id, attempt, message }) = kept.next() {
+                self.entry = id;
+                match said(&message, attempt) {
+                    Ok(event) => told.push(event.id(self.to_string())),
+                    Err((index, value)) => self.output(attempt, index, value, &mut told),
+                }
+            }
+        }
+        (told, !more_kept && !more_outputs)
+    }
+
+    /// Once, whatever holds it: a replica of the release before keeps outputs among the other events.
+    fn output(&mut self, attempt: u32, index: u64, value: &RawValue, told: &mut Vec<Event>) {
+        let place = OutputsPlace { attempt, next: index };
+        if self.outputs.is_some_and(|seen| place < seen) {
+            return;
+        }
+        told.extend(self.gap(attempt, index));
+        self.outputs = Some(OutputsPlace { next: index + 1, ..place });
+        told.push(event("output", &OutputData { index, value, attempt }).id(self.to_string()));
+    }
+
+    /// What is missing between what was told and the output `to`, if anything is.
+    fn gap(&mut self, attempt: u32, to: u64) -> Option<Event> {
+        let from = match self.outputs {
+            Some(seen) if seen.attempt > attempt => return None,
+            Some(seen) if seen.attempt == attempt => seen.next,
+            Some(_) => 0,
+            // Where the reader was is not known.
+            None => to,
+        };
+        if from >= to {
+            return None;
+        }
+        self.outputs = Some(OutputsPlace { attempt, next: to });
+        Some(event("gap", &GapData { attempt, from, to }).id(self.to_string()))
+    }
+}
+
+/// When an event was kept: the first part of its id.
+fn at_ms(entry: &str) -> u64 {
+    entry.split('-').next().and_then(|ms| ms.parse().ok()).unwrap_or(0)
+}
+
+impl std::fmt::Display for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let entry = if self.entry.is_empty() { "0" } else { &self.entry };
+        write!(f, "{entry}.{}", self.number())
+    }
+}
+
+/// A number that grows with each move of the job: by the counter of its fence, and under the same fence by the order in which
+/// states follow one another. One is left free above each end for `done`, and 0 for those who have heard nothing. History keeps no
+/// fence, so an end is never ranked below what its listener has heard: whether it has heard the end shows in its rank's last digit.
+fn rank(job: &Job, seen: &Seen) -> u64 {
+    let order = match job.state {
+        JobState::Blocked => 1,
+        JobState::Scheduled => 2,
+        JobState::Queued => 3,
+        JobState::Running => 4,
+        JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::Expired => 5,
+    };
+    let rank = Fence(job.revision.split('#').next().unwrap_or_default().to_owned()).counter() * RANKS + order;
+    if job.state.is_terminal() { rank.max(seen.rank / RANKS * RANKS + order) } else { rank }
+}
+
+/// A kept event as it is told; the index and value of an output.
+fn said(message: &JobMessage, attempt: u32) -> Result<Event, (u64, &RawValue)> {
+    match message {
+        JobMessage::Progress { fraction, message } => {
+            Ok(event("progress", &ProgressData { fraction: *fraction, message }))
+        }
+        JobMessage::Log { stream, text } => Ok(event("log", &LogData { stream: *stream, text, attempt })),
+        JobMessage::Output { index, value } => Err((*index, value)),
+        // Never kept among the others.
+        JobMessage::Outputs { index, .. } => Err((*index, RawValue::NULL)),
+    }
+}
+
+/// One event on one line.
+fn event(name: &str, data: &impl Serialize) -> Event {
+    Event::default().event(name).data(json::write_line(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_events_id_survives_its_text() {
+        let outputs = Some(OutputsPlace { attempt: 3, next: 1_162 });
+        for seen in [
+            Seen { entry: String::new(), rank: 3, outputs: None },
+            Seen { entry: "1700000000000-7".to_owned(), rank: 12, outputs: None },
+            Seen { entry: "1700000000000-7".to_owned(), rank: 12, outputs },
+            Seen { rank: 12, outputs, ..Seen::default() },
+            Seen::default(),
+        ] {
+            assert_eq!(Seen::parse(&seen.to_string()), Some(seen));
+        }
+        for wrong in ["", "1", "1-1", ".", ".3", "x.1", "1-1.x", "1-1.-1", "1-1.+1", "1-1.01", "01-1.1", "0-0.1"] {
+            assert_eq!(Seen::parse(wrong), None, "{wrong}");
+        }
+        let most = Seen {
+            rank: u64::MAX,
+            outputs: Some(OutputsPlace { attempt: u32::MAX, next: u64::MAX }),
+            ..Seen::default()
+        };
+        assert!(Seen::parse(&most.to_string()).is_some(), "also to the release before: {most}");
+    }
+
+    fn outputs(attempt: u32, index: u64, count: usize, at_ms: u64) -> KeptOutputs {
+        KeptOutputs { attempt, index, values: vec![RawValue::from_string("0".to_owned()).unwrap(); count], at_ms }
+    }
+
+    fn log(at_ms: u64) -> KeptEvent {
+        let message = JobMessage::Log { stream: LogStream::Stdout, text: "x".to_owned() };
+        KeptEvent { id: format!("{at_ms}-0"), attempt: 1, message }
+    }
+
+    fn single(at_ms: u64, index: u64) -> KeptEvent {
+        let value = RawValue::from_string("0".to_owned()).unwrap();
+        KeptEvent { id: format!("{at_ms}-0"), attempt: 1, message: JobMessage::Output { index, value } }
+    }
+
+    /// What is told, as `log`, `output 3` or `gap 3 7`, and whether that is all.
+    fn told(seen: &mut Seen, kept: Vec<KeptEvent>, outputs: Vec<KeptOutputs>) -> (Vec<String>, bool) {
+        let (events, is_all) = seen.told(kept, outputs);
+        let shown = |event: &Event| {
+            let text = format!("{event:?}").replace(['\\', '"'], "");
+            let number = |name: &str| {
+                let digits = text.split_once(&format!("{name}:"))?.1;
+                Some(digits.chars().take_while(char::is_ascii_digit).collect::<String>())
+            };
+            match (number("index"), number("from"), number("to")) {
+                (Some(index), ..) => format!("output {index}"),
+                (_, Some(from), Some(to)) => format!("gap {from} {to}"),
+                _ => "log".to_owned(),
+            }
+        };
+        (events.iter().map(shown).collect(), is_all)
+    }
+
+    #[test]
+    fn missing_outputs_are_told_as_gaps_and_none_is_told_twice() {
+        let mut seen = Seen::default();
+        let kept = vec![log(10), log(30)];
+        let (events, is_all) = told(&mut seen, kept, vec![outputs(1, 0, 2, 10), outputs(1, 2, 1, 20)]);
+        assert_eq!(
+            (events, is_all),
+            (["output 0", "output 1", "log", "output 2", "log"].map(str::to_owned).into(), true)
+        );
+        // The second of these is new; then some are gone; and at the end others.
+        let rest = vec![outputs(1, 2, 2, 40), outputs(1, 7, 1, 50), outputs(1, 9, 0, 60)];
+        assert_eq!(told(&mut seen, vec![], rest).0, ["output 3", "gap 4 7", "output 7", "gap 8 9"]);
+        assert_eq!(told(&mut seen, vec![], vec![outputs(1, 9, 0, 60)]).0, [""; 0]);
+        // A retry begins again.
+        assert_eq!(told(&mut seen, vec![], vec![outputs(2, 1, 1, 70)]).0, ["gap 0 1", "output 1"]);
+        assert_eq!(seen.outputs, Some(OutputsPlace { attempt: 2, next: 2 }));
+    }
+
+    #[test]
+    fn who_comes_from_the_release_before_goes_on_where_it_was() {
+        let mut seen = Seen::parse("20-0.12").unwrap();
+        // Kept among the other events, for a replica of that release, and beside them.
+        let kept = vec![single(30, 15)];
+        let both = vec![outputs(1, 14, 1, 20), outputs(1, 15, 1, 30), outputs(1, 16, 1, 40)];
+        assert_eq!(told(&mut seen, kept, both).0, ["output 15", "output 16"]);
+        let mut seen = Seen::parse("900-0.12").unwrap();
+        let page: Vec<KeptOutputs> = (0..50).map(|index| outputs(1, index, 1, index + 1)).collect();
+        assert_eq!(told(&mut seen, vec![log(1_000)], page), (vec![], false));
+        assert_eq!(seen.outputs, Some(OutputsPlace { attempt: 1, next: 50 }), "the next page follows");
+        assert_eq!(told(&mut Seen::default(), vec![single(10, 0), single(20, 1)], vec![]).0, ["output 0", "output 1"]);
+    }
+
+    #[test]
+    fn what_is_older_on_the_next_page_is_told_first() {
+        let mut seen = Seen::default();
+        let page: Vec<KeptOutputs> = (0..50).map(|index| outputs(1, index, 1, index + 1)).collect();
+        let (events, is_all) = told(&mut seen, vec![log(70)], page);
+        assert_eq!((events.len(), is_all), (50, false));
+        let (events, is_all) = told(&mut seen, vec![log(70)], vec![outputs(1, 50, 1, 60)]);
+        assert_eq!((events, is_all), (["output 50", "log"].map(str::to_owned).into(), true));
+    }
+}

@@ -1,0 +1,188 @@
+//! What people thought of results: one object per job in the object store, beside the input and the result it is about, so that it
+//! outlives both.
+//!
+//! `feedback/<tenant>/<endpoint>/<version>/<job id>.json`. The counters per endpoint version are the queue's registry's.
+
+pub(crate) mod routes;
+mod sample;
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use stokehold_objects::{Error as ObjectsError, ObjectPage, Objects};
+use stokehold_queue::JobId;
+use stokehold_queue::feedback::Verdict;
+use stokehold_queue::job::{Job, JobResult};
+
+use crate::error::{Code, INTERNAL, Problem};
+use crate::state::App;
+use sample::Reservoir;
+
+/// An input and an inline result fit several times.
+const OBJECT_MAX: u64 = 16 << 20;
+
+/// Feedback read at once by one export.
+const READS_AT_ONCE: usize = 16;
+
+/// Keys of one page of a listing.
+const PAGE: u32 = 1_000;
+
+/// Pages that one export looks at: ten million jobs.
+const PAGES_MAX: usize = 10_000;
+
+/// What was said of a job, with what it was said about.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Feedback {
+    pub(crate) job_id: JobId,
+    pub(crate) endpoint: String,
+    pub(crate) version: u32,
+    pub(crate) input: Box<RawValue>,
+    /// The result, when it was small.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Box<RawValue>>,
+    /// Where it lies, when it was large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result_key: Option<String>,
+    #[serde(default)]
+    pub(crate) accepted: Option<bool>,
+    #[serde(default)]
+    pub(crate) score: Option<u8>,
+    #[serde(default)]
+    pub(crate) labels: Vec<String>,
+    #[serde(default)]
+    pub(crate) comment: Option<String>,
+    pub(crate) at_ms: u64,
+}
+
+/// What the giver says.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) accepted: Option<bool>,
+    pub(crate) score: Option<u8>,
+    pub(crate) labels: Vec<String>,
+    pub(crate) comment: Option<String>,
+}
+
+/// Which feedback to export.
+#[derive(Debug)]
+pub(crate) struct Export {
+    pub(crate) endpoint: Option<String>,
+    /// Only with an endpoint.
+    pub(crate) version: Option<u32>,
+    pub(crate) sample: usize,
+    pub(crate) seed: u64,
+}
+
+impl Feedback {
+    fn new(job: &Job, input: Box<RawValue>, said: Said, at_ms: u64) -> Self {
+        let (result, result_key) = match &job.result {
+            Some(JobResult::Inline(result)) => (Some(result.clone()), None),
+            Some(JobResult::Object { key, .. }) => (None, Some(key.clone())),
+            None => (None, None),
+        };
+        Self {
+            job_id: job.id,
+            endpoint: job.spec.endpoint.clone(),
+            version: job.spec.version,
+            input,
+            result,
+            result_key,
+            accepted: said.accepted,
+            score: said.score,
+            labels: said.labels,
+            comment: said.comment,
+            at_ms,
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        Verdict { accepted: self.accepted, score: self.score }
+    }
+}
+
+/// Keeps feedback of a job that succeeded, in the place of what was kept before. Repeating it is safe.
+pub(crate) async fn give(app: &App, job: &Job, said: Said, at_ms: u64) -> Result<Feedback, Problem> {
+    let spec = &job.spec;
+    let input = app.whole_input(&spec.tenant, &job.input).await?;
+    let input = input.ok_or_else(|| Problem::new(Code::FileMissing, "the file that holds the job's input is gone"))?;
+    let feedback = Feedback::new(job, input.into_owned(), said, at_ms);
+    let key = format!("{}{}.json", prefix(&spec.tenant, Some(&spec.endpoint), Some(spec.version)), job.id);
+    let text = serde_json::to_vec(&feedback).map_err(|error| {
+        tracing::error!(%error, job.id = %job.id, "feedback cannot be written");
+        Problem::new(Code::Internal, INTERNAL)
+    })?;
+    // Counted before it is kept: what is kept has been counted, so that later the kept one says what to take back.
+    let former = read(&app.objects, &key).await?.map(|former| former.verdict());
+    let counters = app.queue.feedback();
+    let version = (spec.endpoint.as_str(), spec.version);
+    let judge = || counters.judge(&spec.tenant, job.id, version, feedback.verdict(), former);
+    app.ask_again("count feedback", judge).await?;
+    app.objects.put(&key, text.into(), "application/json").await?;
+    Ok(feedback)
+}
+
+/// A random sample of a tenant's feedback. All of it is listed, and of that only the sample's keys are held; then each is read.
+///
+/// # Errors
+/// When the first page cannot be listed; what fails later breaks the stream off.
+pub(crate) async fn export(
+    objects: Objects,
+    tenant: &str,
+    export: Export,
+) -> Result<BoxStream<'static, Result<Feedback, ObjectsError>>, ObjectsError> {
+    let prefix = prefix(tenant, export.endpoint.as_deref(), export.version);
+    let first = objects.list(&prefix, None, PAGE).await?;
+    let chosen = async move {
+        let keys = sampled(&objects, &prefix, first, &export).await?;
+        let reads = stream::iter(keys).map(move |key| {
+            let objects = objects.clone();
+            async move { read(&objects, &key).await }
+        });
+        Ok::<_, ObjectsError>(reads.buffered(READS_AT_ONCE).try_filter_map(async |read| Ok(read)))
+    };
+    Ok(stream::once(chosen).try_flatten().boxed())
+}
+
+async fn sampled(
+    objects: &Objects,
+    prefix: &str,
+    first: ObjectPage,
+    export: &Export,
+) -> Result<Vec<String>, ObjectsError> {
+    let mut reservoir = Reservoir::new(export.sample, StdRng::seed_from_u64(export.seed));
+    let mut page = first;
+    for _ in 0..PAGES_MAX {
+        page.objects.into_iter().for_each(|object| reservoir.offer(object.key));
+        let Some(cursor) = page.next_cursor else { return Ok(reservoir.into_sample()) };
+        page = objects.list(prefix, Some(&cursor), PAGE).await?;
+    }
+    tracing::warn!(prefix, "there is more feedback than one export looks at");
+    Ok(reservoir.into_sample())
+}
+
+/// `None` when there is none, or when what is there is no feedback, which is logged and leaves an export whole.
+async fn read(objects: &Objects, key: &str) -> Result<Option<Feedback>, ObjectsError> {
+    let Some(text): Option<Bytes> = objects.get(key, OBJECT_MAX).await? else { return Ok(None) };
+    match serde_json::from_slice(&text) {
+        Ok(feedback) => Ok(Some(feedback)),
+        Err(error) => {
+            tracing::error!(%error, key, "kept feedback cannot be read");
+            Ok(None)
+        }
+    }
+}
+
+fn prefix(tenant: &str, endpoint: Option<&str>, version: Option<u32>) -> String {
+    let mut prefix = format!("feedback/{tenant}/");
+    if let Some(endpoint) = endpoint {
+        prefix = format!("{prefix}{endpoint}/");
+        if let Some(version) = version {
+            prefix = format!("{prefix}{version}/");
+        }
+    }
+    prefix
+}

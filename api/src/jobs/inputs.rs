@@ -1,0 +1,141 @@
+//! Inputs, looked at before they are queued: the schema, and the files they name.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, TryStreamExt};
+use serde_json::Value;
+use stokehold_objects::Objects;
+
+use crate::endpoints::schema::Schema;
+use crate::error::{Code, FieldError, Problem};
+use crate::names;
+
+/// Most places named in one answer.
+const ERRORS_MAX: usize = 20;
+
+/// Most characters of one message.
+const MESSAGE_MAX: usize = 300;
+
+/// Most files that one input names.
+const FILES_MAX: usize = 100;
+
+const HEADS_AT_ONCE: usize = 16;
+
+/// Checks an input against its endpoint's schema and answers the ids of the files that it names. `at` is the pointer to it.
+pub(crate) fn check(schema: &Schema, input: &Value, at: &str) -> Result<Vec<String>, Problem> {
+    let misfits = schema.check(input, ERRORS_MAX).err().unwrap_or_default();
+    let errors: Vec<FieldError> = misfits
+        .into_iter()
+        .map(|misfit| FieldError {
+            path: format!("{at}{}", misfit.path),
+            message: misfit.message.chars().take(MESSAGE_MAX).collect(),
+        })
+        .collect();
+    if let Some(first) = errors.first() {
+        let detail = format!("{}: {}", first.path, first.message);
+        return Err(Problem::new(Code::InvalidInput, detail).with_errors(errors));
+    }
+    files(input, at)
+}
+
+/// The ids of the files that an input names.
+pub(crate) fn files(input: &Value, at: &str) -> Result<Vec<String>, Problem> {
+    let mut files = BTreeSet::new();
+    named_files(input, at, &mut files)?;
+    if files.len() > FILES_MAX {
+        return Err(invalid(at, format!("names {} files, more than {FILES_MAX}", files.len())));
+    }
+    Ok(files.into_iter().collect())
+}
+
+/// The files that an input names which was found good before.
+pub(crate) fn files_of(input: &str) -> Vec<String> {
+    // Most name none, and are not parsed for it.
+    if !input.contains("$file") && !input.contains("\\u") {
+        return Vec::new();
+    }
+    let mut files = BTreeSet::new();
+    match serde_json::from_str(input) {
+        Ok(value) => drop(named_files(&value, "", &mut files)),
+        Err(error) => tracing::error!(%error, "an input that was found good cannot be read"),
+    }
+    files.into_iter().collect()
+}
+
+fn invalid(at: &str, message: String) -> Problem {
+    let error = FieldError { path: at.to_owned(), message };
+    Problem::new(Code::InvalidInput, format!("{}: {}", error.path, error.message)).with_errors(vec![error])
+}
+
+/// Collects `{"$file": id}`. Nesting is bounded by the body's.
+fn named_files(value: &Value, at: &str, files: &mut BTreeSet<String>) -> Result<(), Problem> {
+    match value {
+        Value::Object(members) => match members.get("$file") {
+            Some(Value::String(id)) if names::is_file_id(id) => {
+                files.insert(id.clone());
+                Ok(())
+            }
+            Some(_) => Err(invalid(&format!("{at}/$file"), "is no file id; POST /v1/files gives one".to_owned())),
+            None => members.iter().try_for_each(|(name, value)| named_files(value, &format!("{at}/{name}"), files)),
+        },
+        Value::Array(items) => {
+            items.iter().enumerate().try_for_each(|(n, item)| named_files(item, &format!("{at}/{n}"), files))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where an uploaded file lies.
+pub(crate) fn file_key(tenant: &str, id: &str) -> String {
+    format!("inputs/{tenant}/{id}")
+}
+
+/// Checks that every file was uploaded.
+pub(crate) async fn require_files(objects: &Objects, tenant: &str, files: &BTreeSet<&String>) -> Result<(), Problem> {
+    // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
+    let heads: Vec<_> = files
+        .iter()
+        .map(|id| {
+            let (objects, key, id) = (objects.clone(), file_key(tenant, id), (*id).clone());
+            async move {
+                match objects.head(&key).await? {
+                    Some(_) => Ok(()),
+                    None => Err(Problem::new(
+                        Code::FileMissing,
+                        format!(
+                            "file {id:?} was not uploaded; PUT its bytes to the upload_url that POST /v1/files gave"
+                        ),
+                    )),
+                }
+            }
+        })
+        .collect();
+    futures::stream::iter(heads).buffer_unordered(HEADS_AT_ONCE).try_collect().await
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn files_are_found_wherever_they_are_named_and_counted_once() {
+        let any = Schema::compile(&json!(true)).unwrap();
+        let (a, b) = (format!("file_{}", "a".repeat(32)), format!("file_{}", "b".repeat(32)));
+        let input = json!({"x": [{"$file": b}, {"y": {"$file": a}}], "z": {"$file": a}});
+        assert_eq!(check(&any, &input, "/input").unwrap(), [a, b]);
+        let problem = check(&any, &json!({"x": {"$file": "../secret"}}), "/input").unwrap_err();
+        assert!(format!("{problem:?}").contains("/input/x/$file"));
+    }
+
+    #[test]
+    fn a_message_says_where_and_what_but_never_the_value() {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["m"]});
+        let schema = Schema::compile(&schema).unwrap();
+        let problem = check(&schema, &json!({"n": "canary"}), "/input").unwrap_err();
+        assert_eq!(problem.code(), Code::InvalidInput);
+        assert!(!format!("{problem:?}").contains("canary"));
+        assert!(format!("{problem:?}").contains("/input/n"));
+    }
+}

@@ -1,0 +1,119 @@
+//! Inputs over 64 KiB: kept in S3 among the tenant's files, so that Redis does not hold them in memory. The record has a reference
+//! ([`InputFile`]) in their place, and workers fetch them by a presigned URL.
+//!
+//! The id of such a file is made of its contents: submitting it again, or a thousand jobs with the same input, writes the same object.
+//! While a replica of the release before serves the same Redis, which does not know these references, large inputs stay in their records.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use moka::sync::Cache;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use stokehold_queue::job::{INLINE_INPUT_BYTES, InputFile, NewJob};
+
+use crate::error::{Code, INTERNAL, Problem};
+use crate::files;
+use crate::jobs::inputs;
+use crate::jobs::submit::BULK_BODY_MAX;
+use crate::state::App;
+
+/// The largest input there is: one job of a bulk submit.
+const INPUT_MAX: u64 = BULK_BODY_MAX as u64;
+
+/// Objects written at a time for one call.
+const PUTS_AT_ONCE: usize = 16;
+
+/// How long it is believed that there is, or is no, replica of the release before.
+const OLDER_FOR: Duration = Duration::from_secs(5);
+
+/// What is known of replicas of the release before.
+pub(crate) fn older_cache() -> Cache<(), bool> {
+    Cache::builder().max_capacity(1).time_to_live(OLDER_FOR).build()
+}
+
+/// Whether an input is kept as a file.
+fn is_large(input: &RawValue) -> bool {
+    input.get().len() > INLINE_INPUT_BYTES || InputFile::of(input).is_some()
+}
+
+impl App {
+    /// Puts the large inputs of a submit into S3, counted with what the tenant stores.
+    ///
+    /// # Errors
+    /// `storage_exceeded`; `unavailable` when S3 does not answer: then nothing was submitted.
+    pub(crate) async fn store_large_inputs(&self, jobs: &mut [NewJob]) -> Result<(), Problem> {
+        let is_new = |job: &&NewJob| job.input.get().len() > INLINE_INPUT_BYTES;
+        let bytes: usize = jobs.iter().filter(is_new).map(|job| job.input.get().len()).sum();
+        if let (Some(job), true) = (jobs.first(), bytes > 0) {
+            self.reserve(&job.spec.tenant, bytes as u64).await?;
+        }
+        self.store_inputs(jobs).await
+    }
+
+    /// As [`App::store_large_inputs`], of jobs whose inputs were accepted before: lines of a batch, steps.
+    pub(crate) async fn store_inputs(&self, jobs: &mut [NewJob]) -> Result<(), Problem> {
+        let large = jobs.iter_mut().filter(|job| is_large(&job.input));
+        let stored = large.map(|job| async move {
+            let (input, file) = self.store_input(&job.spec.tenant, job.input.clone()).await?;
+            job.input = input;
+            job.spec.files.extend(file);
+            Ok::<_, Problem>(())
+        });
+        // Collected, because a borrowing stream of borrowing futures is more than the compiler can see through.
+        let stored: Vec<_> = stored.collect();
+        futures::stream::iter(stored).buffer_unordered(PUTS_AT_ONCE).try_collect().await
+    }
+
+    /// What is to stand in the record in place of `input`, and the id of its file if it has become one.
+    pub(crate) async fn store_input(
+        &self,
+        tenant: &str,
+        input: Box<RawValue>,
+    ) -> Result<(Box<RawValue>, Option<String>), Problem> {
+        if !is_large(&input) || self.has_older_replicas().await? {
+            return Ok((input, None));
+        }
+        let digest = Sha256::new().chain_update(tenant).chain_update("\n").chain_update(input.get()).finalize();
+        let id = format!("file_{}", hex::encode(&digest[..16]));
+        files::keep(self, tenant, &id, "input.json", Bytes::from(input.get().to_owned())).await?;
+        let reference = InputFile::new(id.clone()).to_raw().map_err(|error| {
+            tracing::error!(%error, "the reference to an input cannot be written");
+            Problem::new(Code::Internal, INTERNAL)
+        })?;
+        Ok((reference, Some(id)))
+    }
+
+    /// The whole input of a record; `None` when its file is missing from the object store.
+    pub(crate) async fn whole_input<'a>(
+        &self,
+        tenant: &str,
+        input: &'a RawValue,
+    ) -> Result<Option<Cow<'a, RawValue>>, Problem> {
+        let Some(file) = InputFile::of(input) else { return Ok(Some(Cow::Borrowed(input))) };
+        let Some(bytes) = self.objects.get(&inputs::file_key(tenant, &file.id), INPUT_MAX).await? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8(bytes.into()).ok().and_then(|text| RawValue::from_string(text).ok());
+        Ok(text.map(Cow::Owned))
+    }
+
+    /// The files that the input of a record names, itself among them if it is kept as one.
+    pub(crate) async fn files_of_input(&self, tenant: &str, input: &RawValue) -> Result<Vec<String>, Problem> {
+        let whole = self.whole_input(tenant, input).await?;
+        let mut files = whole.map(|text| inputs::files_of(text.get())).unwrap_or_default();
+        files.extend(InputFile::of(input).map(|file| file.id));
+        Ok(files)
+    }
+
+    async fn has_older_replicas(&self) -> Result<bool, Problem> {
+        if let Some(known) = self.older_replicas.get(&()) {
+            return Ok(known);
+        }
+        let found = self.ask("look for older replicas", self.queue.has_older_replicas()).await?;
+        self.older_replicas.insert((), found);
+        Ok(found)
+    }
+}

@@ -1,0 +1,167 @@
+//! `/v1/quarantine`: the jobs whose records cannot be read, for operators.
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::JobId;
+use stokehold_queue::quarantine::{Discarded, LIST_MAX, Quarantine, Quarantined, Readmitted};
+use utoipa::ToSchema;
+
+use crate::error::Problem;
+use crate::server::json::Json;
+use crate::state::App;
+use crate::tenants::auth::{Caller, TenantsRead, TenantsWrite};
+use crate::time_format::rfc3339;
+
+/// Most jobs that one request names.
+const IDS_MAX: usize = 100;
+
+/// The jobs in the quarantine, those that came first; at most 1,000 of a shard.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Quarantine)]
+pub(crate) struct QuarantineView {
+    jobs: Vec<QuarantinedView>,
+    /// How many there are.
+    total: u64,
+}
+
+/// A job whose record cannot be read.
+#[derive(Serialize, ToSchema)]
+#[schema(as = QuarantinedJob)]
+pub(crate) struct QuarantinedView {
+    id: String,
+    /// Whose it is; null where its record does not say.
+    tenant: Option<String>,
+    /// Its endpoint; null where its record does not say.
+    endpoint: Option<String>,
+    /// The state it was in; null where its record does not say.
+    state: Option<String>,
+    /// Since when it is here, RFC 3339.
+    since: String,
+    /// What could not be read.
+    why: String,
+}
+
+impl From<Quarantined> for QuarantinedView {
+    fn from(Quarantined { id, since_ms, why, state, tenant, endpoint }: Quarantined) -> Self {
+        let state = state.map(|state| state.as_str().to_owned());
+        Self { id: id.to_string(), tenant, endpoint, state, since: rfc3339(since_ms), why }
+    }
+}
+
+/// Which jobs.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = QuarantineRequest)]
+pub(crate) struct QuarantineRequest {
+    /// Their ids, 1 to 100.
+    ids: Vec<String>,
+}
+
+/// What became of them, in order.
+#[derive(Serialize, ToSchema)]
+#[schema(as = QuarantineOutcomes)]
+pub(crate) struct OutcomesView {
+    jobs: Vec<OutcomeView>,
+}
+
+/// What became of one job.
+#[derive(Serialize, ToSchema)]
+#[schema(as = QuarantineOutcome)]
+pub(crate) struct OutcomeView {
+    id: String,
+    /// The state it is in now, as `queued` or `failed`; `deleted`; `unreadable`: it stays; or `not_found`: it is not in the quarantine.
+    outcome: String,
+    /// Why it stays; null where it does not.
+    why: Option<String>,
+}
+
+/// See the quarantine
+///
+/// Jobs of all tenants, so the scope `tenants:read` is one for operators.
+#[utoipa::path(get, operation_id = "get_quarantine", path = "/v1/quarantine", tag = "jobs",
+    responses((status = 200, description = "The jobs whose records cannot be read.", body = QuarantineView), crate::openapi::Problems))]
+pub(crate) async fn get(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<QuarantineView>, Problem> {
+    let shards: Vec<Quarantine> = app.queue.all().iter().map(|shard| shard.quarantine()).collect();
+    let (listed, counted) = tokio::try_join!(
+        app.ask("list quarantined jobs", try_join_all(shards.iter().map(|shard| shard.list(LIST_MAX)))),
+        app.ask("count quarantined jobs", try_join_all(shards.iter().map(Quarantine::count))),
+    )?;
+    let mut jobs: Vec<Quarantined> = listed.into_iter().flatten().collect();
+    jobs.sort_by_key(|job| (job.since_ms, job.id));
+    Ok(JsonAnswer(QuarantineView {
+        jobs: jobs.into_iter().map(QuarantinedView::from).collect(),
+        total: counted.iter().sum(),
+    }))
+}
+
+/// Put jobs back out of the quarantine
+///
+/// Each goes to the front of its queue, also if it ran, or to where it waited. One whose record still cannot be read stays.
+#[utoipa::path(post, operation_id = "readmit_quarantined", path = "/v1/quarantine/readmit", tag = "jobs", request_body = QuarantineRequest,
+    responses((status = 200, description = "What became of each.", body = OutcomesView), crate::openapi::Problems))]
+pub(crate) async fn readmit(
+    State(app): State<App>,
+    _: Caller<TenantsWrite>,
+    Json(body): Json<QuarantineRequest>,
+) -> Result<JsonAnswer<OutcomesView>, Problem> {
+    let mut jobs = Vec::new();
+    for id in body.checked()? {
+        let answer = match quarantine_of(&app, id) {
+            Some(shard) => app.ask_again("readmit a job", || shard.readmit(id)).await?,
+            None => Readmitted::NotFound,
+        };
+        let (outcome, why) = match answer {
+            Readmitted::Ok(state) => (state.as_str(), None),
+            Readmitted::Unreadable(why) => ("unreadable", Some(why)),
+            Readmitted::NotFound => ("not_found", None),
+        };
+        jobs.push(OutcomeView { id: id.to_string(), outcome: outcome.to_owned(), why });
+    }
+    Ok(JsonAnswer(OutcomesView { jobs }))
+}
+
+/// End jobs in the quarantine
+///
+/// Each fails with the error `infra`; one whose record does not allow even that is deleted.
+#[utoipa::path(post, operation_id = "discard_quarantined", path = "/v1/quarantine/discard", tag = "jobs", request_body = QuarantineRequest,
+    responses((status = 200, description = "What became of each.", body = OutcomesView), crate::openapi::Problems))]
+pub(crate) async fn discard(
+    State(app): State<App>,
+    _: Caller<TenantsWrite>,
+    Json(body): Json<QuarantineRequest>,
+) -> Result<JsonAnswer<OutcomesView>, Problem> {
+    let mut jobs = Vec::new();
+    for id in body.checked()? {
+        let answer = match quarantine_of(&app, id) {
+            Some(shard) => app.ask_again("discard a job", || shard.discard(id)).await?,
+            None => Discarded::NotFound,
+        };
+        let outcome = match answer {
+            Discarded::Failed => "failed",
+            Discarded::Deleted => "deleted",
+            Discarded::NotFound => "not_found",
+        };
+        jobs.push(OutcomeView { id: id.to_string(), outcome: outcome.to_owned(), why: None });
+    }
+    Ok(JsonAnswer(OutcomesView { jobs }))
+}
+
+impl QuarantineRequest {
+    fn checked(&self) -> Result<Vec<JobId>, Problem> {
+        if !(1..=IDS_MAX).contains(&self.ids.len()) {
+            return Err(Problem::field("/ids", format!("must be 1 to {IDS_MAX} ids")));
+        }
+        let parsed = self
+            .ids
+            .iter()
+            .enumerate()
+            .map(|(n, id)| id.parse().map_err(|_| Problem::field(format!("/ids/{n}"), "is not the id of a job")));
+        parsed.collect()
+    }
+}
+
+fn quarantine_of(app: &App, id: JobId) -> Option<Quarantine> {
+    app.queue.all().get(usize::from(id.shard())).map(|shard| shard.quarantine())
+}

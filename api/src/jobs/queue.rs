@@ -1,0 +1,127 @@
+//! `GET /v1/queue`: what is ready and has not started, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Json;
+use axum::extract::State;
+use futures::{StreamExt, TryStreamExt, stream};
+use serde::Serialize;
+use stokehold_queue::Queue;
+use stokehold_queue::costs::day_of;
+use stokehold_queue::job::{JobSpec, Priority};
+use stokehold_queue::queue::LaneDepth;
+use stokehold_queue::{now_ms, reach};
+use utoipa::ToSchema;
+
+use super::view::{PriorityWord, WaitingView};
+use crate::costs::budgets::spent_budget;
+use crate::endpoints::DemandsView;
+use crate::error::Problem;
+use crate::jobs::waiting;
+use crate::state::App;
+use crate::tenants::auth::{Caller, WorkersRead};
+use crate::time_format::rfc3339;
+
+/// Questions to Redis at a time.
+const AT_ONCE: usize = 32;
+
+/// What the autoscaler said longer ago is not believed, milliseconds.
+const TOLD_FOR_MS: u64 = 60_000;
+
+/// Lanes with jobs that are ready, the longest first; at most 1,000.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct QueueView {
+    lanes: Vec<LaneView>,
+}
+
+/// The ready jobs of one endpoint, at one priority, for one class of card.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Lane)]
+pub(crate) struct LaneView {
+    tenant: String,
+    endpoint: String,
+    #[schema(value_type = PriorityWord)]
+    priority: Priority,
+    /// The class of card they are for; 0 is the CPU.
+    vram_class_gib: u32,
+    /// What else their endpoint asks of a worker; empty when it asks for nothing.
+    demands: DemandsView,
+    /// How many.
+    jobs: u64,
+    /// Since when the first of them is ready, RFC 3339; null where all wait for their concurrency key.
+    oldest_at: Option<String>,
+    waiting: WaitingView,
+    /// When they will have been done, as the autoscaler reckons: with the machines that are here or may come. Null where no autoscaler
+    /// runs, and where nothing that could run them is here or comes.
+    eta_s: Option<u64>,
+}
+
+/// See what waits
+///
+/// All tenants' jobs, so the scope `workers:read` is one for operators.
+#[utoipa::path(get, operation_id = "get_queue", path = "/v1/queue", tag = "workers",
+    responses((status = 200, description = "What is ready and has not started.", body = QueueView), crate::openapi::Problems))]
+pub(crate) async fn get(State(app): State<App>, _: Caller<WorkersRead>) -> Result<Json<QueueView>, Problem> {
+    look(&app).await.map(Json)
+}
+
+/// What waits now.
+pub(crate) async fn look(app: &App) -> Result<QueueView, Problem> {
+    let now = now_ms();
+    let (depths, budgets, fleet, autoscaler) = tokio::try_join!(
+        app.ask("read the lanes", app.queue.depth()),
+        app.ask("read the budgets", app.queue.budgets(day_of(now))),
+        app.fleet(),
+        app.ask("read how the autoscaler is", app.registry.autoscaler()),
+    )?;
+    let told = autoscaler.filter(|autoscaler| now.saturating_sub(autoscaler.at_ms) < TOLD_FOR_MS);
+    let etas = told.map(|autoscaler| autoscaler.etas).unwrap_or_default();
+    let eta_s = |lane: &LaneParts<'_>| {
+        let name = format!("{}/{}", lane.tenant, lane.endpoint);
+        etas.iter().find(|eta| eta.endpoint == name && eta.priority == lane.priority.digit())?.seconds
+    };
+    // Of each endpoint once, whatever priorities and classes wait there.
+    let named: BTreeSet<(&str, &str)> =
+        depths.iter().filter_map(|depth| parts_of_lane(&depth.lane)).map(|lane| (lane.tenant, lane.endpoint)).collect();
+    let held = named.into_iter().map(|(tenant, endpoint)| async move {
+        let spec = JobSpec { tenant: tenant.to_owned(), endpoint: endpoint.to_owned(), ..JobSpec::default() };
+        Ok::<_, Problem>(((tenant, endpoint), waiting::held_back(app, &spec).await?))
+    });
+    let held: BTreeMap<_, _> = stream::iter(held.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect().await?;
+    let lane = |depth: &LaneDepth| {
+        let lane = parts_of_lane(&depth.lane)?;
+        let (demands, vram_class_gib) = reach::parts_of(lane.class);
+        Some(LaneView {
+            tenant: lane.tenant.to_owned(),
+            endpoint: lane.endpoint.to_owned(),
+            priority: lane.priority,
+            vram_class_gib,
+            demands: fleet.demands(demands).cloned().unwrap_or_default().into(),
+            jobs: depth.jobs,
+            oldest_at: depth.since_ms.map(rfc3339),
+            waiting: spent_budget(lane.tenant, lane.endpoint, &budgets, now)
+                .or_else(|| held.get(&(lane.tenant, lane.endpoint)).cloned().flatten())
+                .unwrap_or_else(|| fleet.why(vram_class_gib, demands))
+                .into(),
+            eta_s: eta_s(&lane),
+        })
+    };
+    Ok(QueueView { lanes: depths.iter().filter_map(lane).collect() })
+}
+
+/// A lane's name, taken apart.
+pub(crate) struct LaneParts<'a> {
+    pub(crate) priority: Priority,
+    /// The class of its jobs.
+    pub(crate) class: u32,
+    pub(crate) tenant: &'a str,
+    pub(crate) endpoint: &'a str,
+}
+
+/// Takes a lane's name apart; `None` for what is none.
+pub(crate) fn parts_of_lane(lane: &str) -> Option<LaneParts<'_>> {
+    let mut parts = lane.splitn(4, ':');
+    let (priority, class, tenant, endpoint) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let priority = Priority::ALL.into_iter().find(|known| known.digit().to_string() == priority)?;
+    Some(LaneParts { priority, class: class.parse().ok()?, tenant, endpoint })
+}

@@ -1,0 +1,378 @@
+//! Trying dead jobs again and cancelling many: by id, or by filter.
+
+use std::collections::BTreeMap;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use stokehold_queue::job::{ErrorCode, Idempotency, Job, JobSpec, JobState, NewJob, Priority};
+use stokehold_queue::pipeline;
+use stokehold_queue::queue::{CancelAnswer, ListFilter, Submitted};
+use stokehold_queue::{BATCH_MAX, JobId, Queue, now_ms};
+use utoipa::ToSchema;
+
+use super::submit::{self, Target};
+use super::view::{ErrorWord, JobView, PriorityWord, StateWord};
+use crate::error::{Code, Problem, ProblemBody};
+use crate::jobs::routes::own;
+use crate::names;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsCancel, JobsRead, JobsSubmit};
+
+const MANY_MAX: u32 = 1_000;
+/// Records one call looks at, however few match: all that one Redis holds, so that `more` with nothing found means what it says.
+const SCAN_MAX: usize = 1_000_000;
+
+/// Which jobs; at least one member.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JobFilter {
+    /// Only in this state.
+    #[schema(value_type = Option<StateWord>)]
+    state: Option<JobState>,
+    /// Only of this endpoint.
+    endpoint: Option<String>,
+    /// Only lines of this batch.
+    batch: Option<String>,
+    /// Only those that this schedule made.
+    schedule: Option<String>,
+    /// Only this urgent.
+    #[schema(value_type = Option<PriorityWord>)]
+    priority: Option<Priority>,
+    /// Only those that failed like this.
+    #[schema(value_type = Option<ErrorWord>)]
+    error_code: Option<ErrorCode>,
+    /// Only with these labels, all of them.
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+}
+
+/// Which jobs, and how many at most.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ManyRequest {
+    filter: JobFilter,
+    /// 1 to 1,000, the default.
+    limit: Option<u32>,
+}
+
+/// Which jobs to try again, how many at most, and on which version.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetryRequest {
+    filter: JobFilter,
+    /// 1 to 1,000, the default.
+    limit: Option<u32>,
+    /// On the version of the endpoint on which each job ran, rather than on the current one. A job that was submitted for a version
+    /// keeps it in any case.
+    #[serde(default)]
+    same_version: bool,
+}
+
+/// A job that is tried again.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Retried {
+    /// The job that had ended.
+    id: String,
+    /// The one that tries it again.
+    new_id: String,
+}
+
+/// What was tried again.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RetriedMany {
+    retried: Vec<Retried>,
+    /// Whether there may be others: ask again.
+    more: bool,
+}
+
+/// What was cancelled.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CancelledMany {
+    cancelled: usize,
+    /// Whether there may be others: ask again.
+    more: bool,
+}
+
+/// Dead letters, newest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct DeadLetters<'a> {
+    jobs: Vec<JobView<'a>>,
+    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    next_cursor: Option<String>,
+}
+
+impl ManyRequest {
+    fn checked(self) -> Result<(ListFilter, usize), Problem> {
+        let JobFilter { state, endpoint, batch, schedule, priority, error_code, metadata } = self.filter;
+        if endpoint.as_ref().is_some_and(|name| !names::is_name(name)) {
+            return Err(Problem::field("/filter/endpoint", "must be an endpoint's name"));
+        }
+        let metadata = metadata.into_iter().collect();
+        let filter = ListFilter { state, endpoint, metadata, batch, schedule, priority, error_code };
+        if filter.takes_all() {
+            return Err(Problem::field("/filter", "must say which jobs: by state, endpoint, batch, ... or metadata"));
+        }
+        let limit = self.limit.unwrap_or(MANY_MAX);
+        if !(1..=MANY_MAX).contains(&limit) {
+            return Err(Problem::field("/limit", format!("must be 1 to {MANY_MAX}")));
+        }
+        Ok((filter, limit as usize))
+    }
+}
+
+/// Try a dead job again
+///
+/// A new job with the same input; the old one stays as it ended. It runs on the endpoint's current version, unless it was submitted for
+/// a version. Asking again within 24 hours answers the same new job.
+#[utoipa::path(post, operation_id = "retry_job", path = "/v1/jobs/{id}/retry", tag = "jobs",
+    params(
+        ("id" = String, Path, description = "The job's id."),
+        ("same_version" = Option<bool>, Query, description = "`true`: on the version on which it ran, rather than on the current one."),
+    ),
+    responses(
+        (status = 202, description = "The new job.", body = JobView),
+        (status = 200, description = "The new job of an earlier call.", body = JobView),
+        (status = 409, description = "`not_retryable`: it has not ended, or it succeeded.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn retry(
+    State(app): State<App>,
+    caller: Caller<JobsSubmit>,
+    Path(id): Path<String>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let same_version = params.take("same_version", "true or false", |text| text.parse().ok())?.unwrap_or(false);
+    params.finish()?;
+    let job = own(&app, &caller.tenant, &id).await?;
+    if !is_dead(&job) && job.state != JobState::Cancelled {
+        let detail =
+            format!("the job is {}; only one that failed, expired or was cancelled can be", job.state.as_str());
+        return Err(Problem::new(Code::NotRetryable, detail));
+    }
+    let mut new = again(&job, now_ms());
+    retarget(&app, &mut new, same_version).await?;
+    name_files(&app, &job, &mut new).await?;
+    match submit::enter(&app, std::slice::from_ref(&new)).await?.first() {
+        Some(Submitted::Repeat(first)) => {
+            let first = own(&app, &caller.tenant, &first.to_string()).await?;
+            Ok(JsonAnswer(JobView::new(&first, &app.config)).into_response())
+        }
+        _ => Ok((StatusCode::ACCEPTED, JsonAnswer(JobView::accepted(&new, now_ms()))).into_response()),
+    }
+}
+
+/// Try many dead jobs again
+#[utoipa::path(post, operation_id = "retry_jobs", path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest,
+    responses((status = 200, description = "Old and new ids.", body = RetriedMany), crate::openapi::Problems))]
+pub(crate) async fn retry_many(
+    State(app): State<App>,
+    caller: Caller<JobsSubmit>,
+    Json(request): Json<RetryRequest>,
+) -> Result<JsonAnswer<RetriedMany>, Problem> {
+    let RetryRequest { filter, limit, same_version } = request;
+    let (filter, limit) = ManyRequest { filter, limit }.checked()?;
+    let (dead, next) = dead_matching(&app, &caller.tenant, &filter, None, limit).await?;
+    let now = now_ms();
+    let mut new: Vec<NewJob> = dead.iter().map(|job| again(job, now)).collect();
+    for (job, new) in dead.iter().zip(&mut new) {
+        retarget(&app, new, same_version).await?;
+        name_files(&app, job, new).await?;
+    }
+    let mut retried = Vec::with_capacity(dead.len());
+    for (dead, new) in dead.chunks(BATCH_MAX).zip(new.chunks(BATCH_MAX)) {
+        let submitted = submit::enter(&app, new).await?;
+        let pair = |(job, new): (&Job, Submitted)| Retried { id: job.id.to_string(), new_id: new.id().to_string() };
+        retried.extend(dead.iter().zip(submitted).map(pair));
+    }
+    Ok(JsonAnswer(RetriedMany { retried, more: next.is_some() }))
+}
+
+/// Cancel many jobs
+#[utoipa::path(post, operation_id = "cancel_jobs", path = "/v1/jobs/cancel", tag = "jobs", request_body = ManyRequest,
+    responses((status = 200, description = "How many.", body = CancelledMany), crate::openapi::Problems))]
+pub(crate) async fn cancel_many(
+    State(app): State<App>,
+    caller: Caller<JobsCancel>,
+    Json(request): Json<ManyRequest>,
+) -> Result<JsonAnswer<CancelledMany>, Problem> {
+    let (filter, limit) = request.checked()?;
+    let (mut cancelled, mut cursor, mut scanned) = (0, None::<String>, 0);
+    loop {
+        let tenant = &caller.tenant;
+        let page = app.ask("list jobs", app.queue.list(tenant, &filter, cursor.as_deref(), BATCH_MAX as u32)).await?;
+        // The list looks at up to a thousand records a call, whether they match or not.
+        scanned += page.jobs.len().max(BATCH_MAX);
+        let open: Vec<&Job> = page.jobs.iter().filter(|job| !job.state.is_terminal()).take(limit - cancelled).collect();
+        let ids: Vec<JobId> = open.iter().map(|job| job.id).collect();
+        if !ids.is_empty() {
+            let answers = app.ask_again("cancel", || app.queue.cancel(tenant, &ids)).await?;
+            cancelled += answers.iter().filter(|answer| **answer == CancelAnswer::Cancelled).count();
+        }
+        // Their steps have nothing left to decide.
+        let steps: Vec<JobId> = open.iter().filter_map(|job| job.open_step()).collect();
+        if !steps.is_empty() {
+            app.ask_again("cancel steps", || app.queue.cancel(tenant, &steps)).await?;
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() || cancelled >= limit || scanned >= SCAN_MAX {
+            return Ok(JsonAnswer(CancelledMany { cancelled, more: cursor.is_some() }));
+        }
+    }
+}
+
+/// List dead letters
+///
+/// Jobs that failed or expired and were not tried again, as long as they are in the queue's memory.
+#[utoipa::path(get, operation_id = "list_dead_letters", path = "/v1/dead-letters", tag = "jobs",
+    params(
+        ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
+        ("error_code" = Option<ErrorWord>, Query, description = "Only those that failed like this."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+    ),
+    responses((status = 200, description = "One page.", body = DeadLetters), crate::openapi::Problems))]
+pub(crate) async fn dead_letters(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let filter = ListFilter {
+        endpoint: params
+            .take("endpoint", "an endpoint's name", |name| names::is_name(name).then(|| name.to_owned()))?,
+        error_code: params.take("error_code", "one of the codes that a job's error may have", ErrorCode::from_word)?,
+        ..ListFilter::default()
+    };
+    let cursor = params.take("cursor", "the next_cursor of a page", |text| {
+        let (ended_ms, id) = text.split_once('-')?;
+        Some((ended_ms.parse().ok()?, id.parse().ok()?))
+    })?;
+    let limit = params.limit()?;
+    params.finish()?;
+    let (dead, next) = dead_matching(&app, &caller.tenant, &filter, cursor, limit as usize).await?;
+    let next_cursor = next.map(|(ended_ms, id)| format!("{ended_ms}-{id}"));
+    let jobs = dead.iter().map(|job| JobView::new(job, &app.config)).collect();
+    Ok(JsonAnswer(DeadLetters { jobs, next_cursor }).into_response())
+}
+
+type Place = (u64, JobId);
+
+/// Dead letters that match, from a place on, and the place of the next.
+async fn dead_matching(
+    app: &App,
+    tenant: &str,
+    filter: &ListFilter,
+    mut place: Option<Place>,
+    limit: usize,
+) -> Result<(Vec<Job>, Option<Place>), Problem> {
+    let (mut found, mut scanned) = (Vec::new(), 0);
+    loop {
+        let page = app.ask("list dead letters", app.home(tenant).await?.dead(tenant, place, BATCH_MAX)).await?;
+        let full = page.len() == BATCH_MAX;
+        scanned += page.len();
+        for (at, job) in page {
+            place = Some(at);
+            let Some(job) = job else { continue };
+            if filter.matches(job.state, &job.spec, job.error.as_ref().map(|error| error.code)) {
+                found.push(job);
+                if found.len() == limit {
+                    return Ok((found, place));
+                }
+            }
+        }
+        if !full {
+            return Ok((found, None));
+        }
+        if scanned >= SCAN_MAX {
+            return Ok((found, place));
+        }
+    }
+}
+
+fn is_dead(job: &Job) -> bool {
+    matches!(job.state, JobState::Failed | JobState::Expired)
+}
+
+/// The same job once more. One whose input has come together waits for no other job: what it once referred to is data now.
+fn again(job: &Job, now_ms: u64) -> NewJob {
+    let spec = &job.spec;
+    // The same time as the first time, from now on.
+    let from_now = |end: Option<u64>| end.map(|end| now_ms + end.saturating_sub(job.created_ms()));
+    NewJob {
+        id: JobId::new(job.id.shard()),
+        spec: JobSpec {
+            start_by_ms: from_now(spec.start_by_ms),
+            deadline_ms: from_now(spec.deadline_ms),
+            depends_on: if has_come_together(job) { Vec::new() } else { spec.depends_on.clone() },
+            // A batch that has counted its line's end does not count it again.
+            batch: None,
+            retry_of: Some(job.id),
+            // A part of its caller's trace as before; nobody calls it now.
+            sdk_ms: None,
+            ..spec.clone()
+        },
+        input: job.input.clone(),
+        run_after_ms: 0,
+        idempotency: Some(Idempotency::new(format!("retry of {}", job.id), "retry")),
+        archived: Vec::new(),
+        watcher: None,
+    }
+}
+
+/// Whether the input of an ended job has the results in it that it refers to.
+fn has_come_together(job: &Job) -> bool {
+    let failed_before = job.error.as_ref().is_some_and(|error| error.code == ErrorCode::DependencyFailed);
+    !pipeline::is_untouched(job) && !failed_before
+}
+
+/// The files of a retried job whose input has come together from others' results: more than were known at its submit.
+async fn name_files(app: &App, job: &Job, new: &mut NewJob) -> Result<(), Problem> {
+    if !job.spec.depends_on.is_empty() && new.spec.depends_on.is_empty() {
+        new.spec.files = app.files_of_input(&job.spec.tenant, &job.input).await?;
+    }
+    Ok(())
+}
+
+/// Puts a job on the version that it is to run on: the endpoint's current one, unless it was submitted for a version or is to keep its own.
+/// What it has from its version's defaults it gets from the new version's.
+async fn retarget(app: &App, job: &mut NewJob, same_version: bool) -> Result<(), Problem> {
+    let spec = &mut job.spec;
+    if spec.pinned || same_version {
+        return renumber(app, job).await;
+    }
+    let target = Target::resolve(app, &spec.tenant, &spec.endpoint, None).await?;
+    let (new, version) = (&target.deployed, &target.deployed.version);
+    if version.version == spec.version {
+        return renumber(app, job).await;
+    }
+    // A version that is not kept any more has no defaults: what the job has is its own then.
+    if let Ok(old) = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await {
+        let old = &old.version.spec;
+        if spec.timeout_ms == old.timeout_s * 1000 {
+            spec.timeout_ms = version.spec.timeout_s * 1000;
+        }
+        if spec.max_attempts == old.max_attempts {
+            spec.max_attempts = version.spec.max_attempts;
+        }
+    }
+    spec.version = version.version;
+    spec.retry = version.spec.retry.clone().unwrap_or_default();
+    (spec.vram_class_gib, spec.demands) = (new.vram_class_gib, new.demands);
+    spec.steps = target.steps;
+    Ok(())
+}
+
+/// The numbers of its requirement sets as they are now: those of an ended job may belong to other sets by now.
+async fn renumber(app: &App, job: &mut NewJob) -> Result<(), Problem> {
+    let spec = &mut job.spec;
+    spec.demands = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?.demands;
+    for step in &mut spec.steps {
+        step.demands = app.catalog.resolve(&spec.tenant, &step.endpoint, Some(step.version)).await?.demands;
+    }
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! `/v1/jobs`: seeing, listing and cancelling jobs.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use stokehold_queue::job::{ErrorCode, Job, JobState};
+use stokehold_queue::queue::{CancelAnswer, ListFilter};
+use stokehold_queue::{JobId, Queue};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::view::JobView;
+use crate::error::{Code, Problem, ProblemBody};
+use crate::history::Cursor;
+use crate::jobs::waiting;
+use crate::names;
+use crate::server::path::Path;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsCancel, JobsRead, check_still};
+
+/// One page of jobs.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct JobList<'a> {
+    jobs: Vec<JobView<'a>>,
+    /// Where the next page starts; null at the end. A page may be short, even empty, and still have a next one.
+    next_cursor: Option<String>,
+}
+
+/// See a job
+#[utoipa::path(get, operation_id = "get_job", path = "/v1/jobs/{id}", tag = "jobs",
+    params(
+        ("id" = String, Path, description = "The job's id."),
+        ("wait_s" = Option<u64>, Query, description = "Hold the answer up to this many seconds (0 to 60) until the job has ended."),
+    ),
+    responses((status = 200, description = "The job.", body = JobView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(id): Path<String>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let wait_s = params.wait_s()?;
+    params.finish()?;
+    let mut job = own(&app, &caller.tenant, &id).await?;
+    if wait_s > 0 && !job.state.is_terminal() {
+        let _held = app.hold(&caller.tenant)?;
+        caller.turn.end();
+        let deadline = Instant::now() + Duration::from_secs(wait_s);
+        let seen = match app.waits.until_end(job.id, deadline).await? {
+            // Ended and archived since it was last looked at.
+            None => app.find_job(&caller.tenant, job.id).await?,
+            seen => seen,
+        };
+        job = seen.unwrap_or(job);
+        check_still(&app, &caller.token).await?;
+    }
+    let view = JobView::new(&job, &app.config);
+    // Only who looks at a job that waits is told what for.
+    let view = view.waiting(waiting::of(&app, &job).await?);
+    // What cannot be told now is no reason to hide the job.
+    let cost = if job.state.is_terminal() { app.job_costs(std::slice::from_ref(&job)).await.ok() } else { None };
+    Ok(Json(view.costing(cost.and_then(|cost| cost.first().copied()))).into_response())
+}
+
+/// List jobs
+///
+/// Those that are open or ended lately come first, the archived ones after them; each part newest first.
+#[utoipa::path(get, operation_id = "list_jobs", path = "/v1/jobs", tag = "jobs",
+    params(
+        ("state" = Option<super::view::StateWord>, Query, description = "Only in this state."),
+        ("endpoint" = Option<String>, Query, description = "Only of this endpoint."),
+        ("batch" = Option<String>, Query, description = "Only lines of this batch."),
+        ("schedule" = Option<String>, Query, description = "Only those that this schedule made."),
+        ("priority" = Option<super::view::PriorityWord>, Query, description = "Only this urgent."),
+        ("error_code" = Option<super::view::ErrorWord>, Query, description = "Only those that failed like this."),
+        ("metadata.<key>" = Option<String>, Query, description = "Only with this label; may be given for several keys."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+    ),
+    responses((status = 200, description = "One page.", body = JobList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let filter = filter(&mut params)?;
+    let cursor = params.take("cursor", "the next_cursor of a page", Place::parse)?.unwrap_or(Place::Queue(None));
+    let limit = params.limit()?;
+    params.finish()?;
+    let (jobs, next_cursor) = page(&app, &caller.tenant, &filter, cursor, limit).await?;
+    let jobs = jobs.iter().map(|job| JobView::new(job, &app.config)).collect();
+    Ok(Json(JobList { jobs, next_cursor }).into_response())
+}
+
+/// Where a page of the list starts: the queue's jobs come first, the archived ones after them.
+pub(crate) enum Place {
+    Queue(Option<String>),
+    Archive(Cursor),
+}
+
+impl Place {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Cursor::parse(text).map(Self::Archive).or_else(|| is_cursor(text).then(|| Self::Queue(Some(text.to_owned()))))
+    }
+}
+
+/// One page, and where the next one starts.
+async fn page(
+    app: &App,
+    tenant: &str,
+    filter: &ListFilter,
+    place: Place,
+    limit: u32,
+) -> Result<(Vec<Job>, Option<String>), Problem> {
+    let (mut jobs, cursor) = match place {
+        Place::Archive(cursor) => (Vec::new(), cursor),
+        Place::Queue(cursor) => {
+            let page = app.ask("list jobs", app.queue.list(tenant, filter, cursor.as_deref(), limit)).await?;
+            if page.next_cursor.is_some() {
+                return Ok((page.jobs, page.next_cursor));
+            }
+            (page.jobs, Cursor(None))
+        }
+    };
+    let room = (limit as usize).saturating_sub(jobs.len());
+    // Nothing that has not ended is in the archive.
+    if filter.state.is_some_and(|state| !state.is_terminal()) {
+        return Ok((jobs, None));
+    }
+    if room == 0 {
+        return Ok((jobs, Some(cursor.to_string())));
+    }
+    match app.archived_jobs(tenant, filter, cursor, room).await {
+        Ok((archived, next)) => {
+            jobs.extend(archived);
+            Ok((jobs, next.map(|next| next.to_string())))
+        }
+        // What the queue has is worth showing; the next page says what is wrong.
+        Err(_) if !jobs.is_empty() => Ok((jobs, Some(cursor.to_string()))),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// The parameters that say which jobs.
+fn filter(params: &mut Params) -> Result<ListFilter, Problem> {
+    let states = JobState::ALL.map(JobState::as_str).join(", ");
+    let text = |text: &str| matches!(text.len(), 1..=255).then(|| text.to_owned());
+    Ok(ListFilter {
+        state: params.take("state", &format!("one of {states}"), JobState::from_word)?,
+        endpoint: params
+            .take("endpoint", "an endpoint's name", |name| names::is_name(name).then(|| name.to_owned()))?,
+        metadata: params.take_all("metadata."),
+        batch: params.take("batch", "a batch's id", text)?,
+        schedule: params.take("schedule", "a schedule's id", text)?,
+        priority: params.take("priority", "one of interactive, standard, batch", word)?,
+        error_code: params.take("error_code", "one of the codes that a job's error may have", ErrorCode::from_word)?,
+    })
+}
+
+/// A word that the queue's own types know.
+fn word<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_value(text.into()).ok()
+}
+
+/// Cancel a job
+///
+/// Once this has answered, no result of the job will appear. Cancelling twice is fine.
+#[utoipa::path(post, operation_id = "cancel_job", path = "/v1/jobs/{id}/cancel", tag = "jobs",
+    params(("id" = String, Path, description = "The job's id.")),
+    responses(
+        (status = 200, description = "The job, cancelled.", body = JobView),
+        (status = 409, description = "`already_ended`: it had ended otherwise. `quarantined`: its record cannot be read.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn cancel(
+    State(app): State<App>,
+    caller: Caller<JobsCancel>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let id = parse_id(&id)?;
+    let ids = [id];
+    let answers = app.ask_again("cancel", || app.queue.cancel(&caller.tenant, &ids)).await?;
+    match answers.first() {
+        Some(CancelAnswer::Cancelled | CancelAnswer::AlreadyEnded(JobState::Cancelled)) => {}
+        Some(CancelAnswer::AlreadyEnded(state)) => return Err(already_ended(*state)),
+        Some(CancelAnswer::Quarantined) => {
+            let detail = "the job's record cannot be read: it waits for an operator, who ends it or puts it back";
+            return Err(Problem::new(Code::Quarantined, detail));
+        }
+        // Unless it is archived, and then it has ended.
+        None | Some(CancelAnswer::NotFound) => {}
+    }
+    let job = app.find_job(&caller.tenant, id).await?.ok_or_else(|| Problem::not_found("job"))?;
+    if job.state != JobState::Cancelled {
+        return Err(already_ended(job.state));
+    }
+    cancel_step(&app, &job).await?;
+    Ok(Json(JobView::new(&job, &app.config)).into_response())
+}
+
+fn already_ended(state: JobState) -> Problem {
+    Problem::new(Code::AlreadyEnded, format!("the job has already ended: it is {}", state.as_str()))
+}
+
+/// The step of a cancelled job that still waits or runs has nothing left to decide.
+async fn cancel_step(app: &App, job: &Job) -> Result<(), Problem> {
+    let Some(step) = job.open_step() else { return Ok(()) };
+    let ids = [step];
+    app.ask_again("cancel a step", || app.queue.cancel(&job.spec.tenant, &ids)).await?;
+    Ok(())
+}
+
+/// The caller's own job of this id, archived or not. To everybody else it does not exist.
+pub(crate) async fn own(app: &App, tenant: &str, id: &str) -> Result<Job, Problem> {
+    app.find_job(tenant, parse_id(id)?).await?.ok_or_else(|| Problem::not_found("job"))
+}
+
+fn parse_id(id: &str) -> Result<JobId, Problem> {
+    id.parse().map_err(|error| Problem::new(Code::NotFound, format!("there is no such job: {error}")))
+}
+
+/// A place in a Redis stream, which is what cursors and event ids are: `<milliseconds>-<number>`, as Redis writes it. Its two ends are
+/// none: nothing is kept there, and Redis refuses to look beyond them.
+pub(crate) fn is_cursor(text: &str) -> bool {
+    let number = |text: &str| text.parse::<u64>().ok().filter(|number| number.to_string() == text);
+    let place = text.split_once('-').and_then(|(ms, n)| number(ms).zip(number(n)));
+    place.is_some_and(|place| place > (0, 0) && place < (u64::MAX, u64::MAX))
+}

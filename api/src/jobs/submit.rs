@@ -1,0 +1,329 @@
+//! `POST /v1/jobs` and `/v1/jobs/bulk`: accepting work.
+
+mod dependencies;
+mod request;
+mod target;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use stokehold_queue::job::{Idempotency, Job, NewJob, Priority};
+use stokehold_queue::queue::Submitted;
+use stokehold_queue::{Error as QueueError, JobId, Queue, SUBMIT_MAX, now_ms};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::view::JobView;
+use crate::error::{Code, INTERNAL, Problem, ProblemBody};
+use crate::jobs::inputs;
+use crate::jobs::watchers::Follow;
+use crate::metrics;
+use crate::server::json::Json;
+use crate::server::query::WAIT_MAX_S;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsSubmit};
+use crate::traces::context::Called;
+
+pub(crate) use dependencies::refers;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use request::{AHEAD_MAX_S, Checked};
+pub(crate) use request::{ATTEMPTS_MAX, SubmitRequest, TIMEOUT_MAX_S, canonical, check, check_metadata, short_hash};
+pub(crate) use target::Target;
+
+/// A bulk submit may be larger than other bodies: 1,000 jobs.
+pub(crate) const BULK_BODY_MAX: usize = 8 << 20;
+
+/// Each dependency that has left the queue is looked for in history, and the call made once more without it.
+const ARCHIVED_MAX: usize = 100;
+
+const IDEMPOTENCY_KEY_MAX: usize = 255;
+
+/// Several jobs to run, all of which are accepted or none.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BulkRequest {
+    /// 1 to 1,000.
+    jobs: Vec<SubmitRequest>,
+    /// For the whole call; the jobs then have none of their own. The same as the header.
+    idempotency_key: Option<String>,
+}
+
+/// What became of them.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct BulkReply {
+    /// In the order of the request.
+    ids: Vec<String>,
+}
+
+/// Submit a job
+#[utoipa::path(post, operation_id = "submit_job", path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest,
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
+        ("traceparent" = Option<String>, Header, description = "The caller's place in a trace, as W3C Trace Context has it: the job is a part of it. What cannot be read is ignored."),
+        ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, unix milliseconds: what its trace shows as the SDK's part. What cannot be read is ignored."),
+        ("Prefer" = Option<String>, Header, description = "`wait=N`: hold the answer up to N (0 to 60) seconds until the job has ended."),
+    ),
+    responses(
+        (status = 202, description = "Accepted. The header `Stokehold-Durability` says what it will survive.", body = JobView),
+        (status = 200, description = "It has ended while waited for, or the idempotency key repeats a job.", body = JobView),
+        (status = 422, description = "`idempotency_conflict` or `file_missing`.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "`body_too_large`.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn one(
+    State(app): State<App>,
+    caller: Caller<JobsSubmit>,
+    headers: HeaderMap,
+    Json(mut request): Json<SubmitRequest>,
+) -> Result<Response, Problem> {
+    let wait_s = preferred_wait_s(&headers)?;
+    let key = idempotency_key(&headers, request.idempotency_key.take())?;
+    let target = Target::resolve(&app, &caller.tenant, &request.endpoint, request.version).await?;
+    let mut job = check(request, &target, &caller.tenant, "", &[])?.keyed(key);
+    Called::of(&headers).mark(&mut job);
+    inputs::require_files(&app.objects, &caller.tenant, &job.spec.files.iter().collect()).await?;
+    app.store_large_inputs(std::slice::from_mut(&mut job)).await?;
+    // Watched from the start, so that nothing has to be asked for that the queue tells by itself.
+    let follow = (wait_s > 0).then(|| app.waits.follow(job.id));
+    job.watcher = follow.as_ref().map(|_| app.replica.clone());
+    let submitted = enter(&app, std::slice::from_ref(&job)).await?;
+    caller.turn.end();
+    match submitted.first() {
+        Some(Submitted::Repeat(id)) => repeated(&app, &caller.tenant, *id, wait_s).await,
+        _ => accepted(&app, &job, wait_s, follow).await,
+    }
+}
+
+/// Submit up to 1,000 jobs
+#[utoipa::path(post, operation_id = "submit_jobs", path = "/v1/jobs/bulk", tag = "jobs", request_body = BulkRequest,
+    params(
+        ("Idempotency-Key" = Option<String>, Header, description = "As `idempotency_key`."),
+        ("traceparent" = Option<String>, Header, description = "The caller's place in a trace, as W3C Trace Context has it: the jobs are parts of it. What cannot be read is ignored."),
+        ("Stokehold-Called-Ms" = Option<String>, Header, description = "When the call began by the caller's clock, unix milliseconds. What cannot be read is ignored."),
+    ),
+    responses(
+        (status = 202, description = "All accepted.", body = BulkReply),
+        (status = 422, description = "`idempotency_conflict` or `file_missing`; none accepted.", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 413, description = "`body_too_large`: at most 8 MiB.", body = ProblemBody, content_type = "application/problem+json"),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn bulk(
+    State(app): State<App>,
+    caller: Caller<JobsSubmit>,
+    headers: HeaderMap,
+    Json(request): Json<BulkRequest, BULK_BODY_MAX>,
+) -> Result<Response, Problem> {
+    let key = idempotency_key(&headers, request.idempotency_key)?;
+    if request.jobs.is_empty() || request.jobs.len() > SUBMIT_MAX {
+        return Err(Problem::field(
+            "/jobs",
+            format!("must be 1 to {SUBMIT_MAX} jobs, here are {}", request.jobs.len()),
+        ));
+    }
+    if let (Some(_), Some(n)) = (&key, request.jobs.iter().position(|job| job.idempotency_key.is_some())) {
+        return Err(Problem::field(format!("/jobs/{n}/idempotency_key"), "the call has a key, so its jobs have none"));
+    }
+    let mut jobs = prepare_bulk(&app, &caller.tenant, request.jobs, key).await?;
+    let called = Called::of(&headers);
+    jobs.iter_mut().for_each(|job| called.mark(job));
+    let files: BTreeSet<&String> = jobs.iter().flat_map(|job| &job.spec.files).collect();
+    inputs::require_files(&app.objects, &caller.tenant, &files).await?;
+    app.store_large_inputs(&mut jobs).await?;
+
+    let submitted = enter(&app, &jobs).await?;
+    let ids = submitted.into_iter().map(|outcome| outcome.id().to_string()).collect();
+    Ok(durable(&app, (StatusCode::ACCEPTED, JsonAnswer(BulkReply { ids })).into_response()))
+}
+
+/// Hands jobs to the queue: all of them or none. What one of them waits for may have left the queue for history.
+pub(crate) async fn enter(app: &App, jobs: &[NewJob]) -> Result<Vec<Submitted>, Problem> {
+    let (mut jobs, mut rounds) = (jobs.to_vec(), 0);
+    let submitted = loop {
+        let answer = app.ask_again("submit", || async {
+            match app.queue.submit(jobs.clone()).await {
+                Err(QueueError::NoDependency { number, job }) => Ok(Err((number, job))),
+                answer => answer.map(Ok),
+            }
+        });
+        match answer.await? {
+            Ok(submitted) => break submitted,
+            Err((number, missing)) => {
+                let missing: JobId = missing.parse().map_err(|_| Problem::new(Code::Internal, INTERNAL))?;
+                rounds += 1;
+                if rounds > ARCHIVED_MAX {
+                    let detail =
+                        format!("the jobs of one call may wait for at most {ARCHIVED_MAX} that are in history");
+                    return Err(Problem::new(Code::DependencyMissing, detail));
+                }
+                let job = &mut jobs[number];
+                let ended = app.find_job(&job.spec.tenant, missing).await?.is_some_and(|job| job.state.is_terminal());
+                if !ended || job.archived.contains(&missing) {
+                    return Err(QueueError::NoDependency { number, job: missing.to_string() }.into());
+                }
+                job.archived.push(missing);
+            }
+        }
+    };
+    for priority in Priority::ALL {
+        let new = |(job, outcome): &(&NewJob, &Submitted)| {
+            job.spec.priority == priority && matches!(outcome, Submitted::New(_))
+        };
+        metrics::submitted(priority, jobs.iter().zip(&submitted).filter(new).count() as u64);
+    }
+    Ok(submitted)
+}
+
+/// Resolves every endpoint once, then checks the inputs away from the request threads: megabytes of JSON take a while.
+async fn prepare_bulk(
+    app: &App,
+    tenant: &str,
+    requests: Vec<SubmitRequest>,
+    key: Option<String>,
+) -> Result<Vec<NewJob>, Problem> {
+    let mut found = BTreeMap::new();
+    for request in &requests {
+        let wanted = (request.endpoint.clone(), request.version);
+        if let Entry::Vacant(place) = found.entry(wanted) {
+            place.insert(Target::resolve(app, tenant, &request.endpoint, request.version).await?);
+        }
+    }
+    let tenant = tenant.to_owned();
+    let prepare = move || {
+        let (mut jobs, mut whole) = (Vec::with_capacity(requests.len()), Sha256::new());
+        let mut ids: Vec<JobId> = Vec::with_capacity(requests.len());
+        for (n, mut request) in requests.into_iter().enumerate() {
+            let own_key = request.idempotency_key.take().map(checked_key).transpose()?;
+            let target = &found[&(request.endpoint.clone(), request.version)];
+            let checked = check(request, target, &tenant, &format!("/jobs/{n}"), &ids)?;
+            ids.push(checked.job.id);
+            checked.fingerprint(&mut whole);
+            jobs.push(checked.keyed(own_key));
+        }
+        if let Some(key) = key {
+            // All share the hash of the whole, so the same key with other jobs is a conflict at the first of them.
+            let whole = Idempotency::new(key, short_hash(whole));
+            for (part, job) in (0..).zip(&mut jobs) {
+                job.idempotency = Some(Idempotency { part, ..whole.clone() });
+            }
+        }
+        Ok(jobs)
+    };
+    match tokio::task::spawn_blocking(prepare).await {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            tracing::error!(%error, "preparing a bulk submit failed");
+            Err(Problem::new(Code::Internal, INTERNAL))
+        }
+    }
+}
+
+async fn accepted(app: &App, job: &NewJob, wait_s: u64, follow: Option<Follow<'_>>) -> Result<Response, Problem> {
+    if let Some(mut follow) = follow
+        && let Some(seen) = seen_in_time(app, &job.spec.tenant, job.id, follow.until_end(until(wait_s))).await
+    {
+        let status = if seen.state.is_terminal() { StatusCode::OK } else { StatusCode::ACCEPTED };
+        return Ok(durable(app, (status, JsonAnswer(JobView::new(&seen, &app.config))).into_response()));
+    }
+    let view = JobView::accepted(job, now_ms());
+    Ok(durable(app, (StatusCode::ACCEPTED, JsonAnswer(view)).into_response()))
+}
+
+fn until(wait_s: u64) -> Instant {
+    Instant::now() + Duration::from_secs(wait_s)
+}
+
+/// The job as it is when it ends or the wait does. It is accepted, so a wait that goes wrong is no reason to say anything else.
+async fn seen_in_time(
+    app: &App,
+    tenant: &str,
+    id: JobId,
+    wait: impl Future<Output = Result<Option<Job>, Problem>>,
+) -> Option<Job> {
+    let _held = app.hold(tenant).ok()?;
+    match wait.await.ok()? {
+        // Ended and archived since it was last looked at.
+        None => app.find_job(tenant, id).await.ok()?,
+        seen => seen,
+    }
+}
+
+async fn repeated(app: &App, tenant: &str, id: JobId, wait_s: u64) -> Result<Response, Problem> {
+    let seen = match wait_s {
+        0 => None,
+        _ => seen_in_time(app, tenant, id, app.waits.until_end(id, until(wait_s))).await,
+    };
+    let job = match seen {
+        Some(job) => Some(job),
+        None => app.find_job(tenant, id).await?,
+    };
+    let job = job
+        .ok_or_else(|| Problem::new(Code::NotFound, "this key's job has ended and is no longer kept; use a new key"))?;
+    Ok(durable(app, JsonAnswer(JobView::new(&job, &app.config)).into_response()))
+}
+
+/// Says what an accepted job will survive.
+pub(crate) fn durable(app: &App, mut response: Response) -> Response {
+    response.headers_mut().insert("stokehold-durability", HeaderValue::from_static(app.durability.as_str()));
+    response
+}
+
+/// The key from the header or the body; both must agree.
+pub(crate) fn idempotency_key(headers: &HeaderMap, member: Option<String>) -> Result<Option<String>, Problem> {
+    let header = match headers.get("idempotency-key") {
+        None => None,
+        Some(value) => {
+            Some(value.to_str().map_err(|_| Problem::field("Idempotency-Key", "must be printable ASCII"))?.to_owned())
+        }
+    };
+    match (header, member) {
+        (Some(header), Some(member)) if header != member => {
+            Err(Problem::field("/idempotency_key", "is not the one in the header Idempotency-Key; give one of them"))
+        }
+        (key, member) => key.or(member).map(checked_key).transpose(),
+    }
+}
+
+pub(crate) fn checked_key(key: String) -> Result<String, Problem> {
+    if matches!(key.len(), 1..=IDEMPOTENCY_KEY_MAX) && !key.chars().any(char::is_control) {
+        return Ok(key);
+    }
+    Err(Problem::field("/idempotency_key", format!("must be 1 to {IDEMPOTENCY_KEY_MAX} printable characters")))
+}
+
+/// `Prefer: wait=N`. Other preferences are ignored, as RFC 7240 asks.
+fn preferred_wait_s(headers: &HeaderMap) -> Result<u64, Problem> {
+    let preferences =
+        headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
+    for preference in preferences {
+        if let Some(("wait", seconds)) = preference.trim().split_once('=') {
+            return seconds.trim().parse().ok().filter(|seconds| *seconds <= WAIT_MAX_S).ok_or_else(|| {
+                Problem::field("Prefer", format!("wait must be a whole number of seconds from 0 to {WAIT_MAX_S}"))
+            });
+        }
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preference_is_read_among_others() {
+        let read = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("prefer", HeaderValue::from_static(text));
+            preferred_wait_s(&headers)
+        };
+        assert_eq!(read("return=minimal, wait=5").unwrap(), 5);
+        assert_eq!(read("respond-async").unwrap(), 0);
+        assert!(read("wait=soon").is_err() && read("wait=61").is_err());
+    }
+}

@@ -1,0 +1,435 @@
+//! A job as it is asked for: what may be asked, and what it means.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use stokehold_queue::job::{Concurrency, Hook, HookEvent, Idempotency, JobSpec, NewJob, Priority};
+use stokehold_queue::{JobId, now_ms};
+use utoipa::ToSchema;
+
+use super::dependencies::{self, DependencyRequest};
+use super::target::Target;
+use crate::config::Webhooks;
+use crate::error::{Code, INTERNAL, Problem};
+use crate::jobs::inputs;
+use crate::jobs::view::PriorityWord;
+use crate::server::json;
+use crate::{time_format, webhooks};
+
+/// The longest that one attempt may be allowed: a week.
+pub(crate) const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
+
+/// The most attempts that a job may be allowed.
+pub(crate) const ATTEMPTS_MAX: u32 = 100;
+
+/// How far ahead a job may be scheduled, and how long it may be given: 30 days.
+pub(crate) const AHEAD_MAX_S: u64 = 30 * 24 * 3600;
+
+const RETENTION_MIN_S: u64 = 60;
+const CONCURRENCY_KEY_MAX: usize = 255;
+const CONCURRENCY_MAX: u32 = 10_000;
+const METADATA_MAX: usize = 32;
+const METADATA_KEY_MAX: usize = 64;
+const METADATA_VALUE_MAX: usize = 512;
+
+/// A job to run.
+#[derive(Clone, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SubmitRequest {
+    /// The endpoint's name.
+    #[schema(pattern = "^[a-z0-9][a-z0-9-]{0,62}$")]
+    pub(crate) endpoint: String,
+    /// One of its versions; the current one when absent.
+    #[schema(minimum = 1)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<u32>,
+    /// What the handler gets; must match the endpoint's input schema. A file is `{"$file": "<id>"}`, another job's result
+    /// `{"$job": "<id>", "pointer": "/a/b"}`.
+    #[schema(value_type = serde_json::Value)]
+    pub(crate) input: Box<RawValue>,
+    /// How urgent it is. Default: the endpoint's, else `standard`.
+    #[schema(value_type = Option<PriorityWord>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) priority: Option<Priority>,
+    /// Longest one attempt may run. Default: the endpoint's.
+    #[schema(minimum = 1, maximum = 604_800)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout_s: Option<u64>,
+    /// How many attempts may fail by the handler's fault. Default: the endpoint's.
+    #[schema(minimum = 1, maximum = 100)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_attempts: Option<u32>,
+    /// Not before this time, RFC 3339.
+    #[schema(format = DateTime)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) run_after: Option<String>,
+    /// It expires when it has not started so long after the submit.
+    #[schema(minimum = 1, maximum = 2_592_000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) queue_timeout_s: Option<u64>,
+    /// It expires when it has not ended so long after the submit.
+    #[schema(minimum = 1, maximum = 2_592_000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline_s: Option<u64>,
+    /// How long after its end it stays in the queue's memory before it moves to history. Default: the server's.
+    #[schema(minimum = 60, maximum = 2_592_000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) retention_s: Option<u64>,
+    /// Of your jobs with the same key only `concurrency_max` run at once.
+    #[schema(min_length = 1, max_length = 255)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency_key: Option<String>,
+    /// Default 1.
+    #[schema(minimum = 1, maximum = 10_000)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) concurrency_max: Option<u32>,
+    /// The jobs that it waits for: up to 100.
+    #[schema(max_items = 100)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) depends_on: Option<Vec<DependencyRequest>>,
+    /// An https URL that is told of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) webhook: Option<String>,
+    /// What it is told of. Default `["job.completed"]`.
+    #[schema(value_type = Option<Vec<String>>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) webhook_events: Option<Vec<HookEvent>>,
+    /// Labels of your own: up to 32, to list jobs by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata: Option<BTreeMap<String, String>>,
+    /// Repeating a submit with this key within 24 hours gives the first one's job. The same as the header.
+    #[schema(min_length = 1, max_length = 255)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) idempotency_key: Option<String>,
+}
+
+/// A request found good.
+pub(crate) struct Checked {
+    pub(crate) job: NewJob,
+    input: Value,
+    /// All else that was asked for ([`asked`]), before any default took its place: a deploy between two tries must not make them differ.
+    asked: String,
+}
+
+/// Checks a request. `at` is the pointer to it in the body; `before` are the ids of the jobs before it in the same call.
+pub(crate) fn check(
+    request: SubmitRequest,
+    target: &Target,
+    tenant: &str,
+    at: &str,
+    before: &[JobId],
+) -> Result<Checked, Problem> {
+    let (deployed, now) = (&target.deployed, now_ms());
+    let version = &deployed.version;
+    let mut request = request;
+    let text = std::mem::take(&mut request.input);
+    let asked = asked(&request)?;
+    let timeout_s = within(request.timeout_s, 1, TIMEOUT_MAX_S, at, "timeout_s")?.unwrap_or(version.spec.timeout_s);
+    let max_attempts = within(request.max_attempts.map(u64::from), 1, u64::from(ATTEMPTS_MAX), at, "max_attempts")?
+        .map_or(version.spec.max_attempts, |attempts| u32::try_from(attempts).unwrap_or(ATTEMPTS_MAX));
+    let run_after_ms = match &request.run_after {
+        None => 0,
+        Some(text) => time_format::parse(text).filter(|ms| *ms <= now + AHEAD_MAX_S * 1000).ok_or_else(|| {
+            Problem::field(format!("{at}/run_after"), "must be a time as 2026-11-21T05:50:00Z, at most 30 days ahead")
+        })?,
+    };
+    let from_now = |seconds: Option<u64>| seconds.map(|seconds| now + seconds * 1000);
+    let start_by_ms = from_now(within(request.queue_timeout_s, 1, AHEAD_MAX_S, at, "queue_timeout_s")?);
+    let deadline_ms = from_now(within(request.deadline_s, 1, AHEAD_MAX_S, at, "deadline_s")?);
+    let retention_s = within(request.retention_s, RETENTION_MIN_S, AHEAD_MAX_S, at, "retention_s")?;
+    let metadata = request.metadata.unwrap_or_default();
+    check_metadata(&metadata, at)?;
+    let concurrency = concurrency(request.concurrency_key, request.concurrency_max, at)?;
+    let hook = hook(&target.webhooks, request.webhook, request.webhook_events, at)?;
+
+    let input_at = format!("{at}/input");
+    let mut input =
+        json::strict_value(text.get(), &input_at).map_err(|error| Problem::field(error.path, error.message))?;
+    let refers = dependencies::refers(&input);
+    // As it was asked for: repeating a bulk call must not make it another one because its jobs have new ids.
+    let original = refers.then(|| input.clone());
+    let depends_on = dependencies::read(request.depends_on.unwrap_or_default(), &mut input, before, at)?;
+    // What refers to another job's result is not there yet; the handler's own check sees it when it is.
+    let files =
+        if refers { inputs::files(&input, &input_at)? } else { inputs::check(&deployed.input, &input, &input_at)? };
+    let raw = if refers { json::raw(&input) } else { text };
+    let job = NewJob {
+        id: JobId::new(target.shard),
+        spec: JobSpec {
+            tenant: tenant.to_owned(),
+            endpoint: version.name.clone(),
+            version: version.version,
+            pinned: request.version.is_some(),
+            priority: request.priority.or(version.spec.priority).unwrap_or_default(),
+            vram_class_gib: deployed.vram_class_gib,
+            demands: deployed.demands,
+            share: version.spec.job_share(),
+            timeout_ms: timeout_s * 1000,
+            max_attempts,
+            metadata,
+            files,
+            start_by_ms,
+            deadline_ms,
+            retention_ms: retention_s.map(|seconds| seconds * 1000),
+            concurrency,
+            retry: version.spec.retry.clone().unwrap_or_default(),
+            depends_on,
+            hook,
+            steps: target.steps.clone(),
+            ..JobSpec::default()
+        },
+        input: raw,
+        run_after_ms,
+        idempotency: None,
+        archived: Vec::new(),
+        watcher: None,
+    };
+    Ok(Checked { job, input: original.unwrap_or(input), asked })
+}
+
+/// All members of a request but its input and its idempotency key, as text to be hashed. It is made from what the request serializes to, so a
+/// member that is added to [`SubmitRequest`] is part of it.
+///
+/// Keys live for a day and are shared with replicas of the release before. So the members that release has stand in its order, with null where
+/// there is none, and others follow only where there are any.
+fn asked(request: &SubmitRequest) -> Result<String, Problem> {
+    let failed = |error: &dyn std::fmt::Display| {
+        tracing::error!(%error, "failed to compute the fingerprint of a submit");
+        Problem::new(Code::Internal, INTERNAL)
+    };
+    let Value::Object(mut members) = serde_json::to_value(request).map_err(|error| failed(&error))? else {
+        return Err(failed(&"a request is no object"));
+    };
+    members.remove("input");
+    members.remove("idempotency_key");
+    let mut of = |name: &str| members.remove(name).unwrap_or_default();
+    let mut asked = vec![
+        of("endpoint"),
+        of("version"),
+        of("priority"),
+        of("timeout_s"),
+        of("max_attempts"),
+        of("run_after"),
+        of("metadata"),
+        Value::Array(vec![of("queue_timeout_s"), of("deadline_s"), of("retention_s")]),
+        Value::Array(vec![of("concurrency_key"), of("concurrency_max")]),
+        of("depends_on"),
+        Value::Array(vec![of("webhook"), of("webhook_events")]),
+    ];
+    if !members.is_empty() {
+        asked.push(Value::Object(members));
+    }
+    Ok(Value::Array(asked).to_string())
+}
+
+fn within(value: Option<u64>, least: u64, most: u64, at: &str, name: &str) -> Result<Option<u64>, Problem> {
+    match value {
+        Some(value) if !(least..=most).contains(&value) => {
+            Err(Problem::field(format!("{at}/{name}"), format!("must be {least} to {most}")))
+        }
+        value => Ok(value),
+    }
+}
+
+fn concurrency(key: Option<String>, max: Option<u32>, at: &str) -> Result<Option<Concurrency>, Problem> {
+    match (key, max) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Problem::field(format!("{at}/concurrency_max"), "is nothing without a concurrency_key")),
+        (Some(key), max) => {
+            if !matches!(key.chars().count(), 1..=CONCURRENCY_KEY_MAX) || key.chars().any(char::is_control) {
+                let message = format!("must be 1 to {CONCURRENCY_KEY_MAX} printable characters");
+                return Err(Problem::field(format!("{at}/concurrency_key"), message));
+            }
+            let max = max.unwrap_or(1);
+            if !(1..=CONCURRENCY_MAX).contains(&max) {
+                return Err(Problem::field(format!("{at}/concurrency_max"), format!("must be 1 to {CONCURRENCY_MAX}")));
+            }
+            Ok(Some(Concurrency { key, max }))
+        }
+    }
+}
+
+fn hook(
+    config: &Webhooks,
+    url: Option<String>,
+    events: Option<Vec<HookEvent>>,
+    at: &str,
+) -> Result<Option<Hook>, Problem> {
+    let Some(url) = url else {
+        return match events {
+            None => Ok(None),
+            Some(_) => Err(Problem::field(format!("{at}/webhook_events"), "are nothing without a webhook")),
+        };
+    };
+    webhooks::check_url(config, &url).map_err(|why| Problem::field(format!("{at}/webhook"), why))?;
+    let events = events.unwrap_or_else(|| vec![HookEvent::JobCompleted]);
+    if events.is_empty() || events.contains(&HookEvent::BatchCompleted) {
+        let message = "must be some of job.started, job.output, job.progress, job.completed";
+        return Err(Problem::field(format!("{at}/webhook_events"), message));
+    }
+    Ok(Some(Hook { url, events }))
+}
+
+/// Checks the caller's labels.
+pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>, at: &str) -> Result<(), Problem> {
+    let sound = |(key, value): (&String, &String)| {
+        matches!(key.chars().count(), 1..=METADATA_KEY_MAX) && value.chars().count() <= METADATA_VALUE_MAX
+    };
+    if metadata.len() > METADATA_MAX || !metadata.iter().all(sound) {
+        let message = format!(
+            "must be at most {METADATA_MAX} labels with names of 1 to {METADATA_KEY_MAX} and values of at most \
+             {METADATA_VALUE_MAX} characters"
+        );
+        return Err(Problem::field(format!("{at}/metadata"), message));
+    }
+    Ok(())
+}
+
+impl Checked {
+    /// Adds what makes two requests the same request.
+    pub(crate) fn fingerprint(&self, hash: &mut Sha256) {
+        hash.update(&self.asked);
+        canonical(&self.input, hash);
+        hash.update([0]);
+    }
+
+    /// The job under `key`; hash of this request alone.
+    pub(crate) fn keyed(mut self, key: Option<String>) -> NewJob {
+        if let Some(key) = key {
+            let mut hash = Sha256::new();
+            self.fingerprint(&mut hash);
+            self.job.idempotency = Some(Idempotency::new(key, short_hash(hash)));
+        }
+        self.job
+    }
+}
+
+/// Half of a hash, as text: enough to tell requests apart, and kept for a day with each key.
+pub(crate) fn short_hash(hash: Sha256) -> String {
+    hex::encode(&hash.finalize()[..16])
+}
+
+/// Feeds JSON with its members in order, so that the same value hashes the same however it was written.
+pub(crate) fn canonical(value: &Value, hash: &mut Sha256) {
+    match value {
+        Value::Object(members) => {
+            let sorted: BTreeMap<&String, &Value> = members.iter().collect();
+            hash.update("{");
+            for (name, value) in sorted {
+                hash.update(Value::from(name.as_str()).to_string());
+                canonical(value, hash);
+            }
+            hash.update("}");
+        }
+        Value::Array(items) => {
+            hash.update("[");
+            for item in items {
+                canonical(item, hash);
+                hash.update(",");
+            }
+            hash.update("]");
+        }
+        plain => hash.update(plain.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_same_value_hashes_the_same_however_it_was_written() {
+        let hash = |text: &str| {
+            let mut hash = Sha256::new();
+            canonical(&serde_json::from_str(text).unwrap(), &mut hash);
+            hash.finalize()
+        };
+        assert_eq!(hash(r#"{"a": 1, "b": [true, "x"]}"#), hash(r#"{ "b":[true,"\u0078"],"a":1}"#));
+        assert_ne!(hash(r#"["ab"]"#), hash(r#"["a", "b"]"#));
+        assert_ne!(hash(r#"{"a": {"b": 1}}"#), hash(r#"{"a": {}, "b": 1}"#));
+    }
+
+    fn fingerprint(request: &Value) -> String {
+        asked(&serde_json::from_value(request.clone()).unwrap()).unwrap()
+    }
+
+    /// Two values of a member, by its schema.
+    fn samples(schema: &Value, document: &Value) -> [Value; 2] {
+        let resolved = |schema: &Value| match schema["$ref"].as_str() {
+            Some(path) => document.pointer(path.trim_start_matches('#')).unwrap().clone(),
+            None => schema.clone(),
+        };
+        let schema = resolved(schema);
+        let choices = ["oneOf", "anyOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
+        let schema = choices.map(resolved).find(|choice| choice["type"] != "null").unwrap_or_else(|| schema.clone());
+        if let Some(words) = schema["enum"].as_array() {
+            return [words[0].clone(), words[1].clone()];
+        }
+        let kind = match &schema["type"] {
+            Value::Array(kinds) => kinds.iter().find(|kind| *kind != "null").unwrap().clone(),
+            kind => kind.clone(),
+        };
+        match kind.as_str() {
+            Some("integer") => [1.into(), 2.into()],
+            Some("number") => [0.25.into(), 0.5.into()],
+            Some("boolean") => [true.into(), false.into()],
+            Some("string") => ["a".into(), "b".into()],
+            Some("array") if schema["items"]["type"] == "string" => {
+                [json!(["job.started"]), json!(["job.started", "job.completed"])]
+            }
+            Some("array") => {
+                let item = |on: &str| json!([{"job": JobId::new(0), "on": on}]);
+                [item("success"), item("completion")]
+            }
+            Some("object") => [json!({"k": "a"}), json!({"k": "b"})],
+            other => panic!("the test knows no value of {other:?}: {schema}"),
+        }
+    }
+
+    #[test]
+    fn every_member_of_a_request_is_part_of_its_fingerprint() {
+        let document: Value = serde_json::from_str(crate::openapi::json()).unwrap();
+        let members = document["components"]["schemas"]["SubmitRequest"]["properties"].as_object().unwrap();
+        assert!(members.len() > 15, "{members:?}");
+        let plain = json!({"endpoint": "echo", "input": {}});
+        for (name, schema) in members.iter().filter(|(name, _)| !["input", "idempotency_key"].contains(&name.as_str()))
+        {
+            let of = |value: Value| {
+                let mut request = plain.clone();
+                request[name] = value;
+                fingerprint(&request)
+            };
+            let [one, other] = samples(schema, &document).map(of);
+            assert!(
+                one != other && one != fingerprint(&plain) && other != fingerprint(&plain),
+                "{name} makes no difference"
+            );
+        }
+    }
+
+    /// The text that the release before hashes, of the members that it has.
+    #[test]
+    fn a_fingerprint_is_that_of_the_release_before() {
+        assert_eq!(
+            fingerprint(&json!({"endpoint": "echo", "input": {"a": 1}})),
+            r#"["echo",null,null,null,null,null,null,[null,null,null],[null,null],null,[null,null]]"#
+        );
+        let job = JobId::new(0).to_string();
+        let all = json!({
+            "endpoint": "echo", "version": 3, "input": [1], "priority": "batch", "timeout_s": 5, "max_attempts": 2,
+            "run_after": "2026-11-21T05:50:00Z", "queue_timeout_s": 6, "deadline_s": 7, "retention_s": 60, "concurrency_key": "k",
+            "concurrency_max": 4, "depends_on": [{"job": job, "on": "completion"}], "webhook": "https://example.org/",
+            "webhook_events": ["job.started"], "metadata": {"b": "2", "a": "1"}, "idempotency_key": "i",
+        });
+        let expected = json!([
+            "echo", 3, "batch", 5, 2, "2026-11-21T05:50:00Z", {"a": "1", "b": "2"}, [6, 7, 60], ["k", 4],
+            [{"job": job, "on": "completion"}], ["https://example.org/", ["job.started"]],
+        ]);
+        assert_eq!(fingerprint(&all), expected.to_string());
+    }
+}

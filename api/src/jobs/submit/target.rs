@@ -1,0 +1,54 @@
+//! What a job is to run on: the endpoint's version, and the steps around it.
+
+use std::sync::Arc;
+
+use stokehold_queue::endpoint::StepConfig;
+use stokehold_queue::job::{Stage, StepSpec};
+
+use crate::config::Webhooks;
+use crate::endpoints::catalog::Deployed;
+use crate::error::Problem;
+use crate::state::App;
+
+/// An endpoint's version with its steps, as they are now: a job keeps them as long as it lives.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) deployed: Arc<Deployed>,
+    pub(crate) steps: Vec<StepSpec>,
+    /// Where the tenant's jobs go.
+    pub(crate) shard: u8,
+    /// Where webhooks may go.
+    pub(crate) webhooks: Webhooks,
+}
+
+impl Target {
+    /// The version asked for, or the current one.
+    pub(crate) async fn resolve(app: &App, tenant: &str, name: &str, version: Option<u32>) -> Result<Self, Problem> {
+        let deployed = app.catalog.resolve(tenant, name, version).await?;
+        let shard = app.home(tenant).await?.number();
+        let spec = &deployed.version.spec;
+        let mut steps = Vec::with_capacity(spec.before.len() + spec.after.len());
+        for (stage, configs) in [(Stage::Before, &spec.before), (Stage::After, &spec.after)] {
+            for config in configs {
+                steps.push(step(app, tenant, stage, config).await?);
+            }
+        }
+        Ok(Self { deployed, steps, shard, webhooks: app.config.webhooks.clone() })
+    }
+}
+
+async fn step(app: &App, tenant: &str, stage: Stage, config: &StepConfig) -> Result<StepSpec, Problem> {
+    let deployed = app.catalog.resolve(tenant, &config.endpoint, config.version).await?;
+    let version = &deployed.version;
+    Ok(StepSpec {
+        name: config.name.clone(),
+        stage,
+        endpoint: version.name.clone(),
+        version: version.version,
+        vram_class_gib: deployed.vram_class_gib,
+        demands: deployed.demands,
+        thresholds: config.thresholds.clone(),
+        timeout_ms: config.timeout_s.unwrap_or(version.spec.timeout_s) * 1000,
+        max_attempts: version.spec.max_attempts,
+    })
+}

@@ -1,0 +1,501 @@
+//! A job as every route shows it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use stokehold_queue::JobId;
+use stokehold_queue::costs::JobCost;
+use stokehold_queue::job::{
+    Attempt, AttemptOutcome, Decision, DependencyOn, ErrorCode, HookEvent, Job, JobError, JobResult, JobSpec, JobState,
+    NewJob, Priority, Stage, StepRun, StepSpec, Timing,
+};
+use utoipa::ToSchema;
+
+use crate::config::Config;
+use crate::costs::routes::JobCostView;
+use crate::time_format::rfc3339;
+use crate::workers::fleet::Waiting;
+
+/// A job.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Job)]
+pub(crate) struct JobView<'a> {
+    /// 32 lower-case hex digits; ids sort by creation time.
+    id: String,
+    /// The endpoint it runs on.
+    endpoint: &'a str,
+    /// The endpoint's version, fixed at submit.
+    version: u32,
+    /// Where it stands.
+    #[schema(value_type = StateWord)]
+    state: JobState,
+    /// Why it has not started, of a queued or blocked job that is asked for by its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<WaitingView>,
+    /// How urgent it is.
+    #[schema(value_type = PriorityWord)]
+    priority: Priority,
+    /// RFC 3339.
+    created_at: String,
+    /// When a scheduled job becomes ready, RFC 3339.
+    run_after: Option<String>,
+    /// When it expires, unless it has ended by then, RFC 3339.
+    deadline_at: Option<String>,
+    /// RFC 3339, once it has ended.
+    ended_at: Option<String>,
+    /// The input as it was submitted; one over 64 KiB as `{"$file": "<id>", "as": "input"}`, and GET /v1/files/<id> says where it is.
+    #[schema(value_type = serde_json::Value)]
+    input: &'a RawValue,
+    /// The caller's own labels.
+    metadata: &'a BTreeMap<String, String>,
+    /// The jobs that it waits for, or has waited for.
+    depends_on: Vec<DependencyView>,
+    /// The batch it is a line of.
+    batch_id: Option<&'a str>,
+    /// The line of that batch's input, from 1.
+    line: Option<u64>,
+    /// What the line is called.
+    custom_id: Option<&'a str>,
+    /// The job that this one tries again.
+    retry_of: Option<String>,
+    /// The schedule that made it.
+    schedule_id: Option<&'a str>,
+    /// The job that it is a step of.
+    step_of: Option<String>,
+    /// Of the caller's jobs with the same key only so many run at once.
+    concurrency_key: Option<&'a str>,
+    /// Who is told of it.
+    webhook: Option<&'a str>,
+    /// What of.
+    #[schema(value_type = Vec<String>)]
+    webhook_events: &'a [HookEvent],
+    /// The endpoints that were asked before and after, as far as it has come.
+    steps: Vec<StepView<'a>>,
+    /// What it has cost so far, its steps included; null when the workers' prices are not known.
+    cost_usd_micros: Option<u64>,
+    /// What it cost with its part of boot, idle and disk, of a job that has ended and is asked for by its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost: Option<JobCostView>,
+    /// How often it ran out of a card's memory or a machine's. It costs none of its `max_attempts`.
+    oom_events: u32,
+    /// The latest that the running job told.
+    progress: Option<ProgressView<'a>>,
+    /// Every attempt so far, oldest first.
+    attempts: Vec<AttemptView<'a>>,
+    /// The last attempt's timing, with `queued_ms` counted from submit to that lease.
+    timing: Option<TimingView>,
+    /// The result, when it is small; else see `result_url`.
+    #[schema(value_type = Option<serde_json::Value>)]
+    result: Option<&'a RawValue>,
+    /// Where the result is, once succeeded. Wants the same bearer token.
+    result_url: Option<String>,
+    /// Why it failed.
+    error: Option<ErrorView<'a>>,
+}
+
+/// A job that is waited for.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Dependency)]
+pub(crate) struct DependencyView {
+    /// Its id.
+    job: String,
+    /// `success`, or `completion` when any end will do.
+    #[schema(value_type = String)]
+    on: DependencyOn,
+}
+
+/// An endpoint that is asked whether a job may run, or whether its output may be seen.
+#[derive(Serialize, ToSchema)]
+#[schema(as = StepRun)]
+pub(crate) struct StepView<'a> {
+    /// What the endpoint calls it.
+    name: &'a str,
+    /// `before` or `after`.
+    #[schema(value_type = String)]
+    stage: Stage,
+    /// The endpoint that decides.
+    endpoint: &'a str,
+    /// The job that runs it; null while its turn has not come.
+    job_id: Option<String>,
+    /// Where that job stands, as last seen.
+    #[schema(value_type = Option<StateWord>)]
+    state: Option<JobState>,
+    /// `allow`, `reject` or `rewrite`; null until it has decided.
+    #[schema(value_type = Option<String>)]
+    decision: Option<Decision>,
+    /// Why it rejected.
+    reason: Option<&'a str>,
+    /// How much of each label it saw, 0 to 1.
+    scores: &'a BTreeMap<String, f64>,
+    /// Where its time went.
+    timing: Option<TimingView>,
+    /// What it has cost; null when the worker's price is not known.
+    cost_usd_micros: Option<u64>,
+}
+
+/// One try at a job.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Attempt)]
+pub(crate) struct AttemptView<'a> {
+    /// 1, 2, ...
+    attempt: u32,
+    /// Who ran it.
+    worker_id: &'a str,
+    /// How it ended, or that it has not.
+    #[schema(value_type = AttemptWord)]
+    state: AttemptOutcome,
+    /// RFC 3339.
+    started_at: String,
+    /// RFC 3339, once it has ended.
+    ended_at: Option<String>,
+    /// Where its time went.
+    timing: TimingView,
+    /// What it has cost; null when the worker's price is not known.
+    cost_usd_micros: Option<u64>,
+    /// Why it failed.
+    error: Option<ErrorView<'a>>,
+}
+
+/// Where the milliseconds of an attempt went.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Timing)]
+pub(crate) struct TimingView {
+    /// From ready to leased.
+    queued_ms: u64,
+    /// Building or fetching the environment.
+    env_ms: u64,
+    /// Fetching the weights, as far as that took longer than the environment.
+    weights_ms: u64,
+    /// Starting the runner.
+    boot_ms: u64,
+    /// Loading the model.
+    load_ms: u64,
+    /// Running its warm-up inputs.
+    warmup_ms: u64,
+    /// Waiting in the worker for a slot, or for the call of the handler that it shares; absent where it did not wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker_wait_ms: Option<u64>,
+    /// Fetching the files of the input; absent where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inputs_ms: Option<u64>,
+    /// How many jobs shared the call of the handler, this one among them, as its worker reports it: at most as many as its version takes.
+    /// Absent where it takes one at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch_size: Option<u32>,
+    /// The handler itself.
+    run_ms: u64,
+    /// Putting result and files into S3.
+    upload_ms: u64,
+}
+
+/// Why a job has not started.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Waiting)]
+pub(crate) struct WaitingView {
+    reason: WaitingReason,
+    /// In words.
+    message: String,
+}
+
+/// The reasons why a job waits.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WaitingReason {
+    /// No worker that is here could ever run it.
+    Unschedulable,
+    /// Workers that could run it are occupied.
+    Busy,
+    /// The budget of its tenant, or of its endpoint, is spent for today.
+    Budget,
+    /// A limit of its tenant, or of its endpoint, is reached: `max_running` or `starts_per_minute`; or its tenant is disabled.
+    Limit,
+    /// As many jobs with its concurrency key run as may.
+    ConcurrencyKey,
+    /// A job that it waits for, or one of its steps, has not ended.
+    Dependency,
+    /// It is about to start.
+    Soon,
+}
+
+impl From<Waiting> for WaitingView {
+    fn from(waiting: Waiting) -> Self {
+        let (reason, message) = match waiting {
+            Waiting::Unschedulable(why) => (WaitingReason::Unschedulable, why),
+            Waiting::Busy(why) => (WaitingReason::Busy, why),
+            Waiting::Budget(why) => (WaitingReason::Budget, why),
+            Waiting::Limit(why) => (WaitingReason::Limit, why),
+            Waiting::Key(why) => (WaitingReason::ConcurrencyKey, why),
+            Waiting::Dependency(why) => (WaitingReason::Dependency, why),
+            Waiting::Soon => (WaitingReason::Soon, "a worker that can run it is free".to_owned()),
+        };
+        Self { reason, message }
+    }
+}
+
+/// What a running job told of its progress.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Progress)]
+pub(crate) struct ProgressView<'a> {
+    /// 0 to 1.
+    fraction: f64,
+    /// What it is doing.
+    message: &'a str,
+}
+
+/// Why an attempt or a job failed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = JobError)]
+pub(crate) struct ErrorView<'a> {
+    /// What kind of failure; stable.
+    #[schema(value_type = ErrorWord)]
+    code: ErrorCode,
+    /// The exception's class, the signal's name, or empty.
+    class: &'a str,
+    /// One sentence.
+    message: &'a str,
+    /// The traceback, when there was an exception.
+    traceback: Option<&'a str>,
+    /// The last lines written to stderr.
+    stderr: Option<&'a str>,
+}
+
+impl<'a> JobView<'a> {
+    /// Why it waits, if it does.
+    pub(crate) fn waiting(mut self, why: Option<Waiting>) -> Self {
+        self.waiting = why.map(WaitingView::from);
+        self
+    }
+
+    /// With what it cost.
+    pub(crate) fn costing(mut self, cost: Option<JobCost>) -> Self {
+        // Nothing is no price, unless one is known.
+        let is_known = |cost: &JobCost| cost.total > 0 || self.cost_usd_micros.is_some();
+        self.cost = cost.filter(is_known).map(JobCostView::from);
+        self
+    }
+
+    /// The record, shown.
+    pub(crate) fn new(job: &'a Job, config: &Config) -> Self {
+        let created_ms = job.created_ms();
+        Self {
+            state: job.state,
+            waiting: None,
+            run_after: job.run_after_ms.map(rfc3339),
+            ended_at: job.ended_ms.map(rfc3339),
+            steps: steps(&job.spec.steps, &job.steps),
+            cost_usd_micros: cost_usd_micros(job),
+            oom_events: job.oom_events,
+            progress: job
+                .progress
+                .as_ref()
+                .map(|told| ProgressView { fraction: told.fraction, message: &told.message }),
+            attempts: job.attempts.iter().map(AttemptView::new).collect(),
+            timing: job.attempts.last().map(|last| {
+                let queued_ms = last.leased_ms.saturating_sub(created_ms);
+                TimingView::new(&Timing { queued_ms, ..last.timing })
+            }),
+            result: match &job.result {
+                Some(JobResult::Inline(result)) => Some(result),
+                Some(JobResult::Object { .. }) | None => None,
+            },
+            result_url: (job.state == JobState::Succeeded)
+                .then(|| format!("{}/v1/jobs/{}/result", config.public_url, job.id)),
+            error: job.error.as_ref().map(ErrorView::new),
+            ..Self::of(job.id, &job.spec, &job.input)
+        }
+    }
+
+    /// A job that has just been accepted, shown without asking for its record.
+    pub(crate) fn accepted(job: &'a NewJob, now_ms: u64) -> Self {
+        let scheduled = job.run_after_ms > now_ms;
+        let state = match (job.waits(), scheduled) {
+            (true, _) => JobState::Blocked,
+            (false, true) => JobState::Scheduled,
+            (false, false) => JobState::Queued,
+        };
+        Self {
+            state,
+            run_after: scheduled.then(|| rfc3339(job.run_after_ms)),
+            ..Self::of(job.id, &job.spec, &job.input)
+        }
+    }
+
+    /// What was fixed at submit; the rest is as it is before anything has happened.
+    fn of(id: JobId, spec: &'a JobSpec, input: &'a RawValue) -> Self {
+        Self {
+            id: id.to_string(),
+            endpoint: &spec.endpoint,
+            version: spec.version,
+            state: JobState::Queued,
+            waiting: None,
+            priority: spec.priority,
+            created_at: rfc3339(id.created_ms()),
+            run_after: None,
+            deadline_at: spec.deadline_ms.map(rfc3339),
+            ended_at: None,
+            input,
+            metadata: &spec.metadata,
+            depends_on: spec
+                .depends_on
+                .iter()
+                .map(|dependency| DependencyView { job: dependency.job.to_string(), on: dependency.on })
+                .collect(),
+            batch_id: spec.batch.as_ref().map(|batch| batch.id.as_str()),
+            line: spec.batch.as_ref().map(|batch| batch.line),
+            custom_id: spec.batch.as_ref().and_then(|batch| batch.custom_id.as_deref()),
+            retry_of: spec.retry_of.map(|id| id.to_string()),
+            schedule_id: spec.schedule.as_deref(),
+            step_of: spec.step_of.map(|id| id.to_string()),
+            concurrency_key: spec.concurrency.as_ref().map(|concurrency| concurrency.key.as_str()),
+            webhook: spec.hook.as_ref().map(|hook| hook.url.as_str()),
+            webhook_events: spec.hook.as_ref().map_or(&[], |hook| &hook.events),
+            steps: steps(&spec.steps, &[]),
+            cost_usd_micros: None,
+            cost: None,
+            oom_events: 0,
+            progress: None,
+            attempts: Vec::new(),
+            timing: None,
+            result: None,
+            result_url: None,
+            error: None,
+        }
+    }
+}
+
+fn steps<'a>(specs: &'a [StepSpec], runs: &'a [StepRun]) -> Vec<StepView<'a>> {
+    static NONE: BTreeMap<String, f64> = BTreeMap::new();
+    let view = |(n, spec): (usize, &'a StepSpec)| {
+        let run = runs.get(n);
+        StepView {
+            name: &spec.name,
+            stage: spec.stage,
+            endpoint: &spec.endpoint,
+            job_id: run.map(|run| run.job.to_string()),
+            state: run.map(|run| run.state),
+            decision: run.and_then(|run| run.decision),
+            reason: run.and_then(|run| run.reason.as_deref()),
+            scores: run.map_or(&NONE, |run| &run.scores),
+            timing: run.filter(|run| run.state.is_terminal()).map(|run| TimingView::new(&run.timing)),
+            cost_usd_micros: run.and_then(|run| run.cost_usd_micros),
+        }
+    };
+    specs.iter().enumerate().map(view).collect()
+}
+
+/// Attempts and steps together; `None` when no part's price is known.
+fn cost_usd_micros(job: &Job) -> Option<u64> {
+    let attempts = job.attempts.iter().filter_map(|attempt| attempt.cost_usd_micros);
+    let steps = job.steps.iter().filter_map(|run| run.cost_usd_micros);
+    attempts.chain(steps).reduce(|sum, cost| sum + cost)
+}
+
+impl<'a> AttemptView<'a> {
+    fn new(attempt: &'a Attempt) -> Self {
+        Self {
+            attempt: attempt.attempt,
+            worker_id: &attempt.worker_id,
+            state: attempt.outcome,
+            started_at: rfc3339(attempt.leased_ms),
+            ended_at: attempt.ended_ms.map(rfc3339),
+            timing: TimingView::new(&attempt.timing),
+            cost_usd_micros: attempt.cost_usd_micros,
+            error: attempt.error.as_ref().map(ErrorView::new),
+        }
+    }
+}
+
+impl TimingView {
+    fn new(timing: &Timing) -> Self {
+        Self {
+            queued_ms: timing.queued_ms,
+            env_ms: timing.env_ms,
+            weights_ms: timing.weights_ms,
+            boot_ms: timing.boot_ms,
+            load_ms: timing.load_ms,
+            warmup_ms: timing.warmup_ms,
+            worker_wait_ms: Some(timing.turn_ms).filter(|ms| *ms > 0),
+            inputs_ms: Some(timing.inputs_ms).filter(|ms| *ms > 0),
+            batch_size: Some(timing.batch_size).filter(|size| *size > 0),
+            run_ms: timing.run_ms,
+            upload_ms: timing.upload_ms,
+        }
+    }
+}
+
+impl<'a> ErrorView<'a> {
+    fn new(error: &'a JobError) -> Self {
+        Self {
+            code: error.code,
+            class: &error.class,
+            message: &error.message,
+            traceback: error.traceback.as_deref(),
+            stderr: error.stderr.as_deref(),
+        }
+    }
+}
+
+/// Where a job stands.
+#[derive(ToSchema)]
+#[schema(as = JobState, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum StateWord {
+    Scheduled,
+    Blocked,
+    Queued,
+    Running,
+    Succeeded,
+    Failed,
+    Cancelled,
+    Expired,
+}
+
+/// How urgent a job is.
+#[derive(ToSchema)]
+#[schema(as = Priority, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum PriorityWord {
+    Interactive,
+    Standard,
+    Batch,
+}
+
+/// How an attempt ended, or that it has not.
+#[derive(ToSchema)]
+#[schema(as = AttemptState, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum AttemptWord {
+    Running,
+    Succeeded,
+    Failed,
+    Released,
+    Lost,
+    Cancelled,
+    Expired,
+}
+
+/// The kinds of failure.
+#[derive(ToSchema)]
+#[schema(as = JobErrorCode, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum ErrorWord {
+    HandlerError,
+    Rejected,
+    SetupFailed,
+    EnvironmentFailed,
+    RunnerExited,
+    RunnerCrashed,
+    Timeout,
+    BadOutput,
+    ResultTooLarge,
+    LogFlood,
+    Protocol,
+    OomGpu,
+    Poison,
+    DependencyFailed,
+    QueueTimeout,
+    Deadline,
+    WorkerLost,
+    Infra,
+}

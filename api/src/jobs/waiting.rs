@@ -1,0 +1,81 @@
+//! Why a job has not started: what holds it back, or what there is no worker for.
+
+use futures::future::join_all;
+use stokehold_queue::job::{Job, JobSpec, JobState};
+use stokehold_queue::queue::{Gate, HeldBy};
+use stokehold_queue::{Queue, now_ms};
+
+use crate::costs::budgets::spent_budget;
+use crate::error::Problem;
+use crate::state::App;
+use crate::time_format::rfc3339;
+use crate::workers::fleet::Waiting;
+
+/// Jobs that a message names; of others it says how many.
+const NAMED_MAX: usize = 3;
+
+/// Why a job waits; `None` for one that does not.
+pub(crate) async fn of(app: &App, job: &Job) -> Result<Option<Waiting>, Problem> {
+    match job.state {
+        JobState::Blocked => blocked(app, job).await.map(Some),
+        JobState::Queued => {
+            let spec = &job.spec;
+            let budgets = app.budgets_of(&spec.tenant).await?;
+            if let Some(spent) = spent_budget(&spec.tenant, &spec.endpoint, &budgets, now_ms()) {
+                return Ok(Some(spent));
+            }
+            // What no worker here could ever run is worth saying first: no limit that opens will start it.
+            let of_fleet = app.fleet().await?.why(spec.vram_class_gib, spec.demands);
+            if matches!(of_fleet, Waiting::Unschedulable(_)) {
+                return Ok(Some(of_fleet));
+            }
+            Ok(Some(held_back(app, spec).await?.unwrap_or(of_fleet)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What holds jobs of this spec back at the limits of their tenant and endpoint, and at their key.
+pub(crate) async fn held_back(app: &App, spec: &JobSpec) -> Result<Option<Waiting>, Problem> {
+    let held = app.ask("read what holds a job back", app.queue.held_by(spec)).await?;
+    let whose = |gate: &Gate| match gate {
+        Gate::Tenant(tenant) => format!("tenant {tenant}"),
+        Gate::Endpoint { endpoint, .. } => format!("endpoint {endpoint}"),
+    };
+    Ok(held.map(|held| match held {
+        HeldBy::Disabled => Waiting::Limit(format!("tenant {} is disabled", spec.tenant)),
+        HeldBy::Running { gate, most } => {
+            Waiting::Limit(format!("{} runs as many jobs as its max_running of {most} allows", whose(&gate)))
+        }
+        HeldBy::Rate { gate, per_minute, until_ms } => {
+            let until =
+                until_ms.map_or(String::new(), |until_ms| format!("; the next starts at {}", rfc3339(until_ms)));
+            Waiting::Limit(format!("{} has used up its starts_per_minute of {per_minute}{until}", whose(&gate)))
+        }
+        HeldBy::Key { most } => {
+            let key = spec.concurrency.as_ref().map_or("", |concurrency| concurrency.key.as_str());
+            Waiting::Key(format!("{most} of {most} jobs with the concurrency key {key:?} run"))
+        }
+    }))
+}
+
+/// What a blocked job waits for.
+async fn blocked(app: &App, job: &Job) -> Result<Waiting, Problem> {
+    if let (Some(step), Some(spec)) = (job.open_step(), job.spec.steps.get(job.steps.len().saturating_sub(1))) {
+        return Ok(Waiting::Dependency(format!("its step {} runs as job {step}", spec.name)));
+    }
+    let others = job.spec.depends_on.iter().map(|dependency| app.queue.get(dependency.job));
+    let others = app.ask("read the jobs that a job waits for", async {
+        join_all(others).await.into_iter().collect::<Result<Vec<_>, _>>()
+    });
+    let open: Vec<Job> = others.await?.into_iter().flatten().filter(|other| !other.state.is_terminal()).collect();
+    Ok(Waiting::Dependency(match open.as_slice() {
+        [] => "the jobs that it waited for have ended; their results are being put into its input".to_owned(),
+        open => {
+            let named = open.iter().take(NAMED_MAX).map(|other| format!("{} ({})", other.id, other.state.as_str()));
+            let more = open.len().saturating_sub(NAMED_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("it waits for job {}{more}", named.collect::<Vec<_>>().join(", "))
+        }
+    }))
+}

@@ -1,0 +1,115 @@
+//! Waiting for a job without asking Redis again and again: many waiters, one subscription per replica.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use stokehold_queue::job::Job;
+use stokehold_queue::{JobId, Queue, Shards};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Problem;
+use crate::queue_timeout::Patience;
+
+/// Signals can be lost with their connection, so a waiter looks again on its own; this is also what keeps its watch alive.
+const RELOOK: Duration = Duration::from_secs(5);
+
+type Watched = HashMap<JobId, watch::Sender<()>>;
+
+/// The jobs that somebody on this replica waits for.
+pub(crate) struct Waits {
+    queue: Shards,
+    replica: String,
+    patience: Patience,
+    watched: Mutex<Watched>,
+    shutdown: CancellationToken,
+}
+
+impl Waits {
+    pub(crate) fn new(queue: Shards, replica: String, patience: Patience, shutdown: CancellationToken) -> Self {
+        Self { queue, replica, patience, watched: Mutex::default(), shutdown }
+    }
+
+    /// A job changed.
+    pub(crate) fn tell(&self, id: JobId) {
+        if let Some(waiters) = lock(&self.watched).get(&id) {
+            waiters.send_replace(());
+        }
+    }
+
+    /// Any job may have changed.
+    pub(crate) fn tell_all(&self) {
+        for waiters in lock(&self.watched).values() {
+            waiters.send_replace(());
+        }
+    }
+
+    /// Follows a job: subscribed before it is looked at, so that no change falls in between.
+    pub(crate) fn follow(&self, id: JobId) -> Follow<'_> {
+        let changes = lock(&self.watched).entry(id).or_insert_with(|| watch::channel(()).0).subscribe();
+        Follow { waits: self, id, changes }
+    }
+
+    /// The job once it has ended, or as it stands at `deadline` or when the replica shuts down; `None` when there is none.
+    pub(crate) async fn until_end(&self, id: JobId, deadline: Instant) -> Result<Option<Job>, Problem> {
+        let mut follow = self.follow(id);
+        match follow.look().await? {
+            Some(job) if !job.state.is_terminal() => follow.until_end(deadline).await,
+            seen => Ok(seen),
+        }
+    }
+}
+
+/// One waiter of one job.
+pub(crate) struct Follow<'a> {
+    waits: &'a Waits,
+    id: JobId,
+    changes: watch::Receiver<()>,
+}
+
+impl Follow<'_> {
+    /// The job as it is now. Changes after this are told.
+    pub(crate) async fn look(&mut self) -> Result<Option<Job>, Problem> {
+        self.changes.mark_unchanged();
+        self.waits.patience.ask("watch a job", self.waits.queue.watch(self.id, &self.waits.replica)).await
+    }
+
+    /// Waits for a change of a job that is watched and had not ended; then as [`Waits::until_end`].
+    pub(crate) async fn until_end(&mut self, deadline: Instant) -> Result<Option<Job>, Problem> {
+        loop {
+            let changed = self.changed(deadline).await;
+            match self.look().await? {
+                Some(job) if !job.state.is_terminal() && changed => {}
+                seen => return Ok(seen),
+            }
+        }
+    }
+
+    /// Waits until looking again makes sense. `false` when `deadline` has come or the replica shuts down.
+    pub(crate) async fn changed(&mut self, deadline: Instant) -> bool {
+        let relook = Instant::now() + RELOOK.mul_f64(0.8 + 0.4 * rand::random::<f64>());
+        tokio::select! {
+            _ = self.changes.changed() => true,
+            () = sleep_until(relook.min(deadline)) => relook < deadline,
+            () = self.waits.shutdown.cancelled() => false,
+        }
+    }
+}
+
+impl Drop for Follow<'_> {
+    fn drop(&mut self) {
+        let mut watched = lock(&self.waits.watched);
+        // Let go of the own receiver under the lock, so that of two that leave at once the second sees that it is the last.
+        self.changes = watch::channel(()).1;
+        if watched.get(&self.id).is_some_and(|waiters| waiters.receiver_count() == 0) {
+            watched.remove(&self.id);
+        }
+    }
+}
+
+/// The map is whole at every unlock, so a panic elsewhere does not spoil it.
+fn lock(watched: &Mutex<Watched>) -> MutexGuard<'_, Watched> {
+    watched.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,331 @@
+//! Jobs that wait for others: told when those have ended, given their results, led through their steps. Any replica does it; of
+//! two that decide at once the queue hears one.
+
+mod files;
+mod outcomes;
+
+use std::collections::{BTreeMap, HashSet};
+use std::convert::Infallible;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use stokehold_objects::Error as ObjectsError;
+use stokehold_queue::job::{ErrorCode, INLINE_RESULT_BYTES, Job, JobError, JobSpec, JobState, NewJob, StepRun};
+use stokehold_queue::pipeline::{self, Blocked, Next};
+use stokehold_queue::queue::{Due, Settlement, Verdict, Work};
+use stokehold_queue::{Error, JobId, Queue};
+use tokio::time::{sleep, timeout};
+
+use crate::error::Problem;
+use crate::jobs::inputs;
+use crate::metrics;
+use crate::server::json;
+use crate::state::App;
+use crate::supervise::{Duty, Failure, Panicked, guarded_apart};
+use crate::traces::context;
+use crate::traces::sampler::Sampler;
+
+/// What nobody works on for so long is given out again. A claim goes on for as long as its settlement does, which copies files and may wait
+/// for S3 for minutes.
+const CLAIM_MS: u64 = 30_000;
+const CLAIM_AGAIN: Duration = Duration::from_secs(10);
+
+/// The timeout of one settlement: several of the longest calls to S3.
+const SETTLE_MAX: Duration = Duration::from_secs(240);
+
+/// The timeout of a round: as many settlements as one of [`AT_ONCE`] may have to do, one after the other.
+const ROUND_MAX: Duration = Duration::from_secs(30 * 60);
+
+/// A signal may be lost, so nobody waits for one longer than this.
+const RELOOK: Duration = Duration::from_secs(2);
+
+/// Settled at a time: each reads other jobs' results first, some of them from S3.
+const AT_ONCE: usize = 16;
+
+/// The largest input that may come together from others' results: as much as a submit may bring.
+const INPUT_MAX: usize = json::BODY_MAX;
+
+/// The loop.
+pub(crate) struct Settler {
+    app: App,
+    /// What this replica is settling.
+    claims: Mutex<HashSet<Due>>,
+}
+
+impl Settler {
+    /// For the queue of `app`.
+    pub(crate) fn new(app: App) -> Self {
+        Self { app, claims: Mutex::default() }
+    }
+
+    /// One round: as much as is due, at most 100. Answers how much that was.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`]: what was not settled is due again after a while.
+    async fn run_once(&self) -> Result<usize, Error> {
+        let due = self.app.queue.due(CLAIM_MS).await?;
+        let claimed = due.len();
+        *self.lock() = due.iter().copied().collect();
+        let settled = due.into_iter().map(|due| async move {
+            let done = guarded_apart(Self::NAME, timeout(SETTLE_MAX, self.settle_one(due))).await;
+            self.lock().remove(&due);
+            match done {
+                Ok(Ok(done)) => return done,
+                Ok(Err(_)) => tracing::warn!(job.id = %due.id(), "a settlement timed out"),
+                Err(Panicked) => tracing::error!(job.id = %due.id(), "a settlement panicked"),
+            }
+            // It is tried again when its claim has run out.
+            Ok(())
+        });
+        let settled = stream::iter(settled).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+        let settled = tokio::select! {
+            settled = settled => settled,
+            never = self.keep_claims() => match never {},
+        };
+        // One that failed keeps no other from being settled.
+        settled.into_iter().collect::<Result<(), _>>().map(|()| claimed)
+    }
+
+    /// Lets the claims of what is being settled go on.
+    async fn keep_claims(&self) -> Infallible {
+        loop {
+            sleep(CLAIM_AGAIN).await;
+            let claims: Vec<Due> = self.lock().iter().copied().collect();
+            if let Err(error) = self.app.queue.keep_due(&claims, CLAIM_MS).await {
+                // Another replica may settle the same meanwhile; the queue hears one of both.
+                tracing::warn!(error = &error as &dyn std::error::Error, "failed to keep claims of waiting jobs");
+            }
+        }
+    }
+
+    async fn settle_one(&self, due: Due) -> Result<(), Error> {
+        match due {
+            Due::Ended(id) => {
+                while !self.app.queue.unblock(id).await? {}
+                Ok(())
+            }
+            Due::Ready(id) => Box::pin(self.settle(id)).await,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<Due>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn settle(&self, id: JobId) -> Result<(), Error> {
+        let job = match self.app.queue.get(id).await {
+            Err(Error::Corrupt { key, why }) => return self.put_aside(id, &format!("{key}: {why}")).await,
+            job => job?,
+        };
+        let Some(job) = job.filter(|job| job.state == JobState::Blocked) else {
+            // It has moved on, or is gone: a settlement of no revision only strikes it off the list.
+            let verdict = Verdict::Queue { input: None };
+            let gone = Settlement { id, revision: "gone".to_owned(), steps: Vec::new(), verdict };
+            return self.app.queue.settle(&gone).await.map(drop);
+        };
+        let (steps, verdict) = match self.decide(&job).await {
+            Ok(Some(decided)) => decided,
+            Ok(None) => return Ok(()),
+            Err(Trouble::Lost(why)) => (job.steps.clone(), fails(&job, ErrorCode::Infra, why)),
+            Err(Trouble::TooLarge(why)) => (job.steps.clone(), fails(&job, ErrorCode::ResultTooLarge, why)),
+            Err(Trouble::Passing(problem)) => {
+                // It stays claimed, and is due again when the claim has run out.
+                tracing::warn!(job.id = %job.id, ?problem, "a waiting job could not be settled, trying again");
+                return Ok(());
+            }
+        };
+        let word = match &verdict {
+            Verdict::Queue { .. } => "queue",
+            Verdict::Step { .. } => "step",
+            Verdict::Succeed { .. } => "succeed",
+            Verdict::Fail { .. } => "fail",
+        };
+        let settlement = Settlement { id, revision: job.revision, steps, verdict };
+        // From here on its claim is the queue's business.
+        self.lock().remove(&Due::Ready(id));
+        if self.app.queue.settle(&settlement).await? {
+            metrics::settled(word);
+        }
+        Ok(())
+    }
+
+    /// A waiting job whose record cannot be read waits for an operator, and is not looked at again and again.
+    async fn put_aside(&self, id: JobId, why: &str) -> Result<(), Error> {
+        match self.app.queue.all().get(usize::from(id.shard())) {
+            Some(shard) => shard.quarantine().put(id, why).await,
+            None => Ok(()),
+        }
+    }
+
+    /// `None` when something it waits for has not ended.
+    async fn decide(&self, job: &Job) -> Result<Option<(Vec<StepRun>, Verdict)>, Trouble> {
+        let input = self.app.whole_input(&job.spec.tenant, &job.input).await?;
+        let input = input.ok_or_else(|| Trouble::Lost("its input is missing from the object store".to_owned()))?;
+        let input: Value = serde_json::from_str(input.get())
+            .map_err(|error| Trouble::Lost(format!("its input cannot be read: {error}")))?;
+        let output = match &job.held {
+            Some(held) => Some(self.portable(job, outcomes::value(&self.app, job.id, held).await?).await?),
+            None => None,
+        };
+        let dependencies = self.dependencies(job, &input).await?;
+        let step = match job.steps.last().filter(|run| run.decision.is_none()) {
+            Some(run) => outcomes::of(&self.app, &job.spec.tenant, run.job, true).await?.map(|(_, outcome)| outcome),
+            None => None,
+        };
+        let blocked = Blocked { job, input, output, dependencies, step };
+        let (mut steps, next) = pipeline::decide(&blocked);
+        let verdict = match next {
+            Next::Wait => return Ok(None),
+            Next::Fail(error) => Verdict::Fail { error },
+            Next::Queue(None) => Verdict::Queue { input: None },
+            Next::Queue(Some(input)) => match self.acceptable(job, &input).await? {
+                None => Verdict::Queue { input: Some(self.stored(job, &input).await?) },
+                Some(error) => Verdict::Fail { error },
+            },
+            Next::Succeed(result) => succeed(result.as_ref()),
+            Next::Step { index, input, asked } => {
+                let mut step = step_job(&self.app.config.traces.sampler, job, index, &asked);
+                self.app.store_inputs(std::slice::from_mut(&mut step)).await?;
+                steps.push(StepRun::queued(step.id));
+                let input = match &input {
+                    Some(input) => Some(self.stored(job, input).await?),
+                    None => None,
+                };
+                Verdict::Step { input, job: Box::new(step) }
+            }
+        };
+        Ok(Some((steps, verdict)))
+    }
+
+    /// An input as it is to stand in the job's record.
+    async fn stored(&self, job: &Job, input: &Value) -> Result<Box<RawValue>, Problem> {
+        let (input, _file) = self.app.store_input(&job.spec.tenant, json::raw(input)).await?;
+        Ok(input)
+    }
+
+    async fn dependencies(&self, job: &Job, input: &Value) -> Result<BTreeMap<JobId, pipeline::Outcome>, Trouble> {
+        let mut found = BTreeMap::new();
+        if !pipeline::is_untouched(job) || pipeline::has_run(job) {
+            return Ok(found);
+        }
+        let named = pipeline::references(input);
+        for dependency in &job.spec.depends_on {
+            let wanted = named.contains(&dependency.job.to_string().as_str());
+            if let Some((other, mut outcome)) =
+                outcomes::of(&self.app, &job.spec.tenant, dependency.job, wanted).await?
+            {
+                if let Some(result) = outcome.result.take() {
+                    outcome.result = Some(self.portable(&other, result).await?);
+                }
+                found.insert(dependency.job, outcome);
+            }
+        }
+        Ok(found)
+    }
+
+    /// A result as another job's input: the files it names are that tenant's files now.
+    async fn portable(&self, job: &Job, result: Value) -> Result<Value, Trouble> {
+        files::portable(&self.app, job, result).await
+    }
+
+    /// Why an input that came together from others' results cannot be run, if it cannot.
+    async fn acceptable(&self, job: &Job, input: &Value) -> Result<Option<JobError>, Problem> {
+        let refused = |why: String| Some(JobError::new(ErrorCode::DependencyFailed, why));
+        let size = input.to_string().len();
+        if size > INPUT_MAX {
+            return Ok(refused(format!("its input came to {size} bytes, more than {INPUT_MAX}")));
+        }
+        let spec = &job.spec;
+        let deployed = self.app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await?;
+        Ok(match inputs::check(&deployed.input, input, "/input") {
+            Ok(_) => None,
+            Err(problem) => refused(format!("its input, once come together, is not valid: {}", problem.detail())),
+        })
+    }
+}
+
+impl Duty for Settler {
+    const NAME: &'static str = "settle";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const RETRY: Duration = RELOOK;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        Ok(if self.run_once().await? > 0 { Duration::ZERO } else { RELOOK })
+    }
+
+    async fn rest(&mut self, pause: Duration) {
+        if !pause.is_zero() {
+            self.app.work.wait(Work::Settle, 0, pause).await;
+        }
+    }
+}
+
+/// Why a waiting job cannot be decided on.
+enum Trouble {
+    /// Something does not answer: it is tried again.
+    Passing(Problem),
+    /// What it needs is gone for good, in words.
+    Lost(String),
+    /// A result is larger than what others are shown, in words.
+    TooLarge(String),
+}
+
+impl From<Problem> for Trouble {
+    fn from(problem: Problem) -> Self {
+        Self::Passing(problem)
+    }
+}
+
+impl From<ObjectsError> for Trouble {
+    fn from(error: ObjectsError) -> Self {
+        Self::Passing(error.into())
+    }
+}
+
+/// The end of a job that something is wrong with: its own result, which has `code`, or what it waits for.
+fn fails(job: &Job, code: ErrorCode, why: String) -> Verdict {
+    Verdict::Fail { error: JobError::new(if pipeline::has_run(job) { code } else { ErrorCode::DependencyFailed }, why) }
+}
+
+fn succeed(result: Option<&Value>) -> Verdict {
+    let result = result.map(json::raw);
+    match &result {
+        Some(raw) if raw.get().len() > INLINE_RESULT_BYTES => {
+            let why = format!("a step rewrote the result to more than {INLINE_RESULT_BYTES} bytes");
+            Verdict::Fail { error: JobError::new(ErrorCode::ResultTooLarge, why) }
+        }
+        _ => Verdict::Succeed { result },
+    }
+}
+
+/// The job that runs a step: as urgent as the one that waits for it, and over when that one is.
+fn step_job(sampler: &Sampler, job: &Job, index: usize, asked: &Value) -> NewJob {
+    let (spec, step) = (&job.spec, &job.spec.steps[index]);
+    NewJob {
+        id: JobId::new(job.id.shard()),
+        spec: JobSpec {
+            tenant: spec.tenant.clone(),
+            endpoint: step.endpoint.clone(),
+            version: step.version,
+            priority: spec.priority,
+            vram_class_gib: step.vram_class_gib,
+            demands: step.demands,
+            timeout_ms: step.timeout_ms,
+            max_attempts: step.max_attempts,
+            files: inputs::files(asked, "/input").unwrap_or_default(),
+            deadline_ms: spec.deadline_ms,
+            retention_ms: spec.retention_ms,
+            step_of: Some(job.id),
+            trace: Some(context::of_job(sampler, job.id, spec)),
+            ..JobSpec::default()
+        },
+        input: json::raw(asked),
+        run_after_ms: 0,
+        idempotency: None,
+        archived: Vec::new(),
+        watcher: None,
+    }
+}

@@ -1,0 +1,185 @@
+//! `/v1/secrets`: values that only the handlers see which name them. They go in and never come out.
+
+use std::collections::BTreeMap;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::registry::{SECRETS_MAX, SealedSecret, SecretPut};
+use utoipa::ToSchema;
+
+use crate::endpoints;
+use crate::error::{Code, Problem};
+use crate::secrets::Error;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, SecretsRead, SecretsRewrap, SecretsWrite};
+use crate::time_format::rfc3339;
+
+const VALUE_BYTES_MAX: usize = 32 << 10;
+
+/// A secret's value.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SecretRequest {
+    /// 1 to 32,768 bytes without a zero byte.
+    value: String,
+}
+
+/// A secret, without its value: that is never shown.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Secret)]
+pub(crate) struct SecretView {
+    name: String,
+    /// When it was set, RFC 3339.
+    updated_at: String,
+    /// Which of the API's keys it is sealed with.
+    key_id: String,
+    /// The endpoints whose current version names it.
+    used_by: Vec<String>,
+}
+
+/// A tenant's secrets, by name.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SecretList {
+    secrets: Vec<SecretView>,
+}
+
+/// What came of sealing all secrets with the current key.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Rewrapped {
+    /// The current key.
+    key_id: String,
+    /// Secrets that were sealed with another one, and are sealed with this one now.
+    rewrapped: u64,
+    /// Secrets that cannot be opened, `<tenant>/<name>`: they are left as they are.
+    unreadable: Vec<String>,
+}
+
+/// Set a secret
+///
+/// Models that are loaded keep the value that they were loaded with.
+#[utoipa::path(put, operation_id = "set_secret", path = "/v1/secrets/{name}", tag = "secrets", request_body = SecretRequest,
+    params(("name" = String, Path, description = "Its name: that of the variable which handlers find it in.")),
+    responses(
+        (status = 201, description = "It is there now.", body = SecretView),
+        (status = 200, description = "There was one, which is replaced.", body = SecretView),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn set(
+    State(app): State<App>,
+    caller: Caller<SecretsWrite>,
+    Path(name): Path<String>,
+    Json(request): Json<SecretRequest>,
+) -> Result<(StatusCode, JsonAnswer<SecretView>), Problem> {
+    endpoints::check_variable(&name, "name")?;
+    let value = request.value.as_bytes();
+    if value.is_empty() || value.len() > VALUE_BYTES_MAX || value.contains(&0) {
+        return Err(Problem::field("/value", format!("must be 1 to {VALUE_BYTES_MAX} bytes, without a zero byte")));
+    }
+    let sealed = app.config.secret_keys.seal(&caller.tenant, &name, value).map_err(|error| defect(&error))?;
+    let put = || app.registry.put_secret(&caller.tenant, &name, &sealed);
+    let status = match app.ask_again("store a secret", put).await? {
+        SecretPut::Created => StatusCode::CREATED,
+        SecretPut::Replaced => StatusCode::OK,
+        SecretPut::TooMany => {
+            let message = format!("is one too many: {SECRETS_MAX} are there already; delete one that nothing uses");
+            return Err(Problem::field("name", message));
+        }
+    };
+    tracing::info!(tenant = caller.tenant, name, "secret set");
+    let users = users(&app, &caller.tenant).await?;
+    Ok((status, JsonAnswer(view(name, &sealed, &users))))
+}
+
+/// List secrets
+#[utoipa::path(get, operation_id = "list_secrets", path = "/v1/secrets", tag = "secrets",
+    responses((status = 200, description = "Their names, never their values.", body = SecretList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller<SecretsRead>,
+) -> Result<JsonAnswer<SecretList>, Problem> {
+    let (secrets, users) =
+        tokio::try_join!(app.ask("list secrets", app.registry.secrets(&caller.tenant)), users(&app, &caller.tenant))?;
+    let sorted: BTreeMap<String, SealedSecret> = secrets.into_iter().collect();
+    let secrets = sorted.into_iter().map(|(name, secret)| view(name, &secret, &users)).collect();
+    Ok(JsonAnswer(SecretList { secrets }))
+}
+
+/// Delete a secret
+///
+/// Endpoints that name it cannot be loaded any more until it is set again.
+#[utoipa::path(delete, operation_id = "delete_secret", path = "/v1/secrets/{name}", tag = "secrets",
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 204, description = "It is gone."), crate::openapi::Problems))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    caller: Caller<SecretsWrite>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    if !app.ask("delete a secret", app.registry.delete_secret(&caller.tenant, &name)).await? {
+        return Err(Problem::not_found("secret"));
+    }
+    tracing::info!(tenant = caller.tenant, name, "secret deleted");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Seal every tenant's secrets with the current key
+///
+/// For operators, after a new key was put first into the API's `secret_keys`: afterwards the old one is needed no more. Repeating is safe.
+#[utoipa::path(post, operation_id = "rewrap_secrets", path = "/v1/secrets/rewrap", tag = "secrets",
+    responses((status = 200, description = "What was done.", body = Rewrapped), crate::openapi::Problems))]
+pub(crate) async fn rewrap(State(app): State<App>, _: Caller<SecretsRewrap>) -> Result<JsonAnswer<Rewrapped>, Problem> {
+    let keys = &app.config.secret_keys;
+    let mut done = Rewrapped { key_id: keys.current().to_owned(), rewrapped: 0, unreadable: Vec::new() };
+    for tenant in app.ask("list who has secrets", app.registry.secret_tenants()).await? {
+        for (name, old) in app.ask("list secrets", app.registry.secrets(&tenant)).await? {
+            match keys.reseal(&tenant, &name, &old) {
+                Ok(None) => {}
+                Ok(Some(new)) => {
+                    let swap = app.registry.swap_secret(&tenant, &name, &old, &new);
+                    // One that was set meanwhile is sealed with the current key.
+                    done.rewrapped += u64::from(app.ask("store a secret", swap).await?);
+                }
+                Err(Error::Random(error)) => return Err(defect(&Error::Random(error))),
+                Err(Error::UnknownKey(_) | Error::Forged) => done.unreadable.push(format!("{tenant}/{name}")),
+            }
+        }
+    }
+    done.unreadable.sort();
+    tracing::info!(
+        key_id = done.key_id,
+        rewrapped = done.rewrapped,
+        unreadable = done.unreadable.len(),
+        "secrets rewrapped"
+    );
+    Ok(JsonAnswer(done))
+}
+
+/// The endpoints that name each secret.
+async fn users(app: &App, tenant: &str) -> Result<BTreeMap<String, Vec<String>>, Problem> {
+    let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for version in app.ask("list endpoints", app.registry.endpoints(tenant)).await? {
+        for name in version.spec.secrets {
+            users.entry(name).or_default().push(version.name.clone());
+        }
+    }
+    Ok(users)
+}
+
+fn view(name: String, secret: &SealedSecret, users: &BTreeMap<String, Vec<String>>) -> SecretView {
+    let used_by = users.get(&name).cloned().unwrap_or_default();
+    SecretView { name, updated_at: rfc3339(secret.updated_ms), key_id: secret.key_id.clone(), used_by }
+}
+
+/// A secret that an endpoint names is not there.
+pub(crate) fn missing(name: &str) -> Problem {
+    Problem::new(Code::SecretMissing, format!("there is no secret {name}; `stoke secret set {name}` sets it"))
+}
+
+fn defect(error: &Error) -> Problem {
+    tracing::error!(%error, "a secret could not be sealed");
+    Problem::new(Code::Internal, crate::error::INTERNAL)
+}

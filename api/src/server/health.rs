@@ -1,0 +1,148 @@
+//! What machines ask of this replica: is it alive, can it serve, how is it doing. No token is needed.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use stokehold_queue::Health as ShardHealth;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use utoipa::ToSchema;
+
+use crate::state::App;
+use crate::tenants::auth::{Caller, WorkersRead};
+
+/// How long a part may take to show that it is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long an answer is good for: probes of any number cost one look a second.
+const GOOD_FOR: Duration = Duration::from_secs(1);
+
+/// That this process runs.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Health {
+    /// `ok`.
+    status: &'static str,
+    /// What an accepted job survives: `strict` (a power cut), `standard` (any crash of a process) or `ephemeral` (nothing).
+    durability: &'static str,
+    /// So many replicas of Redis have a job, or its end, before it is acknowledged.
+    replicas_to_wait: u32,
+    /// Whether new work is taken, as of the last second; of several shards, on all of them.
+    admission: Admission,
+    /// Redis, as of the last second; of several shards, the fullest.
+    redis: Memory,
+    /// This API's release.
+    release: &'static str,
+}
+
+/// Whether new work is taken. What was accepted before goes on in any case.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Admission {
+    /// It is.
+    open: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// What Redis has, and how much of it is used.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Memory {
+    /// Memory in use.
+    memory_used_bytes: u64,
+    /// Its `maxmemory`; 0 where there is none.
+    memory_max_bytes: u64,
+    /// Replicas in step.
+    replicas: u32,
+}
+
+/// Whether this replica can serve.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Ready {
+    /// The queue answers, this replica is not about to end, and no background duty that jobs depend on panics again and again.
+    ready: bool,
+    /// The queue answers.
+    redis: bool,
+    /// The object store answers. Without it results and files wait, the rest goes on: that is no reason to send requests elsewhere.
+    s3: bool,
+    /// Background duties of this replica whose last five rounds failed, by name. The log has the reasons.
+    failing: Vec<&'static str>,
+}
+
+/// The latest answer.
+#[derive(Default)]
+pub(crate) struct Readiness(Mutex<Option<(Instant, Ready)>>);
+
+/// Is it alive?
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()),
+    responses((status = 200, description = "It is.", body = Health)))]
+pub(crate) async fn healthz(State(app): State<App>) -> Json<Health> {
+    let shards = app.queue.health();
+    let used = |shard: &ShardHealth| shard.vitals.used_bytes.saturating_mul(100) / shard.vitals.max_bytes.max(1);
+    let fullest = shards.iter().max_by_key(|shard| used(shard)).map(|shard| shard.vitals.clone()).unwrap_or_default();
+    let refusal = shards.iter().enumerate().find_map(|(shard, health)| Some((shard, health.refusal?)));
+    Json(Health {
+        status: "ok",
+        durability: app.durability.as_str(),
+        replicas_to_wait: shards.iter().map(|shard| shard.replicas_to_wait).min().unwrap_or(0),
+        admission: Admission {
+            open: refusal.is_none(),
+            reason: refusal.map(|(shard, why)| match shards.len() {
+                1 => why.to_string(),
+                _ => format!("shard {shard}: {why}"),
+            }),
+        },
+        redis: Memory {
+            memory_used_bytes: fullest.used_bytes,
+            memory_max_bytes: fullest.max_bytes,
+            replicas: shards.iter().map(|shard| shard.vitals.replicas).min().unwrap_or(0),
+        },
+        release: env!("CARGO_PKG_VERSION"),
+    })
+}
+
+/// Can it serve?
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+    responses(
+        (status = 200, description = "It can.", body = Ready),
+        (status = 503, description = "It cannot: send requests elsewhere.", body = Ready),
+    ))]
+pub(crate) async fn readyz(State(app): State<App>) -> Response {
+    let mut latest = app.ready.0.lock().await;
+    let ready = match &*latest {
+        Some((at, ready)) if at.elapsed() < GOOD_FOR => ready.clone(),
+        _ => {
+            let ready = look(&app).await;
+            *latest = Some((Instant::now(), ready.clone()));
+            ready
+        }
+    };
+    let status = if ready.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(ready)).into_response()
+}
+
+async fn look(app: &App) -> Ready {
+    let (redis, s3) = tokio::join!(timeout(PATIENCE, app.queue.ping()), timeout(PATIENCE, app.objects.ping()));
+    let (redis, s3) = (matches!(redis, Ok(Ok(()))), matches!(s3, Ok(Ok(()))));
+    let ready = redis && !app.shutdown.is_cancelled() && !app.duties.is_broken();
+    Ready { ready, redis, s3, failing: app.duties.failing() }
+}
+
+/// Prometheus metrics
+///
+/// What happened in this replica is told to anybody; how the installation stands, which names tenants and machines, to a token with the
+/// scope `workers:read`.
+#[utoipa::path(get, path = "/metrics", tag = "health", security((), ("bearer" = [])),
+    responses((status = 200, description = "In Prometheus' text form.", content_type = "text/plain", body = String), crate::openapi::Problems))]
+pub(crate) async fn metrics(State(app): State<App>, operator: Option<Caller<WorkersRead>>) -> Response {
+    let mut text = app.exposition.happened();
+    match operator {
+        Some(_) => text.push_str(&app.exposition.stands()),
+        None => text.push_str("# How the installation stands is told to a token with the scope workers:read.\n"),
+    }
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}

@@ -1,0 +1,352 @@
+//! The accept loop. The stock one installs no timer, which leaves header timeouts without effect, and caps nothing.
+
+mod bodies;
+pub(crate) mod connection_limit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::bodies::{Answering, Asking};
+use self::connection_limit::{Seat, Seats};
+use crate::metrics;
+use crate::server::peer::Peer;
+
+/// How patient a replica is with its clients, and how many it takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Beyond these, whoever does the least with theirs makes room.
+    pub(crate) connections: usize,
+    /// A request's head must come within this time.
+    headers: Duration,
+    /// A connection may stand idle between requests this long.
+    idle: Duration,
+    /// Whoever takes nothing of an answer for this long does not want it.
+    unread: Duration,
+}
+
+impl Bounds {
+    pub(crate) fn of(connections: usize) -> Self {
+        Self {
+            connections,
+            headers: Duration::from_secs(10),
+            idle: Duration::from_secs(75),
+            unread: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Most headers of a request, and most bytes of its head.
+const HEADERS_MAX: usize = 100;
+const HEAD_BYTES_MAX: usize = 32 << 10;
+
+/// Requests at once on one HTTP/2 connection; a worker needs a handful.
+const STREAMS_MAX: u32 = 128;
+
+/// Streams that a client opens and resets at once before its connection is closed (CVE-2023-44487).
+const RESETS_MAX: usize = 32;
+
+/// Bytes of an answer that wait for an HTTP/2 peer to take them, per stream.
+const UNSENT_MAX: usize = 64 << 10;
+
+/// Bytes of an answer that the kernel takes beyond what the client has room for; by itself it would take 4 MiB. What is on its way
+/// comes on top, so that a distant client that does read is none the slower.
+const UNTAKEN_MAX: u32 = 64 << 10;
+
+/// How often an HTTP/2 peer is asked whether it is there, and how long it may take to say so.
+const PING_EVERY: Duration = Duration::from_secs(15);
+const PING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long open requests may take to end once the replica shuts down, or its connection does.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The pause after a failed accept: out of file descriptors, most likely.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections until `shutdown`, then lets those that are open end.
+pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, shutdown: CancellationToken) {
+    let (seats, open) = (Seats::new(bounds.connections), TaskTracker::new());
+    loop {
+        // One more than there are seats is accepted: that there is somebody to make room for has to be known first. The rest stays
+        // in the kernel's backlog.
+        let accepted = async {
+            let (stream, _) = listener.accept().await?;
+            Ok::<_, std::io::Error>((stream, seats.take().await))
+        };
+        let accepted = tokio::select! {
+            accepted = accepted => accepted,
+            () = shutdown.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, seat)) => {
+                let (router, shutdown) = (router.clone(), shutdown.clone());
+                open.spawn(async move {
+                    metrics::connection_opened();
+                    connection(stream, router, &seat, bounds, shutdown).await;
+                    metrics::connection_closed();
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                // Whatever there is too little of, most likely file descriptors, a connection less gives back.
+                seats.make_room();
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    open.close();
+    if timeout(GRACE, open.wait()).await.is_err() {
+        tracing::warn!(connections = open.len(), "some connections did not end in time and are cut");
+    }
+}
+
+/// Serves one connection until it ends, stands idle, is asked to end or has to make room.
+async fn connection(stream: TcpStream, router: Router, seat: &Arc<Seat>, bounds: Bounds, shutdown: CancellationToken) {
+    if let Err(error) = bound_untaken(&stream).and_then(|()| stream.set_nodelay(true)) {
+        tracing::debug!(%error, "a connection was gone before it was served");
+        return;
+    }
+    let peer = stream.peer_addr().map(Peer).ok();
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(bounds.unread));
+    let inner = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
+        let (busy, sending) = seat.begin();
+        let answer = inner.call(request.map(|body| Asking::new(body, sending)));
+        async move { answer.await.map(|answer: Response<Body>| answer.map(|body| Answering::new(body, busy))) }
+    });
+    let builder = builder(bounds);
+    let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
+    tokio::pin!(connection);
+    let outcome = tokio::select! {
+        outcome = connection.as_mut() => Some(outcome),
+        () = idle(seat, bounds) => None,
+        () = shutdown.cancelled() => None,
+        () = seat.leave.cancelled() => {
+            if !seat.is_needed() {
+                return;
+            }
+            None
+        }
+    };
+    let outcome = match outcome {
+        Some(outcome) => outcome,
+        None => {
+            // Takes no more requests, lets those that are open end.
+            connection.as_mut().graceful_shutdown();
+            timeout(GRACE, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(error = &*error, "a connection broke off");
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
+    SockRef::from(stream).set_tcp_notsent_lowat(UNTAKEN_MAX)
+}
+
+/// Elsewhere with what is on its way.
+#[cfg(not(target_os = "linux"))]
+fn bound_untaken(stream: &TcpStream) -> std::io::Result<()> {
+    SockRef::from(stream).set_send_buffer_size(UNTAKEN_MAX as usize)
+}
+
+/// Returns when no request has been open for as long as a connection may stand idle. What hyper's own timer does not see is seen
+/// here: a client that says nothing at all, or half of an HTTP/2 preface, or opens no stream.
+async fn idle(seat: &Seat, bounds: Bounds) {
+    loop {
+        let (open, served) = seat.open();
+        let bound = if served { bounds.idle } else { bounds.headers };
+        let quiet = timeout(bound, seat.changed.notified()).await.is_err();
+        if quiet && open == 0 && seat.open().0 == 0 {
+            return;
+        }
+    }
+}
+
+fn builder(bounds: Bounds) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.headers)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32)
+        .max_send_buf_size(UNSENT_MAX)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_PATIENCE);
+    builder
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::net::SocketAddr;
+
+    use axum::routing::{get, post};
+    use bytes::Bytes;
+    use futures::future::join_all;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Semaphore;
+    use tokio_util::sync::DropGuard;
+
+    use super::*;
+
+    /// Longer than anything that is waited for.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+    const CONNECTIONS: usize = 8;
+
+    struct Server {
+        address: SocketAddr,
+        /// One permit for each request that is held, or answered without end.
+        held: Arc<Semaphore>,
+        /// One permit for each endless answer that was given up.
+        given_up: Arc<Semaphore>,
+        _ends: DropGuard,
+    }
+
+    /// Goes with the answer that owns it.
+    struct GivenUp(Arc<Semaphore>);
+
+    impl Drop for GivenUp {
+        fn drop(&mut self) {
+            self.0.add_permits(1);
+        }
+    }
+
+    /// An API that answers at once, keeps its answer, wants a body, or says more than anybody takes.
+    async fn start(bounds: Bounds) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let held = Arc::new(Semaphore::new(0));
+        let count = held.clone();
+        let hold = || async move {
+            count.add_permits(1);
+            std::future::pending::<()>().await;
+        };
+        let given_up = Arc::new(Semaphore::new(0));
+        let (begins, goes) = (held.clone(), given_up.clone());
+        let endless = || async move {
+            begins.add_permits(1);
+            let goes = GivenUp(goes);
+            Body::from_stream(futures::stream::repeat_with(move || {
+                let _with_the_stream = &goes;
+                Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 16 << 10]))
+            }))
+        };
+        let router = Router::new()
+            .route("/", get(|| async { "served" }))
+            .route("/held", get(hold))
+            .route("/body", post(|body: Bytes| async move { body }))
+            .route("/endless", get(endless));
+        let shutdown = CancellationToken::new();
+        tokio::spawn(serve(listener, router, bounds, shutdown.clone()));
+        Server { address, held, given_up, _ends: shutdown.drop_guard() }
+    }
+
+    fn bounds() -> Bounds {
+        Bounds { headers: PATIENCE, idle: PATIENCE, unread: PATIENCE, ..Bounds::of(CONNECTIONS) }
+    }
+
+    /// A connection that has said `said`.
+    async fn say(address: SocketAddr, said: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        stream
+    }
+
+    async fn all_say(address: SocketAddr, said: &[u8]) -> Vec<TcpStream> {
+        join_all((0..CONNECTIONS).map(|_| say(address, said))).await
+    }
+
+    /// What a new client hears.
+    async fn heard(address: SocketAddr) -> String {
+        let mut stream = say(address, b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+        let mut said = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut said)).await.unwrap().unwrap();
+        said
+    }
+
+    /// Waits until the other side has closed or reset it.
+    async fn until_cut(stream: &mut TcpStream) {
+        let mut sink = [0; 1 << 10];
+        let cut = async { while stream.read(&mut sink).await.is_ok_and(|bytes| bytes > 0) {} };
+        timeout(PATIENCE, cut).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_house_full_of_those_who_do_nothing_has_room() {
+        let slow_body = b"POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n123";
+        for nothing in [b"".as_slice(), b"GET / HTTP/1.1\r\nx-slow: ", b"PRI * HTTP/2", GET, slow_body] {
+            let server = start(bounds()).await;
+            let _crowd = all_say(server.address, nothing).await;
+            for _ in 0..=CONNECTIONS {
+                assert!(heard(server.address).await.ends_with("served"), "{:?}", String::from_utf8_lossy(nothing));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_an_answer_stays_and_the_next_one_waits() {
+        let server = start(bounds()).await;
+        let address = server.address;
+        let mut crowd = all_say(address, b"GET /held HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        let _all_are_held = timeout(PATIENCE, server.held.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
+        let mut waiting = Box::pin(heard(address));
+        // A seat that is given back, and nothing else, lets it in.
+        assert!(timeout(Duration::from_millis(100), &mut waiting).await.is_err());
+        drop(crowd.pop());
+        assert!(waiting.await.ends_with("served"));
+        let mut byte = [0];
+        for stream in &crowd {
+            assert!(stream.try_read(&mut byte).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_is_cut() {
+        let unread = Duration::from_millis(50);
+        let server = start(Bounds { unread, ..bounds() }).await;
+        let _crowd = all_say(server.address, b"GET /endless HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        // One whose request has not been read yet would make room for the next.
+        let _all_begin = timeout(PATIENCE, server.held.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
+        assert!(heard(server.address).await.ends_with("served"));
+        let _all_end = timeout(PATIENCE, server.given_up.acquire_many(CONNECTIONS as u32)).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_is_cut_when_nobody_needs_the_room() {
+        let short = Duration::from_millis(50);
+        let server = start(Bounds { headers: short, idle: short, ..bounds() }).await;
+        for said in [b"".as_slice(), b"GET / HTTP/1.1\r\nx-slow: ", b"PRI * HTTP/2", GET] {
+            until_cut(&mut say(server.address, said).await).await;
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Who has changed what. Every request that could change something passes here, and none is let through that cannot be written down: what
+//! leaves no line is named below, with why. A handler can say what its change was about; it cannot forget to be recorded.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use stokehold_queue::registry::{Actor, Change, ChangeEnd};
+use stokehold_queue::{TokenRecord, now_ms};
+use tracing::Instrument as _;
+use uuid::Uuid;
+
+use crate::error::{Code, INTERNAL, Problem};
+use crate::server::observe::RequestId;
+use crate::server::peer::Address;
+use crate::state::App;
+use crate::supervise::{Duty, Failure};
+use crate::tenants::auth::admitted;
+use crate::tenants::turns::Meter;
+
+/// Routes that are no reading and leave no line: method, route, why.
+pub const UNRECORDED: [(&str, &str, &str); 12] = [
+    ("POST", "/v1/jobs", "a job is the record of itself"),
+    ("POST", "/v1/jobs/bulk", "as each of its jobs"),
+    ("POST", "/v1/jobs/{id}/cancel", "the job says so"),
+    ("POST", "/v1/jobs/{id}/retry", "the new job says so"),
+    ("POST", "/v1/jobs/{id}/feedback", "the judgement is kept with its time"),
+    ("POST", "/v1/batches", "a batch is the record of itself"),
+    ("POST", "/v1/batches/estimate", "changes nothing"),
+    ("POST", "/v1/files", "gives a place for an input, which some job names or nobody"),
+    ("POST", "/v1/packages", "gives a place for a package, which a recorded deploy names or nobody"),
+    ("POST", "/v1/weights", "gives a place for weights, which a recorded deploy names or nobody"),
+    ("POST", "/v1/session", "changes nothing that is kept: the cookie is the session"),
+    ("DELETE", "/v1/session", "changes nothing that is kept: the cookie is the session"),
+];
+
+/// A change that has not ended after so long never will: no request lives so long.
+const ABANDONED_AFTER: Duration = Duration::from_secs(10 * 60);
+
+/// Between two looks for such, and how long one may take.
+const ROUND: Duration = Duration::from_secs(60);
+const ROUND_MAX: Duration = Duration::from_secs(30);
+
+/// More of what a path names is not kept.
+const OBJECT_CHARS_MAX: usize = 200;
+
+/// What a change was about, where the path does not say: a handler puts it into its answer's extensions.
+#[derive(Debug, Clone)]
+pub(crate) struct Touched {
+    /// As [`Change::object`].
+    pub(crate) object: String,
+    /// As [`Change::tenant`].
+    pub(crate) tenant: String,
+}
+
+/// The middleware around every public route.
+pub(crate) async fn record(State(app): State<App>, request: Request, next: Next) -> Response {
+    let Some(action) = action(&request) else { return next.run(request).await };
+    let (mut parts, body) = request.into_parts();
+    let admitted = match admitted(&app, &parts).await {
+        Ok(admitted) => admitted,
+        Err(problem) => return problem.into_response(),
+    };
+    // What only takes away has no body to be slow with, and is to be had however much else is under way.
+    let share = app.change_shares.take(&admitted.token.tenant);
+    if share.is_none() && parts.method != Method::DELETE {
+        let detail = "too many changes of this tenant are under way here; try again";
+        return Problem::new(Code::RateLimited, detail).into_response();
+    }
+    let (change, named) = begun(&app, &mut parts, &admitted.token, action).await;
+    match app.ask("write a change down", app.registry.begin_change(&change)).await {
+        Ok(true) => {}
+        Ok(false) => return unwritten("too many changes are under way").into_response(),
+        Err(_) => return unwritten("the log of changes does not answer").into_response(),
+    }
+    let meter = parts.extensions.get::<Meter>().cloned().unwrap_or_default();
+    parts.extensions.insert(admitted);
+    let request = Request::from_parts(parts, body);
+    // Whoever asked may hang up: what was begun is ended all the same, and its line with it.
+    let made = async move {
+        let answer = next.run(request).await;
+        let touched = answer.extensions().get().cloned();
+        end(&app, change, (named, touched), answer.status()).await;
+        drop(share);
+        answer
+    };
+    tokio::spawn(meter.count(made).in_current_span()).await.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_) => Problem::new(Code::Internal, INTERNAL).into_response(),
+    })
+}
+
+/// What a request asks for; `None` where it changes nothing, or leaves its own record.
+fn action(request: &Request) -> Option<String> {
+    let (method, route) = (request.method(), request.extensions().get::<MatchedPath>()?.as_str());
+    let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let is_listed = UNRECORDED.iter().any(|(listed, path, _)| *listed == method.as_str() && *path == route);
+    (!reads && !is_listed).then(|| format!("{method} {route}"))
+}
+
+/// The change as it begins, and the tenant that the path names.
+async fn begun(app: &App, parts: &mut Parts, token: &TokenRecord, action: String) -> (Change, Option<String>) {
+    let params = RawPathParams::from_request_parts(parts, &()).await;
+    let params: Vec<(&str, &str)> = params.as_ref().map(|params| params.iter().collect()).unwrap_or_default();
+    let named = params.iter().find(|(name, _)| *name == "tenant").map(|(_, tenant)| (*tenant).to_owned());
+    let object = params.iter().map(|(_, value)| *value).collect::<Vec<_>>().join("/");
+    let change = Change {
+        id: Uuid::now_v7().simple().to_string(),
+        tenant: token.tenant.clone(),
+        at_ms: now_ms(),
+        actor: Actor {
+            tenant: token.tenant.clone(),
+            token_id: token.id.clone(),
+            token_name: token.name.clone(),
+            user: token.user.clone(),
+        },
+        action,
+        object: object.chars().filter(|c| !c.is_control()).take(OBJECT_CHARS_MAX).collect(),
+        address: Address::of(app, parts).text(),
+        request_id: parts.extensions.get::<RequestId>().map_or(String::new(), |id| id.0.clone()),
+        end: None,
+    };
+    (change, named)
+}
+
+/// A change that cannot be recorded is not made.
+fn unwritten(why: &str) -> Problem {
+    tracing::warn!(why, "a change was refused, since it could not be written down");
+    Problem::new(Code::Unavailable, format!("{why}, so nothing was changed; try again"))
+}
+
+/// Writes down how a change ended. Where that fails the change is made all the same, and the log says at last that its outcome is unknown.
+async fn end(app: &App, change: Change, (named, touched): (Option<String>, Option<Touched>), status: StatusCode) {
+    let Some(end) = outcome(status) else {
+        if let Err(problem) = app.ask("strike out a change", app.registry.drop_change(&change.id)).await {
+            tracing::warn!(problem = problem.detail(), "a change that was not made is left open");
+        }
+        return;
+    };
+    let mut change = Change { end: Some(end), ..change };
+    // Only who may change another tenant's things writes into its log.
+    if end != ChangeEnd::Refused {
+        change.tenant = named.unwrap_or(change.tenant);
+    }
+    if let Some(Touched { object, tenant }) = touched {
+        (change.object, change.tenant) = (object, tenant);
+    }
+    let Change { tenant, action, object, actor, .. } = &change;
+    tracing::info!(tenant, action, object, token.id = actor.token_id, outcome = end.as_str(), "a change");
+    if let Err(problem) = app.ask_again("end a change", || app.registry.end_change(&change)).await {
+        tracing::warn!(
+            change = change.id,
+            problem = problem.detail(),
+            "a change is left open; its outcome will be unknown"
+        );
+    }
+}
+
+/// How a change ended; `None` where it was not made, and what was asked for was merely wrong.
+fn outcome(status: StatusCode) -> Option<ChangeEnd> {
+    match status {
+        StatusCode::FORBIDDEN => Some(ChangeEnd::Refused),
+        status if status.is_client_error() => None,
+        status if status.is_server_error() => Some(ChangeEnd::Failed),
+        _ => Some(ChangeEnd::Done),
+    }
+}
+
+/// Ends what replicas that died have left open. Every replica does it; of several one is heard.
+pub(crate) struct Abandoned(pub(crate) App);
+
+impl Duty for Abandoned {
+    const NAME: &'static str = "audit";
+    const ROUND_MAX: Duration = ROUND_MAX;
+    const FIRST: Duration = ROUND;
+    const RETRY: Duration = ROUND;
+    const VITAL: bool = false;
+
+    async fn round(&mut self) -> Result<Duration, Failure> {
+        let before_ms = now_ms().saturating_sub(u64::try_from(ABANDONED_AFTER.as_millis()).unwrap_or(u64::MAX));
+        let changes = self.0.registry.abandoned_changes(before_ms).await?;
+        if changes > 0 {
+            tracing::warn!(changes, "changes were left open by replicas that died; their outcome is unknown");
+        }
+        Ok(ROUND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_merely_wrong_leaves_no_line_and_what_was_forbidden_does() {
+        for status in [400, 404, 409, 413, 422, 429] {
+            assert_eq!(outcome(StatusCode::from_u16(status).unwrap()), None, "{status}");
+        }
+        assert_eq!(outcome(StatusCode::FORBIDDEN), Some(ChangeEnd::Refused));
+        assert_eq!(outcome(StatusCode::SERVICE_UNAVAILABLE), Some(ChangeEnd::Failed));
+        assert_eq!(outcome(StatusCode::CREATED), Some(ChangeEnd::Done));
+    }
+}

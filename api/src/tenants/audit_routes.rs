@@ -1,0 +1,190 @@
+//! `GET /v1/audit`: who has changed what.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use stokehold_queue::registry::{Change, KeptChange, Which};
+use utoipa::ToSchema;
+
+use crate::error::{Code, Problem};
+use crate::names;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::auth::{AuditRead, Caller};
+use crate::tenants::scope::{Scope, has};
+use crate::time_format::rfc3339;
+
+/// Every tenant, as a parameter says it.
+const ALL: &str = "*";
+
+/// A change.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Change)]
+pub(crate) struct ChangeView {
+    /// Its own, and no other's.
+    id: String,
+    /// When it began, RFC 3339.
+    at: String,
+    /// Whose things were changed.
+    tenant: String,
+    actor: ActorView,
+    /// Method and route, as `PUT /v1/secrets/{name}`; `stoke ...` of what an operator did in Redis itself.
+    action: String,
+    /// What of it, as `HF_TOKEN`; empty where there is but one thing, or it is not known.
+    object: String,
+    #[schema(value_type = ChangeEndWord)]
+    outcome: &'static str,
+    /// Where it came from, as far as the proxies in front of the API are believed; null when that is not known, or not yours to know.
+    address: Option<String>,
+    /// The `x-request-id` of its answer.
+    request_id: Option<String>,
+}
+
+/// Who changed something. Of operators a tenant sees no more than that they did.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Actor)]
+pub(crate) struct ActorView {
+    /// The token's id; null of operators.
+    token_id: Option<String>,
+    /// What the token is called; `operator` of operators.
+    token_name: String,
+    /// Who uses it, as far as it says.
+    user: Option<String>,
+}
+
+/// How a change ended.
+#[derive(ToSchema)]
+#[schema(as = ChangeOutcome, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the registry's own type, for the OpenAPI document")]
+pub(crate) enum ChangeEndWord {
+    Done,
+    Refused,
+    Failed,
+    Unknown,
+}
+
+/// One page of changes.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ChangeList {
+    changes: Vec<ChangeView>,
+    /// Where the next page starts, in the same direction; null at the end.
+    next_cursor: Option<String>,
+    /// What to pass as `after` for what comes later than all of these; null where there are none.
+    newest: Option<String>,
+}
+
+impl ChangeView {
+    /// As a tenant sees it, or an operator.
+    fn new(change: Change, operates: bool) -> Self {
+        let Change { id, tenant, at_ms, actor, action, object, address, request_id, end } = change;
+        let is_shown = operates || actor.tenant == tenant;
+        let given = |text: String| (is_shown && !text.is_empty()).then_some(text);
+        let token_name = if is_shown && !actor.token_id.is_empty() { actor.token_name } else { "operator".to_owned() };
+        Self {
+            id,
+            at: rfc3339(at_ms),
+            tenant,
+            actor: ActorView { token_id: given(actor.token_id), token_name, user: given(actor.user) },
+            action,
+            object,
+            outcome: end.map_or("unknown", stokehold_queue::registry::ChangeEnd::as_str),
+            address: given(address),
+            request_id: given(request_id),
+        }
+    }
+}
+
+/// See who has changed what
+///
+/// Every change but jobs and batches, which are records of themselves, with its outcome: `refused` where the token may not, `unknown` where
+/// a replica died over it. What was merely wrong changed nothing and is not here. A tenant's last 10,000 changes of 400 days are kept, and
+/// the last 50,000 of all tenants.
+#[utoipa::path(get, operation_id = "list_changes", path = "/v1/audit", tag = "access",
+    params(
+        ("tenant" = Option<String>, Query, description = "For operators: another tenant's, `*` for all."),
+        ("cursor" = Option<String>, Query, description = "The `next_cursor` of the page before: the newest first."),
+        ("after" = Option<String>, Query, description = "The oldest first, those later than this `newest` or `next_cursor`."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, default 20."),
+    ),
+    responses((status = 200, description = "One page.", body = ChangeList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller<AuditRead>,
+    mut params: Params,
+) -> Result<Json<ChangeList>, Problem> {
+    let is_whose = |text: &str| (text == ALL || names::is_name(text)).then(|| text.to_owned());
+    let tenant = params.take("tenant", "a tenant's name, or * for all", is_whose)?;
+    let place = |text: &str| is_place(text).then(|| text.to_owned());
+    let cursor = params.take("cursor", "the next_cursor of a page", place)?;
+    let after = params.take("after", "the newest or the next_cursor of a page", place)?;
+    let limit = params.limit()?;
+    params.finish()?;
+    if cursor.is_some() && after.is_some() {
+        return Err(Problem::query("after", "and cursor exclude each other"));
+    }
+    let operates = has(&caller.token, Scope::TenantsRead);
+    let tenant = tenant.unwrap_or_else(|| caller.tenant.clone());
+    if tenant != caller.tenant && !operates {
+        return Err(Problem::new(Code::Forbidden, "another tenant's changes are for operators: scope tenants:read"));
+    }
+    let which = after.as_deref().map_or(Which::Before(cursor.as_deref()), Which::After);
+    let log = (tenant != ALL).then_some(tenant.as_str());
+    let page = app.ask("read the log of changes", app.registry.audit(log, which, limit)).await?;
+    let newest = match which {
+        Which::Before(_) => page.changes.first(),
+        Which::After(_) => page.changes.last(),
+    };
+    let newest = newest.map(|kept| kept.cursor.clone());
+    let view = |KeptChange { change, .. }| ChangeView::new(change, operates);
+    Ok(Json(ChangeList { newest, changes: page.changes.into_iter().map(view).collect(), next_cursor: page.next }))
+}
+
+/// Milliseconds and a number, as Redis places entries.
+fn is_place(text: &str) -> bool {
+    let is_number = |text: &str| matches!(text.len(), 1..=20) && text.parse::<u64>().is_ok();
+    text.split_once('-').is_some_and(|(ms, number)| is_number(ms) && is_number(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use stokehold_queue::registry::Actor;
+
+    use super::*;
+
+    #[test]
+    fn only_a_place_is_a_cursor() {
+        assert!(is_place("1795240200123-0"));
+        for wrong in ["", "-", "1", "1-", "+", "1-a", "(1-0", "184467440737095516160-0", "1-0-0"] {
+            assert!(!is_place(wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_tenant_does_not_see_which_operator_it_was_nor_from_where() {
+        let by = |tenant: &str| Change {
+            id: "1".into(),
+            tenant: "acme".into(),
+            at_ms: 1,
+            actor: Actor {
+                tenant: tenant.into(),
+                token_id: "ab".into(),
+                token_name: "ann's".into(),
+                user: "ann".into(),
+            },
+            action: "PUT /v1/limits/{tenant}".into(),
+            object: "acme".into(),
+            address: "10.0.0.1".into(),
+            request_id: "r".into(),
+            end: None,
+        };
+        let shown = |change, operates| serde_json::to_value(ChangeView::new(change, operates)).unwrap();
+        let hidden = shown(by("ops"), false);
+        assert_eq!(
+            (&hidden["actor"]["token_name"], &hidden["address"]),
+            (&"operator".into(), &serde_json::Value::Null)
+        );
+        assert!(!hidden.to_string().contains("ann") && hidden["outcome"] == "unknown");
+        assert_eq!(shown(by("ops"), true)["actor"]["user"], "ann");
+        assert_eq!(shown(by("acme"), false)["address"], "10.0.0.1");
+    }
+}

@@ -1,0 +1,292 @@
+//! Who is calling, and whether they may.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use futures::{Stream, StreamExt as _};
+use moka::sync::Cache;
+use stokehold_queue::{TokenKind, TokenRecord, now_ms};
+use tokio::time::interval;
+
+use crate::dashboard::session;
+use crate::error::{Code, Problem};
+use crate::server::peer::Address;
+use crate::state::App;
+use crate::tenants;
+use crate::tenants::scope::{Scope, has};
+use crate::tenants::token::Token;
+use crate::tenants::turns::{Entry, Turn};
+use crate::workers::evicted;
+use crate::workers::rented;
+
+/// What is known of a token or a tenant is believed for so long. With the time that it takes to read it, a revoked token is refused within 5 s.
+pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(4);
+
+/// Between two looks at the token behind an answer that goes on: mostly at what is believed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Records of tokens that proved themselves lately. The proof itself is asked for every time.
+pub(crate) fn cache() -> Cache<String, Arc<TokenRecord>> {
+    Cache::builder().max_capacity(10_000).time_to_live(BELIEVED_FOR).build()
+}
+
+/// The bearer of an API token with the scope `S`.
+pub(crate) struct Caller<S> {
+    /// Whose jobs, endpoints and files they see: no others exist for them.
+    pub(crate) tenant: String,
+    /// Whether they may see what belongs to no tenant alone: the machines.
+    pub(crate) operates: bool,
+    /// Their token.
+    pub(crate) token: Arc<TokenRecord>,
+    /// Their request's turn, for as long as it is served.
+    pub(crate) turn: Turn,
+    scope: PhantomData<S>,
+}
+
+/// A scope as a type, so that a route's signature says what it asks for.
+pub(crate) trait Asked: Send {
+    const SCOPE: Scope;
+}
+
+macro_rules! asked {
+    ($($name:ident)*) => {
+        $(
+            pub(crate) struct $name;
+            impl Asked for $name {
+                const SCOPE: Scope = Scope::$name;
+            }
+        )*
+    };
+}
+
+asked! {
+    JobsRead JobsSubmit JobsCancel EndpointsRead EndpointsWrite FilesRead FilesWrite WebhooksRead WebhooksWrite SecretsRead SecretsWrite
+    TokensRead TokensWrite AuditRead SecretsRewrap WorkersRead WorkersJoin LimitsRead LimitsWrite TenantsRead TenantsWrite
+}
+
+impl<S: Asked> FromRequestParts<App> for Caller<S> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let Admitted { token, entry } = admitted(app, parts).await?;
+        demand(&token, S::SCOPE)?;
+        let operates = has(&token, Scope::WorkersRead);
+        let turn = entry.turn(parts).await?;
+        // For whatever reads the body.
+        parts.extensions.insert(turn.clone());
+        Ok(Self { tenant: token.tenant.clone(), operates, token, turn, scope: PhantomData })
+    }
+}
+
+/// `None` where no token is shown. One that is shown must be good.
+impl<S: Asked> OptionalFromRequestParts<App> for Caller<S> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Option<Self>, Problem> {
+        if !parts.headers.contains_key(AUTHORIZATION) {
+            return Ok(None);
+        }
+        <Self as FromRequestParts<App>>::from_request_parts(parts, app).await.map(Some)
+    }
+}
+
+/// Whoever shows an API token, whatever its scopes.
+pub(crate) struct Holder(pub(crate) Arc<TokenRecord>);
+
+impl FromRequestParts<App> for Holder {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        admitted(app, parts).await.map(|Admitted { token, .. }| Self(token))
+    }
+}
+
+/// Refuses a token that lacks a scope.
+pub(crate) fn demand(token: &TokenRecord, wanted: Scope) -> Result<(), Problem> {
+    if has(token, wanted) {
+        return Ok(());
+    }
+    let scope = wanted.as_str();
+    Err(Problem::new(Code::Forbidden, format!("this token lacks the scope {scope}; make one that has it")))
+}
+
+/// A request that has been let in.
+#[derive(Clone)]
+pub(crate) struct Admitted {
+    pub(crate) token: Arc<TokenRecord>,
+    entry: Entry,
+}
+
+/// Lets a request in by the API token that it shows, as a bearer or, where it shows none, by the cookie of a session, if its tenant may ask.
+/// Each request is counted once.
+pub(crate) async fn admitted(app: &App, parts: &Parts) -> Result<Admitted, Problem> {
+    if let Some(admitted) = parts.extensions.get::<Admitted>() {
+        return Ok(admitted.clone());
+    }
+    let token = if !parts.headers.contains_key(AUTHORIZATION) && session::is_shown(&parts.headers) {
+        session::check_asker(&parts.method, &parts.headers, &parts.uri, &app.config.public_url)?;
+        session::holder(app, &parts.headers).await.map(|(record, _)| record)?
+    } else {
+        believe(app, parts, TokenKind::Api).await.map(|(record, _)| record)?
+    };
+    app.admit(&token.tenant).await?;
+    let entry = app.turns.enter(&token.tenant, parts).await?;
+    Ok(Admitted { token, entry })
+}
+
+/// Whether a token that was good is so still, as far as can be told: for answers that go on.
+pub(crate) async fn stands(app: &App, token: &TokenRecord) -> bool {
+    let now = match app.tokens.get(&token.id) {
+        Some(record) => record,
+        None => match app.ask("read a token", app.registry.token(&token.id)).await {
+            Ok(Some(record)) => app.tokens.entry_by_ref(&token.id).or_insert(Arc::new(record)).into_value(),
+            Ok(None) => return false,
+            Err(_) => return true,
+        },
+    };
+    // Rotated meanwhile, it is good for as long as the one before.
+    let overlaps = now.spent.as_ref().is_some_and(|spent| spent.hash == token.hash && now_ms() < spent.until_ms);
+    let lasts = now.expires_ms.is_none_or(|expires_ms| expires_ms > now_ms());
+    let is_disabled = app.tenant(&token.tenant).await.is_ok_and(|tenant| tenant.disabled_ms.is_some());
+    lasts && (now.hash == token.hash || overlaps) && !is_disabled
+}
+
+/// Refuses an answer that was waited for when the token has ended meanwhile.
+pub(crate) async fn check_still(app: &App, token: &TokenRecord) -> Result<(), Problem> {
+    if stands(app, token).await {
+        return Ok(());
+    }
+    Err(Problem::new(Code::Unauthorized, "this token was revoked or has expired meanwhile; make a new one"))
+}
+
+/// What a stream says, until the token ends.
+pub(crate) fn while_stands<T>(app: App, token: Arc<TokenRecord>, said: impl Stream<Item = T>) -> impl Stream<Item = T> {
+    async_stream::stream! {
+        let mut said = std::pin::pin!(said);
+        let mut looks = interval(LOOK_EVERY);
+        loop {
+            let next = tokio::select! {
+                next = said.next() => next,
+                _ = looks.tick() => {
+                    if !stands(&app, &token).await {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            let Some(next) = next else { return };
+            yield next;
+        }
+    }
+}
+
+/// A worker that has joined, by its worker token.
+pub(crate) struct JoinedWorker {
+    /// Its id for this life.
+    pub(crate) worker_id: String,
+    /// Its token's record.
+    pub(crate) token: Arc<TokenRecord>,
+}
+
+impl FromRequestParts<App> for JoinedWorker {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let (token, _) = believe(app, parts, TokenKind::Worker).await?;
+        if let Some(machine) = &token.machine {
+            rented::check_here(app, machine).await?;
+        }
+        evicted::check_stays(app, &token.name).await?;
+        Ok(Self { worker_id: token.name.clone(), token })
+    }
+}
+
+/// The bearer of a join token. A single-use one is not spent yet.
+pub(crate) struct Joiner {
+    pub(crate) token: Arc<TokenRecord>,
+    /// Which of its record's hashes proves it.
+    pub(crate) hash: String,
+}
+
+impl FromRequestParts<App> for Joiner {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let (token, hash) = believe(app, parts, TokenKind::Join).await?;
+        tenants::check_enabled(&*app.tenant(&token.tenant).await?)?;
+        Ok(Self { token, hash })
+    }
+}
+
+/// The record behind the request's bearer token, if the token is good and of this kind, and which of its hashes proves that.
+async fn believe(app: &App, parts: &Parts, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
+    let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
+    let header = parts
+        .headers
+        .get(AUTHORIZATION)
+        .ok_or_else(|| refused("there is no token; send the header Authorization: Bearer <token>"))?;
+    let text = header
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map_or("", |(_, text)| text.trim());
+    let proven = prove(app, text, kind).await;
+    // A worker that is refused has to hear just that: it joins anew.
+    if kind != TokenKind::Api {
+        return proven;
+    }
+    proven.map_err(|problem| app.failed_log_in(Address::of(app, parts), problem))
+}
+
+/// As [`believe`], of a token's text.
+pub(crate) async fn prove(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
+    let (record, hash) = proven(app, text, kind).await?;
+    if record.single_use && kind == TokenKind::Api {
+        return Err(Problem::new(
+            Code::Unauthorized,
+            "this token is good for one log-in to the dashboard, and for nothing else",
+        ));
+    }
+    Ok((record, hash))
+}
+
+/// As [`prove`], and a token as well that is good for one log-in: whoever asks spends it.
+pub(crate) async fn proven(app: &App, text: &str, kind: TokenKind) -> Result<(Arc<TokenRecord>, String), Problem> {
+    let refused = |detail: &'static str| Problem::new(Code::Unauthorized, detail);
+    let token = Token::parse(text)
+        .ok_or_else(|| refused("this is not a token; copy the whole of it, as `stoke token create` printed it"))?;
+    if token.kind != kind {
+        return Err(refused(match kind {
+            TokenKind::Api => "this route wants an API token (sk_...)",
+            TokenKind::Join => "this route wants a join token (jt_...)",
+            TokenKind::Worker => "this route wants a worker token (wt_...), which join answers",
+        }));
+    }
+    // A join token is read afresh each time: a single-use one may be spent by now.
+    let known = app.tokens.get(token.id).filter(|_| kind != TokenKind::Join);
+    let proven =
+        known.and_then(|record| Some((record.clone(), token.proof(&record, &app.config.token_key)?.to_owned())));
+    if let Some(proven) = proven {
+        return Ok(proven);
+    }
+    // Not known, or rotated since it was read.
+    let unknown = || refused("this token is unknown, revoked or expired; make a new one");
+    let Some(record) = app.ask("read a token", app.registry.token(token.id)).await? else {
+        app.tokens.invalidate(token.id);
+        return Err(unknown());
+    };
+    let hash = token.proof(&record, &app.config.token_key).ok_or_else(unknown)?.to_owned();
+    let record = Arc::new(record);
+    if kind != TokenKind::Worker {
+        app.uses.note(token.id);
+    }
+    if kind != TokenKind::Join {
+        app.tokens.insert(token.id.to_owned(), record.clone());
+    }
+    Ok((record, hash))
+}

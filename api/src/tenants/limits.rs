@@ -1,0 +1,378 @@
+//! `/v1/limits`: how much a tenant may take. A tenant sees its own; who may set them is an operator.
+
+use std::collections::BTreeMap;
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::budgets::{AtBudget, Budget, Budgeted, FOREVER_MS, Standing, standing};
+use stokehold_queue::costs::day_of;
+use stokehold_queue::queue::{Gate, Limits, Usage};
+use stokehold_queue::registry::Quotas;
+use stokehold_queue::{Queue, now_ms};
+use utoipa::ToSchema;
+
+use crate::error::Problem;
+use crate::names;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsRead, LimitsRead, LimitsWrite};
+use crate::time_format::rfc3339;
+
+/// A million dollars: sums stay exact in a double.
+pub(crate) const BUDGET_MAX: u64 = 1_000_000_000_000;
+
+const WEIGHT: std::ops::RangeInclusive<f64> = 0.01..=1_000.0;
+
+/// How much may be taken. Absent or null: no limit.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Limits)]
+pub(crate) struct LimitsBody {
+    /// Share of the machines beside other tenants, 0.01 to 1,000; 1 when absent. Of tenants only.
+    weight: Option<f64>,
+    /// Jobs that run at once; 0 holds all back.
+    max_running: Option<u32>,
+    /// Jobs that have not ended; a submit beyond is refused with `quota_exceeded`.
+    max_open: Option<u64>,
+    /// Starts a minute; a burst is what one second lets through, at least one.
+    starts_per_minute: Option<u32>,
+    /// What may be spent on a day (UTC), micro-dollars: what running and loading take. What is started just before, and what still runs,
+    /// comes on top.
+    budget_usd_micros_per_day: Option<u64>,
+    /// What happens then. With `drain`, the default, nothing more starts before midnight; with `stop` what runs goes back to the front of
+    /// its queue, too, and starts again after it.
+    #[schema(value_type = Option<AtBudgetWord>)]
+    at_budget: Option<AtBudget>,
+    /// Requests a minute to each replica of the API; a burst is what ten seconds let through. Beyond is refused with `rate_limited`. Of
+    /// tenants only.
+    requests_per_minute: Option<u32>,
+    /// Bytes of uploaded files, packages and weights; an upload beyond is refused with `storage_exceeded`. Of tenants only.
+    max_storage_bytes: Option<u64>,
+    /// Bytes of the queue's memory that its jobs may take, ended ones too until they move to history; a submit beyond is refused with
+    /// `quota_exceeded`, and lines of batches wait. Absent: as much as it needs, and a fifth of the memory once 60 % of all of it are used. Of
+    /// tenants only.
+    max_memory_bytes: Option<u64>,
+}
+
+/// What happens when a budget is reached.
+#[derive(ToSchema)]
+#[schema(as = AtBudget, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum AtBudgetWord {
+    Drain,
+    Stop,
+}
+
+/// How what was spent stands to a budget: `warned` from 80 % on.
+#[derive(ToSchema)]
+#[schema(as = BudgetState, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum BudgetStateWord {
+    Within,
+    Warned,
+    Reached,
+}
+
+/// A budget of a day, and what is spent of it.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BudgetOfDay)]
+pub(crate) struct BudgetView {
+    limit_usd_micros: u64,
+    /// What ended attempts took today, and what runs reckoned until a few seconds ago.
+    spent_today_usd_micros: u64,
+    #[schema(value_type = BudgetStateWord)]
+    state: Standing,
+    /// When jobs start again, RFC 3339; null while they do, and where the budget is 0.
+    resumes_at: Option<String>,
+}
+
+impl BudgetView {
+    fn new(budgeted: &Budgeted, now_ms: u64) -> Self {
+        let limit_usd_micros = budgeted.budget.usd_micros_per_day;
+        let seen = budgeted.stood.filter(|stood| stood.day == day_of(now_ms)).map_or(0, |stood| stood.spent_usd_micros);
+        let spent_today_usd_micros = budgeted.spent_usd_micros.max(seen);
+        let paused = budgeted.paused_until_ms.filter(|until_ms| *until_ms > now_ms);
+        let state =
+            if paused.is_some() { Standing::Reached } else { standing(spent_today_usd_micros, limit_usd_micros) };
+        let resumes_at = paused.filter(|until_ms| *until_ms < FOREVER_MS).map(rfc3339);
+        Self { limit_usd_micros, spent_today_usd_micros, state, resumes_at }
+    }
+}
+
+/// What is taken now.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Usage)]
+pub(crate) struct UsageView {
+    /// Jobs that have not ended.
+    open: u64,
+    /// Jobs that run.
+    running: u64,
+    /// Bytes that are stored, as of a minute ago; of a tenant that may not store as much as it likes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    storage_bytes: Option<u64>,
+    /// Bytes of the queue's memory that its jobs take, ended ones too; of tenants only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_bytes: Option<u64>,
+}
+
+/// Limits and what is taken of them.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LimitsOf)]
+pub(crate) struct LimitsView {
+    limits: LimitsBody,
+    usage: UsageView,
+    /// Where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetView>,
+}
+
+/// Limits, and how what was spent stands to the budget among them.
+#[derive(Serialize, ToSchema)]
+#[schema(as = LimitsShown)]
+pub(crate) struct LimitsShown {
+    /// Share of the machines beside other tenants; of tenants only.
+    weight: Option<f64>,
+    /// Jobs that run at once.
+    max_running: Option<u32>,
+    /// Jobs that have not ended.
+    max_open: Option<u64>,
+    /// Starts a minute.
+    starts_per_minute: Option<u32>,
+    /// What may be spent on a day (UTC), micro-dollars.
+    budget_usd_micros_per_day: Option<u64>,
+    /// What happens then.
+    #[schema(value_type = Option<AtBudgetWord>)]
+    at_budget: Option<AtBudget>,
+    /// Requests a minute; of tenants only.
+    requests_per_minute: Option<u32>,
+    /// Bytes of files, packages and weights; of tenants only.
+    max_storage_bytes: Option<u64>,
+    /// Bytes of the queue's memory; of tenants only.
+    max_memory_bytes: Option<u64>,
+    /// Where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetView>,
+}
+
+/// A tenant's limits, and those of its endpoints.
+#[derive(Serialize, ToSchema)]
+#[schema(as = OwnLimits)]
+pub(crate) struct OwnLimits {
+    tenant: String,
+    limits: LimitsBody,
+    usage: UsageView,
+    /// Where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget: Option<BudgetView>,
+    /// By name: those that are deployed.
+    endpoints: BTreeMap<String, LimitsView>,
+}
+
+impl LimitsBody {
+    fn new(limits: Limits, Quotas { requests_per_minute, max_storage_bytes }: Quotas) -> Self {
+        let Limits { weight, max_running, max_open, starts_per_minute, max_memory_bytes, budget } = limits;
+        let (budget_usd_micros_per_day, at_budget) = budget.map(|it| (it.usd_micros_per_day, it.at)).unzip();
+        Self {
+            weight,
+            max_running,
+            max_open,
+            starts_per_minute,
+            budget_usd_micros_per_day,
+            at_budget,
+            requests_per_minute,
+            max_storage_bytes,
+            max_memory_bytes,
+        }
+    }
+}
+
+impl From<Usage> for UsageView {
+    fn from(Usage { open, running }: Usage) -> Self {
+        Self { open, running, storage_bytes: None, memory_bytes: None }
+    }
+}
+
+impl LimitsBody {
+    fn checked(self, of_tenant: bool) -> Result<(Limits, Quotas), Problem> {
+        let quotas =
+            Quotas { requests_per_minute: self.requests_per_minute, max_storage_bytes: self.max_storage_bytes };
+        if !of_tenant && quotas != Quotas::default() {
+            let message = "and max_storage_bytes are a tenant's; an endpoint has none";
+            return Err(Problem::field("/requests_per_minute", message));
+        }
+        if !of_tenant && self.max_memory_bytes.is_some() {
+            return Err(Problem::field("/max_memory_bytes", "is a tenant's; an endpoint has none"));
+        }
+        if quotas.requests_per_minute == Some(0) {
+            return Err(Problem::field(
+                "/requests_per_minute",
+                "must be at least 1; `stoke tenant disable` refuses all",
+            ));
+        }
+        if let Some(weight) = self.weight {
+            if !of_tenant {
+                return Err(Problem::field("/weight", "is a tenant's; an endpoint has none"));
+            }
+            if !WEIGHT.contains(&weight) {
+                return Err(Problem::field("/weight", "must be 0.01 to 1000"));
+            }
+        }
+        if self.starts_per_minute == Some(0) {
+            return Err(Problem::field("/starts_per_minute", "must be at least 1; max_running 0 holds all back"));
+        }
+        if self.at_budget.is_some() && self.budget_usd_micros_per_day.is_none() {
+            return Err(Problem::field("/at_budget", "needs a budget_usd_micros_per_day"));
+        }
+        if self.budget_usd_micros_per_day.is_some_and(|micros| micros > BUDGET_MAX) {
+            return Err(Problem::field("/budget_usd_micros_per_day", format!("must be 0 to {BUDGET_MAX}")));
+        }
+        let Self { weight, max_running, max_open, starts_per_minute, budget_usd_micros_per_day, at_budget, .. } = self;
+        let max_memory_bytes = self.max_memory_bytes;
+        let budget = budget_usd_micros_per_day
+            .map(|usd_micros_per_day| Budget { usd_micros_per_day, at: at_budget.unwrap_or_default() });
+        Ok((Limits { weight, max_running, max_open, starts_per_minute, max_memory_bytes, budget }, quotas))
+    }
+}
+
+/// See your own limits
+#[utoipa::path(get, operation_id = "get_own_limits", path = "/v1/limits", tag = "limits",
+    responses((status = 200, description = "Limits, and what is taken of them.", body = OwnLimits), crate::openapi::Problems))]
+pub(crate) async fn own(State(app): State<App>, caller: Caller<JobsRead>) -> Result<JsonAnswer<OwnLimits>, Problem> {
+    let tenant = caller.tenant;
+    let budgets = app.budgets_of(&tenant).await?;
+    let budgets = &budgets;
+    let LimitsView { limits, mut usage, budget } = read(&app, &Gate::Tenant(tenant.clone()), budgets).await?;
+    if limits.max_storage_bytes.is_some() {
+        usage.storage_bytes = Some(app.listed(&tenant).await?.1);
+    }
+    usage.memory_bytes = Some(app.ask("read what a tenant holds", app.home(&tenant).await?.memory_of(&tenant)).await?);
+    let deployed = app.ask("list endpoints", app.registry.endpoints(&tenant)).await?;
+    // All at once on one connection: the questions travel together.
+    let endpoints = try_join_all(deployed.into_iter().map(|version| async {
+        let gate = Gate::Endpoint { tenant: tenant.clone(), endpoint: version.name.clone() };
+        Ok::<_, Problem>((version.name, read(&app, &gate, budgets).await?))
+    }));
+    let endpoints = endpoints.await?.into_iter().collect();
+    Ok(JsonAnswer(OwnLimits { tenant, limits, usage, budget, endpoints }))
+}
+
+/// See a tenant's limits
+#[utoipa::path(get, operation_id = "get_limits", path = "/v1/limits/{tenant}", tag = "limits",
+    params(("tenant" = String, Path, description = "The tenant's name.")),
+    responses((status = 200, description = "Its limits.", body = LimitsShown), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    _: Caller<LimitsRead>,
+    Path(tenant): Path<String>,
+) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    shown(&app, &tenant_gate(tenant)?).await
+}
+
+/// Set a tenant's limits
+///
+/// All of them at once: what is not given is lifted.
+#[utoipa::path(put, operation_id = "set_limits", path = "/v1/limits/{tenant}", tag = "limits", request_body = LimitsBody,
+    params(("tenant" = String, Path, description = "The tenant's name.")),
+    responses((status = 200, description = "As they are now.", body = LimitsShown), crate::openapi::Problems))]
+pub(crate) async fn set(
+    State(app): State<App>,
+    _: Caller<LimitsWrite>,
+    Path(tenant): Path<String>,
+    Json(body): Json<LimitsBody>,
+) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    let (gate, (limits, quotas)) = (tenant_gate(tenant)?, body.checked(true)?);
+    let tenant = gate.tenant();
+    app.ask_again("set a tenant's quotas", || app.registry.set_quotas(tenant, quotas)).await?;
+    app.tenants.forget(tenant);
+    write(&app, &gate, limits).await
+}
+
+/// See the limits of a tenant's endpoint
+#[utoipa::path(get, operation_id = "get_endpoint_limits", path = "/v1/limits/{tenant}/endpoints/{name}", tag = "limits",
+    params(
+        ("tenant" = String, Path, description = "The tenant's name."),
+        ("name" = String, Path, description = "The endpoint's name."),
+    ),
+    responses((status = 200, description = "Its limits.", body = LimitsShown), crate::openapi::Problems))]
+pub(crate) async fn get_endpoint(
+    State(app): State<App>,
+    _: Caller<LimitsRead>,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    shown(&app, &endpoint_gate(tenant, name)?).await
+}
+
+/// Set the limits of a tenant's endpoint
+#[utoipa::path(put, operation_id = "set_endpoint_limits", path = "/v1/limits/{tenant}/endpoints/{name}", tag = "limits", request_body = LimitsBody,
+    params(
+        ("tenant" = String, Path, description = "The tenant's name."),
+        ("name" = String, Path, description = "The endpoint's name."),
+    ),
+    responses((status = 200, description = "As they are now.", body = LimitsShown), crate::openapi::Problems))]
+pub(crate) async fn set_endpoint(
+    State(app): State<App>,
+    _: Caller<LimitsWrite>,
+    Path((tenant, name)): Path<(String, String)>,
+    Json(body): Json<LimitsBody>,
+) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    let (gate, (limits, _)) = (endpoint_gate(tenant, name)?, body.checked(false)?);
+    write(&app, &gate, limits).await
+}
+
+fn tenant_gate(tenant: String) -> Result<Gate, Problem> {
+    if names::is_name(&tenant) { Ok(Gate::Tenant(tenant)) } else { Err(Problem::not_found("tenant")) }
+}
+
+fn endpoint_gate(tenant: String, endpoint: String) -> Result<Gate, Problem> {
+    if names::is_name(&tenant) && names::is_name(&endpoint) {
+        Ok(Gate::Endpoint { tenant, endpoint })
+    } else {
+        Err(Problem::not_found("endpoint"))
+    }
+}
+
+async fn read(app: &App, gate: &Gate, budgets: &[Budgeted]) -> Result<LimitsView, Problem> {
+    let (limits, usage) = app.ask("read limits", app.queue.usage(gate)).await?;
+    let budgeted = budgets.iter().find(|budgeted| budgeted.gate == *gate);
+    let budget = budgeted.map(|budgeted| BudgetView::new(budgeted, now_ms()));
+    let quotas = match gate {
+        Gate::Tenant(tenant) => app.ask("read a tenant", app.registry.tenant(tenant)).await?.quotas,
+        Gate::Endpoint { .. } => Quotas::default(),
+    };
+    Ok(LimitsView { limits: LimitsBody::new(limits, quotas), usage: usage.into(), budget })
+}
+
+async fn shown(app: &App, gate: &Gate) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    let LimitsView { limits, budget, .. } = read(app, gate, &app.budgets_of(gate.tenant()).await?).await?;
+    // Not flattened: a body has no room for more, which would hold for this, too.
+    Ok(JsonAnswer(LimitsShown {
+        weight: limits.weight,
+        max_running: limits.max_running,
+        max_open: limits.max_open,
+        starts_per_minute: limits.starts_per_minute,
+        budget_usd_micros_per_day: limits.budget_usd_micros_per_day,
+        at_budget: limits.at_budget,
+        requests_per_minute: limits.requests_per_minute,
+        max_storage_bytes: limits.max_storage_bytes,
+        max_memory_bytes: limits.max_memory_bytes,
+        budget,
+    }))
+}
+
+impl App {
+    /// The budgets of a tenant and its endpoints, and what was spent of them today.
+    pub(crate) async fn budgets_of(&self, tenant: &str) -> Result<Vec<Budgeted>, Problem> {
+        let mut budgets = self.ask("read the budgets", self.home(tenant).await?.budgets(day_of(now_ms()))).await?;
+        budgets.retain(|budgeted| budgeted.gate.tenant() == tenant);
+        Ok(budgets)
+    }
+}
+
+async fn write(app: &App, gate: &Gate, limits: Limits) -> Result<JsonAnswer<LimitsShown>, Problem> {
+    let limits = (limits != Limits::default()).then_some(limits);
+    app.ask_again("set limits", || app.queue.limit(gate, limits.as_ref())).await?;
+    shown(app, gate).await
+}

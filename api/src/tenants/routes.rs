@@ -1,0 +1,146 @@
+//! `/v1/tenants`: for operators. A tenant is never deleted, for its jobs are history and its name stands in keys: it is disabled.
+
+use axum::Json as JsonAnswer;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::Queue;
+use stokehold_queue::queue::Gate;
+use stokehold_queue::registry::TenantRecord;
+use utoipa::ToSchema;
+
+use crate::error::Problem;
+use crate::names;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::audit::Touched;
+use crate::tenants::auth::{Caller, TenantsRead, TenantsWrite};
+use crate::time_format::rfc3339;
+
+/// A tenant to be.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TenantRequest {
+    /// 1 to 63 of a-z, 0-9 and -, and no - at the start.
+    name: String,
+}
+
+/// A tenant.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Tenant)]
+pub(crate) struct TenantView {
+    name: String,
+    /// When it was made, RFC 3339; null of one that came with its first token.
+    created_at: Option<String>,
+    /// Since when nothing of it is served and none of its jobs starts, RFC 3339; null: it is not disabled.
+    disabled_at: Option<String>,
+    /// Its jobs that have not ended: of a disabled tenant these wait.
+    open_jobs: u64,
+}
+
+/// Tenants, by name.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TenantList {
+    tenants: Vec<TenantView>,
+}
+
+/// Make a tenant
+///
+/// It has no tokens yet: make it one with the role `admin`, which makes the others.
+#[utoipa::path(post, operation_id = "create_tenant", path = "/v1/tenants", tag = "access", request_body = TenantRequest,
+    responses(
+        (status = 201, description = "It is there now.", body = TenantView),
+        (status = 200, description = "It was there.", body = TenantView),
+        crate::openapi::Problems,
+    ))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    _: Caller<TenantsWrite>,
+    Json(TenantRequest { name }): Json<TenantRequest>,
+) -> Result<(StatusCode, Extension<Touched>, JsonAnswer<TenantView>), Problem> {
+    if !names::is_name(&name) {
+        return Err(Problem::field("/name", "must be 1 to 63 of a-z, 0-9 and -, and start with no -"));
+    }
+    let created = app.ask_again("make a tenant", || app.registry.create_tenant(&name)).await?;
+    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let touched = Touched { object: name.clone(), tenant: name.clone() };
+    Ok((status, Extension(touched), JsonAnswer(read(&app, &name).await?)))
+}
+
+/// List tenants
+#[utoipa::path(get, operation_id = "list_tenants", path = "/v1/tenants", tag = "access",
+    responses((status = 200, description = "Those that were made, and those that have ever had a job.", body = TenantList), crate::openapi::Problems))]
+pub(crate) async fn list(State(app): State<App>, _: Caller<TenantsRead>) -> Result<JsonAnswer<TenantList>, Problem> {
+    let tenants = app.ask("list tenants", app.registry.tenants()).await?;
+    // All at once on one connection: the questions travel together.
+    let tenants = try_join_all(tenants.into_iter().map(|record| view(&app, record))).await?;
+    Ok(JsonAnswer(TenantList { tenants }))
+}
+
+/// Disable a tenant
+///
+/// Its tokens are refused within five seconds (`tenant_disabled`), and none of its jobs starts any more; those that run end. Nothing is
+/// deleted.
+#[utoipa::path(post, operation_id = "disable_tenant", path = "/v1/tenants/{tenant}/disable", tag = "access",
+    params(("tenant" = String, Path, description = "The tenant's name.")),
+    responses((status = 200, description = "As it is now.", body = TenantView), crate::openapi::Problems))]
+pub(crate) async fn disable(
+    State(app): State<App>,
+    caller: Caller<TenantsWrite>,
+    Path(tenant): Path<String>,
+) -> Result<JsonAnswer<TenantView>, Problem> {
+    if tenant == caller.tenant {
+        return Err(Problem::field("tenant", "is your own, and you could not enable it again"));
+    }
+    switch(&app, &tenant, true).await
+}
+
+/// Enable a tenant
+#[utoipa::path(post, operation_id = "enable_tenant", path = "/v1/tenants/{tenant}/enable", tag = "access",
+    params(("tenant" = String, Path, description = "The tenant's name.")),
+    responses((status = 200, description = "As it is now.", body = TenantView), crate::openapi::Problems))]
+pub(crate) async fn enable(
+    State(app): State<App>,
+    _: Caller<TenantsWrite>,
+    Path(tenant): Path<String>,
+) -> Result<JsonAnswer<TenantView>, Problem> {
+    switch(&app, &tenant, false).await
+}
+
+async fn switch(app: &App, tenant: &str, disabled: bool) -> Result<JsonAnswer<TenantView>, Problem> {
+    if !is_there(app, tenant).await? {
+        return Err(Problem::not_found("tenant"));
+    }
+    app.ask_again("disable or enable a tenant", || app.registry.disable_tenant(tenant, disabled)).await?;
+    app.tenants.forget(tenant);
+    app.ask_again("disable or enable a tenant", || app.queue.disable(tenant, disabled)).await?;
+    Ok(JsonAnswer(read(app, tenant).await?))
+}
+
+/// Whether there is a tenant of this name: made, or with a job or a token.
+pub(crate) async fn is_there(app: &App, name: &str) -> Result<bool, Problem> {
+    if !names::is_name(name) {
+        return Ok(false);
+    }
+    if app.ask("list tenants", app.registry.tenants()).await?.iter().any(|tenant| tenant.name == name) {
+        return Ok(true);
+    }
+    Ok(!app.ask("list tokens", app.registry.tokens_of(name)).await?.is_empty())
+}
+
+async fn read(app: &App, name: &str) -> Result<TenantView, Problem> {
+    view(app, app.ask("read a tenant", app.registry.tenant(name)).await?).await
+}
+
+async fn view(app: &App, record: TenantRecord) -> Result<TenantView, Problem> {
+    let gate = Gate::Tenant(record.name.clone());
+    let (_, usage) = app.ask("count a tenant's jobs", app.queue.usage(&gate)).await?;
+    Ok(TenantView {
+        name: record.name,
+        created_at: record.created_ms.map(rfc3339),
+        disabled_at: record.disabled_ms.map(rfc3339),
+        open_jobs: usage.open,
+    })
+}

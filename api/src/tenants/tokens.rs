@@ -1,0 +1,420 @@
+//! `/v1/tokens`: a tenant's own tokens, made, rotated and revoked by those of it who may. Nobody gives what they have not.
+
+use std::time::Duration;
+
+use axum::Json as JsonAnswer;
+use axum::extract::{Extension, State};
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::demands::Trust;
+use stokehold_queue::{TokenKind, TokenRecord};
+use utoipa::ToSchema;
+
+use crate::error::{Code, Problem};
+use crate::names;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::server::query::Params;
+use crate::state::App;
+use crate::tenants::audit::Touched;
+use crate::tenants::auth::{Caller, TokensRead, TokensWrite, demand};
+use crate::tenants::routes::is_there;
+use crate::tenants::scope::{Role, Scope, has};
+use crate::tenants::token;
+use crate::tenants::token::{Error, Secret};
+use crate::time_format::rfc3339;
+
+/// Tokens of one tenant.
+const TOKENS_MAX: usize = 1_000;
+
+/// A token lasts a minute at least, and ten years at most if it ends at all.
+const TTL_S: std::ops::RangeInclusive<u64> = 60..=10 * 365 * 24 * 3600;
+
+/// How long the one before a rotation stays good, unless another time is given, and at most: a week.
+const OVERLAP_S: u64 = 24 * 3600;
+const OVERLAP_S_MAX: u64 = 7 * 24 * 3600;
+
+const NAME_CHARS_MAX: usize = 64;
+
+/// A token to be: with roles, scopes or both.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenRequest {
+    /// What to call it, 1 to 64 characters.
+    name: String,
+    /// Who uses it, at most 64 characters.
+    user: Option<String>,
+    /// What it may do, as usual sets of scopes. `worker`, which stands alone, makes a join token.
+    #[serde(default)]
+    #[schema(value_type = Vec<RoleWord>)]
+    roles: Vec<String>,
+    /// What it may do beside that, as `jobs:read`.
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// When it ends, in seconds from now: 60 to ten years. Default: never.
+    ttl_s: Option<u64>,
+    /// Whose it is to be: for operators. Default: your own tenant's.
+    tenant: Option<String>,
+    /// Of a join token: whose machines join with it. Default `owned`.
+    #[schema(value_type = Option<TrustWord>)]
+    trust: Option<String>,
+    /// Of a join token: where those machines stand, as endpoints name it.
+    region: Option<String>,
+    /// Of a join token: good for one worker only.
+    #[serde(default)]
+    single_use: bool,
+}
+
+/// A rotation.
+#[derive(Deserialize, Default, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RotateRequest {
+    /// How long the one before stays good, in seconds: 0 to 604,800, default 86,400.
+    overlap_s: Option<u64>,
+    /// When the new one ends, in seconds from now. Default: as far away as the one before was when it was made.
+    ttl_s: Option<u64>,
+}
+
+/// A usual set of scopes.
+#[derive(ToSchema)]
+#[schema(as = Role, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the role's own type, for the OpenAPI document")]
+pub(crate) enum RoleWord {
+    Submit,
+    Read,
+    Cancel,
+    Deploy,
+    Admin,
+    Operator,
+    Worker,
+}
+
+/// Whose a machine is.
+#[derive(ToSchema)]
+#[schema(as = TokenTrust, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the queue's own type, for the OpenAPI document")]
+pub(crate) enum TrustWord {
+    Community,
+    Datacenter,
+    Owned,
+}
+
+/// What a token is good for.
+#[derive(ToSchema)]
+#[schema(as = TokenKind, rename_all = "snake_case")]
+#[expect(dead_code, reason = "the words of the registry's own type, for the OpenAPI document")]
+pub(crate) enum KindWord {
+    Api,
+    Join,
+}
+
+/// A token, without its secret: that is shown once.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Token)]
+pub(crate) struct TokenView {
+    /// The part of it after the first `_`.
+    id: String,
+    #[schema(value_type = KindWord)]
+    kind: TokenKind,
+    tenant: String,
+    name: String,
+    /// Who uses it, if it says.
+    user: Option<String>,
+    /// What it may do; none of a join token.
+    scopes: Vec<String>,
+    /// RFC 3339.
+    created_at: String,
+    /// RFC 3339; null: it does not end.
+    expires_at: Option<String>,
+    /// When it was last used, RFC 3339, to a minute or two; null: not in the last 400 days.
+    last_used_at: Option<String>,
+    /// Until when the secret before the last rotation is good as well, RFC 3339.
+    previous_until: Option<String>,
+}
+
+/// Tokens, by name.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TokenList {
+    tokens: Vec<TokenView>,
+}
+
+/// A token that was just made.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NewToken {
+    /// The token itself, this once.
+    token: String,
+    /// What is kept of it.
+    record: TokenView,
+}
+
+impl TokenView {
+    fn new(record: TokenRecord, used_ms: Option<u64>) -> Self {
+        let TokenRecord { id, kind, tenant, name, user, scopes, created_ms, expires_ms, spent, .. } = record;
+        Self {
+            id,
+            kind,
+            tenant,
+            name,
+            user: Some(user).filter(|user| !user.is_empty()),
+            scopes,
+            created_at: rfc3339(created_ms),
+            expires_at: expires_ms.map(rfc3339),
+            last_used_at: used_ms.map(rfc3339),
+            previous_until: spent.map(|spent| rfc3339(spent.until_ms)),
+        }
+    }
+}
+
+/// Make a token
+///
+/// It may do no more than the one that makes it. Not to be repeated blindly: when the outcome is unknown, list the tokens, and revoke the one
+/// whose secret never came.
+#[utoipa::path(post, operation_id = "create_token", path = "/v1/tokens", tag = "access", request_body = TokenRequest,
+    responses((status = 201, description = "The token, this once.", body = NewToken), crate::openapi::Problems))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    caller: Caller<TokensWrite>,
+    Json(request): Json<TokenRequest>,
+) -> Result<(StatusCode, Extension<Touched>, JsonAnswer<NewToken>), Problem> {
+    let tenant = whose(&app, &caller.token, request.tenant.as_deref()).await?;
+    let wanted = request.checked()?;
+    check_grant(&caller.token, &wanted)?;
+    let known = app.ask("list tokens", app.registry.tokens_of(&tenant)).await?;
+    if known.len() >= TOKENS_MAX {
+        return Err(Problem::field(
+            "/name",
+            format!("is one too many: the tenant has {TOKENS_MAX} tokens; revoke some"),
+        ));
+    }
+    let ttl = request.ttl_s.map(Duration::from_secs);
+    let minted = token::mint(wanted.kind, &tenant, &wanted.scopes, &request.name, ttl, &app.config.token_key);
+    let (mut record, secret) = minted.map_err(|error| not_made(&error))?;
+    record.user = request.user.unwrap_or_default();
+    record.trust = wanted.trust.unwrap_or(record.trust);
+    record.region = request.region.unwrap_or_default();
+    record.single_use = request.single_use;
+    app.ask_again("store a token", || app.registry.put_token(&record)).await?;
+    Ok((StatusCode::CREATED, touched(&record), JsonAnswer(shown(record, &secret))))
+}
+
+/// List tokens
+#[utoipa::path(get, operation_id = "list_tokens", path = "/v1/tokens", tag = "access",
+    params(("tenant" = Option<String>, Query, description = "For operators: another tenant's.")),
+    responses((status = 200, description = "What is kept of them, never their secrets.", body = TokenList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    caller: Caller<TokensRead>,
+    mut params: Params,
+) -> Result<JsonAnswer<TokenList>, Problem> {
+    let tenant = params.take("tenant", "a tenant's name", |text| names::is_name(text).then(|| text.to_owned()))?;
+    params.finish()?;
+    let tenant = tenant.unwrap_or_else(|| caller.tenant.clone());
+    if tenant != caller.tenant {
+        demand(&caller.token, Scope::TenantsRead)?;
+    }
+    let tokens = app.ask("list tokens", app.registry.tokens_of(&tenant)).await?;
+    let mut uses = app.ask("read when tokens were used", app.registry.uses(&tokens)).await?;
+    let view = |record: TokenRecord| {
+        let used_ms = uses.remove(&record.id);
+        TokenView::new(record, used_ms)
+    };
+    Ok(JsonAnswer(TokenList { tokens: tokens.into_iter().map(view).collect() }))
+}
+
+/// Rotate a token
+///
+/// A new secret for the same token. The one before stays good for the overlap, the one before that ends now. When the outcome is unknown,
+/// rotate again.
+#[utoipa::path(post, operation_id = "rotate_token", path = "/v1/tokens/{id}/rotate", tag = "access", request_body = RotateRequest,
+    params(("id" = String, Path, description = "The token's id.")),
+    responses((status = 200, description = "The token with its new secret, this once.", body = NewToken), crate::openapi::Problems))]
+pub(crate) async fn rotate(
+    State(app): State<App>,
+    caller: Caller<TokensWrite>,
+    Path(id): Path<String>,
+    Json(request): Json<RotateRequest>,
+) -> Result<(Extension<Touched>, JsonAnswer<NewToken>), Problem> {
+    let record = reachable(&app, &caller.token, &id).await?;
+    // Whoever gets its new secret can do what it can.
+    check_grant(&caller.token, &Wanted::of(&record))?;
+    let overlap_s = request.overlap_s.unwrap_or(OVERLAP_S);
+    if overlap_s > OVERLAP_S_MAX {
+        return Err(Problem::field("/overlap_s", format!("must be 0 to {OVERLAP_S_MAX}")));
+    }
+    check_ttl(request.ttl_s)?;
+    let (overlap, ttl) = (Duration::from_secs(overlap_s), request.ttl_s.map(Duration::from_secs));
+    let rotated = token::rotated(&record, overlap, ttl, &app.config.token_key);
+    let (next, secret) = rotated.map_err(|error| not_made(&error))?;
+    if !app.ask("rotate a token", app.registry.swap_token(&record.hash, &next)).await? {
+        return Err(Problem::new(
+            Code::Unavailable,
+            "this token was rotated or revoked just now; look, then try again",
+        ));
+    }
+    app.tokens.invalidate(&id);
+    Ok((touched(&next), JsonAnswer(shown(next, &secret))))
+}
+
+/// Revoke a token
+///
+/// Every replica refuses it within five seconds. Workers that have joined with it stay, unless `with_workers` has them evicted, as
+/// `evict_worker` does it: also of a join token that was spent or revoked before.
+#[utoipa::path(delete, operation_id = "revoke_token", path = "/v1/tokens/{id}", tag = "access",
+    params(
+        ("id" = String, Path, description = "The token's id."),
+        ("with_workers" = Option<bool>, Query, description = "Of a join token: evict the workers that have joined with it. Default: false."),
+    ),
+    responses((status = 204, description = "It is worthless."), crate::openapi::Problems))]
+pub(crate) async fn revoke(
+    State(app): State<App>,
+    caller: Caller<TokensWrite>,
+    Path(id): Path<String>,
+    mut params: Params,
+) -> Result<(StatusCode, Extension<Touched>), Problem> {
+    let with_workers = params.take("with_workers", "true or false", |text| text.parse().ok())?.unwrap_or(false);
+    params.finish()?;
+    if with_workers {
+        demand(&caller.token, Scope::WorkersJoin)?;
+    }
+    let touched = match reachable(&app, &caller.token, &id).await {
+        Ok(record) => {
+            // Any token that may revoke tokens may revoke all tokens of its tenant: a leaked token must be revocable by every administrator.
+            let wanted = Wanted::of(&record);
+            let operators = wanted.scopes.iter().copied().filter(|scope| scope.is_operators()).collect();
+            check_grant(&caller.token, &Wanted { scopes: operators, ..wanted })?;
+            app.ask_again("revoke a token", || app.registry.delete_token(&id)).await?;
+            app.tokens.invalidate(&id);
+            touched(&record)
+        }
+        // It was spent, or revoked before; those who joined with it are here still.
+        Err(problem) if with_workers && problem.code() == Code::NotFound => {
+            Extension(Touched { object: id.clone(), tenant: caller.tenant.clone() })
+        }
+        Err(problem) => return Err(problem),
+    };
+    if with_workers {
+        evict_joined(&app, &id).await?;
+    }
+    Ok((StatusCode::NO_CONTENT, touched))
+}
+
+/// Evicts the workers that have joined with a token.
+async fn evict_joined(app: &App, token_id: &str) -> Result<(), Problem> {
+    for worker in app.ask("list workers", app.registry.workers()).await? {
+        if worker.joined_with.as_deref() == Some(token_id) {
+            app.evict(&worker).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What a token is to be able to.
+struct Wanted {
+    kind: TokenKind,
+    scopes: Vec<Scope>,
+    trust: Option<Trust>,
+}
+
+impl Wanted {
+    fn of(record: &TokenRecord) -> Self {
+        let scopes = record.scopes.iter().filter_map(|word| word.parse().ok()).collect();
+        Self { kind: record.kind, scopes, trust: Some(record.trust) }
+    }
+}
+
+impl TokenRequest {
+    fn checked(&self) -> Result<Wanted, Problem> {
+        let is_text = |text: &str| text.chars().count() <= NAME_CHARS_MAX && !text.chars().any(char::is_control);
+        if self.name.is_empty() || !is_text(&self.name) {
+            return Err(Problem::field("/name", "must be 1 to 64 printable characters"));
+        }
+        if !self.user.iter().chain(&self.region).all(|text| is_text(text)) {
+            return Err(Problem::field("/user", "and region must be at most 64 printable characters"));
+        }
+        check_ttl(self.ttl_s)?;
+        let read = |at: &str, error: Error| Problem::field(at, error.to_string());
+        let roles = self.roles.iter().map(|word| word.parse());
+        let roles: Vec<Role> = roles.collect::<Result<_, _>>().map_err(|error| read("/roles", error))?;
+        let scopes = self.scopes.iter().map(|word| word.parse());
+        let scopes: Vec<Scope> = scopes.collect::<Result<_, _>>().map_err(|error| read("/scopes", error))?;
+        let joins = roles.contains(&Role::Worker);
+        if joins && (roles.len() > 1 || !scopes.is_empty()) {
+            return Err(Problem::field("/roles", "worker stands alone: a join token has no scopes"));
+        }
+        if !joins && (self.trust.is_some() || self.region.is_some() || self.single_use) {
+            return Err(Problem::field("/roles", "must be worker for trust, region and single_use"));
+        }
+        let trust = self.trust.as_deref().map(|word| {
+            let known = [Trust::Community, Trust::Datacenter, Trust::Owned].into_iter().find(|it| it.as_str() == word);
+            known.ok_or_else(|| Problem::field("/trust", "must be community, datacenter or owned"))
+        });
+        let scopes = Role::union(&roles, &scopes);
+        if !joins && scopes.is_empty() {
+            let roles = Role::ALL.map(Role::as_str).join(", ");
+            return Err(Problem::field("/roles", format!("must name at least one of {roles}, or scopes must")));
+        }
+        let kind = if joins { TokenKind::Join } else { TokenKind::Api };
+        Ok(Wanted { kind, scopes, trust: trust.transpose()? })
+    }
+}
+
+fn check_ttl(ttl_s: Option<u64>) -> Result<(), Problem> {
+    match ttl_s {
+        Some(ttl_s) if !TTL_S.contains(&ttl_s) => {
+            Err(Problem::field("/ttl_s", format!("must be {} to {}", TTL_S.start(), TTL_S.end())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// That whoever gives this has it.
+fn check_grant(giver: &TokenRecord, wanted: &Wanted) -> Result<(), Problem> {
+    if wanted.kind != TokenKind::Api {
+        return demand(giver, Scope::WorkersJoin);
+    }
+    match wanted.scopes.iter().find(|scope| !has(giver, **scope)) {
+        None => Ok(()),
+        Some(lacking) => {
+            let detail =
+                format!("this token lacks the scope {}, and nobody gives what they have not", lacking.as_str());
+            Err(Problem::new(Code::Forbidden, detail))
+        }
+    }
+}
+
+/// The tenant that a token is made for.
+async fn whose(app: &App, giver: &TokenRecord, named: Option<&str>) -> Result<String, Problem> {
+    match named {
+        Some(other) if other != giver.tenant => {
+            demand(giver, Scope::TenantsWrite)?;
+            if !is_there(app, other).await? {
+                return Err(Problem::field("/tenant", "there is no such tenant; `stoke tenant create` makes one"));
+            }
+            Ok(other.to_owned())
+        }
+        _ => Ok(giver.tenant.clone()),
+    }
+}
+
+/// A token that the caller may know of: one of their tenant, or any where they are an operator. Workers' own are nobody's.
+async fn reachable(app: &App, caller: &TokenRecord, id: &str) -> Result<TokenRecord, Problem> {
+    let is_id = id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    let found = if is_id { app.ask("read a token", app.registry.token(id)).await? } else { None };
+    let is_theirs = |record: &TokenRecord| record.tenant == caller.tenant || has(caller, Scope::TenantsWrite);
+    let found = found.filter(|record| record.kind != TokenKind::Worker && is_theirs(record));
+    found.ok_or_else(|| Problem::not_found("token"))
+}
+
+fn shown(record: TokenRecord, secret: &Secret) -> NewToken {
+    NewToken { token: secret.expose().to_owned(), record: TokenView::new(record, None) }
+}
+
+fn touched(record: &TokenRecord) -> Extension<Touched> {
+    let object = format!("{} {}", record.id, record.name);
+    Extension(Touched { object, tenant: record.tenant.clone() })
+}
+
+fn not_made(error: &Error) -> Problem {
+    tracing::error!(%error, "a token could not be made");
+    Problem::new(Code::Internal, crate::error::INTERNAL)
+}

@@ -1,0 +1,48 @@
+//! `GET /v1/jobs/{id}/trace`: where a job's time went, as OpenTelemetry has it.
+
+use axum::Json;
+use axum::extract::State;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use stokehold_queue::now_ms;
+use utoipa::ToSchema;
+
+use crate::error::Problem;
+use crate::jobs::routes::own;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, JobsRead};
+use crate::traces::deliveries;
+use crate::traces::otlp;
+use crate::traces::story::tell;
+
+/// What the spans' resource is called where no collector says otherwise.
+const SERVICE: &str = "stokehold";
+
+/// A trace: OTLP/JSON, as <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding> has it. Ids are hex digits, times nanoseconds
+/// since 1970 as text.
+#[derive(ToSchema)]
+#[schema(as = Trace, rename_all = "camelCase")]
+#[expect(dead_code, reason = "the description of what OpenTelemetry's own types write")]
+pub(crate) struct TraceView {
+    /// One, with the job's spans by whose work they are.
+    #[schema(value_type = Vec<Object>)]
+    resource_spans: (),
+}
+
+/// See a job's trace
+///
+/// Made of the job's record, so every job has one: SDK, API, queue, each attempt in its parts, webhooks. Of a job that has not ended, as far
+/// as it has come. A part of no time that is marked `stokehold.warm` had been done before.
+#[utoipa::path(get, operation_id = "get_job_trace", path = "/v1/jobs/{id}/trace", tag = "jobs",
+    params(("id" = String, Path, description = "The job's id.")),
+    responses((status = 200, description = "Its trace.", body = TraceView), crate::openapi::Problems))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    caller: Caller<JobsRead>,
+    Path(id): Path<String>,
+) -> Result<Json<ExportTraceServiceRequest>, Problem> {
+    let job = own(&app, &caller.tenant, &id).await?;
+    let deliveries = deliveries(&app, &job).await?;
+    let service = app.config.traces.exporter.as_ref().map_or(SERVICE, |exporter| exporter.service_name.as_str());
+    Ok(Json(otlp::request(service, &[tell(&job, &deliveries, now_ms())])))
+}

@@ -1,0 +1,183 @@
+//! What a worker is told with the answer to its heartbeat: a card to hold, models to keep loaded, and what to fetch ahead.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use stokehold_queue::gateway::{CardReach, Gpu, GpuHealth, HoldCard, ModelRef, WorkerStatus};
+use stokehold_queue::reach::{Reach, class_of, parts_of};
+use stokehold_queue::vram::sold_gib;
+use stokehold_queue::{Queue, WorkerRecord};
+use tokio::time::timeout;
+
+use crate::error::Problem;
+use crate::jobs::queue::parts_of_lane;
+use crate::state::App;
+use crate::workers::fleet;
+use crate::workers::fleet::AllDemands;
+use crate::workers::warm_placement::{Floor, keepers};
+
+/// Lanes whose models are worth fetching ahead, the longest first.
+const LANES_MAX: usize = 64;
+
+/// Models that one worker is told of.
+const NEXT_MAX: usize = 8;
+
+/// A worker waits no longer than some seconds for the answer to its heartbeat.
+const ADVICE_MAX: Duration = Duration::from_millis(500);
+
+/// Versions that are looked up at once.
+const LOOKUPS: usize = 32;
+
+/// What a worker is told.
+#[derive(Default)]
+pub(super) struct Advice {
+    pub(super) hold: Option<HoldCard>,
+    /// `None`: it cannot be said now.
+    pub(super) keep: Option<Vec<ModelRef>>,
+    pub(super) next: Vec<ModelRef>,
+}
+
+/// What the whole fleet is to have ready before there is a job for it, as of a second ago at most.
+pub(crate) struct Ahead {
+    /// The models that each worker is to keep loaded, by its id.
+    keep: BTreeMap<String, Vec<ModelRef>>,
+    /// Models whose jobs wait, by class of job.
+    waiting: Vec<(u32, ModelRef)>,
+}
+
+/// What this worker is told. A heartbeat that is otherwise answered must neither fail nor wait for it; the next one asks again.
+pub(super) async fn advice(app: &App, worker: &WorkerRecord, cards: &[CardReach], status: &WorkerStatus) -> Advice {
+    if status.draining {
+        return Advice { keep: Some(Vec::new()), ..Advice::default() };
+    }
+    let advised = async {
+        let (demands, ahead) = tokio::try_join!(app.demands(), app.ahead())?;
+        let could = could_take(worker, status, &demands);
+        let hold = hold(app, worker, cards, status, &demands, &could).await?;
+        Ok::<_, Problem>(Advice {
+            hold,
+            keep: Some(ahead.keep.get(&worker.worker_id).cloned().unwrap_or_default()),
+            next: next(&ahead, status, &could).cloned().collect(),
+        })
+    };
+    let advice = timeout(ADVICE_MAX, advised).await.ok().and_then(Result::ok).unwrap_or_default();
+    for model in advice.keep.iter().flatten().chain(&advice.next) {
+        app.advised.insert((worker.worker_id.clone(), model.clone()), ());
+    }
+    advice
+}
+
+/// Models that a worker has not loaded, could take, and whose jobs wait.
+fn next<'a>(ahead: &'a Ahead, status: &WorkerStatus, could: &Reach) -> impl Iterator<Item = &'a ModelRef> {
+    let is_loaded = |model: &ModelRef| {
+        let name = format!("{}@{}", model.endpoint, model.version);
+        status.models.iter().any(|loaded| loaded.tenant == model.tenant && loaded.name == name)
+    };
+    let waiting = ahead.waiting.iter().filter(move |(class, model)| could.has(*class) && !is_loaded(model));
+    waiting.take(NEXT_MAX).map(|(_, model)| model)
+}
+
+/// Whether a version is among those that this worker should fetch ahead. Covers advice that another replica gave.
+pub(super) async fn is_next(app: &App, worker: &WorkerRecord, model: &ModelRef) -> Result<bool, Problem> {
+    let (demands, ahead, fleet) = tokio::try_join!(app.demands(), app.ahead(), app.fleet())?;
+    // As it was last heard of.
+    let worker = fleet.workers().iter().find(|known| known.worker_id == worker.worker_id).unwrap_or(worker);
+    if worker.status.draining {
+        return Ok(false);
+    }
+    let could = could_take(worker, &worker.status, &demands);
+    Ok(next(&ahead, &worker.status, &could).any(|next| next == model))
+}
+
+/// The cards of a worker that take work.
+fn well<'a>(worker: &'a WorkerRecord, status: &WorkerStatus) -> impl Iterator<Item = &'a Gpu> {
+    let is_well = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Well);
+    worker.gpus.iter().filter(move |gpu| is_well(gpu.index))
+}
+
+/// What it could take if nothing were on its cards.
+fn could_take(worker: &WorkerRecord, status: &WorkerStatus, demands: &AllDemands) -> Reach {
+    let whole = |gpu: &Gpu| {
+        let gib = sold_gib(gpu.vram_mib);
+        CardReach { index: gpu.index, reach_gib: gib, whole_gib: gib }
+    };
+    reach(worker, demands, &well(worker, status).map(whole).collect::<Vec<_>>())
+}
+
+fn reach(worker: &WorkerRecord, demands: &AllDemands, cards: &[CardReach]) -> Reach {
+    fleet::reach(demands, worker, cards.iter().map(|card| card.reach_gib).max().unwrap_or(0), cards)
+}
+
+/// What a worker whose cards are taken should make room for, if anything has waited too long for it.
+async fn hold(
+    app: &App,
+    worker: &WorkerRecord,
+    cards: &[CardReach],
+    status: &WorkerStatus,
+    demands: &AllDemands,
+    could: &Reach,
+) -> Result<Option<HoldCard>, Problem> {
+    let now = reach(worker, demands, cards);
+    if cards.is_empty() || now == *could {
+        return Ok(None);
+    }
+    let asked = app.ask("look for what waits for a card", app.queue.hold(&worker.worker_id, &now, could)).await?;
+    Ok(asked.and_then(|class| {
+        let (number, gib) = parts_of(class);
+        let demands = demands.get(&number)?;
+        let able = well(worker, status).filter(|gpu| demands.is_met_by(gpu) && sold_gib(gpu.vram_mib) >= gib);
+        Some(HoldCard { class, gib, gpus: demands.gpus, cards: able.map(|gpu| gpu.index).collect() })
+    }))
+}
+
+impl App {
+    /// What the fleet is to have ready, as of a second ago at most.
+    async fn ahead(&self) -> Result<Arc<Ahead>, Problem> {
+        if let Some(ahead) = self.ahead.get(&()) {
+            return Ok(ahead);
+        }
+        // In a task of its own: what one heartbeat does not wait for is there for the next.
+        let app = self.clone();
+        let looked = tokio::spawn(async move { app.look_ahead().await }).await;
+        looked.map_err(|_| Problem::unavailable("look ahead"))?
+    }
+
+    /// Whether a worker is to keep a model loaded, jobs or not.
+    pub(super) async fn is_to_keep(&self, worker_id: &str, model: &ModelRef) -> Result<bool, Problem> {
+        Ok(self.ahead().await?.keep.get(worker_id).is_some_and(|kept| kept.contains(model)))
+    }
+
+    async fn look_ahead(&self) -> Result<Arc<Ahead>, Problem> {
+        let (floors, lanes, fleet) = tokio::try_join!(
+            self.ask("read which models stay loaded", self.registry.floors()),
+            self.ask("read the lanes", self.queue.depth()),
+            self.fleet(),
+        )?;
+        // What cannot be looked up is left out.
+        let floor = async |(model, workers): (ModelRef, u32)| {
+            let deployed = self.catalog.resolve(&model.tenant, &model.endpoint, Some(model.version)).await.ok()?;
+            let (vram_class_gib, demands) = (deployed.vram_class_gib, deployed.demands);
+            Some(Floor { model, vram_class_gib, need: deployed.need.clone(), demands, workers })
+        };
+        let current = async |(tenant, endpoint): (String, String)| {
+            let deployed = self.catalog.resolve(&tenant, &endpoint, None).await.ok()?;
+            let class = class_of(deployed.demands, deployed.vram_class_gib);
+            Some((class, ModelRef { tenant, endpoint, version: deployed.version.version }))
+        };
+        let mut named: Vec<(String, String)> = Vec::new();
+        for lane in lanes.iter().take(LANES_MAX).filter_map(|depth| parts_of_lane(&depth.lane)) {
+            let name = (lane.tenant.to_owned(), lane.endpoint.to_owned());
+            if !named.contains(&name) {
+                named.push(name);
+            }
+        }
+        let wanted = stream::iter(floors).map(floor).buffered(LOOKUPS).filter_map(ready).collect().await;
+        let waiting = stream::iter(named).map(current).buffered(LOOKUPS).filter_map(ready).collect().await;
+        let ahead = Arc::new(Ahead { keep: keepers(wanted, fleet.workers(), fleet.all_demands()), waiting });
+        self.ahead.insert((), ahead.clone());
+        Ok(ahead)
+    }
+}

@@ -1,0 +1,159 @@
+use std::collections::HashSet;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use stokehold_queue::Queue;
+use stokehold_queue::gateway::{EventsRequest, JobEventReport, JobMessage, LeaseRef, LogStream};
+
+use super::own;
+use crate::error::Problem;
+use crate::server::json::Json;
+use crate::state::App;
+use crate::tenants::auth::JoinedWorker;
+
+const EVENTS_MAX: usize = 500;
+
+/// Longest text of one event, and largest output that is kept as one.
+const TEXT_MAX: usize = 64 << 10;
+const PROGRESS_MAX: usize = 2 << 10;
+
+/// Bytes of outputs that are put together.
+const MERGED_MAX: usize = 16 << 10;
+
+/// All of them at their longest.
+const BODY_MAX: usize = EVENTS_MAX * TEXT_MAX;
+
+/// `events`: what running jobs say meanwhile. Not repeated when the outcome is unknown: a line twice is worse than a line less.
+pub(super) async fn events(
+    State(app): State<App>,
+    worker: JoinedWorker,
+    Json(mut request): Json<EventsRequest, BODY_MAX>,
+) -> Result<StatusCode, Problem> {
+    if request.events.len() > EVENTS_MAX {
+        return Err(Problem::field("/events", format!("must be at most {EVENTS_MAX}")));
+    }
+    for (n, report) in request.events.iter_mut().enumerate() {
+        fit(&mut report.event).map_err(|message| Problem::field(format!("/events/{n}"), message))?;
+    }
+    let events = its_own(&app, &worker.worker_id, request.events).await?;
+    let request = EventsRequest { events: together(events) };
+    app.ask("keep events", app.queue.append_events(&request.events)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Without those of leases that another worker was given.
+async fn its_own(app: &App, worker_id: &str, events: Vec<JobEventReport>) -> Result<Vec<JobEventReport>, Problem> {
+    let lease = |event: &JobEventReport| LeaseRef { job_id: event.job_id, fence: event.fence.clone() };
+    let mut leases: Vec<LeaseRef> = Vec::new();
+    for event in &events {
+        if leases.last() != Some(&lease(event)) {
+            leases.push(lease(event));
+        }
+    }
+    let holdings = own::holdings(app, &leases).await?;
+    let anothers: HashSet<&LeaseRef> = leases
+        .iter()
+        .zip(&holdings)
+        .filter(|(_, holding)| own::is_anothers(holding.as_ref(), worker_id))
+        .map(|(lease, _)| lease)
+        .collect();
+    Ok(events.into_iter().filter(|event| !anothers.contains(&lease(event))).collect())
+}
+
+/// Outputs that follow one another become one event: workers of the release before send each by itself.
+fn together(events: Vec<JobEventReport>) -> Vec<JobEventReport> {
+    let mut out: Vec<JobEventReport> = Vec::with_capacity(events.len());
+    for mut report in events {
+        let JobMessage::Output { index, value } = report.event else {
+            out.push(report);
+            continue;
+        };
+        if let Some(JobEventReport { job_id, fence, event: JobMessage::Outputs { index: first, values } }) =
+            out.last_mut()
+            && (*job_id, &*fence) == (report.job_id, &report.fence)
+            && *first + values.len() as u64 == index
+            && values.iter().map(|value| value.get().len()).sum::<usize>() + value.get().len() <= MERGED_MAX
+        {
+            values.push(value);
+            continue;
+        }
+        report.event = JobMessage::Outputs { index, values: vec![value] };
+        out.push(report);
+    }
+    out
+}
+
+/// Makes an event fit to be kept. What a handler said may be odd and must not cost the events beside it; a text over the bound is
+/// the worker's mistake.
+fn fit(event: &mut JobMessage) -> Result<(), String> {
+    match event {
+        JobMessage::Progress { fraction, message } => {
+            *fraction = fraction.clamp(0.0, 1.0);
+            message.truncate(message.floor_char_boundary(PROGRESS_MAX));
+        }
+        JobMessage::Log { text, .. } if text.len() > TEXT_MAX => {
+            return Err(format!("must be at most {TEXT_MAX} bytes of text"));
+        }
+        JobMessage::Log { .. } => {}
+        JobMessage::Outputs { index, values } => {
+            let bytes: usize = values.iter().map(|value| value.get().len()).sum();
+            if bytes > TEXT_MAX && values.len() > 1 {
+                return Err(format!("must be at most {TEXT_MAX} bytes of outputs"));
+            }
+            if let Some(value) = values.pop_if(|_| bytes > TEXT_MAX) {
+                *event = JobMessage::Output { index: *index, value };
+                return fit(event);
+            }
+        }
+        JobMessage::Output { index, value } => {
+            if value.get().len() > TEXT_MAX {
+                let text = format!("output {index} is over {TEXT_MAX} bytes and is shown in the result only\n");
+                *event = JobMessage::Log { stream: LogStream::Stderr, text };
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use stokehold_queue::{Fence, JobId};
+
+    use super::*;
+
+    #[test]
+    fn odd_events_are_made_to_fit() {
+        let mut progress = JobMessage::Progress { fraction: 7.0, message: "ü".repeat(PROGRESS_MAX) };
+        fit(&mut progress).unwrap();
+        assert!(matches!(progress, JobMessage::Progress { fraction: 1.0, message } if message.len() == PROGRESS_MAX));
+        let large = serde_json::value::to_raw_value(&"x".repeat(TEXT_MAX)).unwrap();
+        let mut output = JobMessage::Output { index: 3, value: large };
+        fit(&mut output).unwrap();
+        assert!(matches!(output, JobMessage::Log { text, .. } if text.contains("output 3")));
+        let large = serde_json::value::to_raw_value(&"x".repeat(TEXT_MAX)).unwrap();
+        let mut alone = JobMessage::Outputs { index: 4, values: vec![large.clone()] };
+        fit(&mut alone).unwrap();
+        assert!(matches!(alone, JobMessage::Log { text, .. } if text.contains("output 4")));
+        let mut several = JobMessage::Outputs { index: 5, values: vec![large.clone(), large] };
+        assert!(fit(&mut several).is_err());
+    }
+
+    #[test]
+    fn outputs_that_follow_one_another_are_kept_as_one_event() {
+        let (one, other) = (JobId::new(1), JobId::new(2));
+        let output = |job_id, index| JobEventReport {
+            job_id,
+            fence: Fence("1.a".to_owned()),
+            event: JobMessage::Output { index, value: serde_json::value::to_raw_value(&index).unwrap() },
+        };
+        let events = vec![output(one, 0), output(one, 1), output(other, 2), output(one, 2), output(one, 4)];
+        let kept: Vec<(u64, usize)> = together(events)
+            .into_iter()
+            .map(|report| match report.event {
+                JobMessage::Outputs { index, values } => (index, values.len()),
+                event => panic!("{event:?}"),
+            })
+            .collect();
+        assert_eq!(kept, [(0, 2), (2, 1), (2, 1), (4, 1)]);
+    }
+}

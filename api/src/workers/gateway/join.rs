@@ -1,0 +1,164 @@
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use stokehold_queue::gateway::{JoinReply, JoinRequest, PROTOCOL, WorkerStatus};
+use stokehold_queue::{TokenKind, TokenRecord, WorkerRecord, nonce, now_ms};
+
+use super::TOKEN_TTL;
+use crate::error::{Code, Problem};
+use crate::server::json::Json;
+use crate::state::App;
+use crate::tenants::auth::Joiner;
+use crate::tenants::token;
+use crate::tenants::token::Secret;
+use crate::workers::evicted::{check_joins, check_stays};
+use crate::workers::rented;
+
+const NAME_MAX: usize = 64;
+const SLOTS_MAX: u32 = 1_000;
+const GPUS_MAX: usize = 64;
+
+/// `join`: a join token for a worker id and a token of its own. What can be refused is refused before a single-use token is spent.
+pub(super) async fn join(
+    State(app): State<App>,
+    joiner: Joiner,
+    Json(request): Json<JoinRequest>,
+) -> Result<JsonAnswer<JoinReply>, Problem> {
+    check(&request)?;
+    let machine = match &joiner.token.machine {
+        Some(machine) => Some(rented::to_join(&app, machine).await?),
+        None => None,
+    };
+    let name = machine.as_ref().map_or(&request.name, |machine| &machine.id).clone();
+    check_joins(&app, &joiner.token.id, &name).await?;
+    let resumed = resumed(&app, &joiner.token, request.resume.as_deref());
+    if let Some(worker_id) = &resumed {
+        check_stays(&app, worker_id).await?;
+    }
+    let rejoin_token = spend(&app, &joiner).await?;
+    // Of a machine that we rent we know this better than it does.
+    let price_usd_micros_per_hour = match &machine {
+        Some(machine) => machine.usd_micros_per_hour,
+        None => price(&app, &request).await?,
+    };
+    let joiner = joiner.token;
+    let worker_id = resumed.unwrap_or_else(|| format!("w_{}", nonce()));
+    let now_ms = now_ms();
+    let record = WorkerRecord {
+        worker_id: worker_id.clone(),
+        name,
+        release: request.release,
+        slots: request.slots,
+        gpus: request.gpus,
+        driver: request.driver,
+        cuda: request.cuda,
+        price_usd_micros_per_hour,
+        sandbox: request.sandbox,
+        trust: joiner.trust,
+        region: joiner.region.clone(),
+        leased_slots: machine.as_ref().map(rented::slots_of),
+        joined_with: Some(joiner.id.clone()),
+        joined_ms: now_ms,
+        seen_ms: now_ms,
+        status: WorkerStatus::default(),
+    };
+    app.ask_again("store a worker", || app.registry.put_worker(&record, ttl_ms())).await?;
+    app.workers.invalidate(&worker_id);
+    let resume = format!("{worker_id}.{}", app.config.token_key.seal(&resume_label(&joiner, &worker_id)));
+    let token = mint(&app, &joiner, &worker_id).await?;
+    tracing::info!(worker.id = worker_id, name = record.name, release = record.release, "a worker joined");
+    Ok(JsonAnswer(JoinReply {
+        worker_id,
+        token: token.expose().to_owned(),
+        token_ttl_ms: ttl_ms(),
+        lease_ms: app.queue.lease_ms(),
+        extend_every_ms: app.config.extend_every_ms,
+        rejoin_token: rejoin_token.map(|token| token.expose().to_owned()),
+        resume: Some(resume),
+    }))
+}
+
+/// The worker id from an earlier join with the same token, if the seal in `shown` proves it. A worker that joins again keeps its id and with it
+/// its leases. No other worker can present the seal.
+fn resumed(app: &App, joiner: &TokenRecord, shown: Option<&str>) -> Option<String> {
+    let (worker_id, seal) = shown?.split_once('.')?;
+    let is_its_own = app.config.token_key.is_sealed(&resume_label(joiner, worker_id), seal);
+    is_its_own.then(|| worker_id.to_owned())
+}
+
+fn resume_label(joiner: &TokenRecord, worker_id: &str) -> String {
+    format!("worker {worker_id} that joined with token {}", joiner.id)
+}
+
+/// Spends a token that is good once. That of a rented machine gives way to the next one, which is answered: a machine that was stopped, or
+/// whose worker died, starts anew with what it had.
+async fn spend(app: &App, joiner: &Joiner) -> Result<Option<Secret>, Problem> {
+    let Joiner { token, hash } = joiner;
+    if token.machine.is_some() {
+        let (next, secret) = token::after_join(token, hash, &app.config.token_key).map_err(not_made)?;
+        if app.ask("spend a token", app.registry.swap_token(&token.hash, &next)).await? {
+            return Ok(Some(secret));
+        }
+        return Err(Problem::new(Code::Unavailable, "this machine joins twice at once; try again"));
+    }
+    if token.single_use && app.ask("claim a token", app.registry.claim_token(&token.id)).await?.is_none() {
+        return Err(Problem::new(Code::Unauthorized, "this join token has been used; make a new one"));
+    }
+    Ok(None)
+}
+
+fn not_made(error: token::Error) -> Problem {
+    tracing::error!(%error, "a token could not be made");
+    Problem::new(Code::Internal, "a token could not be made; try again")
+}
+
+/// What an hour of its machine costs, as it says; of one that says nothing and was rented, as it was rented for.
+async fn price(app: &App, request: &JoinRequest) -> Result<u64, Problem> {
+    if request.price_usd_micros_per_hour > 0 {
+        return Ok(request.price_usd_micros_per_hour);
+    }
+    let rented = app.ask("read a machine", app.registry.machine(&request.name)).await?;
+    Ok(rented.map_or(0, |machine| machine.usd_micros_per_hour))
+}
+
+fn check(request: &JoinRequest) -> Result<(), Problem> {
+    if request.protocol != PROTOCOL {
+        return Err(Problem::new(
+            Code::ProtocolMismatch,
+            format!(
+                "this worker (release {:?}) speaks version {} of the protocol and this API version {PROTOCOL}; install the same \
+                 release of Stokehold on both",
+                request.release, request.protocol
+            ),
+        ));
+    }
+    let printable = |text: &str| text.chars().count() <= NAME_MAX && !text.chars().any(char::is_control);
+    let versions = [&request.driver, &request.cuda];
+    let texts = [&request.name, &request.release].into_iter().chain(versions.into_iter().flatten());
+    if !texts.into_iter().all(|text| printable(text)) {
+        return Err(Problem::field(
+            "/name",
+            format!("name, release, driver and cuda must be at most {NAME_MAX} printable characters"),
+        ));
+    }
+    if !(1..=SLOTS_MAX).contains(&request.slots) {
+        return Err(Problem::field("/slots", format!("must be 1 to {SLOTS_MAX}")));
+    }
+    if request.gpus.len() > GPUS_MAX {
+        return Err(Problem::field("/gpus", format!("must be at most {GPUS_MAX}")));
+    }
+    Ok(())
+}
+
+/// A fresh token of a worker, whose id is the token's name, in succession to the one that it had or joined with.
+pub(super) async fn mint(app: &App, from: &TokenRecord, worker_id: &str) -> Result<Secret, Problem> {
+    let minted = token::mint(TokenKind::Worker, &from.tenant, &[], worker_id, Some(TOKEN_TTL), &app.config.token_key);
+    let (mut record, secret) = minted.map_err(not_made)?;
+    record.machine.clone_from(&from.machine);
+    app.ask_again("store a token", || app.registry.put_token(&record)).await?;
+    Ok(secret)
+}
+
+/// A worker is listed for as long as it could come back with its token.
+pub(super) fn ttl_ms() -> u64 {
+    u64::try_from(TOKEN_TTL.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,294 @@
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use serde_json::value::RawValue;
+use stokehold_objects::Error as ObjectsError;
+use stokehold_queue::gateway::{
+    FinishOutcome, FinishReport, LeaseReply, LeaseRequest, LeasedJob, ModelRef, Offer, WarmModel,
+};
+use stokehold_queue::job::{ErrorCode, InputFile, JobError, Timing};
+use stokehold_queue::queue::{LEASE_BYTES, Lease, LeaseQuery, WarmLane, patience_ms};
+use stokehold_queue::reach::{Reach, class_of};
+use stokehold_queue::{BATCH_MAX, Queue, WorkerRecord};
+use tokio::time::Instant;
+
+use super::extend::known;
+use super::{BODY_MAX, URL_TTL, finish};
+use crate::error::Problem;
+use crate::jobs::inputs;
+use crate::metrics;
+use crate::server::json;
+use crate::server::json::Json;
+use crate::state::App;
+use crate::tenants::auth::JoinedWorker;
+use crate::traces::context;
+use crate::workers::capacity::Offers;
+use crate::workers::fleet;
+use crate::workers::lease_polls::Granted;
+
+const GPUS_MAX: usize = 64;
+
+/// More loaded models than this are not told; a card seldom has as many.
+const WARM_MAX: usize = 32;
+
+/// S3 signs for no longer than a week.
+const SIGNED_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// `lease`: report ends and ask for more, both at once.
+pub(super) async fn lease(
+    State(app): State<App>,
+    worker: JoinedWorker,
+    Json(mut request): Json<LeaseRequest, BODY_MAX>,
+) -> Result<Response, Problem> {
+    let finish = std::mem::take(&mut request.finish);
+    if request.want as usize > BATCH_MAX {
+        return Err(Problem::field("/want", format!("must be at most {BATCH_MAX}")));
+    }
+    check(&request.offer, "")?;
+    let pull = async {
+        if request.want == 0 {
+            return Ok(None);
+        }
+        // The pull of a worker that has gone silent must be over before its leases run out: it would be given their jobs again.
+        let wait_ms = request.wait_ms.min(app.queue.lease_ms() / 2);
+        let held = if wait_ms > 0 { Some(app.hold_pull()?) } else { None };
+        let deadline = held.as_ref().map(|_| Instant::now() + Duration::from_millis(wait_ms));
+        // One that does not wait is nobody to tell.
+        let offers = held.as_ref().map_or_else(Offers::default, |_| app.offers.clone());
+        let offer = offers.stand(&worker.worker_id, std::mem::take(&mut request.offer));
+        let asked = || query(&app, &worker, &request, offer.now());
+        app.pulls.lease(asked, deadline, offer.changes()).await.map(Some)
+    };
+    let (finished, granted) = tokio::try_join!(finish::report(&app, &worker.worker_id, finish), pull)?;
+    let Some(granted) = granted else {
+        return respond(&LeaseReply { leases: Vec::new(), finished }, None);
+    };
+    let mut leases: Vec<LeasedJob> = Vec::with_capacity(granted.leases().len());
+    let (mut fetched, mut away) = (0, None);
+    let record = known(&app, &worker.worker_id).await?;
+    for lease in granted.leases() {
+        if is_refused(&app, record.as_deref(), lease).await {
+            tracing::error!(worker.id = worker.worker_id, job.id = %lease.job_id, "a job was leased to a worker that may not run it, and goes back");
+            give_back(&app, lease).await?;
+            continue;
+        }
+        if fetched > LEASE_BYTES {
+            // Inputs that were fetched for a worker that does not do it itself: the rest goes back, and comes with the next reply.
+            give_back(&app, lease).await?;
+            continue;
+        }
+        match told(&app, lease, request.fetches_inputs).await {
+            Ok(told) => {
+                fetched += told.input.get().len().saturating_sub(lease.input.get().len());
+                leases.push(told);
+            }
+            // The others need not wait for what this one needs.
+            Err(Untold::Passing(problem)) => {
+                tracing::warn!(job.id = %lease.job_id, detail = problem.detail(), "a lease cannot be told to its worker, and goes back");
+                give_back(&app, lease).await?;
+                away = Some(problem);
+            }
+            // It would come back with the next lease, and keep all others from every worker.
+            Err(Untold::Unreadable(why)) => end(&app, lease, why).await?,
+        }
+    }
+    // With nothing else to do, the worker is to ask again after a pause.
+    if let Some(problem) = away.filter(|_| leases.is_empty()) {
+        return Err(problem);
+    }
+    for lease in granted.leases() {
+        metrics::leased(lease.spec.priority, lease.queued_ms);
+    }
+    respond(&LeaseReply { leases, finished }, Some(granted))
+}
+
+/// That an offer names no more than can be looked at. `at`: where it stands in the request.
+pub(super) fn check(offer: &Offer, at: &str) -> Result<(), Problem> {
+    if offer.cards.len() > GPUS_MAX {
+        return Err(Problem::field(format!("{at}/cards"), format!("must be at most {GPUS_MAX}")));
+    }
+    if offer.warm.len() > WARM_MAX {
+        return Err(Problem::field(format!("{at}/warm"), format!("must be at most {WARM_MAX}")));
+    }
+    Ok(())
+}
+
+/// What this worker asks for, as things stand now.
+async fn query(app: &App, caller: &JoinedWorker, request: &LeaseRequest, offer: Offer) -> Result<LeaseQuery, Problem> {
+    let worker_id = &caller.worker_id;
+    let (demands, worker, drains, is_wanted, evicted) = tokio::try_join!(
+        app.demands(),
+        known(app, worker_id),
+        app.drains(),
+        app.is_wanted(&caller.token),
+        app.evicted()
+    )?;
+    if !is_wanted || evicted.has(worker_id) || worker.as_ref().is_some_and(|worker| drains.contains_key(&worker.name)) {
+        // It may look because it was woken for a job: that is for somebody else.
+        app.pulls.hand_on();
+        return Ok(LeaseQuery::new(worker_id, request.want, Reach::default()));
+    }
+    // One that is not known meets nobody's demands; its next heartbeat has it join again.
+    let reach = worker.as_ref().map(|worker| fleet::reach(&demands, worker, offer.reach_gib, &offer.cards));
+    let mut warm = Vec::with_capacity(offer.warm.len());
+    for WarmModel { model: ModelRef { tenant, endpoint, version }, takes, card_gib } in offer.warm {
+        // One that is not deployed has no jobs. That a model is loaded is the worker's word: it is a preference among the jobs that the worker
+        // may run, never a permission.
+        if let Some(worker) = &worker
+            && let Ok(deployed) = app.catalog.resolve(&tenant, &endpoint, Some(version)).await
+            && deployed.vram_class_gib <= card_gib
+            && deployed.version.spec.demands.refusal(&worker.offer()).is_none()
+        {
+            let class = class_of(deployed.demands, deployed.vram_class_gib);
+            let place = format!("{class}:{tenant}:{endpoint}");
+            // Two versions of an endpoint have one lane.
+            match warm.iter_mut().find(|lane: &&mut WarmLane| lane.place == place) {
+                Some(lane) => lane.takes = lane.takes.saturating_add(takes),
+                None => warm.push(WarmLane { place, takes }),
+            }
+        }
+    }
+    Ok(LeaseQuery {
+        warm,
+        patience_ms: patience_ms(offer.cold_ms),
+        only: request.only,
+        slots: Some(worker.as_ref().map_or(0, |worker| fleet::leased_slots(worker))),
+        rank: worker.map_or(0, |worker| fleet::rank(&worker)),
+        ..LeaseQuery::new(worker_id, request.want, reach.unwrap_or_default())
+    })
+}
+
+/// Gives a lease back to the queue.
+async fn give_back(app: &App, lease: &Lease) -> Result<(), Problem> {
+    let named = [lease.named()];
+    app.ask_again("release a job", || app.queue.release(&named)).await.map(drop)
+}
+
+/// Whether an endpoint's demands forbid a worker its jobs. What the queue leases has been chosen by them; this does not rely on it, since a job
+/// has its input with it and opens its endpoint's secrets.
+async fn is_refused(app: &App, worker: Option<&WorkerRecord>, lease: &Lease) -> bool {
+    let Some(worker) = worker else { return true };
+    let spec = &lease.spec;
+    let deployed = app.catalog.resolve(&spec.tenant, &spec.endpoint, Some(spec.version)).await;
+    deployed.is_ok_and(|deployed| deployed.version.spec.demands.refusal(&worker.offer()).is_some())
+}
+
+/// Why a lease cannot be given to a worker.
+enum Untold {
+    /// Something does not answer, or is not as it should be: the lease goes back.
+    Passing(Problem),
+    /// Its input cannot be read, in words.
+    Unreadable(String),
+}
+
+impl From<Problem> for Untold {
+    fn from(problem: Problem) -> Self {
+        Self::Passing(problem)
+    }
+}
+
+fn missing() -> Untold {
+    Untold::Unreadable("its input is missing from the object store".to_owned())
+}
+
+impl From<ObjectsError> for Untold {
+    fn from(error: ObjectsError) -> Self {
+        Self::Passing(error.into())
+    }
+}
+
+/// Ends a job whose input, which came together from others' results, cannot be read.
+async fn end(app: &App, lease: &Lease, why: String) -> Result<(), Problem> {
+    tracing::error!(job.id = %lease.job_id, why, "a job whose input cannot be read is ended");
+    let outcome = FinishOutcome::Failed { error: JobError::new(ErrorCode::DependencyFailed, why) };
+    let report = [FinishReport::new(lease.named(), Timing::default(), outcome)];
+    app.ask_again("end a job", || app.queue.finish(&report)).await.map(drop)
+}
+
+async fn told(app: &App, lease: &Lease, fetches_inputs: bool) -> Result<LeasedJob, Untold> {
+    let spec = &lease.spec;
+    let is_plain = spec.depends_on.is_empty() && spec.steps.is_empty();
+    let file = InputFile::of(&lease.input);
+    // The files that an input names which has come together are not known from its record.
+    let (input, input_file) = match &file {
+        Some(file) if is_plain && fetches_inputs => (lease.input.clone(), Some(file.id.clone())),
+        _ => (app.whole_input(&spec.tenant, &lease.input).await?.ok_or_else(missing)?.into_owned(), None),
+    };
+    let mut named = if is_plain { spec.files.clone() } else { named_files(&input)? };
+    if let (Some(file), None) = (&file, &input_file) {
+        // It is in the reply.
+        named.retain(|id| *id != file.id);
+    }
+    let ttl = (URL_TTL + Duration::from_millis(spec.timeout_ms)).min(SIGNED_MAX);
+    // One after the other: signing is arithmetic, nobody is asked.
+    let mut files = BTreeMap::new();
+    for id in named {
+        let url = app.objects.presign_get(&inputs::file_key(&spec.tenant, &id), ttl).await?;
+        files.insert(id, url);
+    }
+    let traceparent = context::of_run(&app.config.traces.sampler, lease.job_id, spec, lease.attempt);
+    Ok(LeasedJob {
+        job_id: lease.job_id,
+        tenant: spec.tenant.clone(),
+        endpoint: spec.endpoint.clone(),
+        version: spec.version,
+        attempt: lease.attempt,
+        fence: lease.fence.clone(),
+        timeout_ms: spec.timeout_ms,
+        input,
+        input_file,
+        files,
+        traceparent: Some(traceparent.to_string()),
+        behind: lease.behind,
+    })
+}
+
+/// The files of an input that came together from others' results: it names more than was known at its submit.
+fn named_files(input: &RawValue) -> Result<Vec<String>, Untold> {
+    let unreadable = |why: &str| Untold::Unreadable(format!("its input cannot be read: {why}"));
+    let input = serde_json::from_str(input.get()).map_err(|error| unreadable(&error.to_string()))?;
+    inputs::files(&input, "/input").map_err(|problem| unreadable(problem.detail()))
+}
+
+fn respond(reply: &LeaseReply, granted: Option<Granted>) -> Result<Response, Problem> {
+    let text = json::write(reply)?;
+    let mut response = Response::new(Body::new(Telling { text: Some(text.into()), granted }));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// An answer that gives its leases back when it is dropped before anybody took it: the worker's connection was gone.
+struct Telling {
+    text: Option<Bytes>,
+    granted: Option<Granted>,
+}
+
+impl hyper::body::Body for Telling {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(granted) = self.granted.take() {
+            granted.told();
+        }
+        Poll::Ready(self.text.take().map(|text| Ok(Frame::data(text))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.text.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.text.as_ref().map_or(0, |text| text.len() as u64))
+    }
+}

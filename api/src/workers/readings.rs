@@ -1,0 +1,88 @@
+//! `GET /v1/workers/{id}/readings`: how a worker was in the last hour.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use stokehold_queue::gateway::GpuReading;
+use stokehold_queue::now_ms;
+use stokehold_queue::readings::WorkerReading;
+use utoipa::ToSchema;
+
+use crate::error::Problem;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, WorkersRead};
+use crate::time_format::rfc3339;
+
+/// How a worker was in the last hour, the oldest first: one reading of each half minute.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ReadingList {
+    readings: Vec<ReadingView>,
+}
+
+/// How a worker was.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Reading)]
+pub(crate) struct ReadingView {
+    /// RFC 3339.
+    at: String,
+    /// Attempts that ran.
+    running: u32,
+    gpus: Vec<GpuReadingView>,
+    memory_free_bytes: u64,
+    disk_free_bytes: u64,
+    /// Since the machine started, all interfaces but the loopback.
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+/// How a card was; null is what it does not tell.
+#[derive(Serialize, ToSchema)]
+#[schema(as = GpuReading)]
+pub(crate) struct GpuReadingView {
+    index: u32,
+    vram_used_mib: Option<u64>,
+    /// Reserved by models.
+    vram_held_mib: u64,
+    temperature_c: Option<u32>,
+    utilisation_pct: Option<u32>,
+    power_w: Option<u32>,
+}
+
+/// See how a worker was
+#[utoipa::path(get, operation_id = "list_worker_readings", path = "/v1/workers/{id}/readings", tag = "workers",
+    params(("id" = String, Path, description = "The worker's id.")),
+    responses((status = 200, description = "Its last hour, as far as it was here.", body = ReadingList), crate::openapi::Problems))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    _: Caller<WorkersRead>,
+    Path(id): Path<String>,
+) -> Result<Json<ReadingList>, Problem> {
+    let readings = app.ask("read a worker's readings", app.registry.readings(&id, now_ms())).await?;
+    if readings.is_empty() {
+        return Err(Problem::not_found("worker"));
+    }
+    Ok(Json(ReadingList { readings: readings.into_iter().map(ReadingView::from).collect() }))
+}
+
+impl From<WorkerReading> for ReadingView {
+    fn from(reading: WorkerReading) -> Self {
+        let gpu = |gpu: GpuReading| GpuReadingView {
+            index: gpu.index,
+            vram_used_mib: gpu.vram_used_mib,
+            vram_held_mib: gpu.vram_held_mib,
+            temperature_c: gpu.temperature_c,
+            utilisation_pct: gpu.utilisation_pct,
+            power_w: gpu.power_w,
+        };
+        Self {
+            at: rfc3339(reading.at_ms),
+            running: reading.running,
+            gpus: reading.gpus.into_iter().map(gpu).collect(),
+            memory_free_bytes: reading.host.memory_free_bytes,
+            disk_free_bytes: reading.host.disk_free_bytes,
+            received_bytes: reading.host.received_bytes,
+            sent_bytes: reading.host.sent_bytes,
+        }
+    }
+}

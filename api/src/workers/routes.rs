@@ -1,0 +1,349 @@
+//! `/v1/workers`: who is here to run jobs, and who is put out.
+
+use axum::Json as JsonAnswer;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use stokehold_queue::demands::Trust;
+use stokehold_queue::gateway::{Gpu, GpuHealth, HostStatus, ModelOnCard, ModelState, ModelStatus};
+use stokehold_queue::{WorkerRecord, now_ms};
+use utoipa::ToSchema;
+
+use crate::endpoints::TrustWord;
+use crate::error::Problem;
+use crate::server::json::Json;
+use crate::server::path::Path;
+use crate::state::App;
+use crate::tenants::auth::{Caller, WorkersJoin, WorkersRead};
+use crate::time_format::rfc3339;
+use crate::workers::fleet::is_lost;
+
+/// The workers heard of in the last quarter of an hour, by name.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct WorkerList {
+    workers: Vec<WorkerView>,
+}
+
+/// A worker.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Worker)]
+pub(crate) struct WorkerView {
+    id: String,
+    /// What its operator calls it.
+    name: String,
+    /// Its release.
+    release: String,
+    state: WorkerState,
+    /// RFC 3339.
+    joined_at: String,
+    /// RFC 3339.
+    seen_at: String,
+    /// Attempts it runs at once.
+    slots: u32,
+    /// Attempts it runs now.
+    running: u32,
+    /// Endpoint versions it has ready, as `name@version`.
+    loaded: Vec<String>,
+    /// The GPU driver's version.
+    driver: Option<String>,
+    /// The newest CUDA that the driver serves, as `12.8`.
+    cuda: Option<String>,
+    /// How far it shuts its handlers in, as it says: `L0` not at all, `L1` by system calls and files, `L2` by namespaces as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<String>,
+    /// Whose machine it is, as its join token says.
+    #[schema(value_type = TrustWord)]
+    trust: Trust,
+    /// Where it stands, as its join token says; empty when that says nothing.
+    region: String,
+    /// Its cards; none on a CPU worker.
+    gpus: Vec<GpuView>,
+    /// Its models, by name.
+    models: Vec<ModelView>,
+    host: HostView,
+}
+
+/// A model on a worker.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Model)]
+pub(crate) struct ModelView {
+    tenant: String,
+    /// `name@version`.
+    name: String,
+    state: ModelStateView,
+    /// Its cards; none on the CPU.
+    cards: Vec<ModelOnCardView>,
+    /// When a run of it last succeeded, RFC 3339.
+    succeeded_at: Option<String>,
+    /// Of its last runs, at most a hundred.
+    mean_ms: Option<u64>,
+    /// Of its last runs, at most a hundred.
+    p95_ms: Option<u64>,
+}
+
+/// What a model has of a card.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ModelOnCard)]
+pub(crate) struct ModelOnCardView {
+    /// The card's index.
+    index: u32,
+    /// What it has reserved there.
+    held_mib: u64,
+    /// What its processes use there; null where that cannot be seen.
+    seen_mib: Option<u64>,
+}
+
+impl From<ModelOnCard> for ModelOnCardView {
+    fn from(on: ModelOnCard) -> Self {
+        Self { index: on.index, held_mib: on.held_mib, seen_mib: on.seen_mib }
+    }
+}
+
+/// What a model on a worker does.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ModelState)]
+pub(crate) enum ModelStateView {
+    /// Its environment is built, its runner started, or it warms up.
+    Loading,
+    /// Loaded, and nobody asks for it.
+    Idle,
+    /// Jobs run on it, or are about to.
+    Busy,
+}
+
+/// A worker's machine; zeros before its first look.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Host)]
+pub(crate) struct HostView {
+    disk_free_bytes: u64,
+    disk_total_bytes: u64,
+    /// Cached environments.
+    environments_bytes: u64,
+    /// Taken by weights.
+    weights_bytes: u64,
+    memory_free_bytes: u64,
+    memory_total_bytes: u64,
+    /// Since the machine started, all interfaces but the loopback.
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+impl From<ModelStatus> for ModelView {
+    fn from(model: ModelStatus) -> Self {
+        Self {
+            tenant: model.tenant,
+            name: model.name,
+            state: match model.state {
+                ModelState::Loading => ModelStateView::Loading,
+                ModelState::Idle => ModelStateView::Idle,
+                ModelState::Busy => ModelStateView::Busy,
+            },
+            cards: model.cards.into_iter().map(ModelOnCardView::from).collect(),
+            succeeded_at: model.succeeded_ms.map(rfc3339),
+            mean_ms: model.mean_ms,
+            p95_ms: model.p95_ms,
+        }
+    }
+}
+
+impl From<HostStatus> for HostView {
+    fn from(host: HostStatus) -> Self {
+        let HostStatus {
+            disk_free_bytes,
+            disk_total_bytes,
+            environments_bytes,
+            weights_bytes,
+            memory_free_bytes,
+            memory_total_bytes,
+            received_bytes,
+            sent_bytes,
+        } = host;
+        Self {
+            disk_free_bytes,
+            disk_total_bytes,
+            environments_bytes,
+            weights_bytes,
+            memory_free_bytes,
+            memory_total_bytes,
+            received_bytes,
+            sent_bytes,
+        }
+    }
+}
+
+/// How a worker is.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WorkerState {
+    /// Taking jobs.
+    Ready,
+    /// Finishing what it has.
+    Draining,
+    /// Silent for several heartbeats.
+    Lost,
+}
+
+/// A card.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Gpu)]
+pub(crate) struct GpuView {
+    index: u32,
+    uuid: String,
+    name: String,
+    /// As `8.9`.
+    compute_capability: Option<String>,
+    /// All of its memory.
+    vram_mib: u64,
+    /// In use, by anybody.
+    vram_used_mib: Option<u64>,
+    /// Reserved by models.
+    vram_held_mib: Option<u64>,
+    /// What a model could still reserve.
+    vram_free_mib: Option<u64>,
+    /// In use by nobody of the worker's.
+    vram_foreign_mib: Option<u64>,
+    temperature_c: Option<u32>,
+    utilisation_pct: Option<u32>,
+    power_w: Option<u32>,
+    /// Uncorrected ECC errors since the driver was loaded.
+    ecc_uncorrected: Option<u64>,
+    health: GpuHealthView,
+    /// Why it takes no work.
+    why: Option<String>,
+}
+
+/// Whether a card takes work.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = GpuHealth)]
+pub(crate) enum GpuHealthView {
+    /// It does.
+    Well,
+    /// Not until it is cooler.
+    Hot,
+    /// It has failed, and does not until its worker starts again.
+    Fenced,
+}
+
+impl From<GpuHealth> for GpuHealthView {
+    fn from(health: GpuHealth) -> Self {
+        match health {
+            GpuHealth::Well => Self::Well,
+            GpuHealth::Hot => Self::Hot,
+            GpuHealth::Fenced => Self::Fenced,
+        }
+    }
+}
+
+/// List workers
+///
+/// Workers serve every tenant, so the scope `workers:read` is one for operators.
+#[utoipa::path(get, operation_id = "list_workers", path = "/v1/workers", tag = "workers",
+    responses((status = 200, description = "The workers heard of lately.", body = WorkerList), crate::openapi::Problems))]
+pub(crate) async fn list(State(app): State<App>, _: Caller<WorkersRead>) -> Result<JsonAnswer<WorkerList>, Problem> {
+    let (mut workers, drains) = tokio::try_join!(app.ask("list workers", app.registry.workers()), app.drains())?;
+    for worker in &mut workers {
+        worker.status.draining |= drains.contains_key(&worker.name);
+    }
+    let now_ms = now_ms();
+    Ok(JsonAnswer(WorkerList {
+        workers: workers.into_iter().map(|worker| view(worker, now_ms, app.config.extend_every_ms)).collect(),
+    }))
+}
+
+/// How a worker is put out.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Eviction {
+    /// Revoke the token that it joined with, too: nothing joins with it any more. Workers that have joined with it stay.
+    #[serde(default)]
+    revoke_join_token: bool,
+}
+
+/// A worker that was put out.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Evicted {
+    id: String,
+    /// What its operator called it.
+    name: String,
+    /// Jobs of it that went back to the queue.
+    requeued: u32,
+    /// The id of the token that it joined with; null where that is not known.
+    join_token: Option<String>,
+    /// Whether that was revoked.
+    join_token_revoked: bool,
+}
+
+/// Evict a worker
+///
+/// Every replica refuses its token within five seconds. Its jobs go back to the queue at no cost to them, what it says of them is refused, and
+/// it does not join again under its name with the token that it joined with; a rented machine does not join again at all. A host that may lie
+/// about its name is kept out by revoking that token.
+#[utoipa::path(post, operation_id = "evict_worker", path = "/v1/workers/{id}/evict", tag = "workers",
+    params(("id" = String, Path, description = "The worker's id.")), request_body = Eviction,
+    responses((status = 200, description = "It is no worker any more.", body = Evicted), crate::openapi::Problems))]
+pub(crate) async fn evict(
+    State(app): State<App>,
+    _: Caller<WorkersJoin>,
+    Path(id): Path<String>,
+    Json(Eviction { revoke_join_token }): Json<Eviction>,
+) -> Result<JsonAnswer<Evicted>, Problem> {
+    let worker = app.ask("read a worker", app.registry.worker(&id)).await?;
+    let worker = worker.ok_or_else(|| Problem::not_found("worker"))?;
+    let join_token = worker.joined_with.clone();
+    let mut join_token_revoked = false;
+    if let Some(token_id) = join_token.as_ref().filter(|_| revoke_join_token) {
+        join_token_revoked = app.ask_again("revoke a token", || app.registry.delete_token(token_id)).await?;
+    }
+    let requeued = app.evict(&worker).await?;
+    Ok(JsonAnswer(Evicted { id, name: worker.name, requeued, join_token, join_token_revoked }))
+}
+
+fn view(worker: WorkerRecord, now_ms: u64, extend_every_ms: u64) -> WorkerView {
+    let state = if is_lost(&worker, now_ms, extend_every_ms) {
+        WorkerState::Lost
+    } else if worker.status.draining {
+        WorkerState::Draining
+    } else {
+        WorkerState::Ready
+    };
+    let gpu = |gpu: Gpu| {
+        let reading = worker.status.gpus.iter().find(|reading| reading.index == gpu.index);
+        GpuView {
+            index: gpu.index,
+            uuid: gpu.uuid,
+            name: gpu.name,
+            compute_capability: gpu.compute_capability,
+            vram_mib: gpu.vram_mib,
+            vram_used_mib: reading.and_then(|reading| reading.vram_used_mib),
+            vram_held_mib: reading.map(|reading| reading.vram_held_mib),
+            vram_free_mib: reading.map(|reading| reading.vram_free_mib),
+            vram_foreign_mib: reading.map(|reading| reading.vram_foreign_mib),
+            temperature_c: reading.and_then(|reading| reading.temperature_c),
+            utilisation_pct: reading.and_then(|reading| reading.utilisation_pct),
+            power_w: reading.and_then(|reading| reading.power_w),
+            ecc_uncorrected: reading.and_then(|reading| reading.ecc_uncorrected),
+            health: reading.map(|reading| reading.health).unwrap_or_default().into(),
+            why: reading.and_then(|reading| reading.why.clone()),
+        }
+    };
+    WorkerView {
+        id: worker.worker_id,
+        name: worker.name,
+        release: worker.release,
+        state,
+        joined_at: rfc3339(worker.joined_ms),
+        seen_at: rfc3339(worker.seen_ms),
+        slots: worker.slots,
+        running: worker.status.running,
+        driver: worker.driver,
+        cuda: worker.cuda,
+        sandbox: worker.sandbox.map(|level| level.to_string()),
+        trust: worker.trust,
+        region: worker.region,
+        gpus: worker.gpus.into_iter().map(gpu).collect(),
+        loaded: worker.status.loaded,
+        models: worker.status.models.into_iter().map(Into::into).collect(),
+        host: worker.status.host.into(),
+    }
+}
