@@ -10,20 +10,20 @@ const BEGIN: &str = "<!-- From here on written by `make bless` from the code. --
 /// Who tells what, in the order of the page.
 fn tellers() -> [(&'static str, &'static [Metric]); 7] {
     [
-        ("Each replica of the API", stokehold_api::METRICS),
-        ("One replica of the API, of the whole installation", stokehold_api::FIGURES),
+        ("Each API replica", stokehold_api::METRICS),
+        ("The installation, exported by one API replica", stokehold_api::FIGURES),
         ("Each autoscaler", stokehold_autoscaler::metrics::METRICS),
-        ("The autoscaler that leads", stokehold_autoscaler::metrics::LED),
+        ("The leading autoscaler", stokehold_autoscaler::metrics::LED),
         ("Each worker", stokehold_worker::metrics::METRICS),
-        ("Whoever speaks to Redis: replicas and autoscalers", stokehold_queue::metrics::METRICS),
-        ("Whoever speaks to S3: replicas", stokehold_objects::metrics::METRICS),
+        ("Redis clients: API replicas and autoscalers", stokehold_queue::metrics::METRICS),
+        ("S3 clients: API replicas", stokehold_objects::metrics::METRICS),
     ]
 }
 
 fn table() -> String {
     let mut page = BEGIN.to_owned();
     for (teller, metrics) in tellers() {
-        page.push_str(&format!("\n## {teller}\n\n| metric | kind | by | |\n|---|---|---|---|\n"));
+        page.push_str(&format!("\n## {teller}\n\n| metric | kind | labels | description |\n|---|---|---|---|\n"));
         for metric in metrics {
             let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
             let (name, kind, help) = (metric.name, metric.kind.as_str(), metric.help);

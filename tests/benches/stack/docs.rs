@@ -14,6 +14,9 @@ use crate::table::{order, tables};
 const BEGIN: &str = "<!-- bench: from here to the end mark, `make bench-docs` writes -->";
 const END: &str = "<!-- bench: end -->";
 
+/// The longest line of Markdown that `tests/tidy/markdown.py` accepts.
+const COLUMNS: usize = 100;
+
 /// Writes the charts into `docs/benchmarks`, and the tables between the marks of `docs/BENCHMARKS.md`.
 pub(crate) fn write(json: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(json).with_context(|| format!("cannot read {}", json.display()))?;
@@ -89,8 +92,8 @@ fn draw(run: &Run) -> Vec<(&'static str, String)> {
 fn section(run: &Run, charts: &[&str]) -> String {
     let machine = |name: &str| run.machine[name].as_str().unwrap_or("?").to_owned();
     let load = run.machine["load_average"].as_f64().unwrap_or_default();
-    let mut text = format!(
-        "{}: {} cores ({}), Linux {}, {}. {} rounds, medians; depth, width and crash once. Load average when it began: {load:.1}.\n\n",
+    let about = format!(
+        "{}: {} cores ({}), Linux {}, {}. {} rounds, medians; depth, width and crash once. Load average when it began: {load:.1}.",
         machine("date"),
         run.machine["cores"],
         machine("cpu"),
@@ -98,8 +101,9 @@ fn section(run: &Run, charts: &[&str]) -> String {
         machine("redis"),
         run.rounds,
     );
-    let about: Vec<String> = order(run).iter().map(|(name, figures)| format!("{name} ({})", figures.about)).collect();
-    let _ = writeln!(text, "{}.\n", about.join("; "));
+    let mut text = format!("{}\n", paragraph("", &about));
+    let systems: Vec<String> = order(run).iter().map(|(name, figures)| format!("{name} ({})", figures.about)).collect();
+    let _ = writeln!(text, "{}", paragraph("", &format!("{}.", systems.join("; "))));
     for chart in charts {
         let _ = writeln!(text, "![{chart}](benchmarks/{chart}.svg)\n");
     }
@@ -116,11 +120,28 @@ fn section(run: &Run, charts: &[&str]) -> String {
     let failed: Vec<String> = order(run)
         .iter()
         .flat_map(|(name, figures)| {
-            figures.failed.iter().map(move |reason| format!("- {name}: {}\n", reason.replace('|', "/")))
+            figures.failed.iter().map(move |reason| paragraph("- ", &format!("{name}: {}", reason.replace('|', "/"))))
         })
         .collect();
     if !failed.is_empty() {
         let _ = writeln!(text, "Not measured:\n\n{}", failed.concat());
     }
     text
+}
+
+/// Wraps a paragraph at [`COLUMNS`]. `marker` precedes its first line; later lines are indented by its width.
+fn paragraph(marker: &str, text: &str) -> String {
+    let (mut lines, mut line) = (vec![], marker.to_owned());
+    for word in text.split_whitespace() {
+        if line.len() > marker.len() {
+            if line.len() + 1 + word.len() > COLUMNS {
+                lines.push(std::mem::replace(&mut line, " ".repeat(marker.len())));
+            } else {
+                line.push(' ');
+            }
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines.join("\n") + "\n"
 }
