@@ -98,7 +98,7 @@ fn every_route_is_in_the_matrix_and_every_row_is_a_route() {
     public.insert("/openapi.json".to_owned());
     assert_eq!(served(include_str!("../../src/routes.rs")), public);
     let gateway: BTreeSet<String> = GATEWAY.iter().map(|(_, path)| (*path).to_owned()).collect();
-    assert_eq!(served(include_str!("../../src/gateway.rs")), gateway);
+    assert_eq!(served(include_str!("../../src/workers/gateway.rs")), gateway);
 }
 
 #[test]
