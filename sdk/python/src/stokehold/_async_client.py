@@ -1,12 +1,10 @@
-"""The client for asyncio."""
+"""The asynchronous client."""
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import random
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
 from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +20,7 @@ from stokehold._async_resources import (
     AsyncSchedules,
     AsyncWebhooks,
 )
+from stokehold._async_transport import AsyncTransport
 from stokehold._calls import Pairs
 from stokehold._config import load_settings
 from stokehold._deploy import deploy
@@ -30,9 +29,9 @@ from stokehold._events import Event
 from stokehold._lines import LineReader
 from stokehold._models import Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
 from stokehold._options import JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
-from stokehold._request import LIMITS, OK, Call, Pause, Plan, Reply, build_request, transport_error
+from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
 from stokehold._retry import Retry
-from stokehold._transfer import Body, OnProgress
+from stokehold._transfer import OnProgress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -58,7 +57,7 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._api = Api(load_settings(base_url, token), retry or Retry(), timeout_s, user_agent("async"))
-        self._http = httpx.AsyncClient(transport=transport, limits=LIMITS)
+        self._transport = AsyncTransport(transport)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -77,7 +76,7 @@ class AsyncClient:
 
     async def aclose(self) -> None:
         """Closes its connections."""
-        await self._http.aclose()
+        await self._transport.aclose()
 
     async def submit(
         self,
@@ -275,7 +274,7 @@ class AsyncClient:
                 return
 
     async def _run(self, plan: Plan[T]) -> T:
-        """Carries a plan's steps out. What blocks is done in a thread."""
+        """Carries out the steps of a plan and returns its result."""
         outcome: Any = None
         try:
             while True:
@@ -283,9 +282,9 @@ class AsyncClient:
                 if isinstance(step, Call):
                     outcome = await self._perform(step)
                 elif isinstance(step, Pause):
-                    await asyncio.sleep(step.seconds)
+                    await self._transport.sleep(step.seconds)
                 else:
-                    outcome = await asyncio.to_thread(step.run)
+                    outcome = await self._transport.run_blocking(step.run)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -294,12 +293,12 @@ class AsyncClient:
 
     async def _perform(self, call: Call) -> Reply | StokeholdError:
         try:
-            async with self._send(call) as response:
+            async with self._transport.send(call) as response:
                 if call.sink is None or response.status_code != OK:
                     return Reply(response.status_code, response.headers, await response.aread())
                 call.sink.start()
                 async for chunk in response.aiter_bytes():
-                    await asyncio.to_thread(call.sink.write, chunk)
+                    await self._transport.run_blocking(call.sink.write, chunk)
                 return Reply(response.status_code, response.headers, b"")
         except (httpx.RequestError, httpx.InvalidURL) as error:
             return transport_error(call, error)
@@ -310,7 +309,7 @@ class AsyncClient:
             outcome: Reply | StokeholdError | None = None
             call = reader.call()
             try:
-                async with self._send(call) as response:
+                async with self._transport.send(call) as response:
                     if response.status_code == OK:
                         async for chunk in response.aiter_bytes():
                             for event in reader.feed(chunk):
@@ -320,13 +319,14 @@ class AsyncClient:
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 outcome = transport_error(call, error)
             if not reader.done:
-                await asyncio.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
+                pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
+                await self._transport.sleep(pause_s)
 
     async def _lines(self, reader: LineReader) -> AsyncIterator[dict[str, Any]]:
         while not reader.done:
             call = reader.call()
             try:
-                async with self._send(call) as response:
+                async with self._transport.send(call) as response:
                     if response.status_code == OK:
                         async for chunk in response.aiter_bytes():
                             for line in reader.feed(chunk):
@@ -339,20 +339,5 @@ class AsyncClient:
                     )
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 outcome = transport_error(call, error)
-            await asyncio.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
-
-    @asynccontextmanager
-    async def _send(self, call: Call) -> AsyncIterator[httpx.Response]:
-        content = _chunks(call.body) if isinstance(call.body, Body) else call.body
-        response = await self._http.send(build_request(call, content), stream=True)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-
-async def _chunks(body: Body) -> AsyncIterator[bytes]:
-    with closing(body.chunks()) as chunks:
-        while chunk := await asyncio.to_thread(next, chunks, b""):
-            yield chunk
-            body.sent(chunk)
+            pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
+            await self._transport.sleep(pause_s)

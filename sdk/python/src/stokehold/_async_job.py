@@ -1,4 +1,4 @@
-"""A job and a file, as the client for asyncio gives them."""
+"""The jobs and files of the asynchronous client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hangs on the client for asyncio: batches, schedules, webhooks, feedback, pipelines."""
+"""The resources of the asynchronous client: batches, schedules, webhooks, feedback, pipelines."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class AsyncBatches:
         return AsyncBatch(self._client, await self._client._run(_batches.get(self._client._api, batch_id)))
 
     async def list(self, *, state: BatchState | None = None, page_size: int = 100) -> AsyncIterator[AsyncBatch]:
-        """AsyncBatches, newest first, fetched page by page as they are looked at."""
+        """Batches, newest first, fetched page by page as they are looked at."""
         query = list_query({"state": state}, page_size, ("state",))
         async for raw in self._client._pages(_batches.PATH, "batches", query):
             yield AsyncBatch(self._client, BatchRecord(raw))
@@ -100,8 +100,9 @@ class AsyncBatch(BatchRecord):
     def results(self) -> AsyncIterator[dict[str, Any]]:
         """The lines that succeeded, streamed, at any time: those there are so far.
 
-        Each is `{"line", "custom_id", "job_id", "result"}`, in no certain order, with `result_url` in place of a result
-        that is large: `(await client.get(line["job_id"])).result()` fetches that. Files in it are `AsyncFileRef`s.
+        Each is `{"line", "custom_id", "job_id", "result"}`, in no certain order. Files in a result are `AsyncFileRef`s.
+        A line with a large result has `result_url` instead: `await (await client.get(line["job_id"])).result()` fetches
+        that.
         """
         return self._client._lines(_batches.lines(self._client._api, self.id, "results"))
 

@@ -1,12 +1,11 @@
-"""The client that blocks."""
+# Generated from _async_client.py by `make sync-client`; do not edit.
+"""The synchronous client."""
 
 from __future__ import annotations
 
 import builtins
 import random
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,10 +22,17 @@ from stokehold._job import FileRef, Job
 from stokehold._lines import LineReader
 from stokehold._models import Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
 from stokehold._options import JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
-from stokehold._request import LIMITS, OK, Call, Pause, Plan, Reply, build_request, transport_error
-from stokehold._resources import Batches, FeedbackRoutes, Pipeline, Schedules, Webhooks
+from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
+from stokehold._resources import (
+    Batches,
+    FeedbackRoutes,
+    Pipeline,
+    Schedules,
+    Webhooks,
+)
 from stokehold._retry import Retry
-from stokehold._transfer import Body, OnProgress
+from stokehold._transfer import OnProgress
+from stokehold._transport import Transport
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -52,7 +58,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._api = Api(load_settings(base_url, token), retry or Retry(), timeout_s, user_agent("sync"))
-        self._http = httpx.Client(transport=transport, limits=LIMITS)
+        self._transport = Transport(transport)
 
     def __enter__(self) -> Client:
         return self
@@ -71,7 +77,7 @@ class Client:
 
     def close(self) -> None:
         """Closes its connections."""
-        self._http.close()
+        self._transport.close()
 
     def submit(
         self,
@@ -268,7 +274,7 @@ class Client:
                 return
 
     def _run(self, plan: Plan[T]) -> T:
-        """Carries a plan's steps out."""
+        """Carries out the steps of a plan and returns its result."""
         outcome: Any = None
         try:
             while True:
@@ -276,9 +282,9 @@ class Client:
                 if isinstance(step, Call):
                     outcome = self._perform(step)
                 elif isinstance(step, Pause):
-                    time.sleep(step.seconds)
+                    self._transport.sleep(step.seconds)
                 else:
-                    outcome = step.run()
+                    outcome = self._transport.run_blocking(step.run)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -287,12 +293,12 @@ class Client:
 
     def _perform(self, call: Call) -> Reply | StokeholdError:
         try:
-            with closing(self._send(call)) as response:
+            with self._transport.send(call) as response:
                 if call.sink is None or response.status_code != OK:
                     return Reply(response.status_code, response.headers, response.read())
                 call.sink.start()
                 for chunk in response.iter_bytes():
-                    call.sink.write(chunk)
+                    self._transport.run_blocking(call.sink.write, chunk)
                 return Reply(response.status_code, response.headers, b"")
         except (httpx.RequestError, httpx.InvalidURL) as error:
             return transport_error(call, error)
@@ -303,7 +309,7 @@ class Client:
             outcome: Reply | StokeholdError | None = None
             call = reader.call()
             try:
-                with closing(self._send(call)) as response:
+                with self._transport.send(call) as response:
                     if response.status_code == OK:
                         for chunk in response.iter_bytes():
                             yield from reader.feed(chunk)
@@ -312,13 +318,14 @@ class Client:
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 outcome = transport_error(call, error)
             if not reader.done:
-                time.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
+                pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
+                self._transport.sleep(pause_s)
 
     def _lines(self, reader: LineReader) -> Iterator[dict[str, Any]]:
         while not reader.done:
             call = reader.call()
             try:
-                with closing(self._send(call)) as response:
+                with self._transport.send(call) as response:
                     if response.status_code == OK:
                         for chunk in response.iter_bytes():
                             for line in reader.feed(chunk):
@@ -329,14 +336,5 @@ class Client:
                     outcome: Reply | StokeholdError = Reply(response.status_code, response.headers, response.read())
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 outcome = transport_error(call, error)
-            time.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
-
-    def _send(self, call: Call) -> httpx.Response:
-        content = _chunks(call.body) if isinstance(call.body, Body) else call.body
-        return self._http.send(build_request(call, content), stream=True)
-
-
-def _chunks(body: Body) -> Iterator[bytes]:
-    for chunk in body.chunks():
-        yield chunk
-        body.sent(chunk)
+            pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
+            self._transport.sleep(pause_s)

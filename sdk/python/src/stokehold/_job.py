@@ -1,4 +1,5 @@
-"""A job and a file, as the client that blocks gives them."""
+# Generated from _async_job.py by `make sync-client`; do not edit.
+"""The jobs and files of the synchronous client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What hangs on the client that blocks: batches, schedules, webhooks, feedback, pipelines."""
+# Generated from _async_resources.py by `make sync-client`; do not edit.
+"""The resources of the synchronous client: batches, schedules, webhooks, feedback, pipelines."""
 
 from __future__ import annotations
 
@@ -100,8 +101,9 @@ class Batch(BatchRecord):
     def results(self) -> Iterator[dict[str, Any]]:
         """The lines that succeeded, streamed, at any time: those there are so far.
 
-        Each is `{"line", "custom_id", "job_id", "result"}`, in no certain order, with `result_url` in place of a result
-        that is large: `client.get(line["job_id"]).result()` fetches that. Files in a result are `FileRef`s.
+        Each is `{"line", "custom_id", "job_id", "result"}`, in no certain order. Files in a result are `FileRef`s.
+        A line with a large result has `result_url` instead: `client.get(line["job_id"]).result()` fetches
+        that.
         """
         return self._client._lines(_batches.lines(self._client._api, self.id, "results"))
 
@@ -233,7 +235,8 @@ class Webhooks:
     ) -> Iterator[Delivery]:
         """What was delivered or is to be, newest first, fetched page by page. `job` and `batch` are ids."""
         query = list_query({"job": job, "batch": batch, "state": state}, page_size, ("job", "batch", "state"))
-        return map(Delivery.decode, self._client._pages(_webhooks.DELIVERIES_PATH, "deliveries", query))
+        for raw in self._client._pages(_webhooks.DELIVERIES_PATH, "deliveries", query):
+            yield Delivery.decode(raw)
 
     def delivery(self, delivery_id: str) -> Delivery:
         """One delivery by its id."""
