@@ -26,7 +26,7 @@ EXPRESSION = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
 RULES = [
     (rf"\(await ({EXPRESSION})\)(?=\.)", r"\1"),  # `(await f()).x` becomes `f().x`
     (r"\bawait ", ""),
-    (r"\ban(?= `?[Aa]sync)", "a"),
+    (r"\b([Aa])n(?= `?[Aa]sync)", r"\1"),
     (r"\basync (?=(?:def|for|with)\b)", ""),
     (r"\basynchronous\b", "synchronous"),
     (r'"async"', '"sync"'),
