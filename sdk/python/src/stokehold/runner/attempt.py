@@ -61,7 +61,7 @@ class Attempt:
     def refuse_if_cancelled(self) -> None:
         """For a cancel that came while the run waited its turn."""
         if self.is_cancelled:
-            raise Cancelled("the job was cancelled before it began")
+            raise Cancelled("the job was cancelled before it started")
 
     def progress(self, fraction: float, message: str) -> None:
         self._wire.progress(self.number, fraction, message)

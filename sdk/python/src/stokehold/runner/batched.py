@@ -29,7 +29,7 @@ class Batch:
         return [attempt.number for attempt in self.attempts]
 
     def job(self) -> Any:
-        raise RuntimeError("a call for a batch runs several jobs: current_job() cannot tell which one is meant")
+        raise RuntimeError("current_job() is not available in a call for a batch, which runs several jobs")
 
     def progress(self, fraction: float, message: str) -> None:
         for attempt in self.attempts:
@@ -158,8 +158,10 @@ def _one_each(values: Any, items: Sequence[Any]) -> list[Any]:
     """What the handler returned, one value per item. Whatever has a length and can be gone through will do."""
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
         raise BadOutput(
-            f"a batched handler returns a list with one result per item, and this is a {type(values).__name__}"
+            f"a batched handler must return a list with one result per item; it returned a {type(values).__name__}"
         )
     if len(values) != len(items):
-        raise BadOutput(f"a batched handler returns one result per item: {len(values)} came for {len(items)}")
+        raise BadOutput(
+            f"a batched handler must return one result per item; it returned {len(values)} for {len(items)}"
+        )
     return list(values)

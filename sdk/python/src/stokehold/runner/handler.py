@@ -13,7 +13,7 @@ from stokehold.runner.shapes import UnknownHint
 
 
 class HandlerNotFound(Exception):  # noqa: N818
-    """No handler where one was looked for; the message says what to change."""
+    """No handler was found. The message states what to change."""
 
 
 class Call(str, enum.Enum):
@@ -54,8 +54,8 @@ class Handler:
         self.batch = batch
         if batch is not None and self.called is not Call.FUNCTION:
             raise UnknownHint(
-                "max_batch_size is for a plain function: an async handler takes several jobs with max_concurrency, "
-                "and a generator one at a time"
+                "max_batch_size requires a plain function; use max_concurrency for an async handler, and note that a "
+                "generator runs one job at a time"
             )
 
     def portable(self, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A handler's arguments: their schema, and how they come out of a job's input."""
+"""The arguments of a handler: their schema, and how they are decoded from the input of a job."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Inputs:
             self.schema["$defs"] = shapes.definitions
 
     def load(self, body: bytes, files: Files) -> dict[str, Any]:
-        """The arguments. Raises `Reject` for an input that does not fit."""
+        """Decodes the arguments. Raises `Reject` for an input that does not match."""
         arguments: dict[str, Any] = json.loads(body)
         for name, load in self._loaders:
             if name in arguments:
@@ -103,25 +103,27 @@ def _parameters(handler: Callable[..., Any], bound: bool) -> list[inspect.Parame
         parameters = parameters[1:]
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            raise UnknownHint(f"*{parameter.name}: an input is a JSON object, so every argument needs a name")
+            raise UnknownHint(f"*{parameter.name}: every argument must have a name, because an input is a JSON object")
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise UnknownHint(f"{parameter.name}: an input is a JSON object, so no argument can be positional-only")
+            raise UnknownHint(
+                f"{parameter.name}: no argument can be positional-only, because an input is a JSON object"
+            )
     return parameters
 
 
 def _item_of(parameter: inspect.Parameter, hint: Any) -> Any:
     """What one job gives for a parameter of a batched handler."""
     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-        raise UnknownHint(f"**{parameter.name}: a batched handler names its arguments, each of them a list")
+        raise UnknownHint(f"**{parameter.name}: a batched handler must name its arguments, each of which is a list")
     item = item_hint(hint)
     if item is None:
         raise UnknownHint(
-            f"{parameter.name}: with max_batch_size each argument is a list with one item per job: hint it as list[...]"
+            f"{parameter.name}: with max_batch_size, each argument is a list, an item per job; hint it as list[...]"
         )
     if parameter.default is not inspect.Parameter.empty:
         raise UnknownHint(
-            f"{parameter.name}: an argument of a batched handler has no default: hint it as list[... | None], and "
-            "an item is None where its job left it out"
+            f"{parameter.name}: an argument of a batched handler cannot have a default; hint it as list[... | None]. "
+            "The item of a job that omits it is None"
         )
     return item
 

@@ -1,4 +1,4 @@
-"""What a handler returns, as JSON and files."""
+"""Encodes the return value of a handler as JSON and files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Outputs:
         """The body, if it can travel."""
         if len(body) > self._body_bytes_max:
             raise BadOutput(
-                f"{where} is {len(body)} bytes of JSON, more than {self._body_bytes_max}: "
+                f"{where} has {len(body)} bytes as JSON, more than the limit of {self._body_bytes_max}; "
                 "write it to a file and return its pathlib.Path"
             )
         return body
@@ -75,7 +75,7 @@ class Outputs:
         try:
             return _encoder(self._simpler).encode(value).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadOutput(_complaint(value, where) or f"{where} has no JSON form: {error}") from None
+            raise BadOutput(_complaint(value, where) or f"{where} cannot be encoded as JSON: {error}") from None
 
     def _simpler(self, value: Any) -> Any:
         """What json calls for a value it does not know."""
@@ -89,14 +89,18 @@ class Outputs:
         try:
             source = path.resolve(strict=True)
         except (OSError, RuntimeError) as error:
-            raise BadOutput(f"the result names the file {path}, which cannot be found: {error}") from None
+            raise BadOutput(f"the result refers to the file {path}, which cannot be found: {error}") from None
         known = self._names.get(source)
         if known is not None:
             return known
         if not source.is_file():
-            raise BadOutput(f"the result names {path}, which is no file: pack a folder into an archive and return that")
+            raise BadOutput(
+                f"the result refers to {path}, which is not a file; pack a folder into an archive and return that"
+            )
         if len(self.files) == _FILES_MAX:
-            raise BadOutput(f"the result names more than {_FILES_MAX} files: pack them into an archive and return that")
+            raise BadOutput(
+                f"the result refers to more than {_FILES_MAX} files; pack them into an archive and return that"
+            )
         if scratch in source.parents:
             name, placed = self._free_name(source.name, None), source
         else:
@@ -106,7 +110,7 @@ class Outputs:
                 scratch.mkdir(mode=0o700, exist_ok=True)
                 shutil.copyfile(source, placed)
             except OSError as error:
-                raise BadOutput(f"the result names the file {path}, which cannot be read: {error}") from None
+                raise BadOutput(f"the result refers to the file {path}, which cannot be read: {error}") from None
         self._names[source] = name
         self.files.append(OutputFile(name, str(placed), mimetypes.guess_type(name)[0] or "application/octet-stream"))
         return name
@@ -145,16 +149,18 @@ def _complaint(value: Any, where: str) -> str | None:
         return (
             None
             if math.isfinite(value)
-            else f"{where} is {value}, which JSON cannot hold: return None or a string instead"
+            else f"{where} is {value}, which JSON cannot represent; return None or a string instead"
         )
     if value is None or isinstance(value, (int, PurePath)):
         return None
     if isinstance(value, str):
-        return None if _is_unicode(value) else f"{where} is a str with half a surrogate pair, which UTF-8 cannot hold"
+        return (
+            None if _is_unicode(value) else f"{where} is a str with an unpaired surrogate, which UTF-8 cannot represent"
+        )
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, (str, int, float, type(None))):
-                return f"{where} has the key {key!r}: JSON keys are strings"
+                return f"{where} has the key {key!r}, but JSON keys are strings"
     try:
         children = _children(value, where)
     except Exception:
@@ -189,5 +195,5 @@ def _unknown(value: Any, where: str) -> str:
     name, module = type(value).__qualname__, type(value).__module__
     article = "an" if name[0] in "aeiou" else "a"
     kind = name if module == "builtins" else f"{module}.{name}"
-    advice = next((f": {advice}" for classes, advice in _ADVICE if isinstance(value, classes)), "")
-    return f"{where} is {article} {kind}, which JSON cannot hold{advice}"
+    advice = next((f"; {advice}" for classes, advice in _ADVICE if isinstance(value, classes)), "")
+    return f"{where} is {article} {kind}, which JSON cannot represent{advice}"

@@ -15,7 +15,7 @@ _OUT_OF_MEMORY = 2
 
 
 class FaultError(Exception):
-    """A GPU does not do what it is told."""
+    """A GPU does not work."""
 
 
 def probe() -> str | None:
@@ -48,7 +48,7 @@ def _try(cuda: Any, ordinal: int) -> None:
     found = (ctypes.c_ubyte * _BYTES)()
     _call(cuda, "cuMemcpyDtoH_v2", found, memory, size)
     if bytes(found) != bytes([_PATTERN]) * _BYTES:
-        raise FaultError("what was written to its memory is not what is read back")
+        raise FaultError("the data read from GPU memory differs from the data written")
     _call(cuda, "cuMemFree_v2", memory)
     _call(cuda, "cuCtxDestroy_v2", context)
 
@@ -56,7 +56,7 @@ def _try(cuda: Any, ordinal: int) -> None:
 def _call(cuda: Any, function: str, *arguments: Any) -> int:
     code: int = getattr(cuda, function)(*arguments)
     if code not in (0, _OUT_OF_MEMORY):
-        raise FaultError(f"{function} answers {_name(cuda, code)}")
+        raise FaultError(f"{function} returned {_name(cuda, code)}")
     return code
 
 

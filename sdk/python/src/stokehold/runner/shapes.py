@@ -56,12 +56,12 @@ _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _MISSING = inspect.Parameter.empty
 
 _ADVICE: dict[Any, str] = {
-    bytes: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    bytearray: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    memoryview: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    set: "JSON holds no sets: use list",
-    frozenset: "JSON holds no sets: use list",
-    complex: "JSON holds no complex numbers: use list[float]",
+    bytes: "JSON has no bytes; use pathlib.Path for a file, or str",
+    bytearray: "JSON has no bytes; use pathlib.Path for a file, or str",
+    memoryview: "JSON has no bytes; use pathlib.Path for a file, or str",
+    set: "JSON has no sets; use list",
+    frozenset: "JSON has no sets; use list",
+    complex: "JSON has no complex numbers; use list[float]",
 }
 
 
@@ -162,7 +162,7 @@ class Shapes:
         advice = (
             advice or "use str, int, float, bool, list, dict, Literal, Enum, a dataclass, a TypedDict or pathlib.Path"
         )
-        raise UnknownHint(f"{where}: {_name(hint)} has no JSON form. {advice}")
+        raise UnknownHint(f"{where}: {_name(hint)} cannot be converted to JSON: {advice}")
 
     def _annotated(self, hint: Any, metadata: tuple[Any, ...], where: str) -> Shape:
         shape = self.of(hint, where)
@@ -191,7 +191,7 @@ class Shapes:
                     return member.load(value, files)
                 except Reject as error:
                     refusal = refusal or error
-            raise refusal or Reject(f"no member of the union takes {_shown(value)}")
+            raise refusal or Reject(f"{_shown(value)} matches no member of the union")
 
         return Shape(schema, load, matches)
 
@@ -207,7 +207,7 @@ class Shapes:
         key, hint = arguments
         if key not in (str, Any):
             return self._unknown(
-                dict, where, f"JSON keys are strings: use dict[str, ...] instead of dict[{_name(key)}, ...]"
+                dict, where, f"JSON keys are strings; use dict[str, ...] instead of dict[{_name(key)}, ...]"
             )
         value = self.of(hint, f"{where}.*")
         schema: Schema = (
@@ -290,7 +290,7 @@ class Shapes:
 
         def load(value: Any, files: Files) -> Any:
             if not matches(value):
-                raise Reject(f"{_shown(value)} is no {hint.__name__}")
+                raise Reject(f"{_shown(value)} is not a valid {hint.__name__}")
             return build(
                 **{
                     name: each if (loader := members[name].shape.load) is None else loader(each, files)
@@ -310,13 +310,13 @@ class Shapes:
             del self.definitions[hint.__name__]
             for name, definition in parts.items():
                 if self.definitions.setdefault(name, definition) != definition:
-                    raise UnknownHint(f"two types are named {name}: rename one")
+                    raise UnknownHint(f"two types are named {name}; rename one")
 
         def load(value: Any, _files: Files) -> Any:
             try:
                 return hint.model_validate(value)
             except ValueError as error:
-                raise Reject(f"{_shown(value)} is no {hint.__name__}: {error}") from None
+                raise Reject(f"{_shown(value)} is not a valid {hint.__name__}: {error}") from None
 
         return Shape(reference, load, _is_dict)
 
@@ -325,7 +325,7 @@ class Shapes:
         name = hint.__name__
         owner = self._owners.setdefault(name, (hint, {}))
         if owner[0] is not hint:
-            raise UnknownHint(f"two types are named {name}: rename one")
+            raise UnknownHint(f"two types are named {name}; rename one")
         is_new = name not in self.definitions
         self.definitions.setdefault(name, {})
         return {"$ref": f"#/$defs/{name}"}, is_new
@@ -343,8 +343,8 @@ def type_hints(target: Any, where: str) -> dict[str, Any]:
         return typing.get_type_hints(target, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
         raise UnknownHint(
-            f"{where}: a type hint cannot be evaluated: {error}. Hints must name what the module imports at run time, "
-            "and `X | None` needs Python 3.10; before it is Optional[X]"
+            f"{where}: a type hint cannot be evaluated: {error}. Types in hints must be imported at run time, and "
+            "`X | None` requires Python 3.10; use Optional[X] before that"
         ) from error
 
 
@@ -385,7 +385,7 @@ def _choice(values: list[Any]) -> Shape:
             try:
                 return by_plain[_key(value)]
             except KeyError:
-                raise Reject(f"{_shown(value)} is none of {', '.join(map(_shown, plain))}") from None
+                raise Reject(f"{_shown(value)} is not one of {', '.join(map(_shown, plain))}") from None
 
     return Shape({"enum": plain}, load, lambda value: _key(value) in by_plain)
 
@@ -393,7 +393,7 @@ def _choice(values: list[Any]) -> Shape:
 def _enumeration(hint: type[enum.Enum]) -> Shape:
     for member in hint:
         if not isinstance(member.value, (str, int, float, bool, type(None))):
-            raise UnknownHint(f"{hint.__name__}.{member.name}: use a str, int, float or bool as an enum's value")
+            raise UnknownHint(f"{hint.__name__}.{member.name}: use a str, int, float or bool as the value of an enum")
     return _choice(list(hint))
 
 
@@ -407,10 +407,10 @@ def _key(value: Any) -> Any:
 def load_file(value: Any, files: Files) -> pathlib.Path:
     """The file that `{"$file": id}` names. Raises `Reject` for anything else."""
     if not _is_file(value):
-        raise Reject(f'{_shown(value)} is no file: give {{"$file": "<file id>"}}')
+        raise Reject(f'{_shown(value)} is not a file; use {{"$file": "<file id>"}}')
     path = files.get(value["$file"])
     if path is None:
-        raise Reject(f"file {_shown(value['$file'])} was not sent along")
+        raise Reject(f"file {_shown(value['$file'])} was not sent with the job")
     return pathlib.Path(path)
 
 
@@ -433,7 +433,7 @@ def _is_model(hint: Any) -> bool:
 
 def _checked(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise Reject(f"{_shown(value)} is no {'array' if kind is list else 'object'}")
+        raise Reject(f"{_shown(value)} is not an {'array' if kind is list else 'object'}")
     return value
 
 

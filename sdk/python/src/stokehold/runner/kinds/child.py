@@ -60,7 +60,7 @@ def descendants(pid: int) -> list[int]:
 
 
 class ChildEnded(Exception):  # noqa: N818
-    """The program ended before it was ready; what it wrote to its standard error says why."""
+    """The program exited before it was ready. Its standard error has the reason."""
 
 
 class Child:
@@ -125,4 +125,4 @@ def end_like(code: int) -> None:
 
 
 def _ending(code: int) -> str:
-    return f"ended with exit code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"

@@ -33,19 +33,19 @@ _LAST_LINES = 3
 
 
 class CommandFailed(Exception):  # noqa: N818
-    """The program ended with something else than 0."""
+    """The program exited with a code other than 0."""
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
     """Sees that there is such a program."""
     command: list[str] = json.loads(load.settings)["command"]
     if shutil.which(command[0]) is None:
-        raise HandlerNotFound(f"{command[0]}: there is no such program in the package or on PATH that may be executed")
+        raise HandlerNotFound(f"{command[0]}: no executable program of this name in the package or on PATH")
     return Command(command, load.max_concurrency)
 
 
 def describe(where: str) -> dict[str, Any]:
-    raise HandlerNotFound("a command is described by its stoke.toml")
+    raise HandlerNotFound("an endpoint of kind 'command' is described in stoke.toml")
 
 
 class Command(Handler):
@@ -180,13 +180,15 @@ async def _all(stdout: asyncio.StreamReader, answer: bytearray) -> None:
     while piece := await stdout.read(_CHUNK_BYTES):
         answer += piece
         if len(answer) > BODY_BYTES_MAX:
-            raise BadOutput(f"the program wrote more than {BODY_BYTES_MAX} bytes: write a file into STOKE_OUTPUT_DIR")
+            raise BadOutput(
+                f"the program wrote more than {BODY_BYTES_MAX} bytes; write a file to STOKE_OUTPUT_DIR instead"
+            )
 
 
 def _failure(code: int, log: Tail) -> Exception:
     said = f": {log.text()}" if log.text() else ""
     if code == REJECTED:
-        return Reject(log.text() or "the program refused the input")
+        return Reject(log.text() or "the program rejected the input")
     ending = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
     return CommandFailed(f"{ending}{said}")
 

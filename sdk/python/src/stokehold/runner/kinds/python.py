@@ -86,7 +86,9 @@ def find(where: str) -> Target:
         files = sorted(path.glob("*.py"))
         if len(files) != 1:
             found = ", ".join(file.name for file in files) or "no .py file"
-            raise HandlerNotFound(f"{text}: has {found}: name the handler's file endpoint.py, or give FILE.py:object")
+            raise HandlerNotFound(
+                f"{text} has {found}; name the file of the handler endpoint.py, or pass FILE.py:object"
+            )
     return _in_module(files[0], name)
 
 
@@ -108,7 +110,7 @@ def _handler(target: Any, call: Callable[..., Any], *, bound: bool = False) -> t
 def _predict_of(owner: Any, name: str) -> Callable[..., Any]:
     predict: Any = getattr(owner, "predict", None)
     if not callable(predict):
-        raise HandlerNotFound(f"class {name} has no predict(): that is what runs for each job")
+        raise HandlerNotFound(f"class {name} has no predict(), which runs for each job")
     found: Callable[..., Any] = predict
     return found
 
@@ -119,7 +121,7 @@ def _in_module(path: Path, name: str) -> Target:
     value = getattr(module, name, None)
     if not callable(value):
         there = "is not callable" if hasattr(module, name) else "does not exist"
-        raise HandlerNotFound(f"{path.name}:{name} {there}: name a function, or a class with predict()")
+        raise HandlerNotFound(f"{path.name}:{name} {there}; name a function, or a class with predict()")
     return Target(path.parent, path.name, name, value)
 
 
@@ -129,7 +131,7 @@ def _only_endpoint(module: ModuleType, path: Path) -> str:
     names = list(marked.values())
     if len(names) != 1:
         raise HandlerNotFound(
-            f"{path.name} has {_listed(names)}: mark one function or class with @endpoint, or give {path.name}:object"
+            f"{path.name} has {_listed(names)}; mark one function or class with @endpoint, or pass {path.name}:object"
         )
     return names[0]
 

@@ -43,10 +43,10 @@ def describe(where: str) -> dict[str, Any]:
     try:
         tree = ast.parse(path.read_bytes(), path.name)
     except (SyntaxError, ValueError) as error:
-        raise HandlerNotFound(f"{path.name} is no Python: {error}") from None
+        raise HandlerNotFound(f"{path.name} is not valid Python: {error}") from None
     if not any(_imports_runpod(node) for node in ast.walk(tree)):
         raise HandlerNotFound(
-            f"{path.name} does not import runpod: name the script that ends in "
+            f"{path.name} does not import runpod; name the script that ends in "
             'runpod.serverless.start({"handler": handler})'
         )
     return {

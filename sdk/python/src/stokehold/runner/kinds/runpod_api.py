@@ -39,7 +39,7 @@ _CANCEL_GRACE_S = 1.7
 
 
 class NoResult(Exception):  # noqa: N818
-    """The script is done with a job, and has not said what became of it."""
+    """The script finished a job without reporting a result."""
 
 
 class Ticket:
@@ -190,7 +190,7 @@ class Api:
         before = asyncio.get_running_loop().time() - _PICKUP_S
         lost = [ticket for ticket in self._taken.values() if ticket.taken_at < before and not ticket.has_result]
         for ticket in lost:
-            self._end(ticket, NoResult("the script ended the job without a result: its log says why"))
+            self._end(ticket, NoResult("the script ended the job without a result; see its log"))
 
     async def _stop(self) -> dict[str, list[str]] | None:
         if not self._to_stop and not self._is_closed:
@@ -259,11 +259,11 @@ class _Bell:
 
 def _parsed(body: bytes | None) -> dict[str, Any]:
     if body is None:
-        raise BadOutput(f"the output is over {BODY_BYTES_MAX} bytes: upload it, and return its address")
+        raise BadOutput(f"the output has more than {BODY_BYTES_MAX} bytes; upload it and return its URL")
     try:
         said = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadOutput(f"the output is no JSON: {error}") from None
+        raise BadOutput(f"the output is not JSON: {error}") from None
     if not isinstance(said, dict):
-        raise BadOutput("what was posted is no output")
+        raise BadOutput("the posted output is not a JSON object")
     return said

@@ -37,7 +37,7 @@ _VRAM = {"{vram_mib}": "STOKE_VRAM_MIB", "{vram_fraction}": "STOKE_VRAM_FRACTION
 
 
 class ServerError(Exception):
-    """The server did not answer a request as it should."""
+    """The server failed to respond to a request."""
 
 
 class Request(NamedTuple):
@@ -55,7 +55,7 @@ def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
 
 
 def describe(where: str) -> dict[str, Any]:
-    raise HandlerNotFound("a server is described by its stoke.toml")
+    raise HandlerNotFound("an endpoint of kind 'server' is described in stoke.toml")
 
 
 class Connection(http.client.HTTPConnection):
@@ -68,7 +68,7 @@ class Connection(http.client.HTTPConnection):
         super().connect()
         self._line = self.sock
         if self.is_given_up:
-            raise ConnectionAbortedError("nobody waits for the answer any more")
+            raise ConnectionAbortedError("the job no longer waits for the response")
 
     def hang_up(self) -> None:
         """Whatever reads or writes ends with an `OSError`, or as if the server had ended its answer."""
@@ -110,7 +110,7 @@ class Server(Handler):
             if name in part:
                 value = os.environ.get(variable)
                 if value is None:
-                    raise HandlerNotFound(f"the command has {name}, but without a vram_gib it runs on the CPU")
+                    raise HandlerNotFound(f"the command contains {name}, but without vram_gib it runs on the CPU")
                 part = part.replace(name, value)
         return part.replace("{port}", str(self._port))
 
@@ -151,12 +151,12 @@ class Server(Handler):
             return Request("POST", path, json.dumps(value).encode())
         path, method = value.get("path"), value.get("method", "POST")
         if not isinstance(path, str) or not path.startswith("/") or any(c <= " " for c in path):
-            raise Reject(f"input.path: {path!r} is no path of the server: give one such as /v1/models")
+            raise Reject(f"input.path: {path!r} is not a path of the server, e.g. /v1/models")
         if method not in _METHODS:
             raise Reject(f"input.method: {method!r}: use one of {', '.join(_METHODS)}")
         unknown = value.keys() - {"path", "method", "body"}
         if unknown:
-            raise Reject(f"input: {', '.join(sorted(unknown))}: an input has path, body and method")
+            raise Reject(f"input: unknown members {', '.join(sorted(unknown))}; use path, body and method")
         return Request(method, path, json.dumps(value["body"]).encode() if "body" in value else None)
 
     def _forward(self, connection: Connection, request: Request, attempt: Attempt) -> Any:
@@ -175,14 +175,14 @@ class Server(Handler):
                 raise
             # If it has died, this process ends here; the worker is to see that and not this.
             time.sleep(_LAST_LOOK_S)
-            raise ServerError(f"the server broke off: {error or type(error).__name__}") from None
+            raise ServerError(f"the connection to the server failed: {error or type(error).__name__}") from None
         finally:
             connection.close()
 
 
 def _refusal(response: http.client.HTTPResponse) -> Exception:
     said = " ".join(response.read(_ERROR_BYTES).decode("utf-8", "replace").split())
-    message = f"the server answered {response.status} {response.reason}: {said}".rstrip(": ")
+    message = f"the server returned {response.status} {response.reason}: {said}".rstrip(": ")
     is_for_good = 400 <= response.status < 500 and response.status not in _PASSING
     return Reject(message) if is_for_good else ServerError(message)
 
@@ -198,7 +198,7 @@ def _result(response: http.client.HTTPResponse, attempt: Attempt) -> Any:
         try:
             return json.loads(body) if body.strip() else None
         except ValueError as error:
-            raise BadOutput(f"the server's answer is no JSON: {error}") from None
+            raise BadOutput(f"the response of the server is not JSON: {error}") from None
     if kind.startswith("text/"):
         return _bounded(response).decode(response.headers.get_content_charset() or "utf-8", "replace")
     return _file(response, kind, attempt)
@@ -210,7 +210,7 @@ def _streamed(texts: Iterator[str], attempt: Attempt) -> list[Any]:
     for text in texts:
         room -= len(text)
         if room < 0:
-            raise BadOutput(f"the server's answer is more than {BODY_BYTES_MAX} bytes")
+            raise BadOutput(f"the response of the server has more than {BODY_BYTES_MAX} bytes")
         try:
             item = json.loads(text)
         except ValueError:
@@ -242,7 +242,7 @@ def _lines(response: http.client.HTTPResponse) -> Iterator[str]:
 def _bounded(response: http.client.HTTPResponse) -> bytes:
     body = response.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
-        raise BadOutput(f"the server's answer is more than {BODY_BYTES_MAX} bytes")
+        raise BadOutput(f"the response of the server has more than {BODY_BYTES_MAX} bytes")
     return body
 
 

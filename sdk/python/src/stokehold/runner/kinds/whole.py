@@ -27,6 +27,6 @@ def _with_paths(value: Any, files: Mapping[str, str]) -> Any:
     if value.keys() == {"$file"}:
         path = files.get(value["$file"])
         if path is None:
-            raise Reject(f"file {value['$file']!r} was not sent along")
+            raise Reject(f"file {value['$file']!r} was not sent with the job")
         return path
     return {name: _with_paths(item, files) for name, item in value.items()}
