@@ -66,14 +66,14 @@ class Api(Calls):
         called = call_headers()
         key = idempotency_key or str(uuid.uuid4())
         names = InputEncoder()
-        said = {"endpoint": endpoint, **options}
+        shared = {"endpoint": endpoint, **options}
         bodies = []
         for value in inputs:
-            bodies.append((yield from self.encode({**said, "input": value}, names)))
+            bodies.append((yield from self.encode({**shared, "input": value}, names)))
         try:
             for number, chunk in enumerate(_chunks(bodies)):
                 ids = yield from self._bulk(chunk, f"{key}-{number}", called)
-                jobs += [make(_accepted(job, said, names.named_jobs)) for job in ids]
+                jobs += [make(_accepted(job, shared, names.named_jobs)) for job in ids]
         except StokeholdError as error:
             if jobs:
                 raise PartlySubmitted(jobs, len(bodies)) from error
@@ -99,7 +99,7 @@ class Api(Calls):
                 "upload large inputs as files, or split it and let the second part depend on jobs of the first"
             )
         ids = yield from self._bulk(encoded, idempotency_key or str(uuid.uuid4()), called)
-        return [_accepted(*told) for told in zip(ids, bodies, blocked)]
+        return [_accepted(*each) for each in zip(ids, bodies, blocked)]
 
     def get(self, job_id: str) -> Plan[JobRecord]:
         return JobRecord((yield from self.get_json(job_path(job_id))))
@@ -137,10 +137,10 @@ class Api(Calls):
             asked = _selection(selected, limit, len(retried))
             if same_version:
                 asked["same_version"] = True
-            told = yield from self.post_json("/v1/jobs/retry", asked)
+            reply = yield from self.post_json("/v1/jobs/retry", asked)
             known = len(retried)
-            retried.update((pair["id"], Retried(pair["id"], pair["new_id"])) for pair in told["retried"])
-            if not told["more"] or len(retried) == known:
+            retried.update((pair["id"], Retried(pair["id"], pair["new_id"])) for pair in reply["retried"])
+            if not reply["more"] or len(retried) == known:
                 break
         return list(retried.values())
 
@@ -148,9 +148,9 @@ class Api(Calls):
         """Sends requests until no jobs are left to cancel."""
         cancelled = 0
         while limit is None or cancelled < limit:
-            told = yield from self.post_json("/v1/jobs/cancel", _selection(selected, limit, cancelled))
-            cancelled += told["cancelled"]
-            if not told["more"] or not told["cancelled"]:
+            reply = yield from self.post_json("/v1/jobs/cancel", _selection(selected, limit, cancelled))
+            cancelled += reply["cancelled"]
+            if not reply["more"] or not reply["cancelled"]:
                 break
         return cancelled
 
@@ -206,12 +206,12 @@ class Api(Calls):
         return Endpoint.decode((yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}")))
 
     def endpoints(self) -> Plan[list[Endpoint]]:
-        told = yield from self.get_json("/v1/endpoints")
-        return [Endpoint.decode(raw) for raw in told["endpoints"]]
+        page = yield from self.get_json("/v1/endpoints")
+        return [Endpoint.decode(raw) for raw in page["endpoints"]]
 
     def versions(self, name: str) -> Plan[list[Endpoint]]:
-        told = yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/versions")
-        return [Endpoint.decode(raw) for raw in told["versions"]]
+        page = yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/versions")
+        return [Endpoint.decode(raw) for raw in page["versions"]]
 
     def traffic(self, name: str) -> Plan[dict[int, int]]:
         return _parts((yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/traffic")))
@@ -221,8 +221,8 @@ class Api(Calls):
         return _parts((yield from self.put_json(f"/v1/endpoints/{quote(name, safe='')}/traffic", body)))
 
     def workers(self) -> Plan[list[Worker]]:
-        told = yield from self.get_json("/v1/workers")
-        return [Worker.decode(raw) for raw in told["workers"]]
+        page = yield from self.get_json("/v1/workers")
+        return [Worker.decode(raw) for raw in page["workers"]]
 
     def limits(self) -> Plan[Limits]:
         return Limits.decode((yield from self.get_json("/v1/limits")))
@@ -306,5 +306,5 @@ def _hold_s(seconds: float) -> int:
     return min(60, math.ceil(seconds))
 
 
-def _parts(told: Mapping[str, Any]) -> dict[int, int]:
-    return {part["version"]: part["percent"] for part in told["versions"]}
+def _parts(raw: Mapping[str, Any]) -> dict[int, int]:
+    return {part["version"]: part["percent"] for part in raw["versions"]}

@@ -79,16 +79,16 @@ def give(
     labels: Sequence[str] | None,
     comment: str | None,
 ) -> Plan[Feedback]:
-    said = {"accepted": accepted, "score": score, "labels": None if labels is None else list(labels)}
-    body = {name: value for name, value in {**said, "comment": comment}.items() if value is not None}
+    given = {"accepted": accepted, "score": score, "labels": None if labels is None else list(labels)}
+    body = {name: value for name, value in {**given, "comment": comment}.items() if value is not None}
     if not body:
         raise ValueError("no feedback given; pass at least one of accepted, score, labels and comment")
     return Feedback.decode((yield from api.post_json(f"{path}/feedback", body)))
 
 
 def stats(api: Api, endpoint: str | None) -> Plan[list[FeedbackStats]]:
-    told = yield from api.get_json("/v1/feedback", () if endpoint is None else [("endpoint", endpoint)])
-    return [FeedbackStats.decode(raw) for raw in told["versions"]]
+    page = yield from api.get_json("/v1/feedback", () if endpoint is None else [("endpoint", endpoint)])
+    return [FeedbackStats.decode(raw) for raw in page["versions"]]
 
 
 def export(api: Api, endpoint: str | None, version: int | None, sample: int | None, seed: int | None) -> LineReader:

@@ -74,16 +74,15 @@ def describe(target: str) -> dict[str, Any]:
             f"importing {target} took more than {DESCRIBE_TIMEOUT_S} s; load weights in setup(), not at import"
         ) from None
     try:
-        told = json.loads(run.stdout)
+        described: dict[str, Any] = json.loads(run.stdout)
     except ValueError:
         raise DeployError(
             f"{target} cannot be described (exit code {run.returncode}): {run.stderr.strip()[-2000:]}"
         ) from None
-    error = told.get("error")
+    error = described.get("error")
     if error is not None:
         parts = [f"{target} cannot be deployed: {error['class']}: {error['message']}", error.get("traceback") or ""]
         raise DeployError("\n".join(part for part in parts if part))
-    described: dict[str, Any] = told
     return described
 
 

@@ -108,8 +108,8 @@ def _signatures(header: str) -> list[bytes]:
 
 def _decode(message_id: str, body: bytes) -> WebhookEvent:
     try:
-        told = json.loads(body)
-        return WebhookEvent(message_id, told["type"], decode_time(told.get("timestamp")), told.get("data"))
+        event = json.loads(body)
+        return WebhookEvent(message_id, event["type"], decode_time(event.get("timestamp")), event.get("data"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WebhookVerificationError(
             f"the body is signed, but it is not a known event: {error!r}; if the server is newer, upgrade stokehold"

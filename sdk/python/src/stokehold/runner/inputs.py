@@ -13,10 +13,10 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Inputs:
-    """Made once per handler; `load` runs for every job."""
+    """The arguments of a handler. Created once per handler; `load` runs for every job."""
 
     def __init__(self, handler: Callable[..., Any], *, bound: bool, is_batched: bool = False) -> None:
-        """bound: the first parameter is filled (`self`), or will be. is_batched: each is a list, an item per job."""
+        """bound: skip the first parameter (`self`). is_batched: each argument is a list with an item per job."""
         hints = type_hints(unwrapped(handler), "the handler")
         shapes = Shapes()
         properties: Schema = {}
@@ -24,7 +24,7 @@ class Inputs:
         additional: Any = False
         self._loaders: list[tuple[str, Loader]] = []
         self._rest: Loader | None = None
-        # Of a batched handler: what an item is that left the argument out.
+        # For a batched handler: the item of a job that omits the argument.
         self._left_out: dict[str, Any] = {}
         for parameter in _parameters(handler, bound):
             hint = hints.get(parameter.name, Any)
@@ -71,12 +71,12 @@ class Inputs:
         return arguments
 
     def columns(self, items: list[dict[str, Any]]) -> dict[str, list[Any]]:
-        """The arguments of a call for several jobs: one list each, in the order of the jobs."""
+        """The arguments of a call for several jobs: a list for each argument, in the order of the jobs."""
         return {name: [item.get(name, none) for item in items] for name, none in self._left_out.items()}
 
 
 def result_schema(handler: Callable[..., Any], *, yields: bool, is_batched: bool = False) -> Schema:
-    """The schema of what a handler returns for a job; for a generator, of the list of what it yields."""
+    """The schema of the result of a job; for a generator, that of the list of yielded values."""
     shapes = Shapes(lenient=True)
     hint = type_hints(unwrapped(handler), "the handler").get("return", Any)
     if is_batched:
@@ -89,7 +89,7 @@ def result_schema(handler: Callable[..., Any], *, yields: bool, is_batched: bool
 
 
 def unwrapped(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The function whose hints count: below decorators, or a callable object's `__call__`."""
+    """The function with the type hints: without decorators, or the `__call__` of a callable object."""
     function: Callable[..., Any] = inspect.unwrap(handler)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function
@@ -112,7 +112,7 @@ def _parameters(handler: Callable[..., Any], bound: bool) -> list[inspect.Parame
 
 
 def _item_of(parameter: inspect.Parameter, hint: Any) -> Any:
-    """What one job gives for a parameter of a batched handler."""
+    """The hint of the value of one job, for a parameter of a batched handler."""
     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
         raise UnknownHint(f"**{parameter.name}: a batched handler must name its arguments, each of which is a list")
     item = item_hint(hint)

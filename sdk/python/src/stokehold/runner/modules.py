@@ -1,4 +1,4 @@
-"""Importing a file of the package."""
+"""Imports a file of the package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stokehold.runner.handler import HandlerNotFound
 
 
 def import_file(path: Path) -> ModuleType:
-    """Imports a file as the module its name says, with its folder on the path, as `python FILE` has it."""
+    """Imports a file as the module of its name, with its folder on the path, as `python FILE` does."""
     if not path.is_file():
         raise HandlerNotFound(f"{path.name}: no such file in {path.parent.name or path.parent}")
     name = path.stem
@@ -23,7 +23,7 @@ def import_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise HandlerNotFound(f"{path.name} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    # Before it runs, as `import` does: dataclasses and pickle look themselves up there.
+    # Before the code runs, as `import` does: dataclasses and pickle look up the module there.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)

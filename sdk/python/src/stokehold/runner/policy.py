@@ -122,7 +122,7 @@ class JobRetry:
 
 
 def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
-    """The steps of `before` or `after`, in order."""
+    """Checks the steps of `before` or `after`."""
     if isinstance(steps, (Step, str)) or not isinstance(steps, Sequence):
         raise ValueError(f'{option}={steps!r}: use a list, e.g. [Step("prompt-check")]')
     for step in steps:
@@ -138,7 +138,7 @@ def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
 
 
 def checked_warmup(inputs: Any) -> tuple[dict[str, Any], ...]:
-    """The inputs of `warmup`, in order."""
+    """Checks the inputs of `warmup`."""
     if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, Sequence):
         raise ValueError(f'warmup={inputs!r}: use a list of inputs, e.g. [{{"prompt": "warm up"}}]')
     if len(inputs) > WARMUPS_MAX:
@@ -168,7 +168,7 @@ def check_batching(max_batch_size: int, max_wait_ms: Any, max_concurrency: int) 
 
 
 def checked_names(option: str, names: Any) -> tuple[str, ...]:
-    """The names of `gpu_models` or `regions`."""
+    """Checks the names of `gpu_models` or `regions`."""
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise ValueError(f"{option}={names!r}: use a list of names")
     if len(names) > NAMES_MAX:
@@ -180,7 +180,7 @@ def checked_names(option: str, names: Any) -> tuple[str, ...]:
 
 
 def checked_variables(option: str, names: Any) -> tuple[str, ...]:
-    """The names of `secrets`."""
+    """Checks the names of `secrets`."""
     for name in (checked := checked_names(option, names)):
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"{option}: {name!r} cannot be an environment variable; use A-Z, 0-9 and _, e.g. HF_TOKEN")

@@ -1,4 +1,4 @@
-"""What a type hint means: a JSON Schema, and how to make the Python value from the JSON one."""
+"""Converts type hints to JSON Schemas, and JSON values to Python values."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ _ADVICE: dict[Any, str] = {
 }
 
 
-class UnknownHint(TypeError):  # noqa: N818 - a TypeError with a place
-    """A type hint that has no JSON form."""
+class UnknownHint(TypeError):  # noqa: N818 - a kind of TypeError
+    """A type hint that cannot be converted to a JSON Schema."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One type hint. `load` is None where the JSON value is the Python value; `matches` picks the member of a union."""
+    """A type hint. `load` is None if the JSON value is the Python value. `matches` selects the member of a union."""
 
     schema: Schema
     load: Loader | None = None
@@ -82,16 +82,16 @@ ANYTHING = Shape({})
 
 
 class Shapes:
-    """Makes shapes. Classes with fields land in `definitions` by name, so that they may contain themselves."""
+    """Creates shapes. Classes with fields are put in `definitions` by name, so that they can contain themselves."""
 
     def __init__(self, *, lenient: bool = False) -> None:
-        """lenient: a hint without a JSON form is anything (for results, which are checked when they are there)."""
+        """lenient: an unsupported hint means any value (for results, which are checked when they are encoded)."""
         self.definitions: dict[str, Schema] = {}
         self._owners: dict[str, Any] = {}
         self._lenient = lenient
 
     def of(self, hint: Any, where: str) -> Shape:
-        """The shape of a hint; `where` names it in errors."""
+        """Returns the shape of a hint. Errors name it as `where`."""
         if hint is Any or hint is _MISSING or hint is object or isinstance(hint, typing.TypeVar):
             return ANYTHING
         if hint is None:
@@ -229,7 +229,7 @@ class Shapes:
             if load is None:
                 return Shape(array.schema, lambda value, _files: tuple(_checked(value, list)), _is_list)
             return Shape(array.schema, lambda value, files: tuple(load(value, files)), _is_list)
-        # `tuple[()]` has no arguments, or on old Pythons an empty tuple as its one.
+        # `tuple[()]` has no arguments, or an empty tuple as its only argument in old versions of Python.
         items = [self.of(hint, f"{where}[{index}]") for index, hint in enumerate(arguments) if hint != ()]
         schema: Schema = {"type": "array", "minItems": len(items), "maxItems": len(items)}
         if items:
@@ -267,7 +267,7 @@ class Shapes:
         return self._object(hint, fields, hint)
 
     def _object(self, hint: Any, fields: Callable[[], dict[str, _Member]], build: Callable[..., Any]) -> Shape:
-        """`fields` is called once the name is taken, so that a member may refer to it."""
+        """`fields` is called after the name is registered, so that a member can refer to it."""
         reference, is_new = self._define(hint)
         members: dict[str, _Member] = self._owners[hint.__name__][1]
         if is_new:
@@ -305,7 +305,7 @@ class Shapes:
         if is_new:
             schema = hint.model_json_schema(ref_template="#/$defs/{model}")
             parts = schema.pop("$defs", {})
-            # A model that contains itself is among its own parts already.
+            # A model that contains itself is already one of its own parts.
             parts.setdefault(hint.__name__, schema)
             del self.definitions[hint.__name__]
             for name, definition in parts.items():
@@ -321,7 +321,7 @@ class Shapes:
         return Shape(reference, load, _is_dict)
 
     def _define(self, hint: Any) -> tuple[Schema, bool]:
-        """A reference to the definition named as the class is, and whether the definition is still to be made."""
+        """Returns a reference to the definition of a class, and whether the definition is new."""
         name = hint.__name__
         owner = self._owners.setdefault(name, (hint, {}))
         if owner[0] is not hint:
@@ -349,7 +349,7 @@ def type_hints(target: Any, where: str) -> dict[str, Any]:
 
 
 def item_hint(hint: Any) -> Any:
-    """The hint of a list's items, `None` where it is no list; of a list that does not say, anything."""
+    """The hint of the items of a list (`Any` if it has none), or None if the hint is not a list."""
     if typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -359,7 +359,7 @@ def item_hint(hint: Any) -> Any:
 
 
 def with_default(shape: Shape, default: Any) -> Shape:
-    """The shape with its default told, where JSON can hold that."""
+    """Adds a default to the schema, if JSON can represent it."""
     if isinstance(default, enum.Enum):
         default = default.value
     try:
@@ -398,14 +398,14 @@ def _enumeration(hint: type[enum.Enum]) -> Shape:
 
 
 def _key(value: Any) -> Any:
-    """JSON tells 1 from true, and not from 1.0; a Python dict neither."""
+    """A key that distinguishes 1 from true but not from 1.0, as JSON does."""
     if isinstance(value, (str, int, float, type(None))):
         return (isinstance(value, bool), value)
     return (None, repr(value))
 
 
 def load_file(value: Any, files: Files) -> pathlib.Path:
-    """The file that `{"$file": id}` names. Raises `Reject` for anything else."""
+    """Returns the path of the file of `{"$file": id}`. Raises `Reject` for any other value."""
     if not _is_file(value):
         raise Reject(f'{_shown(value)} is not a file; use {{"$file": "<file id>"}}')
     path = files.get(value["$file"])
@@ -427,7 +427,7 @@ def _is_dict(value: Any) -> bool:
 
 
 def _is_model(hint: Any) -> bool:
-    """A pydantic model; pydantic is not imported for those who do without."""
+    """Whether a class is a pydantic model. Does not import pydantic."""
     return callable(getattr(hint, "model_json_schema", None)) and callable(getattr(hint, "model_validate", None))
 
 
@@ -438,7 +438,7 @@ def _checked(value: Any, kind: type) -> Any:
 
 
 def _fitting(found: Schema, schema: Schema) -> Schema:
-    """Leaves out the length keywords of the other type, where the type is known."""
+    """Removes the length keywords that do not apply to the type, if it is known."""
     unfit = {"string": ("minItems", "maxItems"), "array": ("minLength", "maxLength")}.get(schema.get("type", ""), ())
     return {keyword: value for keyword, value in found.items() if keyword not in unfit}
 
@@ -448,7 +448,7 @@ def _qualifier(hint: Any) -> str:
 
 
 def _doc(hint: Any) -> str:
-    """A class's docstring; the ones that Python makes up say nothing."""
+    """The docstring of a class, unless Python generated it."""
     text = hint.__doc__ or ""
     return "" if text.startswith(f"{hint.__name__}(") or text == dict.__doc__ else inspect.cleandoc(text)
 

@@ -1,4 +1,4 @@
-"""`server`: any program that serves HTTP. It is started, waited for, and jobs are requests to it."""
+"""`server`: a program that serves HTTP. The runner starts it, waits until it is ready, and sends jobs as requests."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LOOPBACK = "127.0.0.1"
 _POLL_S = 0.05
 _POLL_TIMEOUT_S = 5.0
 _ERROR_BYTES = 2_000
-# Not the request's fault: the same may succeed later.
+# Not the fault of the request: it may succeed later.
 _PASSING = {408, 425, 429}
 _METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
-# What a crash leaves time for: the watcher of the program ends this process.
+# After a crash, the watcher of the program ends this process within this time.
 _LAST_LOOK_S = 2.0
 
 _VRAM = {"{vram_mib}": "STOKE_VRAM_MIB", "{vram_fraction}": "STOKE_VRAM_FRACTION"}
@@ -47,7 +47,7 @@ class Request(NamedTuple):
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """Starts the server, and returns when it says that it is ready. How long that may take is the worker's business."""
+    """Starts the server, and returns when it is ready. The worker enforces the timeout."""
     settings = json.loads(load.settings)
     server = Server(settings, load.max_concurrency)
     server.start()
@@ -59,7 +59,7 @@ def describe(where: str) -> dict[str, Any]:
 
 
 class Connection(http.client.HTTPConnection):
-    """Can be ended from another thread, also once the server has said that it will close it, when `sock` is gone."""
+    """A connection that another thread can close, even when `sock` is None because the server will close it."""
 
     is_given_up = False
     _line: socket.socket | None = None
@@ -71,7 +71,7 @@ class Connection(http.client.HTTPConnection):
             raise ConnectionAbortedError("the job no longer waits for the response")
 
     def hang_up(self) -> None:
-        """Whatever reads or writes ends with an `OSError`, or as if the server had ended its answer."""
+        """Ends reads and writes with an `OSError`, or as if the response had ended."""
         self.is_given_up = True
         if self._line is not None:
             with suppress(OSError):
@@ -81,10 +81,12 @@ class Connection(http.client.HTTPConnection):
 class Server(Handler):
     """Forwards each job as one request.
 
-    settings: `command`, in which `{port}` stands for the port that it is to listen on, on 127.0.0.1, and `{vram_mib}`
-    and `{vram_fraction}` for what it may use of each of its GPUs (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`);
-    `ready_path`, which answers 2xx once it is ready; `path`, where inputs are posted: without it a job says
-    `{"path": ..., "body": ..., "method"?: ...}`; `port`, for a server that cannot be told one.
+    settings:
+    command: the command. `{port}` is replaced by the port to listen on, on 127.0.0.1, and `{vram_mib}` and
+        `{vram_fraction}` by its share of each of its GPUs (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`).
+    ready_path: returns 2xx when the server is ready.
+    path: the path that inputs are posted to. Without it, an input is `{"path": ..., "body": ..., "method"?: ...}`.
+    port: the port of a server whose port cannot be set.
     """
 
     def __init__(self, settings: dict[str, Any], max_concurrency: int) -> None:
@@ -130,7 +132,7 @@ class Server(Handler):
 
     async def _answer(self, value: Any) -> Any:
         attempt = CURRENT.get()
-        assert isinstance(attempt, Attempt)  # noqa: S101 - it is called for one
+        assert isinstance(attempt, Attempt)  # noqa: S101 - called for an attempt only
         request = self._request(value)
         connection = Connection(_LOOPBACK, self._port)
         forwarding = asyncio.get_running_loop().run_in_executor(
@@ -139,7 +141,7 @@ class Server(Handler):
         try:
             return await asyncio.shield(forwarding)
         except asyncio.CancelledError:
-            # The server sees that nobody waits any more, and the thread is free again.
+            # The server sees the closed connection, and the thread is released.
             connection.hang_up()
             with suppress(Exception):
                 await forwarding
@@ -173,7 +175,7 @@ class Server(Handler):
         except (OSError, http.client.HTTPException) as error:
             if connection.is_given_up:
                 raise
-            # If it has died, this process ends here; the worker is to see that and not this.
+            # If the server crashed, this process ends here, and the worker reports the crash instead of this error.
             time.sleep(_LAST_LOOK_S)
             raise ServerError(f"the connection to the server failed: {error or type(error).__name__}") from None
         finally:
@@ -181,8 +183,8 @@ class Server(Handler):
 
 
 def _refusal(response: http.client.HTTPResponse) -> Exception:
-    said = " ".join(response.read(_ERROR_BYTES).decode("utf-8", "replace").split())
-    message = f"the server returned {response.status} {response.reason}: {said}".rstrip(": ")
+    detail = " ".join(response.read(_ERROR_BYTES).decode("utf-8", "replace").split())
+    message = f"the server returned {response.status} {response.reason}: {detail}".rstrip(": ")
     is_for_good = 400 <= response.status < 500 and response.status not in _PASSING
     return Reject(message) if is_for_good else ServerError(message)
 
@@ -221,7 +223,7 @@ def _streamed(texts: Iterator[str], attempt: Attempt) -> list[Any]:
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[str]:
-    """The data of server-sent events (WHATWG HTML, 9.2); `[DONE]` is OpenAI's end of them."""
+    """The data of server-sent events (WHATWG HTML, 9.2). `[DONE]` ends them, as in the API of OpenAI."""
     lines: list[str] = []
     for raw in _lines(response):
         line = raw.rstrip("\r\n")
@@ -255,7 +257,7 @@ def _file(response: http.client.HTTPResponse, kind: str, attempt: Attempt) -> Pa
 
 
 def _free_port() -> int:
-    """One that nobody has now: the kernel does not give it out again at once."""
+    """Returns a free port. The kernel does not assign it again at once."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
