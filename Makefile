@@ -66,7 +66,7 @@ WHEEL_SOURCES := $(shell find sdk/python/src sdk/python/rust crates/wire -type f
 JS_SOURCES := $(shell find sdk/js -path sdk/js/node_modules -prune -o -path sdk/js/dist -prune -o -type f \( -name '*.ts' -o -name '*.json' \) -print 2>/dev/null)
 DASHBOARD_SOURCES := api/openapi.json $(shell find api/dashboard -type d \( -name node_modules -o -name dist -o -name tests -o -name test-results \) -prune -o -type f ! -name openapi.d.ts ! -name playwright.config.ts -print 2>/dev/null)
 
-.PHONY: dashboard help demo dev test it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
+.PHONY: dashboard help demo dev test sync-client it sim storm storm-mutants fuzz schema lint fmt bless openapi bench bench-docs profile acceptance ci wheel garage clean stoke redis hostile hostile-tests bench-workers bench-environments packing test-gpu load powercut chaos chaos-nightly upgrade mutants worker-dist test-worker-dist sim-policies test-deploy images monitoring test-dashboard screenshots
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -353,6 +353,7 @@ lint: $(UV) $(DEV) $(DENY) sdk/js/dist/.built $(DASHBOARD_NODE) ## Check formatt
 	$(DENY) --offline check bans licenses sources
 	cd sdk/python && $(TOOLS)/dev/bin/ruff check $(PYTHON_FOLDERS) && $(TOOLS)/dev/bin/ruff format --check $(PYTHON_FOLDERS)
 	cd sdk/python && $(TOOLS)/dev/bin/mypy
+	cd sdk/python && $(TOOLS)/dev/bin/python tools/unasync.py --check
 	cd sdk/js && npm run --silent lint
 	cd api/dashboard && npm run --silent lint
 
@@ -371,6 +372,10 @@ bless: redis ## Rewrite the snapshots; read the diff before you commit it
 
 openapi: redis ## Rewrite api/openapi.json from the code
 	BLESS=1 cargo test --locked -p stokehold-api openapi
+
+# The asynchronous client is the source: _async_client.py gives _client.py, and so on.
+sync-client: $(DEV) ## Rewrite the synchronous Python client from the asynchronous one
+	@cd sdk/python && $(TOOLS)/dev/bin/python tools/unasync.py
 
 schema: stoke redis $(WHEEL) $(SCHEMA) ## Hold the running API to its OpenAPI document (EXAMPLES= per operation, SEED=)
 	@EXAMPLES=$(EXAMPLES) SEED=$(SEED) tests/schema/run.sh

@@ -1,6 +1,6 @@
-"""Stokehold for Python: the client that submits jobs, and what a model is written with.
+"""Stokehold for Python: the clients, which submit jobs, and the decorators and functions for writing a model.
 
-The client needs httpx and is imported on first use; a model's environment, which has no httpx, never touches it.
+The clients need httpx and are imported on first use. The environment of a model has no httpx and never imports them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The public API, route by route, as plans (see `_request.py`). Nothing here does I/O."""
+"""The routes of the API, as plans (see `_request.py`). Does no I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stokehold._request import Plan, Work
 from stokehold._trace import call_headers
 from stokehold._transfer import Body, FileSink, MemorySink, OnProgress, digest
 
-# As many as the API takes at once, and a little less than the 8 MiB.
+# The most jobs that the API accepts with one request, and a little less than its limit of 8 MiB.
 BULK_JOBS_MAX = 1_000
 BULK_BYTES_MAX = 7 << 20
 
@@ -34,7 +34,7 @@ Source = Union[str, PurePath, bytes, bytearray, memoryview]
 
 
 class Api(Calls):
-    """Builds every call and reads every answer."""
+    """Builds the calls and decodes the responses."""
 
     # Jobs
 
@@ -61,19 +61,19 @@ class Api(Calls):
         idempotency_key: str | None,
         make: Callable[[JobRecord], J],
     ) -> Plan[list[J]]:
-        """In chunks, each all or nothing. A failure after the first accepted chunk raises `PartlySubmitted`."""
+        """Submits in chunks, each all or nothing. A failure after the first accepted chunk raises `PartlySubmitted`."""
         jobs: list[J] = []
         called = call_headers()
         key = idempotency_key or str(uuid.uuid4())
         names = InputEncoder()
-        said = {"endpoint": endpoint, **options}
+        shared = {"endpoint": endpoint, **options}
         bodies = []
         for value in inputs:
-            bodies.append((yield from self.encode({**said, "input": value}, names)))
+            bodies.append((yield from self.encode({**shared, "input": value}, names)))
         try:
             for number, chunk in enumerate(_chunks(bodies)):
                 ids = yield from self._bulk(chunk, f"{key}-{number}", called)
-                jobs += [make(_accepted(job, said, names.named_jobs)) for job in ids]
+                jobs += [make(_accepted(job, shared, names.named_jobs)) for job in ids]
         except StokeholdError as error:
             if jobs:
                 raise PartlySubmitted(jobs, len(bodies)) from error
@@ -83,7 +83,7 @@ class Api(Calls):
     def submit_planned(
         self, bodies: Sequence[Mapping[str, Any]], planned: Sequence[JobRecord], idempotency_key: str | None
     ) -> Plan[list[JobRecord]]:
-        """A pipeline's jobs, all or none. Its jobs name each other by their place, so it is one request or an error."""
+        """Submits the jobs of a pipeline, all or none, with one request: they refer to each other by position."""
         if not bodies:
             return []
         called = call_headers()
@@ -95,26 +95,26 @@ class Api(Calls):
             blocked.append(names.named_jobs)
         if len(encoded) > BULK_JOBS_MAX or sum(map(len, encoded)) + len(encoded) > BULK_BYTES_MAX:
             raise ValueError(
-                f"a pipeline goes with one request: at most {BULK_JOBS_MAX} jobs and {BULK_BYTES_MAX >> 20} MiB; "
-                "upload what is large, or split it and let the second part depend on the first one's jobs"
+                f"a pipeline is sent as one request, with at most {BULK_JOBS_MAX} jobs and {BULK_BYTES_MAX >> 20} MiB; "
+                "upload large inputs as files, or split it and let the second part depend on jobs of the first"
             )
         ids = yield from self._bulk(encoded, idempotency_key or str(uuid.uuid4()), called)
-        return [_accepted(*told) for told in zip(ids, bodies, blocked)]
+        return [_accepted(*each) for each in zip(ids, bodies, blocked)]
 
     def get(self, job_id: str) -> Plan[JobRecord]:
         return JobRecord((yield from self.get_json(job_path(job_id))))
 
     def wait(self, record: JobRecord, timeout_s: float | None) -> Plan[JobRecord]:
-        """Until it has ended."""
+        """Waits until the job has ended."""
         raw = yield from self.wait_until_ended(job_path(record.id), record.raw, TERMINAL_STATES, timeout_s)
         return JobRecord(raw)
 
     def result(self, record: JobRecord, make_file: Callable[[FileInfo], Any]) -> Plan[Any]:
-        """The result of a job that has ended, or its error raised."""
+        """Returns the result of a job that has ended, or raises its error."""
         if record.state != "succeeded":
             raise job_error(record.id, record.state, record.error)
         value = record.raw.get("result")
-        if value is None:  # too large to ride in the record, or really null: the route tells
+        if value is None:  # too large for the record, or null: fetch it to find out
             sink = MemorySink()
             yield from self.fetch(f"{job_path(record.id)}/result", sink)
             value = json.loads(sink.finish(None))
@@ -131,31 +131,31 @@ class Api(Calls):
         return JobRecord((yield from self.post_json(f"{job_path(job_id)}/retry{query}")))
 
     def retry_jobs(self, selected: Mapping[str, Any], limit: int | None, same_version: bool) -> Plan[list[Retried]]:
-        """Request after request. Ends when one does nothing new, whatever it says of more."""
+        """Sends requests until no jobs are left or a request retries no new job, even if it reports more."""
         retried: dict[str, Retried] = {}
         while limit is None or len(retried) < limit:
             asked = _selection(selected, limit, len(retried))
             if same_version:
                 asked["same_version"] = True
-            told = yield from self.post_json("/v1/jobs/retry", asked)
+            reply = yield from self.post_json("/v1/jobs/retry", asked)
             known = len(retried)
-            retried.update((pair["id"], Retried(pair["id"], pair["new_id"])) for pair in told["retried"])
-            if not told["more"] or len(retried) == known:
+            retried.update((pair["id"], Retried(pair["id"], pair["new_id"])) for pair in reply["retried"])
+            if not reply["more"] or len(retried) == known:
                 break
         return list(retried.values())
 
     def cancel_jobs(self, selected: Mapping[str, Any], limit: int | None) -> Plan[int]:
-        """Request after request, until nothing is left to cancel."""
+        """Sends requests until no jobs are left to cancel."""
         cancelled = 0
         while limit is None or cancelled < limit:
-            told = yield from self.post_json("/v1/jobs/cancel", _selection(selected, limit, cancelled))
-            cancelled += told["cancelled"]
-            if not told["more"] or not told["cancelled"]:
+            reply = yield from self.post_json("/v1/jobs/cancel", _selection(selected, limit, cancelled))
+            cancelled += reply["cancelled"]
+            if not reply["more"] or not reply["cancelled"]:
                 break
         return cancelled
 
     def page(self, path: str, member: str, query: Pairs, cursor: str | None) -> Plan[tuple[list[Any], str | None]]:
-        """What one page of a listing holds, and the next one's cursor."""
+        """Returns a page of a listing and the cursor of the next page."""
         page = yield from self.get_json(path, [*query, ("cursor", cursor)] if cursor else query)
         following = page.get("next_cursor")
         return page[member], following if following != cursor else None
@@ -185,10 +185,10 @@ class Api(Calls):
         return sink.finish(file.sha256)
 
     def save(self, file: FileInfo, path: str | PurePath) -> Plan[Path]:
-        """Into `path`, or below it under the file's own name when it is a folder."""
+        """Downloads to `path`, or into `path` under the name of the file if `path` is a folder."""
         target = Path(path)
         if target.is_dir():
-            # A model chose this name: take its last part, so that it cannot point out of the folder.
+            # The name is controlled by the model. Use its last part only, so that it stays within the folder.
             name = file.name.replace("\\", "/").rpartition("/")[2]
             target /= name if name not in ("", ".", "..") else "file"
         url = yield from self._file_url(file)
@@ -206,12 +206,12 @@ class Api(Calls):
         return Endpoint.decode((yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}")))
 
     def endpoints(self) -> Plan[list[Endpoint]]:
-        told = yield from self.get_json("/v1/endpoints")
-        return [Endpoint.decode(raw) for raw in told["endpoints"]]
+        page = yield from self.get_json("/v1/endpoints")
+        return [Endpoint.decode(raw) for raw in page["endpoints"]]
 
     def versions(self, name: str) -> Plan[list[Endpoint]]:
-        told = yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/versions")
-        return [Endpoint.decode(raw) for raw in told["versions"]]
+        page = yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/versions")
+        return [Endpoint.decode(raw) for raw in page["versions"]]
 
     def traffic(self, name: str) -> Plan[dict[int, int]]:
         return _parts((yield from self.get_json(f"/v1/endpoints/{quote(name, safe='')}/traffic")))
@@ -221,14 +221,14 @@ class Api(Calls):
         return _parts((yield from self.put_json(f"/v1/endpoints/{quote(name, safe='')}/traffic", body)))
 
     def workers(self) -> Plan[list[Worker]]:
-        told = yield from self.get_json("/v1/workers")
-        return [Worker.decode(raw) for raw in told["workers"]]
+        page = yield from self.get_json("/v1/workers")
+        return [Worker.decode(raw) for raw in page["workers"]]
 
     def limits(self) -> Plan[Limits]:
         return Limits.decode((yield from self.get_json("/v1/limits")))
 
     def deploy(self, version: Mapping[str, Any], package: Path, on_progress: OnProgress | None) -> Plan[Endpoint]:
-        """Sends a package unless the API has it, then registers the version that runs it."""
+        """Uploads a package unless the API has it, then creates the version that runs it."""
         sha256, size_bytes = yield Work(lambda: digest(package))
         place = yield from self.post_json("/v1/packages", {"sha256": sha256, "size_bytes": size_bytes})
         if not place["exists"]:
@@ -250,7 +250,7 @@ class Api(Calls):
         return url
 
     def encode(self, body: Any, names: InputEncoder) -> Plan[bytes]:
-        """JSON, with the files in it uploaded. Costs one pass when there are none."""
+        """Encodes JSON and uploads the files in it. Without files, this is a single pass."""
         encoded = encode_json(body, names)
         missing = names.take_missing()
         if not missing:
@@ -264,14 +264,14 @@ class Api(Calls):
         return encode_json(body, names)
 
     def _upload_again(self, file: FileInfo) -> Plan[FileInfo]:
-        """A file of one job's result becomes an input of another: only uploaded files have an id to be named by."""
+        """Uploads a file of a result, to use it in an input. Only uploaded files have an id."""
         with tempfile.TemporaryDirectory(prefix="stokehold-") as folder:
             path = yield from self.save(file, Path(folder))
             return (yield from self.upload(path, None, file.content_type, None))
 
 
 def user_agent(half: str) -> str:
-    """Who asks, for the server's log."""
+    """The `User-Agent` header, for the log of the server."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return f"stokehold-python/{__version__} ({half}; Python {python}; {platform.system()})"
 
@@ -288,7 +288,7 @@ def _chunks(bodies: Sequence[bytes]) -> Iterable[Sequence[bytes]]:
 
 
 def _accepted(job_id: str, body: Mapping[str, Any], names_jobs: bool) -> JobRecord:
-    """What is known of a job that was accepted among others, until it is looked at."""
+    """The record of a job that was accepted with others. It is incomplete until `refresh`."""
     state = "scheduled" if "run_after" in body else "blocked" if names_jobs or "depends_on" in body else "queued"
     return JobRecord({"id": job_id, "endpoint": body["endpoint"], "state": state})
 
@@ -302,9 +302,9 @@ def job_path(job_id: str) -> str:
 
 
 def _hold_s(seconds: float) -> int:
-    """Whole seconds within what the API holds a request for."""
+    """Rounds up to whole seconds, at most the 60 s for which the API holds a request."""
     return min(60, math.ceil(seconds))
 
 
-def _parts(told: Mapping[str, Any]) -> dict[int, int]:
-    return {part["version"]: part["percent"] for part in told["versions"]}
+def _parts(raw: Mapping[str, Any]) -> dict[int, int]:
+    return {part["version"]: part["percent"] for part in raw["versions"]}

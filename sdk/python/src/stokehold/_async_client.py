@@ -1,12 +1,10 @@
-"""The client for asyncio."""
+"""The asynchronous client."""
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import random
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
 from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +20,7 @@ from stokehold._async_resources import (
     AsyncSchedules,
     AsyncWebhooks,
 )
+from stokehold._async_transport import AsyncTransport
 from stokehold._calls import Pairs
 from stokehold._config import load_settings
 from stokehold._deploy import deploy
@@ -30,9 +29,9 @@ from stokehold._events import Event
 from stokehold._lines import LineReader
 from stokehold._models import Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
 from stokehold._options import JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
-from stokehold._request import LIMITS, OK, Call, Pause, Plan, Reply, build_request, transport_error
+from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
 from stokehold._retry import Retry
-from stokehold._transfer import Body, OnProgress
+from stokehold._transfer import OnProgress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,11 +40,15 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """Speaks to one Stokehold API. Belongs to one event loop; close it, or use it in an `async with`.
+    """An asynchronous client of the Stokehold API.
 
-    `base_url` falls back to STOKE_URL, then to what `stoke dev` wrote down, then to http://127.0.0.1:7070; `token` to
-    STOKE_TOKEN, then to what `stoke dev` wrote down for that URL. `timeout_s` is the longest silence while an answer
-    is due; what the API is asked to hold comes on top. `transport` replaces the network, for a test or your own proxy.
+    Belongs to one event loop. Close it with `aclose`, or use it in an `async with` block.
+
+    base_url: the URL of the API. Default: STOKE_URL, then the URL that `stoke dev` saved, then http://127.0.0.1:7070.
+    token: the API token. Default: STOKE_TOKEN, then the token that `stoke dev` saved for that URL.
+    timeout_s: seconds without data from the API after which a request fails. For a request that the API holds open
+        (e.g. with `wait_s`), the time that it is held is added.
+    transport: replaces the network, e.g. in a test or for a proxy of your own.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._api = Api(load_settings(base_url, token), retry or Retry(), timeout_s, user_agent("async"))
-        self._http = httpx.AsyncClient(transport=transport, limits=LIMITS)
+        self._transport = AsyncTransport(transport)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -76,8 +79,8 @@ class AsyncClient:
         return self._api.settings.base_url
 
     async def aclose(self) -> None:
-        """Closes its connections."""
-        await self._http.aclose()
+        """Closes the connections."""
+        await self._transport.aclose()
 
     async def submit(
         self,
@@ -88,12 +91,13 @@ class AsyncClient:
         wait_s: float = 0,
         **options: Unpack[JobOptions],
     ) -> AsyncJob:
-        """Queues one job. `options` are those of `JobOptions`.
+        """Submits a job. `options` are the members of `JobOptions`.
 
-        A `pathlib.Path` or a file anywhere in `input` is uploaded first. A job in it stands for that job's result, and
-        `job["boxes"][0]` for a part: the API fills it in when that job has succeeded. `wait_s` (at most 60)
-        holds the answer until the job has ended, if it does by then. Repeating with the same `idempotency_key` and the
-        same arguments gives the same job.
+        input: the input of the job. A `pathlib.Path` or a file anywhere in it is uploaded first. A job in it is
+            replaced by the result of that job, and `job["boxes"][0]` by that part of the result, once that job has
+            succeeded.
+        wait_s: seconds, at most 60, to wait for the job to end before returning it.
+        idempotency_key: a second call with the same key and the same arguments returns the same job.
         """
         members = job_options(options)
         return AsyncJob(self, await self._run(self._api.submit(endpoint, input, members, idempotency_key, wait_s)))
@@ -106,9 +110,10 @@ class AsyncClient:
         idempotency_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> builtins.list[AsyncJob]:
-        """Queues one job for each input, in order, 1,000 with each request. `options` are those of `JobOptions`.
+        """Submits one job for each input, in order. `options` are the members of `JobOptions`.
 
-        Each request is accepted whole or not at all; when a later one fails, `PartlySubmitted` holds the earlier jobs.
+        A request holds at most 1,000 jobs, and is accepted as a whole or not at all. If a later request fails, the call
+        raises `PartlySubmitted`, which has the jobs of the earlier ones.
         """
         members = job_options(options)
         return await self._run(
@@ -116,86 +121,86 @@ class AsyncClient:
         )
 
     async def get(self, job_id: str) -> AsyncJob:
-        """A job by its id."""
+        """Returns a job by its id."""
         return AsyncJob(self, await self._run(self._api.get(job_id)))
 
     async def cancel(self, job_id: str) -> AsyncJob:
-        """Ends a job without a result. Raises `Conflict` when it has already ended otherwise."""
+        """Cancels a job. Raises `Conflict` if it has already ended in another state."""
         return AsyncJob(self, await self._run(self._api.cancel(job_id)))
 
     async def list(self, *, page_size: int = 100, **selected: Unpack[JobFilter]) -> AsyncIterator[AsyncJob]:
-        """Jobs, newest first, fetched page by page (at most 100 each) as they are looked at.
+        """Lists jobs, newest first. Fetches a page of `page_size` (at most 100) jobs at a time.
 
-        `selected` are the members of `JobFilter`; without any, all jobs.
+        `selected` are the members of `JobFilter`. Without any, all jobs are listed.
         """
         async for raw in self._pages("/v1/jobs", "jobs", list_query(selected, page_size)):
             yield AsyncJob(self, JobRecord(raw))
 
     def events(self, job: JobRecord | str) -> AsyncIterator[Event]:
-        """A job's events, by the job or its id; see `AsyncJob.events`."""
+        """Streams the events of a job, given as a job or an id; see `AsyncJob.events`."""
         return self._events(job if isinstance(job, str) else job.id)
 
     async def retry(self, job_id: str, *, same_version: bool = False) -> AsyncJob:
-        """Does a job again that failed, expired or was cancelled: a new job, whose `retry_of` is the old one's id.
+        """Retries a job that failed, expired or was cancelled, as a new job whose `retry_of` is the id of the old job.
 
-        It runs on the current version of the endpoint, unless the old one was submitted for a version or `same_version`
-        is set.
-        While the new one has not ended, asking again gives the same. Raises `NotRetryable`.
+        The new job runs on the current version of the endpoint, unless the old job was submitted for a version or
+        `same_version` is set. Until it has ended, another call returns it again. Raises `NotRetryable` if the old job
+        is in another state.
         """
         return AsyncJob(self, await self._run(self._api.retry_job(job_id, same_version)))
 
     async def retry_jobs(
         self, *, limit: int | None = None, same_version: bool = False, **selected: Unpack[JobFilter]
     ) -> builtins.list[Retried]:
-        """Does again what failed or expired, and was not done again yet, of the jobs that `selected` names.
+        """Retries the selected jobs that failed or expired and have not been retried yet.
 
-        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left or
-        `limit` are done. They run on the current version of their endpoint, as with `retry`.
+        `selected` are the members of `JobFilter`, at least one. Requests retry 1,000 jobs at a time until none is left
+        or `limit` are retried. The new jobs run on the version that `retry` would choose.
         """
         return await self._run(self._api.retry_jobs(job_filter(selected), limit, same_version))
 
     async def cancel_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> int:
-        """Cancels the jobs that `selected` names and that have not ended, at most `limit`; returns how many.
+        """Cancels the selected jobs that have not ended, and returns how many it cancelled.
 
-        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left or
-        `limit` are done.
+        `selected` are the members of `JobFilter`, at least one. Requests cancel 1,000 jobs at a time until none is left
+        or `limit` are cancelled.
         """
         return await self._run(self._api.cancel_jobs(job_filter(selected), limit))
 
     async def dead_letters(
         self, *, endpoint: str | None = None, error_code: str | None = None, page_size: int = 100
     ) -> AsyncIterator[AsyncJob]:
-        """Jobs that failed or expired and were not done again, newest first, fetched page by page."""
+        """Lists jobs that failed or expired and have not been retried, newest first, fetched page by page."""
         query = list_query({"endpoint": endpoint, "error_code": error_code}, page_size)
         async for raw in self._pages("/v1/dead-letters", "jobs", query):
             yield AsyncJob(self, JobRecord(raw))
 
     def pipeline(self, *, idempotency_key: str | None = None) -> AsyncPipeline:
-        """Jobs that use each other's results, sent together where its `async with` block ends; see `AsyncPipeline`."""
+        """Returns a pipeline: jobs that use each other's results and are submitted together; see `AsyncPipeline`."""
         return AsyncPipeline(self, idempotency_key)
 
     @property
     def batches(self) -> AsyncBatches:
-        """Many jobs from one file of lines."""
+        """Batches: many jobs from one file of lines."""
         return AsyncBatches(self)
 
     @property
     def schedules(self) -> AsyncSchedules:
-        """Jobs by the clock."""
+        """Schedules: jobs submitted at set times."""
         return AsyncSchedules(self)
 
     @property
     def webhooks(self) -> AsyncWebhooks:
-        """The secret that deliveries are signed with, and what was delivered."""
+        """Webhooks: the signing secret and the deliveries."""
         return AsyncWebhooks(self)
 
     @property
     def feedback(self) -> AsyncFeedbackRoutes:
-        """What people thought of results."""
+        """Feedback: ratings of results."""
         return AsyncFeedbackRoutes(self)
 
     async def limits(self) -> Limits:
-        """Your own limits, and how much of them is used."""
+        """Returns your limits and how much of them is used."""
         return await self._run(self._api.limits())
 
     async def upload(
@@ -206,9 +211,9 @@ class AsyncClient:
         content_type: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> AsyncFileRef:
-        """Uploads a file, named by its path, or bytes; what comes back may stand anywhere in an input.
+        """Uploads a file, given as its path, or bytes. The returned file can be used anywhere in an input.
 
-        `on_progress(sent_bytes, total_bytes)` is called as it goes.
+        `on_progress(sent_bytes, total_bytes)` is called during the upload.
         """
         return self._file(await self._run(self._api.upload(source, name, content_type, on_progress)))
 
@@ -224,39 +229,40 @@ class AsyncClient:
         max_attempts: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Endpoint:
-        """Deploys a folder or a `.py` file (`file.py:object` picks a handler) as the next version of its endpoint.
+        """Deploys a folder or a `.py` file as the next version of its endpoint. `file.py:object` selects a handler.
 
-        The packages it needs are those in `requirements.lock`, or in `requirements.txt` resolved by uv for `python`
-        ("3.11"; the running one's version when not given). The other arguments overrule what the handler says.
+        The packages of the endpoint are those in `requirements.lock`, or those in `requirements.txt`, which uv resolves
+        for the Python version `python` (e.g. "3.11"; default: the running version). The other arguments override the
+        options of the handler.
         """
         options = deploy_options(vram_gib, max_concurrency, timeout_s, max_attempts)
         return await self._run(deploy(self._api, str(path), name, python, options, on_progress))
 
     async def endpoint(self, name: str) -> Endpoint:
-        """The version of an endpoint that new jobs run on."""
+        """Returns the version of an endpoint that new jobs run on."""
         return await self._run(self._api.endpoint(name))
 
     async def endpoints(self) -> builtins.list[Endpoint]:
-        """Every endpoint's current version."""
+        """Returns the current version of every endpoint."""
         return await self._run(self._api.endpoints())
 
     async def versions(self, name: str) -> builtins.list[Endpoint]:
-        """Every version of an endpoint, newest first."""
+        """Returns every version of an endpoint, newest first."""
         return await self._run(self._api.versions(name))
 
     async def traffic(self, name: str) -> dict[int, int]:
-        """The versions of an endpoint that new jobs run on, each with its part of them, percent."""
+        """Returns the versions of an endpoint that new jobs run on, each with its share of them in percent."""
         return await self._run(self._api.traffic(name))
 
     async def set_traffic(self, name: str, version: int, percent: int = 100) -> dict[int, int]:
-        """Gives a version this part of new jobs, and the current one the rest; with 100 it is the current one.
+        """Sends a share of new jobs to a version, and the rest to the current version. 100 makes it the current one.
 
-        Jobs that were submitted before stay with their version. Returns what `traffic` does.
+        Jobs that were submitted before stay on their version. Returns the same as `traffic`.
         """
         return await self._run(self._api.set_traffic(name, version, percent))
 
     async def workers(self) -> builtins.list[Worker]:
-        """The workers that have joined."""
+        """Returns the workers that have joined."""
         return await self._run(self._api.workers())
 
     def _file(self, info: FileInfo) -> AsyncFileRef:
@@ -275,7 +281,7 @@ class AsyncClient:
                 return
 
     async def _run(self, plan: Plan[T]) -> T:
-        """Carries a plan's steps out. What blocks is done in a thread."""
+        """Carries out the steps of a plan and returns its result."""
         outcome: Any = None
         try:
             while True:
@@ -283,9 +289,9 @@ class AsyncClient:
                 if isinstance(step, Call):
                     outcome = await self._perform(step)
                 elif isinstance(step, Pause):
-                    await asyncio.sleep(step.seconds)
+                    await self._transport.sleep(step.seconds)
                 else:
-                    outcome = await asyncio.to_thread(step.run)
+                    outcome = await self._transport.run_blocking(step.run)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -294,12 +300,12 @@ class AsyncClient:
 
     async def _perform(self, call: Call) -> Reply | StokeholdError:
         try:
-            async with self._send(call) as response:
+            async with self._transport.send(call) as response:
                 if call.sink is None or response.status_code != OK:
                     return Reply(response.status_code, response.headers, await response.aread())
                 call.sink.start()
                 async for chunk in response.aiter_bytes():
-                    await asyncio.to_thread(call.sink.write, chunk)
+                    await self._transport.run_blocking(call.sink.write, chunk)
                 return Reply(response.status_code, response.headers, b"")
         except (httpx.RequestError, httpx.InvalidURL) as error:
             return transport_error(call, error)
@@ -310,7 +316,7 @@ class AsyncClient:
             outcome: Reply | StokeholdError | None = None
             call = reader.call()
             try:
-                async with self._send(call) as response:
+                async with self._transport.send(call) as response:
                     if response.status_code == OK:
                         async for chunk in response.aiter_bytes():
                             for event in reader.feed(chunk):
@@ -320,13 +326,14 @@ class AsyncClient:
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 outcome = transport_error(call, error)
             if not reader.done:
-                await asyncio.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
+                pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
+                await self._transport.sleep(pause_s)
 
     async def _lines(self, reader: LineReader) -> AsyncIterator[dict[str, Any]]:
         while not reader.done:
             call = reader.call()
             try:
-                async with self._send(call) as response:
+                async with self._transport.send(call) as response:
                     if response.status_code == OK:
                         async for chunk in response.aiter_bytes():
                             for line in reader.feed(chunk):
@@ -339,20 +346,5 @@ class AsyncClient:
                     )
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 outcome = transport_error(call, error)
-            await asyncio.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
-
-    @asynccontextmanager
-    async def _send(self, call: Call) -> AsyncIterator[httpx.Response]:
-        content = _chunks(call.body) if isinstance(call.body, Body) else call.body
-        response = await self._http.send(build_request(call, content), stream=True)
-        try:
-            yield response
-        finally:
-            await response.aclose()
-
-
-async def _chunks(body: Body) -> AsyncIterator[bytes]:
-    with closing(body.chunks()) as chunks:
-        while chunk := await asyncio.to_thread(next, chunks, b""):
-            yield chunk
-            body.sent(chunk)
+            pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
+            await self._transport.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""A job and a file, as the client for asyncio gives them."""
+"""The jobs and files of the asynchronous client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class AsyncJob(JobRecord):
-    """A job as it was when last looked at; `refresh`, `wait`, `result` and `events` look again."""
+    """A job in the state that was last fetched. `refresh`, `wait`, `result` and `events` update it."""
 
     __slots__ = ("_client",)
 
@@ -30,36 +30,37 @@ class AsyncJob(JobRecord):
         return f"AsyncJob({self.id!r}, endpoint={self.endpoint!r}, state={self.state!r})"
 
     async def refresh(self) -> AsyncJob:
-        """Looks again; returns itself."""
+        """Fetches the current state; returns itself."""
         self.raw = (await self._client._run(self._client._api.get(self.id))).raw
         return self
 
     async def wait(self, timeout: float | None = None) -> AsyncJob:
-        """Until it has ended, well or not; returns itself.
+        """Waits until the job has ended, with or without a result; returns itself.
 
-        Raises `WaitTimeout` after `timeout` seconds; the job runs on.
+        Raises `WaitTimeout` after `timeout` seconds; the job continues.
         """
         self.raw = (await self._client._run(self._client._api.wait(self, timeout))).raw
         return self
 
     async def result(self, timeout: float | None = None) -> Any:
-        """Waits as `wait` does, then gives the result; files in it are `AsyncFileRef`s.
+        """Waits like `wait`, then returns the result. Files in it are `AsyncFileRef`s.
 
-        Raises `JobFailed`, `JobCancelled` or `JobExpired`.
+        Raises `JobFailed`, `JobCancelled` or `JobExpired` if the job ended without a result.
         """
         await self.wait(timeout)
         return await self._client._run(self._client._api.result(self, self._client._file))
 
     async def cancel(self) -> AsyncJob:
-        """Ends it without a result; returns itself. Raises `Conflict` when it has already ended otherwise."""
+        """Cancels the job; returns itself. Raises `Conflict` if it has already ended in another state."""
         self.raw = (await self._client._run(self._client._api.cancel(self.id))).raw
         return self
 
     async def retry(self, *, same_version: bool = False) -> AsyncJob:
-        """Does it again, as a new job whose `retry_of` is this one's id. Raises `NotRetryable`.
+        """Retries a job that failed, expired or was cancelled, as a new job whose `retry_of` is the id of this one.
 
-        Only for one that failed, expired or was cancelled. Until the new one has ended, asking again gives the same.
-        It runs on the endpoint's current version, unless this one was submitted for a version or `same_version` is set.
+        The new job runs on the current version of the endpoint, unless this job was submitted for a version or
+        `same_version` is set. Until it has ended, another call returns it again. Raises `NotRetryable` if this job is
+        in another state.
         """
         return await self._client.retry(self.id, same_version=same_version)
 
@@ -71,15 +72,15 @@ class AsyncJob(JobRecord):
         labels: Sequence[str] | None = None,
         comment: str | None = None,
     ) -> Feedback:
-        """Says what somebody thought of its result; saying it again replaces it.
+        """Rates the result of the job. A second rating replaces the first. At least one argument is required.
 
-        `score` is from 1 to 5; `labels` are 1 to 20 texts; `comment` has at most 2,000 characters. At least one.
+        `score` is from 1 to 5, `labels` are 1 to 20 strings, and `comment` has at most 2,000 characters.
         """
         plan = _feedback.give(self._client._api, job_path(self.id), accepted, score, labels, comment)
         return await self._client._run(plan)
 
     async def events(self) -> AsyncIterator[Event]:
-        """Everything it tells from its start, live, to its end. A lost connection is taken up again where it broke."""
+        """Streams the events of the job from its start to its end. Resumes where it stopped after a lost connection."""
         async for event in self._client._events(self.id):
             if isinstance(event, DoneEvent):
                 self.raw = event.job.raw
@@ -88,19 +89,19 @@ class AsyncJob(JobRecord):
 
 @dataclass(frozen=True)
 class AsyncFileRef(FileInfo):
-    """A file that can be fetched, and may stand in an input."""
+    """A file that can be downloaded and used in an input."""
 
     client: AsyncClient | None = field(default=None, repr=False, compare=False)
 
     async def read(self) -> bytes:
-        """The whole file, in memory."""
+        """Downloads the file into memory."""
         client = self._owner()
         return await client._run(client._api.read(self))
 
     async def save(self, path: str | PurePath) -> Path:
-        """Writes it to `path`, or below it under its own name when `path` is a folder; returns where it is.
+        """Downloads the file to `path`, or into `path` under its own name if `path` is a folder; returns its path.
 
-        It is there whole or not at all.
+        A file that is only partly downloaded never appears under that path.
         """
         client = self._owner()
         return await client._run(client._api.save(self, path))

@@ -1,4 +1,4 @@
-"""What hangs on the client for asyncio: batches, schedules, webhooks, feedback, pipelines."""
+"""The resources of the asynchronous client: batches, schedules, webhooks, feedback, pipelines."""
 
 from __future__ import annotations
 
@@ -43,12 +43,16 @@ class AsyncBatches:
         on_progress: OnProgress | None = None,
         **options: Unpack[BatchOptions],
     ) -> AsyncBatch:
-        """Makes a job of each line. `options` are those of `BatchOptions`.
+        """Creates a batch, with a job for each line. `options` are the members of `BatchOptions`.
 
-        `lines` is a path, an open file, or any iterable of dicts such as `{"custom_id": "a", "input": {...}}`: it is
-        streamed and never in memory as a whole, a `pathlib.Path` in a dict is uploaded, and `on_progress(sent_bytes,
-        total_bytes)` is called as it goes. Instead, `input_file` names an uploaded file and `input_key` one that lies
-        in the object store already. Repeating with the same `idempotency_key` and lines gives the same batch.
+        Exactly one of `lines`, `input_file` and `input_key` is required.
+
+        lines: a path, an open file, or an iterable of dicts, e.g. `{"custom_id": "a", "input": {...}}`. Lines are
+            streamed and never held in memory as a whole. A `pathlib.Path` in a dict is uploaded.
+        input_file: an uploaded file, or its id.
+        input_key: the key of a file in the object store.
+        idempotency_key: a second call with the same key and the same lines returns the same batch.
+        on_progress: called with `(sent_bytes, total_bytes)` while `lines` are sent.
         """
         plan = _batches.create(
             self._client._api, endpoint, lines, input_file, input_key, options, idempotency_key, on_progress
@@ -56,18 +60,18 @@ class AsyncBatches:
         return AsyncBatch(self._client, await self._client._run(plan))
 
     async def retrieve(self, batch_id: str) -> AsyncBatch:
-        """A batch by its id."""
+        """Returns a batch by its id."""
         return AsyncBatch(self._client, await self._client._run(_batches.get(self._client._api, batch_id)))
 
     async def list(self, *, state: BatchState | None = None, page_size: int = 100) -> AsyncIterator[AsyncBatch]:
-        """AsyncBatches, newest first, fetched page by page as they are looked at."""
+        """Lists batches, newest first, fetched page by page."""
         query = list_query({"state": state}, page_size, ("state",))
         async for raw in self._client._pages(_batches.PATH, "batches", query):
             yield AsyncBatch(self._client, BatchRecord(raw))
 
 
 class AsyncBatch(BatchRecord):
-    """A batch as it was when last looked at; `refresh` and `wait` look again."""
+    """A batch in the state that was last fetched. `refresh` and `wait` update it."""
 
     __slots__ = ("_client",)
 
@@ -79,15 +83,15 @@ class AsyncBatch(BatchRecord):
         return f"AsyncBatch({self.id!r}, endpoint={self.endpoint!r}, state={self.state!r})"
 
     async def refresh(self) -> AsyncBatch:
-        """Looks again; returns itself."""
+        """Fetches the current state; returns itself."""
         self.raw = (await self._client._run(_batches.get(self._client._api, self.id))).raw
         return self
 
     async def wait(self, timeout: float | None = None, *, progress: bool = False) -> AsyncBatch:
-        """Until it has ended, well or not; returns itself.
+        """Waits until the batch has ended, in any state; returns itself.
 
-        `progress` shows how far it is, in a terminal or a notebook; elsewhere it shows nothing. Raises `WaitTimeout`
-        after `timeout` seconds; the batch runs on.
+        Raises `WaitTimeout` after `timeout` seconds; the batch continues. `progress` shows a progress bar in a terminal
+        or a notebook, and nothing elsewhere.
         """
         show = progress_for() if progress else None
         try:
@@ -98,32 +102,35 @@ class AsyncBatch(BatchRecord):
         return self
 
     def results(self) -> AsyncIterator[dict[str, Any]]:
-        """The lines that succeeded, streamed, at any time: those there are so far.
+        """Streams the lines that have succeeded so far, in no particular order.
 
-        Each is `{"line", "custom_id", "job_id", "result"}`, in no certain order, with `result_url` in place of a result
-        that is large: `(await client.get(line["job_id"])).result()` fetches that. Files in it are `AsyncFileRef`s.
+        Each is `{"line", "custom_id", "job_id", "result"}`. Files in a result are `AsyncFileRef`s. A line with a large
+        result has `result_url` instead; fetch that result with `await (await client.get(line["job_id"])).result()`.
         """
         return self._client._lines(_batches.lines(self._client._api, self.id, "results"))
 
     def errors(self) -> AsyncIterator[dict[str, Any]]:
-        """The lines that have no result, streamed: `{"line", "custom_id", "job_id", "state", "error"}`.
+        """Streams the lines that have no result, each as `{"line", "custom_id", "job_id", "state", "error"}`.
 
-        `state` is failed, expired, cancelled, or invalid for a line that never was a job.
+        `state` is failed, expired or cancelled, or invalid for a line that did not become a job.
         """
         return self._client._lines(_batches.lines(self._client._api, self.id, "errors"))
 
     async def cancel(self) -> AsyncBatch:
-        """Ends what has not ended; returns itself. What succeeded before keeps its result."""
+        """Cancels the jobs that have not ended; returns itself. Results of earlier jobs are kept."""
         self.raw = (await self._client._run(_batches.cancel(self._client._api, self.id))).raw
         return self
 
     async def retry_failed(self) -> AsyncBatch:
-        """A new batch of the lines that failed or expired; raises `NothingToRetry`, or `Conflict` while it runs."""
+        """Creates a batch of the lines that failed or expired.
+
+        Raises `NothingToRetry` if there are none, or `Conflict` while this batch runs.
+        """
         return AsyncBatch(self._client, await self._client._run(_batches.retry_failed(self._client._api, self.id)))
 
 
 class AsyncSchedules:
-    """`client.schedules`: jobs by the clock."""
+    """`client.schedules`: jobs submitted at set times."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -142,13 +149,16 @@ class AsyncSchedules:
         idempotency_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> AsyncSchedule:
-        """Submits a job at each time that `cron` names. `options` are those of `JobOptions`, of every job.
+        """Creates a schedule, which submits a job at each time that matches `cron`.
+
+        `options` are the members of `JobOptions`; they apply to every job.
 
         cron: five fields, or six with seconds first.
-        time_zone: such as "Europe/Paris"; default "UTC".
-        missed: what to do about times that passed while nothing could be submitted: "skip", "run_once" (default) or
-            "run_all". A time counts as missed when it is more than `grace_s` seconds (default 60) ago.
-        idempotency_key: repeating with the same and the same arguments, within a day, gives the same schedule.
+        time_zone: e.g. "Europe/Paris"; default "UTC".
+        missed: what to do about times at which no job could be submitted: "skip", "run_once" (default) or "run_all". A
+            time is missed if it is more than `grace_s` seconds (default 60) ago.
+        idempotency_key: a second call with the same key and the same arguments, within a day, returns the same
+            schedule.
         """
         timing: dict[str, Any] = {"name": name, "cron": cron, "time_zone": time_zone, "missed": missed}
         timing.update(grace_s=grace_s, paused=paused)
@@ -156,33 +166,33 @@ class AsyncSchedules:
         return AsyncSchedule(self._client, await self._client._run(plan))
 
     async def retrieve(self, schedule_id: str) -> AsyncSchedule:
-        """A schedule by its id."""
+        """Returns a schedule by its id."""
         return AsyncSchedule(self._client, await self._client._run(_schedules.get(self._client._api, schedule_id)))
 
     async def list(self, *, page_size: int = 100) -> AsyncIterator[AsyncSchedule]:
-        """Every schedule, fetched page by page as they are looked at."""
+        """Lists every schedule, fetched page by page."""
         async for raw in self._client._pages(_schedules.PATH, "schedules", list_query({}, page_size)):
             yield AsyncSchedule(self._client, ScheduleRecord(raw))
 
     async def pause(self, schedule_id: str) -> AsyncSchedule:
-        """Submits nothing until it is resumed."""
+        """Pauses a schedule: it submits no job until it is resumed."""
         return AsyncSchedule(
             self._client, await self._client._run(_schedules.change(self._client._api, schedule_id, "pause"))
         )
 
     async def resume(self, schedule_id: str) -> AsyncSchedule:
-        """Goes on with the next time that its `cron` names."""
+        """Resumes a schedule from the next time that matches its `cron`."""
         return AsyncSchedule(
             self._client, await self._client._run(_schedules.change(self._client._api, schedule_id, "resume"))
         )
 
     async def delete(self, schedule_id: str) -> None:
-        """Ends it. Jobs that it has submitted run on."""
+        """Deletes a schedule. Jobs that it has submitted continue."""
         await self._client._run(_schedules.delete(self._client._api, schedule_id))
 
 
 class AsyncSchedule(ScheduleRecord):
-    """A schedule as it was when last looked at."""
+    """A schedule in the state that was last fetched."""
 
     __slots__ = ("_client",)
 
@@ -194,37 +204,37 @@ class AsyncSchedule(ScheduleRecord):
         return f"AsyncSchedule({self.id!r}, name={self.name!r}, cron={self.cron!r})"
 
     async def refresh(self) -> AsyncSchedule:
-        """Looks again; returns itself."""
+        """Fetches the current state; returns itself."""
         self.raw = (await self._client.schedules.retrieve(self.id)).raw
         return self
 
     async def pause(self) -> AsyncSchedule:
-        """Submits nothing until it is resumed; returns itself."""
+        """Pauses the schedule: it submits no job until it is resumed. Returns itself."""
         self.raw = (await self._client.schedules.pause(self.id)).raw
         return self
 
     async def resume(self) -> AsyncSchedule:
-        """Goes on with the next time that its `cron` names; returns itself."""
+        """Resumes the schedule from the next time that matches its `cron`; returns itself."""
         self.raw = (await self._client.schedules.resume(self.id)).raw
         return self
 
     async def delete(self) -> None:
-        """Ends it. Jobs that it has submitted run on."""
+        """Deletes the schedule. Jobs that it has submitted continue."""
         await self._client.schedules.delete(self.id)
 
 
 class AsyncWebhooks:
-    """`client.webhooks`: the secret that deliveries are signed with, and what was delivered. See `verify_webhook`."""
+    """`client.webhooks`: the signing secret and the deliveries. See also `verify_webhook`."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def secret(self) -> WebhookSecret:
-        """The secret, and the previous one while that still signs too."""
+        """Returns the signing secret, and the previous one while deliveries are also signed with that."""
         return await self._client._run(_webhooks.secret(self._client._api))
 
     async def rotate_secret(self) -> WebhookSecret:
-        """A new secret. For 24 hours each delivery carries the old one's signature as well."""
+        """Replaces the signing secret. For 24 hours, deliveries are also signed with the previous one."""
         return await self._client._run(_webhooks.rotate_secret(self._client._api))
 
     async def deliveries(
@@ -235,22 +245,22 @@ class AsyncWebhooks:
         state: DeliveryState | None = None,
         page_size: int = 100,
     ) -> AsyncIterator[Delivery]:
-        """What was delivered or is to be, newest first, fetched page by page. `job` and `batch` are ids."""
+        """Lists deliveries, past and pending, newest first, fetched page by page. `job` and `batch` are ids."""
         query = list_query({"job": job, "batch": batch, "state": state}, page_size, ("job", "batch", "state"))
         async for raw in self._client._pages(_webhooks.DELIVERIES_PATH, "deliveries", query):
             yield Delivery.decode(raw)
 
     async def delivery(self, delivery_id: str) -> Delivery:
-        """One delivery by its id."""
+        """Returns a delivery by its id."""
         return await self._client._run(_webhooks.delivery(self._client._api, delivery_id))
 
     async def replay(self, delivery_id: str) -> Delivery:
-        """Delivers it once more, under the same `webhook-id`."""
+        """Sends a delivery again, with the same `webhook-id`."""
         return await self._client._run(_webhooks.replay(self._client._api, delivery_id))
 
 
 class AsyncFeedbackRoutes:
-    """`client.feedback`: what people thought of results."""
+    """`client.feedback`: ratings of results."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -264,12 +274,12 @@ class AsyncFeedbackRoutes:
         labels: Sequence[str] | None = None,
         comment: str | None = None,
     ) -> Feedback:
-        """Says something of a job's result; see `AsyncJob.feedback`."""
+        """Rates the result of a job; see `AsyncJob.feedback`."""
         path = job_path(job_id)
         return await self._client._run(_feedback.give(self._client._api, path, accepted, score, labels, comment))
 
     async def stats(self, endpoint: str | None = None) -> builtins.list[FeedbackStats]:
-        """How each version was rated, of one endpoint or of all."""
+        """Returns the ratings of each version, of one endpoint or of all."""
         return await self._client._run(_feedback.stats(self._client._api, endpoint))
 
     def export(
@@ -280,16 +290,16 @@ class AsyncFeedbackRoutes:
         sample: int | None = None,
         seed: int | None = None,
     ) -> AsyncIterator[dict[str, Any]]:
-        """A random sample (1 to 100,000, default 1,000) of rated jobs with their inputs and results, streamed.
+        """Streams a random sample (1 to 100,000, default 1,000) of rated jobs, with their inputs and results.
 
         Each is `{"job_id", "endpoint", "version", "input", "result" or "result_url", "accepted", "score", "labels",
-        "comment", "at"}`. The same `seed` draws the same sample again; without one, each call draws another.
+        "comment", "at"}`. The same `seed` returns the same sample; without a seed, each call draws another.
         """
         return self._client._lines(_feedback.export(self._client._api, endpoint, version, sample, seed))
 
 
 class AsyncPipeline:
-    """Jobs that use each other's results, sent as one request when its `async with` block ends: all of them, or none.
+    """Jobs that use each other's results, sent as one request at the end of an `async with` block: all, or none.
 
     ```python
     async with client.pipeline() as p:
@@ -298,8 +308,8 @@ class AsyncPipeline:
     await image.result(timeout=60)
     ```
 
-    A job in an input stands for its result, `job["a"][0]` for a part of it; either makes it a dependency, as does
-    `depends_on`. The API fills it in when that job has succeeded.
+    A job in an input is replaced by its result, and `job["a"][0]` by that part of its result, once that job has
+    succeeded. Either makes it a dependency, as does `depends_on`.
     """
 
     def __init__(self, client: AsyncClient, idempotency_key: str | None) -> None:
@@ -312,7 +322,7 @@ class AsyncPipeline:
         input: Any = None,  # noqa: A002 (the API's word)
         **options: Unpack[JobOptions],
     ) -> AsyncJob:
-        """Plans a job. `options` are those of `JobOptions`. It can be waited for after the block."""
+        """Adds a job, which can be waited for after the block. `options` are the members of `JobOptions`."""
         return self._plans.add(endpoint, input, options, self._planned)
 
     async def __aenter__(self) -> AsyncPipeline:

@@ -1,4 +1,4 @@
-"""Batches: many jobs from one file of lines. What both clients share; nothing here does I/O."""
+"""Batches: many jobs from one file of lines. Shared by both clients; does no I/O."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ BatchState = Literal["validating", "running", "finalizing", "completed", "failed
 
 ENDED: frozenset[str] = frozenset({"completed", "failed", "cancelled", "expired"})
 
-# How often a progress bar moves.
+# Seconds between updates of a progress bar.
 PROGRESS_POLL_S = 1
 
 PATH = "/v1/batches"
 
 
 class BatchOptions(TypedDict, total=False):
-    """How a batch is run. What is not given, or None, is the API's to say.
+    """How a batch is run. An option that is missing or None has the default of the API.
 
-    version: of the batch's endpoint, in which its lines run; default the current one.
-    format: "stokehold" lines are `{"custom_id", "input", "endpoint", "metadata"}`, of which `input` must be there;
-        "openai" lines are those of OpenAI's batches. Default "auto": the first line tells.
-    priority: of its jobs; default "batch".
-    on_invalid: "fail" (default) runs nothing when a line is wrong, "skip" runs the others.
-    deadline_s: seconds in which all must have ended; the rest expires. 1 to 2,592,000, default none.
-    timeout_s, max_attempts: of each of its jobs; default the endpoint's.
-    budget_usd_micros: what its lines may cost together, micro-dollars (millionths of a dollar); default no limit.
-    at_budget: what happens then: "drain" (default) cancels what has not started, "stop" what runs as well.
-    metadata: texts of your own, to find it by.
-    webhook: an https URL that is told, signed (see `verify_webhook`), when the batch has ended.
+    version: the version of the endpoint that the lines run on; default: the current version.
+    format: "stokehold" lines are `{"custom_id", "input", "endpoint", "metadata"}`, of which only `input` is required;
+        "openai" lines are those of OpenAI's batches. Default "auto": detected from the first line.
+    priority: the priority of the jobs; default "batch".
+    on_invalid: "fail" (default) runs no job if a line is invalid; "skip" runs the valid lines.
+    deadline_s: seconds within which all jobs must have ended; the rest expire. 1 to 2,592,000, default none.
+    timeout_s, max_attempts: of each job; default: those of the endpoint.
+    budget_usd_micros: the most that all lines together may cost, in micro-dollars (millionths of a dollar); default no
+        limit.
+    at_budget: what to do when the budget is used up: "drain" (default) cancels jobs that have not started; "stop" also
+        cancels running jobs.
+    metadata: strings of your own, to find the batch by.
+    webhook: an https URL that receives a signed request (see `verify_webhook`) when the batch has ended.
     """
 
     version: int | None
@@ -62,7 +64,7 @@ class BatchOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """Lines and what became of them: `total - invalid = accepted = succeeded + failed + cancelled + expired + open`."""
+    """The number of lines by state: `total - invalid = accepted = succeeded + failed + cancelled + expired + open`."""
 
     total: int = 0
     invalid: int = 0
@@ -76,7 +78,7 @@ class BatchCounts:
 
     @property
     def ended(self) -> int:
-        """Lines whose jobs have ended, well or not."""
+        """The number of lines whose jobs have ended, in any state."""
         return self.succeeded + self.failed + self.cancelled + self.expired
 
     @classmethod
@@ -85,14 +87,14 @@ class BatchCounts:
 
 
 class InvalidLine(NamedTuple):
-    """A line that is no job, by its number from 1, and why."""
+    """An invalid line: its number, from 1, and what is wrong with it."""
 
     line: int
     message: str
 
 
 class BatchRecord:
-    """A batch as the API showed it last, decoded member by member when it is looked at."""
+    """A batch in the state that the API last returned. Members are decoded when they are read."""
 
     __slots__ = ("raw",)
 
@@ -114,7 +116,7 @@ class BatchRecord:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended: nothing changes it again."""
+        """Whether the batch has ended. An ended batch never changes its state."""
         return self.raw["state"] in ENDED
 
     @property
@@ -132,7 +134,7 @@ class BatchRecord:
 
     @property
     def invalid_lines(self) -> list[InvalidLine]:
-        """The first 20 lines that are wrong; `errors()` gives all of them."""
+        """The first 20 invalid lines; `errors()` returns all of them."""
         return [InvalidLine(raw["line"], raw["message"]) for raw in self.raw.get("errors") or ()]
 
     @property
@@ -153,27 +155,27 @@ class BatchRecord:
 
     @property
     def eta_at(self) -> datetime | None:
-        """When it should have ended at the rate of late; None while that is not known."""
+        """The estimated end, at the current rate; None if it is not known."""
         return decode_time(self.raw.get("eta_at"))
 
     @property
     def rate_per_s(self) -> float | None:
-        """Jobs that ended each second of late."""
+        """The current rate, in jobs that end per second."""
         return self.raw.get("rate_per_s")
 
     @property
     def spent_usd_micros(self) -> int:
-        """What it has cost so far, micro-dollars: running and loading."""
+        """The cost so far of running and loading, in micro-dollars."""
         return int(self.raw.get("spent_usd_micros") or 0)
 
     @property
     def stop_reason(self) -> Literal["cancelled", "expired", "budget"] | None:
-        """Why it did not run to its end; None while it does, and when it did."""
+        """Why the batch stopped early; None while it runs and if it ran to its end."""
         return self.raw.get("stop_reason")
 
     @property
     def retry_of(self) -> str | None:
-        """The batch whose failed lines this one does again."""
+        """The id of the batch whose failed lines this batch retries."""
         return self.raw.get("retry_of")
 
 
@@ -187,14 +189,14 @@ def create(
     idempotency_key: str | None,
     on_progress: OnProgress | None,
 ) -> Plan[BatchRecord]:
-    """From lines, which are streamed, or from a file that is there already."""
+    """Creates a batch from lines, which are streamed, or from a file that exists already."""
     if sum(source is not None for source in (lines, input_file, input_key)) != 1:
-        raise TypeError("give either lines, input_file or input_key")
+        raise TypeError("pass exactly one of lines, input_file and input_key")
     members = {"endpoint": endpoint, **given(options, BatchOptions.__annotations__)}
     if lines is None:
         if isinstance(input_file, FileInfo):
             if input_file.id is None:
-                raise ValueError(f"{input_file.name} is no uploaded file: give lines=..., or upload it first")
+                raise ValueError(f"{input_file.name} is not an uploaded file; upload it first, or pass lines=...")
             input_file = input_file.id
         source = {"input_key": input_key} if input_file is None else {"input_file": input_file}
         reply = yield from api.post(PATH, encode_json({**members, **source}), idempotency_key)
@@ -212,7 +214,7 @@ def create(
 
 
 def _query(members: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The options beside a body of lines. `format` and the like are plain, metadata is `metadata.K`."""
+    """The options as query parameters, because the lines are the body. Metadata is `metadata.K`."""
     pairs: list[tuple[str, str]] = []
     for name, value in members.items():
         if name == "metadata":
@@ -239,7 +241,7 @@ def retry_failed(api: Api, batch_id: str) -> Plan[BatchRecord]:
 def wait(
     api: Api, batch: BatchRecord, timeout_s: float | None, look: Callable[[BatchRecord], None] | None
 ) -> Plan[BatchRecord]:
-    """Until it has ended. `look` is shown it about once a second."""
+    """Waits until the batch has ended. Calls `look` with it about once a second."""
     if look is None:
         raw = yield from api.wait_until_ended(batch_path(batch.id), batch.raw, ENDED, timeout_s, "batch", POLL_S)
         return BatchRecord(raw)
@@ -258,7 +260,7 @@ def wait(
 
 
 def lines(api: Api, batch_id: str, member: Literal["results", "errors"]) -> LineReader:
-    """For the lines of one of its two files."""
+    """The reader for one of the two files of a batch."""
     headers = {**api.headers, "Accept": "application/jsonl"}
     return LineReader(api.call("GET", f"{batch_path(batch_id)}/{member}", headers=headers), api.retry)
 

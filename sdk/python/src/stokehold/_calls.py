@@ -1,4 +1,4 @@
-"""How every route is asked, as plans (see `_request.py`). Nothing here does I/O."""
+"""Requests to the API, as plans (see `_request.py`). Does no I/O."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from stokehold._request import OK, Call, Pause, Plan, Reply, ask
 from stokehold._retry import Retry
 from stokehold._transfer import Body, Sink
 
-# One long poll: below the 60 s that the API allows and that many proxies cut at.
+# The length of a long poll, below the 60 s that the API allows and after which many proxies close connections.
 POLL_S = 30
 
-# How much later than it was asked to a held request may answer before the connection counts as dead.
+# How much longer than asked a long poll may take before the connection counts as lost.
 LATE_S = 10.0
 
 REDIRECTS_MAX = 5
@@ -31,7 +31,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class Calls:
-    """Builds requests to one API and repeats them as its policy says."""
+    """Builds requests to an API and repeats them by its retry policy."""
 
     def __init__(self, settings: Settings, retry: Retry, timeout_s: float, user_agent: str) -> None:
         self.settings = settings
@@ -53,7 +53,7 @@ class Calls:
         yield from ask(self.call("DELETE", path), self.retry)
 
     def post_json(self, path: str, body: Any = None, idempotency_key: str | None = None) -> Plan[Any]:
-        """Without a body when there is none."""
+        """Sends a POST request. The body is empty if there is none."""
         reply = yield from self.post(path, b"" if body is None else encode_json(body), idempotency_key)
         return reply.json()
 
@@ -65,7 +65,7 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         hold_s: float = 0.0,
     ) -> Plan[Reply]:
-        """Every try carries the same key, so that a create whose answer was lost is not done twice."""
+        """Sends a POST request. Every try has the same key, so that nothing is created twice if a response is lost."""
         sent = {
             **self.headers,
             "Content-Type": "application/json",
@@ -75,20 +75,20 @@ class Calls:
         return (yield from ask(self.call("POST", path, hold_s=hold_s, headers=sent, body=body), self.retry))
 
     def put_json(self, path: str, body: Any) -> Plan[Any]:
-        """Replaces what is there; doing it twice is doing it once."""
+        """Sends a PUT request, which is idempotent."""
         headers = {**self.headers, "Content-Type": "application/json"}
         reply = yield from ask(self.call("PUT", path, headers=headers, body=encode_json(body)), self.retry)
         return reply.json()
 
     def put(self, url: str, headers: Mapping[str, str], body: Body) -> Plan[Reply]:
-        """To a presigned URL: it carries its own right, and the token stays here."""
-        sent = httpx.Headers(dict(headers))  # which sees through `content-length` and `Content-Length`
+        """Uploads to a presigned URL. The URL is the authorization; the token is not sent."""
+        sent = httpx.Headers(dict(headers))  # its names are case-insensitive
         sent.update({"Content-Length": str(body.size_bytes), "User-Agent": self.headers["User-Agent"]})
         url = urljoin(f"{self.settings.base_url}/", url)
         return (yield from ask(Call("PUT", url, sent, body, self.timeout_s), self.retry))
 
     def fetch(self, url: str, sink: Sink) -> Plan[None]:
-        """Gets what may live in the object store. The token goes to the API's own paths and nowhere else."""
+        """Downloads from the API or from the object store. The token is sent to the API only."""
         call = self.call("GET", url, sink=sink) if url.startswith("/") else self._foreign(url, sink)
         for _ in range(REDIRECTS_MAX):
             reply = yield from ask(call, self.retry)
@@ -96,7 +96,7 @@ class Calls:
                 return
             url = urljoin(call.url, reply.headers.get("location", ""))
             call = self._foreign(url, sink)
-        raise StokeholdError(f"{url.partition('?')[0]} redirects again and again")
+        raise StokeholdError(f"{url.partition('?')[0]}: too many redirects")
 
     def wait_until_ended(
         self,
@@ -108,9 +108,9 @@ class Calls:
         poll_s: int = POLL_S,
         look: Callable[[dict[str, Any]], None] | None = None,
     ) -> Plan[dict[str, Any]]:
-        """Until its state is one of `ended`. `look` is shown what each poll brought.
+        """Waits until the state is one of `ended`. Calls `look` with the record after each poll.
 
-        Holds one request open at a time; the last second before a deadline is polled.
+        Long polls are used until the last second before the deadline, and short polls after that.
         """
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         early = 0
@@ -129,7 +129,7 @@ class Calls:
             if timeout_s is not None and now >= deadline:
                 raise WaitTimeout(raw["id"], timeout_s, raw["state"], what)
             if now - asked < hold_s / 2 or hold_s == 0:
-                # Not held as asked (a proxy, a server that shuts down) or the last second: do not spin.
+                # Not held as asked (a proxy, a server that shuts down), or the last second: do not spin.
                 yield Pause(min(0.02 * 2.0 ** min(early, 6), max(0.0, deadline - now)))
                 early += 1
         return raw
@@ -143,11 +143,11 @@ def with_query(path: str, query: Pairs) -> str:
 
 
 def encode_json(value: Any, default: InputEncoder | None = None) -> bytes:
-    """Compact JSON. Raises `TypeError` or `ValueError` that names what cannot be sent."""
+    """Encodes compact JSON. Raises a `TypeError` or `ValueError` that names the value that cannot be sent."""
     try:
         text = json.dumps(value, default=default, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return text.encode()
     except RecursionError:
-        raise ValueError("the input is nested too deep for JSON, or holds itself") from None
+        raise ValueError("the input cannot be sent as JSON: it is nested too deeply, or contains itself") from None
     except ValueError as error:
         raise ValueError(f"the input cannot be sent as JSON: {error}") from error

@@ -1,12 +1,11 @@
-"""The client that blocks."""
+# Generated from _async_client.py by `make sync-client`; do not edit.
+"""The synchronous client."""
 
 from __future__ import annotations
 
 import builtins
 import random
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from pathlib import PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,10 +22,17 @@ from stokehold._job import FileRef, Job
 from stokehold._lines import LineReader
 from stokehold._models import Endpoint, FileInfo, JobRecord, Limits, Retried, Worker
 from stokehold._options import JobFilter, JobOptions, deploy_options, job_filter, job_options, list_query
-from stokehold._request import LIMITS, OK, Call, Pause, Plan, Reply, build_request, transport_error
-from stokehold._resources import Batches, FeedbackRoutes, Pipeline, Schedules, Webhooks
+from stokehold._request import OK, Call, Pause, Plan, Reply, transport_error
+from stokehold._resources import (
+    Batches,
+    FeedbackRoutes,
+    Pipeline,
+    Schedules,
+    Webhooks,
+)
 from stokehold._retry import Retry
-from stokehold._transfer import Body, OnProgress
+from stokehold._transfer import OnProgress
+from stokehold._transport import Transport
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,11 +41,15 @@ T = TypeVar("T")
 
 
 class Client:
-    """Speaks to one Stokehold API. Safe to share between threads; close it, or use it in a `with`.
+    """A synchronous client of the Stokehold API.
 
-    `base_url` falls back to STOKE_URL, then to what `stoke dev` wrote down, then to http://127.0.0.1:7070; `token` to
-    STOKE_TOKEN, then to what `stoke dev` wrote down for that URL. `timeout_s` is the longest silence while an answer
-    is due; what the API is asked to hold comes on top. `transport` replaces the network, for a test or your own proxy.
+    Safe to share between threads. Close it with `close`, or use it in a `with` block.
+
+    base_url: the URL of the API. Default: STOKE_URL, then the URL that `stoke dev` saved, then http://127.0.0.1:7070.
+    token: the API token. Default: STOKE_TOKEN, then the token that `stoke dev` saved for that URL.
+    timeout_s: seconds without data from the API after which a request fails. For a request that the API holds open
+        (e.g. with `wait_s`), the time that it is held is added.
+    transport: replaces the network, e.g. in a test or for a proxy of your own.
     """
 
     def __init__(
@@ -52,7 +62,7 @@ class Client:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._api = Api(load_settings(base_url, token), retry or Retry(), timeout_s, user_agent("sync"))
-        self._http = httpx.Client(transport=transport, limits=LIMITS)
+        self._transport = Transport(transport)
 
     def __enter__(self) -> Client:
         return self
@@ -70,8 +80,8 @@ class Client:
         return self._api.settings.base_url
 
     def close(self) -> None:
-        """Closes its connections."""
-        self._http.close()
+        """Closes the connections."""
+        self._transport.close()
 
     def submit(
         self,
@@ -82,12 +92,13 @@ class Client:
         wait_s: float = 0,
         **options: Unpack[JobOptions],
     ) -> Job:
-        """Queues one job. `options` are those of `JobOptions`.
+        """Submits a job. `options` are the members of `JobOptions`.
 
-        A `pathlib.Path` or a file anywhere in `input` is uploaded first. A job in it stands for that job's result, and
-        `job["boxes"][0]` for a part: the API fills it in when that job has succeeded. `wait_s` (at most 60)
-        holds the answer until the job has ended, if it does by then. Repeating with the same `idempotency_key` and the
-        same arguments gives the same job.
+        input: the input of the job. A `pathlib.Path` or a file anywhere in it is uploaded first. A job in it is
+            replaced by the result of that job, and `job["boxes"][0]` by that part of the result, once that job has
+            succeeded.
+        wait_s: seconds, at most 60, to wait for the job to end before returning it.
+        idempotency_key: a second call with the same key and the same arguments returns the same job.
         """
         members = job_options(options)
         return Job(self, self._run(self._api.submit(endpoint, input, members, idempotency_key, wait_s)))
@@ -100,9 +111,10 @@ class Client:
         idempotency_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> builtins.list[Job]:
-        """Queues one job for each input, in order, 1,000 with each request. `options` are those of `JobOptions`.
+        """Submits one job for each input, in order. `options` are the members of `JobOptions`.
 
-        Each request is accepted whole or not at all; when a later one fails, `PartlySubmitted` holds the earlier jobs.
+        A request holds at most 1,000 jobs, and is accepted as a whole or not at all. If a later request fails, the call
+        raises `PartlySubmitted`, which has the jobs of the earlier ones.
         """
         members = job_options(options)
         return self._run(
@@ -110,86 +122,86 @@ class Client:
         )
 
     def get(self, job_id: str) -> Job:
-        """A job by its id."""
+        """Returns a job by its id."""
         return Job(self, self._run(self._api.get(job_id)))
 
     def cancel(self, job_id: str) -> Job:
-        """Ends a job without a result. Raises `Conflict` when it has already ended otherwise."""
+        """Cancels a job. Raises `Conflict` if it has already ended in another state."""
         return Job(self, self._run(self._api.cancel(job_id)))
 
     def list(self, *, page_size: int = 100, **selected: Unpack[JobFilter]) -> Iterator[Job]:
-        """Jobs, newest first, fetched page by page (at most 100 each) as they are looked at.
+        """Lists jobs, newest first. Fetches a page of `page_size` (at most 100) jobs at a time.
 
-        `selected` are the members of `JobFilter`; without any, all jobs.
+        `selected` are the members of `JobFilter`. Without any, all jobs are listed.
         """
         for raw in self._pages("/v1/jobs", "jobs", list_query(selected, page_size)):
             yield Job(self, JobRecord(raw))
 
     def events(self, job: JobRecord | str) -> Iterator[Event]:
-        """A job's events, by the job or its id; see `Job.events`."""
+        """Streams the events of a job, given as a job or an id; see `Job.events`."""
         return self._events(job if isinstance(job, str) else job.id)
 
     def retry(self, job_id: str, *, same_version: bool = False) -> Job:
-        """Does a job again that failed, expired or was cancelled: a new job, whose `retry_of` is the old one's id.
+        """Retries a job that failed, expired or was cancelled, as a new job whose `retry_of` is the id of the old job.
 
-        It runs on the current version of the endpoint, unless the old one was submitted for a version or `same_version`
-        is set.
-        While the new one has not ended, asking again gives the same. Raises `NotRetryable`.
+        The new job runs on the current version of the endpoint, unless the old job was submitted for a version or
+        `same_version` is set. Until it has ended, another call returns it again. Raises `NotRetryable` if the old job
+        is in another state.
         """
         return Job(self, self._run(self._api.retry_job(job_id, same_version)))
 
     def retry_jobs(
         self, *, limit: int | None = None, same_version: bool = False, **selected: Unpack[JobFilter]
     ) -> builtins.list[Retried]:
-        """Does again what failed or expired, and was not done again yet, of the jobs that `selected` names.
+        """Retries the selected jobs that failed or expired and have not been retried yet.
 
-        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left or
-        `limit` are done. They run on the current version of their endpoint, as with `retry`.
+        `selected` are the members of `JobFilter`, at least one. Requests retry 1,000 jobs at a time until none is left
+        or `limit` are retried. The new jobs run on the version that `retry` would choose.
         """
         return self._run(self._api.retry_jobs(job_filter(selected), limit, same_version))
 
     def cancel_jobs(self, *, limit: int | None = None, **selected: Unpack[JobFilter]) -> int:
-        """Cancels the jobs that `selected` names and that have not ended, at most `limit`; returns how many.
+        """Cancels the selected jobs that have not ended, and returns how many it cancelled.
 
-        `selected` are the members of `JobFilter`, at least one. Goes on, 1,000 with each request, until none is left or
-        `limit` are done.
+        `selected` are the members of `JobFilter`, at least one. Requests cancel 1,000 jobs at a time until none is left
+        or `limit` are cancelled.
         """
         return self._run(self._api.cancel_jobs(job_filter(selected), limit))
 
     def dead_letters(
         self, *, endpoint: str | None = None, error_code: str | None = None, page_size: int = 100
     ) -> Iterator[Job]:
-        """Jobs that failed or expired and were not done again, newest first, fetched page by page."""
+        """Lists jobs that failed or expired and have not been retried, newest first, fetched page by page."""
         query = list_query({"endpoint": endpoint, "error_code": error_code}, page_size)
         for raw in self._pages("/v1/dead-letters", "jobs", query):
             yield Job(self, JobRecord(raw))
 
     def pipeline(self, *, idempotency_key: str | None = None) -> Pipeline:
-        """Jobs that use each other's results, sent together where its `with` block ends; see `Pipeline`."""
+        """Returns a pipeline: jobs that use each other's results and are submitted together; see `Pipeline`."""
         return Pipeline(self, idempotency_key)
 
     @property
     def batches(self) -> Batches:
-        """Many jobs from one file of lines."""
+        """Batches: many jobs from one file of lines."""
         return Batches(self)
 
     @property
     def schedules(self) -> Schedules:
-        """Jobs by the clock."""
+        """Schedules: jobs submitted at set times."""
         return Schedules(self)
 
     @property
     def webhooks(self) -> Webhooks:
-        """The secret that deliveries are signed with, and what was delivered."""
+        """Webhooks: the signing secret and the deliveries."""
         return Webhooks(self)
 
     @property
     def feedback(self) -> FeedbackRoutes:
-        """What people thought of results."""
+        """Feedback: ratings of results."""
         return FeedbackRoutes(self)
 
     def limits(self) -> Limits:
-        """Your own limits, and how much of them is used."""
+        """Returns your limits and how much of them is used."""
         return self._run(self._api.limits())
 
     def upload(
@@ -200,9 +212,9 @@ class Client:
         content_type: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> FileRef:
-        """Uploads a file, named by its path, or bytes; what comes back may stand anywhere in an input.
+        """Uploads a file, given as its path, or bytes. The returned file can be used anywhere in an input.
 
-        `on_progress(sent_bytes, total_bytes)` is called as it goes.
+        `on_progress(sent_bytes, total_bytes)` is called during the upload.
         """
         return self._file(self._run(self._api.upload(source, name, content_type, on_progress)))
 
@@ -218,39 +230,40 @@ class Client:
         max_attempts: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Endpoint:
-        """Deploys a folder or a `.py` file (`file.py:object` picks a handler) as the next version of its endpoint.
+        """Deploys a folder or a `.py` file as the next version of its endpoint. `file.py:object` selects a handler.
 
-        The packages it needs are those in `requirements.lock`, or in `requirements.txt` resolved by uv for `python`
-        ("3.11"; the running one's version when not given). The other arguments overrule what the handler says.
+        The packages of the endpoint are those in `requirements.lock`, or those in `requirements.txt`, which uv resolves
+        for the Python version `python` (e.g. "3.11"; default: the running version). The other arguments override the
+        options of the handler.
         """
         options = deploy_options(vram_gib, max_concurrency, timeout_s, max_attempts)
         return self._run(deploy(self._api, str(path), name, python, options, on_progress))
 
     def endpoint(self, name: str) -> Endpoint:
-        """The version of an endpoint that new jobs run on."""
+        """Returns the version of an endpoint that new jobs run on."""
         return self._run(self._api.endpoint(name))
 
     def endpoints(self) -> builtins.list[Endpoint]:
-        """Every endpoint's current version."""
+        """Returns the current version of every endpoint."""
         return self._run(self._api.endpoints())
 
     def versions(self, name: str) -> builtins.list[Endpoint]:
-        """Every version of an endpoint, newest first."""
+        """Returns every version of an endpoint, newest first."""
         return self._run(self._api.versions(name))
 
     def traffic(self, name: str) -> dict[int, int]:
-        """The versions of an endpoint that new jobs run on, each with its part of them, percent."""
+        """Returns the versions of an endpoint that new jobs run on, each with its share of them in percent."""
         return self._run(self._api.traffic(name))
 
     def set_traffic(self, name: str, version: int, percent: int = 100) -> dict[int, int]:
-        """Gives a version this part of new jobs, and the current one the rest; with 100 it is the current one.
+        """Sends a share of new jobs to a version, and the rest to the current version. 100 makes it the current one.
 
-        Jobs that were submitted before stay with their version. Returns what `traffic` does.
+        Jobs that were submitted before stay on their version. Returns the same as `traffic`.
         """
         return self._run(self._api.set_traffic(name, version, percent))
 
     def workers(self) -> builtins.list[Worker]:
-        """The workers that have joined."""
+        """Returns the workers that have joined."""
         return self._run(self._api.workers())
 
     def _file(self, info: FileInfo) -> FileRef:
@@ -268,7 +281,7 @@ class Client:
                 return
 
     def _run(self, plan: Plan[T]) -> T:
-        """Carries a plan's steps out."""
+        """Carries out the steps of a plan and returns its result."""
         outcome: Any = None
         try:
             while True:
@@ -276,9 +289,9 @@ class Client:
                 if isinstance(step, Call):
                     outcome = self._perform(step)
                 elif isinstance(step, Pause):
-                    time.sleep(step.seconds)
+                    self._transport.sleep(step.seconds)
                 else:
-                    outcome = step.run()
+                    outcome = self._transport.run_blocking(step.run)
         except StopIteration as end:
             result: T = end.value
             return result
@@ -287,12 +300,12 @@ class Client:
 
     def _perform(self, call: Call) -> Reply | StokeholdError:
         try:
-            with closing(self._send(call)) as response:
+            with self._transport.send(call) as response:
                 if call.sink is None or response.status_code != OK:
                     return Reply(response.status_code, response.headers, response.read())
                 call.sink.start()
                 for chunk in response.iter_bytes():
-                    call.sink.write(chunk)
+                    self._transport.run_blocking(call.sink.write, chunk)
                 return Reply(response.status_code, response.headers, b"")
         except (httpx.RequestError, httpx.InvalidURL) as error:
             return transport_error(call, error)
@@ -303,7 +316,7 @@ class Client:
             outcome: Reply | StokeholdError | None = None
             call = reader.call()
             try:
-                with closing(self._send(call)) as response:
+                with self._transport.send(call) as response:
                     if response.status_code == OK:
                         for chunk in response.iter_bytes():
                             yield from reader.feed(chunk)
@@ -312,13 +325,14 @@ class Client:
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 outcome = transport_error(call, error)
             if not reader.done:
-                time.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
+                pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
+                self._transport.sleep(pause_s)
 
     def _lines(self, reader: LineReader) -> Iterator[dict[str, Any]]:
         while not reader.done:
             call = reader.call()
             try:
-                with closing(self._send(call)) as response:
+                with self._transport.send(call) as response:
                     if response.status_code == OK:
                         for chunk in response.iter_bytes():
                             for line in reader.feed(chunk):
@@ -329,14 +343,5 @@ class Client:
                     outcome: Reply | StokeholdError = Reply(response.status_code, response.headers, response.read())
             except (httpx.RequestError, httpx.InvalidURL) as error:
                 outcome = transport_error(call, error)
-            time.sleep(reader.pause_s(outcome, random.random()))  # noqa: S311 (jitter is no secret)
-
-    def _send(self, call: Call) -> httpx.Response:
-        content = _chunks(call.body) if isinstance(call.body, Body) else call.body
-        return self._http.send(build_request(call, content), stream=True)
-
-
-def _chunks(body: Body) -> Iterator[bytes]:
-    for chunk in body.chunks():
-        yield chunk
-        body.sent(chunk)
+            pause_s = reader.pause_s(outcome, random.random())  # noqa: S311 (jitter is no secret)
+            self._transport.sleep(pause_s)

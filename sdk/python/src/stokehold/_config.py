@@ -1,4 +1,4 @@
-"""Where the API is and who asks: arguments, then the environment, then what `stoke dev` wrote down."""
+"""The URL and the token of the API: arguments, then the environment, then the file that `stoke dev` writes."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ DEFAULT_URL = "http://127.0.0.1:7070"
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator meant, checked."""
+    """A validated URL and token."""
 
     base_url: str
     token: str | None = field(repr=False)
 
     def is_ours(self, url: str) -> bool:
-        """Whether `url` is on the API's own origin: the only place that the token is ever sent to."""
+        """Whether `url` is on the origin of the API. The token is never sent to another origin."""
         return _origin(url) == _origin(self.base_url)
 
 
 def load_settings(base_url: str | None, token: str | None) -> Settings:
-    """Fills in what was not given. The token in the credentials file is only for the server that wrote it."""
+    """Fills in what is not given. The token in the credentials file is used only for the server that wrote the file."""
     saved_url, saved_token = _read_credentials()
     url = (base_url or os.environ.get("STOKE_URL") or saved_url or DEFAULT_URL).rstrip("/")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is not the URL of an API; it looks like {DEFAULT_URL} (base_url or STOKE_URL)")
+        raise ValueError(f"{url!r} is not a URL of an API, e.g. {DEFAULT_URL}; check base_url or STOKE_URL")
     chosen = token or os.environ.get("STOKE_TOKEN")
     if not chosen and saved_url is not None and _origin(saved_url) == _origin(url):
         chosen = saved_token
     if chosen and not (chosen.isascii() and chosen.isprintable() and " " not in chosen):
         raise ValueError(
-            "the token has a space, a line break or another character that no token has (token or STOKE_TOKEN)"
+            "the token contains a space, a line break or another invalid character; check token or STOKE_TOKEN"
         )
     return Settings(url, chosen or None)
 
 
 def credentials_path() -> Path:
-    """The file `stoke dev` writes: STOKE_CREDENTIALS, else one place in the home directory."""
+    """The file that `stoke dev` writes: STOKE_CREDENTIALS, or by default a file in the home directory."""
     named = os.environ.get("STOKE_CREDENTIALS")
     return Path(named) if named else Path.home() / ".config" / "stokehold" / "credentials.json"
 

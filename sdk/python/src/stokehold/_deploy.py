@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def deploy(
     api: Api, target: str, name: str | None, python: str | None, options: dict[str, Any], on_progress: OnProgress | None
 ) -> Plan[Endpoint]:
-    """Describes, locks and packs on this machine, then sends what the API does not have yet."""
+    """Prepares the package on this machine, then sends what the API does not have yet."""
     package: Package = yield Work(lambda: prepare(target, name, python, options))
     try:
         return (yield from api.deploy(package.version, package.archive, on_progress))

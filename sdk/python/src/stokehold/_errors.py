@@ -1,39 +1,39 @@
-"""Everything this client raises, one class for each thing a caller would do differently.
+"""The exceptions of the clients: one class for each case that a caller would handle differently.
 
 StokeholdError
-├── ApiError                the API answered, but not with success
-│   ├── BadRequest          change the request
-│   │   └── InvalidInput    the input does not match the endpoint's schema; `errors` says where
-│   ├── Unauthorized        no token, or not a good one
+├── ApiError                the API returned an error
+│   ├── BadRequest          the request is invalid; change it
+│   │   └── InvalidInput    the input does not match the schema of the endpoint; `errors` lists where
+│   ├── Unauthorized        the token is missing or invalid
 │   ├── Forbidden           the token lacks a scope
-│   ├── NotFound            no such job, endpoint, version or file
-│   ├── Conflict            it is in another state than the request supposes
+│   ├── NotFound            the job, endpoint, version or file does not exist
+│   ├── Conflict            the current state does not allow the request
 │   │   ├── NotRetryable    the job has not failed, expired or been cancelled
 │   │   └── NothingToRetry  no line of the batch failed or expired
-│   ├── RateLimited         too much at once; `retry_after_s` says when to come back
-│   │   └── QuotaExceeded   your own limit, which `client.limits()` shows, not the API's
-│   ├── Unavailable         something behind the API is away; repeating is safe
-│   └── ServerError         a defect of the server
-├── ConnectionFailed        no answer: refused, reset, cut off (also a builtin ConnectionError)
-├── TimedOut                no answer in time (also a builtin TimeoutError)
-├── WaitTimeout             the job or batch had not ended in time; it runs on (also a builtin TimeoutError)
-├── PartlySubmitted         `submit_many` failed half way; `jobs` are those accepted
+│   ├── RateLimited         too many requests; retry after `retry_after_s`
+│   │   └── QuotaExceeded   one of your own limits is reached; see `client.limits()`
+│   ├── Unavailable         a service behind the API is unavailable; a retry is safe
+│   └── ServerError         a bug in the server
+├── ConnectionFailed        no response: refused, reset or closed early (also a builtin ConnectionError)
+├── TimedOut                no response in time (also a builtin TimeoutError)
+├── WaitTimeout             the job or batch did not end in time; it continues (also a builtin TimeoutError)
+├── PartlySubmitted         `submit_many` failed after some jobs were accepted; these are `jobs`
 ├── DeployError             the folder cannot be deployed; nothing was sent
-├── WebhookVerificationError  the request did not come from your Stokehold, or is too old (also a builtin ValueError)
+├── WebhookVerificationError  the request is not from your Stokehold, or is too old (also a builtin ValueError)
 └── JobError                the job ended without a result
     ├── JobFailed
-    │   ├── JobRejected     the handler, or a step before or after it, refuses this input for good
+    │   ├── JobRejected     the handler, or a step before or after it, rejected the input for good
     │   ├── DependencyFailed  a job that it depends on, or one of its steps, has no result
-    │   ├── JobPoisoned     it crashed its runner on several workers, and is not let near another
-    │   └── OutOfGpuMemory  it needs more GPU memory than there is where it ran
+    │   ├── JobPoisoned     it crashed its runner on several workers, and is not run again
+    │   └── OutOfGpuMemory  it needed more GPU memory than was available
     ├── JobCancelled
     └── JobExpired
 
-A `ConnectionFailed`, `TimedOut` or `Unavailable` of a submit means that the outcome is unknown. All tries carried one
-idempotency key; to be able to repeat the call itself safely, give it an `idempotency_key` of your own.
+After a `ConnectionFailed`, `TimedOut` or `Unavailable` of a submit, the outcome is unknown. All retries within one call
+use the same idempotency key. To repeat the call itself safely, pass an `idempotency_key` of your own.
 """
 
-# ruff: noqa: N818 (a name that says the cause reads better in `except NotFound` than one more "Error")
+# ruff: noqa: N818 (`except NotFound` reads better than `except NotFoundError`)
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
 
 
 class StokeholdError(Exception):
-    """The root of all that this client raises."""
+    """The base class of all exceptions of the clients."""
 
 
 class FieldProblem(NamedTuple):
-    """One wrong place in a request."""
+    """An invalid value in a request: its path, and what is wrong with it."""
 
     path: str
     message: str
 
 
 class ApiError(StokeholdError):
-    """The API answered, but not with success."""
+    """The API returned an error."""
 
     def __init__(
         self,
@@ -79,15 +79,15 @@ class ApiError(StokeholdError):
 
 
 class BadRequest(ApiError):
-    """The request is wrong; repeating it as it is cannot succeed."""
+    """The request is invalid. It cannot succeed unless it is changed."""
 
 
 class InvalidInput(BadRequest):
-    """The input does not match the endpoint's schema; `errors` says where."""
+    """The input does not match the schema of the endpoint. `errors` lists where."""
 
 
 class Unauthorized(ApiError):
-    """No token, or not a good one."""
+    """The token is missing or invalid."""
 
 
 class Forbidden(ApiError):
@@ -95,15 +95,15 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """No such job, endpoint, version or file."""
+    """The job, endpoint, version or file does not exist."""
 
 
 class Conflict(ApiError):
-    """The thing is in another state than the request supposes."""
+    """The current state of the job, batch or other object does not allow the request."""
 
 
 class NotRetryable(Conflict):
-    """The job has not failed, expired or been cancelled, so there is nothing to do again."""
+    """The job has not failed, expired or been cancelled, so it cannot be retried."""
 
 
 class NothingToRetry(Conflict):
@@ -111,31 +111,31 @@ class NothingToRetry(Conflict):
 
 
 class RateLimited(ApiError):
-    """Too much at once; `retry_after_s` says when to come back."""
+    """Too many requests. `retry_after_s` is the time to wait before a retry."""
 
 
 class QuotaExceeded(RateLimited):
-    """One of your own limits is reached: open jobs, running jobs or starts a minute. `client.limits()` shows them."""
+    """One of your own limits is reached: open jobs, running jobs or starts a minute. See `client.limits()`."""
 
 
 class Unavailable(ApiError):
-    """Something behind the API is away; repeating with the same idempotency key is safe."""
+    """A service behind the API is unavailable. A retry with the same idempotency key is safe."""
 
 
 class ServerError(ApiError):
-    """A defect of the server."""
+    """A bug in the server."""
 
 
 class ConnectionFailed(StokeholdError, ConnectionError):
-    """No answer: the connection was refused, reset or cut off."""
+    """No response: the connection was refused, reset or closed early."""
 
 
 class TimedOut(StokeholdError, TimeoutError):
-    """No answer in time."""
+    """No response in time."""
 
 
 class WaitTimeout(StokeholdError, TimeoutError):
-    """The job or batch had not ended in time. It was not cancelled and runs on."""
+    """The job or batch did not end in time. It is not cancelled and continues."""
 
     def __init__(self, subject_id: str, timeout_s: float, state: str, what: str = "job") -> None:
         self.job_id = subject_id if what == "job" else None
@@ -143,16 +143,19 @@ class WaitTimeout(StokeholdError, TimeoutError):
         self.timeout_s = timeout_s
         self.state = state
         super().__init__(
-            f"{what} {subject_id} is still {state} after {timeout_s:g} s; it runs on, wait for it again or cancel it"
+            f"{what} {subject_id} is still {state} after {timeout_s:g} s and continues; wait again, or cancel it"
         )
 
 
 class PartlySubmitted(StokeholdError):
-    """`submit_many` failed after a part was accepted; the cause says why. `jobs` are those of the first inputs."""
+    """`submit_many` failed after some jobs were accepted. `jobs` are those of the first inputs.
+
+    The reason is in `__cause__`.
+    """
 
     def __init__(self, jobs: Sequence[Any], total: int) -> None:
         self.jobs = list(jobs)
-        super().__init__(f"{len(self.jobs)} of {total} jobs were accepted before this failed")
+        super().__init__(f"{len(self.jobs)} of {total} jobs were accepted before a request failed")
 
 
 class DeployError(StokeholdError):
@@ -160,7 +163,7 @@ class DeployError(StokeholdError):
 
 
 class WebhookVerificationError(StokeholdError, ValueError):
-    """The request did not come from your Stokehold, or is too old to be believed. Answer it with 401."""
+    """The request is not from your Stokehold, or is too old. Respond to it with 401."""
 
 
 class JobError(StokeholdError):
@@ -177,35 +180,35 @@ class JobError(StokeholdError):
 
 
 class JobFailed(JobError):
-    """Every attempt failed; `code`, `class_name`, `message`, `traceback` and `stderr` are the last one's."""
+    """Every attempt failed. `code`, `class_name`, `message`, `traceback` and `stderr` describe the last failure."""
 
 
 class JobRejected(JobFailed):
-    """The handler, or a step before or after it, refuses this input for good; `message` says why."""
+    """The handler, or a step before or after it, rejected the input for good. `message` is the reason."""
 
 
 class DependencyFailed(JobFailed):
-    """A job that it depends on, or one of its steps, ended without a result."""
+    """A job that this job depends on, or one of its steps, ended without a result."""
 
 
 class JobPoisoned(JobFailed):
-    """It crashed its runner again and again, on more than one worker, and is not tried further."""
+    """The job crashed its runner several times, on more than one worker, and is not run again."""
 
 
 class OutOfGpuMemory(JobFailed):
-    """It needed more GPU memory than there was: a smaller input, or a larger `vram_gib` of its endpoint, may help."""
+    """The job needed more GPU memory than was available. Try a smaller input or a larger `vram_gib`."""
 
 
 class JobCancelled(JobError):
-    """It was cancelled."""
+    """The job was cancelled."""
 
 
 class JobExpired(JobError):
-    """Its deadline passed before it ended."""
+    """The deadline of the job passed before it ended."""
 
 
 def job_error(job_id: str, state: str, failure: Failure | None) -> JobError:
-    """The error for a job that ended in `state`, which is not `succeeded`."""
+    """Returns the error for a job that ended in `state`, which is not `succeeded`."""
     if state == "cancelled":
         return JobCancelled(job_id, f"job {job_id} was cancelled", failure)
     if state == "expired":
@@ -243,13 +246,13 @@ _FAILED_BY_CODE: Mapping[str, type[JobFailed]] = {
 
 
 def api_error_class(status: int, code: str) -> type[ApiError]:
-    """Which class tells this answer's cause."""
+    """Returns the class for an error response."""
     by_cause = _BY_CODE.get(code) or _BY_STATUS.get(status)
     if by_cause is not None:
         return by_cause
     return ServerError if status >= 500 else BadRequest
 
 
-# Known by the name that people import, in tracebacks and in logs.
+# Tracebacks and logs show the name that is imported.
 for _public in [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, StokeholdError)]:
     _public.__module__ = "stokehold"

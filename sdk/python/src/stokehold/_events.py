@@ -1,4 +1,4 @@
-"""A job's event stream: typed events, and the reader that decodes it and knows how to go on after a lost connection."""
+"""The event stream of a job: typed events, and the reader that decodes it and resumes it after a lost connection."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from stokehold._models import JobRecord
 from stokehold._request import Call, Reply, decode_error
 from stokehold._retry import Retry
 
-# The server sends a comment at least every 15 s, so four times that is silence.
+# The server sends a comment at least every 15 s; after four times that, the connection counts as lost.
 SILENCE_TIMEOUT_S = 60.0
 
-# Far above the largest event, a `done` with the job's whole input; more is not this protocol.
+# Far above the largest event, a `done` with the whole input of the job.
 _EVENT_SIZE_MAX = 32 << 20
 
-# A connection that lived this long was a good one, even if the job had nothing to tell meanwhile.
+# A connection that lasted this long resets the retries, even if the job had no events.
 _STEADY_S = 10.0
 
 
 @dataclass(frozen=True)
 class StateEvent:
-    """The job moved."""
+    """The job changed its state."""
 
     state: str
     attempt: int | None
@@ -34,7 +34,7 @@ class StateEvent:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """The handler told its progress, from 0 to 1."""
+    """The handler reported its progress. `fraction` is from 0 to 1."""
 
     fraction: float
     message: str
@@ -53,7 +53,7 @@ class LogEvent:
 
 @dataclass(frozen=True)
 class OutputEvent:
-    """A generator yielded. A retry begins again at index 0 with a higher attempt."""
+    """The handler yielded an output. A retry starts again at index 0, with a higher attempt."""
 
     index: int
     value: Any
@@ -63,9 +63,10 @@ class OutputEvent:
 
 @dataclass(frozen=True)
 class GapEvent:
-    """Outputs of an attempt that this stream has not: those from index `from_index` up to, and without, `to_index`.
+    """Outputs that are missing from this stream: those from `from_index` up to, but not including, `to_index`.
 
-    The server keeps the last MiB of a job's outputs for readers that come late or come back. The job's result has all.
+    The server keeps the last MiB of the outputs of a job for readers that start late or reconnect. The result of the
+    job contains all outputs.
     """
 
     from_index: int
@@ -76,7 +77,7 @@ class GapEvent:
 
 @dataclass(frozen=True)
 class DoneEvent:
-    """The job ended; always the last event."""
+    """The job ended. Always the last event."""
 
     job: JobRecord
     type: Literal["done"] = "done"
@@ -86,7 +87,7 @@ Event = Union[StateEvent, ProgressEvent, LogEvent, OutputEvent, GapEvent, DoneEv
 
 
 class EventReader:
-    """Reads one job's events over as many connections as it takes. Feed it bytes; ask it what to do when they stop."""
+    """Decodes the events of a job, across reconnects. `feed` takes bytes; `pause_s` is for when they stop."""
 
     def __init__(self, url: str, headers: dict[str, str], retry: Retry, hydrate: Callable[[Any], Any]) -> None:
         self.done = False
@@ -102,7 +103,7 @@ class EventReader:
         self._begin()
 
     def call(self) -> Call:
-        """The request for what has not been seen yet."""
+        """The request for the events that have not been read yet."""
         self._begin()
         self._since = time.monotonic()
         resume = {"Last-Event-ID": self._last_id} if self._last_id else {}
@@ -128,11 +129,11 @@ class EventReader:
                     return
 
     def pause_s(self, outcome: Reply | StokeholdError | None, jitter: float) -> float:
-        """How long to wait before the next connection, as this one was refused, broke, or (None) ended. Or raises."""
+        """Seconds to wait before reconnecting after an error, or the end (None) of the stream. Raises to give up."""
         if isinstance(outcome, Reply):
             error: StokeholdError = decode_error(outcome)
         else:
-            error = outcome or ConnectionFailed("the event stream ended before the job did, again and again")
+            error = outcome or ConnectionFailed("the event stream ended before the job did, several times in a row")
         if time.monotonic() - self._since >= _STEADY_S:
             self._fruitless = 0
         delay_s = self._retry.delay_s(self._fruitless, error, jitter)
@@ -150,7 +151,7 @@ class EventReader:
         self._data_chars = 0
 
     def _once(self, event: Event | None) -> Event | None:
-        """A state without an id is what an older server begins every connection with: only a new one is news."""
+        """Drops a repeated state. Older servers start every connection with the state, without an id."""
         if not isinstance(event, StateEvent):
             return event
         if self._has_id:
@@ -188,9 +189,9 @@ class EventReader:
                 return DoneEvent(JobRecord(raw))
         except (ValueError, KeyError, TypeError) as error:
             raise StokeholdError(
-                f"the event {self._name!r} is not what this version of stokehold knows: {error!r}"
+                f"cannot decode the event {self._name!r}: {error!r}; if the server is newer, upgrade stokehold"
             ) from error
-        return None  # a kind that a newer server knows
+        return None  # a type of event that only a newer server has
 
 
 class _Lines:
@@ -214,4 +215,4 @@ class _Lines:
 
 def _check_size(size: int) -> None:
     if size > _EVENT_SIZE_MAX:
-        raise StokeholdError(f"an event of more than {_EVENT_SIZE_MAX >> 20} MiB came; that is not this protocol")
+        raise StokeholdError(f"received an event of more than {_EVENT_SIZE_MAX >> 20} MiB; is this a Stokehold API?")

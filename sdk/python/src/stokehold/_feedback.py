@@ -1,4 +1,4 @@
-"""What people thought of results. What both clients share; nothing here does I/O."""
+"""Feedback: ratings of results. Shared by both clients; does no I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Feedback:
-    """What was said of one job's result. `score` is from 1 to 5."""
+    """The rating of the result of a job. `score` is from 1 to 5."""
 
     job_id: str
     endpoint: str
@@ -46,9 +46,10 @@ class Feedback:
 
 @dataclass(frozen=True)
 class FeedbackStats:
-    """What was said of one version of an endpoint.
+    """The ratings of a version of an endpoint.
 
-    `success_rate` is the share accepted of those where that was said, 0 to 1; `mean_score` is from 1 to 5.
+    `success_rate` is the share, from 0 to 1, of accepted results among those that were accepted or not. `mean_score` is
+    from 1 to 5.
     """
 
     endpoint: str
@@ -78,20 +79,20 @@ def give(
     labels: Sequence[str] | None,
     comment: str | None,
 ) -> Plan[Feedback]:
-    said = {"accepted": accepted, "score": score, "labels": None if labels is None else list(labels)}
-    body = {name: value for name, value in {**said, "comment": comment}.items() if value is not None}
+    given = {"accepted": accepted, "score": score, "labels": None if labels is None else list(labels)}
+    body = {name: value for name, value in {**given, "comment": comment}.items() if value is not None}
     if not body:
-        raise ValueError("say something: accepted, score, labels or comment")
+        raise ValueError("no feedback given; pass at least one of accepted, score, labels and comment")
     return Feedback.decode((yield from api.post_json(f"{path}/feedback", body)))
 
 
 def stats(api: Api, endpoint: str | None) -> Plan[list[FeedbackStats]]:
-    told = yield from api.get_json("/v1/feedback", () if endpoint is None else [("endpoint", endpoint)])
-    return [FeedbackStats.decode(raw) for raw in told["versions"]]
+    page = yield from api.get_json("/v1/feedback", () if endpoint is None else [("endpoint", endpoint)])
+    return [FeedbackStats.decode(raw) for raw in page["versions"]]
 
 
 def export(api: Api, endpoint: str | None, version: int | None, sample: int | None, seed: int | None) -> LineReader:
-    """Always with a seed: each request would draw another sample, and a broken answer could not be taken up."""
+    """Always sets a seed. Without one, a repeated request would draw another sample and could not resume."""
     asked = {"endpoint": endpoint, "version": version, "sample": sample}
     asked["seed"] = random.getrandbits(63) if seed is None else seed
     query = [(name, str(value)) for name, value in asked.items() if value is not None]

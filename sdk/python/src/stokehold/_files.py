@@ -1,4 +1,4 @@
-"""Files and jobs inside JSON: in an input they become names, and what a result names becomes something to read."""
+"""Files and jobs in JSON: an input refers to them by id, and files in a result become readable objects."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Named = Union[PurePath, FileInfo]
 
 
 class InputEncoder:
-    """For `json.dumps(default=...)`: names each job and file by its id, and puts down the files that have none yet."""
+    """For `json.dumps(default=...)`: replaces jobs and files by their ids, and collects files that have no id yet."""
 
     def __init__(self, planned: Sequence[JobRecord] = ()) -> None:
-        """planned: the jobs that are sent together with what is encoded. `named_jobs` tells whether any job was met."""
+        """`planned` are the jobs of the same request. `named_jobs` is set when a job is encoded."""
         self.named_jobs = False
         self._planned = planned
         self._missing: list[Named] = []
         self._ids: dict[Named, str] = {}
 
     def take_missing(self) -> list[Named]:
-        """The files met since the last call that have no id, once each."""
+        """The files without an id that were encoded since the last call, once each."""
         missing, self._missing = self._missing, []
         return missing
 
     def uploaded(self, file: Named, info: FileInfo) -> None:
-        """`file` has an id now."""
+        """Records the id of `file`."""
         if info.id is not None:
             self._ids[file] = info.id
 
@@ -41,7 +41,7 @@ class InputEncoder:
             return {"$job": job_id(value.job, self._planned), "pointer": value.pointer}
         if not isinstance(value, (PurePath, FileInfo)):
             kind = f"{type(value).__module__}.{type(value).__qualname__}"
-            raise TypeError(f"a {kind} cannot be sent as JSON; send plain values, a pathlib.Path, a file or a job")
+            raise TypeError(f"a {kind} cannot be sent as JSON; use plain values, a pathlib.Path, a file or a job")
         file_id = value.id if isinstance(value, FileInfo) and value.id else self._ids.get(value)
         if file_id is None and value not in self._missing:
             self._missing.append(value)
@@ -49,10 +49,10 @@ class InputEncoder:
 
 
 def hydrate(value: Any, base_url: str, make_file: Callable[[FileInfo], Any]) -> Any:
-    """`value` with each file that it names made readable.
+    """Replaces each reference to a file in `value` by a readable file.
 
-    Only a path of the API counts as one: a model chooses what is in its result, and must not choose where its reader
-    connects to.
+    Only paths of the API count as references. A model controls its result, and must not control which servers the
+    client connects to.
     """
     if isinstance(value, list):
         return [hydrate(item, base_url, make_file) for item in value]

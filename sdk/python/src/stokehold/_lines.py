@@ -1,4 +1,4 @@
-"""JSON Lines: written to a temporary file, so that they can be sent again, and read from an answer as they come."""
+"""JSON Lines: written to a temporary file, so that a retry can send them again, and decoded from a response stream."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Line = Union[Mapping[str, Any], str, bytes]
 Lines = Union[str, PurePath, IO[str], IO[bytes], Iterable[Line]]
 """A path, an open file, or lines: each a dict, or JSON already."""
 
-# Above any line that the API writes; more is not this protocol.
+# Far above the longest line that the API writes.
 LINE_BYTES_MAX = 64 << 20
 
-# A connection that lived this long was a good one: what ends it does not count against the policy.
+# A connection that lasted this long resets the retries.
 STEADY_S = 10.0
 
 
 def spool(api: Api, lines: Lines) -> Plan[tuple[Path, bool]]:
-    """A file of these lines, and whether it is a temporary one that the caller removes.
+    """Writes lines to a file. Returns its path, and whether it is a temporary file that the caller must remove.
 
-    Memory holds a chunk at a time, whatever the lines come from; a `pathlib.Path` in one is uploaded.
+    Memory holds one chunk at a time, whatever the source of the lines. A `pathlib.Path` in a line is uploaded.
     """
     if isinstance(lines, (str, PurePath)):
         return Path(lines), False
@@ -70,10 +70,10 @@ def _encode(api: Api, lines: Iterable[Line], file: IO[bytes]) -> Plan[None]:
 
 def _encoded(line: Any, number: int) -> bytes:
     if not isinstance(line, (str, bytes)):
-        raise TypeError(f"line {number} is a {type(line).__name__}: give a dict, or a line of JSON as str or bytes")
+        raise TypeError(f"line {number} is a {type(line).__name__}; pass a dict, or a line of JSON as str or bytes")
     text = (line.encode() if isinstance(line, str) else line).rstrip(b"\r\n")
     if b"\n" in text:
-        raise ValueError(f"line {number} has a line break in it: give one line at a time, or the open file")
+        raise ValueError(f"line {number} contains a line break; pass one line at a time, or the open file")
     return text
 
 
@@ -83,10 +83,10 @@ def _copy(source: Any, file: IO[bytes]) -> None:
 
 
 class LineReader:
-    """Reads one answer of lines over as many connections as it takes, each line once.
+    """Decodes a response of lines across reconnects, each line once.
 
-    Feed it bytes; ask it what to do when they stop. A line is known again by its `line`, or else its `custom_id` or
-    `job_id`; when it has none, a broken answer cannot be taken up and is an error.
+    `feed` takes bytes; `pause_s` is for when they stop. Lines are identified by `line`, or else by `custom_id` or
+    `job_id`. If a line has none of these, a response that is cut off cannot be resumed and is an error.
     """
 
     def __init__(self, call: Call, retry: Retry) -> None:
@@ -101,7 +101,7 @@ class LineReader:
         self._since = 0.0
 
     def call(self) -> Call:
-        """The request; it begins at the first line again."""
+        """The request. It starts at the first line again."""
         self._rest.clear()
         self._since = time.monotonic()
         return self._call
@@ -115,17 +115,17 @@ class LineReader:
             yield from self._decode(line)
         self._rest += rest
         if len(self._rest) > LINE_BYTES_MAX:
-            raise StokeholdError(f"a line of more than {LINE_BYTES_MAX >> 20} MiB came; that is not this protocol")
+            raise StokeholdError(f"received a line of more than {LINE_BYTES_MAX >> 20} MiB; is this a Stokehold API?")
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """The answer is complete; its last line may lack its end."""
+        """The last line, which may lack a line break. The response is complete."""
         line = bytes(self._rest)
         self._rest.clear()
         yield from self._decode(line)
         self.done = True
 
     def pause_s(self, outcome: Reply | StokeholdError, jitter: float) -> float:
-        """How long to wait before the next connection, as this one was refused or broke. Or raises."""
+        """Seconds to wait before reconnecting after an error. Raises to give up."""
         error = decode_error(outcome) if isinstance(outcome, Reply) else outcome
         if time.monotonic() - self._since >= STEADY_S:
             self._fruitless = 0
@@ -142,7 +142,7 @@ class LineReader:
             value: dict[str, Any] = json.loads(line)
             is_new = self._is_new(value)
         except (ValueError, AttributeError) as error:
-            raise ConnectionFailed(f"a line of the answer is no JSON object: {line[:100]!r}") from error
+            raise ConnectionFailed(f"a line of the response is not a JSON object: {line[:100]!r}") from error
         if is_new:
             self._fruitless = 0
             yield value

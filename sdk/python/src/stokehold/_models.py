@@ -1,4 +1,4 @@
-"""What the API shows, decoded. Passive data; a member that this version does not know is kept in `raw`."""
+"""The records of the API, decoded. Members that this version does not know are kept in `raw`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ TERMINAL_STATES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled",
 
 @dataclass(frozen=True)
 class Timing:
-    """Where the milliseconds went. Zero where a part was not needed: a warm runner has no boot.
+    """The duration of each phase of an attempt, in milliseconds.
 
-    `worker_wait_ms` is the wait in the worker, for a slot or for the call of the handler that several jobs share.
+    A phase that was not needed is 0, e.g. `boot_ms` on a warm runner.
+    `worker_wait_ms` is the wait in the worker: for a slot, or for the call of the handler that several jobs share.
     """
 
     queued_ms: int = 0
@@ -40,7 +41,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Progress:
-    """The latest progress a handler told; `fraction` is from 0 to 1."""
+    """The latest progress that the handler reported. `fraction` is from 0 to 1."""
 
     fraction: float
     message: str = ""
@@ -48,7 +49,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt or a job failed. `code` is stable, `class_name` is the exception's class or the signal's name."""
+    """Why an attempt or a job failed. `code` is stable; `class_name` is the class of the exception or a signal name."""
 
     code: str
     class_name: str
@@ -71,7 +72,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at a job. `state` is running, succeeded, failed, released, lost, cancelled or expired."""
+    """An attempt at a job. `state` is running, succeeded, failed, released, lost, cancelled or expired."""
 
     attempt: int
     worker_id: str
@@ -95,14 +96,14 @@ class Attempt:
 
 
 class Retried(NamedTuple):
-    """A job that was done again, and the job that does it."""
+    """A job that was retried, and its new job."""
 
     id: str
     new_id: str
 
 
 class Dependee(NamedTuple):
-    """A job that another waits for. `on` is success or completion."""
+    """A job that another job depends on. `on` is success or completion."""
 
     job_id: str
     on: str
@@ -110,9 +111,9 @@ class Dependee(NamedTuple):
 
 @dataclass(frozen=True)
 class StepRun:
-    """What came of one step before or after a job.
+    """The outcome of a step before or after a job.
 
-    `stage` is before or after, `decision` is allow, reject or rewrite, and None until there is one.
+    `stage` is before or after. `decision` is allow, reject or rewrite, or None until the step has decided.
     """
 
     name: str
@@ -143,14 +144,14 @@ class StepRun:
 
 
 class JobRecord:
-    """A job as the API showed it last, decoded member by member when it is looked at.
+    """A job in the state that the API last returned. Members are decoded when they are read.
 
-    Inside another job's input it stands for its result, and `job["boxes"][0]` for a part of that.
+    In the input of another job it is replaced by its result, and `job["boxes"][0]` by that part of its result.
     """
 
     __slots__ = ("raw",)
 
-    # Or Python would take `[]` for a sequence and iterate it for ever.
+    # Without these, Python would treat a class with `[]` as a sequence and iterate over it endlessly.
     __iter__ = None
     __contains__ = None
 
@@ -170,7 +171,7 @@ class JobRecord:
 
     @property
     def version(self) -> int | None:
-        """The endpoint version it runs on; None until the first `refresh` of a job from `submit_many`."""
+        """The version of the endpoint that the job runs on; None until the first `refresh` after `submit_many`."""
         return self.raw.get("version")
 
     @property
@@ -180,7 +181,7 @@ class JobRecord:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it has ended: nothing changes it again."""
+        """Whether the job has ended. An ended job never changes its state."""
         return self.raw["state"] in TERMINAL_STATES
 
     @property
@@ -219,12 +220,12 @@ class JobRecord:
 
     @property
     def timing(self) -> Timing:
-        """The last attempt's; `queued_ms` counts from submit to its lease."""
+        """The timing of the last attempt. `queued_ms` is the time from submit to its lease."""
         return Timing.decode(self.raw.get("timing"))
 
     @property
     def result_url(self) -> str | None:
-        """Where the result of a succeeded job is; it wants the same token."""
+        """The URL of the result of a succeeded job. It requires the same token."""
         return self.raw.get("result_url")
 
     @property
@@ -233,37 +234,37 @@ class JobRecord:
 
     @property
     def deadline_at(self) -> datetime | None:
-        """When it expires unless it has ended."""
+        """The time at which the job expires if it has not ended."""
         return decode_time(self.raw.get("deadline_at"))
 
     @property
     def batch_id(self) -> str | None:
-        """The batch that it is a line of."""
+        """The id of the batch that the job belongs to."""
         return self.raw.get("batch_id")
 
     @property
     def line(self) -> int | None:
-        """Its line in the batch, from 1."""
+        """The number of its line in the batch, from 1."""
         return self.raw.get("line")
 
     @property
     def custom_id(self) -> str | None:
-        """What its line of the batch calls it."""
+        """The `custom_id` of its line in the batch."""
         return self.raw.get("custom_id")
 
     @property
     def retry_of(self) -> str | None:
-        """The job that this one does again."""
+        """The id of the job that this job is a retry of."""
         return self.raw.get("retry_of")
 
     @property
     def schedule_id(self) -> str | None:
-        """The schedule that made it."""
+        """The id of the schedule that submitted the job."""
         return self.raw.get("schedule_id")
 
     @property
     def depends_on(self) -> list[Dependee]:
-        """The jobs it waits for, or waited for."""
+        """The jobs that this job depends on."""
         return [Dependee(raw["job"], raw.get("on") or "success") for raw in self.raw.get("depends_on") or ()]
 
     @property
@@ -272,7 +273,7 @@ class JobRecord:
 
     @property
     def webhook(self) -> str | None:
-        """The URL that is told of it."""
+        """The URL that receives the events of the job."""
         return self.raw.get("webhook")
 
     @property
@@ -281,26 +282,26 @@ class JobRecord:
 
     @property
     def steps(self) -> list[StepRun]:
-        """What its endpoint's steps before and after it did."""
+        """The outcomes of the steps before and after the job."""
         return [StepRun.decode(raw) for raw in self.raw.get("steps") or ()]
 
     @property
     def cost_usd_micros(self) -> int | None:
-        """What it cost, in millionths of a US dollar; None where nobody knows."""
+        """The cost of the job in micro-dollars (millionths of a US dollar); None if it is not known."""
         return self.raw.get("cost_usd_micros")
 
     @property
     def oom_events(self) -> int:
-        """How often it ran out of a card's memory or a machine's. It costs none of its attempts."""
+        """How often the job ran out of GPU or system memory. This does not count as an attempt."""
         return int(self.raw.get("oom_events") or 0)
 
 
-NO_OWNER = "this file was made by hand and knows no client; use the one that upload() or a result gave"
+NO_OWNER = "this file has no client, because it was created directly; use a file from upload() or from a result"
 
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file: an uploaded one, which an input names by its `id`, or one that a result names, which has no id."""
+    """A file: an uploaded file, which inputs refer to by its `id`, or a file in a result, which has no id."""
 
     name: str
     url: str
@@ -312,7 +313,7 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One deployed version of an endpoint. Immutable."""
+    """A deployed version of an endpoint. Immutable."""
 
     name: str
     version: int
@@ -335,7 +336,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker that the API knows of. What else it told (`slots`, `running`, `loaded`, `gpus`) is in `raw`."""
+    """A worker. Other members that it reports (`slots`, `running`, `loaded`, `gpus`) are in `raw`."""
 
     id: str
     name: str
@@ -358,12 +359,12 @@ class Worker:
 
 @dataclass(frozen=True)
 class Limits:
-    """Your own limits, and how much of them is used. None is no limit.
+    """Your limits and how much of them is used. None means no limit.
 
     limits: `weight`, `max_running`, `max_open`, `starts_per_minute`, `requests_per_minute`, `max_storage_bytes` and
         `max_memory_bytes` of the tenant.
-    usage: `open` and `running` jobs now, `storage_bytes` where there is a limit to them, and `memory_bytes`: what the
-        tenant's jobs take of the queue's memory.
+    usage: the number of `open` and `running` jobs, `storage_bytes` if they are limited, and `memory_bytes`: the memory
+        of the queue that the jobs of the tenant use.
     endpoints: `limits` and `usage` of each endpoint.
     """
 
@@ -383,7 +384,7 @@ class Limits:
 
 
 def decode_time(text: str | None) -> datetime | None:
-    """RFC 3339 in UTC, to the millisecond. Python before 3.11 reads neither a `Z` nor one digit of a fraction."""
+    """Parses RFC 3339 in UTC, to the millisecond. Python before 3.11 parses neither `Z` nor a one-digit fraction."""
     if text is None:
         return None
     whole, _, fraction = text.rstrip("Zz").partition(".")
@@ -392,7 +393,7 @@ def decode_time(text: str | None) -> datetime | None:
 
 
 def encode_time(stamp: datetime) -> str:
-    """RFC 3339 in UTC. A time without a zone is refused: it means another moment on another machine."""
+    """Formats a time as RFC 3339 in UTC. Raises `ValueError` for a time without a zone, which is ambiguous."""
     if stamp.tzinfo is None:
         raise ValueError(f"{stamp!r} has no time zone; use datetime.now(timezone.utc) or .astimezone()")
     return stamp.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What may be said of a job, of a selection of jobs, and of a deploy: checked by name, and in the API's words."""
+"""The options of a job, a selection of jobs and a deploy: names are checked, values are converted for the API."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from typing import Any, TypedDict
 from stokehold._models import JobRecord, JobState, Priority, encode_time
 from stokehold._references import Dependency, depends_on
 
-# What the API gives with one page, and does with one request.
+# The most jobs that one request retries or cancels.
 SELECTED_JOBS_MAX = 1_000
 
 
 class JobOptions(TypedDict, total=False):
-    """How a job is run. What is not given, or None, is the endpoint's or the API's to say.
+    """How a job is run. An option that is missing or None has the default of the endpoint or of the API.
 
-    version: of the endpoint; default: the one that is current when the job is submitted.
+    version: the version of the endpoint; default: the one that is current when the job is submitted.
     priority: "interactive", "standard" (default) or "batch".
-    timeout_s: seconds that one attempt may run; default: the endpoint's.
-    max_attempts: default: the endpoint's.
-    run_after: not before this time, which needs a time zone.
-    queue_timeout_s: seconds from submit in which it must have started, or it expires; 1 to 2,592,000, default none.
-    deadline_s: seconds from submit in which it must have ended, or it expires; 1 to 2,592,000, default none.
-    retention_s: seconds that its record stays quick to read after its end; 60 to 2,592,000, default the API's.
-    metadata: texts of your own, to find it by.
-    concurrency_key: of all jobs with this key, at most `concurrency_max` (1 to 10,000, default 1) run at once.
-    depends_on: up to 100 jobs, or their ids, that must have succeeded before; `{"job": job, "on": "completion"}` for
-        one that only must have ended.
-    webhook: an https URL that is told, signed (see `verify_webhook`).
-    webhook_events: of what: "job.started", "job.output", "job.progress", "job.completed" (default: only the last).
+    timeout_s: seconds that one attempt may run; default: that of the endpoint.
+    max_attempts: the number of attempts; default: that of the endpoint.
+    run_after: the earliest time to start at. It needs a time zone.
+    queue_timeout_s: seconds after submit by which the job must have started, or it expires; 1 to 2,592,000, default
+        none.
+    deadline_s: seconds after submit by which the job must have ended, or it expires; 1 to 2,592,000, default none.
+    retention_s: seconds for which the record of the job stays quick to read after its end; 60 to 2,592,000, default
+        that of the API.
+    metadata: strings of your own, to find the job by.
+    concurrency_key: at most `concurrency_max` (1 to 10,000, default 1) of the jobs with this key run at once.
+    depends_on: up to 100 jobs, or their ids, that must succeed first. Use `{"job": job, "on": "completion"}` for a job
+        that must only have ended.
+    webhook: an https URL that receives the events of the job, signed (see `verify_webhook`).
+    webhook_events: which events: "job.started", "job.output", "job.progress", "job.completed" (default: the last only).
     """
 
     version: int | None
@@ -49,9 +51,10 @@ class JobOptions(TypedDict, total=False):
 
 
 class JobFilter(TypedDict, total=False):
-    """Which jobs: those that everything given is true of.
+    """Selects the jobs that match every given member.
 
-    batch and schedule are ids, error_code is a failed job's (such as "timeout").
+    batch, schedule: ids.
+    error_code: the error code of a failed job, e.g. "timeout".
     """
 
     state: JobState | None
@@ -64,7 +67,7 @@ class JobFilter(TypedDict, total=False):
 
 
 def job_options(options: Mapping[str, Any], planned: Sequence[JobRecord] = ()) -> dict[str, Any]:
-    """The members of a submit that were given. `planned` are the jobs that a dependency may name as not sent yet."""
+    """The given members of a submit. `planned` are jobs that are not sent yet and that a dependency may refer to."""
     members = given(options, JobOptions.__annotations__)
     if "run_after" in members:
         members["run_after"] = encode_time(members["run_after"])
@@ -74,10 +77,10 @@ def job_options(options: Mapping[str, Any], planned: Sequence[JobRecord] = ()) -
 
 
 def job_filter(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The `filter` of a change to many jobs. An empty one is refused: it would mean every job."""
+    """The `filter` of a change to many jobs. An empty filter raises `ValueError`: it would select every job."""
     members = given(options, JobFilter.__annotations__)
     if not members:
-        raise ValueError(f"say which jobs: give at least one of {', '.join(JobFilter.__annotations__)}")
+        raise ValueError(f"no jobs selected; pass at least one of {', '.join(JobFilter.__annotations__)}")
     return members
 
 
@@ -91,18 +94,18 @@ def list_query(options: Mapping[str, Any], page_size: int, known: Iterable[str] 
 
 
 def given(options: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Those that are not None, nor an empty mapping or list. Raises `TypeError` for a name that is not known."""
+    """The options that are neither None nor an empty mapping or list. Raises `TypeError` for an unknown name."""
     names = list(known)
     unknown = [name for name in options if name not in names]
     if unknown:
-        raise TypeError(f"unexpected argument {unknown[0]!r}: known are {', '.join(names)}")
+        raise TypeError(f"unexpected argument {unknown[0]!r}; the arguments are {', '.join(names)}")
     return {name: value for name, value in options.items() if value is not None and value != {} and value != []}
 
 
 def deploy_options(
     vram_gib: float | None, max_concurrency: int | None, timeout_s: int | None, max_attempts: int | None
 ) -> dict[str, Any]:
-    """The options of a deploy that were given; what was not is the handler's to say."""
+    """The given options of a deploy. Those that are not given have the values of the handler."""
     options = {
         "vram_gib": vram_gib,
         "max_concurrency": max_concurrency,

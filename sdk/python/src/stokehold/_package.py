@@ -1,4 +1,4 @@
-"""From a folder to what is deployed: its handler, the packages it needs, and all of it in one file. Blocks."""
+"""Prepares a folder for a deploy: describes its handler, locks its requirements and packs its files. Blocks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import IO, Any
 
 from stokehold._errors import DeployError
 
-# What a worker has to fetch before the first job; weights belong elsewhere.
+# Workers download the package before the first job. Weights do not belong in it.
 PACKAGE_BYTES_MAX = 256 << 20
 
-# Importing a model's modules may take a while; resolving and fetching metadata of its requirements, too.
+# Importing the modules of a model can take long, and so can resolving its requirements.
 DESCRIBE_TIMEOUT_S = 120
 LOCK_TIMEOUT_S = 300
 
@@ -29,18 +29,18 @@ _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 @dataclass(frozen=True)
 class Package:
-    """What `deploy` sends. `archive` is a temporary file that the caller removes."""
+    """The content of a deploy. `archive` is a temporary file that the caller removes."""
 
     version: dict[str, Any]
     archive: Path
 
 
 def prepare(target: str, name: str | None, python: str | None, options: dict[str, Any]) -> Package:
-    """`target` is a folder or a `.py` file, with `:object` to pick one handler of several."""
+    """Prepares a folder or a `.py` file. `:object` after it selects one of several handlers."""
     path, _, _ = target.partition(":") if not Path(target).exists() else (target, "", "")
     source = Path(path)
     if not source.exists():
-        raise DeployError(f"there is no {source}; name a folder or a .py file")
+        raise DeployError(f"{source} does not exist; pass a folder or a .py file")
     described = describe(target)
     python = python or f"{sys.version_info.major}.{sys.version_info.minor}"
     lock = requirements_lock(source, python)
@@ -65,30 +65,29 @@ def prepare(target: str, name: str | None, python: str | None, options: dict[str
 
 
 def describe(target: str) -> dict[str, Any]:
-    """Asks a process of its own, which imports the model, so that this one stays clean."""
+    """Describes the handler in a subprocess, because it imports the code of the model."""
     command = [sys.executable, "-m", "stokehold.runner", "describe", target]
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         raise DeployError(
-            f"importing {target} took longer than {DESCRIBE_TIMEOUT_S} s; load weights in setup(), not at import"
+            f"importing {target} took more than {DESCRIBE_TIMEOUT_S} s; load weights in setup(), not at import"
         ) from None
     try:
-        told = json.loads(run.stdout)
+        described: dict[str, Any] = json.loads(run.stdout)
     except ValueError:
         raise DeployError(
             f"{target} cannot be described (exit code {run.returncode}): {run.stderr.strip()[-2000:]}"
         ) from None
-    error = told.get("error")
+    error = described.get("error")
     if error is not None:
         parts = [f"{target} cannot be deployed: {error['class']}: {error['message']}", error.get("traceback") or ""]
         raise DeployError("\n".join(part for part in parts if part))
-    described: dict[str, Any] = told
     return described
 
 
 def requirements_lock(source: Path, python: str) -> str:
-    """Exact requirements: `requirements.lock` as it is, or `requirements.txt` resolved by uv; empty without either."""
+    """The locked requirements: `requirements.lock`, or `requirements.txt` resolved by uv; empty without either."""
     folder = source if source.is_dir() else source.parent
     lock, loose = folder / "requirements.lock", folder / "requirements.txt"
     if lock.is_file():
@@ -98,8 +97,8 @@ def requirements_lock(source: Path, python: str) -> str:
     uv = os.environ.get("STOKE_UV") or shutil.which("uv")
     if uv is None:
         raise DeployError(
-            f"{loose} has to be resolved to exact versions, which needs uv: `pip install uv`, set STOKE_UV, "
-            f"or put the exact versions into {lock.name} beside it"
+            f"{loose} must be resolved to exact versions, which requires uv: run `pip install uv`, set STOKE_UV, "
+            f"or put the exact versions in {lock.name} in the same folder"
         )
     command = [uv, "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--universal", "--generate-hashes"]
     command += ["--python-version", python, str(loose)]
@@ -107,7 +106,7 @@ def requirements_lock(source: Path, python: str) -> str:
         run = subprocess.run(command, capture_output=True, text=True, timeout=LOCK_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         raise DeployError(
-            f"uv did not resolve {loose} within {LOCK_TIMEOUT_S} s; is the package index within reach?"
+            f"uv did not resolve {loose} within {LOCK_TIMEOUT_S} s; check the connection to the package index"
         ) from None
     if run.returncode != 0:
         raise DeployError(f"uv cannot resolve {loose}:\n{run.stderr.strip()[-4000:]}")
@@ -115,15 +114,15 @@ def requirements_lock(source: Path, python: str) -> str:
 
 
 def pack(source: Path, file: IO[bytes]) -> None:
-    """The same files make the same bytes on every machine: sorted, no times, no owners."""
+    """Packs the files. The same files give the same bytes on every machine: sorted, without times and owners."""
     files = [(source.name, source)] if source.is_file() else sorted(_files(source))
     sizes = [(path.stat().st_size, name) for name, path in files]
     total = sum(size for size, _ in sizes)
     if total > PACKAGE_BYTES_MAX:
         largest = ", ".join(f"{name} ({size >> 20} MiB)" for size, name in sorted(sizes, reverse=True)[:3])
         raise DeployError(
-            f"{source} holds {total >> 20} MiB and a package at most {PACKAGE_BYTES_MAX >> 20} MiB; fetch weights in "
-            f"setup() and keep data out of the folder. The largest: {largest}"
+            f"{source} has {total >> 20} MiB, but a package can have at most {PACKAGE_BYTES_MAX >> 20} MiB; download "
+            f"weights in setup() and move data out of the folder. Largest files: {largest}"
         )
     with (
         gzip.GzipFile("", "wb", 6, file, mtime=0) as packed,
@@ -138,19 +137,19 @@ def pack(source: Path, file: IO[bytes]) -> None:
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Every file below, but no hidden one, no cache and no virtual environment. A link to a file counts as the file."""
+    """Every file below `root`, except hidden files, caches and virtual environments. Links to files are followed."""
     for folder, folders, names in os.walk(root):
         here = Path(folder)
         folders[:] = [name for name in folders if not _is_skipped(name) and not (here / name / "pyvenv.cfg").exists()]
         for name in folders:
             if (here / name).is_symlink():
-                raise DeployError(f"{here / name} is a link to a folder; put the folder itself there")
+                raise DeployError(f"{here / name} is a link to a folder; replace it with the folder")
         for name in names:
             path = here / name
             if _is_skipped(name) or name.endswith(".pyc"):
                 continue
             if not path.is_file():
-                raise DeployError(f"{path} is no regular file or a broken link; remove it from the folder")
+                raise DeployError(f"{path} is a broken link or not a regular file; remove it from the folder")
             yield path.relative_to(root).as_posix(), path
 
 

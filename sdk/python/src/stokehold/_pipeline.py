@@ -1,4 +1,4 @@
-"""Jobs that use each other's results, planned together and sent as one request. Nothing here does I/O."""
+"""Pipelines: jobs that use each other's results, sent as one request. Does no I/O."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ J = TypeVar("J", bound=JobRecord)
 
 
 class Unsent:
-    """In the place of a planned job's client: whatever is asked of it says what is missing."""
+    """The client of a job that is not sent yet. Every use raises an error."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise RuntimeError("this job is not sent: that happens where the pipeline's `with` block ends without an error")
+        raise RuntimeError("this job is not sent yet; it is sent at the end of the `with` block of its pipeline")
 
 
 class Plans(Generic[J]):
-    """What a pipeline has collected."""
+    """The jobs of a pipeline."""
 
     def __init__(self, idempotency_key: str | None) -> None:
         self._key = idempotency_key
@@ -32,9 +32,9 @@ class Plans(Generic[J]):
         self._is_open = True
 
     def add(self, endpoint: str, value: Any, options: Mapping[str, Any], make: Callable[[JobRecord], J]) -> J:
-        """The job as those after it may name it."""
+        """Adds a job, for later jobs to refer to."""
         if not self._is_open:
-            raise RuntimeError("the pipeline is sent: begin another one")
+            raise RuntimeError("the pipeline has already ended; create another one")
         body = {"endpoint": endpoint, "input": value, **job_options(options, self._jobs)}
         job = make(JobRecord({"id": f"#{len(self._jobs)}", "endpoint": endpoint, "state": "blocked"}))
         self._jobs.append(job)
@@ -42,12 +42,12 @@ class Plans(Generic[J]):
         return job
 
     def send(self, api: Api, adopt: Callable[[J, JobRecord], None]) -> Plan[None]:
-        """All of them, or none. `adopt` is given each job and what it is now."""
+        """Sends all jobs, or none. Calls `adopt` with each job and its record."""
         self._is_open = False
         records = yield from api.submit_planned(self._bodies, self._jobs, self._key)
         for job, record in zip(self._jobs, records):
             adopt(job, record)
 
     def drop(self) -> None:
-        """Nothing of it is sent."""
+        """Discards the jobs."""
         self._is_open = False

@@ -1,4 +1,4 @@
-"""How far a batch is, on one line: redrawn in a terminal, updated in a notebook, silent elsewhere."""
+"""The progress bar of a batch: one line, redrawn in a terminal or a notebook, and absent elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FULL, _EMPTY = "\u2588", "\u2591"
 
 
 class Progress:
-    """Shows a batch as often as it is looked at. `done` ends the line."""
+    """Shows the progress of a batch on each call. `done` ends the line."""
 
     def __init__(self, write: Callable[[str], None], finish: Callable[[], None], columns: Callable[[], int]) -> None:
         self._write = write
@@ -27,17 +27,17 @@ class Progress:
         self._write(line(batch, datetime.now(timezone.utc), self._columns()))
 
     def done(self) -> None:
-        """Leaves the last line standing."""
+        """Ends the line, which stays visible."""
         self._finish()
 
 
 def progress_for(stream: IO[str] | None = None) -> Progress | None:
-    """The progress that fits where this runs; None where nobody watches."""
+    """Returns a progress bar for a notebook or a terminal, or None if there is neither."""
     return _notebook() or _terminal(sys.stderr if stream is None else stream)
 
 
 def line(batch: BatchRecord, now: datetime, columns: int) -> str:
-    """Counts, rate, and when it should be over; what does not fit is left out from the right."""
+    """Counts, rate and estimated time left. Parts that do not fit are left out, from the right."""
     counts = batch.counts
     share = counts.ended / counts.accepted if counts.accepted else 0.0
     filled = int(share * _BAR_CHARS)
@@ -78,7 +78,7 @@ def _terminal(stream: IO[str]) -> Progress | None:
     def write(text: str) -> None:
         try:
             stream.write(f"\r\x1b[2K{text}")
-        except UnicodeEncodeError:  # a terminal that knows no blocks
+        except UnicodeEncodeError:  # the encoding of the terminal has no block characters
             stream.write(f"\r\x1b[2K{text.replace(_FULL, '#').replace(_EMPTY, '.')}")
         stream.flush()
 
@@ -90,7 +90,7 @@ def _terminal(stream: IO[str]) -> Progress | None:
 
 
 def _notebook() -> Progress | None:
-    """Only when IPython runs this already, and as a notebook's kernel: its terminal is a terminal."""
+    """Returns a progress bar if IPython runs as the kernel of a notebook. IPython in a terminal is a terminal."""
     ipython = sys.modules.get("IPython")
     get_ipython: Any = getattr(ipython, "get_ipython", None)
     shell = get_ipython() if get_ipython is not None else None

@@ -1,4 +1,4 @@
-"""A job's result inside another job's input: `{"$job": ..., "pointer": ...}`, which the API fills in."""
+"""References to the result of a job in the input of another: `{"$job": ..., "pointer": ...}`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Dependency = Union["JobRecord", str, Mapping[str, Any]]
 
 
 class Reference:
-    """A part of what a job will return: `job["boxes"][0]`. May stand anywhere in another job's input."""
+    """A part of the future result of a job: `job["boxes"][0]`. Can be used anywhere in the input of another job."""
 
     __slots__ = ("job", "path")
 
-    # Or Python would take `[]` for a sequence and iterate it for ever.
+    # Without these, Python would treat a class with `[]` as a sequence and iterate over it endlessly.
     __iter__ = None
     __contains__ = None
 
@@ -33,24 +33,26 @@ class Reference:
 
     @property
     def pointer(self) -> str:
-        """Its place in the result, as a JSON pointer."""
+        """The JSON pointer to that part of the result."""
         return "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in self.path)
 
 
 def checked_key(key: str | int) -> str | int:
-    """A member's name or an item's number; refused otherwise, since nothing else can be found in JSON."""
+    """Returns the name of a member or the index of an item. Raises `TypeError` for anything else."""
     if isinstance(key, bool) or not isinstance(key, (str, int)) or (isinstance(key, int) and key < 0):
-        raise TypeError(f"[{key!r}]: name a member, or number an item from 0")
+        raise TypeError(f"[{key!r}] is not valid here; use the name of a member, or the index of an item from 0")
     return key
 
 
 def job_id(job: JobRecord | str, planned: Sequence[JobRecord] = ()) -> str:
-    """What a request names a job by: `#n` for one that is planned in the same pipeline."""
+    """The id of a job in a request; `#n` for a job of the same pipeline."""
     if isinstance(job, str):
         return job
     name = job.id
     if name.startswith("#") and not any(job is member for member in planned):
-        raise ValueError(f"job {name} ({job.endpoint}) is not sent yet: it can be named within its own pipeline only")
+        raise ValueError(
+            f"job {name} ({job.endpoint}) is not sent yet; until then, use it only within its own pipeline"
+        )
     return name
 
 

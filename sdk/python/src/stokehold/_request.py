@@ -1,8 +1,8 @@
 """Calls without I/O, shared by both clients.
 
-A plan is a generator that yields steps and returns what the caller wants. `Client` and `AsyncClient` carry the steps
-out, each in its own way, and hand the outcome of each back in; everything else, retries and waiting included, is
-decided here and in `_api.py`, once.
+A plan is a generator that yields steps and returns a result. `Client` and `AsyncClient` carry out each step in their
+own way and send its outcome back into the plan. Everything else, including retries and waiting, is implemented once,
+here and in `_api.py`.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from stokehold._transfer import Body, Sink
 
 CONNECT_TIMEOUT_S = 5.0
 WRITE_TIMEOUT_S = 30.0
-# For a free connection of the pool, when a hundred threads share one client.
+# Waiting for a free connection of the pool, e.g. if a hundred threads share a client.
 POOL_TIMEOUT_S = 60.0
 
-# A connection that idles is kept for a minute, so that a job now and then does not pay for a new one.
+# Idle connections are kept for a minute, so that occasional jobs do not need a new one each.
 LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=60.0)
 
 OK = 200
 
-# An answer that is no problem+json (a proxy's error page) is quoted up to here.
+# The length to which a response that is not problem+json is quoted, e.g. the error page of a proxy.
 _DETAIL_CHARS_MAX = 500
 
 
 @dataclass(frozen=True)
 class Call:
-    """Step: make a request. The outcome is a `Reply`, or the error that there was none."""
+    """Step: make a request. The outcome is a `Reply`, or an error if there was no response."""
 
     method: str
     url: str
@@ -56,7 +56,7 @@ class Call:
 
 
 class Reply(NamedTuple):
-    """An answer, whatever its status. `body` is empty when a sink took it."""
+    """A response of any status. `body` is empty if the bytes went to a sink."""
 
     status: int
     headers: httpx.Headers
@@ -67,20 +67,20 @@ class Reply(NamedTuple):
             return json.loads(self.body)
         except ValueError as error:
             raise ConnectionFailed(
-                f"the answer is not JSON, so it is not the API's; is a proxy between? {error}"
+                f"the response is not JSON, so it is not from the API; check for a proxy in between: {error}"
             ) from error
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Step: let time pass. No outcome."""
+    """Step: sleep. No outcome."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Work:
-    """Step: run a function that blocks (files, hashing, a subprocess). The outcome is what it returns."""
+    """Step: run a blocking function (files, hashing, a subprocess). The outcome is its return value."""
 
     run: Callable[[], Any]
 
@@ -91,7 +91,7 @@ Plan = Generator[Step, Any, T]
 
 
 def ask(call: Call, retry: Retry, deadline: float | None = None) -> Plan[Reply]:
-    """Makes the call until it succeeds, as often as the policy allows and until the deadline (monotonic seconds)."""
+    """Repeats a call until it succeeds, within the retry policy and until the deadline (in monotonic seconds)."""
     retries = 0
     while True:
         outcome: Reply | StokeholdError = yield call
@@ -108,12 +108,12 @@ def ask(call: Call, retry: Retry, deadline: float | None = None) -> Plan[Reply]:
         retries += 1
 
 
-# A client asks the same few routes again and again, and parsing a URL is half the price of building a request.
+# Clients use few routes many times, and parsing the URL is half the cost of building a request.
 _parse_url = lru_cache(maxsize=256)(httpx.URL)
 
 
 def build_request(call: Call, content: Any) -> httpx.Request:
-    """The call in httpx's words. `content` is the body in the shape that the client's half can send."""
+    """Converts a call to a request. `content` is the body, as a type that the client can send."""
     timeout = {
         "connect": CONNECT_TIMEOUT_S,
         "read": call.read_timeout_s,
@@ -126,21 +126,21 @@ def build_request(call: Call, content: Any) -> httpx.Request:
 
 
 def transport_error(call: Call, error: httpx.RequestError | httpx.InvalidURL) -> StokeholdError:
-    """What httpx's failure means to a caller. The message names no query, which may hold a signature."""
+    """Converts an error of httpx. The message has no query string, which may contain a signature."""
     where = call.url.partition("?")[0]
     failure: StokeholdError
     if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
-        failure = StokeholdError(f"{call.method} {where} cannot be sent: {error}")
+        failure = StokeholdError(f"{call.method} {where}: the request cannot be sent: {error}")
     elif isinstance(error, httpx.TimeoutException):
-        failure = TimedOut(f"{call.method} {where} had no answer in time ({type(error).__name__})")
+        failure = TimedOut(f"{call.method} {where}: no response in time ({type(error).__name__})")
     else:
-        failure = ConnectionFailed(f"{call.method} {where} had no answer: {error or type(error).__name__}")
+        failure = ConnectionFailed(f"{call.method} {where}: no response: {error or type(error).__name__}")
     failure.__cause__ = error
     return failure
 
 
 def decode_error(reply: Reply) -> ApiError:
-    """The error that an answer of 400 and above tells."""
+    """The error for a response of status 400 or above."""
     problem: dict[str, Any] = {}
     try:
         decoded = json.loads(reply.body)
@@ -149,7 +149,7 @@ def decode_error(reply: Reply) -> ApiError:
         problem = {"detail": reply.body[:_DETAIL_CHARS_MAX].decode("utf-8", "replace").strip()}
     code = str(problem.get("code") or f"http_{reply.status}")
     return api_error_class(reply.status, code)(
-        str(problem.get("detail") or problem.get("title") or f"the API answered {reply.status}"),
+        str(problem.get("detail") or problem.get("title") or f"the API returned status {reply.status}"),
         status=reply.status,
         code=code,
         request_id=reply.headers.get("x-request-id"),
@@ -163,7 +163,7 @@ def decode_error(reply: Reply) -> ApiError:
 
 
 def _retry_after_s(text: str | None) -> float | None:
-    """`Retry-After` as seconds from now; it may be a number or a date."""
+    """Converts `Retry-After`, a number or a date, to seconds from now."""
     if not text:
         return None
     if text.strip().isdigit():

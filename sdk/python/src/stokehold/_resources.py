@@ -1,4 +1,5 @@
-"""What hangs on the client that blocks: batches, schedules, webhooks, feedback, pipelines."""
+# Generated from _async_resources.py by `make sync-client`; do not edit.
+"""The resources of the synchronous client: batches, schedules, webhooks, feedback, pipelines."""
 
 from __future__ import annotations
 
@@ -43,12 +44,16 @@ class Batches:
         on_progress: OnProgress | None = None,
         **options: Unpack[BatchOptions],
     ) -> Batch:
-        """Makes a job of each line. `options` are those of `BatchOptions`.
+        """Creates a batch, with a job for each line. `options` are the members of `BatchOptions`.
 
-        `lines` is a path, an open file, or any iterable of dicts such as `{"custom_id": "a", "input": {...}}`: it is
-        streamed and never in memory as a whole, a `pathlib.Path` in a dict is uploaded, and `on_progress(sent_bytes,
-        total_bytes)` is called as it goes. Instead, `input_file` names an uploaded file and `input_key` one that lies
-        in the object store already. Repeating with the same `idempotency_key` and lines gives the same batch.
+        Exactly one of `lines`, `input_file` and `input_key` is required.
+
+        lines: a path, an open file, or an iterable of dicts, e.g. `{"custom_id": "a", "input": {...}}`. Lines are
+            streamed and never held in memory as a whole. A `pathlib.Path` in a dict is uploaded.
+        input_file: an uploaded file, or its id.
+        input_key: the key of a file in the object store.
+        idempotency_key: a second call with the same key and the same lines returns the same batch.
+        on_progress: called with `(sent_bytes, total_bytes)` while `lines` are sent.
         """
         plan = _batches.create(
             self._client._api, endpoint, lines, input_file, input_key, options, idempotency_key, on_progress
@@ -56,18 +61,18 @@ class Batches:
         return Batch(self._client, self._client._run(plan))
 
     def retrieve(self, batch_id: str) -> Batch:
-        """A batch by its id."""
+        """Returns a batch by its id."""
         return Batch(self._client, self._client._run(_batches.get(self._client._api, batch_id)))
 
     def list(self, *, state: BatchState | None = None, page_size: int = 100) -> Iterator[Batch]:
-        """Batches, newest first, fetched page by page as they are looked at."""
+        """Lists batches, newest first, fetched page by page."""
         query = list_query({"state": state}, page_size, ("state",))
         for raw in self._client._pages(_batches.PATH, "batches", query):
             yield Batch(self._client, BatchRecord(raw))
 
 
 class Batch(BatchRecord):
-    """A batch as it was when last looked at; `refresh` and `wait` look again."""
+    """A batch in the state that was last fetched. `refresh` and `wait` update it."""
 
     __slots__ = ("_client",)
 
@@ -79,15 +84,15 @@ class Batch(BatchRecord):
         return f"Batch({self.id!r}, endpoint={self.endpoint!r}, state={self.state!r})"
 
     def refresh(self) -> Batch:
-        """Looks again; returns itself."""
+        """Fetches the current state; returns itself."""
         self.raw = self._client._run(_batches.get(self._client._api, self.id)).raw
         return self
 
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> Batch:
-        """Until it has ended, well or not; returns itself.
+        """Waits until the batch has ended, in any state; returns itself.
 
-        `progress` shows how far it is, in a terminal or a notebook; elsewhere it shows nothing. Raises `WaitTimeout`
-        after `timeout` seconds; the batch runs on.
+        Raises `WaitTimeout` after `timeout` seconds; the batch continues. `progress` shows a progress bar in a terminal
+        or a notebook, and nothing elsewhere.
         """
         show = progress_for() if progress else None
         try:
@@ -98,32 +103,35 @@ class Batch(BatchRecord):
         return self
 
     def results(self) -> Iterator[dict[str, Any]]:
-        """The lines that succeeded, streamed, at any time: those there are so far.
+        """Streams the lines that have succeeded so far, in no particular order.
 
-        Each is `{"line", "custom_id", "job_id", "result"}`, in no certain order, with `result_url` in place of a result
-        that is large: `client.get(line["job_id"]).result()` fetches that. Files in a result are `FileRef`s.
+        Each is `{"line", "custom_id", "job_id", "result"}`. Files in a result are `FileRef`s. A line with a large
+        result has `result_url` instead; fetch that result with `client.get(line["job_id"]).result()`.
         """
         return self._client._lines(_batches.lines(self._client._api, self.id, "results"))
 
     def errors(self) -> Iterator[dict[str, Any]]:
-        """The lines that have no result, streamed: `{"line", "custom_id", "job_id", "state", "error"}`.
+        """Streams the lines that have no result, each as `{"line", "custom_id", "job_id", "state", "error"}`.
 
-        `state` is failed, expired, cancelled, or invalid for a line that never was a job.
+        `state` is failed, expired or cancelled, or invalid for a line that did not become a job.
         """
         return self._client._lines(_batches.lines(self._client._api, self.id, "errors"))
 
     def cancel(self) -> Batch:
-        """Ends what has not ended; returns itself. What succeeded before keeps its result."""
+        """Cancels the jobs that have not ended; returns itself. Results of earlier jobs are kept."""
         self.raw = self._client._run(_batches.cancel(self._client._api, self.id)).raw
         return self
 
     def retry_failed(self) -> Batch:
-        """A new batch of the lines that failed or expired; raises `NothingToRetry`, or `Conflict` while it runs."""
+        """Creates a batch of the lines that failed or expired.
+
+        Raises `NothingToRetry` if there are none, or `Conflict` while this batch runs.
+        """
         return Batch(self._client, self._client._run(_batches.retry_failed(self._client._api, self.id)))
 
 
 class Schedules:
-    """`client.schedules`: jobs by the clock."""
+    """`client.schedules`: jobs submitted at set times."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -142,13 +150,16 @@ class Schedules:
         idempotency_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> Schedule:
-        """Submits a job at each time that `cron` names. `options` are those of `JobOptions`, of every job.
+        """Creates a schedule, which submits a job at each time that matches `cron`.
+
+        `options` are the members of `JobOptions`; they apply to every job.
 
         cron: five fields, or six with seconds first.
-        time_zone: such as "Europe/Paris"; default "UTC".
-        missed: what to do about times that passed while nothing could be submitted: "skip", "run_once" (default) or
-            "run_all". A time counts as missed when it is more than `grace_s` seconds (default 60) ago.
-        idempotency_key: repeating with the same and the same arguments, within a day, gives the same schedule.
+        time_zone: e.g. "Europe/Paris"; default "UTC".
+        missed: what to do about times at which no job could be submitted: "skip", "run_once" (default) or "run_all". A
+            time is missed if it is more than `grace_s` seconds (default 60) ago.
+        idempotency_key: a second call with the same key and the same arguments, within a day, returns the same
+            schedule.
         """
         timing: dict[str, Any] = {"name": name, "cron": cron, "time_zone": time_zone, "missed": missed}
         timing.update(grace_s=grace_s, paused=paused)
@@ -156,29 +167,29 @@ class Schedules:
         return Schedule(self._client, self._client._run(plan))
 
     def retrieve(self, schedule_id: str) -> Schedule:
-        """A schedule by its id."""
+        """Returns a schedule by its id."""
         return Schedule(self._client, self._client._run(_schedules.get(self._client._api, schedule_id)))
 
     def list(self, *, page_size: int = 100) -> Iterator[Schedule]:
-        """Every schedule, fetched page by page as they are looked at."""
+        """Lists every schedule, fetched page by page."""
         for raw in self._client._pages(_schedules.PATH, "schedules", list_query({}, page_size)):
             yield Schedule(self._client, ScheduleRecord(raw))
 
     def pause(self, schedule_id: str) -> Schedule:
-        """Submits nothing until it is resumed."""
+        """Pauses a schedule: it submits no job until it is resumed."""
         return Schedule(self._client, self._client._run(_schedules.change(self._client._api, schedule_id, "pause")))
 
     def resume(self, schedule_id: str) -> Schedule:
-        """Goes on with the next time that its `cron` names."""
+        """Resumes a schedule from the next time that matches its `cron`."""
         return Schedule(self._client, self._client._run(_schedules.change(self._client._api, schedule_id, "resume")))
 
     def delete(self, schedule_id: str) -> None:
-        """Ends it. Jobs that it has submitted run on."""
+        """Deletes a schedule. Jobs that it has submitted continue."""
         self._client._run(_schedules.delete(self._client._api, schedule_id))
 
 
 class Schedule(ScheduleRecord):
-    """A schedule as it was when last looked at."""
+    """A schedule in the state that was last fetched."""
 
     __slots__ = ("_client",)
 
@@ -190,37 +201,37 @@ class Schedule(ScheduleRecord):
         return f"Schedule({self.id!r}, name={self.name!r}, cron={self.cron!r})"
 
     def refresh(self) -> Schedule:
-        """Looks again; returns itself."""
+        """Fetches the current state; returns itself."""
         self.raw = self._client.schedules.retrieve(self.id).raw
         return self
 
     def pause(self) -> Schedule:
-        """Submits nothing until it is resumed; returns itself."""
+        """Pauses the schedule: it submits no job until it is resumed. Returns itself."""
         self.raw = self._client.schedules.pause(self.id).raw
         return self
 
     def resume(self) -> Schedule:
-        """Goes on with the next time that its `cron` names; returns itself."""
+        """Resumes the schedule from the next time that matches its `cron`; returns itself."""
         self.raw = self._client.schedules.resume(self.id).raw
         return self
 
     def delete(self) -> None:
-        """Ends it. Jobs that it has submitted run on."""
+        """Deletes the schedule. Jobs that it has submitted continue."""
         self._client.schedules.delete(self.id)
 
 
 class Webhooks:
-    """`client.webhooks`: the secret that deliveries are signed with, and what was delivered. See `verify_webhook`."""
+    """`client.webhooks`: the signing secret and the deliveries. See also `verify_webhook`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def secret(self) -> WebhookSecret:
-        """The secret, and the previous one while that still signs too."""
+        """Returns the signing secret, and the previous one while deliveries are also signed with that."""
         return self._client._run(_webhooks.secret(self._client._api))
 
     def rotate_secret(self) -> WebhookSecret:
-        """A new secret. For 24 hours each delivery carries the old one's signature as well."""
+        """Replaces the signing secret. For 24 hours, deliveries are also signed with the previous one."""
         return self._client._run(_webhooks.rotate_secret(self._client._api))
 
     def deliveries(
@@ -231,21 +242,22 @@ class Webhooks:
         state: DeliveryState | None = None,
         page_size: int = 100,
     ) -> Iterator[Delivery]:
-        """What was delivered or is to be, newest first, fetched page by page. `job` and `batch` are ids."""
+        """Lists deliveries, past and pending, newest first, fetched page by page. `job` and `batch` are ids."""
         query = list_query({"job": job, "batch": batch, "state": state}, page_size, ("job", "batch", "state"))
-        return map(Delivery.decode, self._client._pages(_webhooks.DELIVERIES_PATH, "deliveries", query))
+        for raw in self._client._pages(_webhooks.DELIVERIES_PATH, "deliveries", query):
+            yield Delivery.decode(raw)
 
     def delivery(self, delivery_id: str) -> Delivery:
-        """One delivery by its id."""
+        """Returns a delivery by its id."""
         return self._client._run(_webhooks.delivery(self._client._api, delivery_id))
 
     def replay(self, delivery_id: str) -> Delivery:
-        """Delivers it once more, under the same `webhook-id`."""
+        """Sends a delivery again, with the same `webhook-id`."""
         return self._client._run(_webhooks.replay(self._client._api, delivery_id))
 
 
 class FeedbackRoutes:
-    """`client.feedback`: what people thought of results."""
+    """`client.feedback`: ratings of results."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -259,12 +271,12 @@ class FeedbackRoutes:
         labels: Sequence[str] | None = None,
         comment: str | None = None,
     ) -> Feedback:
-        """Says something of a job's result; see `Job.feedback`."""
+        """Rates the result of a job; see `Job.feedback`."""
         path = job_path(job_id)
         return self._client._run(_feedback.give(self._client._api, path, accepted, score, labels, comment))
 
     def stats(self, endpoint: str | None = None) -> builtins.list[FeedbackStats]:
-        """How each version was rated, of one endpoint or of all."""
+        """Returns the ratings of each version, of one endpoint or of all."""
         return self._client._run(_feedback.stats(self._client._api, endpoint))
 
     def export(
@@ -275,16 +287,16 @@ class FeedbackRoutes:
         sample: int | None = None,
         seed: int | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """A random sample (1 to 100,000, default 1,000) of rated jobs with their inputs and results, streamed.
+        """Streams a random sample (1 to 100,000, default 1,000) of rated jobs, with their inputs and results.
 
         Each is `{"job_id", "endpoint", "version", "input", "result" or "result_url", "accepted", "score", "labels",
-        "comment", "at"}`. The same `seed` draws the same sample again; without one, each call draws another.
+        "comment", "at"}`. The same `seed` returns the same sample; without a seed, each call draws another.
         """
         return self._client._lines(_feedback.export(self._client._api, endpoint, version, sample, seed))
 
 
 class Pipeline:
-    """Jobs that use each other's results, sent as one request when its `with` block ends: all of them, or none.
+    """Jobs that use each other's results, sent as one request at the end of a `with` block: all, or none.
 
     ```python
     with client.pipeline() as p:
@@ -293,8 +305,8 @@ class Pipeline:
     image.result(timeout=60)
     ```
 
-    A job in an input stands for its result, `job["a"][0]` for a part of it; either makes it a dependency, as does
-    `depends_on`. The API fills it in when that job has succeeded.
+    A job in an input is replaced by its result, and `job["a"][0]` by that part of its result, once that job has
+    succeeded. Either makes it a dependency, as does `depends_on`.
     """
 
     def __init__(self, client: Client, idempotency_key: str | None) -> None:
@@ -307,7 +319,7 @@ class Pipeline:
         input: Any = None,  # noqa: A002 (the API's word)
         **options: Unpack[JobOptions],
     ) -> Job:
-        """Plans a job. `options` are those of `JobOptions`. It can be waited for after the block."""
+        """Adds a job, which can be waited for after the block. `options` are the members of `JobOptions`."""
         return self._plans.add(endpoint, input, options, self._planned)
 
     def __enter__(self) -> Pipeline:

@@ -1,4 +1,4 @@
-"""When to try again. Pure: the jitter is passed in."""
+"""The retry policy. Pure: the jitter is an argument."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from stokehold._errors import ApiError, ConnectionFailed, StokeholdError, TimedO
 
 RETRY_STATUSES = frozenset({429, 502, 503, 504})
 
-# A caller who is told to stay away for longer than this is better off knowing than sleeping.
+# With a longer `Retry-After`, the error is raised at once instead of sleeping.
 LONGEST_RETRY_AFTER_S = 60.0
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Capped exponential backoff with full jitter: the nth pause is drawn from 0 to min(cap_s, base_s * 2^n).
+    """Capped exponential backoff with full jitter: the nth pause is random, from 0 to min(cap_s, base_s * 2^n).
 
-    The defaults give pauses of at most 0.5, 1, 2, 4 and 8 s: enough for a server to be restarted.
+    The defaults give pauses of at most 0.5, 1, 2, 4 and 8 s, long enough for a server to restart.
     """
 
     max_retries: int = 5
@@ -26,7 +26,7 @@ class Retry:
     def delay_s(self, retries: int, error: StokeholdError, jitter: float) -> float | None:
         """Seconds to wait before retry number `retries` (from 0), or None to give up. `jitter` is from 0 to 1.
 
-        A `Retry-After` is kept in full, plus a little jitter: those sent away together should not come back together.
+        A `Retry-After` is honored in full. Some jitter is added, so that clients do not all retry at the same time.
         """
         if retries >= self.max_retries or not is_retryable(error):
             return None

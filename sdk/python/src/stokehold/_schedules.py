@@ -1,4 +1,4 @@
-"""Schedules: jobs by the clock. What both clients share; nothing here does I/O."""
+"""Schedules: jobs submitted at set times. Shared by both clients; does no I/O."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Missed = Literal["skip", "run_once", "run_all"]
 
 PATH = "/v1/schedules"
 
-# What only makes sense of one job: the schedule says when each of its own runs.
+# Options of a single job. The schedule sets the time of each of its jobs.
 _NOT_SCHEDULED = ("run_after", "depends_on")
 
 
 class ScheduleRecord:
-    """A schedule as the API showed it last, decoded member by member when it is looked at."""
+    """A schedule in the state that the API last returned. Members are decoded when they are read."""
 
     __slots__ = ("raw",)
 
@@ -49,7 +49,7 @@ class ScheduleRecord:
 
     @property
     def missed(self) -> Missed:
-        """What happens to runs that are more than `grace_s` late: after an outage, say."""
+        """What happens to runs that are more than `grace_s` late, e.g. after an outage."""
         missed: Missed = self.raw.get("missed") or "run_once"
         return missed
 
@@ -67,7 +67,7 @@ class ScheduleRecord:
 
     @property
     def next_at(self) -> datetime | None:
-        """When it submits its next job; None while it is paused."""
+        """The time of its next job; None while it is paused."""
         return decode_time(self.raw.get("next_at"))
 
     @property
@@ -80,17 +80,17 @@ class ScheduleRecord:
 
     @property
     def last_error(self) -> str | None:
-        """Why its last job could not be submitted, as `code: what to change`; None when it was."""
+        """Why its last job could not be submitted, as `code: what to change`; None if it was submitted."""
         return self.raw.get("last_error")
 
     @property
     def ticks(self) -> int:
-        """How many jobs it has submitted."""
+        """The number of jobs that it has submitted."""
         return int(self.raw.get("ticks") or 0)
 
     @property
     def job(self) -> dict[str, Any]:
-        """What it submits: endpoint, input and options."""
+        """The job that it submits: endpoint, input and options."""
         return dict(self.raw.get("job") or {})
 
 
@@ -104,7 +104,7 @@ def create(
 ) -> Plan[ScheduleRecord]:
     for name in _NOT_SCHEDULED:
         if options.get(name) is not None:
-            raise TypeError(f"{name} is about one job, and a schedule makes many")
+            raise TypeError(f"{name} applies to a single job; a schedule submits many, so leave it out")
     job = {"endpoint": endpoint, "input": value, **job_options(options)}
     body = yield from api.encode({**given(timing, timing), "job": job}, InputEncoder())
     reply = yield from api.post(PATH, body, idempotency_key)

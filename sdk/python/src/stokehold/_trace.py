@@ -1,4 +1,4 @@
-"""What a submit says of its trace: when the call began, and the caller's place in a trace (W3C Trace Context)."""
+"""The trace headers of a submit: the time of the call, and the trace context of the caller (W3C Trace Context)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def call_headers() -> dict[str, str]:
-    """To be asked for when the call begins; every try of it carries the same."""
+    """Returns the trace headers. Call it once at the start of a call, and use the headers for every try."""
     headers = {"Stokehold-Called-Ms": str(time.time_ns() // 1_000_000)}
     place = traceparent()
     if place is not None:
@@ -17,9 +17,9 @@ def call_headers() -> dict[str, str]:
 
 
 def traceparent() -> str | None:
-    """The place of OpenTelemetry's current span; None where there is none.
+    """The `traceparent` of the current span of OpenTelemetry; None if there is none.
 
-    Whoever has a current span has imported OpenTelemetry, so that nothing needs to be imported, or installed, here.
+    An application with a current span has imported OpenTelemetry already, so nothing is imported or required here.
     """
     opentelemetry: Any = sys.modules.get("opentelemetry.trace")
     if opentelemetry is None:

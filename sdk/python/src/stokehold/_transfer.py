@@ -1,4 +1,4 @@
-"""Bytes going out and coming in, in pieces: never a whole file in memory, and from the start again when a try fails."""
+"""Uploads and downloads in chunks: no whole file is held in memory, and each try starts from the beginning."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import IO, Callable, Protocol
 from stokehold._errors import ConnectionFailed
 
 OnProgress = Callable[[int, int], None]
-"""Called with bytes sent so far and bytes in all."""
+"""Called with the number of bytes sent so far and the total number of bytes."""
 
-# Large enough that a system call costs nothing beside it, small enough that progress moves.
+# Large enough to make the cost of a system call negligible, small enough for smooth progress.
 CHUNK_BYTES = 256 * 1024
 
 
 class Body:
-    """A file or bytes to send, as often as it takes."""
+    """A file or bytes to send, possibly several times."""
 
     def __init__(self, source: Path | bytes, size_bytes: int, on_progress: OnProgress | None = None) -> None:
         self.size_bytes = size_bytes
@@ -27,7 +27,7 @@ class Body:
         self._sent_bytes = 0
 
     def chunks(self) -> Generator[bytes, None, None]:
-        """Everything from the start. Reads, so it may block."""
+        """The chunks, from the beginning. Reads files, so it may block."""
         self._sent_bytes = 0
         if isinstance(self._source, bytes):
             for start in range(0, len(self._source), CHUNK_BYTES):
@@ -38,14 +38,14 @@ class Body:
                 yield chunk
 
     def sent(self, chunk: bytes) -> None:
-        """Whoever sends tells so here."""
+        """Reports a chunk as sent."""
         self._sent_bytes += len(chunk)
         if self._on_progress is not None:
             self._on_progress(self._sent_bytes, self.size_bytes)
 
 
 def digest(source: Path | bytes) -> tuple[str, int]:
-    """SHA-256 in hex, and the size."""
+    """The SHA-256 in hex, and the size in bytes."""
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest(), len(source)
     hasher, size_bytes = hashlib.sha256(), 0
@@ -57,17 +57,17 @@ def digest(source: Path | bytes) -> tuple[str, int]:
 
 
 class Sink(Protocol):
-    """Where an answer's bytes go."""
+    """Receives the bytes of a response."""
 
     def start(self) -> None:
-        """A try begins: forget what an earlier one brought."""
+        """Starts a try. Discards the bytes of an earlier one."""
 
     def write(self, chunk: bytes) -> None:
-        """The next bytes."""
+        """Receives the next bytes."""
 
 
 class MemorySink:
-    """Keeps them."""
+    """Keeps the bytes in memory."""
 
     def __init__(self) -> None:
         self.bytes = bytearray()
@@ -79,13 +79,13 @@ class MemorySink:
         self.bytes += chunk
 
     def finish(self, sha256: str | None) -> bytes:
-        """All of them, checked."""
+        """Returns all bytes, after checking them."""
         _check(hashlib.sha256(self.bytes).hexdigest(), sha256)
         return bytes(self.bytes)
 
 
 class FileSink:
-    """Writes them to a neighbour of `path` and puts that in its place at the end: a half file is never seen."""
+    """Writes the bytes to a temporary file next to `path`, which replaces `path` when it is complete."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -103,18 +103,18 @@ class FileSink:
         self._file.write(chunk)
 
     def finish(self, sha256: str | None) -> Path:
-        """The file, checked and in place."""
+        """Moves the file to its path, after checking it."""
         _check(self._hasher.hexdigest(), sha256)
         self._file.close()
         self._partial.replace(self._path)
         return self._path
 
     def discard(self) -> None:
-        """Leaves nothing behind. Does nothing after `finish`."""
+        """Removes the temporary file. Does nothing after `finish`."""
         self._file.close()
         self._partial.unlink(missing_ok=True)
 
 
 def _check(got: str, wanted: str | None) -> None:
     if wanted is not None and got != wanted:
-        raise ConnectionFailed(f"the file came with SHA-256 {got}, but the API names {wanted}; fetch it again")
+        raise ConnectionFailed(f"the downloaded file has the SHA-256 {got} instead of {wanted}; download it again")

@@ -1,4 +1,4 @@
-"""Webhooks as the API keeps them: the secret, and what was delivered. Nothing here does I/O; see also `_verify.py`."""
+"""Webhooks: the signing secret and the deliveries. Does no I/O; see also `_verify.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DELIVERIES_PATH = f"{PATH}/deliveries"
 
 @dataclass(frozen=True)
 class WebhookSecret:
-    """What deliveries are signed with. Until `previous_until`, each carries the previous secret's signature as well."""
+    """The secret that signs deliveries. Until `previous_until`, deliveries are also signed with the previous one."""
 
     secret: str = field(repr=False)
     previous: str | None = field(default=None, repr=False)
@@ -30,7 +30,7 @@ class WebhookSecret:
 
     @property
     def secrets(self) -> list[str]:
-        """Those that a signature may be of now, for `verify_webhook`."""
+        """The secrets that are valid now, for `verify_webhook`."""
         return [self.secret] if self.previous is None else [self.secret, self.previous]
 
     @classmethod
@@ -39,7 +39,7 @@ class WebhookSecret:
 
 
 class DeliveryTry(NamedTuple):
-    """One request to a webhook. `status` is what it answered, `error` why it did not."""
+    """A request to a webhook. `status` is the status of its response, `error` the reason if there was no response."""
 
     at: datetime | None
     status: int | None
@@ -49,7 +49,7 @@ class DeliveryTry(NamedTuple):
 
 @dataclass(frozen=True)
 class Delivery:
-    """One message to a webhook. `id` is its `webhook-id`, the same with every try and replay."""
+    """A message to a webhook. `id` is its `webhook-id`, which is the same for every try and replay."""
 
     id: str
     event: str

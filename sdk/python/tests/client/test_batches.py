@@ -141,11 +141,11 @@ def test_many_lines_pass_through_little_memory(api: Server, client: Client) -> N
 def test_what_is_no_line_is_refused_before_anything_is_sent(api: Server, client: Client) -> None:
     with pytest.raises(TypeError, match="line 2 is a int"):
         client.batches.create("echo", [{"input": 1}, 2])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="line 1 has a line break"):
+    with pytest.raises(ValueError, match="line 1 contains a line break"):
         client.batches.create("echo", ['{"input":\n1}'])
     with pytest.raises(TypeError, match="cannot be sent"):
         client.batches.create("echo", [{"input": {1}}])
-    with pytest.raises(TypeError, match="either lines"):
+    with pytest.raises(TypeError, match="exactly one of lines"):
         client.batches.create("echo")
     with pytest.raises(TypeError, match="'batch_size'"):
         client.batches.create("echo", [], batch_size=3)  # type: ignore[call-arg]
@@ -162,7 +162,7 @@ def test_a_file_that_is_there_already_is_named(api: Server, client: Client) -> N
         {"endpoint": "echo", "metadata": {"a": "b"}, "input_file": "file_2"},
         {"endpoint": "echo", "input_key": "inputs/acme/x.jsonl"},
     ]
-    with pytest.raises(ValueError, match="no uploaded file"):
+    with pytest.raises(ValueError, match="not an uploaded file"):
         client.batches.create("echo", input_file=FileRef("x", "/v1/jobs/1/files/x"))
 
 
@@ -247,7 +247,7 @@ def test_a_stream_that_always_breaks_ends(api: Server, client: Client) -> None:
         list(client.batches.retrieve(BATCH_ID).results())
     assert len(api.seen(f"GET /v1/batches/{BATCH_ID}/results")) == 6
     api.on(f"GET /v1/batches/{BATCH_ID}/errors", data(b"<html>\n"))
-    with pytest.raises(ConnectionFailed, match="no JSON object"):
+    with pytest.raises(ConnectionFailed, match="not a JSON object"):
         list(client.batches.retrieve(BATCH_ID).errors())
 
 

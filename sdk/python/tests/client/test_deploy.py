@@ -109,7 +109,7 @@ def test_a_model_that_cannot_be_imported_is_told_with_its_traceback(api: Server,
     with pytest.raises(DeployError, match="KeyError") as caught:
         client.deploy(folder)
     assert "main.py" in str(caught.value)
-    with pytest.raises(DeployError, match="there is no"):
+    with pytest.raises(DeployError, match="does not exist"):
         client.deploy(folder / "nothing")
     assert api.requests == []
 
@@ -177,7 +177,7 @@ def test_loose_requirements_need_uv(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert requirements_lock(folder, "3.11") == ""
     (folder / "requirements.txt").write_text("numpy\n")
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(DeployError, match="needs uv"):
+    with pytest.raises(DeployError, match="requires uv"):
         requirements_lock(folder, "3.11")
 
 

@@ -175,7 +175,7 @@ def test_redirects_end(api: Server, client: Client) -> None:
     _result_with(api)
     path = f"/v1/jobs/{JOB_ID}/files/out.png"
     api.on(f"GET {path}", redirect(api.url + path))
-    with pytest.raises(StokeholdError, match="redirects again and again"):
+    with pytest.raises(StokeholdError, match="too many redirects"):
         client.get(JOB_ID).result()["image"].read()
 
 

@@ -103,7 +103,7 @@ def test_a_planned_job_cannot_be_waited_for_in_the_block(api: Server, client: Cl
         for ask in (check.wait, check.result, check.cancel, check.refresh, check.retry):
             with pytest.raises(RuntimeError, match="is not sent"):
                 ask()
-    with pytest.raises(RuntimeError, match="begin another"):
+    with pytest.raises(RuntimeError, match="create another"):
         p.submit("echo")
 
 
@@ -161,7 +161,7 @@ def test_a_reference_is_no_sequence() -> None:
         with pytest.raises(TypeError):
             _ = "a" in thing  # type: ignore[misc]
         for key in (-1, True, None, 1.5, slice(2)):
-            with pytest.raises(TypeError, match="name a member"):
+            with pytest.raises(TypeError, match="name of a member"):
                 _ = thing[key]  # type: ignore[index]
 
 

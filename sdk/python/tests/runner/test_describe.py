@@ -89,17 +89,17 @@ def test_a_base_class_s_mark_does_not_count(package: Package) -> None:
 @pytest.mark.parametrize(
     ("files", "suffix", "message"),
     [
-        ({}, "", "has no .py file: name the handler's file endpoint.py"),
-        ({"a.py": "", "b.py": ""}, "", "has a.py, b.py: name the handler's file endpoint.py"),
-        ({"endpoint.py": "def f(): pass"}, "", "endpoint.py has no @endpoint: mark one function or class"),
+        ({}, "", "has no .py file; name the file of the handler endpoint.py"),
+        ({"a.py": "", "b.py": ""}, "", "has a.py, b.py; name the file of the handler endpoint.py"),
+        ({"endpoint.py": "def f(): pass"}, "", "endpoint.py has no @endpoint; mark one function or class"),
         (
             {"endpoint.py": "from stokehold import endpoint\n@endpoint\ndef f(): pass\n@endpoint\ndef g(): pass"},
             "",
             "several endpoints (f, g)",
         ),
         ({"endpoint.py": ""}, ":f", "endpoint.py:f does not exist"),
-        ({"json.py": "def f(): pass"}, ":f", "a Python module is named json as well: rename the file"),
-        ({"endpoint.py": "def f(x: set): pass"}, ":f", "x: set has no JSON form"),
+        ({"json.py": "def f(): pass"}, ":f", "another Python module is also named json; rename the file"),
+        ({"endpoint.py": "def f(x: set): pass"}, ":f", "x: set cannot be converted to JSON"),
         (
             {"endpoint.py": "from stokehold import endpoint\n@endpoint(timeout_s=0)\ndef f(): pass"},
             "",

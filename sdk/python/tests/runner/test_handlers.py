@@ -201,7 +201,7 @@ def test_modules_beside_the_handler_can_be_imported(serve: Serve, package: Calla
         ("class handler: pass", "stokehold.runner.handler.HandlerNotFound", "has no predict()"),
         ("handler = 3", "stokehold.runner.handler.HandlerNotFound", "not callable"),
         ("", "stokehold.runner.handler.HandlerNotFound", "does not exist"),
-        ("def handler(x: bytes): pass", "stokehold.runner.shapes.UnknownHint", "x: bytes has no JSON form"),
+        ("def handler(x: bytes): pass", "stokehold.runner.shapes.UnknownHint", "x: bytes cannot be converted to JSON"),
         ("import sys; sys.exit('bye')", "SystemExit", "bye"),
     ],
 )

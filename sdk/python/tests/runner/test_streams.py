@@ -116,7 +116,7 @@ def test_progress_outside_of_a_job_does_nothing() -> None:
     from stokehold import current_job, progress
 
     progress(0.5, "nobody hears this")
-    with pytest.raises(RuntimeError, match="no job runs here"):
+    with pytest.raises(RuntimeError, match="no job is running here"):
         current_job()
 
 

@@ -11,11 +11,11 @@ import sys
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m stokehold.runner")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("serve", help="serve the worker that started this process")
-    describing = commands.add_parser("describe", help="print a handler's schema as JSON")
+    commands.add_parser("serve", help="run jobs for the worker that started this process")
+    describing = commands.add_parser("describe", help="print the schema of a handler as JSON")
     describing.add_argument("path", metavar="PATH[:object]", help="a folder, or a .py file")
     describing.add_argument("--kind", default="python", help="python (the default), cog or runpod")
-    commands.add_parser("probe", help="try the GPUs that this process may use; exit code 3 when one does not work")
+    commands.add_parser("probe", help="test the GPUs that this process may use; exit with code 3 if one does not work")
     arguments = parser.parse_args()
     if arguments.command == "probe":
         return _probe()
@@ -28,7 +28,9 @@ def _serve(parser: argparse.ArgumentParser) -> int:
     from stokehold.runner.serve import WIRE_FD, serve
 
     if not os.environ.get(WIRE_FD, "").isdigit():
-        parser.error(f"{WIRE_FD} names no socket: a worker starts this; to look at a handler use `describe PATH`")
+        parser.error(
+            f"{WIRE_FD} is not a socket: `serve` is started by a worker; use `describe PATH` to inspect a handler"
+        )
     return serve()
 
 
@@ -44,7 +46,7 @@ def _probe() -> int:
 def _describe(kind: str, path: str) -> int:
     from stokehold.runner.describe import describe
 
-    # The package may print while it is imported; the document has stdout for itself.
+    # The package may print while it is imported. Only the document is written to the real stdout.
     document = os.dup(1)
     os.dup2(2, 1)
     found, code = describe(kind, path)

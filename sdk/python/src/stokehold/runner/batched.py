@@ -1,4 +1,4 @@
-"""Batched handlers: one call for several runs, in the main thread. The worker says which runs are one batch."""
+"""Batched handlers: one call for several runs, in the main thread. The worker decides which runs form a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Outcome = Union[bytes, BaseException]
 
 
 class Batch:
-    """The runs that a call of the handler is for, as the handler sees them: what it says is said of each."""
+    """The runs of one call of the handler. Progress and output apply to each of them."""
 
     def __init__(self, attempts: Sequence[Attempt]) -> None:
         self.attempts = attempts
@@ -29,7 +29,7 @@ class Batch:
         return [attempt.number for attempt in self.attempts]
 
     def job(self) -> Any:
-        raise RuntimeError("a call for a batch runs several jobs: current_job() cannot tell which one is meant")
+        raise RuntimeError("current_job() is not available in a call for a batch, which runs several jobs")
 
     def progress(self, fraction: float, message: str) -> None:
         for attempt in self.attempts:
@@ -43,26 +43,26 @@ class Batched:
         self._wire = wire
         self._handler = handler
         self._inputs = inputs
-        # Runs of the batch that nothing was reported about yet; None while none of the handler's code is on the stack.
+        # Runs of the batch that are not reported yet; None while no code of the handler is on the stack.
         self._interruptible: list[Attempt] | None = None
-        # A call for more than this ran out of memory.
+        # The largest batch since a larger one ran out of memory.
         self._at_once: int | None = None
 
     def serve(self) -> None:
-        """Returns after a shutdown, when all that came before it has run."""
+        """Returns after a shutdown, when all earlier runs have ended."""
         signal.signal(signal.SIGURG, self._interrupt)
         while isinstance(run := self._wire.recv(), Run):
             attempts = [Attempt(self._wire, run)]
             for _ in range(run.more):
                 following = self._wire.recv()
                 if not isinstance(following, Run):
-                    raise TypeError("a batch is followed by something else before all of it has come")
+                    raise TypeError("another message arrived before the last run of a batch")
                 attempts.append(Attempt(self._wire, following))
             self._run(attempts)
 
     def _interrupt(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
-        """Lets go of the runs that were cancelled; the call is for the others, and ends when none is left."""
-        # Another interrupt may come in the middle of this one: it finds nothing to do, and its run is seen here.
+        """Ends the cancelled runs. The call continues for the others, and is interrupted when none is left."""
+        # If another interrupt arrives during this one, it does nothing, and its run is handled here.
         waiting, self._interruptible = self._interruptible, None
         if waiting is None:
             return
@@ -87,12 +87,12 @@ class Batched:
             self._call(chunk, waiting)
 
     def _call(self, items: list[tuple[Attempt, dict[str, Any]]], waiting: list[Attempt]) -> None:
-        """Runs these and reports each, as far as `waiting` still has it."""
+        """Runs these items and reports each one that is still in `waiting`."""
         CURRENT.set(Batch([attempt for attempt, _ in items]))
         try:
             try:
                 self._interruptible = waiting
-                # Those whose cancel came while nothing could be interrupted.
+                # Handles cancels that arrived while nothing could be interrupted.
                 self._interrupt()
                 items = [item for item in items if item[0] in waiting]
                 if not items:
@@ -105,7 +105,7 @@ class Batched:
                 attempt.flush()
             raise
         except Cancelled:
-            # Each was told already, unless the handler raised it by itself.
+            # Each run is reported already, unless the handler itself raised the exception.
             self._report(waiting, items, [Cancelled("the handler stopped")] * len(items))
         except BaseException as error:
             self._divide(items, waiting, error)
@@ -117,14 +117,14 @@ class Batched:
     def _divide(
         self, items: list[tuple[Attempt, dict[str, Any]]], waiting: list[Attempt], error: BaseException
     ) -> None:
-        """A call for several failed: each half runs again, so that only those fail that are at fault."""
+        """Runs each half of a failed call again, so that only the faulty runs fail."""
         if len(items) == 1:
             self._report(waiting, items, [error])
             return
         half = (len(items) + 1) // 2
         if oom.which(error) is not None:
             self._at_once = min(self._at_once or half, half)
-        # Its frames hold what the handler had on the card.
+        # Its frames reference GPU memory of the handler.
         error.__traceback__ = None
         for part in (items[:half], items[half:]):
             for chunk in _chunks(part, self._at_once or len(part)):
@@ -134,7 +134,7 @@ class Batched:
         self, waiting: list[Attempt], items: list[tuple[Attempt, dict[str, Any]]], values: Sequence[Any]
     ) -> None:
         for (attempt, _), value in zip(items, values):
-            # One that was cancelled meanwhile has been told.
+            # A run that was cancelled meanwhile is reported already.
             if attempt not in waiting:
                 continue
             waiting.remove(attempt)
@@ -155,11 +155,13 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _one_each(values: Any, items: Sequence[Any]) -> list[Any]:
-    """What the handler returned, one value per item. Whatever has a length and can be gone through will do."""
+    """Checks the return value of the handler: any iterable with a length, with one value per item."""
     if isinstance(values, (str, bytes, dict)) or not hasattr(values, "__len__") or not hasattr(values, "__iter__"):
         raise BadOutput(
-            f"a batched handler returns a list with one result per item, and this is a {type(values).__name__}"
+            f"a batched handler must return a list with one result per item; it returned a {type(values).__name__}"
         )
     if len(values) != len(items):
-        raise BadOutput(f"a batched handler returns one result per item: {len(values)} came for {len(items)}")
+        raise BadOutput(
+            f"a batched handler must return one result per item; it returned {len(values)} for {len(items)}"
+        )
     return list(values)

@@ -19,14 +19,14 @@ class Concurrent:
         self._handler = handler
         self._max_concurrency = max_concurrency
         self._tasks: set[asyncio.Task[None]] = set()
-        # The tasks whose handler has begun. One that is cancelled earlier would end without a report.
+        # The tasks whose handler has started. A task that is cancelled before that would end without a report.
         self._begun: dict[int, asyncio.Task[None]] = {}
         self._shutdown = False
         self._exit: SystemExit | None = None
         self._ended = asyncio.Event()
 
     async def serve(self) -> None:
-        """Returns after a shutdown, when all that came before it has run."""
+        """Returns after a shutdown, when all earlier runs have ended."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._wire.fileno(), self._rung)
         self._take()
@@ -44,7 +44,7 @@ class Concurrent:
         self._take()
 
     def _take(self) -> None:
-        """Starts the runs that came in, as far as there is room for them."""
+        """Starts received runs, up to `max_concurrency`."""
         while not self._shutdown and len(self._tasks) < self._max_concurrency:
             control = self._wire.try_recv()
             if control is None:
@@ -96,5 +96,5 @@ class Concurrent:
 
 def _this_task() -> asyncio.Task[None]:
     task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - it is asked for inside of one
+    assert task is not None  # noqa: S101 - called in a task only
     return task

@@ -1,4 +1,4 @@
-"""What a handler knows of the job it runs."""
+"""The current job, for handlers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ if TYPE_CHECKING:
     from stokehold.runner.attempt import Attempt
     from stokehold.runner.batched import Batch
 
-# Room in a report's header, and more than anybody reads off a progress bar.
+# Fits in the header of a report, and is enough for a progress bar.
 _MESSAGE_CHARS_MAX = 1_000
 
 
 @dataclass(frozen=True)
 class Job:
-    """The job that runs. `scratch` is an empty folder of its own: files returned from there are not copied.
+    """The current job.
 
-    `traceparent` is the run's place in the job's trace (W3C Trace Context): make your own spans parts of it. None
-    where no worker gave it.
+    scratch: an empty folder for the job. Files that are returned from it are not copied.
+    traceparent: the trace context of this run (W3C Trace Context), to use as the parent of your own spans. None if the
+        worker sent none.
     """
 
     id: str
@@ -34,24 +35,27 @@ CURRENT: ContextVar[Attempt | Batch | None] = ContextVar("stokehold_run", defaul
 
 
 def current_job() -> Job:
-    """The job this handler runs.
+    """Returns the job that the handler is running.
 
-    Raises `RuntimeError` where none does: at import, in `setup()`, in a thread of the handler's own; and in a batch.
+    Raises `RuntimeError` where there is no single job: at import, in `setup()`, in a thread that the handler started,
+    and in a call for a batch.
     """
     current = CURRENT.get()
     if current is None:
-        raise RuntimeError("no job runs here: call current_job() in the handler and hand what you need to your threads")
+        raise RuntimeError(
+            "no job is running here; call current_job() in the handler, and pass what you need to your threads"
+        )
     return current.job()
 
 
 def progress(fraction: float, message: str = "") -> None:
-    """Tells how far the job is, 0 to 1. No effect outside of a job.
+    """Reports the progress of the job, from 0 to 1. Has no effect outside of a job.
 
-    May be called as often as you like: a dozen a second are sent, and always the last one.
+    Can be called at any rate. About a dozen reports a second are sent, and always the last one.
     """
     fraction = float(fraction)
     if math.isnan(fraction):
-        raise ValueError("progress(nan): give a number from 0 to 1")
+        raise ValueError("progress(nan): use a number from 0 to 1")
     current = CURRENT.get()
     if current is not None:
         text = str(message)[:_MESSAGE_CHARS_MAX].encode("utf-8", "replace").decode()

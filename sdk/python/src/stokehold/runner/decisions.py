@@ -1,7 +1,7 @@
-"""What the handler of a step before or after a job returns.
+"""The decisions that the handler of a step before or after a job returns.
 
-A step before gets `endpoint`, `input` and `thresholds`; one after gets `output` as well. It may also return just
-`{"scores": {label: 0 to 1}}`: then the thresholds that the step was given decide.
+A step before a job receives `endpoint`, `input` and `thresholds`; a step after a job also receives `output`. The
+handler can also return only `{"scores": {label: 0 to 1}}`. The thresholds of the step then decide.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ Decision = dict[str, Any]
 
 
 def allow() -> Decision:
-    """The job goes on as it is."""
+    """Accepts the job unchanged."""
     return {"decision": "allow"}
 
 
 def reject(reason: str, scores: Mapping[str, float] | None = None) -> Decision:
-    """The job fails with the code `rejected` and this reason, which its submitter reads."""
+    """Fails the job with the code `rejected` and this reason, which its submitter can read."""
     if not reason:
-        raise ValueError("reject(): give a reason, which the job's submitter reads")
+        raise ValueError("reject() requires a reason, for the submitter of the job")
     return _with_scores({"decision": "reject", "reason": reason}, scores)
 
 
 def rewrite(value: Any, scores: Mapping[str, float] | None = None) -> Decision:
-    """The job goes on with `value` as its input (before) or its output (after)."""
+    """Continues the job with `value` as its input (in a step before) or its output (in a step after)."""
     return _with_scores({"decision": "rewrite", "value": value}, scores)
 
 

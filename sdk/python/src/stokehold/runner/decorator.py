@@ -36,7 +36,7 @@ _ATTRIBUTE = "__stokehold_endpoint__"
 
 @dataclass(frozen=True)
 class Options:
-    """How an endpoint is run."""
+    """The options of an endpoint."""
 
     name: str | None = None
     vram_gib: float = 0
@@ -65,19 +65,19 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.name is not None and not NAME.fullmatch(self.name):
-            raise ValueError(f"endpoint name {self.name!r}: use 1 to 63 of a-z, 0-9 and -, not starting with -")
+            raise ValueError(f"endpoint name {self.name!r}: use 1 to 63 of a-z, 0-9 and -, and do not start with -")
         if self.vram_gib < 0:
-            raise ValueError(f"vram_gib={self.vram_gib}: use 0 for a model that needs no GPU")
+            raise ValueError(f"vram_gib={self.vram_gib}: use 0 or more; 0 is for a model without a GPU")
         if self.vram_fraction is not None:
             is_number = isinstance(self.vram_fraction, (int, float)) and not isinstance(self.vram_fraction, bool)
             if not is_number or not 0 < self.vram_fraction <= 1:
-                raise ValueError(f"vram_fraction={self.vram_fraction!r}: use a number above 0 and up to 1")
+                raise ValueError(f"vram_fraction={self.vram_fraction!r}: use a number above 0, and at most 1")
             if self.vram_gib == 0:
-                raise ValueError("vram_fraction needs vram_gib: the least GPU memory that it runs with")
+                raise ValueError("vram_fraction requires vram_gib, the least GPU memory that the model runs with")
         for option in ("max_concurrency", "timeout_s", "max_attempts", "max_batch_size"):
             value = getattr(self, option)
             if not is_count(value):
-                raise ValueError(f"{option}={value!r}: use a whole number from 1 on")
+                raise ValueError(f"{option}={value!r}: use a whole number of at least 1")
         check_batching(self.max_batch_size, self.max_wait_ms, self.max_concurrency)
         for option in ("before", "after"):
             object.__setattr__(self, option, checked_steps(option, getattr(self, option)))
@@ -98,7 +98,7 @@ class Options:
         check_at_most("min_warm", self.min_warm, 0, MIN_WARM_MAX)
         if self.vram_gib == 0 and (self.gpus > 1 or self.gpu_models or self.min_compute_capability is not None):
             raise ValueError(
-                "gpus, gpu_models and min_compute_capability ask for GPUs: say with vram_gib how much of each"
+                "gpus, gpu_models and min_compute_capability require vram_gib, the GPU memory needed of each GPU"
             )
         object.__setattr__(self, "warmup", checked_warmup(self.warmup))
 
@@ -138,44 +138,48 @@ def endpoint(
 
 
 def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]:
-    """Marks a function, or a class with `predict()`, as what is deployed. It stays callable as before.
+    """Marks a function, or a class with `predict()`, as the handler of an endpoint. The object stays callable.
 
-    name: defaults to the object's own, in lower case with `-` for `_`.
-    vram_gib: GPU memory that it needs of one GPU, GiB; 0 runs without a GPU.
-    vram_fraction: the share of a GPU's memory that it takes whatever the GPU, above 0 and up to 1, for engines that
-        fill what they are given. `vram_gib` is then the least that it runs with. It finds what is reserved for it in
-        `STOKE_VRAM_MIB` and, as a share of the GPU, in `STOKE_VRAM_FRACTION`. Default: it takes what it needs.
-    max_concurrency: jobs one process takes at once; more than 1 only makes sense for an async handler.
-    timeout_s, max_attempts: defaults for its jobs; 600 seconds and 3.
-    before, after: up to 8 steps each that look at every job's input or output, in order, and may refuse or change it.
-    retry: when a job that failed is tried again; default the API's.
-    warmup: up to 8 inputs that a worker runs once after `setup()`, before the first job. What compiles on first use is
-        compiled then, and the GPU memory that they take at the most replaces `vram_gib`. Name the largest shapes.
-    max_batch_size: jobs that one call of the handler takes, at most 256. Above 1 each argument is a list with one item
-        per job, and the handler returns a list with one result per job; an exception in that list fails its job alone.
-        When the call itself raises, its halves are called again, so that only the jobs at fault fail.
-    max_wait_ms: how long the first job of a batch may wait for others, at most 10,000; 0 takes those that are there.
-    keep_warm_s: how long the loaded model stays after its last job though others want its GPU memory, at most 86,400.
-    min_warm: how many workers have the model loaded, jobs or not.
-    gpus: how many GPUs of one machine, at most 16. Several are its own, and `vram_gib` is what it needs of each.
-    gpu_models: one of these GPUs, such as "RTX 4090" or "A100": words that stand so in the name its driver tells.
-    min_compute_capability, min_cuda: at least these, such as "8.0" and "12.4"; the CUDA that the driver serves.
-    regions: one of these places, as the operator's join tokens name them.
-    min_trust: whose machines may see the jobs, at the least: "owned" (the operator's), "datacenter" (the default) or
-        "community" (anybody's).
-    min_sandbox: how far handlers must be shut in, at the least: "L0" (the default, any worker), "L1" or "L2".
-    network: whether it reaches the network that its worker does; default it reaches nothing but its own machine's
-        loopback, on workers that can keep the rest from it.
-    priority: how urgent its jobs are that do not say: "interactive", "standard" (the default) or "batch".
-    secrets: names of secrets that it finds in `os.environ`, such as "HF_TOKEN"; `stoke secret set` sets them.
+    name: the name of the endpoint; default: the name of the object, in lower case and with `-` for `_`.
+    vram_gib: the GPU memory that the model needs on one GPU, in GiB; 0 runs without a GPU.
+    vram_fraction: the share of the memory of a GPU, above 0 and at most 1, to reserve on any GPU, for engines that use
+        all memory they are given. `vram_gib` is then the least that the model runs with. The handler finds its
+        reservation in `STOKE_VRAM_MIB` and, as a share of the GPU, in `STOKE_VRAM_FRACTION`. Default: none, `vram_gib`
+        is reserved.
+    max_concurrency: the number of jobs that one process runs at once; more than 1 is useful for async handlers only.
+    timeout_s, max_attempts: the defaults of its jobs; 600 seconds and 3.
+    before, after: up to 8 steps each that check the input or the output of every job, in order, and can reject or
+        change it.
+    retry: when failed jobs are retried; default: that of the API.
+    warmup: up to 8 inputs that a worker runs once after `setup()`, before the first job, e.g. to compile on first use.
+        The peak of the GPU memory used by them replaces `vram_gib`, so include the largest shapes.
+    max_batch_size: the number of jobs that one call of the handler takes, at most 256. Above 1, each argument is a list
+        with one item per job, and the handler returns a list with one result per job. An exception in that list fails
+        its job only. If the call raises, each half of the batch is called again, so that only the faulty jobs fail.
+    max_wait_ms: how long the first job of a batch can wait for others, at most 10,000; 0 does not wait.
+    keep_warm_s: how long the model stays loaded after its last job even if others need its GPU memory, at most 86,400.
+    min_warm: the number of workers that keep the model loaded without jobs.
+    gpus: the number of GPUs of one machine, at most 16. Several GPUs are reserved exclusively; `vram_gib` applies to
+        each.
+    gpu_models: the allowed GPUs, e.g. "RTX 4090" or "A100": words that appear in the name reported by the driver.
+    min_compute_capability, min_cuda: the minimum versions, e.g. "8.0" and "12.4". CUDA is the version that the driver
+        supports.
+    regions: the allowed regions, as named in the join tokens of the operator.
+    min_trust: the least trusted machines that may run the jobs: "owned" (of the operator), "datacenter" (the default)
+        or "community" (of anyone).
+    min_sandbox: the least sandbox level of the worker: "L0" (the default, any worker), "L1" or "L2".
+    network: whether the handler has the network access of its worker. By default it has access to the loopback
+        interface only, on workers that can enforce this.
+    priority: the default priority of its jobs: "interactive", "standard" (the default) or "batch".
+    secrets: the names of secrets to put in `os.environ`, e.g. "HF_TOKEN"; set them with `stoke secret set`.
 
-    Raises `ValueError` for an option that cannot be.
+    Raises `ValueError` for an invalid option.
     """
     allowed = [field.name for field in fields(Options)]
     if unknown := [name for name in options if name not in allowed]:
         close = get_close_matches(unknown[0], allowed, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        raise TypeError(f"@endpoint takes no {unknown[0]}{hint}; it takes {', '.join(allowed)}")
+        raise TypeError(f"@endpoint has no option {unknown[0]}{hint}; the options are {', '.join(allowed)}")
     marked = Options(**options)
 
     def mark(target: T) -> T:
@@ -186,12 +190,12 @@ def endpoint(target: T | None = None, /, **options: Any) -> T | Callable[[T], T]
 
 
 def options_of(target: Any) -> Options | None:
-    """The options of an object that was marked itself: not of the base class it inherits from."""
+    """The options of an object that is marked itself. A marked base class does not count."""
     found = vars(target).get(_ATTRIBUTE) if hasattr(target, "__dict__") else None
     return found if isinstance(found, Options) else None
 
 
 def default_name(target: Any) -> str:
-    """An endpoint name from an object's own."""
+    """Derives the name of an endpoint from the name of an object."""
     name = getattr(target, "__name__", type(target).__name__)
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63] or "endpoint"

@@ -1,4 +1,4 @@
-"""What `stoke deploy` asks a package: its handler's name, options and schemas, as one JSON document."""
+"""Describes the handler of a package for `stoke deploy`: its name, options and schemas, as a JSON document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stokehold.runner import failure, kinds
 
 
 def describe(kind: str, where: str) -> tuple[dict[str, Any], int]:
-    """The document, and the exit code."""
+    """Returns the document and the exit code."""
     try:
         return kinds.of(kind).describe(where), 0
     except BaseException as error:

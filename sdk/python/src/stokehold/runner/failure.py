@@ -1,4 +1,4 @@
-"""Exceptions, in words a user can act on."""
+"""Converts exceptions to failures that a user can act on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _OWN_FOLDER = str(Path(__file__).parent)
 _MESSAGE_CHARS_MAX = 2_000
 _TRACEBACK_BYTES_MAX = 16 * 1024
 _TRACEBACK_HEAD_BYTES = 4 * 1024
-# JSON writes each as six characters; a report's header has no room for many of them.
+# JSON encodes each as six characters, and the header of a report is small.
 _CONTROL_CHARACTERS = {code: "?" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
 
 
 class Failure(NamedTuple):
-    """What the wire carries of an exception."""
+    """An exception, as the wire carries it."""
 
     code: str
     class_name: str
@@ -28,7 +28,7 @@ class Failure(NamedTuple):
 
 
 class Relayed(Exception):  # noqa: N818
-    """An exception of another process, as that process tells of it."""
+    """An exception that another process reported."""
 
     def __init__(self, message: str, traceback: str) -> None:
         super().__init__(message)
@@ -40,12 +40,12 @@ class Relayed(Exception):  # noqa: N818
 
 
 def relayed(class_name: str, message: str, traceback: str) -> Relayed:
-    """An exception that is told of, and judged, as it would be in its own process.
+    """Creates an exception that is described and classified as it would be in its own process.
 
     class_name: with its module, unless that is `builtins`.
     """
     module, _, name = class_name.rpartition(".")
-    # By these `oom` and `fault` know some, whatever their names.
+    # `oom` and `fault` recognize some exceptions by these classes.
     known = {"RuntimeError": RuntimeError, "MemoryError": MemoryError}.get(class_name)
     bases = (Relayed,) if known is None else (Relayed, known)
     kind: type[Relayed] = type(name, bases, {"__module__": module or "builtins"})
@@ -53,7 +53,7 @@ def relayed(class_name: str, message: str, traceback: str) -> Relayed:
 
 
 def describe(error: BaseException, code: str | None = None) -> Failure:
-    """Tells of an exception; `code` overrides what its class says."""
+    """Describes an exception. `code` overrides the code of its class."""
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
@@ -80,7 +80,7 @@ def _message(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """From the handler's first frame on. Empty for what the handler did not raise."""
+    """The traceback from the first frame of the handler. Empty if the handler did not raise the exception."""
     if isinstance(error, Relayed):
         return _bounded(error.traceback)
     frames = _handler_frames(error.__traceback__)
@@ -89,13 +89,13 @@ def _traceback(error: BaseException) -> str:
     try:
         text = "".join(traceback.TracebackException(type(error), error, frames).format())
     except Exception:
-        # An exception's own __str__ or __repr__ may raise; the frames are still true.
+        # The __str__ or __repr__ of an exception may raise. The frames are still correct.
         text = "".join(traceback.format_tb(frames))
     return _bounded(text)
 
 
 def _bounded(text: str) -> str:
-    """A traceback without its middle, if it is long."""
+    """Removes the middle of a long traceback."""
     encoded = _clean(text).encode()
     if len(encoded) <= _TRACEBACK_BYTES_MAX:
         return encoded.decode()

@@ -1,4 +1,4 @@
-"""Which exceptions mean that the process can use its GPU no more: such an error stays until the process is another."""
+"""Recognizes exceptions after which a process cannot use its GPU any more and must be restarted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from stokehold.runner.oom import chain, words_of
 
 CUDA = "cuda_error"
 
-# In lower case: CUDA's names for them, and its words. https://docs.nvidia.com/cuda/cuda-runtime-api/, cudaError: those
-# after which "the process must be terminated and relaunched", and those by which a GPU says that it is not there.
+# In lower case: names and messages of CUDA errors, from cudaError in https://docs.nvidia.com/cuda/cuda-runtime-api/.
+# After some, "the process must be terminated and relaunched"; the others report a GPU that is missing.
 _WORDS = (
     "an illegal memory access was encountered",
     "an illegal instruction was encountered",
@@ -42,5 +42,5 @@ _WORDS = (
 
 
 def is_one(error: BaseException) -> bool:
-    """Whether the exception, or one that it came from, says so."""
+    """Whether the exception, or one of its causes, is such an error."""
     return any(words in words_of(each) for each in chain(error) for words in _WORDS)

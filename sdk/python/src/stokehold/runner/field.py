@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Field:
-    """Says more about a type than a type can: `Annotated[int, Field(ge=1, le=50, description="how many")]`."""
+    """Adds a description or constraints to a type: `Annotated[int, Field(ge=1, le=50, description="how many")]`."""
 
     description: str | None = None
     ge: float | None = None
@@ -27,7 +27,7 @@ _LENGTH_KEYWORDS = {"min_length": ("minLength", "minItems"), "max_length": ("max
 
 
 def keywords(metadata: Field | str | Any) -> dict[str, Any]:
-    """JSON Schema keywords for one item of an `Annotated`: a text, a `Field`, or an `annotated_types` constraint."""
+    """JSON Schema keywords for one item of an `Annotated`: a string, a `Field`, or an `annotated_types` constraint."""
     if isinstance(metadata, str):
         return {"description": metadata}
     found: dict[str, Any] = {}
@@ -38,7 +38,7 @@ def keywords(metadata: Field | str | Any) -> dict[str, Any]:
     for name, pair in _LENGTH_KEYWORDS.items():
         value = getattr(metadata, name, None)
         if value is not None:
-            # A keyword that is about another type than the value's has no effect.
+            # A keyword for another type than that of the value has no effect.
             found.update(dict.fromkeys(pair, value))
     if isinstance(metadata, Field):
         if metadata.description is not None:

@@ -1,4 +1,4 @@
-"""A handler's arguments: their schema, and how they come out of a job's input."""
+"""The arguments of a handler: their schema, and how they are decoded from the input of a job."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Inputs:
-    """Made once per handler; `load` runs for every job."""
+    """The arguments of a handler. Created once per handler; `load` runs for every job."""
 
     def __init__(self, handler: Callable[..., Any], *, bound: bool, is_batched: bool = False) -> None:
-        """bound: the first parameter is filled (`self`), or will be. is_batched: each is a list, an item per job."""
+        """bound: skip the first parameter (`self`). is_batched: each argument is a list with an item per job."""
         hints = type_hints(unwrapped(handler), "the handler")
         shapes = Shapes()
         properties: Schema = {}
@@ -24,7 +24,7 @@ class Inputs:
         additional: Any = False
         self._loaders: list[tuple[str, Loader]] = []
         self._rest: Loader | None = None
-        # Of a batched handler: what an item is that left the argument out.
+        # For a batched handler: the item of a job that omits the argument.
         self._left_out: dict[str, Any] = {}
         for parameter in _parameters(handler, bound):
             hint = hints.get(parameter.name, Any)
@@ -60,7 +60,7 @@ class Inputs:
             self.schema["$defs"] = shapes.definitions
 
     def load(self, body: bytes, files: Files) -> dict[str, Any]:
-        """The arguments. Raises `Reject` for an input that does not fit."""
+        """Decodes the arguments. Raises `Reject` for an input that does not match."""
         arguments: dict[str, Any] = json.loads(body)
         for name, load in self._loaders:
             if name in arguments:
@@ -71,12 +71,12 @@ class Inputs:
         return arguments
 
     def columns(self, items: list[dict[str, Any]]) -> dict[str, list[Any]]:
-        """The arguments of a call for several jobs: one list each, in the order of the jobs."""
+        """The arguments of a call for several jobs: a list for each argument, in the order of the jobs."""
         return {name: [item.get(name, none) for item in items] for name, none in self._left_out.items()}
 
 
 def result_schema(handler: Callable[..., Any], *, yields: bool, is_batched: bool = False) -> Schema:
-    """The schema of what a handler returns for a job; for a generator, of the list of what it yields."""
+    """The schema of the result of a job; for a generator, that of the list of yielded values."""
     shapes = Shapes(lenient=True)
     hint = type_hints(unwrapped(handler), "the handler").get("return", Any)
     if is_batched:
@@ -89,7 +89,7 @@ def result_schema(handler: Callable[..., Any], *, yields: bool, is_batched: bool
 
 
 def unwrapped(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The function whose hints count: below decorators, or a callable object's `__call__`."""
+    """The function with the type hints: without decorators, or the `__call__` of a callable object."""
     function: Callable[..., Any] = inspect.unwrap(handler)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function
@@ -103,25 +103,27 @@ def _parameters(handler: Callable[..., Any], bound: bool) -> list[inspect.Parame
         parameters = parameters[1:]
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            raise UnknownHint(f"*{parameter.name}: an input is a JSON object, so every argument needs a name")
+            raise UnknownHint(f"*{parameter.name}: every argument must have a name, because an input is a JSON object")
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise UnknownHint(f"{parameter.name}: an input is a JSON object, so no argument can be positional-only")
+            raise UnknownHint(
+                f"{parameter.name}: no argument can be positional-only, because an input is a JSON object"
+            )
     return parameters
 
 
 def _item_of(parameter: inspect.Parameter, hint: Any) -> Any:
-    """What one job gives for a parameter of a batched handler."""
+    """The hint of the value of one job, for a parameter of a batched handler."""
     if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-        raise UnknownHint(f"**{parameter.name}: a batched handler names its arguments, each of them a list")
+        raise UnknownHint(f"**{parameter.name}: a batched handler must name its arguments, each of which is a list")
     item = item_hint(hint)
     if item is None:
         raise UnknownHint(
-            f"{parameter.name}: with max_batch_size each argument is a list with one item per job: hint it as list[...]"
+            f"{parameter.name}: with max_batch_size, each argument is a list, an item per job; hint it as list[...]"
         )
     if parameter.default is not inspect.Parameter.empty:
         raise UnknownHint(
-            f"{parameter.name}: an argument of a batched handler has no default: hint it as list[... | None], and "
-            "an item is None where its job left it out"
+            f"{parameter.name}: an argument of a batched handler cannot have a default; hint it as list[... | None]. "
+            "The item of a job that omits it is None"
         )
     return item
 

@@ -1,4 +1,4 @@
-"""Which exceptions mean that memory ran out, and whose: frameworks say it in many ways, some only in words."""
+"""Recognizes out-of-memory exceptions, of the GPU or the host, by their class or by their message."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ HOST = "oom_host"
 _CHAIN_MAX = 10
 _TEXT_CHARS_MAX = 4_000
 
-# PyTorch from 2.5 on and before; CuPy, whose class is a MemoryError as well.
+# PyTorch since 2.5, and before; CuPy, whose class is also a MemoryError.
 _GPU_CLASSES = {
     ("torch", "OutOfMemoryError"),
     ("torch.cuda", "OutOfMemoryError"),
     ("cupy.cuda.memory", "OutOfMemoryError"),
 }
 
-# In lower case. The last one is what PyTorch's allocator trips over when there is not even memory for its own message.
+# In lower case. The last one is from the allocator of PyTorch, without enough memory for its own message.
 _GPU_WORDS = (
     "cuda out of memory",
     "cuda error: out of memory",
@@ -31,7 +31,7 @@ _GPU_WORDS = (
     "nvml_success == r internal assert failed",
 )
 
-# What JAX and ONNX Runtime say of the card's memory and of the host's alike.
+# Messages that JAX and ONNX Runtime use for both GPU and host memory.
 _EITHER_WORDS = (
     "resource_exhausted: out of memory",
     "resource exhausted: out of memory",
@@ -42,7 +42,7 @@ _HOST_WORDS = ("defaultcpuallocator: not enough memory", "defaultcpuallocator: c
 
 
 def which(error: BaseException) -> str | None:
-    """`oom_gpu` or `oom_host` when the exception, or one that it came from, says that memory ran out."""
+    """Returns `oom_gpu` or `oom_host` if the exception, or one of its causes, means that memory ran out."""
     for each in chain(error):
         found = _of(each)
         if found is not None:
@@ -51,7 +51,7 @@ def which(error: BaseException) -> str | None:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception and those that it came from, at most ten."""
+    """The exception and its causes, at most ten."""
     each: BaseException | None = error
     for _ in range(_CHAIN_MAX):
         if each is None:
@@ -74,7 +74,7 @@ def _of(error: BaseException) -> str | None:
 
 
 def words_of(error: BaseException) -> str:
-    """What a framework's exception says, in lower case. Nothing for others: their words may be somebody else's."""
+    """The message of an exception of a framework, in lower case. Empty for others, which can quote anything."""
     if not isinstance(error, RuntimeError) and type(error).__module__.split(".")[0] in ("builtins", "__main__"):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What a handler returns, as JSON and files."""
+"""Encodes the return value of a handler as JSON and files."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any, Callable, NamedTuple
 from stokehold.runner.errors import BadOutput
 
 _FILES_MAX = 1_000
-_NAME_BYTES_MAX = 200  # less than what a file system takes, of UTF-8
-# Separators, control characters, and the halves of surrogate pairs that stand for bytes that are not UTF-8.
+_NAME_BYTES_MAX = 200  # of UTF-8; less than the limit of file systems
+# Separators, control characters, and unpaired surrogates, which represent bytes that are not UTF-8.
 _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\ud800-\udfff]|^\.+")
 
 _ADVICE: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -30,7 +30,7 @@ _ADVICE: tuple[tuple[tuple[type, ...], str], ...] = (
 
 
 class OutputFile(NamedTuple):
-    """A file a run made, as the wire carries it."""
+    """A file of a result, as the wire carries it."""
 
     name: str
     path: str
@@ -41,12 +41,12 @@ def _encoder(default: Callable[[Any], Any] | None = None) -> json.JSONEncoder:
     return json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=default)
 
 
-# Most results are plain JSON: nothing of theirs is walked in Python.
+# Most results are plain JSON, and are encoded without walking them in Python.
 _encode_plain = _encoder().encode
 
 
 class Outputs:
-    """Encodes what one run returns or yields, and gathers its files in `scratch`."""
+    """Encodes the values that a run returns or yields, and collects their files in `scratch`."""
 
     def __init__(self, scratch: str, body_bytes_max: int) -> None:
         self.files: list[tuple[str, str, str]] = []
@@ -55,7 +55,7 @@ class Outputs:
         self._names: dict[Path, str] = {}
 
     def encode(self, value: Any, where: str = "result") -> bytes:
-        """JSON. Raises `BadOutput`, naming the place, for what has no such form."""
+        """Encodes a value as JSON. Raises a `BadOutput` that names the place of a value that cannot be encoded."""
         try:
             body = _encode_plain(value).encode()
         except (TypeError, ValueError, RecursionError):
@@ -63,10 +63,10 @@ class Outputs:
         return self.bounded(body, where)
 
     def bounded(self, body: bytes, where: str = "result") -> bytes:
-        """The body, if it can travel."""
+        """Returns the body. Raises `BadOutput` if it is too large to send."""
         if len(body) > self._body_bytes_max:
             raise BadOutput(
-                f"{where} is {len(body)} bytes of JSON, more than {self._body_bytes_max}: "
+                f"{where} has {len(body)} bytes as JSON, more than the limit of {self._body_bytes_max}; "
                 "write it to a file and return its pathlib.Path"
             )
         return body
@@ -75,28 +75,32 @@ class Outputs:
         try:
             return _encoder(self._simpler).encode(value).encode()
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadOutput(_complaint(value, where) or f"{where} has no JSON form: {error}") from None
+            raise BadOutput(_complaint(value, where) or f"{where} cannot be encoded as JSON: {error}") from None
 
     def _simpler(self, value: Any) -> Any:
-        """What json calls for a value it does not know."""
+        """Converts a value that `json` does not support."""
         if isinstance(value, PurePath):
             return {"$file": self._place(Path(value))}
         return _unfold(value)
 
     def _place(self, path: Path) -> str:
-        """Puts a file into `scratch` unless it is there, and gives its name in the result."""
+        """Copies a file to `scratch` unless it is there, and returns its name in the result."""
         scratch = Path(self._scratch).resolve()
         try:
             source = path.resolve(strict=True)
         except (OSError, RuntimeError) as error:
-            raise BadOutput(f"the result names the file {path}, which cannot be found: {error}") from None
+            raise BadOutput(f"the result refers to the file {path}, which cannot be found: {error}") from None
         known = self._names.get(source)
         if known is not None:
             return known
         if not source.is_file():
-            raise BadOutput(f"the result names {path}, which is no file: pack a folder into an archive and return that")
+            raise BadOutput(
+                f"the result refers to {path}, which is not a file; pack a folder into an archive and return that"
+            )
         if len(self.files) == _FILES_MAX:
-            raise BadOutput(f"the result names more than {_FILES_MAX} files: pack them into an archive and return that")
+            raise BadOutput(
+                f"the result refers to more than {_FILES_MAX} files; pack them into an archive and return that"
+            )
         if scratch in source.parents:
             name, placed = self._free_name(source.name, None), source
         else:
@@ -106,13 +110,13 @@ class Outputs:
                 scratch.mkdir(mode=0o700, exist_ok=True)
                 shutil.copyfile(source, placed)
             except OSError as error:
-                raise BadOutput(f"the result names the file {path}, which cannot be read: {error}") from None
+                raise BadOutput(f"the result refers to the file {path}, which cannot be read: {error}") from None
         self._names[source] = name
         self.files.append(OutputFile(name, str(placed), mimetypes.guess_type(name)[0] or "application/octet-stream"))
         return name
 
     def _free_name(self, wanted: str, folder: Path | None) -> str:
-        """A name that the result does not have yet, and `folder` neither: the wanted one, in safe characters."""
+        """Returns the wanted name, in safe characters and changed to be unique in the result and in `folder`."""
         taken = set(self._names.values())
         safe = PurePath(_UNSAFE.sub(lambda found: "_" * len(found[0]), wanted) or "file")
         suffix = safe.suffix[-20:]
@@ -126,7 +130,7 @@ class Outputs:
 
 
 def _unfold(value: Any) -> Any:
-    """One level of a value that json does not know. Raises `TypeError` when nobody knows it."""
+    """Converts one level of a value that `json` does not support. Raises `TypeError` for an unknown type."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
@@ -140,21 +144,23 @@ def _unfold(value: Any) -> Any:
 
 
 def _complaint(value: Any, where: str) -> str | None:
-    """The first thing below `value` that JSON cannot hold, in words."""
+    """Describes the first value within `value` that JSON cannot represent."""
     if isinstance(value, float):
         return (
             None
             if math.isfinite(value)
-            else f"{where} is {value}, which JSON cannot hold: return None or a string instead"
+            else f"{where} is {value}, which JSON cannot represent; return None or a string instead"
         )
     if value is None or isinstance(value, (int, PurePath)):
         return None
     if isinstance(value, str):
-        return None if _is_unicode(value) else f"{where} is a str with half a surrogate pair, which UTF-8 cannot hold"
+        return (
+            None if _is_unicode(value) else f"{where} is a str with an unpaired surrogate, which UTF-8 cannot represent"
+        )
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, (str, int, float, type(None))):
-                return f"{where} has the key {key!r}: JSON keys are strings"
+                return f"{where} has the key {key!r}, but JSON keys are strings"
     try:
         children = _children(value, where)
     except Exception:
@@ -189,5 +195,5 @@ def _unknown(value: Any, where: str) -> str:
     name, module = type(value).__qualname__, type(value).__module__
     article = "an" if name[0] in "aeiou" else "a"
     kind = name if module == "builtins" else f"{module}.{name}"
-    advice = next((f": {advice}" for classes, advice in _ADVICE if isinstance(value, classes)), "")
-    return f"{where} is {article} {kind}, which JSON cannot hold{advice}"
+    advice = next((f"; {advice}" for classes, advice in _ADVICE if isinstance(value, classes)), "")
+    return f"{where} is {article} {kind}, which JSON cannot represent{advice}"

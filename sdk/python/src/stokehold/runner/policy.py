@@ -1,4 +1,4 @@
-"""What happens around an endpoint's jobs: the steps before and after them, and when a failed one is tried again."""
+"""The options of `@endpoint` that describe steps and retries, and the checks of its other options."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _CODE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 @dataclass(frozen=True)
 class Step:
-    """An endpoint that looks at a job's input before it runs, or at its output after: `Step("prompt-check")`.
+    """An endpoint that checks the input of a job before it runs, or its output after: `Step("prompt-check")`.
 
-    endpoint: its name; its handler answers with `allow`, `reject`, `rewrite`, or scores.
-    name: what the job shows it as; default the endpoint's name.
-    version: of the endpoint; default the one that is current when the job runs.
-    thresholds: for each label the score, 0 to 1, above which the job is rejected when the step answers scores.
-    timeout_s: seconds it may take; default the step endpoint's.
+    endpoint: the name of the endpoint. Its handler returns `allow`, `reject`, `rewrite`, or scores.
+    name: the name of the step in the job; default: the name of the endpoint.
+    version: the version of the endpoint; default: the one that is current when the job runs.
+    thresholds: for each label, the score from 0 to 1 above which the job is rejected, if the step returns scores.
+    timeout_s: the timeout of the step in seconds; default: that of the endpoint.
     """
 
     endpoint: str
@@ -47,20 +47,22 @@ class Step:
 
     def __post_init__(self) -> None:
         if not isinstance(self.endpoint, str) or not NAME.fullmatch(self.endpoint):
-            raise ValueError(f"Step endpoint {self.endpoint!r}: name an endpoint: 1 to 63 of a-z, 0-9 and -")
+            raise ValueError(f"Step endpoint {self.endpoint!r}: use the name of an endpoint, 1 to 63 of a-z, 0-9 and -")
         where = f"Step({self.endpoint!r})"
         if self.name is not None and not NAME.fullmatch(self.name):
-            raise ValueError(f"{where} name={self.name!r}: use 1 to 63 of a-z, 0-9 and -, not starting with -")
+            raise ValueError(f"{where} name={self.name!r}: use 1 to 63 of a-z, 0-9 and -, and do not start with -")
         for option in ("version", "timeout_s"):
             value = getattr(self, option)
             if value is not None and not is_count(value):
-                raise ValueError(f"{where} {option}={value!r}: use a whole number from 1 on")
+                raise ValueError(f"{where} {option}={value!r}: use a whole number of at least 1")
         for label, threshold in self.thresholds.items():
             if not isinstance(label, str) or not is_share(threshold):
-                raise ValueError(f"{where} thresholds: {label!r}: {threshold!r}: give each label a number from 0 to 1")
+                raise ValueError(
+                    f"{where} thresholds: {label!r}: {threshold!r}: use a number from 0 to 1 for each label"
+                )
 
     def to_json(self) -> dict[str, Any]:
-        """As a deploy names it, without what was not given."""
+        """The JSON of a deploy, without options that are not given."""
         return _given(
             {
                 "name": self.name,
@@ -74,13 +76,13 @@ class Step:
 
 @dataclass(frozen=True)
 class JobRetry:
-    """When a job that failed is tried again. How often is `max_attempts` of `@endpoint`.
+    """When a failed job is retried. The number of attempts is `max_attempts` of `@endpoint`.
 
-    backoff_s: seconds before the first retry, twice as many before each further one; default 1.
-    backoff_max_s: the longest pause, in seconds; default 60.
-    jitter: the share of each pause, 0 to 1, that is left to chance, so that jobs that failed together come apart;
-        default 0.5.
-    on: the error codes that are retried, such as "timeout" or "handler_error"; default all that may be.
+    backoff_s: seconds before the first retry, doubled for each further one; default 1.
+    backoff_max_s: the longest pause in seconds; default 60.
+    jitter: the random share of each pause, from 0 to 1, so that jobs that failed together are retried at different
+        times; default 0.5.
+    on: the error codes to retry, e.g. "timeout" or "handler_error"; default: every code that can be retried.
     """
 
     backoff_s: float | None = None
@@ -92,21 +94,23 @@ class JobRetry:
         for option in ("backoff_s", "backoff_max_s"):
             value = getattr(self, option)
             if value is not None and not (is_number(value) and value >= 0):
-                raise ValueError(f"JobRetry {option}={value!r}: use a number of seconds from 0 on")
+                raise ValueError(f"JobRetry {option}={value!r}: use a number of seconds, 0 or more")
         if self.backoff_s is not None and self.backoff_max_s is not None and self.backoff_s > self.backoff_max_s:
             raise ValueError(f"JobRetry backoff_s={self.backoff_s!r} is more than backoff_max_s={self.backoff_max_s!r}")
         if self.jitter is not None and not is_share(self.jitter):
             raise ValueError(f"JobRetry jitter={self.jitter!r}: use a number from 0 to 1")
         if isinstance(self.on, str):
-            raise ValueError(f'JobRetry on={self.on!r}: give a list of error codes, such as ["timeout"]')
+            raise ValueError(f'JobRetry on={self.on!r}: use a list of error codes, e.g. ["timeout"]')
         if self.on is not None and not self.on:
-            raise ValueError("JobRetry on=[]: name the error codes; @endpoint(max_attempts=1) retries nothing")
+            raise ValueError(
+                "JobRetry on=[]: list at least one error code; for no retries, use @endpoint(max_attempts=1)"
+            )
         for code in self.on or ():
             if not isinstance(code, str) or not _CODE.fullmatch(code):
-                raise ValueError(f"JobRetry on: {code!r} is no error code; one looks like 'timeout'")
+                raise ValueError(f"JobRetry on: {code!r} is not an error code, e.g. 'timeout'")
 
     def to_json(self) -> dict[str, Any]:
-        """As a deploy names it, without what was not given."""
+        """The JSON of a deploy, without options that are not given."""
         return _given(
             {
                 "backoff_s": self.backoff_s,
@@ -118,74 +122,74 @@ class JobRetry:
 
 
 def checked_steps(option: str, steps: Any) -> tuple[Step, ...]:
-    """The steps of `before` or `after`, in order."""
+    """Checks the steps of `before` or `after`."""
     if isinstance(steps, (Step, str)) or not isinstance(steps, Sequence):
-        raise ValueError(f'{option}={steps!r}: give a list, such as [Step("prompt-check")]')
+        raise ValueError(f'{option}={steps!r}: use a list, e.g. [Step("prompt-check")]')
     for step in steps:
         if not isinstance(step, Step):
-            raise ValueError(f"{option}: {step!r} is no Step: write Step({step!r})")
+            raise ValueError(f"{option}: {step!r} is not a Step; use Step({step!r})")
     if len(steps) > STEPS_MAX:
-        raise ValueError(f"{option} has {len(steps)} steps, and at most {STEPS_MAX} are run")
+        raise ValueError(f"{option} has {len(steps)} steps; use at most {STEPS_MAX}")
     names = [step.name or step.endpoint for step in steps]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{option} has two steps named {twice!r}: give one another name=")
+        raise ValueError(f"{option} has two steps named {twice!r}; set a different name= for one of them")
     return tuple(steps)
 
 
 def checked_warmup(inputs: Any) -> tuple[dict[str, Any], ...]:
-    """The inputs of `warmup`, in order."""
+    """Checks the inputs of `warmup`."""
     if isinstance(inputs, (str, Mapping)) or not isinstance(inputs, Sequence):
-        raise ValueError(f'warmup={inputs!r}: give a list of inputs, such as [{{"prompt": "warm up"}}]')
+        raise ValueError(f'warmup={inputs!r}: use a list of inputs, e.g. [{{"prompt": "warm up"}}]')
     if len(inputs) > WARMUPS_MAX:
-        raise ValueError(f"warmup has {len(inputs)} inputs, and at most {WARMUPS_MAX} are run")
+        raise ValueError(f"warmup has {len(inputs)} inputs; use at most {WARMUPS_MAX}")
     for number, one in enumerate(inputs):
         if not isinstance(one, Mapping):
-            raise ValueError(f"warmup[{number}]={one!r}: an input is a mapping from argument to value")
+            raise ValueError(f"warmup[{number}]={one!r}: use a mapping from arguments to values")
         try:
             size = len(json.dumps(dict(one), allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ValueError(f"warmup[{number}] cannot be JSON: {error}") from None
+            raise ValueError(f"warmup[{number}] cannot be encoded as JSON: {error}") from None
         if size > WARMUP_BYTES_MAX:
-            raise ValueError(f"warmup[{number}] has {size} bytes as JSON, and at most {WARMUP_BYTES_MAX} are taken")
+            raise ValueError(f"warmup[{number}] has {size} bytes as JSON; the limit is {WARMUP_BYTES_MAX}")
     return tuple(dict(one) for one in inputs)
 
 
 def check_batching(max_batch_size: int, max_wait_ms: Any, max_concurrency: int) -> None:
-    """Whether the options of a batched handler fit together."""
+    """Checks the options of a batched handler."""
     if max_batch_size > BATCH_SIZE_MAX:
         raise ValueError(f"max_batch_size={max_batch_size!r}: use at most {BATCH_SIZE_MAX}")
     if not is_number(max_wait_ms) or not 0 <= max_wait_ms <= BATCH_WAIT_MS_MAX:
         raise ValueError(f"max_wait_ms={max_wait_ms!r}: use a number from 0 to {BATCH_WAIT_MS_MAX}")
     if max_wait_ms and max_batch_size == 1:
-        raise ValueError(f"max_wait_ms={max_wait_ms!r}: nothing is waited for without max_batch_size above 1")
+        raise ValueError(f"max_wait_ms={max_wait_ms!r}: it requires a max_batch_size above 1")
     if max_batch_size > 1 and max_concurrency > 1:
-        raise ValueError("max_batch_size and max_concurrency: one call at a time takes a batch, so use one of the two")
+        raise ValueError("max_batch_size and max_concurrency: use only one of them; batches run one at a time")
 
 
 def checked_names(option: str, names: Any) -> tuple[str, ...]:
-    """The names of `gpu_models` or `regions`."""
+    """Checks the names of `gpu_models` or `regions`."""
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise ValueError(f"{option}={names!r}: give a list of names")
+        raise ValueError(f"{option}={names!r}: use a list of names")
     if len(names) > NAMES_MAX:
-        raise ValueError(f"{option} has {len(names)} names, and at most {NAMES_MAX} are taken")
+        raise ValueError(f"{option} has {len(names)} names; use at most {NAMES_MAX}")
     for name in names:
         if not isinstance(name, str) or not name.strip():
-            raise ValueError(f"{option}: {name!r} is no name")
+            raise ValueError(f"{option}: {name!r} is not a name")
     return tuple(names)
 
 
 def checked_variables(option: str, names: Any) -> tuple[str, ...]:
-    """The names of `secrets`."""
+    """Checks the names of `secrets`."""
     for name in (checked := checked_names(option, names)):
         if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{option}: {name!r} cannot be a variable; use A-Z, 0-9 and _, as in HF_TOKEN")
+            raise ValueError(f"{option}: {name!r} cannot be an environment variable; use A-Z, 0-9 and _, e.g. HF_TOKEN")
     return checked
 
 
 def check_version(option: str, version: Any) -> None:
     if version is not None and not (isinstance(version, str) and _VERSION.fullmatch(version)):
-        raise ValueError(f'{option}={version!r}: give a text of two numbers, such as "8.0"')
+        raise ValueError(f'{option}={version!r}: use a string of two numbers, e.g. "8.0"')
 
 
 def check_one_of(option: str, value: Any, words: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
-"""Whether the GPUs that this process may use still work: on each a little memory is taken, written and read back.
+"""Tests the GPUs that this process may use: allocates, writes and reads back a little memory on each.
 
-Calls the CUDA driver itself, so that it needs no framework: https://docs.nvidia.com/cuda/cuda-driver-api/.
+Calls the CUDA driver directly, so that no framework is required: https://docs.nvidia.com/cuda/cuda-driver-api/.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _OUT_OF_MEMORY = 2
 
 
 class FaultError(Exception):
-    """A GPU does not do what it is told."""
+    """A GPU does not work."""
 
 
 def probe() -> str | None:
-    """What is wrong, in words; `None` when nothing is, or when there is no CUDA driver here to ask."""
+    """Returns a description of the fault, or None if there is no fault or no CUDA driver."""
     try:
         cuda = ctypes.CDLL(_LIBRARY)
     except OSError:
@@ -39,7 +39,7 @@ def _try(cuda: Any, ordinal: int) -> None:
     device, context, memory = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
     size = ctypes.c_size_t(_BYTES)
     _call(cuda, "cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
-    # A GPU whose memory others have taken is none the worse for it.
+    # A GPU whose memory is in use by others is not faulty.
     if _call(cuda, "cuCtxCreate_v2", ctypes.byref(context), ctypes.c_uint(0), device) == _OUT_OF_MEMORY:
         return
     if _call(cuda, "cuMemAlloc_v2", ctypes.byref(memory), size) == _OUT_OF_MEMORY:
@@ -48,7 +48,7 @@ def _try(cuda: Any, ordinal: int) -> None:
     found = (ctypes.c_ubyte * _BYTES)()
     _call(cuda, "cuMemcpyDtoH_v2", found, memory, size)
     if bytes(found) != bytes([_PATTERN]) * _BYTES:
-        raise FaultError("what was written to its memory is not what is read back")
+        raise FaultError("the data read from GPU memory differs from the data written")
     _call(cuda, "cuMemFree_v2", memory)
     _call(cuda, "cuCtxDestroy_v2", context)
 
@@ -56,7 +56,7 @@ def _try(cuda: Any, ordinal: int) -> None:
 def _call(cuda: Any, function: str, *arguments: Any) -> int:
     code: int = getattr(cuda, function)(*arguments)
     if code not in (0, _OUT_OF_MEMORY):
-        raise FaultError(f"{function} answers {_name(cuda, code)}")
+        raise FaultError(f"{function} returned {_name(cuda, code)}")
     return code
 
 

@@ -1,4 +1,4 @@
-"""A runner's life: load, say ready, run jobs until told to stop."""
+"""The main loop of a runner: load the handler, report it as ready, and run jobs until shutdown."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ WIRE_FD = "STOKE_WIRE_FD"
 
 
 def serve() -> int:
-    """Serves the worker at the other end of the inherited socket. Returns the exit code."""
+    """Runs jobs for the worker at the other end of the inherited socket. Returns the exit code."""
     fd = int(os.environ.pop(WIRE_FD))
     wire = Wire(fd)
     streams.redirect(wire, fd)
-    # A crash in C code says where, on the pipe that outlives this process.
+    # A crash in C code writes its traceback to the pipe, which outlives this process.
     faulthandler.enable(file=2)
-    # The worker decides when a runner ends, also where a terminal's Ctrl-C reaches both.
+    # The worker decides when a runner ends, even if Ctrl-C in a terminal reaches both.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         return _serve(wire)
@@ -44,7 +44,7 @@ def _serve(wire: Wire) -> int:
     asyncio.set_event_loop(loop)
     started = time.monotonic()
     try:
-        # Before any of the endpoint's code: libraries look at some variables once, when they are imported.
+        # Before any code of the endpoint: libraries read some variables once, when they are imported.
         os.environ.update(json.loads(load.settings or "{}").get("secrets", {}))
         prepared = kinds.of(load.kind).prepare(load, loop.run_until_complete)
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What a type hint means: a JSON Schema, and how to make the Python value from the JSON one."""
+"""Converts type hints to JSON Schemas, and JSON values to Python values."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
 _MISSING = inspect.Parameter.empty
 
 _ADVICE: dict[Any, str] = {
-    bytes: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    bytearray: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    memoryview: "JSON holds no bytes: use pathlib.Path, which is a file, or str",
-    set: "JSON holds no sets: use list",
-    frozenset: "JSON holds no sets: use list",
-    complex: "JSON holds no complex numbers: use list[float]",
+    bytes: "JSON has no bytes; use pathlib.Path for a file, or str",
+    bytearray: "JSON has no bytes; use pathlib.Path for a file, or str",
+    memoryview: "JSON has no bytes; use pathlib.Path for a file, or str",
+    set: "JSON has no sets; use list",
+    frozenset: "JSON has no sets; use list",
+    complex: "JSON has no complex numbers; use list[float]",
 }
 
 
-class UnknownHint(TypeError):  # noqa: N818 - a TypeError with a place
-    """A type hint that has no JSON form."""
+class UnknownHint(TypeError):  # noqa: N818 - a kind of TypeError
+    """A type hint that cannot be converted to a JSON Schema."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One type hint. `load` is None where the JSON value is the Python value; `matches` picks the member of a union."""
+    """A type hint. `load` is None if the JSON value is the Python value. `matches` selects the member of a union."""
 
     schema: Schema
     load: Loader | None = None
@@ -82,16 +82,16 @@ ANYTHING = Shape({})
 
 
 class Shapes:
-    """Makes shapes. Classes with fields land in `definitions` by name, so that they may contain themselves."""
+    """Creates shapes. Classes with fields are put in `definitions` by name, so that they can contain themselves."""
 
     def __init__(self, *, lenient: bool = False) -> None:
-        """lenient: a hint without a JSON form is anything (for results, which are checked when they are there)."""
+        """lenient: an unsupported hint means any value (for results, which are checked when they are encoded)."""
         self.definitions: dict[str, Schema] = {}
         self._owners: dict[str, Any] = {}
         self._lenient = lenient
 
     def of(self, hint: Any, where: str) -> Shape:
-        """The shape of a hint; `where` names it in errors."""
+        """Returns the shape of a hint. Errors name it as `where`."""
         if hint is Any or hint is _MISSING or hint is object or isinstance(hint, typing.TypeVar):
             return ANYTHING
         if hint is None:
@@ -162,7 +162,7 @@ class Shapes:
         advice = (
             advice or "use str, int, float, bool, list, dict, Literal, Enum, a dataclass, a TypedDict or pathlib.Path"
         )
-        raise UnknownHint(f"{where}: {_name(hint)} has no JSON form. {advice}")
+        raise UnknownHint(f"{where}: {_name(hint)} cannot be converted to JSON: {advice}")
 
     def _annotated(self, hint: Any, metadata: tuple[Any, ...], where: str) -> Shape:
         shape = self.of(hint, where)
@@ -191,7 +191,7 @@ class Shapes:
                     return member.load(value, files)
                 except Reject as error:
                     refusal = refusal or error
-            raise refusal or Reject(f"no member of the union takes {_shown(value)}")
+            raise refusal or Reject(f"{_shown(value)} matches no member of the union")
 
         return Shape(schema, load, matches)
 
@@ -207,7 +207,7 @@ class Shapes:
         key, hint = arguments
         if key not in (str, Any):
             return self._unknown(
-                dict, where, f"JSON keys are strings: use dict[str, ...] instead of dict[{_name(key)}, ...]"
+                dict, where, f"JSON keys are strings; use dict[str, ...] instead of dict[{_name(key)}, ...]"
             )
         value = self.of(hint, f"{where}.*")
         schema: Schema = (
@@ -229,7 +229,7 @@ class Shapes:
             if load is None:
                 return Shape(array.schema, lambda value, _files: tuple(_checked(value, list)), _is_list)
             return Shape(array.schema, lambda value, files: tuple(load(value, files)), _is_list)
-        # `tuple[()]` has no arguments, or on old Pythons an empty tuple as its one.
+        # `tuple[()]` has no arguments, or an empty tuple as its only argument in old versions of Python.
         items = [self.of(hint, f"{where}[{index}]") for index, hint in enumerate(arguments) if hint != ()]
         schema: Schema = {"type": "array", "minItems": len(items), "maxItems": len(items)}
         if items:
@@ -267,7 +267,7 @@ class Shapes:
         return self._object(hint, fields, hint)
 
     def _object(self, hint: Any, fields: Callable[[], dict[str, _Member]], build: Callable[..., Any]) -> Shape:
-        """`fields` is called once the name is taken, so that a member may refer to it."""
+        """`fields` is called after the name is registered, so that a member can refer to it."""
         reference, is_new = self._define(hint)
         members: dict[str, _Member] = self._owners[hint.__name__][1]
         if is_new:
@@ -290,7 +290,7 @@ class Shapes:
 
         def load(value: Any, files: Files) -> Any:
             if not matches(value):
-                raise Reject(f"{_shown(value)} is no {hint.__name__}")
+                raise Reject(f"{_shown(value)} is not a valid {hint.__name__}")
             return build(
                 **{
                     name: each if (loader := members[name].shape.load) is None else loader(each, files)
@@ -305,27 +305,27 @@ class Shapes:
         if is_new:
             schema = hint.model_json_schema(ref_template="#/$defs/{model}")
             parts = schema.pop("$defs", {})
-            # A model that contains itself is among its own parts already.
+            # A model that contains itself is already one of its own parts.
             parts.setdefault(hint.__name__, schema)
             del self.definitions[hint.__name__]
             for name, definition in parts.items():
                 if self.definitions.setdefault(name, definition) != definition:
-                    raise UnknownHint(f"two types are named {name}: rename one")
+                    raise UnknownHint(f"two types are named {name}; rename one")
 
         def load(value: Any, _files: Files) -> Any:
             try:
                 return hint.model_validate(value)
             except ValueError as error:
-                raise Reject(f"{_shown(value)} is no {hint.__name__}: {error}") from None
+                raise Reject(f"{_shown(value)} is not a valid {hint.__name__}: {error}") from None
 
         return Shape(reference, load, _is_dict)
 
     def _define(self, hint: Any) -> tuple[Schema, bool]:
-        """A reference to the definition named as the class is, and whether the definition is still to be made."""
+        """Returns a reference to the definition of a class, and whether the definition is new."""
         name = hint.__name__
         owner = self._owners.setdefault(name, (hint, {}))
         if owner[0] is not hint:
-            raise UnknownHint(f"two types are named {name}: rename one")
+            raise UnknownHint(f"two types are named {name}; rename one")
         is_new = name not in self.definitions
         self.definitions.setdefault(name, {})
         return {"$ref": f"#/$defs/{name}"}, is_new
@@ -343,13 +343,13 @@ def type_hints(target: Any, where: str) -> dict[str, Any]:
         return typing.get_type_hints(target, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
         raise UnknownHint(
-            f"{where}: a type hint cannot be evaluated: {error}. Hints must name what the module imports at run time, "
-            "and `X | None` needs Python 3.10; before it is Optional[X]"
+            f"{where}: a type hint cannot be evaluated: {error}. Types in hints must be imported at run time, and "
+            "`X | None` requires Python 3.10; use Optional[X] before that"
         ) from error
 
 
 def item_hint(hint: Any) -> Any:
-    """The hint of a list's items, `None` where it is no list; of a list that does not say, anything."""
+    """The hint of the items of a list (`Any` if it has none), or None if the hint is not a list."""
     if typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
     origin, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -359,7 +359,7 @@ def item_hint(hint: Any) -> Any:
 
 
 def with_default(shape: Shape, default: Any) -> Shape:
-    """The shape with its default told, where JSON can hold that."""
+    """Adds a default to the schema, if JSON can represent it."""
     if isinstance(default, enum.Enum):
         default = default.value
     try:
@@ -385,7 +385,7 @@ def _choice(values: list[Any]) -> Shape:
             try:
                 return by_plain[_key(value)]
             except KeyError:
-                raise Reject(f"{_shown(value)} is none of {', '.join(map(_shown, plain))}") from None
+                raise Reject(f"{_shown(value)} is not one of {', '.join(map(_shown, plain))}") from None
 
     return Shape({"enum": plain}, load, lambda value: _key(value) in by_plain)
 
@@ -393,24 +393,24 @@ def _choice(values: list[Any]) -> Shape:
 def _enumeration(hint: type[enum.Enum]) -> Shape:
     for member in hint:
         if not isinstance(member.value, (str, int, float, bool, type(None))):
-            raise UnknownHint(f"{hint.__name__}.{member.name}: use a str, int, float or bool as an enum's value")
+            raise UnknownHint(f"{hint.__name__}.{member.name}: use a str, int, float or bool as the value of an enum")
     return _choice(list(hint))
 
 
 def _key(value: Any) -> Any:
-    """JSON tells 1 from true, and not from 1.0; a Python dict neither."""
+    """A key that distinguishes 1 from true but not from 1.0, as JSON does."""
     if isinstance(value, (str, int, float, type(None))):
         return (isinstance(value, bool), value)
     return (None, repr(value))
 
 
 def load_file(value: Any, files: Files) -> pathlib.Path:
-    """The file that `{"$file": id}` names. Raises `Reject` for anything else."""
+    """Returns the path of the file of `{"$file": id}`. Raises `Reject` for any other value."""
     if not _is_file(value):
-        raise Reject(f'{_shown(value)} is no file: give {{"$file": "<file id>"}}')
+        raise Reject(f'{_shown(value)} is not a file; use {{"$file": "<file id>"}}')
     path = files.get(value["$file"])
     if path is None:
-        raise Reject(f"file {_shown(value['$file'])} was not sent along")
+        raise Reject(f"file {_shown(value['$file'])} was not sent with the job")
     return pathlib.Path(path)
 
 
@@ -427,18 +427,18 @@ def _is_dict(value: Any) -> bool:
 
 
 def _is_model(hint: Any) -> bool:
-    """A pydantic model; pydantic is not imported for those who do without."""
+    """Whether a class is a pydantic model. Does not import pydantic."""
     return callable(getattr(hint, "model_json_schema", None)) and callable(getattr(hint, "model_validate", None))
 
 
 def _checked(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise Reject(f"{_shown(value)} is no {'array' if kind is list else 'object'}")
+        raise Reject(f"{_shown(value)} is not an {'array' if kind is list else 'object'}")
     return value
 
 
 def _fitting(found: Schema, schema: Schema) -> Schema:
-    """Leaves out the length keywords of the other type, where the type is known."""
+    """Removes the length keywords that do not apply to the type, if it is known."""
     unfit = {"string": ("minItems", "maxItems"), "array": ("minLength", "maxLength")}.get(schema.get("type", ""), ())
     return {keyword: value for keyword, value in found.items() if keyword not in unfit}
 
@@ -448,7 +448,7 @@ def _qualifier(hint: Any) -> str:
 
 
 def _doc(hint: Any) -> str:
-    """A class's docstring; the ones that Python makes up say nothing."""
+    """The docstring of a class, unless Python generated it."""
     text = hint.__doc__ or ""
     return "" if text.startswith(f"{hint.__name__}(") or text == dict.__doc__ else inspect.cleandoc(text)
 

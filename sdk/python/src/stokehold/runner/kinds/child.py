@@ -1,4 +1,4 @@
-"""A program that a runner has started: it lives no longer than the runner, and the runner no longer than it."""
+"""A program that a runner starts. The program ends with the runner, and the runner ends with the program."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Callable
 
-# Below the worker's own patience with a runner that was told to stop.
+# Below the time that the worker gives a runner to stop.
 _STOP_GRACE_S = 3.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-# More than a signal takes that this process has sent itself.
+# More than enough time for a signal from this process to itself.
 _DEATH_S = 1.0
-# Found now: between fork and exec is no time to load a library.
+# Loaded now, because a library cannot be loaded safely between fork and exec.
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl: Callable[[int, int], int] | None = getattr(_libc, "prctl", None)
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`: the program is killed when the thread that started it ends, by whatever."""
+    """For `preexec_fn`: the kernel kills the program when the thread that started it ends."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """From now on what a program of this runner leaves behind is the runner's child, and found by `end_orphans`."""
+    """Makes orphans of the programs children of this runner, where `end_orphans` finds them."""
     if _prctl is not None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_orphans() -> None:
-    """Kills every process below this one; to be called when none of them has business there."""
+    """Kills every descendant of this process. Call it when none of them is needed."""
     while orphans := descendants(os.getpid()):
         for pid in orphans:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid in orphans:
-            # Those whose parents were killed just now are children of this process only next time.
+            # A process whose parent was killed just now becomes a child of this process by the next round.
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
 
 def descendants(pid: int) -> list[int]:
-    """Children and theirs, as far as the kernel tells."""
+    """The descendants of a process that the kernel lists."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
@@ -60,14 +60,14 @@ def descendants(pid: int) -> list[int]:
 
 
 class ChildEnded(Exception):  # noqa: N818
-    """The program ended before it was ready; what it wrote to its standard error says why."""
+    """The program exited before it was ready. Its standard error has the reason."""
 
 
 class Child:
     """Starts a program in the package's folder, with the runner's own standard output and error.
 
-    Once `watch` was called, its end is the runner's: with the same exit code, or by the same signal, so that the worker
-    sees what happened to the program as if it had happened to the runner. Start it from the main thread.
+    After `watch`, the runner ends when the program does, with the same exit code or signal, so that the worker sees the
+    end of the program as that of the runner. Start it from the main thread.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -87,17 +87,17 @@ class Child:
         return self._process.pid
 
     def check(self) -> None:
-        """Raises `ChildEnded` if it has."""
+        """Raises `ChildEnded` if the program has exited."""
         code = self._process.poll()
         if code is not None:
             raise ChildEnded(f"{self._name} {_ending(code)} before it was ready")
 
     def watch(self) -> None:
-        """From now on the runner ends when it does."""
+        """Ends the runner when the program ends."""
         threading.Thread(target=self._wait, name="child", daemon=True).start()
 
     def stop(self) -> None:
-        """Asks it to end, and sees to it."""
+        """Terminates the program, and kills it after a grace period."""
         self._stopping = True
         self._process.terminate()
         try:
@@ -113,16 +113,16 @@ class Child:
 
 
 def end_like(code: int) -> None:
-    """Ends this process as another one has ended: `subprocess`'s return code."""
+    """Ends this process in the same way as another one. `code` is the return code of `subprocess`."""
     if code < 0:
         faulthandler.disable()
-        # Python itself lets go of a signal in its main thread only.
+        # Python resets the handler of a signal in its main thread only.
         _libc.signal(-code, ctypes.c_void_p(0))
         os.kill(os.getpid(), -code)
         time.sleep(_DEATH_S)
-    # A program that serves has no business to end well.
+    # A server is not expected to exit, so exit code 0 is an error too.
     os._exit(code if code > 0 else 1)
 
 
 def _ending(code: int) -> str:
-    return f"ended with exit code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"

@@ -1,6 +1,6 @@
-"""`cog`: a predictor written for Cog, as `cog.yaml` names it, with the package `cog` that it imports.
+"""`cog`: a predictor for Cog, as named in `cog.yaml`, with the package `cog` that it imports.
 
-It is loaded and called as Cog's runtime does, in this process; only `train()` and `healthcheck()` are never called.
+It is loaded and called as in the runtime of Cog, in this process. `train()` and `healthcheck()` are never called.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stokehold.runner.kinds.cog_types import is_iterator, result_hint, result_sc
 from stokehold.runner.modules import import_file
 
 _WEIGHTS = "COG_WEIGHTS"
-# Where no object is named, in this order.
+# Tried in this order if no object is named.
 _USUAL_NAMES = ("Runner", "Predictor")
 _METHODS = ("run", "predict")
 # 0.17 has no BaseRunner.
@@ -35,7 +35,7 @@ _COGS_OWN = (cog.BasePredictor, getattr(cog, "BaseRunner", None), object)
 
 
 class Predictor(Handler):
-    """A handler that gives what Cog gives and fails as Cog fails."""
+    """A handler with the results and failures of Cog."""
 
     interrupt = cog.CancelationException
 
@@ -44,7 +44,7 @@ class Predictor(Handler):
 
 
 class Target(NamedTuple):
-    """What a file has to run: a class and its method, or a function."""
+    """A class and its method, or a function, to run."""
 
     file: str
     name: str
@@ -53,7 +53,7 @@ class Target(NamedTuple):
 
     @property
     def function(self) -> Callable[..., Any]:
-        """Below its decorators."""
+        """The function without its decorators."""
         return unwrapped(self.value if self.method is None else getattr(self.value, self.method))
 
     @property
@@ -62,7 +62,7 @@ class Target(NamedTuple):
 
 
 def describe(where: str) -> dict[str, Any]:
-    """What `FILE` or `FILE:object` is. Its code is imported, `setup()` is not called."""
+    """Describes `FILE` or `FILE:object`. Imports its code, and does not call `setup()`."""
     target = find(where)
     max_concurrency = getattr(target.function, "__cog_concurrent_max__", None)
     return {
@@ -76,7 +76,7 @@ def describe(where: str) -> dict[str, Any]:
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """The predictor ready to run: a class is instantiated and its `setup()` called."""
+    """Returns the predictor, ready to run. Instantiates a class and calls its `setup()`."""
     target = find(load.entry)
     inputs = target.inputs
     _plain_defaults(target.function)
@@ -91,7 +91,7 @@ def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
 
 
 def find(where: str) -> Target:
-    """The predictor that `FILE` or `FILE:object` means, a relative one from the working directory on."""
+    """Finds the predictor for `FILE` or `FILE:object`, relative to the working directory."""
     file, _, name = where.partition(":")
     path = Path(file).resolve()
     module = import_file(path)
@@ -102,7 +102,9 @@ def find(where: str) -> Target:
         if callable(value) and not inspect.isclass(value):
             return Target(path.name, usual, value, None)
     wanted = name or " or ".join(_USUAL_NAMES)
-    raise HandlerNotFound(f"{path.name} has no {wanted} to call: name what it has, as {path.name}:Predictor")
+    raise HandlerNotFound(
+        f"{path.name} has no {wanted} to call; name an object of the file, e.g. {path.name}:Predictor"
+    )
 
 
 def _only_method(predictor: type) -> str:
@@ -115,7 +117,7 @@ def _only_method(predictor: type) -> str:
 
 
 def _methods(predictor: type) -> list[str]:
-    """Those of a predictor's own. Where Cog's classes begin, its own end."""
+    """The methods that the predictor defines itself, not those of the base classes of Cog."""
     own: set[str] = set()
     for owner in predictor.__mro__:
         if owner in _COGS_OWN:
@@ -125,7 +127,7 @@ def _methods(predictor: type) -> list[str]:
 
 
 def _plain_defaults(function: Any) -> None:
-    """Lets the model call it too, as a warm-up in `setup()` does: `Input(default=3)` becomes 3."""
+    """Replaces `Input(default=3)` by 3, so that the model can call the function too, e.g. to warm up in `setup()`."""
     function.__defaults__ = tuple(
         default.default if isinstance(default, cog.FieldInfo) else default for default in function.__defaults__ or ()
     )
@@ -142,7 +144,7 @@ def _set_up(instance: Any, wait: Callable[[Any], Any]) -> None:
 
 
 def _iterating(call: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-    """A function that returns its iterator, as one that yields."""
+    """Converts a function that returns an iterator to a generator function."""
 
     def iterate(**arguments: Any) -> Iterator[Any]:
         yield from call(**arguments)
@@ -151,7 +153,7 @@ def _iterating(call: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
 
 
 def _portable(value: Any) -> Any:
-    """A result as Cog takes it apart. What is left for `Outputs` has files as paths."""
+    """Converts a result as Cog does. Files become paths, for `Outputs`."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, dict):
@@ -166,7 +168,7 @@ def _portable(value: Any) -> Any:
         return value.isoformat()
     if inspect.isclass(value):
         return value
-    # pydantic's, of version 2 and 1.
+    # For pydantic 2 and 1.
     dump = getattr(value, "model_dump", None) or getattr(value, "dict", None)
     if callable(dump):
         return _portable(dump())
@@ -176,7 +178,7 @@ def _portable(value: Any) -> Any:
 
 
 def _written(stream: Any) -> Path:
-    """All that a stream has, as a file of the job's, named as the stream is."""
+    """Writes the content of a stream to a file of the job, under the name of the stream."""
     if stream.seekable():
         stream.seek(0)
     content = stream.read()

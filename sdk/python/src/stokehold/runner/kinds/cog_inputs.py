@@ -1,7 +1,7 @@
-"""A Cog predictor's arguments: their schema, and how they come out of a job's input.
+"""The arguments of a Cog predictor: their schema, and how they are decoded from the input of a job.
 
-Made from `cog.FieldInfo` and the classes that models import, which every Cog since 0.17 has: its own checks are in
-private modules that differ between versions. The words of a refusal are Cog's.
+Built on `cog.FieldInfo` and the classes that models import, which exist in every version of Cog since 0.17. The checks
+of Cog itself are in private modules that differ between versions. The messages are those of Cog.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from stokehold.runner.kinds.cog_types import DIALECT, CogShapes, unveiled, witho
 from stokehold.runner.shapes import Files, Schema, Shape, type_hints, with_default
 
 _MISSING = inspect.Parameter.empty
-# What a pattern of Python may have and one that runs in linear time cannot: look-around, conditions, references to
-# groups, possessive and atomic parts; and `\Z`.
+# Features of Python patterns that linear-time engines lack: look-around, conditions, references to groups, possessive
+# and atomic parts, and `\Z`.
 _BACKTRACKS = re.compile(r"\(\?(?:[=!>(]|<[=!]|P=)|\\[1-9Z]|[*+?}]\+")
 
 
 class Inputs:
-    """Made once per predictor; `load` runs for every job."""
+    """The arguments of a predictor. Created once per predictor; `load` runs for every job."""
 
     def __init__(self, function: Callable[..., Any], *, bound: bool) -> None:
         """bound: the first parameter is `self`."""
@@ -42,17 +42,17 @@ class Inputs:
             "type": "object",
             "properties": {field.name: {**field.schema, "x-order": n} for n, field in enumerate(self._fields)},
             "required": [field.name for field in self._fields if field.is_required],
-            # A misspelt argument is refused at submit, where its caller sees it. What Cog ignores, `load` ignores.
+            # A misspelled argument is rejected at submit, where the caller sees it. `load` ignores it, as Cog does.
             "additionalProperties": False,
         }
-        # The function's own: one that is inherited is Cog's, about overriding it.
+        # Only its own docstring: an inherited one is from Cog and about overriding.
         if function.__doc__:
             self.schema["description"] = inspect.cleandoc(function.__doc__)
         if shapes.definitions:
             self.schema["$defs"] = shapes.definitions
 
     def load(self, body: bytes, files: Files) -> dict[str, Any]:
-        """The arguments, defaults among them. Raises `Reject` for an input that does not fit."""
+        """Decodes the arguments, with defaults. Raises `Reject` for an input that does not match."""
         given: dict[str, Any] = json.loads(body)
         for name in given:
             if name not in self._names:
@@ -61,7 +61,7 @@ class Inputs:
 
 
 class _Constraint(NamedTuple):
-    """One that `cog.Input` takes: its name there and in JSON Schema, and what is said of a value that breaks it."""
+    """A constraint of `cog.Input`: its name there and in JSON Schema, and the message for a value that breaks it."""
 
     argument: str
     keyword: str
@@ -71,7 +71,7 @@ class _Constraint(NamedTuple):
     def schema(self, bound: Any) -> Schema:
         if self.argument != "regex":
             return {self.keyword: bound}
-        # Cog matches from the beginning on. What the API could not run is checked here alone.
+        # Cog matches from the beginning. A pattern that the API cannot run is checked only here.
         return {} if _BACKTRACKS.search(bound) else {self.keyword: f"^(?:{bound})"}
 
 
@@ -86,7 +86,7 @@ _CONSTRAINTS = (
 
 
 class _Field:
-    """One input."""
+    """An input."""
 
     def __init__(self, parameter: inspect.Parameter, hint: Any, shapes: CogShapes) -> None:
         self.name = parameter.name
@@ -94,7 +94,7 @@ class _Field:
         plain = None if parameter.default is _MISSING else parameter.default
         info = parameter.default if has_info else cog.FieldInfo(default=plain)
         hint, is_optional = without_none(unveiled(hint))
-        # `Input(default=None)` looks as `Input()` does. Cog lets a secret be left out so, and nothing else.
+        # `Input(default=None)` looks like `Input()`. Cog makes only a secret optional this way.
         self._is_optional = is_optional or (hint is cog.Secret and has_info)
         shape = shapes.of(hint, self.name)
         self._load = shape.load
@@ -104,7 +104,7 @@ class _Field:
         self.schema = self._described(shape, info)
 
     def load(self, value: Any, files: Files) -> Any:
-        """The argument; a `value` of `_MISSING` was left out. Raises `Reject`."""
+        """Decodes the argument; `_MISSING` means that it was omitted. Raises `Reject`."""
         if value is _MISSING:
             if self.is_required:
                 raise Reject(f"{self.name}: Field required")
@@ -133,17 +133,17 @@ class _Field:
             schema = {"anyOf": [*(schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]), {"type": "null"}]}
         if not self.is_required:
             schema = with_default(dataclasses.replace(shape, schema=schema), info.default).schema
-        said = {
+        extra = {
             "description": info.description,
             "deprecated": info.deprecated,
             "x-cog-accept": getattr(info, "accept", None),
         }
         title = self.name.replace("_", " ").title()
-        return {"title": title, **schema, **{keyword: value for keyword, value in said.items() if value}}
+        return {"title": title, **schema, **{keyword: value for keyword, value in extra.items() if value}}
 
 
 def _bound(info: Any, argument: str) -> Any:
-    """As Cog shows it: 1.0 is 1."""
+    """Formats a bound as Cog does: 1.0 is 1."""
     bound = getattr(info, argument)
     if isinstance(bound, float) and bound.is_integer():
         return int(bound)
@@ -151,7 +151,7 @@ def _bound(info: Any, argument: str) -> Any:
 
 
 def _narrowed(schema: Schema, keywords: Schema) -> Schema:
-    """Of a list the constraints are on its items."""
+    """The constraints of a list apply to its items."""
     if schema.get("type") == "array":
         return {**schema, "items": {**schema.get("items", {}), **keywords}}
     return {**schema, **keywords}

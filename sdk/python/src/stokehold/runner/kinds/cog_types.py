@@ -1,4 +1,4 @@
-"""Cog's type hints: their schemas, and how their Python values are made."""
+"""The type hints of Cog: their schemas, and the conversion to Python values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NONE = type(None)
 _FILE_OR_URI: Schema = {"anyOf": [FILE_SCHEMA, {"type": "string", "format": "uri"}]}
 _SECRET: Schema = {"type": "string", "format": "password", "writeOnly": True, "x-cog-secret": True}
-# As Cog's own clients send a file. A path would be one of this machine's.
+# How clients of Cog send a file. A path would be a path on this machine.
 _URIS = ("data:", "http://", "https://")
 _PIECES = (cog.ConcatenateIterator, cog.AsyncConcatenateIterator)
 _ITERATORS = (
@@ -34,12 +34,12 @@ _ITERATORS = (
     collections.abc.AsyncIterator,
     collections.abc.AsyncGenerator,
 )
-# The oldest that is run here, 0.17, has none.
+# The oldest supported version, 0.17, does not have it.
 _OPAQUE = getattr(cog, "Opaque", None)
 
 
 class CogShapes(Shapes):
-    """Knows Cog's classes as well. What Cog takes as it comes is not looked into here either."""
+    """Supports the classes of Cog too. Values that Cog does not check are not checked here either."""
 
     def of(self, hint: Any, where: str) -> Shape:
         return super().of(unveiled(hint), where)
@@ -64,14 +64,14 @@ class CogShapes(Shapes):
 
 
 def result_schema(function: Callable[..., Any]) -> Schema:
-    """The schema of what a predictor returns; of an iterator, of the list of what it yields."""
+    """The schema of the result of a predictor; for an iterator, that of the list of yielded values."""
     hint = result_hint(function)
     marks: Schema = {}
     if is_iterator(hint):
         marks["x-cog-array-type"] = "iterator"
         if _origin(hint) in _PIECES:
             marks["x-cog-array-display"] = "concatenate"
-        # The type of a generator's items is the first of several.
+        # The first argument of a generator is the type of its items.
         hint = types.GenericAlias(list, (next(iter(typing.get_args(hint)), Any),))
     shapes = CogShapes(lenient=True)
     schema = {"$schema": DIALECT, "title": "Output", **shapes.of(hint, "result").schema, **marks}
@@ -87,14 +87,14 @@ def is_iterator(hint: Any) -> bool:
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:
-    """What an optional hint is besides None, and whether it is optional."""
+    """Removes None from an optional hint. Also returns whether it is optional."""
     members = _members(hint)
     others = [member for member in members if member is not _NONE]
     return (functools.reduce(operator.or_, others), True) if 0 < len(others) < len(members) else (hint, False)
 
 
 def unveiled(hint: Any) -> Any:
-    """`Annotated[..., cog.Opaque]` as what is known of it: where it is a list, and where it may be None."""
+    """Replaces `Annotated[..., cog.Opaque]` by its structure: where it is a list, and where it can be None."""
     if typing.get_origin(hint) is not typing.Annotated or _OPAQUE not in typing.get_args(hint)[1:]:
         return hint
     members = _members(typing.get_args(hint)[0])
@@ -105,7 +105,7 @@ def unveiled(hint: Any) -> Any:
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """A union's; anything else is its own only one."""
+    """The members of a union. Any other hint is its own only member."""
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
@@ -114,11 +114,11 @@ def _origin(hint: Any) -> Any:
 
 
 def _checked(hint: type, shape: Shape) -> Shape:
-    """Refuses in Cog's words what is of another type, and never shows it."""
+    """Rejects a value of another type, with the message of Cog, which does not contain the value."""
 
     def load(value: Any, _files: Files) -> Any:
         if hint is int and isinstance(value, float) and value.is_integer():
-            # JSON Schema's integers include 1.0.
+            # In JSON Schema, 1.0 is an integer.
             return int(value)
         if not shape.matches(value):
             raise Reject(f"Invalid value for type {hint.__name__}")
@@ -134,7 +134,7 @@ def _load_secret(value: Any, _files: Files) -> Any:
 
 
 def _load_path(value: Any, files: Files) -> Any:
-    """A `cog.Path`. What a URI names is put into the job's scratch folder, and goes with it."""
+    """Returns a `cog.Path`. The content of a URI is written to the scratch folder of the job."""
     if not _is_uri(value):
         return cog.Path(load_file(value, files))
     remote = _validated(cog.Path, value)
@@ -144,7 +144,7 @@ def _load_path(value: Any, files: Files) -> Any:
 
 
 def _load_stream(value: Any, files: Files) -> Any:
-    """An open file. One behind a URL is fetched as it is read."""
+    """Returns an open file. A URL is downloaded while it is read."""
     return _validated(cog.File, value) if _is_uri(value) else load_file(value, files).open("rb")
 
 

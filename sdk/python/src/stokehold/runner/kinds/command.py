@@ -1,4 +1,4 @@
-"""`command`: any executable, once per job: JSON on its standard input, an answer on its standard output, and files."""
+"""`command`: an executable that runs once per job, with JSON on its standard input, and a result on its output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stokehold.runner.handler import Handler, HandlerNotFound
 from stokehold.runner.kinds.child import adopt_orphans, descendants, die_with_parent, end_orphans
 from stokehold.runner.kinds.whole import Whole
 
-# `EX_DATAERR` of sysexits.h: the input will never work.
+# `EX_DATAERR` of sysexits.h: the input can never succeed.
 REJECTED = 65
 
 _STOP_GRACE_S = 3.0
@@ -33,29 +33,29 @@ _LAST_LINES = 3
 
 
 class CommandFailed(Exception):  # noqa: N818
-    """The program ended with something else than 0."""
+    """The program exited with a code other than 0."""
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """Sees that there is such a program."""
+    """Checks that the program exists."""
     command: list[str] = json.loads(load.settings)["command"]
     if shutil.which(command[0]) is None:
-        raise HandlerNotFound(f"{command[0]}: there is no such program in the package or on PATH that may be executed")
+        raise HandlerNotFound(f"{command[0]}: no executable program of this name in the package or on PATH")
     return Command(command, load.max_concurrency)
 
 
 def describe(where: str) -> dict[str, Any]:
-    raise HandlerNotFound("a command is described by its stoke.toml")
+    raise HandlerNotFound("an endpoint of kind 'command' is described in stoke.toml")
 
 
 class Command(Handler):
-    """Runs the program in the package's folder, with `STOKE_JOB_ID`, `STOKE_ATTEMPT`, `STOKE_OUTPUT_DIR` and
-    `TRACEPARENT`, its place in the job's trace.
+    """Runs the program in the folder of the package, with `STOKE_JOB_ID`, `STOKE_ATTEMPT`, `STOKE_OUTPUT_DIR` and
+    `TRACEPARENT`, the trace context of the run.
 
-    The result is `{"output": ..., "files": [...]}`: its standard output as JSON, or as text where that is none, and
-    what it left in `STOKE_OUTPUT_DIR`. What it writes to its standard error is the job's log. It ends with 0, with 65
-    for an input that will never work, or with anything else when it has failed. A cancelled one gets SIGTERM and three
-    seconds; what it has started ends with it.
+    The result is `{"output": ..., "files": [...]}`: its standard output, as JSON or else as text, and the files in
+    `STOKE_OUTPUT_DIR`. Its standard error is the log of the job. Exit code 0 is a success, 65 rejects the input for
+    good, and any other code is a failure. A cancelled program receives SIGTERM, and is killed after three seconds.
+    Processes that it started are killed with it.
     """
 
     def __init__(self, command: list[str], max_concurrency: int) -> None:
@@ -67,17 +67,17 @@ class Command(Handler):
 
     async def _run(self, value: Any) -> Any:
         attempt = CURRENT.get()
-        assert isinstance(attempt, Attempt)  # noqa: S101 - it is called for one
+        assert isinstance(attempt, Attempt)  # noqa: S101 - called for an attempt only
         job = attempt.job()
         outputs = job.scratch / "files"
         outputs.mkdir()
-        told = {"STOKE_JOB_ID": job.id, "STOKE_ATTEMPT": str(job.attempt), "STOKE_OUTPUT_DIR": str(outputs)}
+        environment = {"STOKE_JOB_ID": job.id, "STOKE_ATTEMPT": str(job.attempt), "STOKE_OUTPUT_DIR": str(outputs)}
         if job.traceparent is not None:
-            told["TRACEPARENT"] = job.traceparent
-        program = Program(self._command, told, self._threads)
+            environment["TRACEPARENT"] = job.traceparent
+        program = Program(self._command, environment, self._threads)
         self._running += 1
         try:
-            said = await program.talk(json.dumps(value).encode())
+            output = await program.talk(json.dumps(value).encode())
             code = await program.ended
         finally:
             await program.stop()
@@ -86,15 +86,15 @@ class Command(Handler):
                 end_orphans()
         if code != 0:
             raise _failure(code, program.log)
-        return {"output": _parsed(said), "files": _files(outputs)}
+        return {"output": _parsed(output), "files": _files(outputs)}
 
 
 class Program:
-    """A program and its three pipes. It ends at the latest when it is stopped."""
+    """A program and its three pipes. It ends by itself, or by `stop`."""
 
     def __init__(self, command: list[str], environment: dict[str, str], threads: ThreadPoolExecutor) -> None:
         self.log = Tail()
-        # Not asyncio's: to that a program ends when all have ended that it has started.
+        # Not of asyncio, for which a program ends only when all processes that it started have ended.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -108,20 +108,20 @@ class Program:
         self._transports: list[asyncio.BaseTransport] = []
 
     async def talk(self, body: bytes) -> bytes:
-        """Gives it its input; what it answers by its end."""
-        said, errors = await self._reader(self._process.stdout), await self._reader(self._process.stderr)
+        """Sends the input, and returns the output of the program at its end."""
+        output, errors = await self._reader(self._process.stdout), await self._reader(self._process.stderr)
         answer = bytearray()
-        self._talking = asyncio.gather(self._feed(body), _all(said, answer), self._logged(errors))
+        self._talking = asyncio.gather(self._feed(body), _all(output, answer), self._logged(errors))
         either: set[asyncio.Future[Any]] = {self._talking, self.ended}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        # What it has started may hold its pipes open for ever.
+        # Processes that it started may keep its pipes open forever.
         await asyncio.wait({self._talking}, timeout=_LAST_WORDS_S)
         if self._talking.done():
             await self._talking
         return bytes(answer)
 
     async def stop(self) -> None:
-        """Ends it and what it has started, if it has not ended by itself."""
+        """Ends the program and the processes that it started, if it has not ended."""
         family = self._family()
         if not self.ended.done():
             _signal(family, signal.SIGTERM)
@@ -150,7 +150,7 @@ class Program:
         self._transports.append(transport)
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
         writer.write(body)
-        # A program may have no use for its input.
+        # A program may close its input without reading it.
         with suppress(ConnectionError):
             await writer.drain()
         transport.close()
@@ -180,15 +180,17 @@ async def _all(stdout: asyncio.StreamReader, answer: bytearray) -> None:
     while piece := await stdout.read(_CHUNK_BYTES):
         answer += piece
         if len(answer) > BODY_BYTES_MAX:
-            raise BadOutput(f"the program wrote more than {BODY_BYTES_MAX} bytes: write a file into STOKE_OUTPUT_DIR")
+            raise BadOutput(
+                f"the program wrote more than {BODY_BYTES_MAX} bytes; write a file to STOKE_OUTPUT_DIR instead"
+            )
 
 
 def _failure(code: int, log: Tail) -> Exception:
-    said = f": {log.text()}" if log.text() else ""
+    reason = f": {log.text()}" if log.text() else ""
     if code == REJECTED:
-        return Reject(log.text() or "the program refused the input")
+        return Reject(log.text() or "the program rejected the input")
     ending = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
-    return CommandFailed(f"{ending}{said}")
+    return CommandFailed(f"{ending}{reason}")
 
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:
@@ -197,8 +199,8 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _parsed(said: bytes) -> Any:
-    text = said.decode("utf-8", "replace")
+def _parsed(output: bytes) -> Any:
+    text = output.decode("utf-8", "replace")
     try:
         return json.loads(text)
     except ValueError:
@@ -206,5 +208,5 @@ def _parsed(said: bytes) -> Any:
 
 
 def _files(folder: Path) -> list[Path]:
-    """What was left there, by name; nothing that a link leads to."""
+    """The files in a folder, by name. Links are skipped."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())

@@ -1,4 +1,4 @@
-"""As much of an HTTP/1.1 server as one program on this machine needs to talk to the runner that started it."""
+"""A minimal HTTP/1.1 server, for a program on this machine to talk to the runner that started it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Request(NamedTuple):
-    """path: what follows the server's address, in parts. body: `None` where it is over `BODY_BYTES_MAX`."""
+    """path: the parts of the path after the address of the server. body: None if it is over `BODY_BYTES_MAX`."""
 
     path: list[str]
     query: dict[str, str]
@@ -27,10 +27,10 @@ Answer = Callable[[Request], Awaitable[Any]]
 
 
 class Server:
-    """Answers with JSON, on the running event loop; an answer of `None` is 204 No Content.
+    """Responds with JSON, on the running event loop. An answer of None is 204 No Content.
 
-    A part of its address is a secret. Whoever does not know it, such as a neighbour on this machine, is hung up on.
-    So is whoever asks for what `answer` does not know, which raises `ValueError` then.
+    A part of its address is a secret. A connection without the secret, e.g. from another user of this machine, is
+    closed. A connection is also closed if `answer` raises `ValueError` for an unknown request.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -40,7 +40,7 @@ class Server:
         self._connections: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> str:
-        """Listens, and gives the address."""
+        """Starts to listen, and returns the address."""
         self._server = server = await asyncio.start_server(self._serve, _LOOPBACK, 0)
         port = server.sockets[0].getsockname()[1]
         return f"http://{_LOOPBACK}:{port}/{self._secret}"
@@ -59,7 +59,7 @@ class Server:
                 writer.write(_response(await self._answer(request)))
                 await writer.drain()
         except (EOFError, ConnectionError, ValueError, asyncio.LimitOverrunError):
-            # It has hung up, or it is nobody that we talk to.
+            # The client closed the connection, or the request is unknown or lacks the secret.
             pass
         finally:
             self._connections.discard(writer)
@@ -71,9 +71,9 @@ class Server:
         _, target, _ = first.split(" ")
         url = urlsplit(target)
         secret, *path = (unquote(part) for part in url.path.removeprefix("/").split("/"))
-        # Before anything else of the request is read.
+        # Checked before the rest of the request is read.
         if not secrets.compare_digest(secret.encode(), self._secret.encode()):
-            raise ValueError("a stranger")
+            raise ValueError("the request does not have the secret")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         body = await _body(reader, int(headers.get("content-length", "0")))
         return Request(path, dict(parse_qsl(url.query)), body)
@@ -82,7 +82,7 @@ class Server:
 async def _body(reader: asyncio.StreamReader, length: int) -> bytes | None:
     if length <= BODY_BYTES_MAX:
         return await reader.readexactly(length)
-    # Read nevertheless: a program that is still writing would not see the answer.
+    # Read all of it: a program that is still writing would not see the response.
     while length > 0:
         piece = await reader.read(min(length, _CHUNK_BYTES))
         if not piece:

@@ -1,4 +1,4 @@
-"""`python`: a function, or a class with `predict()`, that `@endpoint` marks."""
+"""`python`: a function, or a class with `predict()`, that is marked with `@endpoint`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stokehold.runner.handler import Handler, HandlerNotFound
 from stokehold.runner.inputs import Inputs, result_schema
 from stokehold.runner.modules import import_file
 
-# Where a folder's handler is looked for, in this order.
+# The files that are searched for the handler of a folder, in this order.
 _USUAL_FILES = ("endpoint.py", "main.py", "predict.py")
 
 
@@ -36,7 +36,7 @@ class Target(NamedTuple):
 
 
 def describe(where: str) -> dict[str, Any]:
-    """What `PATH` or `PATH:object` is. Its code is imported, `setup()` is not called."""
+    """Describes `PATH` or `PATH:object`. Imports its code, and does not call `setup()`."""
     target = find(where)
     planned, inputs = plan(target.value)
     output_schema = result_schema(planned.call, yields=planned.called.yields, is_batched=planned.batch is not None)
@@ -58,7 +58,7 @@ def describe(where: str) -> dict[str, Any]:
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """The handler ready to run: a class is instantiated and its `setup()` called."""
+    """Returns the handler, ready to run. Instantiates a class and calls its `setup()`."""
     file, _, name = load.entry.partition(":")
     target = _in_module(Path.cwd() / file, name).value
     if not inspect.isclass(target):
@@ -74,7 +74,7 @@ def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
 
 
 def find(where: str) -> Target:
-    """The handler that `PATH` or `PATH:object` means."""
+    """Finds the handler for `PATH` or `PATH:object`."""
     text, _, name = where.partition(":") if not Path(where).exists() else (where, "", "")
     path = Path(text).resolve()
     if path.is_file():
@@ -86,12 +86,14 @@ def find(where: str) -> Target:
         files = sorted(path.glob("*.py"))
         if len(files) != 1:
             found = ", ".join(file.name for file in files) or "no .py file"
-            raise HandlerNotFound(f"{text}: has {found}: name the handler's file endpoint.py, or give FILE.py:object")
+            raise HandlerNotFound(
+                f"{text} has {found}; name the file of the handler endpoint.py, or pass FILE.py:object"
+            )
     return _in_module(files[0], name)
 
 
 def plan(target: Any) -> tuple[Handler, Inputs]:
-    """The handler as it will be, without running any of its code."""
+    """Returns the handler without running its code."""
     if not inspect.isclass(target):
         return _handler(target, target)
     is_plain = inspect.isfunction(inspect.getattr_static(target, "predict", None))
@@ -99,7 +101,7 @@ def plan(target: Any) -> tuple[Handler, Inputs]:
 
 
 def _handler(target: Any, call: Callable[..., Any], *, bound: bool = False) -> tuple[Handler, Inputs]:
-    """bound: `call` is a class's `predict`, whose `self` is still to come."""
+    """bound: `call` is the `predict` of a class, and has no `self` yet."""
     is_batched = (options_of(target) or Options()).max_batch_size > 1
     inputs = Inputs(call, bound=bound, is_batched=is_batched)
     return Handler(call, inputs, batch=inputs if is_batched else None), inputs
@@ -108,7 +110,7 @@ def _handler(target: Any, call: Callable[..., Any], *, bound: bool = False) -> t
 def _predict_of(owner: Any, name: str) -> Callable[..., Any]:
     predict: Any = getattr(owner, "predict", None)
     if not callable(predict):
-        raise HandlerNotFound(f"class {name} has no predict(): that is what runs for each job")
+        raise HandlerNotFound(f"class {name} has no predict(), which runs for each job")
     found: Callable[..., Any] = predict
     return found
 
@@ -119,17 +121,17 @@ def _in_module(path: Path, name: str) -> Target:
     value = getattr(module, name, None)
     if not callable(value):
         there = "is not callable" if hasattr(module, name) else "does not exist"
-        raise HandlerNotFound(f"{path.name}:{name} {there}: name a function, or a class with predict()")
+        raise HandlerNotFound(f"{path.name}:{name} {there}; name a function, or a class with predict()")
     return Target(path.parent, path.name, name, value)
 
 
 def _only_endpoint(module: ModuleType, path: Path) -> str:
-    """The name of the one object that `@endpoint` marked; one that was imported from elsewhere counts too."""
+    """The name of the only object that is marked with `@endpoint`, defined in the module or imported."""
     marked = {id(value): name for name, value in vars(module).items() if options_of(value) is not None}
     names = list(marked.values())
     if len(names) != 1:
         raise HandlerNotFound(
-            f"{path.name} has {_listed(names)}: mark one function or class with @endpoint, or give {path.name}:object"
+            f"{path.name} has {_listed(names)}; mark one function or class with @endpoint, or pass {path.name}:object"
         )
     return names[0]
 
@@ -140,7 +142,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _policy(options: Options) -> dict[str, Any]:
-    """Only what was given: an API that knows none of it takes the rest."""
+    """The options that are set. The others are left out, so that an older API accepts the description."""
     found: dict[str, Any] = {}
     if options.before:
         found["before"] = [step.to_json() for step in options.before]

@@ -1,4 +1,4 @@
-"""`runpod`: a script that ends in `runpod.serverless.start(...)`, as it is. To it this runner is RunPod."""
+"""`runpod`: an unchanged script that ends in `runpod.serverless.start(...)`. The runner takes the place of RunPod."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from stokehold.runner.kinds.runpod_api import Api, Ticket
 from stokehold.runner.kinds.whole import INPUT_SCHEMA, Whole
 
 _POLL_S = 0.05
-# What the endpoint's own variables may say otherwise. Debug output tells of each question. The package's own checks
-# before the first job want 4 GiB of free memory and a route to 8.8.8.8; a worker has tried its cards itself.
+# Variables of the endpoint override these. Debug output would log every request. The checks of the package before the
+# first job require 4 GiB of free memory and a route to 8.8.8.8, and the worker has tested its GPUs already.
 _DEFAULTS = {
     "RUNPOD_LOG_LEVEL": "INFO",
     "RUNPOD_SKIP_AUTO_SYSTEM_CHECKS": "true",
     "RUNPOD_SKIP_GPU_CHECK": "true",
 }
-# What a script may be offered at once that sets its own concurrency, and not to a number that can be read off.
+# The concurrency of a script that sets its own, if the number cannot be read from the code.
 _CONCURRENCY = 16
-# The API's bound of `max_concurrency`.
+# The limit of the API for `max_concurrency`.
 _CONCURRENCY_MAX = 1_000
 
 
 def describe(where: str) -> dict[str, Any]:
-    """What the script is, without running it: it would serve at once."""
+    """Describes the script without running it, because it would start to serve."""
     path = Path(where)
     if not path.is_file():
         raise HandlerNotFound(f"{path.name}: no such file in {path.parent.name or path.parent}")
     try:
         tree = ast.parse(path.read_bytes(), path.name)
     except (SyntaxError, ValueError) as error:
-        raise HandlerNotFound(f"{path.name} is no Python: {error}") from None
+        raise HandlerNotFound(f"{path.name} is not valid Python: {error}") from None
     if not any(_imports_runpod(node) for node in ast.walk(tree)):
         raise HandlerNotFound(
-            f"{path.name} does not import runpod: name the script that ends in "
+            f"{path.name} does not import runpod; name the script that ends in "
             'runpod.serverless.start({"handler": handler})'
         )
     return {
@@ -60,18 +60,18 @@ def describe(where: str) -> dict[str, Any]:
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """Starts the script, and returns when it asks for its first job. How long that takes is the worker's business."""
+    """Starts the script, and returns when it requests its first job. The worker enforces the timeout."""
     runpod = Runpod(load.entry, wait)
     runpod.start()
     return runpod
 
 
 class Runpod(Handler):
-    """Runs jobs in a process of the script, and replaces that when a job's answer asks for it.
+    """Runs jobs in a process of the script, and replaces the process when the response of a job requests it.
 
-    The script decides how many jobs it runs at once, by its `concurrency_modifier`; the endpoint's `max_concurrency` is
-    how many it is offered. A cancel stops an async handler at its `await`. One that goes on nevertheless, as a plain
-    handler does, costs the process: other jobs in it may finish, and the next ones begin in another.
+    The `concurrency_modifier` of the script decides how many jobs it runs at once; the `max_concurrency` of the
+    endpoint is how many it is offered. A cancel stops an async handler at its `await`. If a handler does not stop, e.g.
+    because it is not async, the process is replaced: its other jobs can finish, and new jobs start in another process.
     """
 
     def __init__(self, entry: str, wait: Callable[[Any], Any]) -> None:
@@ -83,7 +83,7 @@ class Runpod(Handler):
         self._replacing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Raises `ChildEnded` when the script does not get as far as asking for a job."""
+        """Starts the script. Raises `ChildEnded` if it exits before it requests a job."""
         self._wait(self._start())
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Runpod(Handler):
 
     async def _run(self, value: Any) -> Any:
         attempt = CURRENT.get()
-        assert isinstance(attempt, Attempt)  # noqa: S101 - it is called for one
+        assert isinstance(attempt, Attempt)  # noqa: S101 - called for an attempt only
         ticket = Ticket(attempt, value)
         self._waiting.append(ticket)
         self._script.api.offer()
@@ -126,13 +126,13 @@ class Runpod(Handler):
             self._script = await self._another()
             self._script.child.watch()
         except BaseException:
-            # Nobody would hear of it, and a runner without a script is good for nothing.
+            # Nothing awaits this task, and a runner without a script is useless.
             traceback.print_exc()
             end_like(1)
 
 
 class Script:
-    """A process of the script, and the server that it takes for RunPod's."""
+    """A process of the script, and the server that acts as RunPod for it."""
 
     def __init__(self, api: Api, server: Server, child: Child) -> None:
         self.api = api
@@ -147,7 +147,7 @@ class Script:
         return cls(api, server, Child([sys.executable, entry], environment))
 
     async def ready(self) -> None:
-        """Waits for its first question. Raises `ChildEnded` when it ends before."""
+        """Waits for the first request of the script. Raises `ChildEnded` if the script exits before."""
         while not self.api.asked.is_set():
             self.child.check()
             with suppress(asyncio.TimeoutError):
@@ -160,10 +160,10 @@ class Script:
 
 
 def _environment(url: str) -> dict[str, str]:
-    """What makes the package serve. The addresses end in `?`, as it adds `&name=value` to them.
+    """The environment in which the package serves. The addresses end in `?`, because it appends `&name=value`.
 
-    Without an address for pings it sends none. This runner sees how its child is, and the package would ping from a
-    fork, which outlives a script that is killed, and holds on to what the script had of the GPU.
+    There is no address for pings, so the package sends none. The runner watches its child anyway, and the package would
+    ping from a fork, which would outlive a killed script and keep its GPU memory.
     """
     return {
         **{name: value for name, value in _DEFAULTS.items() if name not in os.environ},
@@ -175,7 +175,7 @@ def _environment(url: str) -> dict[str, str]:
 
 
 def _options(tree: ast.Module) -> dict[str, Any]:
-    """A script with a `concurrency_modifier` takes several jobs at once, without a word of it in stoke.toml."""
+    """Derives `max_concurrency` from the `concurrency_modifier` of the script, if it has one."""
     modifiers = [modifier for node in ast.walk(tree) for modifier in _modifiers(node)]
     if not modifiers:
         return {}
@@ -188,7 +188,7 @@ def _options(tree: ast.Module) -> dict[str, Any]:
 
 
 def _modifiers(node: ast.AST) -> list[ast.expr]:
-    """What a dict display, `dict(...)` or an assignment to a key gives as the `concurrency_modifier`."""
+    """The `concurrency_modifier` in a dict display, in `dict(...)` or in an assignment to a key."""
     name = "concurrency_modifier"
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values)
@@ -202,7 +202,7 @@ def _modifiers(node: ast.AST) -> list[ast.expr]:
 
 
 def _constant(modifier: ast.expr, functions: dict[str, Any]) -> int | None:
-    """The number that it always returns; None where that depends on something."""
+    """The number that a modifier always returns, or None if it depends on something."""
     returned: list[ast.expr | None]
     if isinstance(modifier, ast.Lambda):
         returned = [modifier.body]

@@ -1,4 +1,4 @@
-"""RunPod's side of what the package `runpod` says between a script and its platform: jobs are taken, and answered."""
+"""The API of RunPod that the package `runpod` uses: scripts take jobs and post their results."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from stokehold.runner.errors import BadOutput
 from stokehold.runner.kinds.loopback import Request
 from stokehold.runner.kinds.runpod_words import failure_of, fraction_of, message_of
 
-# How long a script's question is held. The package gives one up after 90 s, and older versions after 30 s. It asks for
-# jobs again at once, but is deaf for a second after it was told that none is to be stopped: that answer is to be rare.
+# How long a request of a script is held. The package gives up after 90 s, and older versions after 30 s. It requests
+# jobs again at once, but after a response without jobs to stop it waits for a second, so these must be rare.
 TAKE_HOLD_S = 20.0
 _STOP_HOLD_S = 80.0
-# A job lies in the script's own queue at first, where the package looks ten times a second. Until it has, it does not
-# heed that the job is to be stopped, and older versions do not count it among the jobs in progress.
+# The package puts a job in a queue of its own first, which it polls ten times a second. Until it has taken the job from
+# there, it ignores a stop of the job, and older versions do not count it as in progress.
 _PICKUP_S = 0.3
-# Until the package has looked, it counts a job twice, and asks for less than it has room for. A question that comes in
-# that time is answered with nothing once the package has looked: it asks again at once, with the right count.
+# Until then, the package also counts the job twice, and requests fewer jobs than it has room for. A request in that
+# time gets an empty response after the poll, and the package repeats it at once with the right count.
 _RECOUNT_S = 0.12
-# Where the package counts its room as full, it asks for nothing for a second. What arrives together is therefore handed
-# out together: as soon as nothing more came for the first time, and no later than the second.
+# When the package counts itself as full, it requests nothing for a second. Jobs that arrive together are therefore
+# handed out together: after the first time without a new job, and at the latest after the second.
 _GATHER_QUIET_S = 0.01
 _GATHER_MOST_S = 0.05
-# `progress_update` posts from a thread of its own, which the result may overtake. The end of a job that has reported
-# progress waits for reports on their way; the package asks for no other job in the meantime.
+# `progress_update` posts from a thread of its own, so the result may arrive first. The end of a job with progress waits
+# this long for late reports. The package requests no other job in the meantime.
 _LAST_PROGRESS_S = 0.1
-# While a job is being stopped the script is made to ask this often: only then it says whether any are in progress.
+# How often the script sends requests while a job is being stopped: only requests contain whether jobs are in progress.
 _LOOK_S = 0.1
-# Below the worker's patience with a cancelled run, which is 2 s: it ends the runner then.
+# Below the 2 s after which the worker ends a runner with a cancelled run.
 _CANCEL_GRACE_S = 1.7
 
 
 class NoResult(Exception):  # noqa: N818
-    """The script is done with a job, and has not said what became of it."""
+    """The script finished a job without reporting a result."""
 
 
 class Ticket:
-    """A run that waits for a script to take it, or that one has taken. Made in the run's own context."""
+    """A run that waits for a script, or that a script has taken. Created in the context of the run."""
 
     def __init__(self, attempt: Attempt, value: Any) -> None:
         self.id = attempt.id
@@ -58,28 +58,28 @@ class Ticket:
         self._fraction = 0.0
 
     def yielded(self, item: Any) -> None:
-        """Raises `BadOutput` for what cannot be sent."""
+        """Sends an output. Raises `BadOutput` if it cannot be sent."""
         self._attempt.yielded(item)
         self.items.append(item)
 
-    def progressed(self, said: Any) -> None:
-        """Where no number can be read from it, the fraction stays what it was."""
+    def progressed(self, report: Any) -> None:
+        """Reports progress. The fraction is unchanged if the report has no number."""
         self.has_progressed = True
-        fraction = fraction_of(said)
+        fraction = fraction_of(report)
         if fraction is not None:
             self._fraction = fraction
-        self._context.run(progress, self._fraction, message_of(said))
+        self._context.run(progress, self._fraction, message_of(report))
 
 
 class Api:
-    """What one process of a script is told, and what it says.
+    """The API for one process of a script.
 
-    It asks for as many jobs as it has room for, and is given those of `waiting`, with which the next process goes on.
-    Once it is retired it is given no more, and `done` is called when the last of its jobs has ended.
+    The process requests as many jobs as it has room for, and receives jobs of `waiting`, which the next process
+    continues with. A retired process receives no more jobs, and `done` is called when its last job has ended.
 
-    A job ends with the first result that is posted; what is said of it later is of no account. Where the package cannot
-    post one, as for an output that has no JSON form, it says nothing at all, and on RunPod the job stays in progress
-    until its time is up. Here it fails: with a question for jobs comes whether any are in progress.
+    A job ends with the first result that is posted; later results are ignored. If the package cannot post a result,
+    e.g. an output that cannot be encoded as JSON, it posts nothing, and on RunPod the job stays in progress until its
+    timeout. Here it fails, because a request for jobs also contains whether any jobs are in progress.
     """
 
     def __init__(self, waiting: deque[Ticket], done: Callable[[], None]) -> None:
@@ -87,7 +87,7 @@ class Api:
         self._waiting = waiting
         self._done = done
         self._taken: dict[str, Ticket] = {}
-        # Of the jobs that are being stopped, those that the script has not been told of.
+        # Jobs that are being stopped and that the script has not received yet.
         self._to_stop: set[str] = set()
         self._stopping: set[str] = set()
         self._is_retired = False
@@ -96,17 +96,17 @@ class Api:
         self._stoppers = _Bell()
 
     def offer(self) -> None:
-        """Something waits."""
+        """Reports that a job is waiting."""
         self._takers.ring()
 
     def close(self) -> None:
-        """Lets the script's questions go, so that it can end."""
+        """Responds to all held requests, so that the script can end."""
         self._is_closed = self._is_retired = True
         self._takers.ring()
         self._stoppers.ring()
 
     async def cancel(self, ticket: Ticket) -> None:
-        """Returns when the script has let go of a job that it had taken. If it does not, it retires."""
+        """Stops a job that the script has taken. Retires the script if it does not end the job in time."""
         now = asyncio.get_running_loop().time
         until = now() + _CANCEL_GRACE_S
         await asyncio.sleep(ticket.taken_at + _PICKUP_S - now())
@@ -122,7 +122,7 @@ class Api:
             self._end(ticket)
 
     async def answer(self, request: Request) -> Any:
-        """Raises `ValueError` for a question that RunPod does not know."""
+        """Responds to a request. Raises `ValueError` for a request that RunPod does not have."""
         what, about = request.path
         if what == "job-take":
             return next(iter(await self._take(1, request.query)), None)
@@ -150,12 +150,12 @@ class Api:
         if count > 1 and self._offered():
             await self._gather(count)
         offered = self._offered()
-        # All that there is room for; else so few that the package, which counts them twice, still sees room for more.
+        # All that it has room for, or else few enough that the package, which counts them twice, still has room.
         count = count if len(offered) >= count else max(1, (count - 1) // 2)
         return [self._hand_out(ticket) for ticket in offered[:count]]
 
     def _recount_s(self) -> float:
-        """How long the package may still count a job that it has just taken twice."""
+        """How long the package may still count its last job twice."""
         if self._is_closed or not self._taken:
             return 0.0
         last = max(ticket.taken_at for ticket in self._taken.values())
@@ -171,7 +171,7 @@ class Api:
             await asyncio.sleep(_GATHER_QUIET_S)
 
     def _offered(self) -> list[Ticket]:
-        """Without a job that was cancelled and came again, while the script has not let go of it."""
+        """The waiting jobs, except one that was cancelled and retried while the script still has it."""
         return [] if self._is_retired else [ticket for ticket in self._waiting if ticket.id not in self._taken]
 
     def _hold_s(self) -> float:
@@ -186,11 +186,11 @@ class Api:
         return {"id": ticket.id, "input": ticket.value}
 
     def _find_lost(self) -> None:
-        """None of what was taken is in progress any more."""
+        """Ends the taken jobs, none of which is in progress any more."""
         before = asyncio.get_running_loop().time() - _PICKUP_S
         lost = [ticket for ticket in self._taken.values() if ticket.taken_at < before and not ticket.has_result]
         for ticket in lost:
-            self._end(ticket, NoResult("the script ended the job without a result: its log says why"))
+            self._end(ticket, NoResult("the script ended the job without a result; see its log"))
 
     async def _stop(self) -> dict[str, list[str]] | None:
         if not self._to_stop and not self._is_closed:
@@ -201,24 +201,24 @@ class Api:
 
     def _hear(self, ticket: Ticket, what: str, body: bytes | None) -> None:
         try:
-            said = _parsed(body)
+            report = _parsed(body)
             if what == "job-stream":
-                ticket.yielded(said.get("output"))
-            elif said.get("status") == "IN_PROGRESS":
-                ticket.progressed(said.get("output"))
+                ticket.yielded(report.get("output"))
+            elif report.get("status") == "IN_PROGRESS":
+                ticket.progressed(report.get("output"))
             else:
-                self._finish(ticket, said)
+                self._finish(ticket, report)
         except BadOutput as error:
             self._end(ticket, error)
 
-    def _finish(self, ticket: Ticket, said: dict[str, Any]) -> None:
+    def _finish(self, ticket: Ticket, report: dict[str, Any]) -> None:
         if ticket.has_result:
             return
         ticket.has_result = True
-        self._is_retired |= bool(said.get("stopPod"))
-        error = failure_of(said["error"]) if said.get("error") else None
-        output = said.get("output")
-        # Unless asked to aggregate, the package posts an empty list after what it has streamed.
+        self._is_retired |= bool(report.get("stopPod"))
+        error = failure_of(report["error"]) if report.get("error") else None
+        output = report.get("output")
+        # After streamed outputs, the package posts an empty list, unless it aggregates them.
         value = ticket.items if output == [] else output
         delay_s = _LAST_PROGRESS_S if ticket.has_progressed else 0.0
         if delay_s:
@@ -239,7 +239,7 @@ class Api:
 
 
 class _Bell:
-    """Wakes those who wait at that moment."""
+    """Wakes the tasks that wait at that moment."""
 
     def __init__(self) -> None:
         self._rung = self._unrung()
@@ -249,7 +249,7 @@ class _Bell:
         self._rung = self._unrung()
 
     async def wait(self, at_most_s: float) -> None:
-        # Not an event and `wait_for`: before Python 3.12 that begins to wait a moment later, and misses a ring.
+        # Not an event and `wait_for`, which before Python 3.12 starts to wait later and can miss a ring.
         await asyncio.wait([self._rung], timeout=at_most_s)
 
     @staticmethod
@@ -259,11 +259,11 @@ class _Bell:
 
 def _parsed(body: bytes | None) -> dict[str, Any]:
     if body is None:
-        raise BadOutput(f"the output is over {BODY_BYTES_MAX} bytes: upload it, and return its address")
+        raise BadOutput(f"the output has more than {BODY_BYTES_MAX} bytes; upload it and return its URL")
     try:
-        said = json.loads(body)
+        report = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BadOutput(f"the output is no JSON: {error}") from None
-    if not isinstance(said, dict):
-        raise BadOutput("what was posted is no output")
-    return said
+        raise BadOutput(f"the output is not JSON: {error}") from None
+    if not isinstance(report, dict):
+        raise BadOutput("the posted output is not a JSON object")
+    return report

@@ -1,4 +1,4 @@
-"""What a RunPod handler says of a failure and of its progress, which may be about anything, in our words."""
+"""Decodes failures and progress of RunPod handlers, which have no fixed format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from stokehold.runner.failure import relayed
 
-# How the package tells of what a generator has raised.
+# The format of an exception that a generator raised, in the package.
 _OF_A_GENERATOR = re.compile(r"handler: (.*) \ntraceback: (.*)", re.DOTALL)
 _CLASS = re.compile(r"<class '(.+)'>")
 
@@ -23,12 +23,12 @@ class HandlerError(Exception):
 
 
 def failure_of(error: Any) -> Exception:
-    """What was raised, as the package wrote it down; or what the handler returned as its `error`."""
+    """Returns the exception as the package encoded it, or one for the `error` that the handler returned."""
     text = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
-    told = _json(text)
-    if isinstance(told, dict) and {"error_type", "error_message", "error_traceback"} <= told.keys():
-        class_name = _CLASS.sub(r"\1", str(told["error_type"]))
-        return relayed(class_name, str(told["error_message"]), str(told["error_traceback"]))
+    raw = _json(text)
+    if isinstance(raw, dict) and {"error_type", "error_message", "error_traceback"} <= raw.keys():
+        class_name = _CLASS.sub(r"\1", str(raw["error_type"]))
+        return relayed(class_name, str(raw["error_message"]), str(raw["error_traceback"]))
     match = _OF_A_GENERATOR.fullmatch(text)
     if match is not None:
         message, traceback = match.groups()
@@ -36,30 +36,30 @@ def failure_of(error: Any) -> Exception:
     return HandlerError(text)
 
 
-def fraction_of(said: Any) -> float | None:
-    """How far a job is, 0 to 1; `None` where it cannot be read.
+def fraction_of(report: Any) -> float | None:
+    """Decodes the progress of a job, from 0 to 1; None if it cannot be decoded.
 
     All of these are one half: 0.5, 50, 50.0, "50 % done", "Step 1/2", and {"progress": 0.5} or another of
     `_FRACTION_NAMES`.
     """
-    if isinstance(said, dict):
-        return next((fraction_of(said[name]) for name in _FRACTION_NAMES if name in said), None)
-    if isinstance(said, str):
-        return _fraction_in(said)
-    if isinstance(said, int) and not isinstance(said, bool):
-        return max(0, min(said, 100)) / 100
-    if isinstance(said, float) and math.isfinite(said):
-        return said if said <= 1 else said / 100
+    if isinstance(report, dict):
+        return next((fraction_of(report[name]) for name in _FRACTION_NAMES if name in report), None)
+    if isinstance(report, str):
+        return _fraction_in(report)
+    if isinstance(report, int) and not isinstance(report, bool):
+        return max(0, min(report, 100)) / 100
+    if isinstance(report, float) and math.isfinite(report):
+        return report if report <= 1 else report / 100
     return None
 
 
-def message_of(said: Any) -> str:
-    """The same as a text to show; empty where the number says it all."""
-    if isinstance(said, str):
-        return said
-    if isinstance(said, dict) and isinstance(said.get("message"), str):
-        return str(said["message"])
-    return "" if isinstance(said, (int, float)) else json.dumps(said, ensure_ascii=False)
+def message_of(report: Any) -> str:
+    """Returns the message of a progress report; empty if it is only a number."""
+    if isinstance(report, str):
+        return report
+    if isinstance(report, dict) and isinstance(report.get("message"), str):
+        return str(report["message"])
+    return "" if isinstance(report, (int, float)) else json.dumps(report, ensure_ascii=False)
 
 
 def _fraction_in(text: str) -> float | None:

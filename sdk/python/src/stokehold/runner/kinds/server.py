@@ -1,4 +1,4 @@
-"""`server`: any program that serves HTTP. It is started, waited for, and jobs are requests to it."""
+"""`server`: a program that serves HTTP. The runner starts it, waits until it is ready, and sends jobs as requests."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _LOOPBACK = "127.0.0.1"
 _POLL_S = 0.05
 _POLL_TIMEOUT_S = 5.0
 _ERROR_BYTES = 2_000
-# Not the request's fault: the same may succeed later.
+# Not the fault of the request: it may succeed later.
 _PASSING = {408, 425, 429}
 _METHODS = ("POST", "GET", "PUT", "PATCH", "DELETE")
-# What a crash leaves time for: the watcher of the program ends this process.
+# After a crash, the watcher of the program ends this process within this time.
 _LAST_LOOK_S = 2.0
 
 _VRAM = {"{vram_mib}": "STOKE_VRAM_MIB", "{vram_fraction}": "STOKE_VRAM_FRACTION"}
 
 
 class ServerError(Exception):
-    """The server did not answer a request as it should."""
+    """The server failed to respond to a request."""
 
 
 class Request(NamedTuple):
@@ -47,7 +47,7 @@ class Request(NamedTuple):
 
 
 def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
-    """Starts the server, and returns when it says that it is ready. How long that may take is the worker's business."""
+    """Starts the server, and returns when it is ready. The worker enforces the timeout."""
     settings = json.loads(load.settings)
     server = Server(settings, load.max_concurrency)
     server.start()
@@ -55,11 +55,11 @@ def prepare(load: Load, wait: Callable[[Any], Any]) -> Handler:
 
 
 def describe(where: str) -> dict[str, Any]:
-    raise HandlerNotFound("a server is described by its stoke.toml")
+    raise HandlerNotFound("an endpoint of kind 'server' is described in stoke.toml")
 
 
 class Connection(http.client.HTTPConnection):
-    """Can be ended from another thread, also once the server has said that it will close it, when `sock` is gone."""
+    """A connection that another thread can close, even when `sock` is None because the server will close it."""
 
     is_given_up = False
     _line: socket.socket | None = None
@@ -68,10 +68,10 @@ class Connection(http.client.HTTPConnection):
         super().connect()
         self._line = self.sock
         if self.is_given_up:
-            raise ConnectionAbortedError("nobody waits for the answer any more")
+            raise ConnectionAbortedError("the job no longer waits for the response")
 
     def hang_up(self) -> None:
-        """Whatever reads or writes ends with an `OSError`, or as if the server had ended its answer."""
+        """Ends reads and writes with an `OSError`, or as if the response had ended."""
         self.is_given_up = True
         if self._line is not None:
             with suppress(OSError):
@@ -81,10 +81,12 @@ class Connection(http.client.HTTPConnection):
 class Server(Handler):
     """Forwards each job as one request.
 
-    settings: `command`, in which `{port}` stands for the port that it is to listen on, on 127.0.0.1, and `{vram_mib}`
-    and `{vram_fraction}` for what it may use of each of its GPUs (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`);
-    `ready_path`, which answers 2xx once it is ready; `path`, where inputs are posted: without it a job says
-    `{"path": ..., "body": ..., "method"?: ...}`; `port`, for a server that cannot be told one.
+    settings:
+    command: the command. `{port}` is replaced by the port to listen on, on 127.0.0.1, and `{vram_mib}` and
+        `{vram_fraction}` by its share of each of its GPUs (`STOKE_VRAM_MIB`, `STOKE_VRAM_FRACTION`).
+    ready_path: returns 2xx when the server is ready.
+    path: the path that inputs are posted to. Without it, an input is `{"path": ..., "body": ..., "method"?: ...}`.
+    port: the port of a server whose port cannot be set.
     """
 
     def __init__(self, settings: dict[str, Any], max_concurrency: int) -> None:
@@ -110,7 +112,7 @@ class Server(Handler):
             if name in part:
                 value = os.environ.get(variable)
                 if value is None:
-                    raise HandlerNotFound(f"the command has {name}, but without a vram_gib it runs on the CPU")
+                    raise HandlerNotFound(f"the command contains {name}, but without vram_gib it runs on the CPU")
                 part = part.replace(name, value)
         return part.replace("{port}", str(self._port))
 
@@ -130,7 +132,7 @@ class Server(Handler):
 
     async def _answer(self, value: Any) -> Any:
         attempt = CURRENT.get()
-        assert isinstance(attempt, Attempt)  # noqa: S101 - it is called for one
+        assert isinstance(attempt, Attempt)  # noqa: S101 - called for an attempt only
         request = self._request(value)
         connection = Connection(_LOOPBACK, self._port)
         forwarding = asyncio.get_running_loop().run_in_executor(
@@ -139,7 +141,7 @@ class Server(Handler):
         try:
             return await asyncio.shield(forwarding)
         except asyncio.CancelledError:
-            # The server sees that nobody waits any more, and the thread is free again.
+            # The server sees the closed connection, and the thread is released.
             connection.hang_up()
             with suppress(Exception):
                 await forwarding
@@ -151,12 +153,12 @@ class Server(Handler):
             return Request("POST", path, json.dumps(value).encode())
         path, method = value.get("path"), value.get("method", "POST")
         if not isinstance(path, str) or not path.startswith("/") or any(c <= " " for c in path):
-            raise Reject(f"input.path: {path!r} is no path of the server: give one such as /v1/models")
+            raise Reject(f"input.path: {path!r} is not a path of the server, e.g. /v1/models")
         if method not in _METHODS:
             raise Reject(f"input.method: {method!r}: use one of {', '.join(_METHODS)}")
         unknown = value.keys() - {"path", "method", "body"}
         if unknown:
-            raise Reject(f"input: {', '.join(sorted(unknown))}: an input has path, body and method")
+            raise Reject(f"input: unknown members {', '.join(sorted(unknown))}; use path, body and method")
         return Request(method, path, json.dumps(value["body"]).encode() if "body" in value else None)
 
     def _forward(self, connection: Connection, request: Request, attempt: Attempt) -> Any:
@@ -173,16 +175,16 @@ class Server(Handler):
         except (OSError, http.client.HTTPException) as error:
             if connection.is_given_up:
                 raise
-            # If it has died, this process ends here; the worker is to see that and not this.
+            # If the server crashed, this process ends here, and the worker reports the crash instead of this error.
             time.sleep(_LAST_LOOK_S)
-            raise ServerError(f"the server broke off: {error or type(error).__name__}") from None
+            raise ServerError(f"the connection to the server failed: {error or type(error).__name__}") from None
         finally:
             connection.close()
 
 
 def _refusal(response: http.client.HTTPResponse) -> Exception:
-    said = " ".join(response.read(_ERROR_BYTES).decode("utf-8", "replace").split())
-    message = f"the server answered {response.status} {response.reason}: {said}".rstrip(": ")
+    detail = " ".join(response.read(_ERROR_BYTES).decode("utf-8", "replace").split())
+    message = f"the server returned {response.status} {response.reason}: {detail}".rstrip(": ")
     is_for_good = 400 <= response.status < 500 and response.status not in _PASSING
     return Reject(message) if is_for_good else ServerError(message)
 
@@ -198,7 +200,7 @@ def _result(response: http.client.HTTPResponse, attempt: Attempt) -> Any:
         try:
             return json.loads(body) if body.strip() else None
         except ValueError as error:
-            raise BadOutput(f"the server's answer is no JSON: {error}") from None
+            raise BadOutput(f"the response of the server is not JSON: {error}") from None
     if kind.startswith("text/"):
         return _bounded(response).decode(response.headers.get_content_charset() or "utf-8", "replace")
     return _file(response, kind, attempt)
@@ -210,7 +212,7 @@ def _streamed(texts: Iterator[str], attempt: Attempt) -> list[Any]:
     for text in texts:
         room -= len(text)
         if room < 0:
-            raise BadOutput(f"the server's answer is more than {BODY_BYTES_MAX} bytes")
+            raise BadOutput(f"the response of the server has more than {BODY_BYTES_MAX} bytes")
         try:
             item = json.loads(text)
         except ValueError:
@@ -221,7 +223,7 @@ def _streamed(texts: Iterator[str], attempt: Attempt) -> list[Any]:
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[str]:
-    """The data of server-sent events (WHATWG HTML, 9.2); `[DONE]` is OpenAI's end of them."""
+    """The data of server-sent events (WHATWG HTML, 9.2). `[DONE]` ends them, as in the API of OpenAI."""
     lines: list[str] = []
     for raw in _lines(response):
         line = raw.rstrip("\r\n")
@@ -242,7 +244,7 @@ def _lines(response: http.client.HTTPResponse) -> Iterator[str]:
 def _bounded(response: http.client.HTTPResponse) -> bytes:
     body = response.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
-        raise BadOutput(f"the server's answer is more than {BODY_BYTES_MAX} bytes")
+        raise BadOutput(f"the response of the server has more than {BODY_BYTES_MAX} bytes")
     return body
 
 
@@ -255,7 +257,7 @@ def _file(response: http.client.HTTPResponse, kind: str, attempt: Attempt) -> Pa
 
 
 def _free_port() -> int:
-    """One that nobody has now: the kernel does not give it out again at once."""
+    """Returns a free port. The kernel does not assign it again at once."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
