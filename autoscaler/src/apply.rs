@@ -68,11 +68,10 @@ impl Hands<'_> {
     /// One step of a plan that was made of `seen`. Machines are looked up there, and written back.
     pub(crate) async fn step(&self, seen: &mut Seen, step: &Step) -> Result<Outcome, Stop> {
         match &step.action {
-            Action::Rent { offer, bid_usd_per_hour, prefetch, .. } => {
+            Action::Rent { offer, bid_usd_per_hour, .. } => {
                 let found = seen.offers.iter().find(|known| known.id == *offer).cloned();
                 let Some(found) = found else { return Ok(Outcome::LeftAlone("there is no such offer by now")) };
-                let prefetch = prefetch.iter().map(ToString::to_string).collect();
-                self.rent(seen, found, *bid_usd_per_hour, prefetch).await
+                self.rent(seen, found, *bid_usd_per_hour).await
             }
             Action::Resume { machine } => self.on(seen, machine, async |machine, _| self.resume(machine).await).await,
             Action::Drain { machine } => {
@@ -114,13 +113,7 @@ impl Hands<'_> {
         })
     }
 
-    async fn rent(
-        &self,
-        seen: &mut Seen,
-        offer: Offer,
-        bid_usd_per_hour: Option<f64>,
-        prefetch: Vec<String>,
-    ) -> Result<Outcome, Stop> {
+    async fn rent(&self, seen: &mut Seen, offer: Offer, bid_usd_per_hour: Option<f64>) -> Result<Outcome, Stop> {
         let Some(provider) = self.providers.get(&offer.provider) else {
             return Ok(Outcome::LeftAlone("there is no such provider"));
         };
@@ -134,7 +127,7 @@ impl Hands<'_> {
         if crate::planted::is("rent-before-intent") {
             let join_token = self.invite(provider, &id, &offer).await.unwrap_or_default();
             let (label, offer) = (id.clone(), offer.clone());
-            drop(provider.rent(&Order { label, offer, bid_usd_per_hour, prefetch: Vec::new(), join_token }).await);
+            drop(provider.rent(&Order { label, offer, bid_usd_per_hour, join_token }).await);
         }
         // Its name may have been another's that was drained.
         told(self.ledger.drain(self.term, &id, None).await?)?;
@@ -150,7 +143,7 @@ impl Hands<'_> {
         }
         let rented = async {
             let join_token = self.invite(provider, &id, &offer).await?;
-            let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, prefetch, join_token };
+            let order = Order { label: id.clone(), offer: offer.clone(), bid_usd_per_hour, join_token };
             provider.rent(&order).await
         };
         let failure = match in_time(provider, rented).await {
@@ -490,7 +483,7 @@ mod tests {
         }
 
         async fn rent(&mut self) -> Result<Outcome, Stop> {
-            self.does(Action::Rent { offer: "77".into(), bid_usd_per_hour: None, no_bid: None, prefetch: vec![] }).await
+            self.does(Action::Rent { offer: "77".into(), bid_usd_per_hour: None, no_bid: None }).await
         }
 
         async fn only(&self) -> MachineRecord {

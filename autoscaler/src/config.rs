@@ -10,6 +10,7 @@ use toml::{Table, Value};
 
 use crate::Policy;
 use crate::live::Settings;
+use crate::policy::RETIRED;
 use crate::providers::kubernetes::settings::KubernetesSettings;
 use crate::providers::owned::Host;
 use crate::providers::vast::VastSettings;
@@ -70,6 +71,8 @@ pub struct Config {
     pub vast: VastSettings,
     /// A cluster.
     pub kubernetes: KubernetesSettings,
+    /// Settings of the file that earlier releases had and this one ignores, e.g. `policy.prefetch_max`.
+    pub ignored: Vec<String>,
 }
 
 /// Workers as processes of this machine.
@@ -160,6 +163,7 @@ impl Config {
                 put(&mut table, variable, setting, text)?;
             }
         }
+        let ignored = drop_retired(&mut table);
         let raw: RawConfig = Value::Table(table).try_into()?;
         if raw.tick_ms < 100 {
             return Err(Error::Setting { setting: "tick_ms", why: "must be at least 100".to_owned() });
@@ -203,8 +207,16 @@ impl Config {
             hosts: raw.hosts,
             vast: raw.vast,
             kubernetes: raw.kubernetes,
+            ignored,
         })
     }
+}
+
+/// Removes the settings that have no effect any more, so that a file written for an earlier release still loads. Returns their names.
+fn drop_retired(table: &mut Table) -> Vec<String> {
+    let Some(Value::Table(policy)) = table.get_mut("policy") else { return Vec::new() };
+    let retired = RETIRED.iter().filter(|name| policy.remove(**name).is_some());
+    retired.map(|name| format!("policy.{name}")).collect()
 }
 
 /// What `over` says stands; tables are merged member by member.
@@ -265,6 +277,13 @@ mod tests {
         assert_eq!(policy.max_usd_per_day, Some(0.0));
         assert_eq!(policy.with("max_usd_per_day", "null").unwrap().max_usd_per_day, None);
         assert!(policy.with("max_usd_per_day", "-1").is_err());
+    }
+
+    #[test]
+    fn a_setting_of_an_earlier_release_is_ignored_and_reported() {
+        let config = load("[policy]\nprefetch_max = 12\nmax_machines = 3", &[]).unwrap();
+        assert_eq!((config.ignored, config.settings.policy.max_machines), (vec!["policy.prefetch_max".to_owned()], 3));
+        assert_eq!(load("", &[]).unwrap().ignored, [""; 0]);
     }
 
     #[test]

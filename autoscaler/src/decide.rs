@@ -259,10 +259,9 @@ impl<'a> Decision<'a> {
             });
             return false;
         };
-        let prefetch = group.popular.clone();
         let ranking = Ranking { snapshot, policy, group, on: &[], no_bid };
         let no_bid = ranking.why_no_bid(offer).filter(|_| bid_usd_per_hour.is_none());
-        self.step(Action::Rent { offer: offer.id.clone(), bid_usd_per_hour, no_bid, prefetch }, reason.clone());
+        self.step(Action::Rent { offer: offer.id.clone(), bid_usd_per_hour, no_bid }, reason.clone());
         self.usd_per_hour += usd_per_hour;
         *self.taken.entry(&offer.id).or_default() += 1;
         self.taken_cards.extend(offer.gpu_ids.iter().map(|card| (&offer.host, *card)));

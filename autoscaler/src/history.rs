@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::observation::Observation;
 use crate::plan::Plan;
-use crate::policy::Policy;
+use crate::policy::{Policy, RETIRED};
 
 /// A file that has grown to this is put aside, as `<file>.1`; the one that was there before goes.
 const BYTES_MAX: u64 = 64 << 20;
@@ -97,7 +97,11 @@ pub fn read(path: &Path) -> io::Result<History> {
             continue;
         }
         let wrong = |error| io::Error::other(format!("line {} is no recorded round: {error}", number + 1));
-        match serde_json::from_str(&line).map_err(wrong)? {
+        let mut line: serde_json::Value = serde_json::from_str(&line).map_err(wrong)?;
+        if let Some(policy) = line.get_mut("policy").and_then(serde_json::Value::as_object_mut) {
+            RETIRED.iter().for_each(|name| drop(policy.remove(*name)));
+        }
+        match serde_json::from_value(line).map_err(wrong)? {
             Line::Begins { policy } => history = History { policy: *policy, rounds: Vec::new() },
             Line::Round(round) => history.rounds.push(*round),
             Line::Alone(seen) => history.rounds.push(Recorded { seen: *seen, plan: Plan::default() }),
@@ -110,6 +114,21 @@ pub fn read(path: &Path) -> io::Result<History> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn a_history_of_an_earlier_release_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rounds.jsonl");
+        let rent = serde_json::json!({"do": "rent", "offer": "77", "prefetch": ["acme/draw"]});
+        let plan = serde_json::json!({"steps": [{"action": rent, "reason": {"why": "lost"}}]});
+        let lines = [
+            serde_json::json!({"policy": {"max_machines": 3, "prefetch_max": 24}}),
+            serde_json::json!({"seen": Observation::default(), "plan": plan}),
+        ];
+        fs::write(&path, lines.map(|line| format!("{line}\n")).concat()).unwrap();
+        let history = read(&path).unwrap();
+        assert_eq!((history.policy.max_machines, history.rounds[0].plan.steps.len()), (3, 1));
+    }
 
     #[test]
     fn what_is_written_is_read_again() {

@@ -39,9 +39,6 @@ pub enum Action {
         /// Why none is made, where the policy would have bids.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         no_bid: Option<NoBid>,
-        /// Endpoints whose weights it should fetch as soon as it is there, the most wanted first.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        prefetch: Vec<Name>,
     },
     /// Start a stopped machine.
     Resume {
@@ -220,8 +217,8 @@ pub enum Withheld {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rent { offer, bid_usd_per_hour: None, no_bid: None, .. } => write!(f, "rent {offer}"),
-            Self::Rent { offer, bid_usd_per_hour: None, no_bid: Some(why), .. } => {
+            Self::Rent { offer, bid_usd_per_hour: None, no_bid: None } => write!(f, "rent {offer}"),
+            Self::Rent { offer, bid_usd_per_hour: None, no_bid: Some(why) } => {
                 write!(f, "rent {offer}, without a bid ({why})")
             }
             Self::Rent { offer, bid_usd_per_hour: Some(bid), .. } => write!(f, "rent {offer}, bidding ${bid:.3}/h"),

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use stokehold_queue::json_in_words;
 
+/// Settings of earlier releases that have no effect any more. Configuration files and recorded histories that contain them are still read.
+pub(crate) const RETIRED: [&str; 1] = ["prefetch_max"];
+
 /// What becomes of rented machines when a day's budget is spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -86,8 +89,6 @@ pub struct Policy {
     pub run_prior_s: f64,
     /// Seconds of loading per run, where many endpoints share a machine, before that has been measured.
     pub load_prior_s: f64,
-    /// Endpoints whose weights a new machine fetches ahead.
-    pub prefetch_max: usize,
     /// What an hour of an owned machine is thought to cost, dollars: power, and what else could run there.
     pub owned_usd_per_hour: f64,
 
@@ -139,7 +140,6 @@ impl Default for Policy {
             resume_late: 0.5,
             run_prior_s: 15.0,
             load_prior_s: 4.0,
-            prefetch_max: 24,
             owned_usd_per_hour: 0.05,
             boot_deadline_s: 900.0,
             resume_deadline_s: 45.0,

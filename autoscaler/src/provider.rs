@@ -130,8 +130,6 @@ pub struct Order {
     pub offer: Offer,
     /// What to bid for an interruptible one, dollars an hour; `None` for one that is ours until given back.
     pub bid_usd_per_hour: Option<f64>,
-    /// Endpoints, `<tenant>/<name>`, whose weights are wanted there first.
-    pub prefetch: Vec<String>,
     /// What its worker joins with: good for one worker of this label, and not for long. Empty where workers are given theirs otherwise.
     pub join_token: Secret,
 }

@@ -82,8 +82,6 @@ pub struct Group {
     pub hour_factor: f64,
     /// By number of machines, from one on: how long it goes unused.
     pub levels: Vec<Level>,
-    /// Endpoints that were asked for lately, the most wanted first.
-    pub popular: Vec<Name>,
 }
 
 /// What a machine must have to run an endpoint.

@@ -26,8 +26,6 @@ const LEFT_OF_RUN: f64 = 0.7;
 const OF_MARGIN: f64 = 0.5;
 /// The slowest boots take so much longer than the mean.
 const SLOW_BOOT: f64 = 1.6;
-/// Deferrable jobs count for so much less where it is asked what to have at hand.
-const DEFERRABLE: f64 = 0.2;
 
 /// Folds observations into what can be learned from them. Live, in dry runs and in simulations it is the same.
 pub struct Observer {
@@ -309,7 +307,6 @@ impl Look<'_> {
         group.faster = self.faster();
         work.deferred = machines_until(&mut due, running_s);
         group.run_s = if runs > LATELY_MIN { runs_s / runs } else { self.policy.run_prior_s };
-        self.popular(group);
         work
     }
 
@@ -324,25 +321,6 @@ impl Look<'_> {
             if all > 0.0 { members().map(told).sum::<f64>() / all } else { 1.0 }
         };
         kinds.into_iter().map(|kind| (kind.clone(), of(kind))).collect()
-    }
-
-    /// The endpoints that were asked for lately, the most wanted first.
-    fn popular(&self, group: &mut Group) {
-        let score = |place: usize| {
-            let (interactive, deferrable) = self.endpoints[place].lately;
-            interactive + DEFERRABLE * deferrable
-        };
-        let mut wanted: Vec<(f64, usize)> =
-            self.members.iter().map(|place| (score(*place), *place)).filter(|(score, _)| *score > LATELY_MIN).collect();
-        let most = self.policy.prefetch_max.min(wanted.len());
-        let order = |a: &(f64, usize), b: &(f64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if most > 0 && most < wanted.len() {
-            wanted.select_nth_unstable_by(most - 1, order);
-        }
-        wanted.truncate(most);
-        wanted.sort_unstable_by(order);
-        group.popular.clear();
-        group.popular.extend(wanted.iter().map(|(_, place)| self.endpoints[*place].name.clone()));
     }
 }
 

@@ -287,10 +287,7 @@ mod tests {
         let offer = local.offers().await.unwrap().remove(0);
         let taken = local.lock().keys().cloned().collect();
         let label = local.label(&offer, &taken);
-        local
-            .rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![], join_token: Secret::default() })
-            .await
-            .unwrap()
+        local.rent(&Order { label, offer, bid_usd_per_hour: None, join_token: Secret::default() }).await.unwrap()
     }
 
     async fn labels(local: &Local) -> Vec<String> {

@@ -294,9 +294,7 @@ mod tests {
         let hosts = hosts(start);
         let offer = hosts.offers().await.unwrap().remove(0);
         let label = hosts.label(&offer, &BTreeSet::new());
-        hosts
-            .rent(&Order { label, offer, bid_usd_per_hour: None, prefetch: vec![], join_token: Secret::default() })
-            .await
+        hosts.rent(&Order { label, offer, bid_usd_per_hour: None, join_token: Secret::default() }).await
     }
 
     #[tokio::test]

@@ -63,8 +63,6 @@ pub(super) struct Machine {
     pub(super) life: u32,
     /// It is to resume, and its card has been rented out.
     pub(super) is_taken: bool,
-    /// Endpoints whose weights are to be fetched ahead, the next one last.
-    pub(super) to_fetch: Vec<usize>,
     /// Charged until then.
     pub(super) billed_ms: u64,
 }
@@ -93,7 +91,6 @@ impl Machine {
             holds: None,
             life: 0,
             is_taken: false,
-            to_fetch: Vec::new(),
             billed_ms: now_ms,
         }
     }
@@ -190,23 +187,6 @@ impl Machine {
         }
         if self.running.is_empty() {
             (self.idle_since_ms, self.running_gb) = (now_ms, 0.0);
-        }
-    }
-
-    /// The next endpoint to fetch ahead.
-    pub(super) fn next_fetch(&mut self) -> Option<usize> {
-        loop {
-            let next = self.to_fetch.pop()?;
-            if !self.on_disk.contains(&next) {
-                return Some(next);
-            }
-        }
-    }
-
-    /// An endpoint's weights are on its disk.
-    pub(super) fn fetched(&mut self, endpoint: usize) {
-        if !self.on_disk.contains(&endpoint) {
-            self.on_disk.push(endpoint);
         }
     }
 

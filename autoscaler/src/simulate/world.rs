@@ -52,8 +52,6 @@ enum Event {
     Ready(usize, u32),
     /// A run is over: machine, life, ticket, job.
     Ends(usize, u32, Ticket, usize),
-    /// Weights that were fetched ahead are there: machine, life, endpoint.
-    Fetched(usize, u32, usize),
     /// Somebody outbid an interruptible machine.
     Lost(usize, u32),
     /// Nobody does any more.
@@ -184,7 +182,6 @@ impl<'a> World<'a> {
                 Event::Arrives(job) => self.arrive(job),
                 Event::Ready(machine, life) => self.get_ready(machine, life),
                 Event::Ends(machine, life, ticket, job) => self.end(machine, life, ticket, job),
-                Event::Fetched(machine, life, endpoint) => self.fetched(machine, life, endpoint),
                 Event::Lost(machine, life) => self.lose(machine, life),
                 Event::Back(machine, life) => self.come_back(machine, life),
                 Event::Decide if at_ms == self.decide_ms => {

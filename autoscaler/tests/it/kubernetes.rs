@@ -74,7 +74,7 @@ async fn order(provider: &Kubernetes, pool: &str, label: &str) -> Order {
     let offers = provider.offers().await.unwrap();
     let offer = offers.into_iter().find(|offer| *offer.id == *pool).unwrap();
     let (label, join_token) = (label.to_owned(), Secret::new(JOIN));
-    Order { label, offer, bid_usd_per_hour: None, prefetch: vec![], join_token }
+    Order { label, offer, bid_usd_per_hour: None, join_token }
 }
 
 async fn rent(provider: &Kubernetes, pool: &str, label: &str) -> Result<String, Failure> {

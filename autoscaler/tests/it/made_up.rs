@@ -126,7 +126,6 @@ impl Draw {
 
     fn group(&mut self, needs: Needs) -> Group {
         let levels = self.up_to(8);
-        let popular = self.up_to(3);
         Group {
             faster: Default::default(),
             needs,
@@ -142,7 +141,6 @@ impl Draw {
             working_set_gb: self.within(0.0, 200.0),
             hour_factor: self.within(0.2, 3.0),
             levels: (0..levels).map(|_| self.level()).collect(),
-            popular: (0..popular).map(|n| Name::from(format!("e{n}"))).collect(),
         }
     }
 

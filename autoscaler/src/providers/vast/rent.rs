@@ -18,9 +18,6 @@ const SHELL: &str = "/bin/sh";
 /// Characters of a label.
 const LABEL_MAX: usize = 60;
 
-/// Characters of the names whose weights are wanted first: an environment is 32 KiB at most.
-const PREFETCH_MAX: usize = 8_000;
-
 /// Bids that Vast.ai takes, dollars an hour.
 const PRICES: std::ops::RangeInclusive<f64> = 0.001..=128.0;
 
@@ -112,19 +109,6 @@ impl Lease {
         set("STOKE_GATEWAY_URL", &self.gateway_url);
         set("STOKE_JOIN_TOKEN", order.join_token.expose());
         set("STOKE_WORKER_NAME", &order.label);
-        let mut prefetch = String::new();
-        for name in &order.prefetch {
-            if prefetch.len() + 1 + name.len() > PREFETCH_MAX {
-                break;
-            }
-            if !prefetch.is_empty() {
-                prefetch.push(',');
-            }
-            prefetch.push_str(name);
-        }
-        if !prefetch.is_empty() {
-            set("STOKE_PREFETCH", &prefetch);
-        }
         if !self.package_indexes.is_empty() {
             set("STOKE_PACKAGE_INDEXES", &self.package_indexes);
         }

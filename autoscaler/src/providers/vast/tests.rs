@@ -25,7 +25,6 @@ fn order(bid_usd_per_hour: Option<f64>) -> Order {
         label: "m-0123456789abcdef".to_owned(),
         offer: offer(),
         bid_usd_per_hour,
-        prefetch: vec!["acme/paint".to_owned(), "acme/draw".to_owned()],
         join_token: Secret::new("jt_verysecret"),
     }
 }

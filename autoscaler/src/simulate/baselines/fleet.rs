@@ -56,8 +56,7 @@ impl Fleet {
         let stopped = of(Phase::Stopped).map(|machine| Action::Resume { machine: machine.id.clone() });
         let offers = self.offers(seen, need_gb);
         let rented = offers.into_iter().flat_map(|offer| {
-            let rent =
-                Action::Rent { offer: offer.id.clone(), bid_usd_per_hour: None, no_bid: None, prefetch: Vec::new() };
+            let rent = Action::Rent { offer: offer.id.clone(), bid_usd_per_hour: None, no_bid: None };
             std::iter::repeat_n(rent, offer.count as usize)
         });
         drained.chain(stopped).chain(rented).take(count).for_each(|action| steps.push(action));
