@@ -5,7 +5,6 @@ mod api;
 mod ask;
 mod error;
 mod instances;
-mod logs;
 mod money;
 mod offers;
 mod pace;
@@ -90,35 +89,6 @@ impl Vast {
             classes: Mutex::new(Class::all(&[])),
             changes: AtomicU64::new(0),
         })
-    }
-
-    /// Bids another price for an interruptible machine, dollars an hour, without its disk.
-    ///
-    /// # Errors
-    /// As [`Provider::stop`].
-    pub async fn change_bid(&self, rental: &str, usd_per_hour: f64) -> Result<(), Failure> {
-        let path = format!("/api/v0/instances/bid_price/{}/", id_of(rental)?);
-        let body = json!({"client_id": "me", "price": rent::bid(usd_per_hour)?});
-        self.change(Endpoint::Bid, request(Method::Put, path, Some(body))).await?;
-        Ok(())
-    }
-
-    /// Calls a machine something else: from now on it is this machine of ours.
-    ///
-    /// # Errors
-    /// As [`Provider::stop`].
-    pub async fn relabel(&self, rental: &str, id: &str) -> Result<(), Failure> {
-        let body = json!({"label": self.lease.label(id)?});
-        self.change(Endpoint::State, request(Method::Put, instance(rental)?, Some(body))).await?;
-        Ok(())
-    }
-
-    /// The last lines that a machine has printed, 64 KiB at most.
-    ///
-    /// # Errors
-    /// As [`Provider::stop`]; they may be there later.
-    pub async fn logs(&self, rental: &str, lines: u32) -> Result<String, Failure> {
-        Ok(logs::logs(&self.api, id_of(rental)?, lines, self.settings.base_url()).await?)
     }
 
     async fn set_state(&self, rental: &str, state: &str) -> Result<(), Failure> {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::fleet::Fleet;
 use crate::observe::Seen;
 use crate::providers::vast::VastSettings;
-use crate::providers::vast::transport::{Answer, Lost, Place, Request, Transport};
+use crate::providers::vast::transport::{Answer, Lost, Request, Transport};
 use crate::rental_ledger::memory::MemoryLedger;
 use crate::secret::Secret;
 
@@ -141,7 +141,7 @@ impl Cloud {
     /// What a call does, which is written down before it.
     fn handle(&self, request: &Request) -> fake::Answer {
         let now_s = self.now_s();
-        let Place::Api(path) = &request.place else { return fake::Answer::text(404, "") };
+        let path = &request.path;
         if self.is_bare.load(Ordering::Relaxed) && path.starts_with("/api/v1/instances/") {
             let none = r#"{"success":true,"instances_found":0,"total_instances":0,"next_token":null,"instances":[]}"#;
             return fake::Answer {

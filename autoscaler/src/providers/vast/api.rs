@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::error::{self, Problem, Refusal};
 use super::pace::{Endpoint, NoTurn, Pacer};
-use super::transport::{Answer, Lost, Method, Place, Request, Transport};
+use super::transport::{Lost, Method, Request, Transport};
 use crate::provider::Failure;
 use crate::secret::Secret;
 
@@ -126,12 +126,6 @@ impl Api {
         Err(last.unwrap_or(Trouble::NoTurn(NoTurn::TooLate(CALL_MAX))))
     }
 
-    /// Fetches what lies at a URL of somebody else's, without the key: nobody waits for a turn there.
-    pub(super) async fn fetch(&self, url: String, timeout: Duration) -> Result<Answer, Lost> {
-        let place = Place::Keyless(url);
-        self.transport.send(Request { method: Method::Get, place, query: Vec::new(), body: None, timeout }).await
-    }
-
     async fn send(&self, endpoint: Endpoint, request: Request) -> Result<Object, Trouble> {
         let answer = self.transport.send(request).await?;
         let read = error::read(&answer);
@@ -154,7 +148,7 @@ impl Api {
 
 /// A request to a path of the provider's.
 pub(super) fn request(method: Method, path: impl Into<String>, body: Option<Value>) -> Request {
-    Request { method, place: Place::Api(path.into()), query: Vec::new(), body, timeout: ANSWER_MAX }
+    Request { method, path: path.into(), query: Vec::new(), body, timeout: ANSWER_MAX }
 }
 
 #[cfg(test)]

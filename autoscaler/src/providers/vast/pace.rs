@@ -30,20 +30,16 @@ pub(super) enum Endpoint {
     Rent,
     /// `DELETE /instances/{id}/`.
     Destroy,
-    /// `PUT /instances/bid_price/{id}/`.
-    Bid,
     /// `GET /api/v1/instances/`.
     List,
     /// `GET /instances/{id}/`.
     Show,
-    /// `PUT /instances/{id}/`: run, stop, label.
+    /// `PUT /instances/{id}/`: run, stop.
     State,
     /// `GET /charges/`.
     Charges,
     /// `POST /bundles/`: ten a minute.
     Search,
-    /// `PUT /instances/request_logs/{id}/`.
-    Logs,
     /// `GET /users/current`.
     User,
 }
@@ -54,11 +50,9 @@ impl Endpoint {
         Duration::from_millis(match self {
             Self::Rent => 4_500,
             Self::Destroy => 3_000,
-            Self::Bid => 5_500,
             Self::Show => 2_000,
             Self::List | Self::State | Self::Charges | Self::User => 1_000,
             Self::Search => 6_000,
-            Self::Logs => 1_500,
         })
     }
 }
@@ -209,13 +203,11 @@ mod tests {
         let thresholds = [
             (Endpoint::Rent, 4_500),
             (Endpoint::Destroy, 3_000),
-            (Endpoint::Bid, 5_500),
             (Endpoint::List, 1_000),
             (Endpoint::Show, 2_000),
             (Endpoint::State, 1_000),
             (Endpoint::Charges, 1_000),
             (Endpoint::Search, 6_000),
-            (Endpoint::Logs, 1_500),
             (Endpoint::User, 1_000),
         ];
         let pacer = Pacer::default();
