@@ -3,7 +3,7 @@
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
 use stokehold_queue::{Clock, Error, WorkerRecord};
 
-use crate::live::chores::micros;
+use crate::money::micros;
 use crate::observation::Offer;
 use crate::observe::Seen;
 use crate::plan::{Action, Step};
@@ -479,7 +479,7 @@ mod tests {
                 invites: None,
                 is_urgent: false,
             };
-            hands.step(&mut self.seen, &Step { action, reason: Reason::Policy { text: String::new() } }).await
+            hands.step(&mut self.seen, &Step { action, reason: Reason::Lost }).await
         }
 
         async fn rent(&mut self) -> Result<Outcome, Stop> {

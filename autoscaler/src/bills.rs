@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use stokehold_queue::costs::{BillState, Charged, MachineBill};
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 
-use crate::live::chores::micros;
+use crate::money::micros;
 use crate::observe::{SILENT_MS, Seen};
 use crate::provider::{Charge, RentalState};
 

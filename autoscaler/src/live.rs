@@ -28,10 +28,11 @@ use tokio_util::sync::CancellationToken;
 use crate::Policy;
 use crate::apply::{Hands, Stop};
 use crate::bills::books::Books;
+use crate::durations::millis;
 use crate::history::Recorder;
-use crate::live::chores::micros;
 use crate::metrics::{self, Led};
 use crate::mind::Mind;
+use crate::money::micros;
 use crate::observation::Observation;
 use crate::observe::{self, Seen};
 use crate::plan::Plan;
@@ -336,11 +337,6 @@ impl Autoscaler {
         }
         lead.give_up().await;
     }
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some hours, never negative")]
-fn millis(seconds: f64) -> u64 {
-    (seconds.max(0.0) * 1e3) as u64
 }
 
 /// Completes when work is ready that nobody waits for.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use stokehold_exposition::{Exposition, Metric, catalogue};
 
+use crate::money::dollars;
 use crate::observation::{Machine, Observation, Phase};
 use crate::plan::Reason;
 use crate::policy::Policy;
@@ -94,8 +95,7 @@ pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
         gauge!(led::HOUR_LIMIT).set(policy.max_usd_per_hour);
         gauge!(led::MACHINES_LIMIT).set(policy.max_machines);
         if let Some(micros) = round.spent_usd_micros {
-            #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
-            gauge!(led::SPENT_TODAY).set(micros as f64 / 1e6);
+            gauge!(led::SPENT_TODAY).set(dollars(micros));
         }
         if let Some(most_usd) = policy.max_usd_per_day {
             gauge!(led::DAY_LIMIT).set(most_usd);

@@ -11,6 +11,8 @@ use stokehold_queue::reach::parts_of;
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 use stokehold_queue::vram::{kind_of_cards, sold_gib};
 
+use crate::durations::seconds;
+use crate::money::dollars;
 use crate::name::Name;
 use crate::observation::{Endpoint, JOINED, Machine, Observation, Offer, Phase, Runs, Traits, Work};
 use crate::provider::{Rental, RentalState};
@@ -362,16 +364,6 @@ fn told(seen: &Seen, worker: &WorkerRecord, machine: Machine) -> Machine {
 pub(crate) fn loaded(worker: &WorkerRecord) -> impl Iterator<Item = String> {
     let models = worker.status.models.iter().filter(|model| model.state != ModelState::Loading);
     models.map(|model| format!("{}/{}", model.tenant, model.name.split('@').next().unwrap_or_default()))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "unix milliseconds fit a double's 53 bits")]
-fn seconds(ms: u64) -> f64 {
-    ms as f64 / 1_000.0
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
-pub(crate) fn dollars(micros: u64) -> f64 {
-    micros as f64 / 1e6
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]

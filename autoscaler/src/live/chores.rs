@@ -3,6 +3,7 @@
 
 use stokehold_queue::registry::{MachineRecord, Wanted};
 
+use crate::money::micros;
 use crate::observe::{self, Seen};
 use crate::provider::{Provider, RentalState};
 
@@ -278,11 +279,6 @@ fn shun(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Mach
     let word = |member: &str| machine.offer[member].as_str().unwrap_or_default().to_owned();
     let host = Some(word("host")).filter(|host| !host.is_empty()).unwrap_or_else(|| word("id"));
     Some(Chore::Shun { host, until_ms: seen.now_ms + patience.shun_ms })
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "some dollars an hour, never negative")]
-pub(crate) fn micros(usd: f64) -> u64 {
-    (usd.max(0.0) * 1e6).round() as u64
 }
 
 #[cfg(test)]

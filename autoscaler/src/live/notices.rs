@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, MachineRecord, Notice};
 
 use crate::live::look::Unsold;
-use crate::observe::dollars;
+use crate::money::dollars;
 use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};
 use crate::provider::Failure;

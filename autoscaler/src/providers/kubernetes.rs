@@ -11,7 +11,7 @@ pub mod settings;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, try_join_all};
@@ -21,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::observation::Offer;
 use crate::provider::{Failure, Order, Provider, Rental, RentalState};
+use crate::sync::lock;
 use answer::Fault;
 use call::{Calls, JOBS, PODS};
 use names::{DEPLOYMENT, MACHINE, MANAGED_BY, OWNER, POOL, Rented, STOKEHOLD};
@@ -66,7 +67,7 @@ impl Kubernetes {
     }
 
     fn taken(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<String>>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.taken)
     }
 
     async fn listed(&self) -> Result<Vec<Rental>, Failure> {

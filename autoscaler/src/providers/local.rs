@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use crate::observation::{Offer, Traits};
 use crate::provider::{Failure, Order, Provider, Rental, RentalState};
+use crate::sync::lock;
 
 /// The word for it.
 pub const NAME: &str = "local";
@@ -183,7 +184,7 @@ impl Local {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Process>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
     }
 }
 

@@ -18,7 +18,7 @@ pub mod transport;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -36,6 +36,7 @@ use crate::observation::Offer;
 use crate::policy::Policy;
 use crate::provider::{Charge, Failure, Order, Provider, Rental};
 use crate::snapshot::Needs;
+use crate::sync::lock;
 
 pub use self::api::NO_CREDIT;
 pub use self::rent::TooLong;
@@ -148,8 +149,8 @@ impl Provider for Vast {
 
     fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
         Box::pin(async {
-            let avoided = self.avoided.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let avoided = lock(&self.avoided).clone();
+            let classes = lock(&self.classes).clone();
             let mut offers = self.market.lock().await.offers(&self.api, &self.wishes, &classes, &avoided).await?;
             offers.retain(|offer| ask::machine_id(&offer.host).is_none_or(|id| !avoided.contains(&id)));
             Ok(offers)
@@ -226,11 +227,11 @@ impl Provider for Vast {
 
     fn avoid(&self, hosts: &BTreeSet<String>) {
         let boxes = hosts.iter().filter_map(|host| ask::machine_id(host)).collect();
-        *self.avoided.lock().unwrap_or_else(PoisonError::into_inner) = boxes;
+        *lock(&self.avoided) = boxes;
     }
 
     fn look_for(&self, needs: &[Needs]) {
-        *self.classes.lock().unwrap_or_else(PoisonError::into_inner) = Class::all(needs);
+        *lock(&self.classes) = Class::all(needs);
     }
 
     fn takes_join_token(&self) -> bool {

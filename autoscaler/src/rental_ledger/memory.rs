@@ -1,7 +1,7 @@
 //! The ledger in memory, for simulations: it gives way before and after each call, so that whoever is killed there is killed in between.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use futures::future::BoxFuture;
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
@@ -10,6 +10,7 @@ use tokio::task::yield_now;
 
 use super::RentalLedger;
 use crate::planted::is;
+use crate::sync::lock;
 
 /// What is written down.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ impl MemoryLedger {
     }
 
     pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rows)
     }
 
     /// As `lead.lua`.

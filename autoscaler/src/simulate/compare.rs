@@ -13,6 +13,7 @@ use super::table::Row;
 use super::{Outcome, bound};
 use crate::mind::Mind;
 use crate::policy::Policy;
+use crate::sync::lock;
 
 /// What our own policy is called.
 pub const OWN: &str = "stokehold";
@@ -116,7 +117,7 @@ fn in_parallel<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T
                         return;
                     }
                     let it = work(place);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((place, it));
+                    lock(&done).push((place, it));
                 }
             });
         }

@@ -7,6 +7,7 @@ use stokehold_queue::reach::Reach;
 use stokehold_queue::vram::mib_of_gib;
 
 use super::rules::{cold_load_s, disk_load_s};
+use crate::durations::millis;
 use crate::name::Name;
 use crate::observation::Phase;
 
@@ -165,9 +166,9 @@ impl Machine {
             self.ledger.reserve(&need, &CARD).expect("room was made")
         });
         let is_here = self.on_disk.contains(&wanted.endpoint);
-        let disk_ms = ms(disk_load_s(wanted.vram_gb));
+        let disk_ms = millis(disk_load_s(wanted.vram_gb));
         let (load, load_ms) =
-            if is_here { (Load::FromDisk, disk_ms) } else { (Load::Cold, ms(cold_load_s(wanted.vram_gb))) };
+            if is_here { (Load::FromDisk, disk_ms) } else { (Load::Cold, millis(cold_load_s(wanted.vram_gb))) };
         if !is_here {
             self.on_disk.push(wanted.endpoint);
         }
@@ -199,10 +200,4 @@ impl Machine {
     pub(super) fn on_disk(&self) -> &[usize] {
         &self.on_disk
     }
-}
-
-/// Seconds in whole milliseconds.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds of a trace, never negative")]
-pub(super) fn ms(seconds: f64) -> u64 {
-    (seconds * 1_000.0).round() as u64
 }

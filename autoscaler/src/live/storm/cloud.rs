@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -17,6 +17,7 @@ use crate::providers::vast::VastSettings;
 use crate::providers::vast::transport::{Answer, Lost, Request, Transport};
 use crate::rental_ledger::memory::MemoryLedger;
 use crate::secret::Secret;
+use crate::sync::lock;
 
 /// When the simulation begins, unix milliseconds.
 const BEGAN_MS: u64 = 1_800_000_000_000;
@@ -62,10 +63,6 @@ pub(super) struct Cloud {
     /// Its list says that there is nothing, in every way that it can.
     is_bare: AtomicBool,
     wrong: Mutex<Vec<String>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cloud {

@@ -2,11 +2,13 @@
 //! tests and simulations have their own.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use rand::Rng as _;
 use tokio::time::{Instant, sleep_until};
+
+use crate::sync::lock;
 
 /// Two requests may come closer together on their way.
 const MARGIN: Duration = Duration::from_millis(100);
@@ -148,7 +150,7 @@ impl Pacer {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Endpoint, Lane>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lanes)
     }
 }
 

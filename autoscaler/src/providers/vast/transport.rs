@@ -10,6 +10,7 @@ use reqwest::{Url, redirect};
 use serde_json::Value;
 use stokehold_queue::now_ms;
 
+use crate::durations::seconds;
 use crate::secret::Secret;
 
 /// More than the longest listing there is; who sends more is not read to the end.
@@ -170,8 +171,7 @@ impl Http {
         let content_type = header(CONTENT_TYPE.as_str()).unwrap_or_default();
         let number = |text: String| text.trim().parse().ok().filter(|seconds: &f64| seconds.is_finite());
         let retry_after_s = header(RETRY_AFTER.as_str()).and_then(number);
-        #[expect(clippy::cast_precision_loss, reason = "a date in seconds")]
-        let now_s = now_ms() as f64 / 1e3;
+        let now_s = seconds(now_ms());
         let quota_resets_in_s = header("x-ratelimit-reset").and_then(number).map(|at_s| at_s - now_s);
         let status = answer.status().as_u16();
         let mut body = BytesMut::new();

@@ -7,10 +7,11 @@ use stokehold_queue::Queue as _;
 use stokehold_queue::reach::Reach;
 
 use super::{Event, World, digit, now};
+use crate::durations::millis;
 use crate::name::Name;
 use crate::observation::Phase;
 use crate::plan::{Action, Plan};
-use crate::simulate::machine::{Machine, ms};
+use crate::simulate::machine::Machine;
 use crate::simulate::offers::Kind;
 
 impl World<'_> {
@@ -71,7 +72,7 @@ impl World<'_> {
     /// A time from an exponential distribution with this mean.
     pub(super) fn drawn_ms(&mut self, mean_s: f64) -> u64 {
         let share: f64 = self.random.random_range(f64::EPSILON..1.0);
-        ms(-mean_s * share.ln())
+        millis(-mean_s * share.ln())
     }
 
     pub(super) fn expect_loss(&mut self, number: usize) {
@@ -182,7 +183,7 @@ impl World<'_> {
         self.tally.boots += 1;
         let Kind { boot_lo_s, boot_hi_s, .. } = self.kinds[kind];
         let boot_s = boot_lo_s + (boot_hi_s - boot_lo_s) * self.random.random::<f64>();
-        self.at(self.now_ms + ms(boot_s), Event::Ready(number, 0));
+        self.at(self.now_ms + millis(boot_s), Event::Ready(number, 0));
         self.expect_loss(number);
     }
 
@@ -196,7 +197,7 @@ impl World<'_> {
         let life = machine.life;
         if !is_taken {
             let (lo_s, hi_s) = self.rules.resume_s;
-            self.at(self.now_ms + ms(lo_s + (hi_s - lo_s) * share), Event::Ready(number, life));
+            self.at(self.now_ms + millis(lo_s + (hi_s - lo_s) * share), Event::Ready(number, life));
         }
     }
 }
