@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::money::dollars;
 use crate::name::Name;
 
 /// What is to be done now. Empty: nothing is.
@@ -161,11 +162,54 @@ pub enum Reason {
         /// It was told to drain so long ago, seconds.
         after_s: f64,
     },
-    /// A policy of another kind says so.
-    Policy {
-        /// What it goes by.
-        text: String,
+    /// The day's budget is spent, and the machine costs money.
+    BudgetSpent {
+        /// Cost of rented machines since midnight UTC, millionths of a dollar.
+        spent_usd_micros: u64,
+        /// [`crate::Policy::max_usd_per_day`], millionths of a dollar.
+        budget_usd_micros: u64,
     },
+    /// A baseline policy of the simulator decided it; the live autoscaler never gives this reason.
+    Baseline(Baseline),
+}
+
+/// The rule by which a baseline policy of the simulator takes a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "rule", rename_all = "snake_case")]
+pub enum Baseline {
+    /// A fleet of fixed size.
+    Fixed {
+        /// Machines in the fleet.
+        machines: usize,
+    },
+    /// A number of machines that follows the load.
+    Load {
+        /// Machines' worth of work.
+        load: f64,
+        /// Machines that it needs.
+        machines: usize,
+    },
+    /// A number of machines that follows the length of the queue in steps.
+    QueueSteps {
+        /// Machines that the queue needs.
+        machines: usize,
+    },
+    /// A number of machines that follows the number of jobs.
+    Jobs {
+        /// Jobs, now or on average.
+        jobs: f64,
+        /// Machines that they need.
+        machines: usize,
+    },
+    /// Jobs that waited for longer than a limit.
+    Waited {
+        /// Jobs that waited for longer.
+        jobs: usize,
+        /// The limit, seconds.
+        limit_s: f64,
+    },
+    /// A machine that was idle for longer than the policy keeps one.
+    Idle,
 }
 
 /// Work of a group, and the machines there are for it.
@@ -292,7 +336,24 @@ impl fmt::Display for Reason {
             Self::DrainDeadline { after_s } => {
                 write!(f, "it still holds jobs {after_s:.0} s after it was told to drain")
             }
-            Self::Policy { text } => f.write_str(text),
+            Self::BudgetSpent { spent_usd_micros, budget_usd_micros } => {
+                let (spent_usd, budget_usd) = (dollars(*spent_usd_micros), dollars(*budget_usd_micros));
+                write!(f, "${spent_usd:.2} of today's budget of ${budget_usd:.2} is spent (max_usd_per_day)")
+            }
+            Self::Baseline(rule) => rule.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Baseline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed { machines } => write!(f, "always {machines}"),
+            Self::Load { load, machines } => write!(f, "a load of {load:.1} needs {machines}"),
+            Self::QueueSteps { machines } => write!(f, "the queue needs {machines}"),
+            Self::Jobs { jobs, machines } => write!(f, "{jobs:.1} jobs need {machines}"),
+            Self::Waited { jobs, limit_s } => write!(f, "{jobs} jobs waited longer than {limit_s} s"),
+            Self::Idle => f.write_str("idle for long enough"),
         }
     }
 }

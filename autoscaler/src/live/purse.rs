@@ -1,5 +1,6 @@
 //! What a day may cost, and what is done when it has. Pure.
 
+use crate::money::{dollars, micros};
 use crate::observation::{Machine, Observation, Phase};
 use crate::plan::{Action, Plan, Reason, Step};
 use crate::policy::{AtBudget, Policy};
@@ -25,10 +26,9 @@ pub(crate) enum Standing {
 }
 
 /// How it stands after so much, millionths of a dollar. `None`: not known yet.
-#[expect(clippy::cast_precision_loss, reason = "far less than 2^53")]
 pub(crate) fn standing(policy: &Policy, spent_usd_micros: Option<u64>) -> Standing {
     let Some(most_usd) = policy.max_usd_per_day else { return Standing::Well };
-    let known = spent_usd_micros.map(|micros| micros as f64 / 1e6);
+    let known = spent_usd_micros.map(dollars);
     // Where nothing may be spent, what was does not matter.
     let Some(spent_usd) = known.or((most_usd <= 0.0).then_some(0.0)) else { return Standing::Well };
     if spent_usd < most_usd * WARN_FROM {
@@ -57,7 +57,8 @@ pub(crate) fn without_money(plan: Plan, seen: &Observation, policy: &Policy, spe
         .collect();
     let mut steps: Vec<Step> = plan.steps.into_iter().filter(is_free).collect();
     steps.retain(|step| step.action.machine().is_none_or(|id| goes.iter().all(|machine| machine.id != *id)));
-    let reason = Reason::Policy { text: format!("${spent_usd:.2} are spent today (max_usd_per_day)") };
+    let budget_usd_micros = micros(policy.max_usd_per_day.unwrap_or_default());
+    let reason = Reason::BudgetSpent { spent_usd_micros: micros(spent_usd), budget_usd_micros };
     steps.extend(
         goes.into_iter()
             .map(|machine| Step { action: Action::Release { machine: machine.id.clone() }, reason: reason.clone() }),
@@ -118,5 +119,8 @@ mod tests {
         };
         assert_eq!(left(AtBudget::Drain), ["resume desk", "release busy"]);
         assert_eq!(left(AtBudget::Stop), ["resume desk", "release busy", "release going"]);
+        let plan = without_money(plan.clone(), &seen, &policy(AtBudget::Stop), 10.5);
+        let reason = "$10.50 of today's budget of $10.00 is spent (max_usd_per_day)";
+        assert_eq!(plan.steps[1].reason.to_string(), reason);
     }
 }

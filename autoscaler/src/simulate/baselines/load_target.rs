@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::fleet::Fleet;
 use super::window::Window;
 use super::{total, whole};
+use crate::plan::Baseline;
 use crate::simulate::scaler::Scaler;
 use crate::{Endpoint, Name, Observation, Plan};
 
@@ -89,7 +90,7 @@ impl Scaler for LoadTarget {
         self.wanted.push(seen.at_s, whole((load / self.target).min(most)) as f64);
         let wanted = self.wanted.max() as usize;
         let stopped = whole(load * COLD_FACTOR).max(COLD_LEAST);
-        self.fleet.toward(seen, wanted, stopped, &format!("a load of {load:.1} asks for {wanted}"))
+        self.fleet.toward(seen, wanted, stopped, Baseline::Load { load, machines: wanted })
     }
 }
 
