@@ -123,12 +123,6 @@ impl Hands<'_> {
         if !provider.charges_boots() {
             machine.booting_usd_micros_per_hour = Some(machine.stopped_usd_micros_per_hour);
         }
-        #[cfg(test)]
-        if crate::planted::is("rent-before-intent") {
-            let join_token = self.invite(provider, &id, &offer).await.unwrap_or_default();
-            let (label, offer) = (id.clone(), offer.clone());
-            drop(provider.rent(&Order { label, offer, bid_usd_per_hour, join_token }).await);
-        }
         // Its name may have been another's that was drained.
         told(self.ledger.drain(self.term, &id, None).await?)?;
         match self.ledger.rent(self.term, &machine, self.caps).await? {
@@ -164,11 +158,6 @@ impl Hands<'_> {
                 if !provider.leaves_with_us() {
                     told(self.ledger.shun(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
                 }
-            }
-            #[cfg(test)]
-            Failure::Unknown(_) if crate::planted::is("unknown-is-failed") => {
-                self.forget(&id, &[]).await?;
-                seen.machines.remove(&id);
             }
             // It is cleared up by what its provider lists.
             Failure::Unknown(_) => {}
@@ -263,11 +252,6 @@ impl Hands<'_> {
         wanted: Wanted,
     ) -> Result<(Option<MachineRecord>, Option<Failure>), Stop> {
         let (machine, failure) = self.ask(machine, wanted).await?;
-        #[cfg(test)]
-        if wanted == Wanted::Gone && crate::planted::is("destroy-believed") {
-            self.forget(&machine.id, &[]).await?;
-            return Ok((None, failure));
-        }
         Ok((Some(machine), failure))
     }
 

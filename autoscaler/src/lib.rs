@@ -19,8 +19,6 @@ mod name;
 pub mod observation;
 pub mod observe;
 pub mod plan;
-#[cfg(test)]
-mod planted;
 mod policy;
 pub mod provider;
 pub mod providers;

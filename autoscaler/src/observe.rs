@@ -106,8 +106,6 @@ impl Seen {
     /// Whether its provider says that a machine that is to run does not: somebody has taken it away, or it never will.
     pub(crate) fn is_taken(&self, machine: &MachineRecord) -> bool {
         let is_to_run = machine.is_done && machine.wanted == Wanted::Running;
-        #[cfg(test)]
-        let is_to_run = is_to_run && !crate::planted::is("outbid-kept");
         let age_ms = self.now_ms.saturating_sub(machine.wanted_ms);
         is_to_run
             && self.rental_of(machine).is_some_and(|rental| match rental.state {
@@ -153,8 +151,6 @@ impl Seen {
             MachineState::Draining => Phase::Draining,
             MachineState::Stopped => Phase::Stopped,
             MachineState::Resuming => Phase::Resuming,
-            #[cfg(test)]
-            MachineState::Lost if crate::planted::is("outbid-kept") => return None,
             MachineState::Lost => Phase::Lost,
             MachineState::Ending => return None,
         };

@@ -73,8 +73,6 @@ pub(crate) fn chores<'a>(
             let is_known = seen.machines.values().any(|machine| {
                 machine.provider == *name && (machine.id == rental.label || machine.rental.as_ref() == Some(&rental.id))
             });
-            #[cfg(test)]
-            let is_known = is_known || crate::planted::is("strangers-kept");
             if !is_known {
                 let machine = MachineRecord {
                     id: rental.label.clone(),
@@ -171,8 +169,6 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
     let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
     // A provider that keeps its list itself, here, is never wrong; of any other a machine that is heard is there, whatever is listed.
     let is_exact = provider.settles_after().is_zero();
-    #[cfg(test)]
-    let is_exact = is_exact || crate::planted::is("one-list-is-enough");
     let mut known = machine.clone();
     if let Some(rental) = rental {
         known.rental = Some(rental.id.clone());
@@ -202,10 +198,6 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
                 known.on_disk.push(name);
             }
         }
-    }
-    #[cfg(test)]
-    if machine.wanted == Wanted::Gone && crate::planted::is("destroy-asked-once") {
-        return;
     }
     let ask = |wanted, why| Chore::Ask { machine: known.clone(), wanted, why };
     let never_came = machine.wanted == Wanted::Running
@@ -270,10 +262,6 @@ fn gone(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Mach
 /// Leaves the box alone for a while; the offer, where nobody says which box it is. Not this machine: there is no other.
 fn shun(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
     if provider.leaves_with_us() {
-        return None;
-    }
-    #[cfg(test)]
-    if crate::planted::is("host-not-shunned") {
         return None;
     }
     let word = |member: &str| machine.offer[member].as_str().unwrap_or_default().to_owned();

@@ -236,10 +236,6 @@ impl Asker {
     /// is heard, nor before it has said so for a quarter of an hour.
     fn believed(&mut self, seen: &Seen, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
         let Some(rentals) = &listed.1 else { return Ok(listed) };
-        #[cfg(test)]
-        if crate::planted::is("empty-list-believed") {
-            return Ok(listed);
-        }
         let settled = |machine: &&MachineRecord| {
             machine.provider == name
                 && machine.is_done

@@ -5,6 +5,7 @@ mod cloud;
 mod fleet;
 mod killed;
 mod mutants;
+mod planted;
 mod scaler;
 mod scenarios;
 mod stage;

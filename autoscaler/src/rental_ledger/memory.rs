@@ -9,7 +9,6 @@ use stokehold_queue::{Clock, Error};
 use tokio::task::yield_now;
 
 use super::RentalLedger;
-use crate::planted::is;
 use crate::sync::lock;
 
 /// What is written down.
@@ -58,8 +57,7 @@ impl MemoryLedger {
         yield_now().await;
         let answer = {
             let mut rows = self.rows();
-            let is_ours = term == Term::from(rows.term) || is("old-term-writes");
-            if is_ours { write(&mut rows) } else { stale }
+            if term == Term::from(rows.term) { write(&mut rows) } else { stale }
         };
         yield_now().await;
         Ok(answer)
@@ -68,14 +66,11 @@ impl MemoryLedger {
 
 /// As `rent.lua`.
 fn granted(rows: &Rows, machine: &MachineRecord, caps: Caps, now_ms: u64) -> Granted {
-    if is("limits-ignored") {
-        return Granted::Yes;
-    }
     let (mut machines, mut spend) = (0, 0);
     for known in rows.machines.values().filter(|known| known.id != machine.id) {
         match known.wanted {
             Wanted::Stopped if known.is_done => spend += known.stopped_usd_micros_per_hour,
-            Wanted::Gone if known.counted_usd_micros_per_hour() == 0 || is("given-back-not-counted") => {}
+            Wanted::Gone if known.counted_usd_micros_per_hour() == 0 => {}
             _ => (machines, spend) = (machines + 1, spend + known.counted_usd_micros_per_hour()),
         }
     }

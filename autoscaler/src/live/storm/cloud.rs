@@ -12,6 +12,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use super::fleet::Fleet;
+use super::planted;
 use crate::observe::Seen;
 use crate::providers::vast::VastSettings;
 use crate::providers::vast::transport::{Answer, Lost, Request, Transport};
@@ -209,6 +210,7 @@ pub(super) struct World {
     since_s: Arc<Mutex<HashMap<(u64, &'static str), f64>>>,
     limits: Limits,
     committed: Arc<Mutex<Committed>>,
+    pub(super) planted: Arc<planted::Shared>,
 }
 
 /// What is committed to, as of a moment of the provider's history.
@@ -240,7 +242,14 @@ impl World {
             is_bare: AtomicBool::new(false),
             wrong: Mutex::default(),
         };
-        Self { cloud: Arc::new(cloud), ledger, since_s: Arc::default(), limits, committed: Arc::default() }
+        Self {
+            cloud: Arc::new(cloud),
+            ledger,
+            since_s: Arc::default(),
+            limits,
+            committed: Arc::default(),
+            planted: Arc::default(),
+        }
     }
 
     /// What was found wrong when a call was made.

@@ -8,6 +8,7 @@ use stokehold_queue::registry::{Eta, Notice, Term};
 
 use super::cloud::{self, World};
 use super::fleet::Fleet;
+use super::planted;
 use crate::live::Settings;
 use crate::live::eta::etas;
 use crate::live::look::Asker;
@@ -17,9 +18,10 @@ use crate::mind::Mind;
 use crate::observation::Traits;
 use crate::observe::Seen;
 use crate::policy::Policy;
-use crate::provider::{Failure, Invites, Provider};
+use crate::provider::{Failure, Invites};
 use crate::providers::Providers;
 use crate::providers::vast::Vast;
+use crate::rental_ledger::RentalLedger;
 use crate::secret::Secret;
 
 /// What it has in memory, and is gone with it.
@@ -28,6 +30,7 @@ pub(super) struct Scaler {
     mind: Mind,
     asker: Asker,
     notices: Notices,
+    ledger: Box<dyn RentalLedger>,
     providers: Providers,
     settings: Settings,
     /// What it said at the end of its last round.
@@ -50,8 +53,9 @@ impl Scaler {
         let settings = Settings { tick: Duration::from_secs(2), policy: policy.clone(), holder: None };
         let vast =
             Vast::new(cloud::settings(), &settings.policy, "http://gateway", "true".to_owned(), world.cloud.clone());
-        let vast: Arc<dyn Provider> = Arc::new(vast.unwrap());
+        let vast = planted::provider(Arc::new(vast.unwrap()), world);
         Self {
+            ledger: planted::ledger(world, vast.clone()),
             holder,
             mind: Mind::new(settings.policy.clone()),
             asker: Asker::new(settings.policy.min_credit_usd),
@@ -67,9 +71,9 @@ impl Scaler {
     /// One round in a term that may have ended by now. What is in memory lives on if it is not killed.
     pub(super) async fn round(mut self, world: World, fleet: Fleet, term: Term) -> Self {
         let answers = self.asker.ask(&self.providers, &world.seen(&fleet)).await;
-        let look = self.asker.look(world.seen(&fleet), answers);
+        let look = planted::look(&mut self.asker, planted::read(world.seen(&fleet)), answers);
         let clock = world.cloud.clock();
-        let hands = self.settings.hands(&*world.ledger, &clock, term, &self.providers, Some(&Anybody));
+        let hands = self.settings.hands(&*self.ledger, &clock, term, &self.providers, Some(&Anybody));
         let (patience, policy) = (self.settings.patience(), &self.settings.policy);
         let told = &mut self.etas;
         // What stops a round is what it is about.
