@@ -105,7 +105,7 @@ pub struct StaticSettings {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No TOML, an unknown key or a wrong type.
-    #[error("the configuration cannot be read: {}", shown_in_words(.0, .0.message()))]
+    #[error("invalid configuration: {}", shown_in_words(.0, .0.message()))]
     Toml(#[from] toml::de::Error),
     /// An environment variable of the wrong type.
     #[error("{0} must be a whole number")]
@@ -169,17 +169,20 @@ impl Config {
             return Err(Error::Setting { setting: "tick_ms", why: "must be at least 100".to_owned() });
         }
         let listen = (!raw.listen.is_empty()).then(|| raw.listen.parse());
-        let why = |_| Error::Setting { setting: "listen", why: format!("{:?} is no address:port", raw.listen) };
+        let why = |_| Error::Setting {
+            setting: "listen",
+            why: format!("{:?} is not an address and a port, e.g. 127.0.0.1:7071", raw.listen),
+        };
         let listen = listen.transpose().map_err(why)?;
         for host in &raw.hosts.hosts {
             if host.start.is_empty() || host.stop.is_empty() || host.name.is_empty() {
-                let why = format!("host {:?} needs a name, and commands in start and stop", host.name);
+                let why = format!("host {:?} needs a name and the commands start and stop", host.name);
                 return Err(Error::Setting { setting: "static.hosts", why });
             }
         }
         let named = |n: usize| raw.hosts.hosts[..n].iter().any(|host| host.name == raw.hosts.hosts[n].name);
         if let Some(twice) = (0..raw.hosts.hosts.len()).find(|n| named(*n)) {
-            let why = format!("there are two hosts called {:?}", raw.hosts.hosts[twice].name);
+            let why = format!("two hosts have the name {:?}", raw.hosts.hosts[twice].name);
             return Err(Error::Setting { setting: "static.hosts", why });
         }
         raw.policy

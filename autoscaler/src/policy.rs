@@ -168,7 +168,9 @@ impl Policy {
         let mut all = serde_json::to_value(self).map_err(|error| no(error.to_string()))?;
         let known =
             || all.as_object().map(|all| all.keys().cloned().collect::<Vec<_>>().join(", ")).unwrap_or_default();
-        let Some(place) = all.get(key) else { return Err(no(format!("there are {}", known()))) };
+        let Some(place) = all.get(key) else {
+            return Err(no(format!("no such setting; the settings are {}", known())));
+        };
         let new = if place.is_array() {
             serde_json::json!(value.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>())
         } else {
@@ -225,16 +227,16 @@ impl Policy {
             ("max_idle_s", self.max_idle_s.unwrap_or_default()),
         ];
         if let Some((key, _)) = shares.iter().find(|(_, value)| !(0.0..=1.0).contains(value)) {
-            return Err((key, "it lies between 0 and 1"));
+            return Err((key, "must be between 0 and 1"));
         }
         if let Some((key, _)) = positive.iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
-            return Err((key, "it is more than 0"));
+            return Err((key, "must be greater than 0"));
         }
         if let Some((key, _)) = not_negative.iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
-            return Err((key, "it is 0 or more"));
+            return Err((key, "must be 0 or greater"));
         }
         if self.min_machines > self.max_machines {
-            return Err(("min_machines", "it is at most max_machines"));
+            return Err(("min_machines", "must be at most max_machines"));
         }
         Ok(())
     }

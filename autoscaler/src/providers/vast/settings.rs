@@ -78,7 +78,7 @@ impl VastSettings {
             || self.namespace.len() > NAMESPACE_MAX
             || !self.namespace.chars().all(is_namespace)
         {
-            return wrong("vast.namespace", "must be 1 to 24 of a-z, 0-9 and -");
+            return wrong("vast.namespace", "must be 1 to 24 characters of a-z, 0-9 and -");
         }
         if self.is_enabled() && (self.image.trim().is_empty() || self.image.len() > 1_024) {
             return wrong("vast.image", "must name the image that rented machines run");
@@ -94,16 +94,16 @@ impl VastSettings {
             ("vast.min_duration_h", self.min_duration_h),
         ];
         if let Some((setting, _)) = not_negative.iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
-            return wrong(setting, "must be 0 or more");
+            return wrong(setting, "must be 0 or greater");
         }
         if !(self.disk_gb.is_finite() && self.disk_gb >= DISK_GB_MIN) {
-            return wrong("vast.disk_gb", "must be 8 or more");
+            return wrong("vast.disk_gb", "must be 8 or greater");
         }
         if self.join_limit_s == 0 {
-            return wrong("vast.join_limit_s", "must be more than 0");
+            return wrong("vast.join_limit_s", "must be greater than 0");
         }
         if !(1..=20).contains(&self.max_search_pages) {
-            return wrong("vast.max_search_pages", "must be 1 to 20");
+            return wrong("vast.max_search_pages", "must be from 1 to 20");
         }
         Ok(())
     }
