@@ -20,11 +20,11 @@ const TELLER: &str = "autoscaler";
 catalogue! {
     /// Every metric of what happens in an autoscaler.
     pub const METRICS;
-    gauge LEADS = "stokehold_autoscaler_leads", "1 while this autoscaler is the one that acts, 0 while it watches.";
-    counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by what, why, and what became of them.";
-    counter BLIND = "stokehold_autoscaler_blind_total" by ["what"], "Looks at which Redis or a provider could not be seen; nothing is done there then.";
-    histogram TICK_SECONDS = "stokehold_autoscaler_tick_duration_seconds" in SECONDS, "Seconds of one round: look, decide, do.";
-    counter ROUND_FAILURES = "stokehold_autoscaler_round_failures_total" by ["duty", "kind"], "Rounds that ended early, by how: `timeout` or `panic`. Machines stay as they are, and the next round follows.";
+    gauge LEADS = "stokehold_autoscaler_leads", "1 while this autoscaler leads, 0 while it stands by.";
+    counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by action, reason and outcome.";
+    counter BLIND = "stokehold_autoscaler_blind_total" by ["what"], "Polls in which Redis or a provider could not be read. Its machines stay as they are.";
+    histogram TICK_SECONDS = "stokehold_autoscaler_tick_duration_seconds" in SECONDS, "Duration of one round of the autoscaler (poll, plan, execute), seconds.";
+    counter ROUND_FAILURES = "stokehold_autoscaler_round_failures_total" by ["duty", "kind"], "Rounds that ended early, by kind: `timeout` or `panic`. Machines stay as they are, and the next round follows.";
 }
 
 /// What only the one that leads tells.
@@ -34,12 +34,12 @@ mod led {
     catalogue! {
         /// How the one that leads sees things.
         pub const METRICS;
-        gauge SPENT_TODAY = "stokehold_autoscaler_spent_today_usd", "What rented machines have cost since midnight, UTC, or soon will have been charged.";
-        gauge DAY_LIMIT = "stokehold_autoscaler_day_limit_usd", "What they may cost on a day (max_usd_per_day); absent where there is no limit.";
-        gauge HOUR_SPEND = "stokehold_autoscaler_spend_usd_per_hour", "What all machines cost per hour, as it sees them.";
-        gauge HOUR_LIMIT = "stokehold_autoscaler_hour_limit_usd", "What they may cost per hour (max_usd_per_hour).";
-        gauge MACHINES_LIMIT = "stokehold_autoscaler_machines_limit", "As many machines may be there (max_machines).";
-        gauge BLIND_NOW = "stokehold_autoscaler_blind" by ["provider"], "1 for a provider that could not be seen at the last look, else 0.";
+        gauge SPENT_TODAY = "stokehold_autoscaler_spent_today_usd", "Cost of rented machines since midnight UTC, including costs that are not charged yet.";
+        gauge DAY_LIMIT = "stokehold_autoscaler_day_limit_usd", "Limit for the cost of rented machines per day (max_usd_per_day); absent without a limit.";
+        gauge HOUR_SPEND = "stokehold_autoscaler_spend_usd_per_hour", "Cost of all machines per hour, as of the last round.";
+        gauge HOUR_LIMIT = "stokehold_autoscaler_hour_limit_usd", "Limit for the cost of all machines per hour (max_usd_per_hour).";
+        gauge MACHINES_LIMIT = "stokehold_autoscaler_machines_limit", "Limit for the number of machines (max_machines).";
+        gauge BLIND_NOW = "stokehold_autoscaler_blind" by ["provider"], "1 for a provider that could not be read in the last poll, else 0.";
     }
 }
 
