@@ -23,10 +23,10 @@ const SOON_MS: u64 = 10_000;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Stop {
     /// Another autoscaler leads by now.
-    #[error("another autoscaler leads by now")]
+    #[error("another autoscaler leads now")]
     Deposed,
     /// What is done cannot be written down, so nothing is done.
-    #[error("machines cannot be written down")]
+    #[error("cannot write to the ledger of machines")]
     Unavailable(#[from] Error),
 }
 
@@ -70,7 +70,7 @@ impl Hands<'_> {
         match &step.action {
             Action::Rent { offer, bid_usd_per_hour, .. } => {
                 let found = seen.offers.iter().find(|known| known.id == *offer).cloned();
-                let Some(found) = found else { return Ok(Outcome::LeftAlone("there is no such offer by now")) };
+                let Some(found) = found else { return Ok(Outcome::LeftAlone("the offer is gone")) };
                 self.rent(seen, found, *bid_usd_per_hour).await
             }
             Action::Resume { machine } => self.on(seen, machine, async |machine, _| self.resume(machine).await).await,
@@ -99,7 +99,7 @@ impl Hands<'_> {
     ) -> Result<Outcome, Stop> {
         let Some(machine) = seen.machines.get(id).cloned() else {
             let is_joined = seen.workers.iter().any(|worker| worker.worker_id == id);
-            let why = if is_joined { "it was not started from here" } else { "there is no such machine by now" };
+            let why = if is_joined { "this autoscaler did not start it" } else { "the machine is gone" };
             return Ok(Outcome::LeftAlone(why));
         };
         let (after, outcome) = act(machine, seen).await?;
@@ -115,7 +115,7 @@ impl Hands<'_> {
 
     async fn rent(&self, seen: &mut Seen, offer: Offer, bid_usd_per_hour: Option<f64>) -> Result<Outcome, Stop> {
         let Some(provider) = self.providers.get(&offer.provider) else {
-            return Ok(Outcome::LeftAlone("there is no such provider"));
+            return Ok(Outcome::LeftAlone("the provider is not configured"));
         };
         let id = provider.label(&offer, &seen.machines.keys().cloned().collect());
         let now_ms = self.clock.now_ms();
@@ -133,7 +133,7 @@ impl Hands<'_> {
         if self.clock.now_ms().saturating_sub(now_ms) > SOON_MS {
             self.forget(&id, &[]).await?;
             seen.machines.remove(&id);
-            return Ok(Outcome::Failed("it took too long to write it down".to_owned()));
+            return Ok(Outcome::Failed("writing the intent to the ledger took too long".to_owned()));
         }
         let rented = async {
             let join_token = self.invite(provider, &id, &offer).await?;
@@ -176,7 +176,7 @@ impl Hands<'_> {
         let usd_per_hour = match in_time(provider, provider.price(rental)).await {
             Ok(usd_per_hour) => usd_per_hour,
             Err(failure) => {
-                tracing::debug!(machine.id = machine.id, %failure, "its price is not known yet; the list tells it");
+                tracing::debug!(machine.id = machine.id, %failure, "price not known yet; it is read from the next list");
                 None
             }
         };
@@ -192,7 +192,9 @@ impl Hands<'_> {
     async fn invite(&self, provider: &dyn Provider, id: &str, offer: &Offer) -> Result<Secret, Failure> {
         match self.invites {
             Some(invites) if provider.takes_join_token() => invites.invite(id, &offer.traits).await,
-            None if provider.takes_join_token() => Err(Failure::Refused("nobody can let it join".to_owned())),
+            None if provider.takes_join_token() => {
+                Err(Failure::Refused("no join token can be made for its worker".to_owned()))
+            }
             _ => Ok(Secret::default()),
         }
     }
@@ -221,7 +223,7 @@ impl Hands<'_> {
 
     async fn undrain(&self, machine: MachineRecord) -> Result<(Option<MachineRecord>, Outcome), Stop> {
         if machine.wanted != Wanted::Running {
-            return Ok((Some(machine), Outcome::LeftAlone("it does not run by now")));
+            return Ok((Some(machine), Outcome::LeftAlone("it no longer runs")));
         }
         told(self.ledger.drain(self.term, &machine.id, None).await?)?;
         let machine = MachineRecord { drained_ms: None, then: None, ..machine };
@@ -270,7 +272,7 @@ impl Hands<'_> {
 
     async fn call(&self, mut machine: MachineRecord) -> Result<(MachineRecord, Option<Failure>), Stop> {
         let Some(provider) = self.providers.get(&machine.provider) else {
-            let why = Failure::Refused(format!("the provider {} is not in the settings", machine.provider));
+            let why = Failure::Refused(format!("provider {} is not configured", machine.provider));
             return Ok((machine, Some(why)));
         };
         let rental = match &machine.rental {

@@ -96,7 +96,7 @@ pub fn read(path: &Path) -> io::Result<History> {
         if line.trim().is_empty() {
             continue;
         }
-        let wrong = |error| io::Error::other(format!("line {} is no recorded round: {error}", number + 1));
+        let wrong = |error| io::Error::other(format!("line {} is not a recorded round: {error}", number + 1));
         let mut line: serde_json::Value = serde_json::from_str(&line).map_err(wrong)?;
         if let Some(policy) = line.get_mut("policy").and_then(serde_json::Value::as_object_mut) {
             RETIRED.iter().for_each(|name| drop(policy.remove(*name)));

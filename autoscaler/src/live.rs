@@ -241,7 +241,7 @@ impl Autoscaler {
                 if !std::mem::replace(&mut self.was_blind, true) {
                     tracing::warn!(
                         error = &blind as &dyn std::error::Error,
-                        "nothing can be seen; machines stay as they are"
+                        "cannot read the state from Redis; machines stay as they are"
                     );
                 }
                 return;
@@ -270,20 +270,27 @@ impl Autoscaler {
             if let Some(recorder) = recorder
                 && let Err(error) = recorder.note(seen, plan)
             {
-                tracing::warn!(%error, "this round cannot be recorded");
+                tracing::warn!(%error, "cannot record this round");
             }
         };
         let gone = round(&hands, &mut self.mind, self.settings.patience(), look, &mut self.notices, record).await;
         let seen = match gone {
             Ok(seen) => seen,
-            Err(stop) => return tracing::warn!(error = &stop as &dyn std::error::Error, "this round ends here"),
+            Err(stop) => {
+                return tracing::warn!(
+                    error = &stop as &dyn std::error::Error,
+                    "round stopped early; the next one follows"
+                );
+            }
         };
         for worker in tied.iter().filter(|id| seen.workers.iter().all(|worker| worker.worker_id != **id)) {
             // What cannot be done now is done when the leases end.
             match self.queue.abandon(worker).await {
                 Ok(0) => {}
-                Ok(jobs) => tracing::info!(worker.id = worker, jobs, "its jobs go back: its process has ended"),
-                Err(error) => tracing::warn!(worker.id = worker, %error, "its jobs cannot be given back yet"),
+                Ok(jobs) => tracing::info!(worker.id = worker, jobs, "worker process ended; its jobs are queued again"),
+                Err(error) => {
+                    tracing::warn!(worker.id = worker, %error, "cannot queue the jobs of an ended worker process; they are queued again when their leases expire")
+                }
             }
         }
         metrics::led(&self.exposition, &self.settings.policy, &led);
@@ -311,7 +318,7 @@ impl Autoscaler {
         let status = AutoscalerStatus { at_ms, notices, etas, decisions: self.notices.decisions() };
         match registry.put_autoscaler(term, &status).await {
             Ok(_) => self.told_ms = at_ms,
-            Err(error) => tracing::debug!(%error, "how things are cannot be written down; tried again"),
+            Err(error) => tracing::debug!(%error, "cannot publish the status of the autoscaler; retrying"),
         }
     }
 
@@ -333,7 +340,7 @@ impl Autoscaler {
             Ok::<_, Stop>(())
         };
         if !matches!(timeout(LEAVE_LIMIT, forgetting).await, Ok(Ok(()))) {
-            tracing::debug!("what has ended with us could not be struck off; the next one does it");
+            tracing::debug!("cannot remove machines that ended with this process; the next leader removes them");
         }
         lead.give_up().await;
     }

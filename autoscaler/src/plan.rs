@@ -104,12 +104,12 @@ pub enum NoBid {
 impl fmt::Display for NoBid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Waited => "jobs are waited for, and no machine that stays is there",
-            Self::Late => "the work is almost too late",
-            Self::Stays => "it is to stay",
-            Self::NotOffered => "the offer takes none",
-            Self::LongRuns => "runs are too long to be lost",
-            Self::Dearer => "with what a loss costs it would cost no less",
+            Self::Waited => "interactive jobs wait, and no on-demand machine is there",
+            Self::Late => "the work is almost late",
+            Self::Stays => "it is one of min_machines",
+            Self::NotOffered => "the offer takes no bids",
+            Self::LongRuns => "runs are too long to risk losing them",
+            Self::Dearer => "a bid would save nothing after the expected losses",
         })
     }
 }
@@ -268,7 +268,7 @@ impl fmt::Display for Action {
             Self::Rent { offer, bid_usd_per_hour: Some(bid), .. } => write!(f, "rent {offer}, bidding ${bid:.3}/h"),
             Self::Resume { machine } => write!(f, "resume {machine}"),
             Self::Drain { machine } => write!(f, "drain {machine}"),
-            Self::Undrain { machine } => write!(f, "take {machine} back"),
+            Self::Undrain { machine } => write!(f, "undrain {machine}"),
             Self::Stop { machine } => write!(f, "stop {machine}"),
             Self::Release { machine } => write!(f, "release {machine}"),
         }
@@ -321,20 +321,20 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Work(shortage) => shortage.fmt(f),
-            Self::Minimum { machines } => write!(f, "at least {machines} machines stay on"),
+            Self::Minimum { machines } => write!(f, "at least {machines} machines stay on (min_machines)"),
             Self::Idle { idle_s, level, unused_s } => {
                 write!(f, "idle for {idle_s:.0} s, and ")?;
                 needed(f, *level, *unused_s)
             }
             Self::Forgotten { level, unused_s } => needed(f, *level, *unused_s),
-            Self::BootFailed { after_s } => write!(f, "its worker has not joined within {after_s:.0} s"),
+            Self::BootFailed { after_s } => write!(f, "its worker did not join within {after_s:.0} s"),
             Self::ResumeFailed { after_s } => {
-                write!(f, "it has not resumed within {after_s:.0} s: its cards are taken")
+                write!(f, "it did not resume within {after_s:.0} s: its GPUs are rented to another")
             }
             Self::Lost => f.write_str("it was taken away"),
-            Self::Drained => f.write_str("it has ended its jobs"),
+            Self::Drained => f.write_str("its jobs have ended"),
             Self::DrainDeadline { after_s } => {
-                write!(f, "it still holds jobs {after_s:.0} s after it was told to drain")
+                write!(f, "it still runs jobs {after_s:.0} s after its drain began")
             }
             Self::BudgetSpent { spent_usd_micros, budget_usd_micros } => {
                 let (spent_usd, budget_usd) = (dollars(*spent_usd_micros), dollars(*budget_usd_micros));
@@ -362,12 +362,12 @@ impl fmt::Display for Withheld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MaxMachines { machines, shortage } => {
-                write!(f, "no more than {machines} machines may run (max_machines): {shortage}")
+                write!(f, "the limit is {machines} machines (max_machines): {shortage}")
             }
             Self::MaxSpend { usd_per_hour, shortage } => {
-                write!(f, "no more than ${usd_per_hour:.2}/h may be spent (max_usd_per_hour): {shortage}")
+                write!(f, "the limit is ${usd_per_hour:.2}/h (max_usd_per_hour): {shortage}")
             }
-            Self::NoOffer { shortage } => write!(f, "nobody offers a machine that would do: {shortage}"),
+            Self::NoOffer { shortage } => write!(f, "no offer meets the requirements: {shortage}"),
         }
     }
 }

@@ -184,13 +184,13 @@ pub enum Failure {
     #[error("{0}")]
     Refused(String),
     /// Certainly not done, and what was asked for is not there any more.
-    #[error("not there any more: {0}")]
+    #[error("no longer available: {0}")]
     Vanished(String),
     /// It may have been done, now or later.
     #[error("outcome unknown: {0}")]
     Unknown(String),
     /// It failed and has left a machine behind, which costs money and is to be given back.
-    #[error("{why}; it has left {rental} behind")]
+    #[error("{why}; instance {rental} was created nevertheless")]
     Made {
         /// The provider's id.
         rental: String,
@@ -208,7 +208,7 @@ pub(crate) async fn in_time<T>(
     tokio::select! {
         // Before the call: one that stood still for longer than that goes no further, for by now its intent may have been struck off.
         biased;
-        () = tokio::time::sleep(limit) => Err(Failure::Unknown(format!("no answer within {} s", limit.as_secs()))),
+        () = tokio::time::sleep(limit) => Err(Failure::Unknown(format!("no response within {} s", limit.as_secs()))),
         answer = call => answer,
     }
 }

@@ -50,7 +50,7 @@ impl Books {
     pub(crate) async fn keep(&mut self, registry: &Registry, term: Term, providers: &Providers, seen: &Seen) {
         if let Err(error) = self.written(registry, term, providers, seen).await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "the machines' bills cannot be written down; the next round does it");
+            tracing::warn!(error, "cannot write the bills of machines; the next round retries");
         }
     }
 
@@ -155,7 +155,7 @@ async fn ask(providers: Providers, questions: Vec<(&'static str, u64)>) -> Charg
                 charges.insert(name.to_owned(), Said { charges: found, last_word_ms });
             }
             Ok(None) => {}
-            Err(failure) => tracing::debug!(provider = name, %failure, "it does not say what it charges"),
+            Err(failure) => tracing::debug!(provider = name, %failure, "cannot read the charges of a provider"),
         }
     }
     charges

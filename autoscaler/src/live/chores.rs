@@ -96,7 +96,7 @@ pub(crate) fn chores<'a>(
                     missed_ms: None,
                     on_disk: Vec::new(),
                 };
-                chores.push(Chore::Ask { machine, wanted: Wanted::Gone, why: "nobody wrote it down" });
+                chores.push(Chore::Ask { machine, wanted: Wanted::Gone, why: "it is not in the ledger" });
             }
         }
     }
@@ -133,7 +133,7 @@ pub(crate) fn too_dear(seen: &Seen, most_usd_micros_per_hour: u64) -> Vec<&Machi
 
 /// Gives back one that costs too much, unless it goes already. One that may have jobs ends them.
 fn give_back(seen: &Seen, machine: &MachineRecord, chores: &mut Vec<Chore>) {
-    const WHY: &str = "it costs more than was agreed, and all cost more than they may";
+    const WHY: &str = "it costs more than agreed, and the total exceeds max_usd_per_hour";
     let is_asked = |chore: &Chore| {
         matches!(chore, Chore::Ask { machine: asked, .. } if asked.id == machine.id)
             || matches!(chore, Chore::Forget { id, .. } if *id == machine.id)
@@ -205,26 +205,26 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
         && u128::from(age_ms) > provider.join_limit().as_millis()
         && !seen.is_paused();
     let chore = if machine.wanted == Wanted::Gone && !known.is_done && age_ms >= ASK_AGAIN_MS {
-        Some(ask(Wanted::Gone, "asked before without a certain answer"))
+        Some(ask(Wanted::Gone, "the outcome of the last request is unknown"))
     } else if machine.wanted == Wanted::Gone && (rental.is_some() || is_heard) && age_ms >= ASK_AGAIN_MS {
-        Some(ask(Wanted::Gone, "it is still there"))
+        Some(ask(Wanted::Gone, "it still exists"))
     } else if machine.wanted == Wanted::Stopped && !known.is_done && age_ms >= ASK_AGAIN_MS {
-        Some(ask(Wanted::Stopped, "asked before without a certain answer"))
+        Some(ask(Wanted::Stopped, "the outcome of the last request is unknown"))
     } else if never_came {
         chores.extend(shun(seen, patience, provider, machine));
-        Some(ask(Wanted::Gone, "its worker has not joined in time"))
+        Some(ask(Wanted::Gone, "its worker did not join in time"))
     } else if seen.is_taken(machine) {
         chores.extend(shun(seen, patience, provider, machine));
         let is_broken = rental.is_some_and(|rental| rental.state == RentalState::Broken);
-        let why = if is_broken { "it will never run" } else { "it was taken away, and what is left of it costs money" };
+        let why = if is_broken { "it will never run" } else { "it was taken away, and its disk still costs money" };
         Some(ask(Wanted::Gone, why))
     } else if let (Wanted::Running, Some(then), Some(drained_ms)) = (machine.wanted, machine.then, machine.drained_ms) {
         let is_late = seen.now_ms.saturating_sub(drained_ms) > patience.drain_ms;
         let is_silent = worker.is_some_and(|worker| seen.is_silent(worker));
         match (seen.is_done(machine), is_silent, is_late) {
             (true, ..) => Some(ask(then, "its jobs are done")),
-            (_, true, _) => Some(ask(then, "it has fallen silent")),
-            (.., true) => Some(ask(then, "its time to end its jobs is over")),
+            (_, true, _) => Some(ask(then, "its worker is silent")),
+            (.., true) => Some(ask(then, "its drain deadline has passed")),
             _ => None,
         }
     } else {
@@ -250,10 +250,10 @@ fn unlisted_ms(seen: &Seen, machine: &MachineRecord) -> u64 {
 fn gone(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
     let why = match (machine.wanted, machine.is_done) {
         (Wanted::Gone, _) => "given back",
-        (_, false) => "it was never made",
+        (_, false) => "it was never created",
         (_, true) => {
             chores.extend(shun(seen, patience, provider, machine));
-            "it is not there any more"
+            "it no longer exists"
         }
     };
     chores.push(Chore::Forget { id: machine.id.clone(), why });
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(of(&seen(missed.clone(), Some(vec![]))), [], "the same list, or one just after it");
         let missed = MachineRecord { missed_ms: Some(NOW_MS - 10_000), ..missed.clone() };
         let [Chore::Forget { why, .. }] = &of(&seen(missed, Some(vec![])))[..] else { panic!() };
-        assert_eq!(*why, "it was never made");
+        assert_eq!(*why, "it was never created");
         let early = MachineRecord { rental: None, is_done: false, ..machine(20) };
         assert_eq!(of(&seen(early, Some(vec![]))), [], "it may show yet");
     }
@@ -435,7 +435,7 @@ mod tests {
         let listed = || Some(vec![rental("m-1", "9001")]);
         assert_eq!(of(&seen(machine(899), listed())), []);
         let chores = of(&seen(machine(901), listed()));
-        assert_eq!(asked(&chores), Some((Wanted::Gone, "its worker has not joined in time")));
+        assert_eq!(asked(&chores), Some((Wanted::Gone, "its worker did not join in time")));
         assert!(chores.contains(&Chore::Shun { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.shun_ms }));
     }
 
@@ -446,7 +446,7 @@ mod tests {
         assert!(matches!(&chores[..], [Chore::Shun { .. }, Chore::Forget { .. }]), "{chores:?}");
         let clinging = MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(31) };
         let chores = of(&seen(clinging.clone(), Some(vec![rental("m-1", "9001")])));
-        assert_eq!(asked(&chores), Some((Wanted::Gone, "it is still there")));
+        assert_eq!(asked(&chores), Some((Wanted::Gone, "it still exists")));
         let unsure = MachineRecord { is_done: false, ..clinging };
         assert!(asked(&of(&seen(unsure, Some(vec![rental("m-1", "9001")])))).is_some());
     }
@@ -491,8 +491,8 @@ mod tests {
         let asked = MachineRecord { wanted: Wanted::Gone, wanted_ms: NOW_MS - 1_000, ..draining.clone() };
         assert_eq!(at(worker(NOW_MS, 0, true), &asked), None, "it was asked for already");
         let long = MachineRecord { drained_ms: Some(NOW_MS - 600_001), ..draining };
-        assert_eq!(at(worker(NOW_MS, 1, true), &long), Some("its time to end its jobs is over"));
-        assert_eq!(at(worker(NOW_MS - 16_000, 1, true), &long), Some("it has fallen silent"));
+        assert_eq!(at(worker(NOW_MS, 1, true), &long), Some("its drain deadline has passed"));
+        assert_eq!(at(worker(NOW_MS - 16_000, 1, true), &long), Some("its worker is silent"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Lead {
         if self.term().is_some()
             && let Ok(Err(error)) = timeout(RENEW_EVERY, self.registry.lead(&self.holder, 0)).await
         {
-            tracing::debug!(%error, "the lead could not be given up; it ends by itself");
+            tracing::debug!(%error, "cannot give up the lead; it expires by itself");
         }
     }
 }
@@ -70,7 +70,7 @@ async fn renew(registry: Registry, holder: String, term: watch::Sender<Option<Te
                 renewed = asked;
                 tell(&term, led);
             }
-            Some(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "the lead cannot be renewed"),
+            Some(Err(error)) => tracing::warn!(error = &error as &dyn std::error::Error, "cannot renew the lead"),
             // It has been logged: renewing it takes too long.
             None => {}
         }

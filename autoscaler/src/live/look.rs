@@ -34,9 +34,9 @@ const CLASS_FOR: Duration = Duration::from_secs(30);
 /// Why nothing can be seen.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Blind {
-    #[error("Redis does not answer")]
+    #[error("Redis failed")]
     Redis(#[from] Error),
-    #[error("Redis takes longer than {} s", REDIS_LIMIT.as_secs())]
+    #[error("Redis did not answer within {} s", REDIS_LIMIT.as_secs())]
     Late,
 }
 
@@ -256,7 +256,7 @@ impl Asker {
         if seen.now_ms.saturating_sub(since_ms) >= BARE_MS && !expected.iter().any(is_heard) {
             return Ok(listed);
         }
-        Err(Failure::Unknown(format!("its list has none of the {} machines that should be there", expected.len())))
+        Err(Failure::Unknown(format!("its list has none of the {} machines that it should have", expected.len())))
     }
 
     /// What is left there, as of a minute ago at most.

@@ -25,12 +25,12 @@ pub(crate) struct Notices {
 
 impl Notices {
     pub(crate) fn blind(&mut self, provider: &str, failure: &Failure) {
-        let text = format!("{provider} cannot be asked ({failure}): nothing is rented there and nothing given back");
+        let text = format!("{provider} cannot be reached ({failure}); nothing is rented or given back there");
         self.say(format!("blind {provider}"), text);
     }
 
     pub(crate) fn deaf(&mut self) {
-        let text = "no worker has been heard of for a while, as if the gateway were down: machines stay as they are";
+        let text = "no worker has sent a heartbeat for a while, so the gateway may be down; machines stay as they are";
         self.say("deaf".to_owned(), text.to_owned());
     }
 
@@ -39,11 +39,11 @@ impl Notices {
             Unsold::Poor { credit_usd, least_usd } => (
                 "credit",
                 format!(
-                    "{provider} has ${credit_usd:.2} of ours left, and nothing is rented below ${least_usd:.2} (min_credit_usd): \
-                     add credit"
+                    "{provider} has ${credit_usd:.2} of credit left, and nothing is rented below ${least_usd:.2} \
+                     (min_credit_usd); add credit"
                 ),
             ),
-            Unsold::Failed(why) => ("offers", format!("nothing can be rented at {provider} ({why})")),
+            Unsold::Failed(why) => ("offers", format!("cannot rent at {provider}: {why}")),
         };
         self.say(format!("{kind} {provider}"), text);
     }
@@ -51,8 +51,8 @@ impl Notices {
     pub(crate) fn unread(&mut self, machines: &[&str]) {
         if !machines.is_empty() {
             let text = format!(
-                "the recorded offer of {} cannot be read: until the worker of each has joined, its GPUs are not known; \
-                 it is paid for, counted and given up as others are",
+                "the recorded offer of {} cannot be read; the GPUs of each machine are unknown until its worker joins. \
+                 Costs, limits and idle times apply to it as to others",
                 machines.join(", ")
             );
             self.say("unread_offer".to_owned(), text);
@@ -67,7 +67,8 @@ impl Notices {
         if !machines.is_empty() {
             let all = machines.iter().map(of).collect::<Vec<_>>().join(", ");
             let text = format!(
-                "more is charged than was offered: {all}; the host is left alone, and max_usd_per_hour holds against what is charged"
+                "more is charged than was offered: {all}. Nothing is rented from these hosts for a while, and max_usd_per_hour \
+                 applies to the charged prices"
             );
             self.say("overcharged".to_owned(), text);
         }
@@ -75,17 +76,21 @@ impl Notices {
 
     pub(crate) fn low(&mut self, spent_usd: f64, policy: &Policy) {
         let most_usd = policy.max_usd_per_day.unwrap_or_default();
-        self.say("budget".to_owned(), format!("${spent_usd:.2} of today's ${most_usd:.2} are spent (max_usd_per_day)"));
+        self.say(
+            "budget".to_owned(),
+            format!("${spent_usd:.2} of today's budget of ${most_usd:.2} is spent (max_usd_per_day)"),
+        );
     }
 
     pub(crate) fn spent(&mut self, spent_usd: f64, policy: &Policy) {
         let goes = match policy.at_budget {
-            AtBudget::Drain => "rented machines end their jobs and go",
-            AtBudget::Stop => "rented machines go at once",
+            AtBudget::Drain => "rented machines are given back when their jobs have ended",
+            AtBudget::Stop => "rented machines are given back at once",
         };
         let most_usd = policy.max_usd_per_day.unwrap_or_default();
         let text = format!(
-            "${spent_usd:.2} are spent today, and ${most_usd:.2} may be (max_usd_per_day): nothing is rented until 00:00 UTC, {goes}"
+            "${spent_usd:.2} of today's budget of ${most_usd:.2} is spent (max_usd_per_day). Nothing is rented until \
+             00:00 UTC, and {goes}"
         );
         self.say("budget".to_owned(), text);
     }
@@ -103,19 +108,23 @@ impl Notices {
         let (kind, text) = match granted {
             Granted::Yes | Granted::Stale => return,
             Granted::Machines(machines) => {
-                let text = format!("{machines} machines are there or on their way out, and {} may be", caps.machines);
+                let text = format!(
+                    "{machines} machines exist or are being given back; the limit is {} (max_machines)",
+                    caps.machines
+                );
                 ("max_machines", text)
             }
             Granted::Spend(micros) => {
                 let (now, most) = (dollars(micros), dollars(caps.usd_micros_per_hour));
-                let text =
-                    format!("what is there, or on its way out, costs ${now:.2}/h, and ${most:.2}/h may be spent");
+                let text = format!(
+                    "machines that exist or are being given back cost ${now:.2}/h; the limit is ${most:.2}/h (max_usd_per_hour)"
+                );
                 ("max_usd_per_hour", text)
             }
             Granted::Rents(rents) => {
                 let text = format!(
-                    "{rents} machines were rented within the hour, as many as may be (max_rents_per_hour): \
-                     see whether they come to anything"
+                    "{rents} machines were rented within the last hour, which is the limit (max_rents_per_hour); \
+                     check whether their workers join"
                 );
                 ("max_rents_per_hour", text)
             }
@@ -151,7 +160,7 @@ impl Notices {
         self.standing.retain(|kind, notice| {
             let stands = round.contains_key(kind);
             if !stands {
-                tracing::info!(notice = kind, "over: {}", notice.text);
+                tracing::info!(notice = kind, "resolved: {}", notice.text);
                 changed = true;
             }
             stands
@@ -180,7 +189,7 @@ mod tests {
         let blind = Failure::Unknown("HTML".to_owned());
         notices.blind("vast", &blind);
         let (standing, changed) = notices.end_round(1_000);
-        assert!(changed && standing[0].text.contains("nothing given back"));
+        assert!(changed && standing[0].text.contains("nothing is rented or given back"));
         notices.blind("vast", &Failure::Unknown("empty".to_owned()));
         let (standing, changed) = notices.end_round(2_000);
         assert_eq!((standing[0].since_ms, changed), (1_000, false), "it goes on");

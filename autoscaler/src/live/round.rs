@@ -76,7 +76,7 @@ pub(crate) async fn round(
             break;
         }
         if touches(&observation, step).is_some_and(|provider| blind.iter().any(|(name, _)| **name == provider)) {
-            tracing::info!(action = word(&step.action), reason = %step.reason, "left: its provider cannot be asked");
+            tracing::info!(action = word(&step.action), reason = %step.reason, "skipped: its provider cannot be reached");
             continue;
         }
         let outcome = hands.step(&mut seen, step).await?;
@@ -122,7 +122,7 @@ async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut Seen) -> Re
                 };
             }
             Chore::Drain { machine, why } => {
-                tracing::warn!(machine.id = machine.id, "it takes no more jobs: {why}");
+                tracing::warn!(machine.id = machine.id, "draining: {why}");
                 let machine = hands.drain(&machine, Some(Wanted::Gone)).await?;
                 seen.machines.insert(machine.id.clone(), machine);
             }
@@ -146,7 +146,7 @@ async fn adopt(hands: &Hands<'_>, seen: &mut Seen) -> Result<(), Stop> {
         found.extend(offer.map(|(provider, offer)| (worker.name.clone(), provider.name(), offer)));
     }
     for (id, provider, offer) in found {
-        tracing::info!(machine.id = id, provider, "runs already: one of ours from now on");
+        tracing::info!(machine.id = id, provider, "adopted: the machine already runs");
         // Its worker was heard of before now.
         let machine = adopted(seen.now_ms.saturating_sub(SILENT_MS), &id, &offer);
         hands.write(&machine).await?;
@@ -204,7 +204,7 @@ fn tell(step: &Step, outcome: &Outcome) {
             "done"
         }
         Outcome::AfterItsJobs => {
-            tracing::info!(machine.id = machine, "{action}, after the jobs that it has: {reason}");
+            tracing::info!(machine.id = machine, "{action} once its jobs have ended: {reason}");
             "after_its_jobs"
         }
         Outcome::Failed(why) => {
@@ -212,7 +212,7 @@ fn tell(step: &Step, outcome: &Outcome) {
             "failed"
         }
         Outcome::LeftAlone(why) => {
-            tracing::debug!(machine.id = machine, offer.id = offer, "{action} left, {why}: {reason}");
+            tracing::debug!(machine.id = machine, offer.id = offer, "{action} skipped, {why}: {reason}");
             "left"
         }
         Outcome::Withheld(limit) => {

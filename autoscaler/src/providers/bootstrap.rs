@@ -19,7 +19,7 @@ pub struct WorkerArchive {
 
 /// An archive whose name, kind or checksum would not stay one word in a script.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} cannot stand in a script")]
+#[error("{0:?} is not allowed in a script")]
 pub struct NoWord(String);
 
 /// The script for machines of these kinds, without what only people read: comment, and the space before a line. Without archives it runs only where the machine's own environment

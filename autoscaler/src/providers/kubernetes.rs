@@ -145,7 +145,7 @@ fn machine_of(meta: &ObjectMeta) -> Result<String, Failure> {
 }
 
 fn nameless(what: &str) -> Failure {
-    Failure::Unknown(format!("{what} was listed that does not say whose it is"))
+    Failure::Unknown(format!("the list contains a {what} without the labels of its owner"))
 }
 
 impl Provider for Kubernetes {
@@ -167,10 +167,10 @@ impl Provider for Kubernetes {
         Box::pin(async {
             let name: &str = &order.offer.id;
             let label = order.label.clone();
-            let pool = self.pool(name).ok_or_else(|| Failure::Vanished(format!("no pool is called {name}")))?;
+            let pool = self.pool(name).ok_or_else(|| Failure::Vanished(format!("pool {name} is not configured")))?;
             let is_new = !self.taken().get(name).is_some_and(|taken| taken.contains(&label));
             if is_new && self.left(pool) == 0 {
-                return Err(Failure::Vanished(format!("the pool {name} has {} machines, its most", pool.max)));
+                return Err(Failure::Vanished(format!("pool {name} has {} machines, which is its limit", pool.max)));
             }
             // Whatever becomes of it, it may be there.
             self.taken().entry(name.to_owned()).or_default().insert(label.clone());
@@ -192,7 +192,7 @@ impl Provider for Kubernetes {
     }
 
     fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has ended; a pod does not resume"))) })
+        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has exited; a pod cannot be resumed"))) })
     }
 
     fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {

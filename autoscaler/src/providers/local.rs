@@ -170,12 +170,12 @@ impl Local {
             let Some(child) = &mut process.child else { return !*process.ended.borrow() };
             match child.try_wait() {
                 Ok(Some(status)) => {
-                    tracing::warn!(machine.id = label, "a worker of this machine ended ({status})");
+                    tracing::warn!(machine.id = label, "local worker exited ({status})");
                     false
                 }
                 Ok(None) => true,
                 Err(error) => {
-                    tracing::warn!(machine.id = label, %error, "cannot tell whether a worker still runs");
+                    tracing::warn!(machine.id = label, %error, "cannot read the status of a local worker");
                     true
                 }
             }
@@ -229,7 +229,7 @@ impl Provider for Local {
     }
 
     fn resume<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has ended; a process does not resume"))) })
+        Box::pin(async move { Err(Failure::Vanished(format!("{rental} has exited; a process cannot be resumed"))) })
     }
 
     fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>> {

@@ -126,14 +126,14 @@ impl Static {
 
     fn host(&self, name: &str) -> Result<&Host, Failure> {
         let found = self.hosts.iter().find(|host| host.name == name);
-        found.ok_or_else(|| Failure::Vanished(format!("no host in the settings is called {name}")))
+        found.ok_or_else(|| Failure::Vanished(format!("host {name} is not configured")))
     }
 
     async fn command(&self, host: &Host, verb: &str, argv: &[String]) -> Result<(), Failure> {
         match self.output_of(argv).await {
             Ok(()) => Ok(()),
             Err(why) => {
-                tracing::warn!(machine.id = host.name, verb, "the command of a host failed: {why}");
+                tracing::warn!(machine.id = host.name, verb, "command of a host failed: {why}");
                 // It may have worked all the same: wake-on-LAN says nothing, and ssh is cut off by what it suspends.
                 Err(Failure::Unknown(format!("the {verb} command of {}: {why}", host.name)))
             }
@@ -141,7 +141,7 @@ impl Static {
     }
 
     async fn output_of(&self, argv: &[String]) -> Result<(), String> {
-        let Some((program, arguments)) = argv.split_first() else { return Err("it is empty".to_owned()) };
+        let Some((program, arguments)) = argv.split_first() else { return Err("the command is empty".to_owned()) };
         let inherited = INHERITED.into_iter().chain(self.inherits.iter().map(String::as_str));
         let spawned = Command::new(program)
             .args(arguments)
@@ -157,11 +157,11 @@ impl Static {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let done = async { tokio::join!(child.wait(), first_of(stdout), first_of(stderr)) };
         let Ok((status, stdout, stderr)) = tokio::time::timeout(self.command_limit, done).await else {
-            return Err(format!("{program} did not end within {} s and was killed", self.command_limit.as_secs()));
+            return Err(format!("{program} did not exit within {} s and was killed", self.command_limit.as_secs()));
         };
         match status {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("{program} ended with {status}: {}", [stdout, stderr].join(" ").trim())),
+            Ok(status) => Err(format!("{program} exited with {status}: {}", [stdout, stderr].join(" ").trim())),
             Err(error) => Err(error.to_string()),
         }
     }

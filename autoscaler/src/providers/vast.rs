@@ -117,9 +117,7 @@ impl Vast {
                 let why = trouble.to_string();
                 match self.set_state(rental, "stopped").await {
                     Ok(()) => Err(Failure::Vanished(why)),
-                    Err(failure) => {
-                        Err(Failure::Unknown(format!("{why}; and it could not be stopped again: {failure}")))
-                    }
+                    Err(failure) => Err(Failure::Unknown(format!("{why}; stopping it again failed: {failure}"))),
                 }
             }
             answer => Ok(answer?),
@@ -135,7 +133,7 @@ impl Vast {
 }
 
 fn id_of(rental: &str) -> Result<u64, Failure> {
-    rental.parse().map_err(|_| Failure::Refused(format!("{rental:?} is no instance of Vast.ai's")))
+    rental.parse().map_err(|_| Failure::Refused(format!("{rental:?} is not an instance ID of Vast.ai")))
 }
 
 fn instance(rental: &str) -> Result<String, Failure> {

@@ -26,7 +26,7 @@ const SENDS_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// How a refusal for want of money begins, so that whoever rents can tell: the offer is not to blame.
-pub const NO_CREDIT: &str = "no credit is left at Vast.ai";
+pub const NO_CREDIT: &str = "no credit left at Vast.ai";
 
 /// An object that Vast.ai has answered.
 pub(super) type Object = Map<String, Value>;
@@ -34,7 +34,7 @@ pub(super) type Object = Map<String, Value>;
 /// Why there is no such object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Trouble {
-    #[error("Vast.ai was not asked: {0}")]
+    #[error("no request sent to Vast.ai: {0}")]
     NoTurn(#[from] NoTurn),
     #[error("Vast.ai: {0}")]
     Lost(#[from] Lost),

@@ -78,7 +78,7 @@ pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
             _ => refusal(*status, "", &said),
         };
         let said =
-            if refusal == Refusal::Unreadable { format!("no JSON object ({content_type}): {said}") } else { said };
+            if refusal == Refusal::Unreadable { format!("not a JSON object ({content_type}): {said}") } else { said };
         return Err(problem(refusal, said, None));
     };
     let (code, text) = (word(&object, &["error", "code"]), word(&object, &["msg", "message", "detail"]));
@@ -94,7 +94,7 @@ pub(super) fn read(answer: &Answer) -> Result<Map<String, Value>, Problem> {
         (false, false) if code != text => format!("{code}: {text}"),
         (false, _) => code,
         (true, false) => text,
-        (true, true) => "no reason".to_owned(),
+        (true, true) => "no reason given".to_owned(),
     };
     Err(problem(refusal, cut(&said), contract))
 }

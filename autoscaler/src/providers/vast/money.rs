@@ -25,7 +25,7 @@ pub(super) async fn credit(api: &Api) -> Result<f64, Trouble> {
     // This path has no slash at its end.
     let user = api.again(Endpoint::User, request(Method::Get, "/api/v0/users/current", None)).await?;
     let credit = user.get("credit").and_then(Value::as_f64).filter(|credit| credit.is_finite());
-    Ok(credit.ok_or_else(|| Problem::unreadable("the user has no credit that is a number"))?)
+    Ok(credit.ok_or_else(|| Problem::unreadable("the credit of the account is not a number"))?)
 }
 
 /// What was charged since the beginning of that day, for each rental that is ours, or that the bill has no label of.

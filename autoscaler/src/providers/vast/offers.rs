@@ -213,7 +213,7 @@ impl Market {
             };
             let most_pages = wishes.pages_max.div_ceil(self.searched(now)).max(1);
             if let Err(trouble) = self.parts[place].search(api, wishes, &kinds, avoided, most_pages).await {
-                tracing::warn!("a search for offers failed: {trouble}");
+                tracing::warn!("search for offers failed: {trouble}");
                 if is_quota(&trouble) {
                     // There is nothing to be had, and what is there can be looked after all the same.
                     return Ok(self.known(Instant::now(), wishes).unwrap_or_default());
@@ -284,7 +284,7 @@ impl Market {
         let names = match api.once(Endpoint::User, asked).await {
             Ok(answer) => answer.get("gpu_names").and_then(Value::as_array).cloned().unwrap_or_default(),
             Err(trouble) => {
-                tracing::debug!("the names of cards cannot be had: {trouble}");
+                tracing::debug!("cannot read the names of GPUs: {trouble}");
                 Vec::new()
             }
         };
@@ -323,7 +323,7 @@ impl Part {
         }
         if sweep.malformed > 0 {
             let Sweep { malformed, rows, .. } = sweep;
-            tracing::warn!(malformed, rows, "Vast.ai offers what cannot be read");
+            tracing::warn!(malformed, rows, "some offers of Vast.ai are malformed and ignored");
         }
         let is_all = !sweep.on_demand.is_cut && !sweep.bids.is_cut;
         self.found = Some(Found { at: Instant::now(), offers: sweep.offers(wishes), is_all });
@@ -359,7 +359,7 @@ impl Sweep {
         let asks = asks(&answer)?;
         let (rows, malformed) = (asks.len(), asks.iter().filter(|ask| ask.is_none()).count());
         if rows > 0 && rows == malformed {
-            return Err(Problem::unreadable(format!("none of {rows} offers can be read")).into());
+            return Err(Problem::unreadable(format!("all {rows} offers are malformed")).into());
         }
         (self.rows, self.malformed) = (self.rows + rows, self.malformed + malformed);
         pages.note(asks, wishes, avoided, most_pages);
@@ -402,7 +402,7 @@ impl Pages {
 /// The rows; `None` for each that cannot be read.
 fn asks(answer: &Object) -> Result<Vec<Option<Ask>>, Problem> {
     let rows = answer.get("offers").and_then(Value::as_array);
-    let rows = rows.ok_or_else(|| Problem::unreadable("a search has no list of offers"))?;
+    let rows = rows.ok_or_else(|| Problem::unreadable("the search result has no list of offers"))?;
     Ok(rows.iter().map(ask).collect())
 }
 

@@ -63,10 +63,10 @@ impl Endpoint {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoTurn {
     /// There is a turn, but too late.
-    #[error("its turn would come in {} s only", .0.as_secs())]
+    #[error("rate limit: the next request may be sent in {} s", .0.as_secs())]
     TooLate(Duration),
     /// There is none before the quota is new.
-    #[error("the quota is used up for another {} s", .0.as_secs())]
+    #[error("the quota is exhausted for another {} s", .0.as_secs())]
     Quota(Duration),
 }
 

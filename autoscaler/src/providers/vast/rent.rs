@@ -37,7 +37,7 @@ pub(super) struct Lease {
 
 /// The script is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the script that rented machines start with has {0} characters; Vast.ai takes {SCRIPT_MAX}")]
+#[error("the start script of rented machines has {0} characters; Vast.ai accepts {SCRIPT_MAX}")]
 pub struct TooLong(usize);
 
 impl Lease {
@@ -68,7 +68,7 @@ impl Lease {
     pub(super) fn label(&self, id: &str) -> Result<String, Failure> {
         let label = format!("{}{id}", self.prefix);
         if id.is_empty() || label.chars().count() >= LABEL_MAX {
-            return Err(Failure::Refused(format!("{label:?} cannot be a label")));
+            return Err(Failure::Refused(format!("{label:?} is not a valid label")));
         }
         Ok(label)
     }
@@ -77,7 +77,7 @@ impl Lease {
     pub(super) fn request(&self, order: &Order) -> Result<Request, Failure> {
         let offer = &order.offer;
         let Ok(ask) = offer.id.parse::<u64>() else {
-            return Err(Failure::Vanished(format!("{} is no offer of Vast.ai's", offer.id)));
+            return Err(Failure::Vanished(format!("{} is not an offer ID of Vast.ai", offer.id)));
         };
         let price = match order.bid_usd_per_hour {
             // A bid is for the cards; the disk is paid for beside it.
@@ -125,7 +125,7 @@ pub(super) fn bid(usd: f64) -> Result<f64, Failure> {
     if PRICES.contains(&rounded) {
         Ok(rounded)
     } else {
-        Err(Failure::Refused(format!("${usd} an hour is no bid that Vast.ai takes")))
+        Err(Failure::Refused(format!("Vast.ai does not accept a bid of ${usd} per hour")))
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) fn bid(usd: f64) -> Result<f64, Failure> {
 pub(super) fn outcome(answer: Result<Object, Trouble>, order: &Order) -> Result<String, Failure> {
     let answer = answer.and_then(|answer| {
         let contract = number(answer.get("new_contract"));
-        contract.ok_or_else(|| Problem::unreadable("it is rented, and nobody says what it is called").into())
+        contract.ok_or_else(|| Problem::unreadable("rented, but the response lacks the ID of the instance").into())
     });
     let failure = match answer {
         Ok(contract) => return Ok(contract.to_string()),

@@ -101,10 +101,10 @@ impl fmt::Debug for Answer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     /// It certainly never left.
-    #[error("it was not sent: {0}")]
+    #[error("not sent: {0}")]
     Unsent(String),
     /// It may have arrived, and may have been done.
-    #[error("no answer: {0}")]
+    #[error("no response: {0}")]
     Unknown(String),
 }
 
@@ -119,10 +119,10 @@ pub struct Http {
 #[derive(Debug, thiserror::Error)]
 pub enum NoHttp {
     /// The key holds what no header may.
-    #[error("the key for Vast.ai holds characters that no key has")]
+    #[error("the API key for Vast.ai contains invalid characters")]
     Key,
     /// No secure connections can be made here.
-    #[error("cannot set up connections")]
+    #[error("cannot create an HTTP client")]
     Client(#[source] reqwest::Error),
 }
 
@@ -157,7 +157,7 @@ impl Http {
             Method::Delete => reqwest::Method::DELETE,
         };
         let mut url = Url::parse(&format!("{}{}", self.url, request.path))
-            .map_err(|error| Lost::Unsent(format!("no URL: {error}")))?;
+            .map_err(|error| Lost::Unsent(format!("invalid URL: {error}")))?;
         if !request.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&request.query);
         }
@@ -177,7 +177,7 @@ impl Http {
         let mut body = BytesMut::new();
         while let Some(piece) = answer.chunk().await.map_err(lost)? {
             if body.len() + piece.len() > BODY_BYTES_MAX {
-                return Err(Lost::Unknown(format!("status {status}, and then more than {BODY_BYTES_MAX} bytes")));
+                return Err(Lost::Unknown(format!("status {status} with a body of more than {BODY_BYTES_MAX} bytes")));
             }
             body.extend_from_slice(&piece);
         }
@@ -199,9 +199,9 @@ fn text(headers: &HeaderMap, name: &str) -> Option<String> {
 fn lost(error: reqwest::Error) -> Lost {
     let error = error.without_url();
     let why = match (error.is_connect(), error.is_timeout()) {
-        (true, true) => "no connection in time".to_owned(),
-        (true, false) => "no connection".to_owned(),
-        (false, true) => "it took too long".to_owned(),
+        (true, true) => "connecting timed out".to_owned(),
+        (true, false) => "cannot connect".to_owned(),
+        (false, true) => "timed out".to_owned(),
         (false, false) => error.to_string(),
     };
     if error.is_connect() || error.is_builder() { Lost::Unsent(why) } else { Lost::Unknown(why) }
