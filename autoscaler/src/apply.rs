@@ -1,4 +1,5 @@
-//! Does what was decided, and makes no choices: writes down what it is about to ask for, asks for it, and writes down the answer.
+//! Does what was decided, and makes no choices: writes down what it is about to ask for, asks for it, and writes down
+//! the answer.
 
 use stokehold_queue::registry::{Caps, Granted, MachineRecord, Term, Wanted};
 use stokehold_queue::{Clock, Error, WorkerRecord};
@@ -15,8 +16,8 @@ use crate::secret::Secret;
 /// An offer that was refused or has vanished is left alone for so long, milliseconds.
 const REFUSED_MS: u64 = 60_000;
 
-/// What is written down is asked for within this time, milliseconds: who has stood still for longer may find that another has led since, and
-/// has struck it off.
+/// What is written down is asked for within this time, milliseconds: who has stood still for longer may find that
+/// another has led since, and has struck it off.
 const SOON_MS: u64 = 10_000;
 
 /// Why nothing more may be done now.
@@ -170,7 +171,8 @@ impl Hands<'_> {
         Ok(Outcome::Failed(failure.to_string()))
     }
 
-    /// With what is charged for a machine that was just made, before anything more is rented: its offer may be old by now, or false.
+    /// With what is charged for a machine that was just made, before anything more is rented: its offer may be old by
+    /// now, or false.
     async fn priced(&self, provider: &dyn Provider, machine: MachineRecord) -> Result<MachineRecord, Stop> {
         let rental = machine.rental.as_deref().unwrap_or_default();
         let usd_per_hour = match in_time(provider, provider.price(rental)).await {

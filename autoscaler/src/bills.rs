@@ -43,11 +43,12 @@ pub(crate) struct Said {
     pub(crate) last_word_ms: u64,
 }
 
-/// What has changed since `known`. A bill is opened when its machine is first written down, for one whose rent was of unknown outcome is
-/// paid for if it was made; it is closed when the machine is struck off. One of which its provider has never named an id was never made.
+/// What has changed since `known`. A bill is opened when its machine is first written down, for one whose rent was of
+/// unknown outcome is paid for if it was made; it is closed when the machine is struck off. One of which its provider
+/// has never named an id was never made.
 ///
-/// It ends when its provider confirmed that the machine is given back; of one that went away by itself, when it was last known to be there
-/// (`there_ms`): a list that lacks it is believed much later.
+/// It ends when its provider confirmed that the machine is given back; of one that went away by itself, when it was
+/// last known to be there (`there_ms`): a list that lacks it is believed much later.
 pub(crate) fn entries(
     seen: &Seen,
     known: &BTreeMap<String, MachineBill>,

@@ -149,7 +149,8 @@ struct RawRedis {
 }
 
 impl Config {
-    /// Loads the configuration: the environment overrides `file`, which overrides the defaults. `var` looks up a variable.
+    /// Loads the configuration: the environment overrides `file`, which overrides the defaults. `var` looks up a
+    /// variable.
     ///
     /// # Errors
     /// Names the setting and the required change.
@@ -215,7 +216,8 @@ impl Config {
     }
 }
 
-/// Removes the settings that have no effect any more, so that a file written for an earlier release still loads. Returns their names.
+/// Removes the settings that have no effect any more, so that a file written for an earlier release still loads.
+/// Returns their names.
 fn drop_retired(table: &mut Table) -> Vec<String> {
     let Some(Value::Table(policy)) = table.get_mut("policy") else { return Vec::new() };
     let retired = RETIRED.iter().filter(|name| policy.remove(**name).is_some());

@@ -1,4 +1,5 @@
-//! One decision: what is seen and what has been learned go in, a plan with reasons comes out. No clock, no randomness, no I/O.
+//! One decision: what is seen and what has been learned go in, a plan with reasons comes out. No clock, no randomness,
+//! no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,8 @@ use crate::snapshot::{Group, Snapshot};
 const DEFERRED_FROM: f64 = 0.9;
 /// And of what it then needs, so much is left to chance.
 const DEFERRED_ROUND: f64 = 0.1;
-/// A machine that has been idle for so long while jobs wait cannot run them, for reasons of their own: limits, for example.
+/// A machine that has been idle for so long while jobs wait cannot run them, for reasons of their own: limits, for
+/// example.
 const CANNOT_RUN_S: f64 = 10.0;
 /// A machine that is needed would run jobs for so much of its time.
 const BUSY: f64 = 0.5;
@@ -25,9 +27,10 @@ const RENTS_MAX: usize = 256;
 
 /// What is to be done now.
 ///
-/// In this order: what has come to nothing is given back; each group of endpoints, the most demanding first, gets the machines that its work
-/// needs, stopped ones first; and who is idle, and of no use to any group, is given up as soon as waiting for the next job costs more than
-/// starting again. A machine that runs jobs, or that boots, is never given up for lack of work.
+/// In this order: what has come to nothing is given back; each group of endpoints, the most demanding first, gets the
+/// machines that its work needs, stopped ones first; and who is idle, and of no use to any group, is given up as soon
+/// as waiting for the next job costs more than starting again. A machine that runs jobs, or that boots, is never given
+/// up for lack of work.
 ///
 /// All that could be done now is in one plan: once it has been carried out, the same moment asks for nothing more.
 #[must_use]
@@ -269,13 +272,15 @@ impl<'a> Decision<'a> {
         true
     }
 
-    /// Whether one more can be had of an offer. Offers of one host overlap: who has one of its cards is in the way of all that name it.
+    /// Whether one more can be had of an offer. Offers of one host overlap: who has one of its cards is in the way of
+    /// all that name it.
     fn is_left(&self, offer: &Offer) -> bool {
         let is_taken = |card: &u64| self.taken_cards.contains(&(&offer.host, *card));
         self.taken.get(&offer.id).copied().unwrap_or(0) < offer.count && !offer.gpu_ids.iter().any(is_taken)
     }
 
-    /// Gives up who has drained, and who is idle as long as waiting for the next job costs more than starting again. Whether there was anybody.
+    /// Gives up who has drained, and who is idle as long as waiting for the next job costs more than starting again.
+    /// Whether there was anybody.
     fn shrink(&mut self) -> bool {
         let (drained, draining) = self.draining.drain(..).partition(|machine| machine.running == 0);
         self.draining = draining;
@@ -330,8 +335,8 @@ impl<'a> Decision<'a> {
         self.step(action, reason);
     }
 
-    /// Whether no group loses by giving up a machine that is idle: how many machines that leaves too many, and for how long they were; `None`: that
-    /// many were never needed.
+    /// Whether no group loses by giving up a machine that is idle: how many machines that leaves too many, and for how
+    /// long they were; `None`: that many were never needed.
     fn is_dispensable(&self, machine: &Machine, idle_s: f64) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
         let has_time = self.policy.max_idle_s.is_none_or(|most_s| idle_s < most_s);
@@ -378,7 +383,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// `None`: a stopped machine is worth its disk. Else how many machines were last needed at once so long ago, or never.
+    /// `None`: a stopped machine is worth its disk. Else how many machines were last needed at once so long ago, or
+    /// never.
     fn is_worth_keeping(&self, machine: &Machine, machines: usize) -> Option<(usize, Option<f64>)> {
         let now_s = self.now_s();
         let learned = self.snapshot.learned;
@@ -422,7 +428,8 @@ impl<'a> Decision<'a> {
         if is_interactive(group) { BUSY * (later_s / run_s.max(0.1)) } else { 0.0 }
     }
 
-    /// Gives up stopped machines that are not worth their disks, the longest stopped first; those that this plan stops come last.
+    /// Gives up stopped machines that are not worth their disks, the longest stopped first; those that this plan stops
+    /// come last.
     fn forget(&mut self) {
         let mut stopped = std::mem::take(&mut self.put_off);
         stopped.sort_by(|a, b| a.id.cmp(&b.id));

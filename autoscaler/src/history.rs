@@ -1,4 +1,5 @@
-//! What was seen and decided, a line of JSON for each round, after one for the settings: `stoke autoscaler plan --from` decides it again.
+//! What was seen and decided, a line of JSON for each round, after one for the settings: `stoke autoscaler plan --from`
+//! decides it again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};

@@ -1,8 +1,8 @@
 //! How many machines of which kind, for how long, and why: observe, decide, apply.
 //!
-//! An [`Observation`] is what is seen at one moment. The [`Observer`] folds one after the other into what can be learned from them; both
-//! together are a [`Snapshot`], of which [`decide`](decide()) makes a [`Plan`], without clock, randomness or I/O: the live loop, `stoke
-//! autoscaler plan --dry-run` and the simulator run the same code.
+//! An [`Observation`] is what is seen at one moment. The [`Observer`] folds one after the other into what can be
+//! learned from them; both together are a [`Snapshot`], of which [`decide`](decide()) makes a [`Plan`], without clock,
+//! randomness or I/O: the live loop, `stoke autoscaler plan --dry-run` and the simulator run the same code.
 
 mod apply;
 mod bills;

@@ -1,5 +1,5 @@
-//! The loop: look, decide, do. Everything that is decided is decided by [`crate::decide`], and [`chores`] says what follows from what was decided
-//! before.
+//! The loop: look, decide, do. Everything that is decided is decided by [`crate::decide`], and [`chores`] says what
+//! follows from what was decided before.
 
 pub(crate) mod chores;
 pub(crate) mod eta;
@@ -63,8 +63,8 @@ pub struct Settings {
     pub tick: Duration,
     /// What decisions go by.
     pub policy: Policy,
-    /// What it leads under: one that comes back under the name of one that has died need not wait for the end of its lead. To be given only
-    /// where nobody else can have it; random without.
+    /// What it leads under: one that comes back under the name of one that has died need not wait for the end of its
+    /// lead. To be given only where nobody else can have it; random without.
     pub holder: Option<String>,
 }
 
@@ -192,8 +192,8 @@ impl Autoscaler {
         Ok(Round { seen, plan, blind })
     }
 
-    /// Looks, decides and does until `shutdown`; what cannot outlive this process is ended then, everything else stays. Call it on the main
-    /// thread, to whose life machines of `local` are tied.
+    /// Looks, decides and does until `shutdown`; what cannot outlive this process is ended then, everything else stays.
+    /// Call it on the main thread, to whose life machines of `local` are tied.
     ///
     /// # Errors
     /// When the queue's signals cannot be heard.
@@ -298,7 +298,8 @@ impl Autoscaler {
         self.tell(&registry, term, etas).await;
     }
 
-    /// The workers on machines whose end this process sees for itself: one that is struck off has ended, whatever it had.
+    /// The workers on machines whose end this process sees for itself: one that is struck off has ended, whatever it
+    /// had.
     fn tied(&self, seen: &Seen) -> Vec<String> {
         let is_tied = |name: &String| {
             let provider = seen.machines.get(name).and_then(|machine| self.providers.get(&machine.provider));

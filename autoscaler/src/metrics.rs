@@ -1,5 +1,6 @@
-//! Every metric of the autoscaler: its name, its unit, what it means, and the one function that moves it. Labels are bounded. Machines and what
-//! they cost are told by the API, from the ledger: they are there, and paid for, also while no autoscaler is.
+//! Every metric of the autoscaler: its name, its unit, what it means, and the one function that moves it. Labels are
+//! bounded. Machines and what they cost are told by the API, from the ledger: they are there, and paid for, also while
+//! no autoscaler is.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What is seen at one moment: endpoints and their work, machines, offers. Passive data, in JSON as the live loop records it.
+//! What is seen at one moment: endpoints and their work, machines, offers. Passive data, in JSON as the live loop
+//! records it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -83,8 +84,8 @@ pub struct Runs {
     pub disk_load_s: f64,
 }
 
-/// The provider of machines whose workers joined by themselves: they count for what they do, and their coming and going is their operator's
-/// business.
+/// The provider of machines whose workers joined by themselves: they count for what they do, and their coming and going
+/// is their operator's business.
 pub const JOINED: &str = "joined";
 
 /// Where a machine is in its life.
@@ -200,7 +201,8 @@ pub struct Offer {
     pub count: u32,
     /// Cards in one machine.
     pub cards: u32,
-    /// Which cards of its host they are, where the provider says: offers overlap, and two that share a card are one machine.
+    /// Which cards of its host they are, where the provider says: offers overlap, and two that share a card are one
+    /// machine.
     #[serde(default)]
     pub gpu_ids: Vec<u64>,
     /// What models may hold of each card, GB.
@@ -244,8 +246,9 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// An offer as it was written down, with the members that cannot be read as nothing, and whether there were any: another release may have
-    /// written it, or a file was edited. Whatever it says, its machine is there and costs money.
+    /// An offer as it was written down, with the members that cannot be read as nothing, and whether there were any:
+    /// another release may have written it, or a file was edited. Whatever it says, its machine is there and costs
+    /// money.
     #[must_use]
     pub(crate) fn recovered(recorded: &Value) -> (Self, bool) {
         let unread = match Self::deserialize(recorded) {

@@ -21,17 +21,19 @@ use crate::snapshot::Needs;
 /// A worker that has said nothing for so long is lost, milliseconds: five of its heartbeats.
 pub const SILENT_MS: u64 = 15_000;
 
-/// Where a machine is listed as taken away or halted, it has been for so long at the least since it was asked for, milliseconds: a list may
-/// be some seconds old.
+/// Where a machine is listed as taken away or halted, it has been for so long at the least since it was asked for,
+/// milliseconds: a list may be some seconds old.
 const LIST_LAG_MS: u64 = 15_000;
 
-/// When every worker falls silent at once, it may be the gateway that is gone: nothing is believed of them for so long, milliseconds.
+/// When every worker falls silent at once, it may be the gateway that is gone: nothing is believed of them for so long,
+/// milliseconds.
 const DEAF_MS: u64 = 600_000;
 
 /// For so long if there is only one: as long as a restart of the gateway, and a worker's way back, may take.
 const DEAF_TO_ONE_MS: u64 = 120_000;
 
-/// Replicas of the API give no job to a drained worker after this time at the latest, milliseconds: they ask once a second who is.
+/// Replicas of the API give no job to a drained worker after this time at the latest, milliseconds: they ask once a
+/// second who is.
 pub const DRAIN_KNOWN_MS: u64 = 2_000;
 
 /// What was seen.
@@ -115,7 +117,8 @@ impl Seen {
             })
     }
 
-    /// Whether all workers of machines that should run fell silent, and nothing else explains it: the gateway may be gone, and they not.
+    /// Whether all workers of machines that should run fell silent, and nothing else explains it: the gateway may be
+    /// gone, and they not.
     pub(crate) fn is_deaf(&self) -> bool {
         if self.workers.iter().any(|worker| self.is_heard(worker)) {
             return false;
@@ -233,8 +236,8 @@ fn endpoint(seen: &Seen, flow: &Flow) -> Endpoint {
     }
 }
 
-/// The class that decides where an endpoint's jobs can run. While jobs of several wait, as after one has outgrown its card or a version was
-/// declared larger, the largest: what holds that holds the others. Otherwise that of new jobs.
+/// The class that decides where an endpoint's jobs can run. While jobs of several wait, as after one has outgrown its
+/// card or a version was declared larger, the largest: what holds that holds the others. Otherwise that of new jobs.
 fn class_of(flow: &Flow, of_new_jobs: Option<u32>) -> u32 {
     let gib = |lane: &&LaneFlow| parts_of(lane.class).1;
     let waiting = flow.lanes.iter().filter(|lane| lane.waiting > 0).max_by_key(gib);

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use stokehold_queue::json_in_words;
 
-/// Settings of earlier releases that have no effect any more. Configuration files and recorded histories that contain them are still read.
+/// Settings of earlier releases that have no effect any more. Configuration files and recorded histories that contain
+/// them are still read.
 pub(crate) const RETIRED: [&str; 1] = ["prefetch_max"];
 
 /// What happens to rented machines when the budget of a day is spent.
@@ -43,8 +44,8 @@ pub struct Policy {
     pub may_bid: bool,
     /// Margin of a bid over the minimum bid, as a share of it.
     pub bid_margin: f64,
-    /// Share of runs that may be lost with an interruptible machine, 0 to 1. Endpoints with runs so long that more would be lost get other
-    /// machines.
+    /// Share of runs that may be lost with an interruptible machine, 0 to 1. Endpoints with runs so long that more
+    /// would be lost get other machines.
     pub lost_share_max: f64,
     /// Minimum reliability of a host, 0 to 1: the share of the time that it was reachable.
     pub min_reliability: f64,
@@ -55,7 +56,8 @@ pub struct Policy {
     pub standard_target_s: f64,
     /// Target for the start of batch jobs, seconds.
     pub batch_target_s: f64,
-    /// Share of interactive jobs that may be late, 0 to 1. The price of a late job is controlled so that this share is reached.
+    /// Share of interactive jobs that may be late, 0 to 1. The price of a late job is controlled so that this share is
+    /// reached.
     pub late_share: f64,
     /// Initial price of a late interactive job, dollars.
     pub late_usd: f64,
@@ -65,13 +67,14 @@ pub struct Policy {
     pub late_fall_max: f64,
     /// Gain of the control: the logarithm of the price rises by this with each late job.
     pub late_gain: f64,
-    /// Share of deferrable jobs that may be late, 0 to 1. How early they are started is controlled so that this share is reached.
+    /// Share of deferrable jobs that may be late, 0 to 1. How early they are started is controlled so that this share
+    /// is reached.
     pub deferred_late_share: f64,
     /// Gain of that control per late job.
     pub deferred_late_gain: f64,
 
-    /// Time that an interactive job may queue, seconds; the rest of its target is for loading and for variation. It falls by `queueing_gain` as
-    /// the price of a late job rises.
+    /// Time that an interactive job may queue, seconds; the rest of its target is for loading and for variation. It
+    /// falls by `queueing_gain` as the price of a late job rises.
     pub queueing_s: f64,
     /// Decrease of the logarithm of `queueing_s` when the logarithm of the price of a late job rises by one.
     pub queueing_gain: f64,
@@ -101,8 +104,9 @@ pub struct Policy {
     pub drain_deadline_s: f64,
     /// Time during which nothing is rented from a host on which a boot failed, seconds.
     pub host_penalty_s: f64,
-    /// Time after which an idle machine is given up even if a job is expected soon, seconds; 0: at once. Jobs that arrived longer ago and no
-    /// longer wait do not count as demand. `None`: a machine is given up when waiting for the next job costs more than starting again.
+    /// Time after which an idle machine is given up even if a job is expected soon, seconds; 0: at once. Jobs that
+    /// arrived longer ago and no longer wait do not count as demand. `None`: a machine is given up when waiting for the
+    /// next job costs more than starting again.
     pub max_idle_s: Option<f64>,
 }
 
@@ -160,8 +164,8 @@ pub struct NoSetting {
 }
 
 impl Policy {
-    /// Returns the policy with one setting changed, as for `--set key=value`. The value is JSON or plain text; `kinds` takes names separated by
-    /// commas.
+    /// Returns the policy with one setting changed, as for `--set key=value`. The value is JSON or plain text; `kinds`
+    /// takes names separated by commas.
     ///
     /// # Errors
     /// [`NoSetting`] if the setting does not exist, with the names of all settings, or if the value is not valid.

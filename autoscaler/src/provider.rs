@@ -1,5 +1,5 @@
-//! Who has machines: what each way to get one must be able to do. Calls are made with a limit of time, and what they leave behind when they
-//! fail is part of their answer.
+//! Who has machines: what each way to get one must be able to do. Calls are made with a limit of time, and what they
+//! leave behind when they fail is part of their answer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::snapshot::Needs;
 
 /// Somebody who has machines.
 ///
-/// Whoever calls has written down what it is about to do. A call that is not answered in time is of unknown outcome: it may have been done,
-/// and may still be. Nothing is rented twice to find out; what was made is known by its label.
+/// Whoever calls has written down what it is about to do. A call that is not answered in time is of unknown outcome: it
+/// may have been done, and may still be. Nothing is rented twice to find out; what was made is known by its label.
 pub trait Provider: Send + Sync {
     /// The word for it, as in [`Offer::provider`].
     fn name(&self) -> &'static str;
@@ -22,14 +22,15 @@ pub trait Provider: Send + Sync {
     /// What could be had now.
     fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>>;
 
-    /// All that it has of ours, every page of it, by our labels; an error unless all were read. `None`: it keeps no list, and what we wrote
-    /// down is all that is known.
+    /// All that it has of ours, every page of it, by our labels; an error unless all were read. `None`: it keeps no
+    /// list, and what we wrote down is all that is known.
     fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>>;
 
     /// Gets a machine. Its own id of it.
     fn rent<'a>(&'a self, order: &'a Order) -> BoxFuture<'a, Result<String, Failure>>;
 
-    /// What an hour of a machine that was just made costs, dollars, where its provider says so at once; `None`: its list tells, or nothing does.
+    /// What an hour of a machine that was just made costs, dollars, where its provider says so at once; `None`: its
+    /// list tells, or nothing does.
     fn price<'a>(&'a self, _rental: &'a str) -> BoxFuture<'a, Result<Option<f64>, Failure>> {
         Box::pin(async { Ok(None) })
     }
@@ -43,8 +44,8 @@ pub trait Provider: Send + Sync {
     /// Gives it back for good. Repeating it changes nothing, and one that is not there is given back already.
     fn release<'a>(&'a self, rental: &'a str) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// What it has charged for rentals of ours since then, unix seconds, also for those that are gone; an error unless all of it was read.
-    /// `None`: it sends no bills.
+    /// What it has charged for rentals of ours since then, unix seconds, also for those that are gone; an error unless
+    /// all of it was read. `None`: it sends no bills.
     fn charges(&self, _since_s: u64) -> BoxFuture<'_, Result<Option<Vec<Charge>>, Failure>> {
         Box::pin(async { Ok(None) })
     }
@@ -69,8 +70,8 @@ pub trait Provider: Send + Sync {
         format!("m-{}", nonce())
     }
 
-    /// The offer that a worker of this name stands for, when it is one of the provider's machines that nobody asked for: somebody else
-    /// started it.
+    /// The offer that a worker of this name stands for, when it is one of the provider's machines that nobody asked
+    /// for: somebody else started it.
     fn adopts(&self, _worker: &str) -> Option<Offer> {
         None
     }
@@ -101,7 +102,8 @@ pub trait Provider: Send + Sync {
     /// Boxes, as [`Offer::host`] names them, that are left alone: what stands there need not be offered.
     fn avoid(&self, _hosts: &BTreeSet<String>) {}
 
-    /// What machines must have that may be needed, the most pressing first: offers of others need not be searched for. Nothing: any.
+    /// What machines must have that may be needed, the most pressing first: offers of others need not be searched for.
+    /// Nothing: any.
     fn look_for(&self, _needs: &[Needs]) {}
 
     /// Whether its machines are told what to join with when they are rented: [`Order::join_token`].
@@ -130,7 +132,8 @@ pub struct Order {
     pub offer: Offer,
     /// What to bid for an interruptible one, dollars an hour; `None` for one that is ours until given back.
     pub bid_usd_per_hour: Option<f64>,
-    /// What its worker joins with: good for one worker of this label, and not for long. Empty where workers are given theirs otherwise.
+    /// What its worker joins with: good for one worker of this label, and not for long. Empty where workers are given
+    /// theirs otherwise.
     pub join_token: Secret,
 }
 
@@ -206,7 +209,8 @@ pub(crate) async fn in_time<T>(
 ) -> Result<T, Failure> {
     let limit = provider.call_limit();
     tokio::select! {
-        // Before the call: one that stood still for longer than that goes no further, for by now its intent may have been struck off.
+        // Before the call: one that stood still for longer than that goes no further, for by now its intent may have
+        // been struck off.
         biased;
         () = tokio::time::sleep(limit) => Err(Failure::Unknown(format!("no response within {} s", limit.as_secs()))),
         answer = call => answer,

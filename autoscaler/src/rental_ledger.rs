@@ -1,5 +1,5 @@
-//! Where it is written down what was rented, or is about to be: before anybody is asked, so that whoever comes after a crash finds each, and
-//! ends it.
+//! Where it is written down what was rented, or is about to be: before anybody is asked, so that whoever comes after a
+//! crash finds each, and ends it.
 
 #[cfg(test)]
 pub(crate) mod memory;

@@ -48,8 +48,8 @@ pub struct KindLearned {
     pub losses_per_hour: f64,
 }
 
-/// Endpoints that need at least this of a machine, with those that need more. Jobs and machines of a group are also those of every group
-/// that asks for less.
+/// Endpoints that need at least this of a machine, with those that need more. Jobs and machines of a group are also
+/// those of every group that asks for less.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     /// What machines must have.
@@ -72,8 +72,8 @@ pub struct Group {
     pub jobs_per_s: f64,
     /// Seconds of a machine of speed 1 that a run takes.
     pub run_s: f64,
-    /// How many times faster than is said its endpoints were seen to run on a kind of card, weighed by how often they are asked for; what is
-    /// about as fast is not here.
+    /// How many times faster than is said its endpoints were seen to run on a kind of card, weighed by how often they
+    /// are asked for; what is about as fast is not here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub faster: BTreeMap<Name, f64>,
     /// What the models of all endpoints that were asked for lately take together, GB.

@@ -35,8 +35,8 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    /// What rented machines have cost on the day of this moment, or soon will have been charged, millionths of a dollar; `None` before the
-    /// bills have been read.
+    /// What rented machines have cost on the day of this moment, or soon will have been charged, millionths of a
+    /// dollar; `None` before the bills have been read.
     pub(crate) fn spent_today(&self, now_ms: u64) -> Option<u64> {
         let (_, known) = self.known.as_ref()?;
         let today = |bill: &MachineBill| bill.by_day(now_ms).get(&day_of(now_ms)).map_or(0, DayBill::total);
@@ -119,7 +119,8 @@ impl Books {
         Ok(())
     }
 
-    /// What providers have answered since the last round. They are asked once a minute; those that could not be are not in it.
+    /// What providers have answered since the last round. They are asked once a minute; those that could not be are not
+    /// in it.
     async fn charges(&mut self, providers: &Providers, known: &BTreeMap<String, MachineBill>, now_ms: u64) -> Charges {
         if let Some(answered) = self.asking.take_if(|asking| asking.is_finished()) {
             return answered.await.unwrap_or_default();

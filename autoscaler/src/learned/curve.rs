@@ -1,5 +1,5 @@
-//! How many jobs came within each of the last stretches of time: what decides how many machines are needed so that none of them queues for
-//! too long.
+//! How many jobs came within each of the last stretches of time: what decides how many machines are needed so that none
+//! of them queues for too long.
 
 use std::collections::VecDeque;
 
@@ -29,10 +29,10 @@ impl Curve {
         }
     }
 
-    /// Machines that are needed so that a job, which takes `job_s` on a `share` of one, queues for `queueing_s` at the most: over any stretch
-    /// of length w at whose end jobs A came, n machines have w and the time of queueing, and each ends one more job after that:
-    /// A job_s share <= n (w + queueing_s + job_s). 10 jobs of 20 s at once, which may queue for 30: 4. (An arrival curve, as in Le Boudec
-    /// and Thiran, "Network Calculus", 2001.)
+    /// Machines that are needed so that a job, which takes `job_s` on a `share` of one, queues for `queueing_s` at the
+    /// most: over any stretch of length w at whose end jobs A came, n machines have w and the time of queueing, and
+    /// each ends one more job after that: A job_s share <= n (w + queueing_s + job_s). 10 jobs of 20 s at once, which
+    /// may queue for 30: 4. (An arrival curve, as in Le Boudec and Thiran, "Network Calculus", 2001.)
     #[must_use]
     pub(super) fn machines(&self, now_s: f64, job_s: f64, share: f64, queueing_s: f64) -> f64 {
         let of =

@@ -9,7 +9,8 @@ use crate::snapshot::KindLearned;
 
 /// Runs that an estimate rests on, at most.
 const RUNS_MAX: f64 = 50.0;
-/// Runs on each of two kinds of card, before their speeds are compared, and how far what is measured must be from what is said.
+/// Runs on each of two kinds of card, before their speeds are compared, and how far what is measured must be from what
+/// is said.
 const SURE: f64 = 200.0;
 const FAR: f64 = 1.25;
 /// Arrivals fade within this time where it is asked what is in demand lately.
@@ -97,7 +98,8 @@ impl Memory {
             let (total, waiting) = (arrived[n], seen.work[n].waiting);
             if total > self.arrived[n] {
                 if moments.len() == MOMENTS_MAX {
-                    // The later moment stands for both: its jobs are then thought to have come later, and the earlier ones are counted by their age.
+                    // The later moment stands for both: its jobs are then thought to have come later, and the earlier
+                    // ones are counted by their age.
                     moments.pop_back();
                 }
                 moments.push_back((now_s, total));

@@ -128,7 +128,8 @@ impl Memory {
         self.quarter = (quarter, now_s, came);
     }
 
-    /// How much more often than on average jobs come in this quarter of an hour and the next; 1 until both have been seen.
+    /// How much more often than on average jobs come in this quarter of an hour and the next; 1 until both have been
+    /// seen.
     fn hour_factor(&self, now_s: f64) -> f64 {
         let here = quarter_of(now_s);
         let both = [&self.day[here], &self.day[(here + 1) % QUARTERS]];

@@ -1,4 +1,5 @@
-//! A level: so many machines at once. How long it goes unused, time and again, decides for how long a machine is kept for it.
+//! A level: so many machines at once. How long it goes unused, time and again, decides for how long a machine is kept
+//! for it.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,8 @@ const GAP_MIN_S: f64 = 4.0;
 /// Up to six days.
 const GAPS: usize = 17;
 
-/// What is thought of gaps before one has been seen: as many of each length, all lengths on a logarithmic scale, and in all so many.
+/// What is thought of gaps before one has been seen: as many of each length, all lengths on a logarithmic scale, and in
+/// all so many.
 const PRIOR: f64 = 2.0 / GAPS as f64;
 
 /// With each gap the older ones count for so much.
@@ -64,19 +66,20 @@ impl Level {
         (now_s - self.used_s).max(0.0)
     }
 
-    /// As [`Level::gain_usd`]. Where it was never used, nothing is known but that nobody has asked for it since `since_s`: it is thought to come
-    /// again as any level is before a gap of it was seen.
+    /// As [`Level::gain_usd`]. Where it was never used, nothing is known but that nobody has asked for it since
+    /// `since_s`: it is thought to come again as any level is before a gap of it was seen.
     #[must_use]
     pub fn gain_since_usd(&self, now_s: f64, since_s: f64, value_usd: f64, usd_per_s: f64) -> f64 {
         let age_s = self.unused_s(now_s).unwrap_or((now_s - since_s).max(0.0));
         self.gain_after_usd(age_s, value_usd, usd_per_s)
     }
 
-    /// The most that can be gained, in dollars on average, by keeping a machine for it for some time more: `value_usd` if it is used before
-    /// that time is over, less `usd_per_s` until then. Negative or zero: not a moment longer.
+    /// The most that can be gained, in dollars on average, by keeping a machine for it for some time more: `value_usd`
+    /// if it is used before that time is over, less `usd_per_s` until then. Negative or zero: not a moment longer.
     ///
-    /// This is the ski-rental problem with a known distribution (Karlin et al., "Competitive randomized algorithms for nonuniform problems",
-    /// Algorithmica 1994): of the gaps that are longer than the present one, so many end before each horizon, and the best horizon counts.
+    /// This is the ski-rental problem with a known distribution (Karlin et al., "Competitive randomized algorithms for
+    /// nonuniform problems", Algorithmica 1994): of the gaps that are longer than the present one, so many end before
+    /// each horizon, and the best horizon counts.
     #[must_use]
     pub fn gain_usd(&self, now_s: f64, value_usd: f64, usd_per_s: f64) -> f64 {
         self.gain_after_usd(self.age_s(now_s), value_usd, usd_per_s)

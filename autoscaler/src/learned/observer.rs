@@ -324,8 +324,8 @@ impl Look<'_> {
     }
 }
 
-/// Deferrable jobs of one endpoint that came at the same time: until they must have started, how many, and the seconds that they take, of
-/// machines and each for itself.
+/// Deferrable jobs of one endpoint that came at the same time: until they must have started, how many, and the seconds
+/// that they take, of machines and each for itself.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     left_s: f64,
@@ -334,8 +334,8 @@ struct Due {
     alone_s: f64,
 }
 
-/// Machines that are needed from now on so that all of this starts in time: by each moment, what is due until then has its machine seconds done
-/// but for the last job on each machine, which must only have begun. What runs comes first.
+/// Machines that are needed from now on so that all of this starts in time: by each moment, what is due until then has
+/// its machine seconds done but for the last job on each machine, which must only have begun. What runs comes first.
 fn machines_until(due: &mut [Due], running_s: f64) -> f64 {
     due.sort_by(|a, b| a.left_s.total_cmp(&b.left_s));
     let (mut need, mut work_s, mut jobs, mut alone_s): (f64, f64, f64, f64) = (0.0, running_s, 0.0, 0.0);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The logarithm of a factor that rises with each late job and falls with each that was in time, so that in the long run the wanted share is
-/// late: an integral controller, held within bounds so that it cannot wind up.
+/// The logarithm of a factor that rises with each late job and falls with each that was in time, so that in the long
+/// run the wanted share is late: an integral controller, held within bounds so that it cannot wind up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Steer {
     log: f64,

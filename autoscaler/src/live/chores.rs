@@ -1,5 +1,5 @@
-//! What follows from what was decided before, whatever is decided now: calls of unknown outcome are cleared up, drained machines go, those
-//! that never came are given back, and what is nobody's is ended. Pure.
+//! What follows from what was decided before, whatever is decided now: calls of unknown outcome are cleared up, drained
+//! machines go, those that never came are given back, and what is nobody's is ended. Pure.
 
 use stokehold_queue::registry::{MachineRecord, Wanted};
 
@@ -10,11 +10,12 @@ use crate::provider::{Provider, RentalState};
 /// A call that its provider has not confirmed is made again after this time, milliseconds.
 const ASK_AGAIN_MS: u64 = 30_000;
 
-/// The worker of a machine that nobody lists would have been heard of after this time, if it were there still: its heartbeat is every
-/// three seconds.
+/// The worker of a machine that nobody lists would have been heard of after this time, if it were there still: its
+/// heartbeat is every three seconds.
 const QUIET_MS: u64 = 5_000;
 
-/// A machine that is in no list for so long is gone, milliseconds: in two good lists at the least, for one is asked for more often.
+/// A machine that is in no list for so long is gone, milliseconds: in two good lists at the least, for one is asked for
+/// more often.
 const MISSED_MS: u64 = 10_000;
 
 /// Endpoints that are remembered to be on a machine's disk.
@@ -105,8 +106,9 @@ pub(crate) fn chores<'a>(
     chores
 }
 
-/// Of the machines that are charged for beyond what was agreed, those that go so that the limit holds, the worst first. What was agreed is
-/// within the limit, for nothing was rented beyond it; a limit that was lowered since gives nothing back that costs what it should.
+/// Of the machines that are charged for beyond what was agreed, those that go so that the limit holds, the worst first.
+/// What was agreed is within the limit, for nothing was rented beyond it; a limit that was lowered since gives nothing
+/// back that costs what it should.
 pub(crate) fn too_dear(seen: &Seen, most_usd_micros_per_hour: u64) -> Vec<&MachineRecord> {
     let costs = |machine: &MachineRecord| match machine.wanted {
         Wanted::Gone => 0,
@@ -167,7 +169,8 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
     let rental = seen.rental_of(machine);
     let worker = seen.worker_of(machine);
     let is_heard = worker.is_some_and(|worker| !seen.is_silent(worker));
-    // A provider that keeps its list itself, here, is never wrong; of any other a machine that is heard is there, whatever is listed.
+    // A provider that keeps its list itself, here, is never wrong; of any other a machine that is heard is there,
+    // whatever is listed.
     let is_exact = provider.settles_after().is_zero();
     let mut known = machine.clone();
     if let Some(rental) = rental {
@@ -237,10 +240,11 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
     }
 }
 
-/// For how long a list may be believed that a machine is not in, milliseconds: one that was rented just now may not show yet, whatever is
-/// wanted of it.
+/// For how long a list may be believed that a machine is not in, milliseconds: one that was rented just now may not
+/// show yet, whatever is wanted of it.
 fn unlisted_ms(seen: &Seen, machine: &MachineRecord) -> u64 {
-    // Nobody is asked to end what may never have been made: that it is to be gone is written down again and again, and begins nothing anew.
+    // Nobody is asked to end what may never have been made: that it is to be gone is written down again and again, and
+    // begins nothing anew.
     let is_told = machine.is_done || machine.rental.is_none();
     let since_ms = if machine.wanted == Wanted::Gone && is_told { machine.rented_ms } else { machine.wanted_ms };
     seen.now_ms.saturating_sub(since_ms)

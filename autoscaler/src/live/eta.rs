@@ -1,4 +1,5 @@
-//! When what waits will have been done, as things are: with the machines that are here or come, and with nothing new to do. Pure.
+//! When what waits will have been done, as things are: with the machines that are here or come, and with nothing new to
+//! do. Pure.
 
 use stokehold_queue::registry::Eta;
 
@@ -9,7 +10,8 @@ use crate::snapshot::Needs;
 /// How much of a run that is under way is left on average.
 const LEFT_OF_RUN: f64 = 0.5;
 
-/// Of every endpoint and priority that has jobs waiting. Work of a higher priority goes first on the machines that several endpoints share.
+/// Of every endpoint and priority that has jobs waiting. Work of a higher priority goes first on the machines that
+/// several endpoints share.
 pub(crate) fn etas(seen: &Observation, policy: &Policy) -> Vec<Eta> {
     let mut etas = Vec::new();
     for endpoint in &seen.endpoints {

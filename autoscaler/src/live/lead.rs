@@ -31,7 +31,8 @@ impl Lead {
         Self { registry, holder, term, task }
     }
 
-    /// The term of this one, while it leads. It may have ended by the time that anything is done: writes are refused then.
+    /// The term of this one, while it leads. It may have ended by the time that anything is done: writes are refused
+    /// then.
     pub(crate) fn term(&self) -> Option<Term> {
         *self.term.borrow()
     }

@@ -139,7 +139,8 @@ impl Eyes {
     }
 }
 
-/// The class of an endpoint's new jobs, and how many of them one process runs at once; `None` of one that is not deployed.
+/// The class of an endpoint's new jobs, and how many of them one process runs at once; `None` of one that is not
+/// deployed.
 async fn class_of_new(
     registry: &Registry,
     demands: &BTreeMap<u32, Demands>,
@@ -190,8 +191,8 @@ impl Asker {
         let listed = join_all(providers.iter().map(list)).await;
         let mut answers = Answers { lists: Vec::with_capacity(listed.len()), unsold: Vec::new() };
         for (provider, answer) in providers.iter().zip(listed) {
-            // Who cannot be asked for a list is not asked for more. Without offers, or not knowing what is left to spend, nothing is rented there;
-            // what is rented is looked after all the same.
+            // Who cannot be asked for a list is not asked for more. Without offers, or not knowing what is left to
+            // spend, nothing is rented there; what is rented is looked after all the same.
             let answer = match answer {
                 Ok((offers, rentals)) => {
                     let mut offers = offers.map_err(|failure| Unsold::Failed(failure.to_string()));
@@ -232,8 +233,8 @@ impl Asker {
         Look { seen, blind, unsold: answers.unsold, spent_usd_micros: None }
     }
 
-    /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while one of their workers
-    /// is heard, nor before it has said so for a quarter of an hour.
+    /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while
+    /// one of their workers is heard, nor before it has said so for a quarter of an hour.
     fn believed(&mut self, seen: &Seen, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
         let Some(rentals) = &listed.1 else { return Ok(listed) };
         let settled = |machine: &&MachineRecord| {

@@ -1,5 +1,5 @@
-//! What the operator is to know: that something cannot be seen, or is held back, and since when. Each is logged when it begins and when it
-//! is over.
+//! What the operator is to know: that something cannot be seen, or is held back, and since when. Each is logged when it
+//! begins and when it is over.
 
 use std::collections::{BTreeMap, VecDeque};
 

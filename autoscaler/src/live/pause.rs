@@ -2,11 +2,12 @@
 
 use crate::observe::{Pause, SILENT_MS, Seen};
 
-/// Workers say something every three seconds. When nothing has been heard of several for so long, the gateway stands still, milliseconds.
+/// Workers say something every three seconds. When nothing has been heard of several for so long, the gateway stands
+/// still, milliseconds.
 const QUIET_MS: u64 = 9_000;
 
-/// Then everybody has so long to be heard again, and the usual time after it, milliseconds: a call that hung is given up after 15 s, and is
-/// made again a little later.
+/// Then everybody has so long to be heard again, and the usual time after it, milliseconds: a call that hung is given
+/// up after 15 s, and is made again a little later.
 const RETURN_MS: u64 = 30_000;
 
 /// A gateway that is gone for longer is somebody's to mend, milliseconds.

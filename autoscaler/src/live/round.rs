@@ -1,4 +1,5 @@
-//! One round: what follows from what was decided before, then a decision, then what it asks for. The simulation of crashes runs the same.
+//! One round: what follows from what was decided before, then a decision, then what it asks for. The simulation of
+//! crashes runs the same.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

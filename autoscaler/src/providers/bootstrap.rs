@@ -3,7 +3,8 @@
 /// The script, with places for what is known of the worker's archives.
 const SCRIPT: &str = include_str!("../../../deploy/vast/bootstrap.sh");
 
-/// What providers take for sure: the least that any document of one says is 4,048 characters, and something may be put around it.
+/// What providers take for sure: the least that any document of one says is 4,048 characters, and something may be put
+/// around it.
 pub const SCRIPT_CHARS_MAX: usize = 3_900;
 
 /// An archive of the worker that the gateway serves.
@@ -22,8 +23,8 @@ pub struct WorkerArchive {
 #[error("{0:?} is not allowed in a script")]
 pub struct NoWord(String);
 
-/// The script for machines of these kinds, without what only people read: comment, and the space before a line. Without archives it runs only where the machine's own environment
-/// names a program (`STOKE_WORKER_PROGRAM`).
+/// The script for machines of these kinds, without what only people read: comment, and the space before a line. Without
+/// archives it runs only where the machine's own environment names a program (`STOKE_WORKER_PROGRAM`).
 ///
 /// # Errors
 /// [`NoWord`].

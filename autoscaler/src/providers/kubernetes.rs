@@ -139,7 +139,8 @@ fn machines(jobs: &[Job], pods: &[Pod]) -> Result<Vec<Rental>, Failure> {
     Ok(rentals)
 }
 
-/// The label of the machine that an object is of. What was listed by our labels and lacks this one is not what was asked for.
+/// The label of the machine that an object is of. What was listed by our labels and lacks this one is not what was
+/// asked for.
 fn machine_of(meta: &ObjectMeta) -> Result<String, Failure> {
     names::label_of(meta, MACHINE).map(str::to_owned).ok_or_else(|| nameless("an object"))
 }

@@ -1,7 +1,8 @@
-//! `local`: workers as processes of this machine. Autoscaling can be seen at work without an account, and `stoke dev` gets its workers so.
+//! `local`: workers as processes of this machine. Autoscaling can be seen at work without an account, and `stoke dev`
+//! gets its workers so.
 //!
-//! A worker ends with this process, however that ends: it is tied to the thread that starts it (where the kernel can do that), and to a
-//! pipe that closes. So calls are to be made from the main thread, which lives as long as the process.
+//! A worker ends with this process, however that ends: it is tied to the thread that starts it (where the kernel can do
+//! that), and to a pipe that closes. So calls are to be made from the main thread, which lives as long as the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

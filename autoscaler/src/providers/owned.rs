@@ -1,5 +1,6 @@
-//! `static`: hosts that the operator owns, each with a command that starts it and one that stops it: wake-on-LAN, `systemctl suspend` over
-//! ssh. Nobody lists them: what was asked last stands, and a host is ready when the worker of its name is.
+//! `static`: hosts that the operator owns, each with a command that starts it and one that stops it: wake-on-LAN,
+//! `systemctl suspend` over ssh. Nobody lists them: what was asked last stands, and a host is ready when the worker of
+//! its name is.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -18,8 +19,8 @@ use crate::provider::{Failure, Order, Provider, Rental};
 /// What a command prints is kept so far, for the log.
 const OUTPUT_MAX: usize = 2 << 10;
 
-/// Variables of our environment that commands see, beside those that the settings name. Our own (keys of providers, tokens, Redis) are not
-/// for a script that somebody else may have written.
+/// Variables of our environment that commands see, beside those that the settings name. Our own (keys of providers,
+/// tokens, Redis) are not for a script that somebody else may have written.
 const INHERITED: [&str; 21] = [
     "PATH",
     "HOME",

@@ -1,5 +1,6 @@
-//! `vast`: machines rented at Vast.ai, from whoever offers them there. Everything about them is believed only as far as it goes: lists may
-//! lack what is there, errors may leave machines behind, and a request without an answer may have been done.
+//! `vast`: machines rented at Vast.ai, from whoever offers them there. Everything about them is believed only as far as
+//! it goes: lists may lack what is there, errors may leave machines behind, and a request without an answer may have
+//! been done.
 
 mod api;
 mod ask;
@@ -68,7 +69,8 @@ pub struct Vast {
 }
 
 impl Vast {
-    /// `gateway_url`: where workers reach it, unless the settings say otherwise. `bootstrap`: the script that a rented machine starts with.
+    /// `gateway_url`: where workers reach it, unless the settings say otherwise. `bootstrap`: the script that a rented
+    /// machine starts with.
     ///
     /// # Errors
     /// [`TooLong`] is the script.

@@ -40,7 +40,8 @@ pub fn named(name: &str, policy: &Policy) -> Option<Box<dyn Scaler>> {
     if name == OWN { Some(Box::new(Mind::new(policy.clone()))) } else { baselines::named(name, Fleet::cheapest()) }
 }
 
-/// Each of these policies on each of these traces, on as many threads as the machine has. `tell` hears of each that is done.
+/// Each of these policies on each of these traces, on as many threads as the machine has. `tell` hears of each that is
+/// done.
 pub fn compare(
     names: &[&str],
     cases: &[Case],

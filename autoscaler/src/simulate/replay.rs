@@ -18,7 +18,8 @@ pub struct Mismatch {
     pub decided: Plan,
 }
 
-/// Decides a history again, which begins where `scaler` does: with nothing learned. How many rounds it has; all are decided as they were.
+/// Decides a history again, which begins where `scaler` does: with nothing learned. How many rounds it has; all are
+/// decided as they were.
 ///
 /// # Errors
 /// [`Mismatch`]: the settings are others than they were, rounds are missing, or the code decides otherwise by now.

@@ -1,5 +1,6 @@
-//! The simulated world: a trace comes in, the queue hands its jobs to machines, and whoever decides rents and gives back machines. The queue
-//! with its lanes and shelves, and the ledger that packs models onto cards, are the product's own; machines, loads and runs are numbers.
+//! The simulated world: a trace comes in, the queue hands its jobs to machines, and whoever decides rents and gives
+//! back machines. The queue with its lanes and shelves, and the ledger that packs models onto cards, are the product's
+//! own; machines, loads and runs are numbers.
 
 mod machines;
 mod sight;

@@ -1,4 +1,5 @@
-//! The provider `kubernetes` against an API server of this process, which takes nothing that the published types of Kubernetes refuse.
+//! The provider `kubernetes` against an API server of this process, which takes nothing that the published types of
+//! Kubernetes refuse.
 
 mod cluster;
 mod deployment;

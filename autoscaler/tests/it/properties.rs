@@ -233,7 +233,8 @@ fn back<T: serde::Serialize + serde::de::DeserializeOwned>(told: &T) -> T {
     serde_json::from_str(&serde_json::to_string(told).unwrap()).unwrap()
 }
 
-/// Of machines with one card, and without a limit on what they cost: otherwise one large machine may stand for several small ones.
+/// Of machines with one card, and without a limit on what they cost: otherwise one large machine may stand for several
+/// small ones.
 #[test]
 fn more_work_never_leaves_fewer_machines_on() {
     of_all(Sort::Plain, |case, plan| {

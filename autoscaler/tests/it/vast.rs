@@ -1,5 +1,5 @@
-//! Our client against the fake Vast.ai, over HTTP and with its limits on: what it sends is what the provider's own client sends, and it comes no
-//! faster than it may.
+//! Our client against the fake Vast.ai, over HTTP and with its limits on: what it sends is what the provider's own
+//! client sends, and it comes no faster than it may.
 
 use std::sync::Arc;
 

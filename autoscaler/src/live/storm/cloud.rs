@@ -26,7 +26,8 @@ const BEGAN_MS: u64 = 1_800_000_000_000;
 /// A machine that nobody knows is ended within this time after it could be seen.
 const ORPHAN_S: f64 = 600.0;
 
-/// One that does not serve is ended within this time after it was made, and some more for a destroy that fails and is asked again.
+/// One that does not serve is ended within this time after it was made, and some more for a destroy that fails and is
+/// asked again.
 const UNSERVING_S: f64 = 900.0 + 300.0;
 
 /// How Vast.ai is used here.

@@ -1,5 +1,5 @@
-//! Planted bugs, which storms and scenarios must catch. Each is a provider or a ledger that misbehaves in the place of the real one, so that
-//! the autoscaler behaves as if it had the bug; its own code contains no hook.
+//! Planted bugs, which storms and scenarios must catch. Each is a provider or a ledger that misbehaves in the place of
+//! the real one, so that the autoscaler behaves as if it had the bug; its own code contains no hook.
 
 mod ledger;
 mod provider;

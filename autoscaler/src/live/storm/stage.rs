@@ -1,4 +1,5 @@
-//! What scenarios are played on: a market that does what it is told, one autoscaler after the other, and what is found to be wrong.
+//! What scenarios are played on: a market that does what it is told, one autoscaler after the other, and what is found
+//! to be wrong.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -118,7 +119,8 @@ impl Stage {
         }
     }
 
-    /// What was reckoned of machines, without traffic, which only the provider knows, is within 2 % of what is charged for them.
+    /// What was reckoned of machines, without traffic, which only the provider knows, is within 2 % of what is charged
+    /// for them.
     pub(super) fn claim_estimates(&mut self, what: &str, of: impl Fn(&Bill) -> bool) {
         let invoice: Vec<Bill> = self.world.cloud.invoice().into_iter().filter(of).collect();
         let charged: f64 = invoice.iter().map(|bill| (bill.items.gpu + bill.items.disk).usd()).sum();

@@ -164,8 +164,8 @@ impl Calls {
         &self.settings
     }
 
-    /// Makes a call, at most [`TRIES`] times. Each verb can be repeated: what is created has its name, what is updated or patched the version
-    /// that was read.
+    /// Makes a call, at most [`TRIES`] times. Each verb can be repeated: what is created has its name, what is updated
+    /// or patched the version that was read.
     pub(super) async fn call<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, Fault> {
         let (client, namespace) = self.client.get_or_try_init(|| connect(&self.settings)).await?;
         let (mut before, mut tries) = (None, 0);

@@ -1,12 +1,12 @@
 //! The mode `deployment`: machines are pods of a Deployment of the operator's, which is scaled.
 //!
-//! Its pods are made with a scheduling gate, so that none runs before it is known whose machine it is: a pod is claimed by writing the machine's
-//! label on it and taking the gate away in one go, and its worker is called what the label says, through the downward API. A pod that nobody
-//! has claimed is a spare; it is on no node and costs nothing.
+//! Its pods are made with a scheduling gate, so that none runs before it is known whose machine it is: a pod is claimed
+//! by writing the machine's label on it and taking the gate away in one go, and its worker is called what the label
+//! says, through the downward API. A pod that nobody has claimed is a spare; it is on no node and costs nothing.
 //!
-//! To give a machine back its pod is deleted, and its Deployment makes a spare in its place, which is the one that goes when it is scaled
-//! down. Scaling down first would leave it to the cluster which pod goes: one that boots goes before one that runs, whatever its
-//! `pod-deletion-cost`.
+//! To give a machine back its pod is deleted, and its Deployment makes a spare in its place, which is the one that goes
+//! when it is scaled down. Scaling down first would leave it to the cluster which pod goes: one that boots goes before
+//! one that runs, whatever its `pod-deletion-cost`.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! A row of a search: what it says, whether it is what was asked for, and the offer that it is to us. Units are Vast.ai's own here, and
-//! nowhere else.
+//! A row of a search: what it says, whether it is what was asked for, and the offer that it is to us. Units are
+//! Vast.ai's own here, and nowhere else.
 
 use serde_json::Value;
 use stokehold_queue::demands::{SandboxLevel, Trust};
@@ -177,8 +177,8 @@ impl Ask {
         self.storage_cost * wishes.disk_gb / MONTH_H
     }
 
-    /// Vast.ai's figure spreads kinds further apart than models do: 2.0 of an RTX 5090, which is 1.4 times as fast, and 0.45 of an RTX 3090,
-    /// which is 0.55. To the power of 0.6 it is 1.5 and 0.62.
+    /// Vast.ai's figure spreads kinds further apart than models do: 2.0 of an RTX 5090, which is 1.4 times as fast, and
+    /// 0.45 of an RTX 3090, which is 0.55. To the power of 0.6 it is 1.5 and 0.62.
     fn speed(&self) -> f64 {
         let known = SPEEDS.iter().find(|(kind, _)| self.gpu_name.starts_with(kind)).map(|(_, speed)| *speed);
         let measured = self.dlperf.filter(|dlperf| *dlperf > 0.0);

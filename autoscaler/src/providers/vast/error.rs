@@ -1,5 +1,5 @@
-//! What Vast.ai says when it does not do what it is asked. Bodies come in many shapes, and one status means many things: code and text are
-//! both looked at.
+//! What Vast.ai says when it does not do what it is asked. Bodies come in many shapes, and one status means many
+//! things: code and text are both looked at.
 
 use serde_json::{Map, Value};
 

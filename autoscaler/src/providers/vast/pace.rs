@@ -1,5 +1,5 @@
-//! Vast.ai wants a least time between two requests of a kind, each kind by itself, and counts refused ones too. Time is tokio's, so that
-//! tests and simulations have their own.
+//! Vast.ai wants a least time between two requests of a kind, each kind by itself, and counts refused ones too. Time is
+//! tokio's, so that tests and simulations have their own.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};

@@ -1,5 +1,5 @@
-//! What is sent to rent a machine, and what its answer means. It is sent once: an offer that was taken by a request whose answer was lost
-//! looks like one that somebody else took.
+//! What is sent to rent a machine, and what its answer means. It is sent once: an offer that was taken by a request
+//! whose answer was lost looks like one that somebody else took.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,5 @@
-//! What is sent for each call, to the letter, and what each answer means to who called. `BLESS=1` writes the requests anew.
+//! What is sent for each call, to the letter, and what each answer means to who called. `BLESS=1` writes the requests
+//! anew.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::Path;

@@ -21,7 +21,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Sends a request once.
 pub trait Transport: Send + Sync {
-    /// Sends it, and reads its answer to the end, within its time. It is not sent again, and redirects are answers like others.
+    /// Sends it, and reads its answer to the end, within its time. It is not sent again, and redirects are answers like
+    /// others.
     fn send(&self, request: Request) -> BoxFuture<'_, Result<Answer, Lost>>;
 }
 
@@ -141,7 +142,8 @@ impl Http {
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy()
-            // A connection that is used again may just have been closed, and nobody knows what became of what was sent on it.
+            // A connection that is used again may just have been closed, and nobody knows what became of what was sent
+            // on it.
             .pool_max_idle_per_host(0)
             .http1_only()
             .build()

@@ -25,9 +25,9 @@ impl Fleet {
         Self { kind: Some(kind) }
     }
 
-    /// What makes so many machines of those that are there. More: draining ones are taken back, then stopped ones resumed, then others rented.
-    /// Fewer: those that are idle for longest go first, then the busy ones with the fewest jobs drain; booting ones stay. So many are stopped
-    /// rather than released.
+    /// What makes so many machines of those that are there. More: draining ones are taken back, then stopped ones
+    /// resumed, then others rented. Fewer: those that are idle for longest go first, then the busy ones with the fewest
+    /// jobs drain; booting ones stay. So many are stopped rather than released.
     pub(super) fn toward(&self, seen: &Observation, want: usize, keep_stopped: usize, why: Baseline) -> Plan {
         let mut steps = Steps::new(why);
         let need_gb = self.need_gb(seen);
@@ -75,7 +75,8 @@ impl Fleet {
         seen.offers.iter().filter(|offer| offer.count > 0 && self.kind.as_ref().is_none_or(|kind| *kind == offer.kind))
     }
 
-    /// The most that an endpoint takes: of those that wait, or of all when none does. What fits nowhere cannot be helped.
+    /// The most that an endpoint takes: of those that wait, or of all when none does. What fits nowhere cannot be
+    /// helped.
     fn need_gb(&self, seen: &Observation) -> f64 {
         let largest_gb = self.of_kind(seen).map(|offer| offer.vram_gb).fold(0.0, f64::max);
         let most = |waits: bool| {

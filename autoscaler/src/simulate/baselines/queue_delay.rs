@@ -1,4 +1,5 @@
-//! One more machine for each job that has waited for too long, and one less when it has been idle: as serverless platforms do.
+//! One more machine for each job that has waited for too long, and one less when it has been idle: as serverless
+//! platforms do.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +12,8 @@ use crate::{Action, Name, Observation, Plan};
 /// A job has waited for too long after this, seconds.
 const DELAY_S: f64 = 4.0;
 
-/// One more for each job that waited above 4 s and that no machine to come is for; released after a while without a job.
+/// One more for each job that waited above 4 s and that no machine to come is for; released after a while without a
+/// job.
 #[derive(Debug, Clone)]
 pub struct QueueDelay {
     name: &'static str,
