@@ -6,7 +6,7 @@ use stokehold_queue::{Clock, Error, WorkerRecord};
 
 use crate::money::micros;
 use crate::observation::Offer;
-use crate::observe::Seen;
+use crate::observe::RawState;
 use crate::plan::{Action, Step};
 use crate::provider::{Failure, Invites, Order, Provider, in_time};
 use crate::providers::Providers;
@@ -67,7 +67,7 @@ pub(crate) struct Hands<'a> {
 
 impl Hands<'_> {
     /// One step of a plan that was made of `seen`. Machines are looked up there, and written back.
-    pub(crate) async fn step(&self, seen: &mut Seen, step: &Step) -> Result<Outcome, Stop> {
+    pub(crate) async fn step(&self, seen: &mut RawState, step: &Step) -> Result<Outcome, Stop> {
         match &step.action {
             Action::Rent { offer, bid_usd_per_hour, .. } => {
                 let found = seen.offers.iter().find(|known| known.id == *offer).cloned();
@@ -94,9 +94,9 @@ impl Hands<'_> {
 
     async fn on(
         &self,
-        seen: &mut Seen,
+        seen: &mut RawState,
         id: &str,
-        act: impl AsyncFnOnce(MachineRecord, &Seen) -> Result<(Option<MachineRecord>, Outcome), Stop>,
+        act: impl AsyncFnOnce(MachineRecord, &RawState) -> Result<(Option<MachineRecord>, Outcome), Stop>,
     ) -> Result<Outcome, Stop> {
         let Some(machine) = seen.machines.get(id).cloned() else {
             let is_joined = seen.workers.iter().any(|worker| worker.worker_id == id);
@@ -114,7 +114,7 @@ impl Hands<'_> {
         })
     }
 
-    async fn rent(&self, seen: &mut Seen, offer: Offer, bid_usd_per_hour: Option<f64>) -> Result<Outcome, Stop> {
+    async fn rent(&self, seen: &mut RawState, offer: Offer, bid_usd_per_hour: Option<f64>) -> Result<Outcome, Stop> {
         let Some(provider) = self.providers.get(&offer.provider) else {
             return Ok(Outcome::LeftAlone("the provider is not configured"));
         };
@@ -237,7 +237,7 @@ impl Hands<'_> {
     async fn end(
         &self,
         machine: MachineRecord,
-        seen: &Seen,
+        seen: &RawState,
         wanted: Wanted,
     ) -> Result<(Option<MachineRecord>, Outcome), Stop> {
         let is_lost = seen.worker_of(&machine).is_some_and(|worker| seen.is_silent(worker));
@@ -437,7 +437,7 @@ mod tests {
         providers: Providers,
         registry: Registry,
         term: Term,
-        seen: Seen,
+        seen: RawState,
         caps: Caps,
         _server: (RedisServer, tempfile::TempDir),
     }
@@ -452,7 +452,7 @@ mod tests {
             let asked = Mutex::default();
             let cloud = Arc::new(Cloud { answer: Mutex::new(answer), asked, registry: registry.clone() });
             let providers = std::iter::once(cloud.clone() as Arc<dyn Provider>).collect();
-            let seen = Seen { now_ms: now_ms(), offers: vec![offer()], ..Seen::default() };
+            let seen = RawState { now_ms: now_ms(), offers: vec![offer()], ..RawState::default() };
             let caps = Caps { machines: 2, usd_micros_per_hour: 600_000, rents: 3, window_ms: 60_000 };
             Self { cloud, providers, registry, term, seen, caps, _server: (server, dir) }
         }

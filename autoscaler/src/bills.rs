@@ -8,7 +8,7 @@ use stokehold_queue::costs::{BillState, Charged, MachineBill};
 use stokehold_queue::registry::{MachineRecord, MachineState, Wanted};
 
 use crate::money::micros;
-use crate::observe::{SILENT_MS, Seen};
+use crate::observe::{RawState, SILENT_MS};
 use crate::provider::{Charge, RentalState};
 
 /// One that has not said anything of it by then is not asked any more.
@@ -50,7 +50,7 @@ pub(crate) struct Said {
 /// It ends when its provider confirmed that the machine is given back; of one that went away by itself, when it was
 /// last known to be there (`there_ms`): a list that lacks it is believed much later.
 pub(crate) fn entries(
-    seen: &Seen,
+    seen: &RawState,
     known: &BTreeMap<String, MachineBill>,
     there_ms: &BTreeMap<String, u64>,
     charges: &Charges,
@@ -87,7 +87,7 @@ fn end(bill: &mut MachineBill, at_ms: u64) {
 }
 
 /// Takes note of the machines that are known to be there now: they are listed, or heard.
-pub(crate) fn note_there(seen: &Seen, there_ms: &mut BTreeMap<String, u64>) {
+pub(crate) fn note_there(seen: &RawState, there_ms: &mut BTreeMap<String, u64>) {
     for machine in seen.machines.values() {
         let is_heard = seen.worker_of(machine).is_some_and(|worker| seen.is_heard(worker));
         let has_list = seen.rentals.get(&machine.provider).is_some_and(Option::is_some);
@@ -116,7 +116,7 @@ pub(crate) fn is_awaited(bill: &MachineBill, now_ms: u64) -> bool {
 }
 
 /// The bill of a machine that is there.
-fn current(seen: &Seen, machine: &MachineRecord, before: Option<&MachineBill>) -> MachineBill {
+fn current(seen: &RawState, machine: &MachineRecord, before: Option<&MachineBill>) -> MachineBill {
     let mut bill = before.cloned().unwrap_or_else(|| opened(machine));
     if let (Wanted::Gone, Some(released_ms)) = (machine.wanted, machine.released_ms) {
         bill.rental = machine.rental.clone().or(bill.rental);
@@ -144,7 +144,7 @@ fn current(seen: &Seen, machine: &MachineRecord, before: Option<&MachineBill>) -
 }
 
 /// What an hour of it costs now, unless it is stopped: less where it is paid for from when it runs, and does not yet.
-fn price(seen: &Seen, machine: &MachineRecord, bill: &MachineBill) -> u64 {
+fn price(seen: &RawState, machine: &MachineRecord, bill: &MachineBill) -> u64 {
     let Some(booting) = machine.booting_usd_micros_per_hour else { return machine.usd_micros_per_hour };
     let is_heard = seen.worker_of(machine).is_some_and(|worker| seen.is_heard(worker));
     match seen.rental_of(machine).map(|rental| rental.state) {
@@ -186,7 +186,7 @@ fn opened(machine: &MachineRecord) -> MachineBill {
 }
 
 /// What a machine is paid for; `None` while it is being given back, when it is as it was.
-fn state(seen: &Seen, machine: &MachineRecord) -> Option<BillState> {
+fn state(seen: &RawState, machine: &MachineRecord) -> Option<BillState> {
     // Of one that was taken away only the disk is paid for, whatever is wanted of it.
     let is_away = |state| matches!(state, RentalState::Lost | RentalState::Stopped | RentalState::Broken);
     if seen.rental_of(machine).is_some_and(|rental| is_away(rental.state)) {
@@ -201,7 +201,7 @@ fn state(seen: &Seen, machine: &MachineRecord) -> Option<BillState> {
 }
 
 /// With what its provider charges now.
-fn charged(seen: &Seen, bill: MachineBill, charges: &Charges) -> MachineBill {
+fn charged(seen: &RawState, bill: MachineBill, charges: &Charges) -> MachineBill {
     if !is_awaited(&bill, seen.now_ms) {
         return bill;
     }
@@ -250,19 +250,19 @@ mod tests {
         .unwrap()
     }
 
-    fn seen(minutes: u64, machine: Option<MachineRecord>) -> Seen {
+    fn seen(minutes: u64, machine: Option<MachineRecord>) -> RawState {
         let now_ms = NOW + minutes * MINUTE;
         let machines = machine.into_iter().map(|machine| (machine.id.clone(), machine)).collect();
-        Seen { now_ms, machines, ..Seen::default() }
+        RawState { now_ms, machines, ..RawState::default() }
     }
 
-    fn ready(minutes: u64) -> Seen {
+    fn ready(minutes: u64) -> RawState {
         let seen = seen(minutes, Some(machine(Wanted::Running)));
-        Seen { workers: vec![worker(seen.now_ms)], ..seen }
+        RawState { workers: vec![worker(seen.now_ms)], ..seen }
     }
 
     /// What is known after each of these was seen.
-    fn after(all: &[Seen]) -> BTreeMap<String, MachineBill> {
+    fn after(all: &[RawState]) -> BTreeMap<String, MachineBill> {
         let mut known = BTreeMap::new();
         for seen in all {
             apply(&mut known, seen, &Charges::new());
@@ -270,7 +270,7 @@ mod tests {
         known
     }
 
-    fn apply(known: &mut BTreeMap<String, MachineBill>, seen: &Seen, charges: &Charges) {
+    fn apply(known: &mut BTreeMap<String, MachineBill>, seen: &RawState, charges: &Charges) {
         for entry in entries(seen, known, &BTreeMap::new(), charges) {
             match entry {
                 Entry::Write(bill) => drop(known.insert(bill.machine.clone(), *bill)),
@@ -321,7 +321,7 @@ mod tests {
     fn of_a_machine_that_was_taken_away_only_the_disk_is_paid_for() {
         let taken =
             Rental { id: "9001".to_owned(), label: "m-1".to_owned(), state: RentalState::Lost, usd_per_hour: None };
-        let away = Seen { rentals: [("cloud".to_owned(), Some(vec![taken]))].into(), ..ready(20) };
+        let away = RawState { rentals: [("cloud".to_owned(), Some(vec![taken]))].into(), ..ready(20) };
         let known = after(&[ready(10), away]);
         assert_eq!(known["m-1"].state, BillState::Stopped);
     }
@@ -336,7 +336,7 @@ mod tests {
         let listed = |minutes, state| {
             let rental = Rental { id: "9001".to_owned(), label: "m-1".to_owned(), state, usd_per_hour: None };
             let rentals = [("cloud".to_owned(), Some(vec![rental]))].into();
-            Seen { rentals, ..seen(minutes, Some(of_vast(Wanted::Running))) }
+            RawState { rentals, ..seen(minutes, Some(of_vast(Wanted::Running))) }
         };
         let ended_at = NOW + 16 * MINUTE;
         let ending = MachineRecord { released_ms: Some(ended_at), ..of_vast(Wanted::Gone) };
@@ -370,7 +370,7 @@ mod tests {
             note_there(&seen, &mut there_ms);
             apply(&mut known, &seen, &Charges::new());
         }
-        let silent = Seen { now_ms: NOW + 20 * MINUTE, ..ready(10) };
+        let silent = RawState { now_ms: NOW + 20 * MINUTE, ..ready(10) };
         note_there(&silent, &mut there_ms);
         apply(&mut known, &silent, &Charges::new());
         let gone = seen(25, None);
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn a_bid_that_is_raised_counts_from_then_on() {
         let dearer = MachineRecord { usd_micros_per_hour: 720_000, ..machine(Wanted::Running) };
-        let raised = Seen { machines: [("m-1".to_owned(), dearer)].into(), ..ready(30) };
+        let raised = RawState { machines: [("m-1".to_owned(), dearer)].into(), ..ready(30) };
         let known = after(&[ready(0), raised, seen(60, None)]);
         assert_eq!(known["m-1"].total_usd_micros(u64::MAX), 180_000 + 360_000);
     }

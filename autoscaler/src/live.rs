@@ -2,10 +2,10 @@
 //! follows from what was decided before.
 
 pub(crate) mod chores;
+pub(crate) mod collect;
 pub(crate) mod eta;
 mod guard;
 mod lead;
-pub(crate) mod look;
 pub(crate) mod notices;
 pub(crate) mod pause;
 mod purse;
@@ -34,16 +34,16 @@ use crate::metrics::{self, Led};
 use crate::mind::Mind;
 use crate::money::micros;
 use crate::observation::Observation;
-use crate::observe::{self, Seen};
+use crate::observe::{self, RawState};
 use crate::plan::Plan;
 use crate::provider::{Invites, Provider};
 use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 
 use chores::Patience;
+use collect::{Collector, Poll};
 use guard::guarded;
 use lead::Lead;
-use look::{Eyes, Look};
 use notices::Notices;
 use round::round;
 
@@ -104,7 +104,7 @@ pub struct Autoscaler {
     queue: Shards,
     providers: Providers,
     settings: Settings,
-    eyes: Eyes,
+    collector: Collector,
     mind: Mind,
     recorder: Option<Recorder>,
     invites: Option<Arc<dyn Invites>>,
@@ -147,12 +147,12 @@ impl Autoscaler {
     #[must_use]
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
         let mind = Mind::new(settings.policy.clone());
-        let eyes = Eyes::new(queue.clone(), settings.policy.min_credit_usd);
+        let collector = Collector::new(queue.clone(), settings.policy.min_credit_usd);
         Self {
             queue,
             providers,
             settings,
-            eyes,
+            collector,
             mind,
             recorder,
             invites: None,
@@ -183,12 +183,12 @@ impl Autoscaler {
     /// # Errors
     /// When Redis does not answer.
     pub async fn plan(&mut self) -> anyhow::Result<Round> {
-        let mut look = self.eyes.look(&self.providers).await?;
+        let mut poll = self.collector.poll(&self.providers).await?;
         // Who looks once knows of no pause; it excuses nobody.
-        look.seen.pause = None;
-        let seen = observe::observation(&look.seen);
+        poll.seen.pause = None;
+        let seen = observe::observation(&poll.seen);
         let plan = self.mind.plan(&seen);
-        let blind = look.blind.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        let blind = poll.blind.iter().map(|(name, why)| format!("{name}: {why}")).collect();
         Ok(Round { seen, plan, blind })
     }
 
@@ -211,7 +211,7 @@ impl Autoscaler {
             }
             metrics::leads(lead.term().is_some());
             if lead.term().is_none() {
-                self.eyes.lose_sight();
+                self.collector.lose_sight();
                 metrics::not_led(&self.exposition);
             }
             if let Some(term) = lead.term() {
@@ -233,11 +233,11 @@ impl Autoscaler {
 
     /// One round, whatever comes of it.
     async fn round(&mut self, term: Term) {
-        let look = match self.eyes.look(&self.providers).await {
-            Ok(look) => look,
+        let poll = match self.collector.poll(&self.providers).await {
+            Ok(poll) => poll,
             Err(blind) => {
                 metrics::blind("redis");
-                self.eyes.lose_sight();
+                self.collector.lose_sight();
                 if !std::mem::replace(&mut self.was_blind, true) {
                     tracing::warn!(
                         error = &blind as &dyn std::error::Error,
@@ -248,21 +248,21 @@ impl Autoscaler {
             }
         };
         self.was_blind = false;
-        look.blind.iter().for_each(|(provider, _)| metrics::blind(provider));
+        poll.blind.iter().for_each(|(provider, _)| metrics::blind(provider));
         let registry = self.queue.registry();
-        if self.books.spent_today(look.seen.now_ms).is_none() {
+        if self.books.spent_today(poll.seen.now_ms).is_none() {
             // What is spent is known before anything is rented.
-            self.books.keep(&registry, term, &self.providers, &look.seen).await;
+            self.books.keep(&registry, term, &self.providers, &poll.seen).await;
         }
-        let look = Look { spent_usd_micros: self.books.spent_today(look.seen.now_ms), ..look };
+        let poll = Poll { spent_usd_micros: self.books.spent_today(poll.seen.now_ms), ..poll };
         let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
-        let blind: Vec<&str> = look.blind.iter().map(|(name, _)| *name).collect();
+        let blind: Vec<&str> = poll.blind.iter().map(|(name, _)| *name).collect();
         let mut led = Led {
             usd_per_hour: 0.0,
-            spent_usd_micros: look.spent_usd_micros,
+            spent_usd_micros: poll.spent_usd_micros,
             providers: self.providers.iter().map(|it| (it.name(), blind.contains(&it.name()))).collect(),
         };
-        let tied = self.tied(&look.seen);
+        let tied = self.tied(&poll.seen);
         let (recorder, mut etas) = (&mut self.recorder, Vec::new());
         let record = |seen: &Observation, plan: &Plan| {
             led.usd_per_hour = metrics::usd_per_hour(seen);
@@ -273,7 +273,7 @@ impl Autoscaler {
                 tracing::warn!(%error, "cannot record this round");
             }
         };
-        let gone = round(&hands, &mut self.mind, self.settings.patience(), look, &mut self.notices, record).await;
+        let gone = round(&hands, &mut self.mind, self.settings.patience(), poll, &mut self.notices, record).await;
         let seen = match gone {
             Ok(seen) => seen,
             Err(stop) => {
@@ -300,7 +300,7 @@ impl Autoscaler {
 
     /// The workers on machines whose end this process sees for itself: one that is struck off has ended, whatever it
     /// had.
-    fn tied(&self, seen: &Seen) -> Vec<String> {
+    fn tied(&self, seen: &RawState) -> Vec<String> {
         let is_tied = |name: &String| {
             let provider = seen.machines.get(name).and_then(|machine| self.providers.get(&machine.provider));
             provider.is_some_and(Provider::leaves_with_us)

@@ -38,7 +38,7 @@ pub const DRAIN_KNOWN_MS: u64 = 2_000;
 
 /// What was seen.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct RawState {
     pub(crate) now_ms: u64,
     pub(crate) flows: Vec<Flow>,
     /// The class of what new jobs of an endpoint run on, by `<tenant>/<name>`.
@@ -67,7 +67,7 @@ pub(crate) struct Pause {
     pub(crate) until_ms: u64,
 }
 
-impl Seen {
+impl RawState {
     /// The worker of a machine, as it last was, if it has been heard of since the machine was last asked for.
     pub(crate) fn worker_of(&self, machine: &MachineRecord) -> Option<&WorkerRecord> {
         machine.worker(&self.workers)
@@ -162,7 +162,7 @@ impl Seen {
 }
 
 /// What is seen at this moment.
-pub(crate) fn observation(seen: &Seen) -> Observation {
+pub(crate) fn observation(seen: &RawState) -> Observation {
     let mut endpoints: Vec<Endpoint> = seen.flows.iter().map(|flow| endpoint(seen, flow)).collect();
     endpoints.sort_by(|a, b| a.name.cmp(&b.name));
     let mut machines: Vec<Machine> = seen.machines.values().filter_map(|machine| rented(seen, machine)).collect();
@@ -180,7 +180,7 @@ pub(crate) fn observation(seen: &Seen) -> Observation {
 }
 
 /// What machines must have for the endpoints that there are, those first for which something waits or runs.
-pub(crate) fn needs(seen: &Seen) -> Vec<Needs> {
+pub(crate) fn needs(seen: &RawState) -> Vec<Needs> {
     let mut endpoints: Vec<Endpoint> = seen.flows.iter().map(|flow| endpoint(seen, flow)).collect();
     let waiting = |endpoint: &Endpoint| endpoint.work.iter().map(|work| work.waiting).sum::<u64>();
     endpoints.sort_by(|a, b| {
@@ -198,12 +198,12 @@ pub(crate) fn needs(seen: &Seen) -> Vec<Needs> {
 }
 
 /// The machines of which the offer cannot be read: until their workers say what they are, they are only partly known.
-pub(crate) fn unread(seen: &Seen) -> Vec<&str> {
+pub(crate) fn unread(seen: &RawState) -> Vec<&str> {
     let is_unread = |machine: &&MachineRecord| machine.wanted != Wanted::Gone && Offer::recovered(&machine.offer).1;
     seen.machines.values().filter(is_unread).map(|machine| machine.id.as_str()).collect()
 }
 
-fn endpoint(seen: &Seen, flow: &Flow) -> Endpoint {
+fn endpoint(seen: &RawState, flow: &Flow) -> Endpoint {
     let name = format!("{}/{}", flow.tenant, flow.endpoint);
     let class = class_of(flow, seen.classes.get(&name).copied());
     let (demands, gib) = parts_of(class);
@@ -258,7 +258,7 @@ fn runs(of: &CardRuns) -> Runs {
 }
 
 /// A machine that we have. Until its worker has joined it is what its offer promised.
-fn rented(seen: &Seen, record: &MachineRecord) -> Option<Machine> {
+fn rented(seen: &RawState, record: &MachineRecord) -> Option<Machine> {
     let (phase, since_ms) = seen.phase(record)?;
     let (offer, _) = Offer::recovered(&record.offer);
     let as_offered = Machine {
@@ -292,7 +292,7 @@ fn rented(seen: &Seen, record: &MachineRecord) -> Option<Machine> {
 }
 
 /// A worker that the autoscaler did not start.
-fn joined(seen: &Seen, worker: &WorkerRecord) -> Machine {
+fn joined(seen: &RawState, worker: &WorkerRecord) -> Machine {
     let phase = if worker.status.draining { Phase::Draining } else { Phase::Ready };
     let unknown = Machine {
         id: worker.worker_id.as_str().into(),
@@ -320,7 +320,7 @@ fn joined(seen: &Seen, worker: &WorkerRecord) -> Machine {
 }
 
 /// A machine as its worker tells of it.
-fn told(seen: &Seen, worker: &WorkerRecord, machine: Machine) -> Machine {
+fn told(seen: &RawState, worker: &WorkerRecord, machine: Machine) -> Machine {
     let status = &worker.status;
     let is_fenced = |index| status.gpus.iter().any(|gpu| gpu.index == index && gpu.health == GpuHealth::Fenced);
     let sound = worker.gpus.iter().filter(|gpu| !is_fenced(gpu.index));
@@ -390,7 +390,7 @@ mod tests {
     fn of(flow: Flow) -> Endpoint {
         let classes = [("acme/draw".to_owned(), 10)].into();
         let demands = [(0, Demands::default()), (3, Demands { gpus: 2, ..Demands::default() })].into();
-        let seen = Seen { now_ms: NOW_MS, flows: vec![flow], classes, demands, ..Seen::default() };
+        let seen = RawState { now_ms: NOW_MS, flows: vec![flow], classes, demands, ..RawState::default() };
         observation(&seen).endpoints.remove(0)
     }
 
@@ -433,7 +433,7 @@ mod tests {
 
     fn machines(record: MachineRecord, workers: Vec<WorkerRecord>) -> Vec<Machine> {
         let machines = [(record.id.clone(), record)].into();
-        observation(&Seen { now_ms: NOW_MS, machines, workers, ..Seen::default() }).machines
+        observation(&RawState { now_ms: NOW_MS, machines, workers, ..RawState::default() }).machines
     }
 
     fn phase(record: MachineRecord, workers: Vec<WorkerRecord>) -> Option<Phase> {
@@ -481,8 +481,10 @@ mod tests {
             "its worker says what it is"
         );
         assert!(machine.idle_since_s.is_some() && machine.can_stop, "it is given up as others are");
-        let seen =
-            |machine: MachineRecord| Seen { machines: [(machine.id.clone(), machine)].into(), ..Seen::default() };
+        let seen = |machine: MachineRecord| RawState {
+            machines: [(machine.id.clone(), machine)].into(),
+            ..RawState::default()
+        };
         assert_eq!(unread(&seen(damaged())), ["m-1"]);
         assert_eq!(unread(&seen(record(Wanted::Running))), [""; 0]);
         assert_eq!(unread(&seen(MachineRecord { wanted: Wanted::Gone, ..damaged() })), [""; 0]);
@@ -493,7 +495,7 @@ mod tests {
         let other = MachineRecord { id: "m-2".to_owned(), ..record(Wanted::Running) };
         let deaf = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
             let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
-            Seen { now_ms: NOW_MS, machines, workers, ..Seen::default() }.is_deaf()
+            RawState { now_ms: NOW_MS, machines, workers, ..RawState::default() }.is_deaf()
         };
         let both = [record(Wanted::Running), other];
         let silent = |name, s: u64| worker(name, 0, NOW_MS - s * 1_000);
@@ -512,7 +514,7 @@ mod tests {
         let at = |silent_s: u64, pause: Option<Pause>| {
             let workers = vec![worker("m-1", 0, NOW_MS - silent_s * 1_000)];
             let machines = [("m-1".to_owned(), record(Wanted::Running))].into();
-            let seen = Seen { now_ms: NOW_MS, machines, workers, pause, ..Seen::default() };
+            let seen = RawState { now_ms: NOW_MS, machines, workers, pause, ..RawState::default() };
             (observation(&seen).machines[0].phase, seen.is_paused())
         };
         let pause = |until_ms| Some(Pause { from_ms: NOW_MS - 40_000, until_ms });
@@ -524,7 +526,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_somebody_else_started_is_a_machine_too() {
-        let seen = Seen { now_ms: NOW_MS, workers: vec![worker("desk", 0, NOW_MS)], ..Seen::default() };
+        let seen = RawState { now_ms: NOW_MS, workers: vec![worker("desk", 0, NOW_MS)], ..RawState::default() };
         let [machine] = &observation(&seen).machines[..] else { panic!() };
         assert_eq!((&*machine.provider, &*machine.id, machine.phase), (JOINED, "w_desk", Phase::Ready));
     }
@@ -532,11 +534,11 @@ mod tests {
     #[test]
     fn offers_of_hosts_that_are_left_alone_are_not_there() {
         let offer: Offer = serde_json::from_value(record(Wanted::Running).offer).unwrap();
-        let seen = |shunned: &str, until_ms| Seen {
+        let seen = |shunned: &str, until_ms| RawState {
             now_ms: NOW_MS,
             offers: vec![offer.clone()],
             shunned: [(shunned.to_owned(), until_ms)].into(),
-            ..Seen::default()
+            ..RawState::default()
         };
         let left = |shunned, until_ms| observation(&seen(shunned, until_ms)).offers.len();
         assert_eq!(

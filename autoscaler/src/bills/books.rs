@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{Charges, Entry, Said, entries, is_awaited, note_there, outdated};
-use crate::observe::Seen;
+use crate::observe::RawState;
 use crate::provider::in_time;
 use crate::providers::Providers;
 
@@ -47,7 +47,7 @@ impl Books {
     }
 
     /// Writes down what has changed. What cannot be written now is in the next round; it stops nothing.
-    pub(crate) async fn keep(&mut self, registry: &Registry, term: Term, providers: &Providers, seen: &Seen) {
+    pub(crate) async fn keep(&mut self, registry: &Registry, term: Term, providers: &Providers, seen: &RawState) {
         if let Err(error) = self.written(registry, term, providers, seen).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "cannot write the bills of machines; the next round retries");
@@ -59,7 +59,7 @@ impl Books {
         registry: &Registry,
         term: Term,
         providers: &Providers,
-        seen: &Seen,
+        seen: &RawState,
     ) -> Result<(), Error> {
         // Unless all is written it is read again: a write of unknown outcome may have been done.
         let now = Instant::now();

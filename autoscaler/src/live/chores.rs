@@ -4,7 +4,7 @@
 use stokehold_queue::registry::{MachineRecord, Wanted};
 
 use crate::money::micros;
-use crate::observe::{self, Seen};
+use crate::observe::{self, RawState};
 use crate::provider::{Provider, RentalState};
 
 /// A call that its provider has not confirmed is made again after this time, milliseconds.
@@ -53,7 +53,7 @@ pub(crate) enum Chore {
 
 /// What there is to do. `provider`: by name; machines of a provider that there is none of are left as they are.
 pub(crate) fn chores<'a>(
-    seen: &Seen,
+    seen: &RawState,
     patience: Patience,
     provider: impl Fn(&str) -> Option<&'a dyn Provider>,
 ) -> Vec<Chore> {
@@ -109,7 +109,7 @@ pub(crate) fn chores<'a>(
 /// Of the machines that are charged for beyond what was agreed, those that go so that the limit holds, the worst first.
 /// What was agreed is within the limit, for nothing was rented beyond it; a limit that was lowered since gives nothing
 /// back that costs what it should.
-pub(crate) fn too_dear(seen: &Seen, most_usd_micros_per_hour: u64) -> Vec<&MachineRecord> {
+pub(crate) fn too_dear(seen: &RawState, most_usd_micros_per_hour: u64) -> Vec<&MachineRecord> {
     let costs = |machine: &MachineRecord| match machine.wanted {
         Wanted::Gone => 0,
         Wanted::Stopped if machine.is_done => machine.stopped_usd_micros_per_hour,
@@ -134,7 +134,7 @@ pub(crate) fn too_dear(seen: &Seen, most_usd_micros_per_hour: u64) -> Vec<&Machi
 }
 
 /// Gives back one that costs too much, unless it goes already. One that may have jobs ends them.
-fn give_back(seen: &Seen, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+fn give_back(seen: &RawState, machine: &MachineRecord, chores: &mut Vec<Chore>) {
     const WHY: &str = "it costs more than agreed, and the total exceeds max_usd_per_hour";
     let is_asked = |chore: &Chore| {
         matches!(chore, Chore::Ask { machine: asked, .. } if asked.id == machine.id)
@@ -155,14 +155,14 @@ fn give_back(seen: &Seen, machine: &MachineRecord, chores: &mut Vec<Chore>) {
 }
 
 /// A box whose offers say less than is charged is left alone.
-fn false_offer(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
+fn false_offer(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
     let shun = shun(seen, patience, provider, machine).filter(|_| machine.is_overcharged())?;
     let is_shunned =
         matches!(&shun, Chore::Shun { host, .. } if seen.shunned.get(host).is_some_and(|ms| *ms > seen.now_ms));
     (!is_shunned).then_some(shun)
 }
 
-fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+fn one(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
     let age_ms = seen.now_ms.saturating_sub(machine.wanted_ms);
     // It cannot be said of one whose provider could not be asked.
     let Some(listed) = seen.rentals.get(&machine.provider) else { return };
@@ -242,7 +242,7 @@ fn one(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Machi
 
 /// For how long a list may be believed that a machine is not in, milliseconds: one that was rented just now may not
 /// show yet, whatever is wanted of it.
-fn unlisted_ms(seen: &Seen, machine: &MachineRecord) -> u64 {
+fn unlisted_ms(seen: &RawState, machine: &MachineRecord) -> u64 {
     // Nobody is asked to end what may never have been made: that it is to be gone is written down again and again, and
     // begins nothing anew.
     let is_told = machine.is_done || machine.rental.is_none();
@@ -251,7 +251,13 @@ fn unlisted_ms(seen: &Seen, machine: &MachineRecord) -> u64 {
 }
 
 /// It is in its provider's list no more.
-fn gone(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+fn gone(
+    seen: &RawState,
+    patience: Patience,
+    provider: &dyn Provider,
+    machine: &MachineRecord,
+    chores: &mut Vec<Chore>,
+) {
     let why = match (machine.wanted, machine.is_done) {
         (Wanted::Gone, _) => "given back",
         (_, false) => "it was never created",
@@ -264,7 +270,7 @@ fn gone(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &Mach
 }
 
 /// Leaves the box alone for a while; the offer, where nobody says which box it is. Not this machine: there is no other.
-fn shun(seen: &Seen, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
+fn shun(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
     if provider.leaves_with_us() {
         return None;
     }
@@ -371,16 +377,16 @@ mod tests {
     }
 
     /// `rentals`: `None` when the provider could not be asked.
-    fn seen(machine: MachineRecord, rentals: Option<Vec<Rental>>) -> Seen {
-        Seen {
+    fn seen(machine: MachineRecord, rentals: Option<Vec<Rental>>) -> RawState {
+        RawState {
             now_ms: NOW_MS,
             machines: [(machine.id.clone(), machine)].into(),
             rentals: rentals.map(|rentals| ("cloud".to_owned(), Some(rentals))).into_iter().collect(),
-            ..Seen::default()
+            ..RawState::default()
         }
     }
 
-    fn of(seen: &Seen) -> Vec<Chore> {
+    fn of(seen: &RawState) -> Vec<Chore> {
         chores(seen, PATIENCE, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
     }
 
@@ -485,7 +491,7 @@ mod tests {
         let drained_ms = NOW_MS - 10_000;
         let draining = MachineRecord { drained_ms: Some(drained_ms), then: Some(Wanted::Gone), ..machine(1_000) };
         let at = |worker: WorkerRecord, machine: &MachineRecord| {
-            let seen = Seen { workers: vec![worker], ..seen(machine.clone(), Some(vec![rental("m-1", "9001")])) };
+            let seen = RawState { workers: vec![worker], ..seen(machine.clone(), Some(vec![rental("m-1", "9001")])) };
             asked(&of(&seen)).map(|(_, why)| why)
         };
         assert_eq!(at(worker(NOW_MS, 1, true), &draining), None, "it has a job");
@@ -504,7 +510,7 @@ mod tests {
         let stopped = |age_s| MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(age_s) };
         let at = |machine: MachineRecord, workers: Vec<WorkerRecord>| {
             let rentals = [("cloud".to_owned(), None)].into();
-            of(&Seen { workers, rentals, ..seen(machine, None) })
+            of(&RawState { workers, rentals, ..seen(machine, None) })
         };
         assert_eq!(at(stopped(4), vec![]), [], "it may be heard once more");
         assert_eq!(at(stopped(10), vec![worker(NOW_MS - 1_000, 0, true)]), []);
@@ -528,7 +534,7 @@ mod tests {
         let at = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
             let rentals = machines.iter().map(|machine| rental(&machine.id, &machine.id)).collect();
             let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
-            of(&Seen { machines, workers, ..seen(machine(60), Some(rentals)) })
+            of(&RawState { machines, workers, ..seen(machine(60), Some(rentals)) })
         };
         let shun = |id: &str| Chore::Shun { host: format!("box of {id}"), until_ms: NOW_MS + 3_600_000 };
         assert_eq!(at(&[of_id("m-1", 303_000), of_id("m-2", 290_000)], vec![]), [], "a cent is rounding");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, MachineRecord, Notice};
 
-use crate::live::look::Unsold;
+use crate::live::collect::Unsold;
 use crate::money::dollars;
 use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};

@@ -1,6 +1,6 @@
 //! When silence is ours: while Redis or the gateway stood still, or nobody looked, no worker could be heard. Pure.
 
-use crate::observe::{Pause, SILENT_MS, Seen};
+use crate::observe::{Pause, RawState, SILENT_MS};
 
 /// Workers say something every three seconds. When nothing has been heard of several for so long, the gateway stands
 /// still, milliseconds.
@@ -32,7 +32,7 @@ impl Pauses {
     }
 
     /// Takes note of what is seen now, and says whether there is a pause.
-    pub(crate) fn note(&mut self, seen: &mut Seen) {
+    pub(crate) fn note(&mut self, seen: &mut RawState) {
         let now_ms = seen.now_ms;
         let newest_ms = seen.workers.iter().map(|worker| worker.seen_ms).max().unwrap_or(0);
         let together = seen.workers.iter().filter(|worker| worker.seen_ms + SILENT_MS >= newest_ms).count();
@@ -74,7 +74,7 @@ mod tests {
             .unwrap()
         };
         let workers = heard_s.iter().enumerate().map(worker).collect();
-        let mut seen = Seen { now_ms: BEGAN_MS + now_s * 1_000, workers, ..Seen::default() };
+        let mut seen = RawState { now_ms: BEGAN_MS + now_s * 1_000, workers, ..RawState::default() };
         pauses.note(&mut seen);
         seen.workers.iter().map(|worker| seen.is_silent(worker)).collect()
     }

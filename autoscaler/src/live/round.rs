@@ -9,14 +9,14 @@ use tokio::time::Instant;
 
 use crate::apply::{Hands, Outcome, Stop, adopted};
 use crate::live::chores::{self, Chore, Patience, chores};
-use crate::live::look::Look;
+use crate::live::collect::Poll;
 use crate::live::notices::Notices;
 use crate::live::purse::{Standing, standing, without_money};
 use crate::metrics;
 use crate::mind::Mind;
 use crate::name::Name;
 use crate::observation::Observation;
-use crate::observe::{self, SILENT_MS, Seen};
+use crate::observe::{self, RawState, SILENT_MS};
 use crate::plan::{Action, Plan, Reason, Step};
 use crate::policy::AtBudget;
 
@@ -28,11 +28,11 @@ pub(crate) async fn round(
     hands: &Hands<'_>,
     mind: &mut Mind,
     patience: Patience,
-    look: Look,
+    poll: Poll,
     notices: &mut Notices,
     record: impl FnOnce(&Observation, &Plan) + Send,
-) -> Result<Seen, Stop> {
-    let Look { mut seen, blind, unsold, spent_usd_micros } = look;
+) -> Result<RawState, Stop> {
+    let Poll { mut seen, blind, unsold, spent_usd_micros } = poll;
     let shunned: BTreeSet<String> = seen.shunned.keys().cloned().collect();
     hands.providers.iter().for_each(|provider| provider.avoid(&shunned));
     let until = Instant::now() + STEPS_LIMIT;
@@ -96,7 +96,7 @@ pub(crate) async fn round(
     Ok(seen)
 }
 
-async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut Seen) -> Result<(), Stop> {
+async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut RawState) -> Result<(), Stop> {
     adopt(hands, seen).await?;
     for chore in chores(seen, patience, |name| hands.providers.get(name)) {
         match chore {
@@ -137,7 +137,7 @@ async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut Seen) -> Re
 }
 
 /// Machines of ours that somebody else has started are ours from now on.
-async fn adopt(hands: &Hands<'_>, seen: &mut Seen) -> Result<(), Stop> {
+async fn adopt(hands: &Hands<'_>, seen: &mut RawState) -> Result<(), Stop> {
     let mut found = Vec::new();
     for worker in seen.workers.iter().filter(|worker| !seen.is_silent(worker)) {
         if seen.machines.contains_key(&worker.name) {

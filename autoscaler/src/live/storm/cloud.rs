@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::fleet::Fleet;
 use super::planted;
-use crate::observe::Seen;
+use crate::observe::RawState;
 use crate::providers::vast::VastSettings;
 use crate::providers::vast::transport::{Answer, Lost, Request, Transport};
 use crate::rental_ledger::memory::MemoryLedger;
@@ -278,14 +278,14 @@ impl World {
     }
 
     /// What an autoscaler would read now.
-    pub(super) fn seen(&self, fleet: &Fleet) -> Seen {
+    pub(super) fn seen(&self, fleet: &Fleet) -> RawState {
         let now_ms = (self.cloud.now_s() * 1e3).round() as u64;
         let (machines, shunned) = {
             let rows = self.ledger.rows();
             (rows.machines.clone(), rows.shunned.clone())
         };
         let (flows, workers) = fleet.seen(now_ms);
-        Seen { now_ms, flows, workers, machines, shunned, ..Seen::default() }
+        RawState { now_ms, flows, workers, machines, shunned, ..RawState::default() }
     }
 
     /// What must be so at every moment.

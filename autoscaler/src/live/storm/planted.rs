@@ -11,8 +11,8 @@ use self::ledger::PlantedLedger;
 use self::provider::PlantedProvider;
 pub(super) use self::provider::Shared;
 use super::cloud::World;
-use crate::live::look::{Answers, Asker, Look};
-use crate::observe::Seen;
+use crate::live::collect::{Answers, Asker, Poll};
+use crate::observe::RawState;
 use crate::provider::Provider;
 use crate::rental_ledger::RentalLedger;
 
@@ -61,7 +61,7 @@ pub(super) fn ledger(world: &World, provider: Arc<dyn Provider>) -> Box<dyn Rent
 }
 
 /// The state that an autoscaler of the simulation reads, with the planted bug.
-pub(super) fn read(mut seen: Seen) -> Seen {
+pub(super) fn read(mut seen: RawState) -> RawState {
     if is("one-list-is-enough") {
         // As if an earlier list had lacked every machine.
         seen.machines.values_mut().for_each(|machine| machine.missed_ms = Some(0));
@@ -70,13 +70,13 @@ pub(super) fn read(mut seen: Seen) -> Seen {
 }
 
 /// What the autoscaler makes of the providers' answers, with the planted bug.
-pub(super) fn look(asker: &mut Asker, mut seen: Seen, answers: Answers) -> Look {
+pub(super) fn poll(asker: &mut Asker, mut seen: RawState, answers: Answers) -> Poll {
     if !is("empty-list-believed") {
-        return asker.look(seen, answers);
+        return asker.poll(seen, answers);
     }
     // Without machines that should be listed, every list is plausible.
     let machines = std::mem::take(&mut seen.machines);
-    let mut look = asker.look(seen, answers);
-    look.seen.machines = machines;
-    look
+    let mut poll = asker.poll(seen, answers);
+    poll.seen.machines = machines;
+    poll
 }

@@ -10,13 +10,13 @@ use super::cloud::{self, World};
 use super::fleet::Fleet;
 use super::planted;
 use crate::live::Settings;
+use crate::live::collect::Asker;
 use crate::live::eta::etas;
-use crate::live::look::Asker;
 use crate::live::notices::Notices;
 use crate::live::round::round;
 use crate::mind::Mind;
 use crate::observation::Traits;
-use crate::observe::Seen;
+use crate::observe::RawState;
 use crate::policy::Policy;
 use crate::provider::{Failure, Invites};
 use crate::providers::Providers;
@@ -37,7 +37,7 @@ pub(super) struct Scaler {
     pub(super) said: Vec<Notice>,
     pub(super) etas: Vec<Eta>,
     /// What it knew then.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<RawState>,
 }
 
 struct Anybody;
@@ -71,14 +71,14 @@ impl Scaler {
     /// One round in a term that may have ended by now. What is in memory lives on if it is not killed.
     pub(super) async fn round(mut self, world: World, fleet: Fleet, term: Term) -> Self {
         let answers = self.asker.ask(&self.providers, &world.seen(&fleet)).await;
-        let look = planted::look(&mut self.asker, planted::read(world.seen(&fleet)), answers);
+        let poll = planted::poll(&mut self.asker, planted::read(world.seen(&fleet)), answers);
         let clock = world.cloud.clock();
         let hands = self.settings.hands(&*self.ledger, &clock, term, &self.providers, Some(&Anybody));
         let (patience, policy) = (self.settings.patience(), &self.settings.policy);
         let told = &mut self.etas;
         // What stops a round is what it is about.
         self.seen =
-            round(&hands, &mut self.mind, patience, look, &mut self.notices, |seen, _| *told = etas(seen, policy))
+            round(&hands, &mut self.mind, patience, poll, &mut self.notices, |seen, _| *told = etas(seen, policy))
                 .await
                 .ok();
         (self.said, _) = self.notices.end_round(clock.now_ms());

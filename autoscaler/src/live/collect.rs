@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::live::pause::Pauses;
 use crate::observation::Offer;
-use crate::observe::{self, Seen};
+use crate::observe::{self, RawState};
 use crate::provider::{Failure, Provider, Rental, in_time};
 use crate::providers::Providers;
 
@@ -41,7 +41,7 @@ pub(crate) enum Blind {
 }
 
 /// Where to look, and what is remembered from one look to the next.
-pub(crate) struct Eyes {
+pub(crate) struct Collector {
     queue: Shards,
     registry: Registry,
     classes: HashMap<String, ((u32, u32), Instant)>,
@@ -51,8 +51,8 @@ pub(crate) struct Eyes {
 }
 
 /// What was seen, and of which providers it cannot be said.
-pub(crate) struct Look {
-    pub(crate) seen: Seen,
+pub(crate) struct Poll {
+    pub(crate) seen: RawState,
     pub(crate) blind: Vec<(&'static str, Failure)>,
     pub(crate) unsold: Vec<(&'static str, Unsold)>,
     /// What rented machines have cost today, millionths of a dollar; `None` before that is known.
@@ -68,7 +68,7 @@ pub(crate) enum Unsold {
     Failed(String),
 }
 
-impl Eyes {
+impl Collector {
     pub(crate) fn new(queue: Shards, min_credit_usd: f64) -> Self {
         let registry = queue.registry();
         let asker = Asker::new(min_credit_usd);
@@ -80,7 +80,7 @@ impl Eyes {
         self.pauses.lose_sight();
     }
 
-    pub(crate) async fn look(&mut self, providers: &Providers) -> Result<Look, Blind> {
+    pub(crate) async fn poll(&mut self, providers: &Providers) -> Result<Poll, Blind> {
         let asked = async {
             tokio::try_join!(
                 self.queue.flow(),
@@ -98,7 +98,7 @@ impl Eyes {
             self.busy_ms.insert(worker.name.clone(), worker.seen_ms);
         }
         self.busy_ms.retain(|name, _| workers.iter().any(|worker| worker.name == *name));
-        let mut seen = Seen {
+        let mut seen = RawState {
             now_ms,
             flows,
             demands,
@@ -106,16 +106,16 @@ impl Eyes {
             machines,
             shunned,
             busy_ms: self.busy_ms.clone(),
-            ..Seen::default()
+            ..RawState::default()
         };
         self.pauses.note(&mut seen);
         self.learn_classes(&mut seen).await?;
         let answers = self.asker.ask(providers, &seen).await;
-        Ok(self.asker.look(seen, answers))
+        Ok(self.asker.poll(seen, answers))
     }
 
     /// What new jobs of each endpoint run on.
-    async fn learn_classes(&mut self, seen: &mut Seen) -> Result<(), Blind> {
+    async fn learn_classes(&mut self, seen: &mut RawState) -> Result<(), Blind> {
         let now = Instant::now();
         for flow in &seen.flows {
             let name = format!("{}/{}", flow.tenant, flow.endpoint);
@@ -185,7 +185,7 @@ impl Asker {
         Self { min_credit_usd, credits: HashMap::new(), bare_ms: HashMap::new() }
     }
 
-    pub(crate) async fn ask(&mut self, providers: &Providers, seen: &Seen) -> Answers {
+    pub(crate) async fn ask(&mut self, providers: &Providers, seen: &RawState) -> Answers {
         let needs = observe::needs(seen);
         providers.iter().for_each(|provider| provider.look_for(&needs));
         let listed = join_all(providers.iter().map(list)).await;
@@ -218,7 +218,7 @@ impl Asker {
     }
 
     /// What was seen, with what the providers say, as far as that can be believed.
-    pub(crate) fn look(&mut self, mut seen: Seen, answers: Answers) -> Look {
+    pub(crate) fn poll(&mut self, mut seen: RawState, answers: Answers) -> Poll {
         let mut blind = Vec::new();
         for Lists { provider, is_exact, answer } in answers.lists {
             let believed = |listed| if is_exact { Ok(listed) } else { self.believed(&seen, provider, listed) };
@@ -230,12 +230,12 @@ impl Asker {
                 Err(failure) => blind.push((provider, failure)),
             }
         }
-        Look { seen, blind, unsold: answers.unsold, spent_usd_micros: None }
+        Poll { seen, blind, unsold: answers.unsold, spent_usd_micros: None }
     }
 
     /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while
     /// one of their workers is heard, nor before it has said so for a quarter of an hour.
-    fn believed(&mut self, seen: &Seen, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
+    fn believed(&mut self, seen: &RawState, name: &'static str, listed: Listed) -> Result<Listed, Failure> {
         let Some(rentals) = &listed.1 else { return Ok(listed) };
         let settled = |machine: &&MachineRecord| {
             machine.provider == name
@@ -290,23 +290,23 @@ mod tests {
 
     const NOW_MS: u64 = 10_000_000;
 
-    fn seen(at_ms: u64, heard: bool) -> Seen {
+    fn seen(at_ms: u64, heard: bool) -> RawState {
         let machine = json!({"id": "m-1", "provider": "cloud", "rental": "9001", "offer": {}, "wanted": "running", "wanted_ms": 1,
             "is_done": true, "rented_ms": 1, "usd_micros_per_hour": 1});
         let worker = json!({"worker_id": "w_1", "name": "m-1", "release": "", "slots": 1, "gpus": [], "joined_ms": 1,
             "seen_ms": if heard { at_ms } else { at_ms - 60_000 }, "status": {"running": 0}});
-        Seen {
+        RawState {
             now_ms: at_ms,
             machines: [("m-1".to_owned(), serde_json::from_value(machine).unwrap())].into(),
             workers: vec![serde_json::from_value(worker).unwrap()],
-            ..Seen::default()
+            ..RawState::default()
         }
     }
 
-    fn is_blind(asker: &mut Asker, seen: Seen, rentals: Vec<Rental>) -> bool {
+    fn is_blind(asker: &mut Asker, seen: RawState, rentals: Vec<Rental>) -> bool {
         let lists = Lists { provider: "cloud", is_exact: false, answer: Ok((vec![], Some(rentals))) };
         let answers = Answers { lists: vec![lists], unsold: vec![] };
-        !asker.look(seen, answers).blind.is_empty()
+        !asker.poll(seen, answers).blind.is_empty()
     }
 
     #[test]
