@@ -31,11 +31,11 @@ use crate::bills::books::Books;
 use crate::durations::millis;
 use crate::history::Recorder;
 use crate::metrics::{self, Led};
-use crate::mind::Mind;
 use crate::money::micros;
 use crate::observation::Observation;
 use crate::observe::{self, RawState};
 use crate::plan::Plan;
+use crate::planner::Planner;
 use crate::provider::{Invites, Provider};
 use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
@@ -105,7 +105,7 @@ pub struct Autoscaler {
     providers: Providers,
     settings: Settings,
     collector: Collector,
-    mind: Mind,
+    planner: Planner,
     recorder: Option<Recorder>,
     invites: Option<Arc<dyn Invites>>,
     books: Books,
@@ -132,10 +132,10 @@ impl Round {
     /// What would be decided at the last of these moments, with what was learned before; `None` of no moments.
     #[must_use]
     pub fn decided_of(moments: Vec<Observation>, policy: &Policy) -> Option<Self> {
-        let mut mind = Mind::new(policy.clone());
+        let mut planner = Planner::new(policy.clone());
         let mut last = None;
         for seen in moments {
-            let plan = mind.plan(&seen);
+            let plan = planner.plan(&seen);
             last = Some(Self { seen, plan, blind: Vec::new() });
         }
         last
@@ -146,14 +146,14 @@ impl Autoscaler {
     /// Nothing is asked yet.
     #[must_use]
     pub fn new(queue: Shards, providers: Providers, settings: Settings, recorder: Option<Recorder>) -> Self {
-        let mind = Mind::new(settings.policy.clone());
+        let planner = Planner::new(settings.policy.clone());
         let collector = Collector::new(queue.clone(), settings.policy.min_credit_usd);
         Self {
             queue,
             providers,
             settings,
             collector,
-            mind,
+            planner,
             recorder,
             invites: None,
             books: Books::default(),
@@ -187,7 +187,7 @@ impl Autoscaler {
         // Who looks once knows of no pause; it excuses nobody.
         poll.seen.pause = None;
         let seen = observe::observation(&poll.seen);
-        let plan = self.mind.plan(&seen);
+        let plan = self.planner.plan(&seen);
         let blind = poll.blind.iter().map(|(name, why)| format!("{name}: {why}")).collect();
         Ok(Round { seen, plan, blind })
     }
@@ -273,7 +273,7 @@ impl Autoscaler {
                 tracing::warn!(%error, "cannot record this round");
             }
         };
-        let gone = round(&hands, &mut self.mind, self.settings.patience(), poll, &mut self.notices, record).await;
+        let gone = round(&hands, &mut self.planner, self.settings.patience(), poll, &mut self.notices, record).await;
         let seen = match gone {
             Ok(seen) => seen,
             Err(stop) => {

@@ -13,11 +13,11 @@ use crate::live::collect::Poll;
 use crate::live::notices::Notices;
 use crate::live::purse::{Standing, standing, without_money};
 use crate::metrics;
-use crate::mind::Mind;
 use crate::name::Name;
 use crate::observation::Observation;
 use crate::observe::{self, RawState, SILENT_MS};
 use crate::plan::{Action, Plan, Reason, Step};
+use crate::planner::Planner;
 use crate::policy::AtBudget;
 
 /// No step of a round is begun after this time.
@@ -26,7 +26,7 @@ const STEPS_LIMIT: Duration = Duration::from_secs(10);
 /// Goes once round: what is known at its end. `record` is told what was seen and decided before anything of it is done.
 pub(crate) async fn round(
     hands: &Hands<'_>,
-    mind: &mut Mind,
+    planner: &mut Planner,
     patience: Patience,
     poll: Poll,
     notices: &mut Notices,
@@ -41,16 +41,16 @@ pub(crate) async fn round(
     housekeep(hands, patience, &mut seen).await?;
     notices.unread(&observe::unread(&seen));
     let observation = observe::observation(&seen);
-    let mut plan = mind.plan(&observation);
+    let mut plan = planner.plan(&observation);
     record(&observation, &plan);
     let mut hands = *hands;
-    match standing(mind.policy(), spent_usd_micros) {
+    match standing(planner.policy(), spent_usd_micros) {
         Standing::Well => {}
-        Standing::Low { spent_usd } => notices.low(spent_usd, mind.policy()),
+        Standing::Low { spent_usd } => notices.low(spent_usd, planner.policy()),
         Standing::Spent { spent_usd } => {
-            notices.spent(spent_usd, mind.policy());
-            plan = without_money(plan, &observation, mind.policy(), spent_usd);
-            hands.is_urgent = mind.policy().at_budget == AtBudget::Stop;
+            notices.spent(spent_usd, planner.policy());
+            plan = without_money(plan, &observation, planner.policy(), spent_usd);
+            hands.is_urgent = planner.policy().at_budget == AtBudget::Stop;
         }
     }
     if seen.is_deaf() {

@@ -11,7 +11,7 @@ use super::rules::Rules;
 use super::scaler::Scaler;
 use super::table::Row;
 use super::{Outcome, bound};
-use crate::mind::Mind;
+use crate::planner::Planner;
 use crate::policy::Policy;
 use crate::sync::lock;
 
@@ -37,7 +37,7 @@ pub fn policies() -> Vec<&'static str> {
 /// The policy of this name, with these settings if it is ours.
 #[must_use]
 pub fn named(name: &str, policy: &Policy) -> Option<Box<dyn Scaler>> {
-    if name == OWN { Some(Box::new(Mind::new(policy.clone()))) } else { baselines::named(name, Fleet::cheapest()) }
+    if name == OWN { Some(Box::new(Planner::new(policy.clone()))) } else { baselines::named(name, Fleet::cheapest()) }
 }
 
 /// Each of these policies on each of these traces, on as many threads as the machine has. `tell` hears of each that is

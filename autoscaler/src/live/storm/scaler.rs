@@ -14,9 +14,9 @@ use crate::live::collect::Asker;
 use crate::live::eta::etas;
 use crate::live::notices::Notices;
 use crate::live::round::round;
-use crate::mind::Mind;
 use crate::observation::Traits;
 use crate::observe::RawState;
+use crate::planner::Planner;
 use crate::policy::Policy;
 use crate::provider::{Failure, Invites};
 use crate::providers::Providers;
@@ -27,7 +27,7 @@ use crate::secret::Secret;
 /// What it has in memory, and is gone with it.
 pub(super) struct Scaler {
     pub(super) holder: String,
-    mind: Mind,
+    planner: Planner,
     asker: Asker,
     notices: Notices,
     ledger: Box<dyn RentalLedger>,
@@ -57,7 +57,7 @@ impl Scaler {
         Self {
             ledger: planted::ledger(world, vast.clone()),
             holder,
-            mind: Mind::new(settings.policy.clone()),
+            planner: Planner::new(settings.policy.clone()),
             asker: Asker::new(settings.policy.min_credit_usd),
             notices: Notices::default(),
             providers: std::iter::once(vast).collect(),
@@ -78,7 +78,7 @@ impl Scaler {
         let told = &mut self.etas;
         // What stops a round is what it is about.
         self.seen =
-            round(&hands, &mut self.mind, patience, poll, &mut self.notices, |seen, _| *told = etas(seen, policy))
+            round(&hands, &mut self.planner, patience, poll, &mut self.notices, |seen, _| *told = etas(seen, policy))
                 .await
                 .ok();
         (self.said, _) = self.notices.end_round(clock.now_ms());

@@ -8,12 +8,12 @@ use crate::policy::Policy;
 use crate::snapshot::Snapshot;
 
 /// Learns, and decides.
-pub struct Mind {
+pub struct Planner {
     policy: Policy,
     observer: Observer,
 }
 
-impl Mind {
+impl Planner {
     /// One that has seen nothing.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
