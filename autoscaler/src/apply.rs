@@ -54,7 +54,7 @@ const DONE: Outcome = Outcome::Done { machine: String::new() };
 
 /// Who does it: under this term, with these providers.
 #[derive(Clone, Copy)]
-pub(crate) struct Hands<'a> {
+pub(crate) struct Executor<'a> {
     pub(crate) ledger: &'a dyn RentalLedger,
     pub(crate) clock: &'a Clock,
     pub(crate) term: Term,
@@ -65,7 +65,7 @@ pub(crate) struct Hands<'a> {
     pub(crate) is_urgent: bool,
 }
 
-impl Hands<'_> {
+impl Executor<'_> {
     /// One step of a plan that was made of `seen`. Machines are looked up there, and written back.
     pub(crate) async fn step(&self, seen: &mut RawState, step: &Step) -> Result<Outcome, Stop> {
         match &step.action {
@@ -458,7 +458,7 @@ mod tests {
         }
 
         async fn does(&mut self, action: Action) -> Result<Outcome, Stop> {
-            let hands = Hands {
+            let executor = Executor {
                 ledger: &self.registry,
                 clock: &Clock::Own,
                 term: self.term,
@@ -467,7 +467,7 @@ mod tests {
                 invites: None,
                 is_urgent: false,
             };
-            hands.step(&mut self.seen, &Step { action, reason: Reason::Lost }).await
+            executor.step(&mut self.seen, &Step { action, reason: Reason::Lost }).await
         }
 
         async fn rent(&mut self) -> Result<Outcome, Stop> {

@@ -26,7 +26,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::Policy;
-use crate::apply::{Hands, Stop};
+use crate::apply::{Executor, Stop};
 use crate::bills::books::Books;
 use crate::durations::millis;
 use crate::history::Recorder;
@@ -80,14 +80,14 @@ impl Settings {
         }
     }
 
-    fn hands<'a>(
+    fn executor<'a>(
         &self,
         ledger: &'a dyn RentalLedger,
         clock: &'a Clock,
         term: Term,
         providers: &'a Providers,
         invites: Option<&'a dyn Invites>,
-    ) -> Hands<'a> {
+    ) -> Executor<'a> {
         let policy = &self.policy;
         let caps = Caps {
             machines: policy.max_machines,
@@ -95,7 +95,7 @@ impl Settings {
             rents: policy.max_rents_per_hour,
             window_ms: 3_600_000,
         };
-        Hands { ledger, clock, term, caps, providers, invites, is_urgent: false }
+        Executor { ledger, clock, term, caps, providers, invites, is_urgent: false }
     }
 }
 
@@ -255,7 +255,7 @@ impl Autoscaler {
             self.books.keep(&registry, term, &self.providers, &poll.seen).await;
         }
         let poll = Poll { spent_usd_micros: self.books.spent_today(poll.seen.now_ms), ..poll };
-        let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
+        let executor = self.settings.executor(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
         let blind: Vec<&str> = poll.blind.iter().map(|(name, _)| *name).collect();
         let mut led = Led {
             usd_per_hour: 0.0,
@@ -273,7 +273,7 @@ impl Autoscaler {
                 tracing::warn!(%error, "cannot record this round");
             }
         };
-        let gone = round(&hands, &mut self.planner, self.settings.patience(), poll, &mut self.notices, record).await;
+        let gone = round(&executor, &mut self.planner, self.settings.patience(), poll, &mut self.notices, record).await;
         let seen = match gone {
             Ok(seen) => seen,
             Err(stop) => {
@@ -330,12 +330,12 @@ impl Autoscaler {
         }
         let Some(term) = lead.term() else { return lead.give_up().await };
         let registry = self.queue.registry();
-        let hands = self.settings.hands(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
+        let executor = self.settings.executor(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
         let forgetting = async {
             let workers = registry.workers().await?;
             for machine in registry.machines().await?.into_values() {
                 if self.providers.get(&machine.provider).is_some_and(Provider::leaves_with_us) {
-                    hands.forget(&machine.id, &workers).await?;
+                    executor.forget(&machine.id, &workers).await?;
                 }
             }
             Ok::<_, Stop>(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use stokehold_queue::registry::{Decision, Granted, Wanted};
 use tokio::time::Instant;
 
-use crate::apply::{Hands, Outcome, Stop, adopted};
+use crate::apply::{Executor, Outcome, Stop, adopted};
 use crate::live::chores::{self, Chore, Patience, chores};
 use crate::live::collect::Poll;
 use crate::live::notices::Notices;
@@ -25,7 +25,7 @@ const STEPS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Goes once round: what is known at its end. `record` is told what was seen and decided before anything of it is done.
 pub(crate) async fn round(
-    hands: &Hands<'_>,
+    executor: &Executor<'_>,
     planner: &mut Planner,
     patience: Patience,
     poll: Poll,
@@ -34,23 +34,23 @@ pub(crate) async fn round(
 ) -> Result<RawState, Stop> {
     let Poll { mut seen, blind, unsold, spent_usd_micros } = poll;
     let shunned: BTreeSet<String> = seen.shunned.keys().cloned().collect();
-    hands.providers.iter().for_each(|provider| provider.avoid(&shunned));
+    executor.providers.iter().for_each(|provider| provider.avoid(&shunned));
     let until = Instant::now() + STEPS_LIMIT;
     blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
     unsold.iter().for_each(|(provider, why)| notices.unsold(provider, why));
-    housekeep(hands, patience, &mut seen).await?;
+    housekeep(executor, patience, &mut seen).await?;
     notices.unread(&observe::unread(&seen));
     let observation = observe::observation(&seen);
     let mut plan = planner.plan(&observation);
     record(&observation, &plan);
-    let mut hands = *hands;
+    let mut executor = *executor;
     match standing(planner.policy(), spent_usd_micros) {
         Standing::Well => {}
         Standing::Low { spent_usd } => notices.low(spent_usd, planner.policy()),
         Standing::Spent { spent_usd } => {
             notices.spent(spent_usd, planner.policy());
             plan = without_money(plan, &observation, planner.policy(), spent_usd);
-            hands.is_urgent = planner.policy().at_budget == AtBudget::Stop;
+            executor.is_urgent = planner.policy().at_budget == AtBudget::Stop;
         }
     }
     if seen.is_deaf() {
@@ -80,9 +80,9 @@ pub(crate) async fn round(
             tracing::info!(action = word(&step.action), reason = %step.reason, "skipped: its provider cannot be reached");
             continue;
         }
-        let outcome = hands.step(&mut seen, step).await?;
+        let outcome = executor.step(&mut seen, step).await?;
         if let Outcome::Withheld(granted) = outcome {
-            notices.limited(granted, hands.caps);
+            notices.limited(granted, executor.caps);
             // What one may not have, the next may not either.
             if matches!(granted, Granted::Rents(_)) {
                 break;
@@ -96,23 +96,23 @@ pub(crate) async fn round(
     Ok(seen)
 }
 
-async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut RawState) -> Result<(), Stop> {
-    adopt(hands, seen).await?;
-    for chore in chores(seen, patience, |name| hands.providers.get(name)) {
+async fn housekeep(executor: &Executor<'_>, patience: Patience, seen: &mut RawState) -> Result<(), Stop> {
+    adopt(executor, seen).await?;
+    for chore in chores(seen, patience, |name| executor.providers.get(name)) {
         match chore {
             Chore::Note(machine) => {
-                hands.write(&machine).await?;
+                executor.write(&machine).await?;
                 seen.machines.insert(machine.id.clone(), machine);
             }
             Chore::Forget { id, why } => {
                 tracing::info!(machine.id = id, "gone: {why}");
-                hands.forget(&id, &seen.workers).await?;
+                executor.forget(&id, &seen.workers).await?;
                 seen.machines.remove(&id);
                 seen.workers.retain(|worker| worker.name != id);
             }
             Chore::Ask { machine, wanted, why } => {
                 let id = machine.id.clone();
-                let (after, failure) = hands.ended(machine, wanted).await?;
+                let (after, failure) = executor.ended(machine, wanted).await?;
                 match failure {
                     None => tracing::info!(machine.id = id, wanted = ?wanted, "{why}"),
                     Some(failure) => tracing::warn!(machine.id = id, wanted = ?wanted, %failure, "{why}"),
@@ -124,11 +124,11 @@ async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut RawState) -
             }
             Chore::Drain { machine, why } => {
                 tracing::warn!(machine.id = machine.id, "draining: {why}");
-                let machine = hands.drain(&machine, Some(Wanted::Gone)).await?;
+                let machine = executor.drain(&machine, Some(Wanted::Gone)).await?;
                 seen.machines.insert(machine.id.clone(), machine);
             }
             Chore::Shun { host, until_ms } => {
-                hands.shun(&host, until_ms).await?;
+                executor.shun(&host, until_ms).await?;
                 seen.shunned.insert(host, until_ms);
             }
         }
@@ -137,20 +137,20 @@ async fn housekeep(hands: &Hands<'_>, patience: Patience, seen: &mut RawState) -
 }
 
 /// Machines of ours that somebody else has started are ours from now on.
-async fn adopt(hands: &Hands<'_>, seen: &mut RawState) -> Result<(), Stop> {
+async fn adopt(executor: &Executor<'_>, seen: &mut RawState) -> Result<(), Stop> {
     let mut found = Vec::new();
     for worker in seen.workers.iter().filter(|worker| !seen.is_silent(worker)) {
         if seen.machines.contains_key(&worker.name) {
             continue;
         }
-        let offer = hands.providers.iter().find_map(|provider| Some((provider, provider.adopts(&worker.name)?)));
+        let offer = executor.providers.iter().find_map(|provider| Some((provider, provider.adopts(&worker.name)?)));
         found.extend(offer.map(|(provider, offer)| (worker.name.clone(), provider.name(), offer)));
     }
     for (id, provider, offer) in found {
         tracing::info!(machine.id = id, provider, "adopted: the machine already runs");
         // Its worker was heard of before now.
         let machine = adopted(seen.now_ms.saturating_sub(SILENT_MS), &id, &offer);
-        hands.write(&machine).await?;
+        executor.write(&machine).await?;
         seen.machines.insert(id, machine);
     }
     Ok(())

@@ -73,14 +73,15 @@ impl Scaler {
         let answers = self.asker.ask(&self.providers, &world.seen(&fleet)).await;
         let poll = planted::poll(&mut self.asker, planted::read(world.seen(&fleet)), answers);
         let clock = world.cloud.clock();
-        let hands = self.settings.hands(&*self.ledger, &clock, term, &self.providers, Some(&Anybody));
+        let executor = self.settings.executor(&*self.ledger, &clock, term, &self.providers, Some(&Anybody));
         let (patience, policy) = (self.settings.patience(), &self.settings.policy);
         let told = &mut self.etas;
         // What stops a round is what it is about.
-        self.seen =
-            round(&hands, &mut self.planner, patience, poll, &mut self.notices, |seen, _| *told = etas(seen, policy))
-                .await
-                .ok();
+        self.seen = round(&executor, &mut self.planner, patience, poll, &mut self.notices, |seen, _| {
+            *told = etas(seen, policy)
+        })
+        .await
+        .ok();
         (self.said, _) = self.notices.end_round(clock.now_ms());
         self
     }
