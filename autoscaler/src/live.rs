@@ -1,7 +1,6 @@
 //! The loop: look, decide, do. Everything that is decided is decided by [`crate::decide`], and [`chores`] says what
 //! follows from what was decided before.
 
-pub(crate) mod chores;
 pub(crate) mod collect;
 pub(crate) mod eta;
 mod guard;
@@ -9,6 +8,7 @@ mod lead;
 pub(crate) mod notices;
 pub(crate) mod pause;
 mod purse;
+pub(crate) mod reconcile;
 pub(crate) mod round;
 #[cfg(test)]
 mod storm;
@@ -40,11 +40,11 @@ use crate::provider::{Invites, Provider};
 use crate::providers::Providers;
 use crate::rental_ledger::RentalLedger;
 
-use chores::Patience;
 use collect::{Collector, Poll};
 use guard::guarded;
 use lead::Lead;
 use notices::Notices;
+use reconcile::Patience;
 use round::round;
 
 /// A wake is waited on for so long: more of them come at once, and one look is enough for all.

@@ -8,10 +8,10 @@ use stokehold_queue::registry::{Decision, Granted, Wanted};
 use tokio::time::Instant;
 
 use crate::apply::{Executor, Outcome, Stop, adopted};
-use crate::live::chores::{self, Chore, Patience, chores};
 use crate::live::collect::Poll;
 use crate::live::notices::Notices;
 use crate::live::purse::{Standing, standing, without_money};
+use crate::live::reconcile::{self, Correction, Patience, corrections};
 use crate::metrics;
 use crate::name::Name;
 use crate::observation::Observation;
@@ -63,8 +63,10 @@ pub(crate) async fn round(
         let has_failed = |reason: &Reason| matches!(reason, Reason::BootFailed { .. } | Reason::ResumeFailed { .. });
         plan.steps.retain(|step| !has_failed(&step.reason));
     }
-    let dear: Vec<String> =
-        chores::too_dear(&seen, patience.most_usd_micros_per_hour).iter().map(|machine| machine.id.clone()).collect();
+    let dear: Vec<String> = reconcile::too_dear(&seen, patience.most_usd_micros_per_hour)
+        .iter()
+        .map(|machine| machine.id.clone())
+        .collect();
     // Who decides knows of prices, and not of what was agreed: it would take them back.
     plan.steps
         .retain(|step| !matches!(&step.action, Action::Undrain { machine } if dear.iter().any(|id| **id == **machine)));
@@ -98,19 +100,19 @@ pub(crate) async fn round(
 
 async fn housekeep(executor: &Executor<'_>, patience: Patience, seen: &mut RawState) -> Result<(), Stop> {
     adopt(executor, seen).await?;
-    for chore in chores(seen, patience, |name| executor.providers.get(name)) {
-        match chore {
-            Chore::Note(machine) => {
+    for correction in reconcile(seen, patience, |name| executor.providers.get(name)) {
+        match correction {
+            Correction::Note(machine) => {
                 executor.write(&machine).await?;
                 seen.machines.insert(machine.id.clone(), machine);
             }
-            Chore::Forget { id, why } => {
+            Correction::Forget { id, why } => {
                 tracing::info!(machine.id = id, "gone: {why}");
                 executor.forget(&id, &seen.workers).await?;
                 seen.machines.remove(&id);
                 seen.workers.retain(|worker| worker.name != id);
             }
-            Chore::Ask { machine, wanted, why } => {
+            Correction::Ask { machine, wanted, why } => {
                 let id = machine.id.clone();
                 let (after, failure) = executor.ended(machine, wanted).await?;
                 match failure {
@@ -122,12 +124,12 @@ async fn housekeep(executor: &Executor<'_>, patience: Patience, seen: &mut RawSt
                     None => seen.machines.remove(&id),
                 };
             }
-            Chore::Drain { machine, why } => {
+            Correction::Drain { machine, why } => {
                 tracing::warn!(machine.id = machine.id, "draining: {why}");
                 let machine = executor.drain(&machine, Some(Wanted::Gone)).await?;
                 seen.machines.insert(machine.id.clone(), machine);
             }
-            Chore::Shun { host, until_ms } => {
+            Correction::Shun { host, until_ms } => {
                 executor.shun(&host, until_ms).await?;
                 seen.shunned.insert(host, until_ms);
             }

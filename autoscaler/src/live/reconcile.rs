@@ -34,7 +34,7 @@ pub(crate) struct Patience {
 
 /// Something to do beside the plan.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Chore {
+pub(crate) enum Correction {
     /// Write a machine down as it is now known to be.
     Note(MachineRecord),
     /// It is gone.
@@ -52,21 +52,21 @@ pub(crate) enum Chore {
 }
 
 /// What there is to do. `provider`: by name; machines of a provider that there is none of are left as they are.
-pub(crate) fn chores<'a>(
+pub(crate) fn reconcile<'a>(
     seen: &RawState,
     patience: Patience,
     provider: impl Fn(&str) -> Option<&'a dyn Provider>,
-) -> Vec<Chore> {
-    let mut chores = Vec::new();
+) -> Vec<Correction> {
+    let mut corrections = Vec::new();
     for machine in seen.machines.values() {
         if let Some(provider) = provider(&machine.provider) {
-            one(seen, patience, provider, machine, &mut chores);
-            chores.extend(false_offer(seen, patience, provider, machine));
+            one(seen, patience, provider, machine, &mut corrections);
+            corrections.extend(false_offer(seen, patience, provider, machine));
         }
     }
     for machine in too_dear(seen, patience.most_usd_micros_per_hour) {
         if provider(&machine.provider).is_some() {
-            give_back(seen, machine, &mut chores);
+            give_back(seen, machine, &mut corrections);
         }
     }
     for (name, rentals) in &seen.rentals {
@@ -97,13 +97,13 @@ pub(crate) fn chores<'a>(
                     missed_ms: None,
                     on_disk: Vec::new(),
                 };
-                chores.push(Chore::Ask { machine, wanted: Wanted::Gone, why: "it is not in the ledger" });
+                corrections.push(Correction::Ask { machine, wanted: Wanted::Gone, why: "it is not in the ledger" });
             }
         }
     }
     let over = seen.shunned.iter().filter(|(_, until_ms)| **until_ms <= seen.now_ms);
-    chores.extend(over.map(|(host, _)| Chore::Shun { host: host.clone(), until_ms: 0 }));
-    chores
+    corrections.extend(over.map(|(host, _)| Correction::Shun { host: host.clone(), until_ms: 0 }));
+    corrections
 }
 
 /// Of the machines that are charged for beyond what was agreed, those that go so that the limit holds, the worst first.
@@ -134,35 +134,48 @@ pub(crate) fn too_dear(seen: &RawState, most_usd_micros_per_hour: u64) -> Vec<&M
 }
 
 /// Gives back one that costs too much, unless it goes already. One that may have jobs ends them.
-fn give_back(seen: &RawState, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+fn give_back(seen: &RawState, machine: &MachineRecord, corrections: &mut Vec<Correction>) {
     const WHY: &str = "it costs more than agreed, and the total exceeds max_usd_per_hour";
-    let is_asked = |chore: &Chore| {
-        matches!(chore, Chore::Ask { machine: asked, .. } if asked.id == machine.id)
-            || matches!(chore, Chore::Forget { id, .. } if *id == machine.id)
+    let is_asked = |correction: &Correction| {
+        matches!(correction, Correction::Ask { machine: asked, .. } if asked.id == machine.id)
+            || matches!(correction, Correction::Forget { id, .. } if *id == machine.id)
     };
-    if chores.iter().any(is_asked) || machine.then == Some(Wanted::Gone) {
+    if corrections.iter().any(is_asked) || machine.then == Some(Wanted::Gone) {
         return;
     }
-    let noted = chores.iter().position(|chore| matches!(chore, Chore::Note(noted) if noted.id == machine.id));
-    let machine = match noted.map(|place| chores.remove(place)) {
-        Some(Chore::Note(noted)) => noted,
+    let noted = corrections
+        .iter()
+        .position(|correction| matches!(correction, Correction::Note(noted) if noted.id == machine.id));
+    let machine = match noted.map(|place| corrections.remove(place)) {
+        Some(Correction::Note(noted)) => noted,
         _ => machine.clone(),
     };
-    chores.push(match seen.worker_of(&machine) {
-        Some(_) => Chore::Drain { machine, why: WHY },
-        None => Chore::Ask { machine, wanted: Wanted::Gone, why: WHY },
+    corrections.push(match seen.worker_of(&machine) {
+        Some(_) => Correction::Drain { machine, why: WHY },
+        None => Correction::Ask { machine, wanted: Wanted::Gone, why: WHY },
     });
 }
 
 /// A box whose offers say less than is charged is left alone.
-fn false_offer(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
+fn false_offer(
+    seen: &RawState,
+    patience: Patience,
+    provider: &dyn Provider,
+    machine: &MachineRecord,
+) -> Option<Correction> {
     let shun = shun(seen, patience, provider, machine).filter(|_| machine.is_overcharged())?;
     let is_shunned =
-        matches!(&shun, Chore::Shun { host, .. } if seen.shunned.get(host).is_some_and(|ms| *ms > seen.now_ms));
+        matches!(&shun, Correction::Shun { host, .. } if seen.shunned.get(host).is_some_and(|ms| *ms > seen.now_ms));
     (!is_shunned).then_some(shun)
 }
 
-fn one(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &MachineRecord, chores: &mut Vec<Chore>) {
+fn one(
+    seen: &RawState,
+    patience: Patience,
+    provider: &dyn Provider,
+    machine: &MachineRecord,
+    corrections: &mut Vec<Correction>,
+) {
     let age_ms = seen.now_ms.saturating_sub(machine.wanted_ms);
     // It cannot be said of one whose provider could not be asked.
     let Some(listed) = seen.rentals.get(&machine.provider) else { return };
@@ -188,12 +201,12 @@ fn one(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &M
     {
         let missed_ms = *known.missed_ms.get_or_insert(seen.now_ms);
         if seen.now_ms.saturating_sub(missed_ms) >= MISSED_MS || is_exact {
-            return gone(seen, patience, provider, machine, chores);
+            return gone(seen, patience, provider, machine, corrections);
         }
     }
     // Nobody lists it, but its worker would be heard.
     if listed.is_none() && machine.wanted == Wanted::Gone && machine.is_done && !is_heard && age_ms >= QUIET_MS {
-        return chores.push(Chore::Forget { id: machine.id.clone(), why: "given back" });
+        return corrections.push(Correction::Forget { id: machine.id.clone(), why: "given back" });
     }
     if let Some(worker) = worker {
         for name in observe::loaded(worker) {
@@ -202,22 +215,22 @@ fn one(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &M
             }
         }
     }
-    let ask = |wanted, why| Chore::Ask { machine: known.clone(), wanted, why };
+    let ask = |wanted, why| Correction::Ask { machine: known.clone(), wanted, why };
     let never_came = machine.wanted == Wanted::Running
         && worker.is_none()
         && u128::from(age_ms) > provider.join_limit().as_millis()
         && !seen.is_paused();
-    let chore = if machine.wanted == Wanted::Gone && !known.is_done && age_ms >= ASK_AGAIN_MS {
+    let correction = if machine.wanted == Wanted::Gone && !known.is_done && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Gone, "the outcome of the last request is unknown"))
     } else if machine.wanted == Wanted::Gone && (rental.is_some() || is_heard) && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Gone, "it still exists"))
     } else if machine.wanted == Wanted::Stopped && !known.is_done && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Stopped, "the outcome of the last request is unknown"))
     } else if never_came {
-        chores.extend(shun(seen, patience, provider, machine));
+        corrections.extend(shun(seen, patience, provider, machine));
         Some(ask(Wanted::Gone, "its worker did not join in time"))
     } else if seen.is_taken(machine) {
-        chores.extend(shun(seen, patience, provider, machine));
+        corrections.extend(shun(seen, patience, provider, machine));
         let is_broken = rental.is_some_and(|rental| rental.state == RentalState::Broken);
         let why = if is_broken { "it will never run" } else { "it was taken away, and its disk still costs money" };
         Some(ask(Wanted::Gone, why))
@@ -233,9 +246,9 @@ fn one(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &M
     } else {
         None
     };
-    match chore {
-        Some(chore) => chores.push(chore),
-        None if known != *machine => chores.push(Chore::Note(known)),
+    match correction {
+        Some(correction) => corrections.push(correction),
+        None if known != *machine => corrections.push(Correction::Note(known)),
         None => {}
     }
 }
@@ -256,27 +269,27 @@ fn gone(
     patience: Patience,
     provider: &dyn Provider,
     machine: &MachineRecord,
-    chores: &mut Vec<Chore>,
+    corrections: &mut Vec<Correction>,
 ) {
     let why = match (machine.wanted, machine.is_done) {
         (Wanted::Gone, _) => "given back",
         (_, false) => "it was never created",
         (_, true) => {
-            chores.extend(shun(seen, patience, provider, machine));
+            corrections.extend(shun(seen, patience, provider, machine));
             "it no longer exists"
         }
     };
-    chores.push(Chore::Forget { id: machine.id.clone(), why });
+    corrections.push(Correction::Forget { id: machine.id.clone(), why });
 }
 
 /// Leaves the box alone for a while; the offer, where nobody says which box it is. Not this machine: there is no other.
-fn shun(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Chore> {
+fn shun(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Correction> {
     if provider.leaves_with_us() {
         return None;
     }
     let word = |member: &str| machine.offer[member].as_str().unwrap_or_default().to_owned();
     let host = Some(word("host")).filter(|host| !host.is_empty()).unwrap_or_else(|| word("id"));
-    Some(Chore::Shun { host, until_ms: seen.now_ms + patience.shun_ms })
+    Some(Correction::Shun { host, until_ms: seen.now_ms + patience.shun_ms })
 }
 
 #[cfg(test)]
@@ -303,22 +316,22 @@ mod tests {
             "cloud"
         }
         fn offers(&self) -> BoxFuture<'_, Result<Vec<Offer>, Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn rentals(&self) -> BoxFuture<'_, Result<Option<Vec<Rental>>, Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn rent<'a>(&'a self, _: &'a Order) -> BoxFuture<'a, Result<String, Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn stop<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn resume<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn release<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), Failure>> {
-            unreachable!("chores ask nobody")
+            unreachable!("reconcile calls no provider")
         }
         fn join_limit(&self) -> Duration {
             Duration::from_secs(900)
@@ -386,13 +399,13 @@ mod tests {
         }
     }
 
-    fn of(seen: &RawState) -> Vec<Chore> {
-        chores(seen, PATIENCE, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
+    fn of(seen: &RawState) -> Vec<Correction> {
+        reconcile(seen, PATIENCE, |name| (name == "cloud").then_some(&Cloud as &dyn Provider))
     }
 
-    fn asked(chores: &[Chore]) -> Option<(Wanted, &'static str)> {
-        chores.iter().find_map(|chore| match chore {
-            Chore::Ask { wanted, why, .. } => Some((*wanted, *why)),
+    fn asked(corrections: &[Correction]) -> Option<(Wanted, &'static str)> {
+        corrections.iter().find_map(|correction| match correction {
+            Correction::Ask { wanted, why, .. } => Some((*wanted, *why)),
             _ => None,
         })
     }
@@ -400,13 +413,13 @@ mod tests {
     #[test]
     fn a_rent_of_unknown_outcome_is_found_by_its_label_or_given_up_and_never_repeated() {
         let unknown = || MachineRecord { rental: None, is_done: false, ..machine(130) };
-        let [Chore::Note(found)] = &of(&seen(unknown(), Some(vec![rental("m-1", "9001")])))[..] else { panic!() };
+        let [Correction::Note(found)] = &of(&seen(unknown(), Some(vec![rental("m-1", "9001")])))[..] else { panic!() };
         assert_eq!((found.rental.as_deref(), found.is_done), (Some("9001"), true));
-        let [Chore::Note(missed)] = &of(&seen(unknown(), Some(vec![])))[..] else { panic!() };
+        let [Correction::Note(missed)] = &of(&seen(unknown(), Some(vec![])))[..] else { panic!() };
         assert_eq!(missed.missed_ms, Some(NOW_MS), "one list may be behind");
         assert_eq!(of(&seen(missed.clone(), Some(vec![]))), [], "the same list, or one just after it");
         let missed = MachineRecord { missed_ms: Some(NOW_MS - 10_000), ..missed.clone() };
-        let [Chore::Forget { why, .. }] = &of(&seen(missed, Some(vec![])))[..] else { panic!() };
+        let [Correction::Forget { why, .. }] = &of(&seen(missed, Some(vec![])))[..] else { panic!() };
         assert_eq!(*why, "it was never created");
         let early = MachineRecord { rental: None, is_done: false, ..machine(20) };
         assert_eq!(of(&seen(early, Some(vec![]))), [], "it may show yet");
@@ -422,8 +435,8 @@ mod tests {
             missed_ms: Some(NOW_MS - MISSED_MS),
             ..machine(130)
         };
-        let chores = of(&seen(asked_again, Some(vec![])));
-        assert!(matches!(&chores[..], [Chore::Forget { .. }]), "{chores:?}");
+        let corrections = of(&seen(asked_again, Some(vec![])));
+        assert!(matches!(&corrections[..], [Correction::Forget { .. }]), "{corrections:?}");
     }
 
     #[test]
@@ -435,8 +448,10 @@ mod tests {
     #[test]
     fn what_nobody_wrote_down_is_given_back() {
         let known = seen(machine(60), Some(vec![rental("m-1", "9001"), rental("m-2", "9002")]));
-        let chores = of(&known);
-        let [Chore::Ask { machine, wanted: Wanted::Gone, .. }] = &chores[..] else { panic!("{chores:?}") };
+        let corrections = of(&known);
+        let [Correction::Ask { machine, wanted: Wanted::Gone, .. }] = &corrections[..] else {
+            panic!("{corrections:?}")
+        };
         assert_eq!((machine.id.as_str(), machine.rental.as_deref()), ("m-2", Some("9002")));
     }
 
@@ -444,19 +459,21 @@ mod tests {
     fn one_whose_worker_never_joins_is_given_back_and_its_host_left_alone() {
         let listed = || Some(vec![rental("m-1", "9001")]);
         assert_eq!(of(&seen(machine(899), listed())), []);
-        let chores = of(&seen(machine(901), listed()));
-        assert_eq!(asked(&chores), Some((Wanted::Gone, "its worker did not join in time")));
-        assert!(chores.contains(&Chore::Shun { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.shun_ms }));
+        let corrections = of(&seen(machine(901), listed()));
+        assert_eq!(asked(&corrections), Some((Wanted::Gone, "its worker did not join in time")));
+        assert!(
+            corrections.contains(&Correction::Shun { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.shun_ms })
+        );
     }
 
     #[test]
     fn one_that_vanishes_is_forgotten_after_two_lists_and_one_that_will_not_go_is_asked_again() {
         let vanished = MachineRecord { missed_ms: Some(1), ..machine(1_000) };
-        let chores = of(&seen(vanished, Some(vec![])));
-        assert!(matches!(&chores[..], [Chore::Shun { .. }, Chore::Forget { .. }]), "{chores:?}");
+        let corrections = of(&seen(vanished, Some(vec![])));
+        assert!(matches!(&corrections[..], [Correction::Shun { .. }, Correction::Forget { .. }]), "{corrections:?}");
         let clinging = MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(31) };
-        let chores = of(&seen(clinging.clone(), Some(vec![rental("m-1", "9001")])));
-        assert_eq!(asked(&chores), Some((Wanted::Gone, "it still exists")));
+        let corrections = of(&seen(clinging.clone(), Some(vec![rental("m-1", "9001")])));
+        assert_eq!(asked(&corrections), Some((Wanted::Gone, "it still exists")));
         let unsure = MachineRecord { is_done: false, ..clinging };
         assert!(asked(&of(&seen(unsure, Some(vec![rental("m-1", "9001")])))).is_some());
     }
@@ -470,7 +487,7 @@ mod tests {
         assert_eq!(at(10, RentalState::Stopped), [], "the list may be older than the machine");
         let outbid = at(60, RentalState::Stopped);
         assert_eq!(asked(&outbid).map(|(wanted, _)| wanted), Some(Wanted::Gone), "a stopped disk bills");
-        assert!(outbid.iter().any(|chore| matches!(chore, Chore::Shun { host, .. } if host == "box-3")));
+        assert!(outbid.iter().any(|correction| matches!(correction, Correction::Shun { host, .. } if host == "box-3")));
         assert_eq!(asked(&at(5, RentalState::Broken)), Some((Wanted::Gone, "it will never run")));
         assert_eq!(at(60, RentalState::Starting), []);
     }
@@ -479,9 +496,9 @@ mod tests {
     fn what_was_given_back_is_gone_when_no_list_has_it() {
         let given_back =
             MachineRecord { wanted: Wanted::Gone, wanted_ms: NOW_MS - 12_000, is_done: true, ..machine(600) };
-        let [Chore::Note(missed)] = &of(&seen(given_back.clone(), Some(vec![])))[..] else { panic!() };
+        let [Correction::Note(missed)] = &of(&seen(given_back.clone(), Some(vec![])))[..] else { panic!() };
         let missed = MachineRecord { missed_ms: Some(NOW_MS - 10_000), ..missed.clone() };
-        assert!(matches!(&of(&seen(missed, Some(vec![])))[..], [Chore::Forget { why: "given back", .. }]));
+        assert!(matches!(&of(&seen(missed, Some(vec![])))[..], [Correction::Forget { why: "given back", .. }]));
         let fresh = MachineRecord { rented_ms: NOW_MS - 14_000, ..given_back };
         assert_eq!(of(&seen(fresh, Some(vec![]))), [], "it may not show yet");
     }
@@ -514,8 +531,8 @@ mod tests {
         };
         assert_eq!(at(stopped(4), vec![]), [], "it may be heard once more");
         assert_eq!(at(stopped(10), vec![worker(NOW_MS - 1_000, 0, true)]), []);
-        assert!(matches!(&at(stopped(6), vec![])[..], [Chore::Forget { .. }]));
-        assert!(matches!(&at(stopped(29), vec![worker(NOW_MS - 16_000, 0, true)])[..], [Chore::Forget { .. }]));
+        assert!(matches!(&at(stopped(6), vec![])[..], [Correction::Forget { .. }]));
+        assert!(matches!(&at(stopped(29), vec![worker(NOW_MS - 16_000, 0, true)])[..], [Correction::Forget { .. }]));
         assert_eq!(
             asked(&at(stopped(31), vec![worker(NOW_MS, 0, true)])).map(|(wanted, _)| wanted),
             Some(Wanted::Gone)
@@ -536,13 +553,13 @@ mod tests {
             let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
             of(&RawState { machines, workers, ..seen(machine(60), Some(rentals)) })
         };
-        let shun = |id: &str| Chore::Shun { host: format!("box of {id}"), until_ms: NOW_MS + 3_600_000 };
+        let shun = |id: &str| Correction::Shun { host: format!("box of {id}"), until_ms: NOW_MS + 3_600_000 };
         assert_eq!(at(&[of_id("m-1", 303_000), of_id("m-2", 290_000)], vec![]), [], "a cent is rounding");
         assert_eq!(at(&[of_id("m-1", 690_000), of_id("m-2", 300_000)], vec![]), [shun("m-1")], "all may cost a dollar");
         let dear = [of_id("m-1", 420_000), of_id("m-2", 450_000), of_id("m-3", 100_000)];
-        let chores = at(&dear, vec![]);
-        let [first, second, Chore::Ask { machine: dearest, wanted: Wanted::Gone, .. }] = &chores[..] else {
-            panic!("{chores:?}")
+        let corrections = at(&dear, vec![]);
+        let [first, second, Correction::Ask { machine: dearest, wanted: Wanted::Gone, .. }] = &corrections[..] else {
+            panic!("{corrections:?}")
         };
         assert_eq!(
             (first, second, dearest.id.as_str()),
@@ -550,10 +567,13 @@ mod tests {
             "m-3 counts as was agreed"
         );
         let busy = WorkerRecord { name: "m-2".to_owned(), ..worker(NOW_MS, 1, false) };
-        let chores = at(&dear, vec![busy]);
-        assert!(matches!(&chores[2..], [Chore::Drain { machine, .. }] if machine.id == "m-2"), "{chores:?}");
+        let corrections = at(&dear, vec![busy]);
+        assert!(
+            matches!(&corrections[2..], [Correction::Drain { machine, .. }] if machine.id == "m-2"),
+            "{corrections:?}"
+        );
         let raised = Rental { usd_per_hour: Some(0.9), ..rental("m-1", "9001") };
-        let [Chore::Note(known)] = &of(&seen(machine(60), Some(vec![raised])))[..] else { panic!() };
+        let [Correction::Note(known)] = &of(&seen(machine(60), Some(vec![raised])))[..] else { panic!() };
         assert_eq!((known.usd_micros_per_hour, known.agreed_usd_micros_per_hour), (900_000, Some(300_000)));
     }
 
@@ -561,6 +581,6 @@ mod tests {
     fn a_penalty_ends() {
         let mut seen = seen(machine(60), Some(vec![rental("m-1", "9001")]));
         seen.shunned = [("box-1".to_owned(), NOW_MS - 1), ("box-2".to_owned(), NOW_MS + 1)].into();
-        assert_eq!(of(&seen), [Chore::Shun { host: "box-1".to_owned(), until_ms: 0 }]);
+        assert_eq!(of(&seen), [Correction::Shun { host: "box-1".to_owned(), until_ms: 0 }]);
     }
 }
