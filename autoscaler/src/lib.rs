@@ -5,8 +5,8 @@
 //! randomness or I/O: the live loop, `stoke autoscaler plan --dry-run` and the simulator run the same code.
 
 mod apply;
-mod bills;
 pub mod config;
+mod cost_ledger;
 mod decide;
 mod durations;
 pub mod history;

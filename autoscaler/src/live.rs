@@ -1,13 +1,13 @@
 //! The loop: look, decide, do. Everything that is decided is decided by [`crate::decide`], and [`chores`] says what
 //! follows from what was decided before.
 
+mod budget;
 pub(crate) mod collect;
 pub(crate) mod eta;
 mod guard;
 mod lead;
 pub(crate) mod notices;
 pub(crate) mod pause;
-mod purse;
 pub(crate) mod reconcile;
 pub(crate) mod round;
 #[cfg(test)]
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Policy;
 use crate::apply::{Executor, Stop};
-use crate::bills::books::Books;
+use crate::cost_ledger::writer::CostLedger;
 use crate::durations::millis;
 use crate::history::Recorder;
 use crate::metrics::{self, Led};
@@ -108,7 +108,7 @@ pub struct Autoscaler {
     planner: Planner,
     recorder: Option<Recorder>,
     invites: Option<Arc<dyn Invites>>,
-    books: Books,
+    cost_ledger: CostLedger,
     exposition: Exposition,
     /// What is so for longer is logged once.
     was_blind: bool,
@@ -156,7 +156,7 @@ impl Autoscaler {
             planner,
             recorder,
             invites: None,
-            books: Books::default(),
+            cost_ledger: CostLedger::default(),
             exposition: Exposition::default(),
             was_blind: false,
             notices: Notices::default(),
@@ -250,11 +250,11 @@ impl Autoscaler {
         self.was_blind = false;
         poll.blind.iter().for_each(|(provider, _)| metrics::blind(provider));
         let registry = self.queue.registry();
-        if self.books.spent_today(poll.seen.now_ms).is_none() {
+        if self.cost_ledger.spent_today(poll.seen.now_ms).is_none() {
             // What is spent is known before anything is rented.
-            self.books.keep(&registry, term, &self.providers, &poll.seen).await;
+            self.cost_ledger.keep(&registry, term, &self.providers, &poll.seen).await;
         }
-        let poll = Poll { spent_usd_micros: self.books.spent_today(poll.seen.now_ms), ..poll };
+        let poll = Poll { spent_usd_micros: self.cost_ledger.spent_today(poll.seen.now_ms), ..poll };
         let executor = self.settings.executor(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
         let blind: Vec<&str> = poll.blind.iter().map(|(name, _)| *name).collect();
         let mut led = Led {
@@ -294,7 +294,7 @@ impl Autoscaler {
             }
         }
         metrics::led(&self.exposition, &self.settings.policy, &led);
-        self.books.keep(&registry, term, &self.providers, &seen).await;
+        self.cost_ledger.keep(&registry, term, &self.providers, &seen).await;
         self.tell(&registry, term, etas).await;
     }
 

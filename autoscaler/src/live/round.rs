@@ -8,9 +8,9 @@ use stokehold_queue::registry::{Decision, Granted, Wanted};
 use tokio::time::Instant;
 
 use crate::apply::{Executor, Outcome, Stop, adopted};
+use crate::live::budget::{Standing, standing, without_money};
 use crate::live::collect::Poll;
 use crate::live::notices::Notices;
-use crate::live::purse::{Standing, standing, without_money};
 use crate::live::reconcile::{self, Correction, Patience, corrections};
 use crate::metrics;
 use crate::name::Name;

@@ -14,7 +14,7 @@ use super::LEASE_MS;
 use super::cloud::{Limits, World, id_of};
 use super::fleet::{Endpoint, Fleet};
 use super::scaler::Scaler;
-use crate::bills::{Charges, Entry, entries, note_there};
+use crate::cost_ledger::{Charges, Entry, entries, note_there};
 use crate::policy::Policy;
 
 /// Between two rounds, seconds.
@@ -104,11 +104,11 @@ impl Stage {
             Some(term) => scaler.round(self.world.clone(), self.fleet.clone(), term).await,
             None => scaler,
         });
-        self.keep_books();
+        self.keep_bills();
         self.world.check_limits(&mut self.wrong);
     }
 
-    fn keep_books(&mut self) {
+    fn keep_bills(&mut self) {
         let Some(seen) = self.scaler.as_ref().and_then(|scaler| scaler.seen.as_ref()) else { return };
         note_there(seen, &mut self.there_ms);
         for entry in entries(seen, &self.bills, &self.there_ms, &Charges::new()) {

@@ -1,6 +1,6 @@
-//! The machines' bills: what is to be written down of what they cost. Pure; [`books`] writes it.
+//! Changes to the bills of machines. Pure; [`writer`] writes them.
 
-pub(crate) mod books;
+pub(crate) mod writer;
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Writes the machines' bills down, and asks providers what they charge.
+//! Writes the bills of machines to Redis and reads the charges of providers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const READ_EVERY: Duration = Duration::from_secs(3_600);
 
 /// The bills that may still change, as they were last written.
 #[derive(Default)]
-pub(crate) struct Books {
+pub(crate) struct CostLedger {
     known: Option<(Term, BTreeMap<String, MachineBill>)>,
     read: Option<Instant>,
     /// When each machine was last known to be there, unix milliseconds.
@@ -34,7 +34,7 @@ pub(crate) struct Books {
     settled_today: Option<(u32, u64)>,
 }
 
-impl Books {
+impl CostLedger {
     /// What rented machines have cost on the day of this moment, or soon will have been charged, millionths of a
     /// dollar; `None` before the bills have been read.
     pub(crate) fn spent_today(&self, now_ms: u64) -> Option<u64> {
