@@ -157,7 +157,7 @@ impl Executor<'_> {
                 self.forget(&id, &[]).await?;
                 seen.machines.remove(&id);
                 if !provider.leaves_with_us() {
-                    told(self.ledger.shun(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
+                    told(self.ledger.cool_down(self.term, &offer.id, now_ms + REFUSED_MS).await?)?;
                 }
             }
             // It is cleared up by what its provider lists.
@@ -315,9 +315,9 @@ impl Executor<'_> {
         told(forgotten)
     }
 
-    pub(crate) async fn shun(&self, host: &str, until_ms: u64) -> Result<(), Stop> {
-        let shunned = self.ledger.shun(self.term, host, until_ms).await?;
-        told(shunned)
+    pub(crate) async fn cool_down(&self, host: &str, until_ms: u64) -> Result<(), Stop> {
+        let written = self.ledger.cool_down(self.term, host, until_ms).await?;
+        told(written)
     }
 }
 

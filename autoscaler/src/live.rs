@@ -75,7 +75,7 @@ impl Settings {
     fn patience(&self) -> Patience {
         Patience {
             drain_ms: millis(self.policy.drain_deadline_s),
-            shun_ms: millis(self.policy.host_penalty_s),
+            cooldown_ms: millis(self.policy.host_penalty_s),
             most_usd_micros_per_hour: micros(self.policy.max_usd_per_hour),
         }
     }

@@ -51,7 +51,7 @@ pub(crate) struct RawState {
     /// Of each provider that could be asked: `None` of one that keeps no list.
     pub(crate) rentals: BTreeMap<String, Option<Vec<Rental>>>,
     pub(crate) offers: Vec<Offer>,
-    pub(crate) shunned: HashMap<String, u64>,
+    pub(crate) cooldowns: HashMap<String, u64>,
     /// When a worker was last seen with a job, by name, unix milliseconds.
     pub(crate) busy_ms: BTreeMap<String, u64>,
     /// While nobody could be heard, or has had time to come back since.
@@ -170,7 +170,7 @@ pub(crate) fn observation(seen: &RawState) -> Observation {
     let others = seen.workers.iter().filter(|worker| !ours.contains(worker.name.as_str()) && !seen.is_silent(worker));
     machines.extend(others.map(|worker| joined(seen, worker)));
     machines.sort_by(|a, b| a.id.cmp(&b.id));
-    let is_free = |name: &Name| seen.shunned.get(&**name).is_none_or(|until_ms| *until_ms <= seen.now_ms);
+    let is_free = |name: &Name| seen.cooldowns.get(&**name).is_none_or(|until_ms| *until_ms <= seen.now_ms);
     // One whose machine we have is not to be had again; what a provider lists several of, it counts itself.
     let is_had = |offer: &Offer| seen.machines.values().any(|machine| machine.id == *offer.id);
     let may = |offer: &&Offer| is_free(&offer.id) && (offer.host.is_empty() || is_free(&offer.host)) && !is_had(offer);
@@ -534,13 +534,13 @@ mod tests {
     #[test]
     fn offers_of_hosts_that_are_left_alone_are_not_there() {
         let offer: Offer = serde_json::from_value(record(Wanted::Running).offer).unwrap();
-        let seen = |shunned: &str, until_ms| RawState {
+        let seen = |host: &str, until_ms| RawState {
             now_ms: NOW_MS,
             offers: vec![offer.clone()],
-            shunned: [(shunned.to_owned(), until_ms)].into(),
+            cooldowns: [(host.to_owned(), until_ms)].into(),
             ..RawState::default()
         };
-        let left = |shunned, until_ms| observation(&seen(shunned, until_ms)).offers.len();
+        let left = |host, until_ms| observation(&seen(host, until_ms)).offers.len();
         assert_eq!(
             [left("box-3", NOW_MS + 1), left("77", NOW_MS + 1), left("box-3", NOW_MS), left("x", NOW_MS + 1)],
             [0, 0, 1, 1]

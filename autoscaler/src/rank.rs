@@ -74,7 +74,7 @@ impl<'a> Ranking<'a, '_> {
         (kinds.is_empty() || kinds.iter().any(|kind| **kind == *offer.kind))
             && offer.reliability >= *min_reliability
             && offer.listed_for_s.is_none_or(|listed_s| listed_s > boot_s + LISTED_MIN_S)
-            && !self.learned().shunned.contains_key(&offer.host)
+            && !self.learned().cooldowns.contains_key(&offer.host)
             && self.group.needs.are_met_by_offer(offer)
     }
 

@@ -23,7 +23,7 @@ pub(crate) trait RentalLedger: Send + Sync {
     fn drain<'a>(&'a self, term: Term, worker: &'a str, since_ms: Option<u64>) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// See [`Registry::shun`].
-    fn shun<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>>;
+    fn cool_down<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>>;
 
     /// See [`Registry::drop_workers`].
     fn drop_workers<'a>(&'a self, ids: &'a [&'a str]) -> BoxFuture<'a, Result<(), Error>>;
@@ -46,7 +46,7 @@ impl RentalLedger for Registry {
         Box::pin(self.drain(term, worker, since_ms))
     }
 
-    fn shun<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
+    fn cool_down<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(self.shun(term, host, until_ms))
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let few = Caps { machines: 1, ..CAPS };
         assert_eq!(ledger.rent(term, &machine("m-5", "running"), few).await.unwrap(), Granted::Machines(1));
         assert!(ledger.drain(term, "m-1", Some(7)).await.unwrap() && !ledger.drain(stale, "m-1", None).await.unwrap());
-        assert!(ledger.shun(term, "box", 9).await.unwrap() && !ledger.shun(stale, "box", 0).await.unwrap());
+        assert!(ledger.cool_down(term, "box", 9).await.unwrap() && !ledger.cool_down(stale, "box", 0).await.unwrap());
     }
 
     #[tokio::test]
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(ledger.lead("one", 5), None);
         suite(&ledger, term, stale).await;
         let rows = ledger.rows();
-        assert_eq!((rows.machines.len(), rows.drains["m-1"], rows.shunned["box"]), (2, 7, 9));
+        assert_eq!((rows.machines.len(), rows.drains["m-1"], rows.cooldowns["box"]), (2, 7, 9));
     }
 
     #[tokio::test]

@@ -28,7 +28,7 @@ pub struct Learned {
     /// By kind of card.
     pub kinds: BTreeMap<Name, KindLearned>,
     /// Hosts on which a boot failed, and until when they are left alone, unix seconds.
-    pub shunned: BTreeMap<Name, f64>,
+    pub cooldowns: BTreeMap<Name, f64>,
     /// Seconds of loading per run on a machine that has everything on its disk, on average.
     pub swap_s: f64,
     /// Of resumes, the share that came to something, 0 to 1.

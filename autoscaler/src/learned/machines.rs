@@ -53,7 +53,7 @@ impl Machines {
                 self.tell(&offer.kind, learned);
             }
         }
-        learned.shunned.retain(|_, until_s| *until_s > seen.at_s);
+        learned.cooldowns.retain(|_, until_s| *until_s > seen.at_s);
         for machine in &seen.machines {
             let before = self.last.insert(machine.id.clone(), (machine.phase, machine.since_s));
             if self.change(machine, before, since_s, seen.at_s, policy, learned) {
@@ -84,7 +84,7 @@ impl Machines {
         let Some((phase, phase_since_s)) = before.filter(|(phase, _)| *phase != machine.phase) else {
             let is_late = |deadline_s: f64| now_s - machine.since_s > deadline_s;
             if machine.phase == Phase::Booting && is_late(policy.boot_deadline_s) && !machine.host.is_empty() {
-                learned.shunned.insert(machine.host.clone(), now_s + policy.host_penalty_s);
+                learned.cooldowns.insert(machine.host.clone(), now_s + policy.host_penalty_s);
             }
             if machine.phase == Phase::Resuming && is_late(policy.resume_deadline_s) {
                 self.resumes_well.note(0.0, 1.0, SEEN_MAX);

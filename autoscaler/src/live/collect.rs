@@ -91,7 +91,7 @@ impl Collector {
             )
         };
         let found = timeout(REDIS_LIMIT, asked).await;
-        let (flows, workers, machines, demands, shunned) = found.map_err(|_| Blind::Late)??;
+        let (flows, workers, machines, demands, cooldowns) = found.map_err(|_| Blind::Late)??;
         // Providers take their time, in which nobody falls silent.
         let now_ms = now_ms();
         for worker in workers.iter().filter(|worker| worker.status.running > 0) {
@@ -104,7 +104,7 @@ impl Collector {
             demands,
             workers,
             machines,
-            shunned,
+            cooldowns,
             busy_ms: self.busy_ms.clone(),
             ..RawState::default()
         };

@@ -27,7 +27,7 @@ pub(crate) struct Patience {
     /// A draining machine is ended with what it has after this time, milliseconds.
     pub(crate) drain_ms: u64,
     /// A host whose machine never came, or went away, is left alone for this time, milliseconds.
-    pub(crate) shun_ms: u64,
+    pub(crate) cooldown_ms: u64,
     /// What all machines together may cost, millionths of a dollar an hour.
     pub(crate) most_usd_micros_per_hour: u64,
 }
@@ -48,7 +48,7 @@ pub(crate) enum Correction {
     /// Give it no more jobs, and give it back when it has ended those that it has.
     Drain { machine: MachineRecord, why: &'static str },
     /// Rent nothing of this host or offer until then, unix milliseconds; 0: it may be again.
-    Shun { host: String, until_ms: u64 },
+    CoolDown { host: String, until_ms: u64 },
 }
 
 /// What there is to do. `provider`: by name; machines of a provider that there is none of are left as they are.
@@ -101,8 +101,8 @@ pub(crate) fn reconcile<'a>(
             }
         }
     }
-    let over = seen.shunned.iter().filter(|(_, until_ms)| **until_ms <= seen.now_ms);
-    corrections.extend(over.map(|(host, _)| Correction::Shun { host: host.clone(), until_ms: 0 }));
+    let over = seen.cooldowns.iter().filter(|(_, until_ms)| **until_ms <= seen.now_ms);
+    corrections.extend(over.map(|(host, _)| Correction::CoolDown { host: host.clone(), until_ms: 0 }));
     corrections
 }
 
@@ -163,10 +163,9 @@ fn false_offer(
     provider: &dyn Provider,
     machine: &MachineRecord,
 ) -> Option<Correction> {
-    let shun = shun(seen, patience, provider, machine).filter(|_| machine.is_overcharged())?;
-    let is_shunned =
-        matches!(&shun, Correction::Shun { host, .. } if seen.shunned.get(host).is_some_and(|ms| *ms > seen.now_ms));
-    (!is_shunned).then_some(shun)
+    let cool_down = cool_down(seen, patience, provider, machine).filter(|_| machine.is_overcharged())?;
+    let is_cooling_down = matches!(&cool_down, Correction::CoolDown { host, .. } if seen.cooldowns.get(host).is_some_and(|ms| *ms > seen.now_ms));
+    (!is_cooling_down).then_some(cool_down)
 }
 
 fn one(
@@ -227,10 +226,10 @@ fn one(
     } else if machine.wanted == Wanted::Stopped && !known.is_done && age_ms >= ASK_AGAIN_MS {
         Some(ask(Wanted::Stopped, "the outcome of the last request is unknown"))
     } else if never_came {
-        corrections.extend(shun(seen, patience, provider, machine));
+        corrections.extend(cool_down(seen, patience, provider, machine));
         Some(ask(Wanted::Gone, "its worker did not join in time"))
     } else if seen.is_taken(machine) {
-        corrections.extend(shun(seen, patience, provider, machine));
+        corrections.extend(cool_down(seen, patience, provider, machine));
         let is_broken = rental.is_some_and(|rental| rental.state == RentalState::Broken);
         let why = if is_broken { "it will never run" } else { "it was taken away, and its disk still costs money" };
         Some(ask(Wanted::Gone, why))
@@ -275,7 +274,7 @@ fn gone(
         (Wanted::Gone, _) => "given back",
         (_, false) => "it was never created",
         (_, true) => {
-            corrections.extend(shun(seen, patience, provider, machine));
+            corrections.extend(cool_down(seen, patience, provider, machine));
             "it no longer exists"
         }
     };
@@ -283,13 +282,18 @@ fn gone(
 }
 
 /// Leaves the box alone for a while; the offer, where nobody says which box it is. Not this machine: there is no other.
-fn shun(seen: &RawState, patience: Patience, provider: &dyn Provider, machine: &MachineRecord) -> Option<Correction> {
+fn cool_down(
+    seen: &RawState,
+    patience: Patience,
+    provider: &dyn Provider,
+    machine: &MachineRecord,
+) -> Option<Correction> {
     if provider.leaves_with_us() {
         return None;
     }
     let word = |member: &str| machine.offer[member].as_str().unwrap_or_default().to_owned();
     let host = Some(word("host")).filter(|host| !host.is_empty()).unwrap_or_else(|| word("id"));
-    Some(Correction::Shun { host, until_ms: seen.now_ms + patience.shun_ms })
+    Some(Correction::CoolDown { host, until_ms: seen.now_ms + patience.cooldown_ms })
 }
 
 #[cfg(test)]
@@ -306,7 +310,8 @@ mod tests {
     use crate::provider::{Failure, Order, Rental};
 
     const NOW_MS: u64 = 1_000_000_000;
-    const PATIENCE: Patience = Patience { drain_ms: 600_000, shun_ms: 3_600_000, most_usd_micros_per_hour: 1_000_000 };
+    const PATIENCE: Patience =
+        Patience { drain_ms: 600_000, cooldown_ms: 3_600_000, most_usd_micros_per_hour: 1_000_000 };
 
     /// Says of itself what any provider with a list would.
     struct Cloud;
@@ -462,7 +467,8 @@ mod tests {
         let corrections = of(&seen(machine(901), listed()));
         assert_eq!(asked(&corrections), Some((Wanted::Gone, "its worker did not join in time")));
         assert!(
-            corrections.contains(&Correction::Shun { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.shun_ms })
+            corrections
+                .contains(&Correction::CoolDown { host: "box-3".to_owned(), until_ms: NOW_MS + PATIENCE.cooldown_ms })
         );
     }
 
@@ -470,7 +476,10 @@ mod tests {
     fn one_that_vanishes_is_forgotten_after_two_lists_and_one_that_will_not_go_is_asked_again() {
         let vanished = MachineRecord { missed_ms: Some(1), ..machine(1_000) };
         let corrections = of(&seen(vanished, Some(vec![])));
-        assert!(matches!(&corrections[..], [Correction::Shun { .. }, Correction::Forget { .. }]), "{corrections:?}");
+        assert!(
+            matches!(&corrections[..], [Correction::CoolDown { .. }, Correction::Forget { .. }]),
+            "{corrections:?}"
+        );
         let clinging = MachineRecord { wanted: Wanted::Gone, is_done: true, ..machine(31) };
         let corrections = of(&seen(clinging.clone(), Some(vec![rental("m-1", "9001")])));
         assert_eq!(asked(&corrections), Some((Wanted::Gone, "it still exists")));
@@ -487,7 +496,9 @@ mod tests {
         assert_eq!(at(10, RentalState::Stopped), [], "the list may be older than the machine");
         let outbid = at(60, RentalState::Stopped);
         assert_eq!(asked(&outbid).map(|(wanted, _)| wanted), Some(Wanted::Gone), "a stopped disk bills");
-        assert!(outbid.iter().any(|correction| matches!(correction, Correction::Shun { host, .. } if host == "box-3")));
+        assert!(
+            outbid.iter().any(|correction| matches!(correction, Correction::CoolDown { host, .. } if host == "box-3"))
+        );
         assert_eq!(asked(&at(5, RentalState::Broken)), Some((Wanted::Gone, "it will never run")));
         assert_eq!(at(60, RentalState::Starting), []);
     }
@@ -553,9 +564,13 @@ mod tests {
             let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
             of(&RawState { machines, workers, ..seen(machine(60), Some(rentals)) })
         };
-        let shun = |id: &str| Correction::Shun { host: format!("box of {id}"), until_ms: NOW_MS + 3_600_000 };
+        let cool_down = |id: &str| Correction::CoolDown { host: format!("box of {id}"), until_ms: NOW_MS + 3_600_000 };
         assert_eq!(at(&[of_id("m-1", 303_000), of_id("m-2", 290_000)], vec![]), [], "a cent is rounding");
-        assert_eq!(at(&[of_id("m-1", 690_000), of_id("m-2", 300_000)], vec![]), [shun("m-1")], "all may cost a dollar");
+        assert_eq!(
+            at(&[of_id("m-1", 690_000), of_id("m-2", 300_000)], vec![]),
+            [cool_down("m-1")],
+            "all may cost a dollar"
+        );
         let dear = [of_id("m-1", 420_000), of_id("m-2", 450_000), of_id("m-3", 100_000)];
         let corrections = at(&dear, vec![]);
         let [first, second, Correction::Ask { machine: dearest, wanted: Wanted::Gone, .. }] = &corrections[..] else {
@@ -563,7 +578,7 @@ mod tests {
         };
         assert_eq!(
             (first, second, dearest.id.as_str()),
-            (&shun("m-1"), &shun("m-2"), "m-2"),
+            (&cool_down("m-1"), &cool_down("m-2"), "m-2"),
             "m-3 counts as was agreed"
         );
         let busy = WorkerRecord { name: "m-2".to_owned(), ..worker(NOW_MS, 1, false) };
@@ -580,7 +595,7 @@ mod tests {
     #[test]
     fn a_penalty_ends() {
         let mut seen = seen(machine(60), Some(vec![rental("m-1", "9001")]));
-        seen.shunned = [("box-1".to_owned(), NOW_MS - 1), ("box-2".to_owned(), NOW_MS + 1)].into();
-        assert_eq!(of(&seen), [Correction::Shun { host: "box-1".to_owned(), until_ms: 0 }]);
+        seen.cooldowns = [("box-1".to_owned(), NOW_MS - 1), ("box-2".to_owned(), NOW_MS + 1)].into();
+        assert_eq!(of(&seen), [Correction::CoolDown { host: "box-1".to_owned(), until_ms: 0 }]);
     }
 }

@@ -33,8 +33,8 @@ pub(crate) async fn round(
     record: impl FnOnce(&Observation, &Plan) + Send,
 ) -> Result<RawState, Stop> {
     let Poll { mut seen, blind, unsold, spent_usd_micros } = poll;
-    let shunned: BTreeSet<String> = seen.shunned.keys().cloned().collect();
-    executor.providers.iter().for_each(|provider| provider.avoid(&shunned));
+    let cooldowns: BTreeSet<String> = seen.cooldowns.keys().cloned().collect();
+    executor.providers.iter().for_each(|provider| provider.avoid(&cooldowns));
     let until = Instant::now() + STEPS_LIMIT;
     blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
     unsold.iter().for_each(|(provider, why)| notices.unsold(provider, why));
@@ -129,9 +129,9 @@ async fn housekeep(executor: &Executor<'_>, patience: Patience, seen: &mut RawSt
                 let machine = executor.drain(&machine, Some(Wanted::Gone)).await?;
                 seen.machines.insert(machine.id.clone(), machine);
             }
-            Correction::Shun { host, until_ms } => {
-                executor.shun(&host, until_ms).await?;
-                seen.shunned.insert(host, until_ms);
+            Correction::CoolDown { host, until_ms } => {
+                executor.cool_down(&host, until_ms).await?;
+                seen.cooldowns.insert(host, until_ms);
             }
         }
     }

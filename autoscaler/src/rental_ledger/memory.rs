@@ -19,7 +19,7 @@ pub(crate) struct Rows {
     holder: String,
     until_ms: u64,
     pub(crate) machines: BTreeMap<String, MachineRecord>,
-    pub(crate) shunned: HashMap<String, u64>,
+    pub(crate) cooldowns: HashMap<String, u64>,
     pub(crate) drains: HashMap<String, u64>,
     rents: BTreeMap<String, u64>,
 }
@@ -133,9 +133,9 @@ impl RentalLedger for MemoryLedger {
         }))
     }
 
-    fn shun<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
+    fn cool_down<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
         Box::pin(self.write(term, false, move |rows| {
-            set(&mut rows.shunned, host, (until_ms > 0).then_some(until_ms));
+            set(&mut rows.cooldowns, host, (until_ms > 0).then_some(until_ms));
             true
         }))
     }

@@ -167,7 +167,7 @@ impl Draw {
             groups,
             late_usd: policy.late_usd * 1.5,
             kinds: kinds.collect(),
-            shunned: [(Name::from("h1"), NOW_S + 100.0)].into(),
+            cooldowns: [(Name::from("h1"), NOW_S + 100.0)].into(),
             swap_s: self.within(0.0, 10.0),
             resumes_well: self.within(0.0, 1.0),
             resume_s: self.within(10.0, 60.0),

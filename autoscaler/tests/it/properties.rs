@@ -145,7 +145,7 @@ fn nothing_is_rented_that_may_not_be() {
             assert!(kinds.is_empty() || kinds.iter().any(|kind| **kind == *offer.kind), "{}", offer.kind);
             assert!(!is_bid || *may_bid && offer.min_bid_usd_per_hour.is_some(), "{} is bid for", offer.id);
             assert!(offer.reliability >= *min_reliability, "{} is unreliable", offer.id);
-            assert!(!case.learned.shunned.contains_key(&offer.host), "a boot failed on {}", offer.host);
+            assert!(!case.learned.cooldowns.contains_key(&offer.host), "a boot failed on {}", offer.host);
             let boot_s = case.learned.kinds[&offer.kind].boot_s;
             assert!(offer.listed_for_s.is_none_or(|listed_s| listed_s > boot_s), "{} is gone by then", offer.id);
         }

@@ -280,12 +280,12 @@ impl World {
     /// What an autoscaler would read now.
     pub(super) fn seen(&self, fleet: &Fleet) -> RawState {
         let now_ms = (self.cloud.now_s() * 1e3).round() as u64;
-        let (machines, shunned) = {
+        let (machines, cooldowns) = {
             let rows = self.ledger.rows();
-            (rows.machines.clone(), rows.shunned.clone())
+            (rows.machines.clone(), rows.cooldowns.clone())
         };
         let (flows, workers) = fleet.seen(now_ms);
-        RawState { now_ms, flows, workers, machines, shunned, ..RawState::default() }
+        RawState { now_ms, flows, workers, machines, cooldowns, ..RawState::default() }
     }
 
     /// What must be so at every moment.

@@ -80,11 +80,11 @@ impl RentalLedger for PlantedLedger {
         self.inner.drain(self.term(term), worker, since_ms)
     }
 
-    fn shun<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
+    fn cool_down<'a>(&'a self, term: Term, host: &'a str, until_ms: u64) -> BoxFuture<'a, Result<bool, Error>> {
         if is("host-not-shunned") {
             return Box::pin(async { Ok(true) });
         }
-        self.inner.shun(self.term(term), host, until_ms)
+        self.inner.cool_down(self.term(term), host, until_ms)
     }
 
     fn drop_workers<'a>(&'a self, ids: &'a [&'a str]) -> BoxFuture<'a, Result<(), Error>> {
