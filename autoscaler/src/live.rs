@@ -111,7 +111,7 @@ pub struct Autoscaler {
     cost_ledger: CostLedger,
     exposition: Exposition,
     /// What is so for longer is logged once.
-    was_blind: bool,
+    was_redis_unreachable: bool,
     notices: Notices,
     /// When it was last said how it is, unix milliseconds.
     told_ms: u64,
@@ -125,7 +125,8 @@ pub struct Round {
     /// What was decided.
     pub plan: Plan,
     /// Providers that could not be asked, and why.
-    pub blind: Vec<String>,
+    #[serde(rename = "blind")]
+    pub unreachable: Vec<String>,
 }
 
 impl Round {
@@ -136,7 +137,7 @@ impl Round {
         let mut last = None;
         for seen in moments {
             let plan = planner.plan(&seen);
-            last = Some(Self { seen, plan, blind: Vec::new() });
+            last = Some(Self { seen, plan, unreachable: Vec::new() });
         }
         last
     }
@@ -158,7 +159,7 @@ impl Autoscaler {
             invites: None,
             cost_ledger: CostLedger::default(),
             exposition: Exposition::default(),
-            was_blind: false,
+            was_redis_unreachable: false,
             notices: Notices::default(),
             told_ms: 0,
         }
@@ -188,8 +189,8 @@ impl Autoscaler {
         poll.seen.pause = None;
         let seen = observe::observation(&poll.seen);
         let plan = self.planner.plan(&seen);
-        let blind = poll.blind.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        Ok(Round { seen, plan, blind })
+        let unreachable = poll.unreachable.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+        Ok(Round { seen, plan, unreachable })
     }
 
     /// Looks, decides and does until `shutdown`; what cannot outlive this process is ended then, everything else stays.
@@ -235,20 +236,20 @@ impl Autoscaler {
     async fn round(&mut self, term: Term) {
         let poll = match self.collector.poll(&self.providers).await {
             Ok(poll) => poll,
-            Err(blind) => {
-                metrics::blind("redis");
+            Err(error) => {
+                metrics::unreachable("redis");
                 self.collector.lose_sight();
-                if !std::mem::replace(&mut self.was_blind, true) {
+                if !std::mem::replace(&mut self.was_redis_unreachable, true) {
                     tracing::warn!(
-                        error = &blind as &dyn std::error::Error,
+                        error = &error as &dyn std::error::Error,
                         "cannot read the state from Redis; machines stay as they are"
                     );
                 }
                 return;
             }
         };
-        self.was_blind = false;
-        poll.blind.iter().for_each(|(provider, _)| metrics::blind(provider));
+        self.was_redis_unreachable = false;
+        poll.unreachable.iter().for_each(|(provider, _)| metrics::unreachable(provider));
         let registry = self.queue.registry();
         if self.cost_ledger.spent_today(poll.seen.now_ms).is_none() {
             // What is spent is known before anything is rented.
@@ -256,11 +257,11 @@ impl Autoscaler {
         }
         let poll = Poll { spent_usd_micros: self.cost_ledger.spent_today(poll.seen.now_ms), ..poll };
         let executor = self.settings.executor(&registry, &Clock::Own, term, &self.providers, self.invites.as_deref());
-        let blind: Vec<&str> = poll.blind.iter().map(|(name, _)| *name).collect();
+        let unreachable: Vec<&str> = poll.unreachable.iter().map(|(name, _)| *name).collect();
         let mut led = Led {
             usd_per_hour: 0.0,
             spent_usd_micros: poll.spent_usd_micros,
-            providers: self.providers.iter().map(|it| (it.name(), blind.contains(&it.name()))).collect(),
+            providers: self.providers.iter().map(|it| (it.name(), unreachable.contains(&it.name()))).collect(),
         };
         let tied = self.tied(&poll.seen);
         let (recorder, mut etas) = (&mut self.recorder, Vec::new());

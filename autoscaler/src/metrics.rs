@@ -23,7 +23,7 @@ catalogue! {
     pub const METRICS;
     gauge LEADS = "stokehold_autoscaler_leads", "1 while this autoscaler leads, 0 while it stands by.";
     counter DECISIONS = "stokehold_autoscaler_decisions_total" by ["action", "reason", "outcome"], "Steps of plans, by action, reason and outcome.";
-    counter BLIND = "stokehold_autoscaler_blind_total" by ["what"], "Polls in which Redis or a provider could not be read. Its machines stay as they are.";
+    counter UNREACHABLE = "stokehold_autoscaler_blind_total" by ["what"], "Polls in which Redis or a provider could not be read. Its machines stay as they are.";
     histogram TICK_SECONDS = "stokehold_autoscaler_tick_duration_seconds" in SECONDS, "Duration of one round of the autoscaler (poll, plan, execute), seconds.";
     counter ROUND_FAILURES = "stokehold_autoscaler_round_failures_total" by ["duty", "kind"], "Rounds that ended early, by kind: `timeout` or `panic`. Machines stay as they are, and the next round follows.";
 }
@@ -40,7 +40,7 @@ mod led {
         gauge HOUR_SPEND = "stokehold_autoscaler_spend_usd_per_hour", "Cost of all machines per hour, as of the last round.";
         gauge HOUR_LIMIT = "stokehold_autoscaler_hour_limit_usd", "Limit for the cost of all machines per hour (max_usd_per_hour).";
         gauge MACHINES_LIMIT = "stokehold_autoscaler_machines_limit", "Limit for the number of machines (max_machines).";
-        gauge BLIND_NOW = "stokehold_autoscaler_blind" by ["provider"], "1 for a provider that could not be read in the last poll, else 0.";
+        gauge UNREACHABLE_NOW = "stokehold_autoscaler_blind" by ["provider"], "1 for a provider that could not be read in the last poll, else 0.";
     }
 }
 
@@ -65,8 +65,8 @@ pub(crate) fn round_failed(duty: &'static str, kind: &'static str) {
     counter!(ROUND_FAILURES, "duty" => duty, "kind" => kind).increment(1);
 }
 
-pub(crate) fn blind(what: &'static str) {
-    counter!(BLIND, "what" => what).increment(1);
+pub(crate) fn unreachable(what: &'static str) {
+    counter!(UNREACHABLE, "what" => what).increment(1);
 }
 
 /// `outcome`: `done`, `after_its_jobs`, `failed`, `left` or `withheld`.
@@ -101,8 +101,8 @@ pub(crate) fn led(exposition: &Exposition, policy: &Policy, round: &Led) {
         if let Some(most_usd) = policy.max_usd_per_day {
             gauge!(led::DAY_LIMIT).set(most_usd);
         }
-        for (provider, is_blind) in &round.providers {
-            gauge!(led::BLIND_NOW, "provider" => *provider).set(f64::from(u8::from(*is_blind)));
+        for (provider, is_unreachable) in &round.providers {
+            gauge!(led::UNREACHABLE_NOW, "provider" => *provider).set(f64::from(u8::from(*is_unreachable)));
         }
     });
 }

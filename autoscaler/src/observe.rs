@@ -27,10 +27,10 @@ const LIST_LAG_MS: u64 = 15_000;
 
 /// When every worker falls silent at once, it may be the gateway that is gone: nothing is believed of them for so long,
 /// milliseconds.
-const DEAF_MS: u64 = 600_000;
+const GATEWAY_UNREACHABLE_MS: u64 = 600_000;
 
 /// For so long if there is only one: as long as a restart of the gateway, and a worker's way back, may take.
-const DEAF_TO_ONE_MS: u64 = 120_000;
+const GATEWAY_UNREACHABLE_TO_ONE_MS: u64 = 120_000;
 
 /// Replicas of the API give no job to a drained worker after this time at the latest, milliseconds: they ask once a
 /// second who is.
@@ -119,7 +119,7 @@ impl RawState {
 
     /// Whether all workers of machines that should run fell silent, and nothing else explains it: the gateway may be
     /// gone, and they not.
-    pub(crate) fn is_deaf(&self) -> bool {
+    pub(crate) fn is_gateway_unreachable(&self) -> bool {
         if self.workers.iter().any(|worker| self.is_heard(worker)) {
             return false;
         }
@@ -136,7 +136,7 @@ impl RawState {
             .filter(is_to_run)
             .filter_map(|machine| Some(self.worker_of(machine)?.seen_ms))
             .collect();
-        let patience_ms = if heard_ms.len() > 1 { DEAF_MS } else { DEAF_TO_ONE_MS };
+        let patience_ms = if heard_ms.len() > 1 { GATEWAY_UNREACHABLE_MS } else { GATEWAY_UNREACHABLE_TO_ONE_MS };
         heard_ms.into_iter().max().is_some_and(|last_ms| self.now_ms.saturating_sub(last_ms) < patience_ms)
     }
 
@@ -493,20 +493,20 @@ mod tests {
     #[test]
     fn when_all_fall_silent_at_once_it_may_be_the_gateway() {
         let other = MachineRecord { id: "m-2".to_owned(), ..record(Wanted::Running) };
-        let deaf = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
+        let gateway_unreachable = |machines: &[MachineRecord], workers: Vec<WorkerRecord>| {
             let machines = machines.iter().map(|machine| (machine.id.clone(), machine.clone())).collect();
-            RawState { now_ms: NOW_MS, machines, workers, ..RawState::default() }.is_deaf()
+            RawState { now_ms: NOW_MS, machines, workers, ..RawState::default() }.is_gateway_unreachable()
         };
         let both = [record(Wanted::Running), other];
         let silent = |name, s: u64| worker(name, 0, NOW_MS - s * 1_000);
-        assert!(deaf(&both, vec![silent("m-1", 80), silent("m-2", 90)]));
-        assert!(!deaf(&both, vec![silent("m-1", 80), silent("m-2", 1)]), "one is heard");
-        assert!(!deaf(&both, vec![]), "nobody has ever been heard");
-        assert!(deaf(&both[..1], vec![silent("m-1", 30)]));
+        assert!(gateway_unreachable(&both, vec![silent("m-1", 80), silent("m-2", 90)]));
+        assert!(!gateway_unreachable(&both, vec![silent("m-1", 80), silent("m-2", 1)]), "one is heard");
+        assert!(!gateway_unreachable(&both, vec![]), "nobody has ever been heard");
+        assert!(gateway_unreachable(&both[..1], vec![silent("m-1", 30)]));
         let old = [MachineRecord { wanted_ms: 1, ..record(Wanted::Running) }];
-        assert!(deaf(&old, vec![silent("m-1", 110)]), "a restart may take so long");
-        assert!(!deaf(&old, vec![silent("m-1", 121)]), "it is likelier to be the one that is gone");
-        assert!(!deaf(&[], vec![silent("desk", 30)]), "none of ours");
+        assert!(gateway_unreachable(&old, vec![silent("m-1", 110)]), "a restart may take so long");
+        assert!(!gateway_unreachable(&old, vec![silent("m-1", 121)]), "it is likelier to be the one that is gone");
+        assert!(!gateway_unreachable(&[], vec![silent("desk", 30)]), "none of ours");
     }
 
     #[test]

@@ -33,7 +33,7 @@ const CLASS_FOR: Duration = Duration::from_secs(30);
 
 /// Why nothing can be seen.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Blind {
+pub(crate) enum RedisUnreachable {
     #[error("Redis failed")]
     Redis(#[from] Error),
     #[error("Redis did not answer within {} s", REDIS_LIMIT.as_secs())]
@@ -53,15 +53,15 @@ pub(crate) struct Collector {
 /// What was seen, and of which providers it cannot be said.
 pub(crate) struct Poll {
     pub(crate) seen: RawState,
-    pub(crate) blind: Vec<(&'static str, Failure)>,
-    pub(crate) unsold: Vec<(&'static str, Unsold)>,
+    pub(crate) unreachable: Vec<(&'static str, Failure)>,
+    pub(crate) no_offers: Vec<(&'static str, NoOffers)>,
     /// What rented machines have cost today, millionths of a dollar; `None` before that is known.
     pub(crate) spent_usd_micros: Option<u64>,
 }
 
 /// Why nothing can be rented somewhere.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Unsold {
+pub(crate) enum NoOffers {
     /// It has too little of our money left, dollars.
     Poor { credit_usd: f64, least_usd: f64 },
     /// It does not say what can be had, or what is left to spend.
@@ -80,7 +80,7 @@ impl Collector {
         self.pauses.lose_sight();
     }
 
-    pub(crate) async fn poll(&mut self, providers: &Providers) -> Result<Poll, Blind> {
+    pub(crate) async fn poll(&mut self, providers: &Providers) -> Result<Poll, RedisUnreachable> {
         let asked = async {
             tokio::try_join!(
                 self.queue.flow(),
@@ -91,7 +91,7 @@ impl Collector {
             )
         };
         let found = timeout(REDIS_LIMIT, asked).await;
-        let (flows, workers, machines, demands, cooldowns) = found.map_err(|_| Blind::Late)??;
+        let (flows, workers, machines, demands, cooldowns) = found.map_err(|_| RedisUnreachable::Late)??;
         // Providers take their time, in which nobody falls silent.
         let now_ms = now_ms();
         for worker in workers.iter().filter(|worker| worker.status.running > 0) {
@@ -115,7 +115,7 @@ impl Collector {
     }
 
     /// What new jobs of each endpoint run on.
-    async fn learn_classes(&mut self, seen: &mut RawState) -> Result<(), Blind> {
+    async fn learn_classes(&mut self, seen: &mut RawState) -> Result<(), RedisUnreachable> {
         let now = Instant::now();
         for flow in &seen.flows {
             let name = format!("{}/{}", flow.tenant, flow.endpoint);
@@ -123,7 +123,7 @@ impl Collector {
                 Some((new, since)) if now.duration_since(*since) < CLASS_FOR => Some(*new),
                 _ => {
                     let asked = class_of_new(&self.registry, &seen.demands, &flow.tenant, &flow.endpoint);
-                    let new = timeout(REDIS_LIMIT, asked).await.map_err(|_| Blind::Late)??;
+                    let new = timeout(REDIS_LIMIT, asked).await.map_err(|_| RedisUnreachable::Late)??;
                     if let Some(new) = new {
                         self.classes.insert(name.clone(), (new, now));
                     }
@@ -167,7 +167,7 @@ pub(crate) struct Asker {
 /// What providers answered.
 pub(crate) struct Answers {
     lists: Vec<Lists>,
-    unsold: Vec<(&'static str, Unsold)>,
+    no_offers: Vec<(&'static str, NoOffers)>,
 }
 
 /// What one of them answered.
@@ -189,22 +189,22 @@ impl Asker {
         let needs = observe::needs(seen);
         providers.iter().for_each(|provider| provider.look_for(&needs));
         let listed = join_all(providers.iter().map(list)).await;
-        let mut answers = Answers { lists: Vec::with_capacity(listed.len()), unsold: Vec::new() };
+        let mut answers = Answers { lists: Vec::with_capacity(listed.len()), no_offers: Vec::new() };
         for (provider, answer) in providers.iter().zip(listed) {
             // Who cannot be asked for a list is not asked for more. Without offers, or not knowing what is left to
             // spend, nothing is rented there; what is rented is looked after all the same.
             let answer = match answer {
                 Ok((offers, rentals)) => {
-                    let mut offers = offers.map_err(|failure| Unsold::Failed(failure.to_string()));
+                    let mut offers = offers.map_err(|failure| NoOffers::Failed(failure.to_string()));
                     match self.credit(provider).await {
                         Ok(Some(credit_usd)) if credit_usd < self.min_credit_usd => {
-                            offers = Err(Unsold::Poor { credit_usd, least_usd: self.min_credit_usd });
+                            offers = Err(NoOffers::Poor { credit_usd, least_usd: self.min_credit_usd });
                         }
                         Ok(_) => {}
-                        Err(failure) => offers = Err(Unsold::Failed(failure.to_string())),
+                        Err(failure) => offers = Err(NoOffers::Failed(failure.to_string())),
                     }
                     let offers = offers.unwrap_or_else(|why| {
-                        answers.unsold.push((provider.name(), why));
+                        answers.no_offers.push((provider.name(), why));
                         Vec::new()
                     });
                     Ok((offers, rentals))
@@ -219,7 +219,7 @@ impl Asker {
 
     /// What was seen, with what the providers say, as far as that can be believed.
     pub(crate) fn poll(&mut self, mut seen: RawState, answers: Answers) -> Poll {
-        let mut blind = Vec::new();
+        let mut unreachable = Vec::new();
         for Lists { provider, is_exact, answer } in answers.lists {
             let believed = |listed| if is_exact { Ok(listed) } else { self.believed(&seen, provider, listed) };
             match answer.and_then(believed) {
@@ -227,10 +227,10 @@ impl Asker {
                     seen.offers.extend(offers);
                     seen.rentals.insert(provider.to_owned(), rentals);
                 }
-                Err(failure) => blind.push((provider, failure)),
+                Err(failure) => unreachable.push((provider, failure)),
             }
         }
-        Poll { seen, blind, unsold: answers.unsold, spent_usd_micros: None }
+        Poll { seen, unreachable, no_offers: answers.no_offers, spent_usd_micros: None }
     }
 
     /// A list that has none of the machines that should be in it is likelier to be wrong than right: not believed while
@@ -303,10 +303,10 @@ mod tests {
         }
     }
 
-    fn is_blind(asker: &mut Asker, seen: RawState, rentals: Vec<Rental>) -> bool {
+    fn is_unreachable(asker: &mut Asker, seen: RawState, rentals: Vec<Rental>) -> bool {
         let lists = Lists { provider: "cloud", is_exact: false, answer: Ok((vec![], Some(rentals))) };
-        let answers = Answers { lists: vec![lists], unsold: vec![] };
-        !asker.poll(seen, answers).blind.is_empty()
+        let answers = Answers { lists: vec![lists], no_offers: vec![] };
+        !asker.poll(seen, answers).unreachable.is_empty()
     }
 
     #[test]
@@ -318,15 +318,15 @@ mod tests {
             state: crate::provider::RentalState::Running,
             usd_per_hour: None,
         };
-        assert!(!is_blind(&mut asker, seen(NOW_MS, true), vec![rental()]));
-        assert!(is_blind(&mut asker, seen(NOW_MS, false), vec![]));
-        assert!(is_blind(&mut asker, seen(NOW_MS + 899_000, false), vec![]));
-        assert!(is_blind(&mut asker, seen(NOW_MS + 901_000, true), vec![]), "its worker is there");
-        assert!(!is_blind(&mut asker, seen(NOW_MS + 901_000, false), vec![]));
-        assert!(!is_blind(&mut asker, seen(NOW_MS + 902_000, true), vec![rental()]));
-        assert!(is_blind(&mut asker, seen(NOW_MS + 903_000, false), vec![]), "it begins anew");
+        assert!(!is_unreachable(&mut asker, seen(NOW_MS, true), vec![rental()]));
+        assert!(is_unreachable(&mut asker, seen(NOW_MS, false), vec![]));
+        assert!(is_unreachable(&mut asker, seen(NOW_MS + 899_000, false), vec![]));
+        assert!(is_unreachable(&mut asker, seen(NOW_MS + 901_000, true), vec![]), "its worker is there");
+        assert!(!is_unreachable(&mut asker, seen(NOW_MS + 901_000, false), vec![]));
+        assert!(!is_unreachable(&mut asker, seen(NOW_MS + 902_000, true), vec![rental()]));
+        assert!(is_unreachable(&mut asker, seen(NOW_MS + 903_000, false), vec![]), "it begins anew");
         let mut ending = seen(NOW_MS, true);
         ending.machines.get_mut("m-1").unwrap().wanted = Wanted::Gone;
-        assert!(!is_blind(&mut asker, ending, vec![]), "none should be there");
+        assert!(!is_unreachable(&mut asker, ending, vec![]), "none should be there");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use stokehold_queue::registry::{Caps, DECISIONS_MAX, Decision, Granted, MachineRecord, Notice};
 
-use crate::live::collect::Unsold;
+use crate::live::collect::NoOffers;
 use crate::money::dollars;
 use crate::plan::Withheld;
 use crate::policy::{AtBudget, Policy};
@@ -24,26 +24,26 @@ pub(crate) struct Notices {
 }
 
 impl Notices {
-    pub(crate) fn blind(&mut self, provider: &str, failure: &Failure) {
+    pub(crate) fn provider_unreachable(&mut self, provider: &str, failure: &Failure) {
         let text = format!("{provider} cannot be reached ({failure}); nothing is rented or given back there");
-        self.say(format!("blind {provider}"), text);
+        self.say(format!("provider_unreachable {provider}"), text);
     }
 
-    pub(crate) fn deaf(&mut self) {
+    pub(crate) fn gateway_unreachable(&mut self) {
         let text = "no worker has sent a heartbeat for a while, so the gateway may be down; machines stay as they are";
-        self.say("deaf".to_owned(), text.to_owned());
+        self.say("gateway_unreachable".to_owned(), text.to_owned());
     }
 
-    pub(crate) fn unsold(&mut self, provider: &str, why: &Unsold) {
+    pub(crate) fn no_offers(&mut self, provider: &str, why: &NoOffers) {
         let (kind, text) = match why {
-            Unsold::Poor { credit_usd, least_usd } => (
+            NoOffers::Poor { credit_usd, least_usd } => (
                 "credit",
                 format!(
                     "{provider} has ${credit_usd:.2} of credit left, and nothing is rented below ${least_usd:.2} \
                      (min_credit_usd); add credit"
                 ),
             ),
-            Unsold::Failed(why) => ("offers", format!("cannot rent at {provider}: {why}")),
+            NoOffers::Failed(why) => ("no_offers", format!("cannot rent at {provider}: {why}")),
         };
         self.say(format!("{kind} {provider}"), text);
     }
@@ -186,11 +186,11 @@ mod tests {
     #[test]
     fn a_notice_stands_for_as_long_as_it_is_said() {
         let mut notices = Notices::default();
-        let blind = Failure::Unknown("HTML".to_owned());
-        notices.blind("vast", &blind);
+        let unreachable = Failure::Unknown("HTML".to_owned());
+        notices.provider_unreachable("vast", &unreachable);
         let (standing, changed) = notices.end_round(1_000);
         assert!(changed && standing[0].text.contains("nothing is rented or given back"));
-        notices.blind("vast", &Failure::Unknown("empty".to_owned()));
+        notices.provider_unreachable("vast", &Failure::Unknown("empty".to_owned()));
         let (standing, changed) = notices.end_round(2_000);
         assert_eq!((standing[0].since_ms, changed), (1_000, false), "it goes on");
         assert!(standing[0].text.contains("empty"));

@@ -21,14 +21,14 @@ const UNKNOWN_MS: u64 = 120_000;
 pub(crate) struct Pauses {
     /// The last look at which all was well, unix milliseconds; `None` while it is not known what was.
     looked_ms: Option<u64>,
-    is_blind: bool,
+    is_unreachable: bool,
     pause: Option<Pause>,
 }
 
 impl Pauses {
     /// Redis does not answer, or another one leads.
     pub(crate) fn lose_sight(&mut self) {
-        self.is_blind = true;
+        self.is_unreachable = true;
     }
 
     /// Takes note of what is seen now, and says whether there is a pause.
@@ -40,7 +40,7 @@ impl Pauses {
         let stands_still = together > 1 && (QUIET_MS..LASTS_MS).contains(&quiet_ms);
         let from_ms = match self.looked_ms {
             None => Some(now_ms.saturating_sub(UNKNOWN_MS)),
-            Some(looked_ms) if self.is_blind => Some(looked_ms),
+            Some(looked_ms) if self.is_unreachable => Some(looked_ms),
             Some(_) => stands_still.then_some(newest_ms),
         };
         if let Some(from_ms) = from_ms {
@@ -50,7 +50,7 @@ impl Pauses {
             self.pause = Some(Pause { from_ms, until_ms: now_ms + RETURN_MS });
         }
         self.pause = self.pause.filter(|pause| now_ms < pause.until_ms);
-        (self.looked_ms, self.is_blind) = (Some(now_ms), false);
+        (self.looked_ms, self.is_unreachable) = (Some(now_ms), false);
         seen.pause = self.pause;
     }
 }

@@ -32,12 +32,12 @@ pub(crate) async fn round(
     notices: &mut Notices,
     record: impl FnOnce(&Observation, &Plan) + Send,
 ) -> Result<RawState, Stop> {
-    let Poll { mut seen, blind, unsold, spent_usd_micros } = poll;
+    let Poll { mut seen, unreachable, no_offers, spent_usd_micros } = poll;
     let cooldowns: BTreeSet<String> = seen.cooldowns.keys().cloned().collect();
     executor.providers.iter().for_each(|provider| provider.avoid(&cooldowns));
     let until = Instant::now() + STEPS_LIMIT;
-    blind.iter().for_each(|(provider, failure)| notices.blind(provider, failure));
-    unsold.iter().for_each(|(provider, why)| notices.unsold(provider, why));
+    unreachable.iter().for_each(|(provider, failure)| notices.provider_unreachable(provider, failure));
+    no_offers.iter().for_each(|(provider, why)| notices.no_offers(provider, why));
     housekeep(executor, patience, &mut seen).await?;
     notices.unread(&observe::unread(&seen));
     let observation = observe::observation(&seen);
@@ -53,9 +53,9 @@ pub(crate) async fn round(
             executor.is_urgent = planner.policy().at_budget == AtBudget::Stop;
         }
     }
-    if seen.is_deaf() {
+    if seen.is_gateway_unreachable() {
         // Whoever decides then would give every machine back, and rent as many again.
-        notices.deaf();
+        notices.gateway_unreachable();
         plan.steps.clear();
     }
     if seen.is_paused() {
@@ -78,7 +78,7 @@ pub(crate) async fn round(
         if Instant::now() > until {
             break;
         }
-        if touches(&observation, step).is_some_and(|provider| blind.iter().any(|(name, _)| **name == provider)) {
+        if touches(&observation, step).is_some_and(|provider| unreachable.iter().any(|(name, _)| **name == provider)) {
             tracing::info!(action = word(&step.action), reason = %step.reason, "skipped: its provider cannot be reached");
             continue;
         }
